@@ -22,26 +22,21 @@ use crate::{
     base::command_error::CommandError,
 };
 
-/// Adaptive grid of a kernel.
 #[derive(Debug)]
 pub(crate) struct KernelDesign {
     pub(crate) kernel: KernelName,
     design: AdaptiveDesign,
-    /// Cases of the candidates.
     cases: Vec<IdentifiedCase>,
     pending: Vec<ChosenCandidate>,
     /// True if no case of the last batch could be measured.
     has_failed: bool,
 }
 
-/// What all kernels share.
 #[derive(Clone, Debug)]
 pub(crate) struct AdaptSettings {
     pub(crate) options: AdaptiveOptions,
-    /// Most cases to measure.
     pub(crate) max_cases: Option<usize>,
     pub(crate) models: Vec<String>,
-    /// Folder of the database.
     pub(crate) folder: PathBuf,
 }
 
@@ -50,7 +45,6 @@ pub(crate) struct AdaptSettings {
 pub(crate) struct AdaptSession {
     pub(crate) settings: AdaptSettings,
     pub(crate) kernels: Vec<KernelDesign>,
-    /// Cases that were chosen.
     chosen: usize,
 }
 
@@ -87,7 +81,6 @@ impl KernelDesign {
         Ok(Self { kernel, design, cases, pending: Vec::new(), has_failed: false })
     }
 
-    /// Records what was measured of the last batch.
     fn record_results(&mut self, engine: &LookupEngine) -> Result<(), CommandError> {
         let pending = std::mem::take(&mut self.pending);
         self.has_failed = !pending.is_empty();
@@ -103,7 +96,6 @@ impl KernelDesign {
         !self.design.is_met() && !self.has_failed
     }
 
-    /// Returns what a report states.
     pub(crate) fn state(&self) -> AdaptedState<'_> {
         AdaptedState {
             kernel: &self.kernel,
@@ -137,7 +129,6 @@ impl KernelDesign {
     }
 }
 
-/// Returns a number of five decimals.
 fn rounded(number: f64) -> f64 {
     (number * 1e5).round() / 1e5
 }
@@ -260,7 +251,6 @@ impl AdaptSession {
 }
 
 impl LookupDatabase {
-    /// Returns the cases of the rows of a kernel.
     fn cases_of_kernel(&self, kernel: &KernelName) -> Result<BTreeSet<CaseId>, CommandError> {
         let database = self.database()?;
         if !database.kernel_path(kernel).exists() {

@@ -21,7 +21,6 @@ use crate::{
     base::command_error::CommandError,
 };
 
-/// Origin of the rows.
 const ORIGIN: &str = "grid audit";
 
 /// Workloads and steps whose questions are audited in a database.

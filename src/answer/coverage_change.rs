@@ -63,7 +63,6 @@ pub(crate) fn coverage_changes(
     Ok(changes.collect())
 }
 
-/// Returns the cases that no earlier run has measured.
 fn first_measured(ledger: &Ledger, record: &RunRecord) -> Result<BTreeSet<CaseId>, CommandError> {
     let measured: BTreeSet<CaseId> = ledger
         .run_cases(&record.run)?

@@ -55,13 +55,11 @@ const MOST_HALVINGS: u32 = 5;
 /// Relative half width of a row whose interval is unknown.
 const UNKNOWN_WIDTH: f64 = 0.05;
 
-/// The runs of a fill in one database.
 #[derive(Debug)]
 pub(crate) struct FillSession {
     pub(crate) db: PathBuf,
     pub(crate) kind: DataKind,
     pub(crate) assets: AssetFiles,
-    /// Options of the runs, without cases.
     pub(crate) options: RunOptions,
     pub(crate) deadline: Option<Deadline>,
     pub(crate) format: OutputFormat,
@@ -69,15 +67,12 @@ pub(crate) struct FillSession {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// Result of a fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillOutcome {
     pub(crate) exit: ExitStatus,
-    /// Number of rows that were added.
     pub(crate) added: usize,
     /// Number of runs that measured rows of the workloads further.
     pub(crate) further_runs: usize,
-    /// True if a stop was requested.
     pub(crate) is_stopped: bool,
 }
 
@@ -194,7 +189,6 @@ impl FillSession {
         Ok(context)
     }
 
-    /// Adds rows for those cases that have none, and measures all of them.
     pub(crate) fn measure_cases(
         &self,
         cases: &[&FillCase],

@@ -17,7 +17,6 @@ use crate::{
     show::fill::{CaseEnd, FillReport},
 };
 
-/// Host of the predicted measurements.
 #[derive(Debug)]
 pub(crate) struct PredictedHost<'a> {
     pub(crate) kind: DataKind,
@@ -91,7 +90,6 @@ impl<'w> FillPreview<'w> {
         Ok(Self { ends, seconds: duration, share_before, share_forecast, gaps, fill })
     }
 
-    /// Returns what the report states.
     pub(crate) fn report(&self) -> FillReport<'_> {
         FillReport {
             gaps: &self.gaps,

@@ -49,7 +49,6 @@ pub(crate) fn find_kernel_gaps(
     Ok((collector.into_gaps(), notes))
 }
 
-/// Returns the records of the kernels that the catalogue cannot replay.
 pub(crate) fn gaps_of_groups(
     catalogue: &Catalogue,
     kernels: &BTreeMap<KernelName, Vec<RecordGroup>>,
@@ -57,7 +56,6 @@ pub(crate) fn gaps_of_groups(
     GapCollector::of_groups(catalogue, kernels).into_gaps()
 }
 
-/// Gaps by engine, kernel and kind.
 struct GapCollector<'a> {
     catalogue: &'a Catalogue,
     gaps: BTreeMap<(KernelEngine, String, Option<GapKind>), GapRecords>,
@@ -97,7 +95,6 @@ const fn gap_kind(why: &NotReplayable) -> GapKind {
 }
 
 impl<'a> GapCollector<'a> {
-    /// Collects the records with shapes.
     fn of_groups(catalogue: &'a Catalogue, kernels: &BTreeMap<KernelName, Vec<RecordGroup>>) -> Self {
         let mut collector = Self {
             catalogue,
@@ -111,7 +108,6 @@ impl<'a> GapCollector<'a> {
         collector
     }
 
-    /// Adds the records of one signature.
     fn add_group(&mut self, kernel: &KernelName, group: &RecordGroup) {
         let engine = engine_of(kernel.as_str(), &group.core);
         let (records, time) = (group.record_count() as u64, group.total_duration());
@@ -125,7 +121,6 @@ impl<'a> GapCollector<'a> {
         }
     }
 
-    /// Adds the records of a kernel without shapes.
     fn add_shapeless(&mut self, kernel: &str, records: &ShapelessRecords) {
         let engine = engine_of(kernel, &records.core);
         self.count_time(engine, kernel, records.duration);

@@ -17,13 +17,11 @@ use crate::{
     measure::collective::tier_of_group,
 };
 
-/// A database with its mapping.
 #[derive(Debug)]
 pub(crate) struct LookupDatabase {
     pub(crate) folder: PathBuf,
     pub(crate) kind: DataKind,
     pub(crate) engine: LookupEngine,
-    /// Estimated errors of its interpolations.
     pub(crate) errors: InterpolationErrors,
     device: String,
 }
@@ -34,7 +32,6 @@ impl LookupDatabase {
         Self::open_with_rules(folder, mapping, LookupRules::Current)
     }
 
-    /// Opens a database for answers by these rules.
     pub(crate) fn open_with_rules(
         folder: &Path,
         mapping: Option<&Path>,
@@ -61,7 +58,6 @@ impl LookupDatabase {
         Ok(Database::open(&self.folder)?)
     }
 
-    /// Loads the profile of the database's device.
     pub(crate) fn device(&self, assets: &AssetFiles) -> Result<DeviceProfile, CommandError> {
         Ok(DeviceProfile::load(assets, &self.device)?)
     }
@@ -76,13 +72,11 @@ pub(crate) fn prepare_workloads(workloads: &mut [Workload], catalogue: &Catalogu
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadSelection<'a> {
     pub(crate) files: &'a [(PathBuf, f64)],
-    /// A model by name, and its step.
     pub(crate) model: Option<(&'a str, DecoderStep)>,
     pub(crate) defaults: WorkloadDefaults,
 }
 
 impl WorkloadSelection<'_> {
-    /// Loads the workloads.
     pub(crate) fn load(
         &self,
         assets: &AssetFiles,
@@ -99,7 +93,6 @@ impl WorkloadSelection<'_> {
         Ok(workloads)
     }
 
-    /// Loads the workloads, and estimates the durations that none of their questions has.
     pub(crate) fn load_with_durations(
         &self,
         assets: &AssetFiles,

@@ -13,10 +13,8 @@ use crate::{
     kernel::KernelName,
 };
 
-/// Sequences of steps, if none are given.
 const DECODE_BATCHES: [u64; 9] = [1, 2, 4, 8, 16, 32, 48, 64, 128];
 const PREFILL_BATCHES: [u64; 4] = [1, 2, 4, 8];
-/// Lengths of sequences, if none are given.
 const DECODE_CONTEXTS: [u64; 6] = [1024, 2048, 4096, 8192, 16384, 32768];
 const PREFILL_CONTEXTS: [u64; 5] = [512, 1024, 2048, 4096, 8192];
 
@@ -33,12 +31,10 @@ pub(crate) struct StepSelection {
     pub(crate) formats: Vec<QuantisationScheme>,
 }
 
-/// Cases of steps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepCases {
     /// By kernel, each once.
     pub(crate) cases: ListedCases,
-    /// Questions of the cases, in the order of the steps.
     pub(crate) questions: Vec<WorkloadQuestion>,
     /// Collectives of the steps, which have no rows of cases.
     pub(crate) collectives: BTreeSet<String>,

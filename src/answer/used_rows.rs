@@ -36,7 +36,6 @@ pub(crate) struct UsedRowTime {
 }
 
 impl UsedRowTime {
-    /// Returns the rows of all answers.
     #[expect(clippy::cast_precision_loss, reason = "a weight")]
     pub(crate) fn of_coverages(coverages: &[WorkloadCoverage<'_>]) -> Vec<Self> {
         let mut used = Vec::new();
@@ -64,7 +63,6 @@ fn rows_of_answer<'a>(answer: &'a LookupAnswer, rows: &mut Vec<&'a UsedRow>) {
     answer.parts.iter().for_each(|part| rows_of_answer(&part.answer, rows));
 }
 
-/// Returns the cases of rows with the times that they stand for.
 pub(crate) fn cases_of_rows(
     database: &Database,
     used: &[UsedRowTime],

@@ -9,7 +9,6 @@ use crate::{
     show::table::{DETAIL, FittedColumn, fitted_text},
 };
 
-/// Case of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct ChosenCase {
     pub(crate) case: IdentifiedCase,
@@ -18,11 +17,9 @@ pub(crate) struct ChosenCase {
     pub(crate) predicted: Option<f64>,
 }
 
-/// State of the adaptive grid of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdaptedState<'a> {
     pub(crate) kernel: &'a KernelName,
-    /// Measured candidates.
     pub(crate) rows: usize,
     pub(crate) candidates: usize,
     pub(crate) estimate: Option<ErrorEstimate>,
@@ -68,7 +65,6 @@ pub(crate) fn adapt_line(state: &AdaptedState<'_>, target: f64) -> String {
     )
 }
 
-/// Returns the closing table.
 pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64, width: Option<usize>) -> String {
     let columns = vec![
         FittedColumn::text("kernel", 0).shortened_to(16),
@@ -119,7 +115,6 @@ pub(crate) fn adapt_json(states: &[AdaptedState<'_>], target: f64) -> String {
     states.iter().map(line).collect()
 }
 
-/// Returns the table of a batch.
 pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> String {
     let columns = vec![
         FittedColumn::text("kernel", 0).shortened_to(16),
@@ -140,7 +135,6 @@ pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> Strin
     fitted_text(columns, chosen.iter().map(cells), width)
 }
 
-/// Returns the same as JSON lines.
 pub(crate) fn chosen_json(chosen: &[ChosenCase]) -> String {
     let line = |chosen: &ChosenCase| {
         let reason = match chosen.reason {

@@ -23,7 +23,6 @@ use crate::{
 /// Kernels that a table on screen has; JSON and the page have all.
 const SHOWN_KERNELS: usize = 20;
 
-/// Explanations of the metrics, in their order.
 pub(super) const METRICS: [&str; 5] =
     ["M1 invocations", "M2 functions", "M3 functions that run a kernel", "M4 shapes", "M5 time"];
 
@@ -34,9 +33,7 @@ pub(crate) struct CoverageReport<'a> {
     pub(crate) kind: DataKind,
     pub(crate) coverages: &'a [WorkloadCoverage<'a>],
     pub(crate) gaps: &'a [CoverageGap<'a>],
-    /// Gaps that the table on screen has.
     pub(crate) shown_gaps: usize,
-    /// Estimated errors of the interpolations of the database.
     pub(crate) errors: &'a InterpolationErrors,
 }
 
@@ -300,7 +297,6 @@ fn gap_json(gap: &CoverageGap<'_>) -> Value {
     })
 }
 
-/// Returns the tensors that a call has.
 pub(super) fn present(tensors: &[QueryTensor]) -> impl Iterator<Item = &QueryTensor> {
     tensors.iter().filter(|tensor| !tensor.is_absent())
 }
@@ -313,7 +309,6 @@ fn dtype_list(tensors: &[QueryTensor]) -> Vec<Option<&str>> {
     present(tensors).map(|tensor| tensor.dtype.as_ref().map(crate::kernel::Dtype::as_str)).collect()
 }
 
-/// Returns a CSV with a line for each question.
 pub(crate) fn coverage_csv(report: &CoverageReport<'_>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = [

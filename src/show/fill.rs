@@ -19,7 +19,6 @@ const SHOWN_CASES: usize = 40;
 /// Reasons of a kind of gaps that the text has; JSON has all.
 const SHOWN_REASONS: usize = 8;
 
-/// Predicted end of the first measurement of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CaseEnd {
     /// Seconds until the end.
@@ -51,13 +50,11 @@ pub(crate) struct FillReport<'a> {
     pub(crate) share_forecast: Option<f64>,
 }
 
-/// Result of a fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillResult<'a> {
     pub(crate) report: &'a FillReport<'a>,
     /// M5 after the measurements.
     pub(crate) share_after: Option<f64>,
-    /// Number of rows that were added.
     pub(crate) added: usize,
     /// Number of runs that measured rows of the workloads further.
     pub(crate) further_runs: usize,
@@ -95,7 +92,6 @@ impl FillReport<'_> {
 #[derive(Debug, Default)]
 struct OpenGaps {
     count: usize,
-    /// Share of the time.
     share: f64,
     /// Operators with what would close their gaps, without repetitions.
     reasons: Vec<String>,
@@ -231,7 +227,6 @@ pub(crate) fn fill_result_text(result: &FillResult<'_>) -> String {
     )
 }
 
-/// Returns the same as a JSON line.
 pub(crate) fn fill_result_json(result: &FillResult<'_>) -> String {
     let FillResult { report, share_after, added, further_runs } = result;
     json!({

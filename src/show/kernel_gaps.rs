@@ -21,7 +21,6 @@ use crate::{
 pub(crate) enum KernelEngine {
     AiCore,
     AiCpu,
-    /// Communication with other devices.
     Collective,
 }
 
@@ -36,7 +35,6 @@ pub(crate) enum GapKind {
     Unsupported,
     /// The recorded dimensions contradict each other by the entry of the kernel.
     InvalidArgs,
-    /// The profiler recorded no shapes.
     WithoutShapes,
 }
 
@@ -69,7 +67,6 @@ pub(crate) struct KernelGap {
     pub reason: String,
 }
 
-/// All gaps of the profiles that were read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProfileGaps {
     /// Longest total time first.
@@ -175,7 +172,6 @@ fn summary_line(gaps: &ProfileGaps) -> String {
     line
 }
 
-/// Returns a line of JSON for each gap (JSON Lines).
 pub(crate) fn gaps_json(gaps: &ProfileGaps) -> String {
     let lines = gaps.gaps.iter().map(|gap| {
         let share = gaps.share(gap).map(|share| (share * 1e6).round() / 1e6);

@@ -13,16 +13,13 @@ use crate::{
     },
 };
 
-/// A query with its answer.
 #[derive(Debug)]
 pub(crate) struct LookupReport<'a> {
     pub(crate) query: &'a OpQuery,
     pub(crate) answer: &'a LookupAnswer,
-    /// For a miss.
     pub(crate) nearest: &'a [NearestRow],
     pub(crate) kind: DataKind,
     pub(crate) rules: LookupRules,
-    /// Estimated errors of the interpolations of the database.
     pub(crate) errors: &'a InterpolationErrors,
 }
 
@@ -64,7 +61,6 @@ pub(crate) fn lookup_text(report: &LookupReport<'_>, width: Option<usize>) -> St
     text
 }
 
-/// Returns the rows of an answer, a line for each.
 fn row_lines(answer: &LookupAnswer, width: Option<usize>) -> String {
     let mut text = String::new();
     for (at, row) in answer.rows.iter().enumerate() {
@@ -103,7 +99,6 @@ fn coordinates_text(answer: &LookupAnswer, row: &UsedRow) -> String {
     format!("{}  ", named.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns a part of a composite with its rows, and its own parts indented.
 fn part_lines(part: &PartAnswer, indent: &str, width: Option<usize>) -> String {
     let answer = &part.answer;
     let rule = answer.rule.map(|rule| format!(", {rule}")).unwrap_or_default();
@@ -143,7 +138,6 @@ fn nearest_table(nearest: &[NearestRow], width: Option<usize>) -> String {
     fitted_text(columns, rows, width)
 }
 
-/// Returns an answer as a line of JSON.
 pub(crate) fn lookup_json(report: &LookupReport<'_>) -> String {
     let nearest = report.nearest.iter().map(|row| {
         json!({

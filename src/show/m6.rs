@@ -13,7 +13,6 @@ use crate::{
     },
 };
 
-/// A forward pass with its file.
 #[derive(Debug)]
 pub(crate) struct ProfiledPass {
     pub(crate) file: String,
@@ -81,7 +80,6 @@ impl M6Report<'_> {
     }
 }
 
-/// Means of passes with one number of tokens.
 struct MeanTimes {
     tokens: Option<u64>,
     passes: usize,

@@ -18,7 +18,6 @@ use crate::{
     },
 };
 
-/// Returns a table of models with their sizes and layouts.
 pub(crate) fn models_table(models: &BTreeMap<String, LlmModel>, width: Option<usize>) -> String {
     let columns = vec![
         FittedColumn::text("model", 0).shortened_to(16),
@@ -145,7 +144,6 @@ pub(crate) fn step_table(workload: &Workload, width: Option<usize>) -> String {
     format!("{}\n{}", workload.name, table.print(width, false))
 }
 
-/// A kernel of a step in JSON.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct StepKernelRecord<'a> {
     op: &'a str,

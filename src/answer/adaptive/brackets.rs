@@ -1,19 +1,16 @@
 //! Brackets: the candidates between neighbouring rows of a line, with the error that is expected there.
 
-/// State of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum CandidateState {
     Open,
     /// Latency in microseconds.
     Measured(f64),
-    /// It could not be measured.
     Failed,
 }
 
 /// Candidates between two neighbouring measured ones of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LineBracket {
-    /// Measured candidates at the ends.
     pub(super) ends: [usize; 2],
     /// Open candidates between them, in the order of positions.
     pub(super) inside: Vec<usize>,

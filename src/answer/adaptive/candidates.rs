@@ -15,7 +15,6 @@ use crate::{
     kernel::{IdentifiedCase, KernelName},
 };
 
-/// Steps of an octave of tokens.
 const STEPS_OF_OCTAVE: f64 = 12.0;
 /// Multiple to which frameworks pad tokens.
 const ALIGNMENT: i64 = 16;
@@ -61,7 +60,6 @@ pub fn grid_candidates(
     found
 }
 
-/// The lines of a space.
 struct GridLine<'s> {
     space: &'s CandidateSpace,
     /// Place of the number of tokens among the numbers, with its values ascending.

@@ -73,7 +73,6 @@ struct HoldOut {
     expected: Option<f64>,
 }
 
-/// Bracket with its expected error.
 #[derive(Clone, Debug)]
 struct RatedBracket {
     bracket: LineBracket,
@@ -356,7 +355,6 @@ impl AdaptiveDesign {
     }
 }
 
-/// Returns the number of random candidates of a batch.
 fn random_count(batch: usize) -> usize {
     ((batch as f64 * RANDOM_SHARE).ceil() as usize).max(1)
 }

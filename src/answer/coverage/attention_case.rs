@@ -14,14 +14,12 @@ use crate::{
 
 /// Length of the causal mask.
 const MASK: u64 = 2048;
-/// Most sequences of a step.
 const MOST_SEQUENCES: u64 = 65_536;
 /// Keys in a block of a cache that a query does not state.
 const CACHE_BLOCK: u64 = 128;
 /// Number of slots up to the block table, of which the slots before it are empty.
 const SLOTS_BEFORE_TABLE: usize = 14;
 
-/// Returns the case of a query of attention whose sequences are known.
 pub(super) fn attention_case(query: &OpQuery, kernel: &KernelName) -> Result<Case, CaseProblem> {
     let unknown = |reason: &str| CaseProblem::Unknown { kernel: kernel.clone(), reason: reason.to_owned() };
     if AttentionFamily::of_kernel(kernel) != Some(AttentionFamily::Fused) {
@@ -92,7 +90,6 @@ fn equal_lengths(work: &AttentionWork, query: &OpQuery) -> Option<BatchLengths> 
     Some(BatchLengths { queries: vec![queries; count], keys: vec![length; count] })
 }
 
-/// Sizes of a call.
 struct CallShape {
     tokens: u64,
     heads: u64,

@@ -19,10 +19,8 @@ use crate::{
 /// Longest list on the host whose length is found by trial: lists of dimensions.
 const LONGEST_HOST_LIST: u64 = 8;
 
-/// Case that may be that of a query.
 struct CandidateCase {
     case: Case,
-    /// Name of the form of the entry.
     form: String,
     /// Number of slots that no tensor of the query has.
     added: usize,

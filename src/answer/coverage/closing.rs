@@ -136,7 +136,6 @@ impl CoverageAnalyzer<'_> {
         self.closing_by_case(answer, &self.engine.kernels_of_query(answer.query)).1
     }
 
-    /// Returns what would close a gap.
     pub(super) fn assess_gap(&self, answer: &AnsweredQuestion<'_>) -> GapAssessment {
         let question = answer.question;
         let Some(found) = &answer.answer else {
@@ -280,7 +279,6 @@ impl CoverageAnalyzer<'_> {
         }
     }
 
-    /// Returns the closing of a kernel without an entry.
     pub(super) fn closing_by_entry(&self, kernel: String) -> GapClosing {
         match self.catalogue.not_launchable_reason(&kernel) {
             Some(reason) => GapClosing::NotLaunchable { reason: reason.to_owned(), kernel },
@@ -321,7 +319,6 @@ fn closing_of_reason(
     })
 }
 
-/// What closes a gap.
 #[derive(Clone, Debug)]
 pub(super) struct GapAssessment {
     pub(super) closing: GapClosing,
@@ -331,7 +328,6 @@ pub(super) struct GapAssessment {
     pub(super) is_only_part: bool,
 }
 
-/// Missing part of an answer.
 #[derive(Clone, Copy, Debug)]
 struct MissingPart<'a> {
     /// Kernel or operator; `None` if the answer has no parts.
@@ -341,7 +337,6 @@ struct MissingPart<'a> {
     hides_others: bool,
 }
 
-/// Adds the parts of an answer that are misses.
 fn add_missing_parts<'a>(
     answer: &'a LookupAnswer,
     name: Option<&'a str>,

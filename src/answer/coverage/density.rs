@@ -18,9 +18,7 @@ use crate::{
 /// Question of workloads with the rows that answer it.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditedQuestion {
-    /// Kernel of the case, or the operator.
     pub(crate) kernel: String,
-    /// Shapes of the case, or of the query.
     pub(crate) shapes: String,
     pub(crate) state: AuditedAnswer,
     /// The case to add; `None` if nothing is to be added, or nothing can be.
@@ -29,16 +27,13 @@ pub(crate) struct AuditedQuestion {
     pub(crate) is_planned: bool,
 }
 
-/// Answer of the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AuditedAnswer {
-    /// A row with a latency.
     Measured,
     /// Rows between which the standard allows an interpolation.
     Dense,
     /// Rows that are too far apart.
     Sparse(SparseAxis),
-    /// None, for this reason.
     Missing(String),
 }
 

@@ -8,7 +8,6 @@ use crate::kernel::{CaseId, IdentifiedCase};
 /// Greatest ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a
 /// constant and a linear part is below a percent within it, while tile steps need nearer rows.
 const BRACKET_RATIO: f64 = 4.0;
-/// Most rows of a bracket.
 const MOST_BRACKET_ROWS: usize = 4;
 /// Value in nanoseconds of an invocation whose time is unknown: cases of known times precede it.
 const UNTIMED_VALUE: f64 = 1e-3;

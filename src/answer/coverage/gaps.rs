@@ -18,7 +18,6 @@ use crate::{
 
 /// Least number of gaps along the tokens that two rows are to serve.
 const LEAST_BRACKETED: usize = 3;
-/// First letters of the kernels of attention.
 const ATTENTION: [&str; 3] = [AttentionCase::KERNEL, "SparseFlashAttention", "LightningIndexer"];
 
 /// Question without a complete answer. Equal questions of several workloads are one gap.

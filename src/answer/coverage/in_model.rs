@@ -21,13 +21,11 @@ use crate::{
 
 /// Reason of a kernel whose row has durations of production profiles only.
 const NOT_MEASURED: &str = "row without a measurement; `npubench fill` or `run` measures it";
-/// Columns of the interval of a row.
 const INTERVAL: [&str; 2] = [columns::CI95_LOW, columns::CI95_HIGH];
 /// Header of a table of kernels that profilers write.
 const KERNEL_TABLE: [&str; 9] =
     ["Name", "Type", "Duration(us)", CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[4], CELLS[5]];
 
-/// Duration of a kernel alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AloneDuration {
     /// Duration in nanoseconds.
@@ -37,7 +35,6 @@ pub(crate) struct AloneDuration {
     pub(crate) source: AnswerSource,
 }
 
-/// Kernel of one signature in a model.
 #[derive(Clone, Debug)]
 pub(crate) struct InModelKernel {
     pub(crate) case: Case,
@@ -49,11 +46,9 @@ pub(crate) struct InModelKernel {
     /// Sum of the durations in the model, in nanoseconds.
     pub(crate) total: i64,
     pub(crate) alone: Option<AloneDuration>,
-    /// Reason of a missing duration.
     pub(crate) reason: String,
     /// What would close the gap, as `coverage` states it; `None` with a duration alone.
     pub(crate) closing: Option<GapClosing>,
-    /// Question for its duration alone.
     pub(crate) question: WorkloadQuestion,
 }
 

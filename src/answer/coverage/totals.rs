@@ -30,7 +30,6 @@ pub struct CoverageTotals {
 }
 
 impl CoverageTotals {
-    /// Adds invocations of one class with the time of all of them.
     pub(super) fn add_invocations(&mut self, class: AnswerClass, count: u64, time: Option<Nanos>) {
         let class = class as usize;
         self.counts[class] = self.counts[class].saturating_add(count);

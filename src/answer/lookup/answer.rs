@@ -30,7 +30,6 @@ pub enum AnswerSource {
 }
 
 impl AnswerSource {
-    /// Returns the kind of the answers that a rule gives.
     pub(crate) fn of_rule(rule: MatchRule) -> Self {
         match rule.kind {
             _ if rule.padding != Padding::None => Self::Padded,
@@ -311,7 +310,6 @@ pub struct PartAnswer {
 }
 
 impl LookupAnswer {
-    /// Creates a miss.
     pub(crate) const fn missed(reason: MissReason) -> Self {
         Self {
             latency: None,

@@ -12,16 +12,13 @@ use super::{
     slot_dims::SlotDims,
 };
 
-/// System of axes of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AxisSystem {
     /// M, K and N of a product.
     Product,
     /// Tokens and channels of a kernel that computes scales.
     Scale,
-    /// Elements of the output.
     OutputElements,
-    /// Elements that are read and written.
     MovedElements,
 }
 
@@ -39,7 +36,6 @@ const OUTPUT_GROUPS: [(u8, LookupAxes); 1] = [(0b001, LookupAxes::OUTPUT_ELEMENT
 const MOVED_GROUPS: [(u8, LookupAxes); 1] = [(0b001, LookupAxes::MOVED_ELEMENTS)];
 
 impl AxisSystem {
-    /// Returns the groups of axes in the order in which they are tried.
     pub(crate) fn groups(self) -> Vec<(u8, LookupAxes)> {
         match self {
             Self::Product => PRODUCT_GROUPS.to_vec(),
@@ -144,7 +140,6 @@ fn scale_coordinates(inputs: &[SlotDims], outputs: &[SlotDims]) -> Option<AxisCo
     Some(AxisCoordinates { at: [tokens, *channels, 0], regime: vec![kind] })
 }
 
-/// Row with its coordinates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AxisRow {
     pub(crate) at: [u64; 3],
@@ -166,7 +161,6 @@ pub(crate) struct AxisTables {
 #[derive(Debug)]
 struct FormClasses {
     class_of_form: Vec<u32>,
-    /// A form of each class.
     examples: Vec<u32>,
 }
 
@@ -190,7 +184,6 @@ impl FormClasses {
 }
 
 impl AxisTables {
-    /// Returns a form of each class, with the number of the class.
     pub(crate) fn class_examples(&self, rows: &KernelRows) -> impl Iterator<Item = (u32, u32)> {
         (0..).zip(self.classes(rows).examples.iter().copied())
     }
@@ -243,7 +236,6 @@ fn row_dims(rows: &KernelRows, row: &IndexedRow) -> [Vec<SlotDims>; 2] {
     ]
 }
 
-/// Returns the dimensions of the inputs of a query.
 pub(crate) fn query_dims(slots: &[InputSlot<'_>]) -> Vec<SlotDims> {
     slots.iter().map(|slot| slot.dims).collect()
 }

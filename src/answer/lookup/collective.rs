@@ -201,7 +201,6 @@ impl CollectiveRow {
     }
 }
 
-/// The rows of a collective with a latency.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectiveTable {
     kernel: KernelName,
@@ -393,14 +392,12 @@ impl CollectiveTable {
     }
 }
 
-/// Returns the row of this size with the median latency.
 fn median_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
     let mut equal: Vec<&CollectiveRow> = rows.iter().filter(|row| row.bytes == bytes).copied().collect();
     equal.sort_by(|one, other| one.latency.total_cmp(&other.latency).then(one.line.cmp(&other.line)));
     equal[(equal.len() - 1) / 2]
 }
 
-/// Returns the first row of this size.
 fn first_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
     rows.iter().find(|row| row.bytes == bytes).unwrap_or(&rows[0])
 }

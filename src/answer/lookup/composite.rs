@@ -105,7 +105,6 @@ impl LookupEngine {
     }
 }
 
-/// Step of a composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CompositeStep {
     /// Kernels of which one runs, in the order of preference.

@@ -21,7 +21,6 @@ use crate::{
     kernel::KernelName,
 };
 
-/// Query of the kernels of an operator.
 pub(super) struct KernelsQuery<'q> {
     pub(super) slots: Vec<InputSlot<'q>>,
     pub(super) outputs: Vec<SlotDims>,
@@ -50,7 +49,6 @@ impl<'q> KernelsQuery<'q> {
         Self { may_be_padded: true, ..Self::new(comparison) }
     }
 
-    /// Creates a query with the inputs of an operator.
     pub(super) fn of_operator(comparison: InputComparison<'q>) -> Self {
         Self { is_operator: true, ..Self::of_part(comparison) }
     }
@@ -231,7 +229,6 @@ impl LookupEngine {
         })
     }
 
-    /// Finds the first row that the superseded tool does.
     fn find_first_row(
         &self,
         variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
@@ -286,7 +283,6 @@ pub(super) fn prepared_slots<'q>(
     Ok(slots)
 }
 
-/// Returns the kernels of an operator for these inputs, in the order of preference.
 pub(super) fn ordered_kernels(operator: &MappedOperator, inputs: &[QueryTensor]) -> Vec<MappedKernel> {
     let rank = inputs.iter().find(|tensor| !tensor.dims.is_empty()).map(|tensor| tensor.dims.len());
     let preferred = rank.and_then(|rank| operator.kernels_by_rank.get(&rank));
@@ -320,7 +316,6 @@ fn is_outer_product(inputs: &[QueryTensor]) -> bool {
     }
 }
 
-/// Returns the inputs as the rows of a kernel have them.
 pub(super) fn recorded_slots<'q>(
     index: &KernelIndex,
     slots: Vec<InputSlot<'q>>,

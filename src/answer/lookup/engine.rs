@@ -123,7 +123,6 @@ impl LookupEngine {
         choose_row(index, matches, policy, has_dtypes, output).unwrap_or_else(LookupAnswer::missed)
     }
 
-    /// Returns the name of a kernel with its place in the mapping.
     pub(super) fn place_of(&self, kernel: &MappedKernel) -> String {
         match kernel.line {
             0 => kernel.name.as_str().to_owned(),
@@ -164,13 +163,11 @@ pub(super) fn try_best_of<E>(
     Ok(best)
 }
 
-/// Kernels of a lookup in the order of preference.
 pub(super) struct CandidateKernels<'e> {
     pub(super) indices: Vec<&'e KernelIndex>,
     pub(super) missing: Vec<String>,
 }
 
-/// Returns a kernel that no mapping names.
 pub(super) const fn unmapped(name: KernelName) -> MappedKernel {
     MappedKernel { name, line: 0 }
 }

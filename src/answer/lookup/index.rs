@@ -41,7 +41,6 @@ impl From<&DatabaseError> for LookupError {
     }
 }
 
-/// The tables of a database.
 #[derive(Debug)]
 pub(crate) struct DatabaseIndex {
     database: Database,
@@ -52,7 +51,6 @@ pub(crate) struct DatabaseIndex {
     cases: RwLock<BTreeMap<KernelName, Result<Arc<TableCases>, LookupError>>>,
 }
 
-/// Table of a collective, or the reason why there is none.
 type LoadedCollective = Result<Option<Arc<CollectiveTable>>, LookupError>;
 
 impl DatabaseIndex {
@@ -68,7 +66,6 @@ impl DatabaseIndex {
         })
     }
 
-    /// Returns an index of one table in place of those of the database.
     pub(crate) fn with_table(
         &self,
         kernel: &KernelName,
@@ -91,17 +88,14 @@ impl DatabaseIndex {
         })
     }
 
-    /// Returns the folder of the database.
     pub(crate) fn folder(&self) -> &Path {
         self.database.folder()
     }
 
-    /// Returns the kind of the database.
     pub(crate) fn kind(&self) -> DataKind {
         self.database.kind()
     }
 
-    /// Returns the cases of a kernel's table.
     pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
         let tables = self.cases.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = tables.get(kernel) {
@@ -116,7 +110,6 @@ impl DatabaseIndex {
         loaded
     }
 
-    /// Returns the names of all kernels with a table.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &KernelName> {
         self.kernels.keys()
     }

@@ -18,21 +18,16 @@ use crate::{
     base::stats::simplex_interpolation::{ValuedPoint, interpolate},
 };
 
-/// Kind of an operator for interpolation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InterpolationKind {
-    /// By the kernel.
     #[default]
     Kernel,
-    /// A kernel that computes scales.
     Scale,
     /// An element-wise kernel.
     Elementwise,
-    /// Not interpolated.
     Disabled,
 }
 
-/// Query of an interpolation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InterpolationQuery<'q> {
     pub(crate) variants: &'q [InputVariant<'q>],
@@ -117,7 +112,6 @@ fn interpolate_tokens(
     have_outputs_alike(index, &found.rows).then(|| (found.value, found.used_points(&points)))
 }
 
-/// Growth of an output along the tokens.
 #[derive(Clone, Copy, Debug)]
 enum OutputGrowth {
     /// In proportion.

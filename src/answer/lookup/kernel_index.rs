@@ -15,7 +15,6 @@ use super::{
     slot_dims::SlotDims,
 };
 
-/// Greatest number of inputs that are compared.
 const MAX_INPUTS: usize = 40;
 
 /// The rows of a kernel with the tables by which they are found.
@@ -198,7 +197,6 @@ impl KernelIndex {
     }
 }
 
-/// Mixes a number into a hash.
 fn mix(hash: u64, number: u64) -> u64 {
     let product = u128::from(hash ^ number) * 0x2d35_8dcc_aa6c_78a5_u128;
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
@@ -206,7 +204,6 @@ fn mix(hash: u64, number: u64) -> u64 {
     folded.rotate_left(23) ^ 0x8bb8_4b93_962e_acc9
 }
 
-/// Hasher for keys that are hashes.
 #[derive(Clone, Copy, Debug, Default)]
 struct HashIsKey(u64);
 

@@ -49,12 +49,10 @@ pub(crate) struct RowForm {
 }
 
 impl RowForm {
-    /// Returns true if an input has a blocked layout.
     pub(crate) fn has_blocked_input(&self) -> bool {
         self.inputs.iter().any(|input| input.format.private().is_some())
     }
 
-    /// Returns true if an output has a blocked layout.
     pub(crate) fn has_blocked_output(&self) -> bool {
         self.outputs.iter().any(|output| output.format.private().is_some())
     }
@@ -65,7 +63,6 @@ impl RowForm {
     }
 }
 
-/// One row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexedRow {
     pub(crate) form: u32,
@@ -91,20 +88,17 @@ impl IndexedRow {
         LatencyColumn::ALL.into_iter().find_map(|column| Some((column, self.latency_in(column)?)))
     }
 
-    /// Returns the latency of one column.
     pub(crate) fn latency_in(&self, column: LatencyColumn) -> Option<f64> {
         Some(self.latencies[column as usize]).filter(|latency| *latency > 0.0 && !self.is_hidden)
     }
 }
 
-/// The rows of one kernel.
 #[derive(Debug)]
 pub(crate) struct KernelRows {
     pub(crate) kernel: KernelName,
     pub(crate) forms: Vec<RowForm>,
     pub(crate) rows: Vec<IndexedRow>,
     dims: Vec<u64>,
-    /// Rows whose cells cannot be read.
     pub(crate) unread: usize,
 }
 
@@ -154,14 +148,12 @@ impl KernelRows {
         &self.forms[row.form as usize]
     }
 
-    /// Returns the dimensions of an input as they are recorded.
     pub(crate) fn input_dims(&self, row: &IndexedRow, input: usize) -> &[u64] {
         let inputs = &self.form(row).inputs;
         let start = row.first_dim as usize + inputs[..input].iter().map(|form| form.rank).sum::<usize>();
         &self.dims[start..start + inputs[input].rank]
     }
 
-    /// Returns the dimensions of an output as they are recorded.
     pub(crate) fn output_dims(&self, row: &IndexedRow, output: usize) -> &[u64] {
         let form = self.form(row);
         let ranks = form.inputs.iter().chain(&form.outputs[..output]).map(|form| form.rank);
@@ -178,7 +170,6 @@ impl KernelRows {
         }
     }
 
-    /// Returns the inputs of a row as tensors.
     pub(crate) fn input_tensors(&self, row: &IndexedRow) -> Vec<Tensor> {
         let inputs = self.form(row).inputs.iter().enumerate();
         let tensor = |(input, form): (usize, &TensorForm)| Tensor {
@@ -250,13 +241,11 @@ impl LatencyReader {
     }
 }
 
-/// Parses a positive finite number.
 fn parse_duration(cell: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(cell).ok()?.trim().parse().ok()?;
     (number.is_finite() && number > 0.0).then_some(number)
 }
 
-/// A form with the slots that its tensors are in.
 #[derive(Clone, Debug)]
 struct KnownForm {
     form: u32,

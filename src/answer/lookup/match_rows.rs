@@ -18,11 +18,9 @@ use crate::kernel::{Dtype, EP_SIZE, KernelName, WORLD_SIZE};
 pub(crate) struct InputComparison<'m> {
     /// True if a row may have more inputs than the query.
     pub(crate) is_prefix: bool,
-    /// Formats of the first inputs that are preferred.
     pub(crate) formats: &'m [String],
     /// Number of ranks that share the experts.
     pub(crate) ep_size: Option<u64>,
-    /// True if a row must have this number of ranks.
     pub(crate) needs_ep_size: bool,
     /// Number of ranks over which a kernel communicates.
     pub(crate) ranks: Option<u64>,
@@ -36,7 +34,6 @@ pub(crate) struct InputComparison<'m> {
 pub(crate) struct RequiredOutput<'m> {
     pub(crate) dims: SlotDims,
     pub(crate) dtype: Option<&'m Dtype>,
-    /// Product whose output follows from its number of ranks.
     pub(crate) product: Option<FusedProduct>,
 }
 
@@ -58,13 +55,11 @@ impl RequiredOutput<'_> {
 }
 
 impl<'m> InputComparison<'m> {
-    /// Creates a comparison of rows without a number of ranks.
     pub(crate) const fn new(is_prefix: bool, formats: &'m [String]) -> Self {
         Self { is_prefix, formats, ep_size: None, needs_ep_size: false, ranks: None, output: None }
     }
 }
 
-/// Row that fits a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowMatch {
     pub(crate) row: u32,
@@ -89,7 +84,6 @@ pub(crate) struct RowsSeen {
     pub(crate) other_dtype: bool,
     pub(crate) other_format: bool,
     pub(crate) other_output: bool,
-    /// Numbers of ranks of rows that fit but for these.
     pub(crate) other_ranks: BTreeSet<u64>,
     pub(crate) unmeasured: bool,
     pub(crate) same_count: bool,
@@ -112,7 +106,6 @@ impl RowsSeen {
         self.open_attributes.dedup();
     }
 
-    /// Returns the reason of a miss.
     pub(crate) fn reason(self) -> MissReason {
         if !self.open_attributes.is_empty() {
             MissReason::OpenAttributes(self.open_attributes)
@@ -461,12 +454,10 @@ pub(crate) const LONGEST_PADDING: u64 = SUPERSEDED_TILE - 1;
 pub(crate) enum FusedProduct {
     /// The left operand is gathered from the ranks.
     AllGatherMatmul,
-    /// The result is scattered to the ranks.
     MatmulReduceScatter,
 }
 
 impl FusedProduct {
-    /// Returns the product of a kernel; `None` for other kernels.
     pub(crate) fn of_kernel(kernel: &KernelName) -> Option<Self> {
         match kernel.as_str() {
             "AllGatherMatmul" => Some(Self::AllGatherMatmul),

@@ -139,7 +139,6 @@ pub(crate) struct MoeInputs {
     pub(crate) activation: QueryTensor,
     /// Tokens, experts of each.
     pub(crate) routing: QueryTensor,
-    /// All inputs of the kernel.
     pub(crate) kernel: Vec<QueryTensor>,
 }
 

@@ -107,7 +107,6 @@ pub enum BatchPhase {
 }
 
 impl AttentionParameters {
-    /// Returns the mean length of the keys.
     pub(crate) fn mean_kv_length(&self) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
         let total = self.kv_lengths.iter().map(|length| *length as f64).sum::<f64>();
@@ -144,7 +143,6 @@ impl AttentionParameters {
     }
 }
 
-/// Lengths of the sequences of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BatchLengths {
     pub(crate) queries: Vec<u64>,
@@ -164,7 +162,6 @@ impl BatchLengths {
         }
     }
 
-    /// Returns the mean number of keys of a query.
     #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
     pub(crate) fn keys_per_query(&self) -> f64 {
         let pairs = self.queries.iter().zip(&self.keys);
@@ -223,7 +220,6 @@ impl OpQuery {
     }
 }
 
-/// Input of a query, ready to be compared.
 #[derive(Clone, Debug)]
 pub(crate) struct InputSlot<'q> {
     pub(crate) dims: SlotDims,
@@ -231,10 +227,8 @@ pub(crate) struct InputSlot<'q> {
     pub(crate) format: Option<&'q TensorFormat>,
 }
 
-/// Inputs of a query in one form.
 #[derive(Clone, Debug)]
 pub(crate) struct InputVariant<'q> {
-    /// The rule that made this form of the query.
     pub(crate) kind: RuleKind,
     pub(crate) slots: Vec<InputSlot<'q>>,
 }
@@ -245,7 +239,6 @@ pub(crate) fn compared_tensors(tensors: &[QueryTensor]) -> impl Iterator<Item = 
     tensors.iter().filter(move |tensor| only_scalars || !tensor.dims.is_empty())
 }
 
-/// Returns the inputs of a query as they are compared.
 pub(crate) fn input_slots(inputs: &[QueryTensor]) -> Vec<InputSlot<'_>> {
     compared_tensors(inputs)
         .map(|tensor| InputSlot {

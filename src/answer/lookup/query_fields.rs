@@ -16,7 +16,6 @@ use crate::{
 
 /// Greatest number of ranks that share a layer.
 pub(crate) const MOST_DEGREE: u64 = 65536;
-/// Greatest number of ranks of a collective.
 pub(crate) const MOST_RANKS: u64 = 1_000_000;
 const HINT: &str = "docs/lookup.md lists the keys of a query";
 
@@ -177,12 +176,10 @@ impl QueryFields {
     }
 }
 
-/// Parses the phase of a batch. The error lists the phases.
 pub(crate) fn parse_phase(text: &str) -> Result<BatchPhase, String> {
     text.parse().map_err(|_| format!("`{text}` is none of {}", BatchPhase::VARIANTS.join(", ")))
 }
 
-/// Parses a mean length of keys.
 pub(crate) fn parse_length(text: &str) -> Result<f64, String> {
     let length = text.parse::<f64>().ok().filter(|length| is_length(*length));
     length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
@@ -218,16 +215,13 @@ pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), Que
     }
 }
 
-/// Shapes of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ShapeField {
     /// `8,64;64,32`; no shapes if it is empty.
     Text(String),
-    /// Lists of lengths.
     Lists(Vec<Vec<u64>>),
 }
 
-/// List of names or numbers, as texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListField(pub(crate) Vec<String>);
 
@@ -238,7 +232,6 @@ impl Default for ShapeField {
 }
 
 impl ShapeField {
-    /// Returns the lengths of each shape.
     pub(super) fn into_shapes(self) -> Result<Vec<Vec<u64>>, String> {
         match self {
             Self::Text(text) if text.trim().is_empty() => Ok(Vec::new()),
@@ -254,7 +247,6 @@ impl ListField {
         Self(split_list(text))
     }
 
-    /// Returns the numbers of a list. The error has the key and the item.
     pub(super) fn into_numbers(self, key: &str) -> Result<Vec<u64>, QueryTextError> {
         let wrong = |text: &str| QueryTextError {
             message: format!("`{text}` in `{key}`, expected whole numbers"),
@@ -336,7 +328,6 @@ impl<'de> Deserialize<'de> for ListField {
     }
 }
 
-/// Text that does not describe the tensors of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueryTextError {
     pub(crate) message: String,

@@ -76,12 +76,10 @@ impl LookupEngine {
         self.mapping.operator(op).is_some_and(|operator| operator.input_count.is_some())
     }
 
-    /// Returns true if the database has a table of a kernel.
     pub(crate) fn knows_table(&self, kernel: &KernelName) -> bool {
         self.index.kernels().any(|known| known == kernel)
     }
 
-    /// Returns the cases of a kernel's table.
     pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
         self.index.table_cases(kernel)
     }
@@ -111,7 +109,6 @@ impl LookupEngine {
     }
 }
 
-/// Returns a table with a measured row of a case.
 fn probe_table(case: &Case) -> Option<KernelCsv> {
     let cells = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
     let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));

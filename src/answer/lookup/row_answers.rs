@@ -58,7 +58,6 @@ pub(crate) fn choose_median(
     Ok(answer_of_row(rows, found, (number, column), values.len()))
 }
 
-/// Returns the answer of one of several rows.
 pub(crate) fn answer_of_row(
     rows: &KernelRows,
     found: &FoundRows,
@@ -80,14 +79,12 @@ pub(crate) fn answer_of_row(
     }
 }
 
-/// Returns a row with its latency in a column.
 pub(crate) fn used_row(rows: &KernelRows, number: u32, column: LatencyColumn) -> UsedRow {
     let row = &rows.rows[number as usize];
     let latency = Micros(row.latency_in(column).unwrap_or_default());
     UsedRow { kernel: rows.kernel.clone(), line: row.line, column, latency, coordinates: None }
 }
 
-/// Returns the answer of an interpolation between rows with their coordinates.
 pub(crate) fn interpolated_answer(
     rows: &KernelRows,
     value: f64,
@@ -122,7 +119,6 @@ pub(crate) const fn kind_of_dims(dims: u32) -> (RuleKind, f64) {
     }
 }
 
-/// Returns the factor of the confidence in a replay with this verdict.
 pub(crate) const fn verdict_factor(verdict: Option<Verdict>) -> f64 {
     match verdict {
         Some(Verdict::Noisy) => 0.9,

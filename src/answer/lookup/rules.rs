@@ -172,7 +172,6 @@ impl LookupAxes {
     /// Number of elements that are read and written.
     pub const MOVED_ELEMENTS: Self = Self("io_numel");
 
-    /// Creates a group of named axes.
     pub(crate) const fn named(name: &'static str) -> Self {
         Self(name)
     }
@@ -184,7 +183,6 @@ impl fmt::Display for LookupAxes {
     }
 }
 
-/// Rules that hold for a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelTraits {
     /// Weights may be stored transposed.
@@ -271,7 +269,6 @@ impl KernelTraits {
         }
     }
 
-    /// Returns the rule by which an input fits that of a row.
     pub(crate) fn match_slot(self, slot: usize, query: &SlotDims, row: &SlotDims) -> Option<RuleKind> {
         if query == row {
             return Some(RuleKind::Identity);

@@ -3,7 +3,6 @@
 /// Most dimensions of a tensor; CANN has no kernel with more. Rows and queries beyond are refused.
 pub(crate) const MAX_RANK: usize = 8;
 
-/// Dimensions of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotDims {
     dims: [u64; MAX_RANK],

@@ -18,7 +18,6 @@ use crate::{answer::op_mapping::KernelPolicy, kernel::EP_SIZE};
 struct SupersededMatch {
     row: u32,
     rule: MatchRule,
-    /// Factor of the latency.
     scale: f64,
     /// Padded rows follow others, unless another rule came behind the padding; then the kernel and the column decide.
     score: (bool, usize, usize),

@@ -32,7 +32,6 @@ struct EventArguments {
     sub_kernel_durations: Option<Value>,
 }
 
-/// Text of an argument; empty if it is missing.
 fn text_of(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
@@ -67,7 +66,6 @@ fn for_each_complete_event(
     })
 }
 
-/// Operator with its shapes and types.
 type OperatorKey = (String, String, Vec<Option<Dtype>>);
 
 /// Invocations of an operator, with its place in the order of the trace.
@@ -78,11 +76,9 @@ struct OperatorEvents {
     time: Nanos,
 }
 
-/// Operators of one process.
 #[derive(Default)]
 struct TraceProcess {
     operators: HashMap<OperatorKey, OperatorEvents>,
-    /// True if durations come from a database.
     is_from_database: bool,
     predicted: PredictedTime,
 }
@@ -96,11 +92,9 @@ impl TraceProcess {
     }
 }
 
-/// Processes of a trace.
 #[derive(Default)]
 struct TraceProcesses {
     by_name: BTreeMap<String, TraceProcess>,
-    /// Number of events that are no operators.
     others: u64,
 }
 

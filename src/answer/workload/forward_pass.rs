@@ -22,7 +22,6 @@ pub const FORWARD_ANCHOR: &str = "ArgMaxV2";
 const HINT: &str =
     "give kernel_details.csv, op_summary_*.csv or a database of a run, with types, starts and durations";
 
-/// A kernel record.
 #[derive(Clone, Debug)]
 struct PassRecord {
     kernel: String,
@@ -252,14 +251,12 @@ impl PassColumns {
     }
 }
 
-/// Returns the first dimension of a matrix product.
 fn tokens_of_product(kernel: &str, shapes: &str) -> Option<u64> {
     let is_product = kernel.contains("MatMul") || kernel.contains("Matmul");
     let first = shapes.trim().trim_matches('"').split(';').next().filter(|_| is_product)?;
     parse_dims(first)?.first().copied()
 }
 
-/// Reads the records of a database by device.
 fn read_database(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
     let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
     for_each_timed_record(path, &mut |record: TimedRecord| {

@@ -20,13 +20,11 @@ use crate::base::files::open_regular;
 const START: u64 = 1 << 16;
 /// Size limit of files that are read as a whole.
 const MOST_BYTES: u64 = 1 << 30;
-/// First bytes of an SQLite database.
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
 const KINDS: &str = "give kernel_details.csv or op_summary_*.csv of a run or its folder, an inventory or a chrome trace of a \
                      simulator, or a list of questions in YAML or CSV (docs/coverage.md)";
 
-/// Kind of a file.
 enum WorkloadKind {
     Profile,
     Trace,

@@ -18,7 +18,6 @@ use crate::{
 
 const HINT: &str = "docs/coverage.md lists the keys of a question";
 
-/// A list in YAML.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuestionFile {
@@ -64,18 +63,15 @@ impl QuestionFile {
     }
 }
 
-/// Columns of a list in CSV.
 pub(super) struct WorkloadColumns;
 
 impl WorkloadColumns {
-    /// Returns true if a line is the header of such a list.
     pub(super) fn is_header(line: &str) -> bool {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
         cells.contains(&"op") && cells.iter().all(|cell| QueryFields::KEYS.contains(cell))
     }
 }
 
-/// Parses a list in YAML.
 pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
     let file: QuestionFile = yaml::parse(path, text)?;
     let defaults = file.defaults(path)?;
@@ -88,7 +84,6 @@ pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadEr
     Ok(workload)
 }
 
-/// Parses a list in CSV.
 pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
     let mut reader = csv::ReaderBuilder::new().has_headers(true).flexible(true).from_reader(text.as_bytes());
     let header = reader.headers().cloned().unwrap_or_default();

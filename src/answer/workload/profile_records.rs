@@ -111,7 +111,6 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
     Ok(workload)
 }
 
-/// Collectives of profiles whose message sizes are recorded, by kernel.
 struct SizedCollectives(BTreeMap<String, Vec<WorkloadQuestion>>);
 
 impl SizedCollectives {
@@ -125,7 +124,6 @@ impl SizedCollectives {
         Self(by_kernel)
     }
 
-    /// Returns the number and the total time of the collectives of a kernel.
     fn totals(&self, kernel: &str) -> (u64, Nanos) {
         let questions = self.0.get(kernel).into_iter().flatten();
         questions.fold((0, Nanos(0)), |(count, time), question| {

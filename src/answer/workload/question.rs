@@ -8,7 +8,6 @@ use crate::{
     kernel::{Case, Dtype, Nanos},
 };
 
-/// Most invocations of a workload.
 const MOST_INVOCATIONS: u64 = 1 << 52;
 /// Most nanoseconds of a workload: ten years.
 const MOST_TIME: i64 = 320_000_000_000_000_000;
@@ -112,7 +111,6 @@ impl WorkloadQuestion {
         }
     }
 
-    /// Creates a question whose inputs are unknown.
     pub(crate) fn unreadable(op: &str, count: u64, reason: UnreadableReason) -> Self {
         let query = OpQuery { op: op.to_owned(), ..OpQuery::default() };
         Self { unreadable: Some(reason), ..Self::new(query, count) }

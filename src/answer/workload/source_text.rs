@@ -5,7 +5,6 @@ use std::path::Path;
 use super::WorkloadError;
 use crate::{base::plain_words::plain_words, kernel::Nanos};
 
-/// Returns the line of a part of a text, from 1.
 pub(super) fn line_of(text: &str, part: &str) -> u64 {
     let offset = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() as u64 + 1

@@ -11,7 +11,6 @@ use crate::answer::lookup::{
 const MOST_PLACES: usize = 20_000;
 
 impl AttentionTable {
-    /// Returns the reason why no row answers a query.
     pub(super) fn reason_of_miss(&self, rows: &KernelRows, query: &AttentionWork) -> MissReason {
         let regimes: Vec<usize> =
             self.regimes.iter().map(|regime| regime.differences(&query.regime).len()).collect();
@@ -45,7 +44,6 @@ impl AttentionTable {
         }
     }
 
-    /// Returns the attributes in which a row deviates from a query.
     fn differences(&self, row: &AttentionWork, query: &AttentionWork) -> Vec<AttentionDifference> {
         let numbers = [
             ("tokens", row.tokens, query.tokens),
@@ -70,7 +68,6 @@ impl AttentionTable {
     }
 }
 
-/// Returns the first sequence in which the lists of a row deviate.
 fn different_sequence(row: &AttentionWork, query: &AttentionWork) -> Option<AttentionDifference> {
     let (row, query) = row.lengths.as_ref().zip(query.lengths.as_ref())?;
     let sequence = |lengths: &BatchLengths, at: usize| match (lengths.queries.get(at), lengths.keys.get(at)) {

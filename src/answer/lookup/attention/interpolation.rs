@@ -168,7 +168,6 @@ impl AttentionTable {
         points
     }
 
-    /// Returns all rows whose tokens fit those of a query.
     fn rows_of_tokens(
         &self,
         query: &AttentionWork,
@@ -221,7 +220,6 @@ fn fits_line(row: &AttentionWork, query: &AttentionWork) -> bool {
     has_batch(row, query) && has_skew(row, query)
 }
 
-/// Returns true unless the numbers of sequences differ.
 fn has_batch(row: &AttentionWork, query: &AttentionWork) -> bool {
     match (row.batch, query.batch) {
         (Some(one), Some(other)) => one == other || row.is_decode() && query.is_decode(),

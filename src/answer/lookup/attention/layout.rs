@@ -13,7 +13,6 @@ const MOST_HEADS: u64 = 256;
 const BLOCK_STEP: u64 = 16;
 const LARGEST_BLOCK: u64 = 512;
 
-/// Arrangement of the keys of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyOrder {
     /// As a framework passes them: the heads in front of their dimension.
@@ -45,7 +44,6 @@ impl QueryOrder {
         })
     }
 
-    /// Returns the layout whose output has the order of the query.
     pub(crate) const fn layout(self) -> &'static str {
         match self {
             Self::Tnd => "TND",
@@ -57,7 +55,6 @@ impl QueryOrder {
     }
 }
 
-/// Sizes of a query of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuerySizes {
     pub(crate) tokens: u64,
@@ -73,12 +70,9 @@ impl QuerySizes {
     }
 }
 
-/// Reason why a query has no order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderProblem {
-    /// Several orders fit.
     Ambiguous,
-    /// No order fits.
     Contradictory,
 }
 
@@ -88,13 +82,10 @@ pub(crate) struct CallShapes<'a> {
     pub(crate) query: &'a [u64],
     pub(crate) key: &'a [u64],
     pub(crate) key_order: KeyOrder,
-    /// Heads of queries.
     pub(crate) heads: Option<u64>,
-    /// Heads of keys.
     pub(crate) kv_heads: Option<u64>,
     /// Mean number of keys of a sequence.
     pub(crate) kv_length: Option<f64>,
-    /// Number of sequences.
     pub(crate) sequences: Option<u64>,
     /// True if keys are in blocks.
     pub(crate) is_paged: Option<bool>,
@@ -122,7 +113,6 @@ const fn is_block(tokens: u64) -> bool {
 }
 
 impl CallShapes<'_> {
-    /// Returns the only order that fits.
     pub(crate) fn only_order(&self) -> Result<QueryOrder, OrderProblem> {
         let [one, other] = match self.query.len() {
             3 => [QueryOrder::Tnd, QueryOrder::Bsh],
@@ -171,7 +161,6 @@ impl CallShapes<'_> {
         self.heads.or_else(by_keys).filter(|heads| divides(*heads, row))
     }
 
-    /// Returns true if the query can have an order.
     pub(crate) fn fits(&self, order: QueryOrder) -> bool {
         let is_stated = |stated: Option<u64>, value: u64| stated.is_none_or(|stated| stated == value);
         match (order, self.query) {

@@ -45,11 +45,9 @@ const CONFIDENCE: f64 = 0.9;
 /// Comparison of the tokens of rows and queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenMatch {
-    /// Equal numbers.
     Equal,
     /// One number is the other one, rounded by a framework. Tokens of a decode step are sequences, which are not rounded.
     Padded,
-    /// As the superseded tool compares them.
     Superseded,
 }
 
@@ -85,7 +83,6 @@ impl TokenMatch {
     }
 }
 
-/// Row with its work.
 #[derive(Clone, Debug)]
 struct AttentionRow {
     work: AttentionWork,
@@ -98,7 +95,6 @@ struct AttentionRow {
 /// Rows of one regime, number of heads, dimension of heads and number of tokens.
 type AttentionPlace = (u32, u64, u64, u64);
 
-/// Rows of a kernel with the parameters of attention.
 #[derive(Debug)]
 pub(crate) struct AttentionTable {
     family: AttentionFamily,
@@ -106,7 +102,6 @@ pub(crate) struct AttentionTable {
     rows: Vec<AttentionRow>,
     /// Rows by place, sorted by the length of keys.
     places: BTreeMap<AttentionPlace, Vec<u32>>,
-    /// Rows by regime and number of tokens.
     by_tokens: BTreeMap<(u32, u64), Vec<u32>>,
     /// Rows without a latency.
     unmeasured: Vec<AttentionWork>,

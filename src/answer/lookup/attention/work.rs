@@ -29,11 +29,9 @@ const BATCH: &str = "Runtime batch_size";
 /// Kernels that are looked up in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttentionFamily {
-    /// Attention over all keys.
     Fused,
     /// Attention over the keys that an indexer selects.
     Sparse,
-    /// Selection of keys.
     Indexer,
 }
 
@@ -74,7 +72,6 @@ fn heads_in_rows(key: &[u64], head_dim: u64) -> Option<u64> {
     (head_dim > 0 && row.is_multiple_of(head_dim)).then(|| row / head_dim)
 }
 
-/// Returns the shapes and numbers of a query.
 fn shapes_of_query<'q>(
     query: &'q OpQuery,
     key_order: KeyOrder,
@@ -107,7 +104,6 @@ fn shapes_of_query<'q>(
     }
 }
 
-/// Layout of latent attention.
 const LATENT: &str = "BNSD_NBSD";
 /// Queries, keys and values.
 const BARE_INPUTS: usize = 3;
@@ -123,7 +119,6 @@ pub(crate) struct AttentionRegime {
     pub(crate) topk: Option<u64>,
     /// Keys in a block of the cache; 0 if they are not in blocks.
     pub(crate) block_size: Option<u64>,
-    /// Keys that are selected.
     pub(crate) selected: Option<u64>,
     /// Dimension of the rotary parts that are inputs of their own; 0 without them.
     pub(crate) rope_dim: Option<u64>,
@@ -188,7 +183,6 @@ impl AttentionRegime {
     }
 }
 
-/// Work of a call of attention.
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionWork {
     pub(crate) tokens: u64,
@@ -196,7 +190,6 @@ pub(crate) struct AttentionWork {
     pub(crate) head_dim: u64,
     /// Mean number of keys of a sequence.
     pub(crate) kv_length: f64,
-    /// Number of sequences.
     pub(crate) batch: Option<u64>,
     pub(crate) lengths: Option<BatchLengths>,
     pub(crate) regime: AttentionRegime,
@@ -486,7 +479,6 @@ impl AttentionWork {
         Self::of_parameters(dims, sizes.batch, regime, parameters, family)
     }
 
-    /// Returns the work of a call with these parameters of its sequences.
     pub(crate) fn of_parameters(
         [tokens, heads, head_dim]: [u64; 3],
         batch: Option<u64>,
@@ -532,7 +524,6 @@ fn is_order_open(case: &Case, kv_length: f64, sequences: Option<u64>) -> bool {
         && shapes_of_case(case, Some(kv_length), sequences).only_order() == Err(OrderProblem::Ambiguous)
 }
 
-/// Returns the parameters of a recorded case, as a query has them.
 pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
     let family = AttentionFamily::of_kernel(&case.kernel);
     let Some(work) = family.and_then(|family| AttentionWork::of_case(case, family)) else {
@@ -554,13 +545,11 @@ pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
     }
 }
 
-/// Returns a length or a number of tokens as a coordinate.
 #[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
 pub(crate) const fn as_coordinate(length: u64) -> f64 {
     length as f64
 }
 
-/// Returns the mean of lengths, of which there is at least one.
 pub(crate) fn mean(lengths: &[u64]) -> f64 {
     lengths.iter().map(|length| as_coordinate(*length)).sum::<f64>() / as_coordinate(lengths.len() as u64)
 }

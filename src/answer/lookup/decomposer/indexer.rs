@@ -17,7 +17,6 @@ use crate::{
 /// Kernel of the scores where the mapping names none.
 const SCORES: &str = "LightningIndexer";
 
-/// Inputs of the selection.
 #[derive(Clone, Debug)]
 struct IndexerInputs {
     tokens: u64,
@@ -29,7 +28,6 @@ struct IndexerInputs {
     head_dim: u64,
     cache: Vec<u64>,
     batch: Option<u64>,
-    /// Type of the projection of queries.
     query_dtype: Dtype,
 }
 

@@ -28,7 +28,6 @@ struct AbsorbedWeights {
     dtype: Dtype,
 }
 
-/// Inputs of latent attention.
 #[derive(Clone, Debug)]
 struct LatentInputs {
     tokens: u64,

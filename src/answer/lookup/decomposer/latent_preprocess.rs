@@ -16,10 +16,8 @@ const QUANTIZE: [&str; 2] = ["AscendQuantV2", "AscendQuantV2Aicore"];
 const CACHE_KERNEL: &str = "KvRmsNormRopeCache";
 /// Columns of a block of weights in FRACTAL_NZ of one-byte types.
 const BLOCK: u64 = 32;
-/// Most tokens of the opaque kernel.
 const MOST_TOKENS: u64 = 1024;
 
-/// Inputs of the preparation.
 #[derive(Clone, Debug)]
 struct PreprocessInputs {
     tokens: u64,

@@ -57,7 +57,6 @@ pub(crate) enum SubKernelQuery {
     Cache(CacheQuery),
 }
 
-/// Kernel of a composite.
 #[derive(Clone, Debug)]
 pub(crate) struct SubKernel {
     /// Kernels of which one runs, in the order of preference.
@@ -120,7 +119,6 @@ pub(super) fn batch_of(attention: &AttentionParameters, block_table: Option<&Que
     listed.or(attention.batch).or_else(|| block_table?.dims.first().copied())
 }
 
-/// Tokens of a rank, and their sequences.
 #[derive(Clone, Debug)]
 pub(super) struct RankTokens {
     pub(super) tokens: u64,

@@ -17,7 +17,6 @@ const LEAST_BLOCKS: u64 = 16;
 /// Most blocks of a cache that KvRmsNormRopeCache writes.
 const MOST_LATENT_BLOCKS: u64 = 4096;
 
-/// Lengths of equal sequences as attributes have them.
 struct EqualLengths {
     batch: u64,
     length: u64,
@@ -35,7 +34,6 @@ impl EqualLengths {
     }
 }
 
-/// Shape of an attention call.
 struct AttentionCall {
     layout: &'static str,
     sparse_mode: &'static str,

@@ -6,9 +6,7 @@ use crate::kernel::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, Tenso
 #[derive(Clone, Debug)]
 pub(super) struct KernelCall {
     pub(super) count: u64,
-    /// The cases in the order of preference.
     pub(super) cases: Vec<Case>,
-    /// Ranks of a collective.
     pub(super) ranks: Option<u64>,
 }
 
@@ -28,18 +26,15 @@ impl KernelCall {
         self
     }
 
-    /// Adds an input.
     pub(super) fn input(self, dims: &[u64], dtype: Dtype) -> Self {
         self.slot(true, Some(Tensor::new(dims, dtype)))
     }
 
-    /// Adds an input in FRACTAL_NZ.
     pub(super) fn blocked_input(self, dims: &[u64], dtype: Dtype) -> Self {
         let format = TensorFormat::parse("FRACTAL_NZ").unwrap_or_else(TensorFormat::nd);
         self.slot(true, Some(Tensor { dims: dims.to_vec(), dtype, format }))
     }
 
-    /// Adds omitted inputs.
     pub(super) fn omitted(mut self, count: usize) -> Self {
         for _ in 0..count {
             self = self.slot(true, None);
@@ -47,12 +42,10 @@ impl KernelCall {
         self
     }
 
-    /// Adds an output.
     pub(super) fn output(self, dims: &[u64], dtype: Dtype) -> Self {
         self.slot(false, Some(Tensor::new(dims, dtype)))
     }
 
-    /// Sets an attribute.
     pub(super) fn attribute(mut self, column: &str, value: &str) -> Self {
         if let Some(case) = self.cases.first_mut() {
             case.attributes.set(column, value);
@@ -74,7 +67,6 @@ impl KernelCall {
         self
     }
 
-    /// Sets the ranks of a collective.
     pub(super) const fn among(mut self, ranks: u64) -> Self {
         self.ranks = Some(ranks);
         self

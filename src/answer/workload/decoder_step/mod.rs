@@ -103,7 +103,6 @@ impl DecoderStep {
         matches!(self.phase, StepPhase::Decode)
     }
 
-    /// Returns the tokens of a group of devices.
     const fn tokens(&self) -> u64 {
         match self.phase {
             StepPhase::Decode => self.batch,
@@ -185,7 +184,6 @@ impl StepBuilder<'_> {
         self.step.quantisation == QuantisationScheme::W8a8
     }
 
-    /// Number of layers with a dense feed-forward.
     fn dense_layers(&self) -> u64 {
         self.model.experts.as_ref().map_or(self.model.layers, |experts| experts.dense_layers)
     }
@@ -295,7 +293,6 @@ impl StepBuilder<'_> {
     }
 }
 
-/// Norm over vectors of one width.
 fn rms_norm(outer: &[u64], width: u64) -> KernelCall {
     let (vectors, roots) = ([outer, &[width]].concat(), [outer, &[1]].concat());
     KernelCall::new("RmsNorm")
@@ -305,7 +302,6 @@ fn rms_norm(outer: &[u64], width: u64) -> KernelCall {
         .output(&roots, Dtype::Float)
 }
 
-/// Quantisation of rows with a scale for each.
 fn dynamic_quantisation(rows: u64, width: u64) -> KernelCall {
     KernelCall::new("DynamicQuant")
         .input(&[rows, width], Dtype::Bf16)
