@@ -5,14 +5,15 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use crate::{
     answer::{
-        adaptive::{AdaptiveDesign, AdaptiveOptions, ChosenCandidate, GridCandidate},
+        adaptive::{
+            AdaptiveDesign, AdaptiveOptions, ChoiceReason, ChosenCandidate, ErrorEstimate, GridCandidate,
+        },
         coverage::FillCase,
         lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
     },
     base::{exit::ExitStatus, files::FolderLock, print::print_note},
     database::{InterpolationErrors, KernelInterpolationError, row_cases},
     kernel::{CaseId, IdentifiedCase, KernelName, timestamp::Timestamp},
-    show::adapt::{AdaptedState, ChosenCase, adapt_line},
 };
 use crate::{
     answer::{
@@ -46,6 +47,28 @@ pub(crate) struct AdaptSession {
     pub(crate) settings: AdaptSettings,
     pub(crate) kernels: Vec<KernelDesign>,
     chosen: usize,
+}
+
+/// Case of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct ChosenCase {
+    pub(crate) case: IdentifiedCase,
+    pub(crate) reason: ChoiceReason,
+    /// Latency in microseconds that lookups answer before it is measured.
+    pub(crate) predicted: Option<f64>,
+}
+
+/// State of the adaptive grid of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdaptedState<'a> {
+    pub(crate) kernel: &'a KernelName,
+    /// Number of measured candidates.
+    pub(crate) rows: usize,
+    pub(crate) candidates: usize,
+    pub(crate) estimate: Option<ErrorEstimate>,
+    /// Number of random candidates with a known error, also without an estimate.
+    pub(crate) hold_outs: usize,
+    pub(crate) is_met: bool,
 }
 
 impl KernelDesign {
@@ -172,11 +195,16 @@ impl AdaptSession {
         Ok(batch)
     }
 
-    /// Measures batch after batch until all targets are met, no candidate is left, or time or cases are spent.
-    pub(crate) fn measure(&mut self, fill: &FillSession) -> Result<FillOutcome, CommandError> {
+    /// Measures batch after batch until all targets are met, no candidate is left, or time or cases are spent. `on_batch` gets
+    /// the state of each kernel before each batch.
+    pub(crate) fn measure(
+        &mut self,
+        fill: &FillSession,
+        on_batch: impl Fn(&AdaptedState<'_>),
+    ) -> Result<FillOutcome, CommandError> {
         let mut lock = fill.start()?;
         let mut outcome = FillOutcome::new();
-        let ended = self.measure_batches(fill, &mut lock, &mut outcome);
+        let ended = self.measure_batches(fill, &on_batch, &mut lock, &mut outcome);
         let mut outcome = fill.end(ended, outcome)?;
         if outcome.exit == ExitStatus::Done && !self.is_met() {
             outcome.exit = ExitStatus::SomeNotOk;
@@ -187,6 +215,7 @@ impl AdaptSession {
     fn measure_batches(
         &mut self,
         fill: &FillSession,
+        on_batch: &impl Fn(&AdaptedState<'_>),
         lock: &mut FolderLock,
         outcome: &mut FillOutcome,
     ) -> Result<(), CommandError> {
@@ -197,7 +226,7 @@ impl AdaptSession {
             }
             self.publish(&database)?;
             for kernel in &self.kernels {
-                print_note(&adapt_line(&kernel.state(), self.settings.options.target));
+                on_batch(&kernel.state());
                 if kernel.has_failed && outcome.may_go_on() {
                     print_note(&format!(
                         "{}: no case of the last batch has a latency; the table above has their verdicts",

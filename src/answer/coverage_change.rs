@@ -17,12 +17,19 @@ use crate::{
         ledger::{Ledger, RunRecord},
     },
     kernel::{CaseId, catalogue::Catalogue},
-    show::run_page::CoverageChange,
 };
 use crate::{
     answer::{fill_preview::coverage_of, lookup_database::LookupDatabase},
     base::command_error::CommandError,
 };
+
+/// Coverage of a workload by the rows before and after a run.
+#[derive(Clone, Debug)]
+pub(crate) struct CoverageChange {
+    pub(crate) workload: String,
+    /// Class of answers, and its part of the time in percent before and after.
+    pub(crate) classes: Vec<(String, Option<f64>, Option<f64>)>,
+}
 
 /// Returns the coverage of the workloads that `load` loads with and without the cases that this run was the first to
 /// measure. The database is read only; without these rows it is a copy.

@@ -14,7 +14,6 @@ use crate::{
     cases::plan::{InitialCosts, PlannedCase, planned_case},
     kernel::{CaseId, CaseOutcome, Cause, DataKind, catalogue::Catalogue, device::DeviceProfile},
     measure::engine::{PlanPreview, dry_run},
-    show::fill::{CaseEnd, FillReport},
 };
 
 #[derive(Debug)]
@@ -32,14 +31,29 @@ pub(crate) struct PredictedHost<'a> {
 pub(crate) struct FillPreview<'w> {
     pub(crate) gaps: Vec<CoverageGap<'w>>,
     pub(crate) fill: FillCases,
-    /// Ends of the first measurements, in the order of [`FillCases::needed`].
-    ends: Vec<CaseEnd>,
+    /// Predicted seconds until the end of the first measurement of each case, in the order of [`FillCases::needed`].
+    pub(crate) ends: Vec<Result<f64, NotMeasured>>,
     /// Seconds until the last one ends.
-    seconds: f64,
+    pub(crate) seconds: f64,
     /// M5 of all workloads together before; `None` without times.
-    share_before: Option<f64>,
+    pub(crate) share_before: Option<f64>,
     /// M5 if all cases with an end are measured.
-    share_forecast: Option<f64>,
+    pub(crate) share_forecast: Option<f64>,
+}
+
+/// Reason why a case is not measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotMeasured {
+    /// It would end after the deadline.
+    NotInTime(String),
+    NotLaunchable(String),
+}
+
+impl NotMeasured {
+    pub(crate) fn reason(&self) -> &str {
+        let (Self::NotInTime(reason) | Self::NotLaunchable(reason)) = self;
+        reason
+    }
 }
 
 /// Looks workloads up in a database.
@@ -71,34 +85,25 @@ impl<'w> FillPreview<'w> {
             dry_run(host.kind, &host.costs, &cases, host.devices, host.budget);
         let mut scheduled = scheduled.into_iter();
         let mut end = |planned: Result<PlannedCase, String>| match planned {
-            Err(reason) => CaseEnd::NotLaunchable(reason),
+            Err(reason) => Err(NotMeasured::NotLaunchable(reason)),
             Ok(_) => match scheduled.next() {
-                Some(Ok(slot)) => CaseEnd::After(slot.ends_at),
-                Some(Err(cause)) => CaseEnd::NotInTime(cause.to_string()),
-                None => CaseEnd::NotInTime(Cause::NotReached.to_string()),
+                Some(Ok(slot)) => Ok(slot.ends_at),
+                Some(Err(cause)) => Err(NotMeasured::NotInTime(cause.to_string())),
+                None => Err(NotMeasured::NotInTime(Cause::NotReached.to_string())),
             },
         };
-        let ends: Vec<CaseEnd> = planned.into_iter().map(&mut end).collect();
-        let in_time: BTreeSet<&CaseId> = fill
-            .needed()
-            .zip(&ends)
-            .filter(|(_, end)| end.is_in_time())
-            .map(|(case, _)| case.case.id())
-            .collect();
+        let ends: Vec<_> = planned.into_iter().map(&mut end).collect();
+        let in_time: BTreeSet<&CaseId> =
+            fill.needed().zip(&ends).filter(|(_, end)| end.is_ok()).map(|(case, _)| case.case.id()).collect();
         let share_before = coverage_metrics(&coverages).time.value();
         let share_forecast = share_before.map(|share| share + fill.closed_share(&gaps, &in_time));
         Ok(Self { ends, seconds: duration, share_before, share_forecast, gaps, fill })
     }
 
-    pub(crate) fn report(&self) -> FillReport<'_> {
-        FillReport {
-            gaps: &self.gaps,
-            fill: &self.fill,
-            ends: &self.ends,
-            seconds: self.seconds,
-            share_before: self.share_before,
-            share_forecast: self.share_forecast,
-        }
+    /// Returns true if every case that can be launched is measured in time. Cases that cannot, and gaps without a case, are
+    /// reported, and no measurement fails by them.
+    pub(crate) fn measures_all(&self) -> bool {
+        !self.ends.iter().any(|end| matches!(end, Err(NotMeasured::NotInTime(_))))
     }
 }
 

@@ -5,6 +5,9 @@ use std::{
     path::PathBuf,
 };
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::{
     base::command_error::CommandError,
     profile::profile_records::{left_out_files, read_records_with_shapes},
@@ -12,15 +15,113 @@ use crate::{
 use crate::{
     base::count_text::format_count,
     kernel::{
-        KernelName, Nanos,
+        KernelName, Nanos, Verdict,
         catalogue::{Catalogue, NotReplayable},
     },
     profile::{
         DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
         leave_out_copies,
     },
-    show::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps},
 };
+
+/// Unit of a device that ran the records of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KernelEngine {
+    AiCore,
+    AiCpu,
+    Collective,
+}
+
+/// Reason why records of a kernel cannot be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum GapKind {
+    NoEntry,
+    /// No call launches the kernel alone.
+    NotLaunchable,
+    /// The entry of the kernel does not cover the recorded slots, types or attributes.
+    Unsupported,
+    /// The recorded dimensions contradict each other by the entry of the kernel.
+    InvalidArgs,
+    WithoutShapes,
+}
+
+impl GapKind {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::NoEntry, Self::NotLaunchable, Self::Unsupported, Self::InvalidArgs, Self::WithoutShapes];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::NoEntry => "no entry",
+            Self::NotLaunchable => "not launchable",
+            Self::Unsupported => Verdict::Unsupported.as_str(),
+            Self::InvalidArgs => Verdict::InvalidArgs.as_str(),
+            Self::WithoutShapes => "without shapes",
+        }
+    }
+}
+
+/// Records of a kernel that cannot be replayed for one reason.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelGap {
+    pub kernel: String,
+    pub engine: KernelEngine,
+    /// `None` for collectives, which no catalogue replays.
+    pub kind: Option<GapKind>,
+    pub records: u64,
+    /// Sum of the durations.
+    pub time: Nanos,
+    /// Explanation; empty where the kind explains it.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProfileGaps {
+    /// Longest total time first.
+    pub gaps: Vec<KernelGap>,
+    /// Number of kernel types on AI cores.
+    pub kernels: usize,
+    /// Time of all records on AI cores, those without a gap as well.
+    pub ai_core_time: Nanos,
+}
+
+impl ProfileGaps {
+    /// Share of a gap in the time of AI cores; `None` for gaps of other engines.
+    pub(crate) fn share(&self, gap: &KernelGap) -> Option<f64> {
+        (gap.engine == KernelEngine::AiCore).then(|| time_ratio(gap.time, self.ai_core_time))
+    }
+
+    /// Returns a line about the kernels on AI cores that can be replayed with all their recorded shapes, and their share of the time;
+    /// `None` without such kernels.
+    pub(crate) fn replayable_text(&self) -> Option<String> {
+        let of_cores = || self.of_engine(KernelEngine::AiCore);
+        let with_gaps: BTreeSet<&str> = of_cores().map(|gap| gap.kernel.as_str()).collect();
+        let missing = Nanos(of_cores().map(|gap| gap.time.0).sum());
+        let percent = 100.0 * (1.0 - time_ratio(missing, self.ai_core_time));
+        (self.kernels > 0).then(|| {
+            format!(
+                "{} of {} can be replayed with all recorded shapes, {percent:.2} % of the time on AI cores",
+                self.kernels - with_gaps.len(),
+                format_count(self.kernels, "kernel")
+            )
+        })
+    }
+
+    /// Returns true if some kernels on AI cores cannot be replayed with all their recorded shapes.
+    pub(crate) fn has_kernels(&self) -> bool {
+        self.of_engine(KernelEngine::AiCore).next().is_some()
+    }
+
+    pub(crate) fn of_engine(&self, engine: KernelEngine) -> impl Iterator<Item = &KernelGap> {
+        self.gaps.iter().filter(move |gap| gap.engine == engine)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share is printed with four digits")]
+pub(crate) fn time_ratio(part: Nanos, whole: Nanos) -> f64 {
+    if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
+}
 
 /// Reads profiles and returns the kernels that the catalogue cannot replay, with notes on files that are left out.
 pub(crate) fn find_kernel_gaps(

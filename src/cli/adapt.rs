@@ -8,31 +8,26 @@ use super::{
     grid::{load_grids, select_kernels},
     measurement_options::MeasurementOptions,
     options::{
-        DatabaseFolder, KernelArguments, OutputFormat, OutputOptions, ResourceOptions, WideOption, parse_gib,
+        DatabaseFolder, KernelArguments, OutputOptions, ResourceOptions, WideOption, parse_gib,
         parse_percentage,
     },
 };
 use crate::{
     answer::{
-        adapt::{AdaptSession, AdaptSettings, KernelDesign},
+        adapt::{AdaptSession, AdaptSettings, AdaptedState, KernelDesign},
         adaptive::{AdaptiveOptions, grid_candidates},
         fill::{FillOutcome, FillSession},
         lookup_database::LookupDatabase,
     },
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        shell_argument::quoted_path,
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
     cases::grid::{
         SelectionRequest,
         definition::{CandidateSpace, GridModels},
     },
     kernel::{catalogue::Catalogue, default_memory_budget},
     show::{
-        adapt::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table},
-        emit::note_simulated,
+        adapt::{AdaptRecord, ChosenRecord, adapt_line, adapt_table, chosen_table},
+        emit::{emit, note_simulated},
     },
 };
 
@@ -86,7 +81,7 @@ pub(super) struct AdaptCommandOptions {
 
 pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandError> {
     let AdaptCommandOptions { database: folder, resources, measurement, .. } = options;
-    let is_json = options.output.format == OutputFormat::Json;
+    let (format, width) = (options.output.format, options.wide.width());
     let assets = measurement.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let models = GridModels::load(&assets, &options.models)?;
@@ -141,7 +136,8 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
         if chosen.is_empty() {
             print_note("no case is left to choose");
         }
-        print_data(&if is_json { chosen_json(&chosen) } else { chosen_table(&chosen, options.wide.width()) });
+        let records: Vec<_> = chosen.iter().map(ChosenRecord::new).collect();
+        emit(format, &records, |_| chosen_table(&chosen, width));
         note_simulated(database.kind);
         return Ok(ExitStatus::Done);
     }
@@ -153,17 +149,15 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
         assets,
         options: run_options,
         deadline: resources.deadline.deadline(),
-        format: options.output.format,
+        format,
         stop: Arc::default(),
     };
-    let outcome = session.measure(&fill)?;
+    let target = adaptive.target;
+    let outcome = session.measure(&fill, |state| print_note(&adapt_line(state, target)))?;
     let FillOutcome { exit, is_stopped, .. } = outcome;
     let states: Vec<AdaptedState<'_>> = session.kernels.iter().map(KernelDesign::state).collect();
-    print_data(&if is_json {
-        adapt_json(&states, adaptive.target)
-    } else {
-        adapt_table(&states, adaptive.target, options.wide.width())
-    });
+    let records: Vec<_> = states.iter().map(|state| AdaptRecord::new(state, target)).collect();
+    emit(format, &records, |_| adapt_table(&states, target, width));
     outcome.stop_note("adapt", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
 }

@@ -13,17 +13,12 @@ use crate::{
         coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
         fill_preview::coverage_of,
     },
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        result_file::ResultFile,
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile},
     kernel::catalogue::Catalogue,
     show::{
-        coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text},
+        coverage::{CoverageReport, coverage_csv, coverage_records, coverage_text},
         coverage_page::coverage_page,
-        emit::note_simulated,
+        emit::{emit, note_simulated},
     },
 };
 
@@ -74,7 +69,11 @@ pub(super) struct JsonOutput {
 
 impl JsonOutput {
     pub(super) const fn is_json(&self) -> bool {
-        self.json || matches!(self.format, OutputFormat::Json)
+        matches!(self.format(), OutputFormat::Json)
+    }
+
+    pub(super) const fn format(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { self.format }
     }
 }
 
@@ -107,11 +106,8 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     if let Some(file) = html {
         file.write(&coverage_page(&assets, &report)?)?;
     }
-    print_data(&if options.output.is_json() {
-        coverage_json(&report)
-    } else {
-        coverage_text(&report, options.wide.width())
-    });
+    let width = options.wide.width();
+    emit(options.output.format(), &coverage_records(&report), |_| coverage_text(&report, width));
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
     production_note(&coverages).iter().for_each(|note| print_note(note));

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
+use super::options::{DatabaseFolder, OutputOptions};
 use crate::{
-    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus, print::print_data},
-    database::{BackfillReport, Database, backfill_database},
+    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus},
+    database::{BackfillReport, Database, FilledRow, backfill_database},
     profile::read_attention_dumps,
+    show::emit::emit,
 };
 
 /// Fills in the runtime values of FusedInferAttentionScore from a dump of a serving process
@@ -36,17 +39,27 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
     let database = Database::open(&options.database.db)?;
     let dump = read_attention_dumps(&options.dump)?;
     let done = backfill_database(&database, &dump, options.add_variants)?;
-    match options.output.format {
-        OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.call_count()))),
-        OutputFormat::Plain => print_data(&plain(&done, dump.call_count())),
-    }
+    let calls = dump.call_count();
+    let record = BackfillRecord {
+        calls,
+        unused_calls: done.unused,
+        rows: &done.rows,
+        complete: done.complete_rows(),
+        added: done.added,
+    };
+    emit(options.output.format, &[record], |_| plain(&done, calls));
     Ok(if done.complete_rows() == done.rows.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
-fn json(done: &BackfillReport, calls: usize) -> serde_json::Value {
-    serde_json::json!({
-        "calls": calls, "unused_calls": done.unused, "rows": done.rows, "complete": done.complete_rows(), "added": done.added,
-    })
+/// What was filled in, in JSON.
+#[derive(Serialize, JsonSchema)]
+struct BackfillRecord<'a> {
+    calls: usize,
+    /// Calls that no row has.
+    unused_calls: usize,
+    rows: &'a [FilledRow],
+    complete: usize,
+    added: usize,
 }
 
 fn plain(done: &BackfillReport, calls: usize) -> String {

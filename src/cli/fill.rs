@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::{
     measurement_options::MeasurementOptions,
-    options::{DatabaseFolder, OutputFormat, OutputOptions, ResourceOptions, WideOption},
+    options::{DatabaseFolder, OutputOptions, ResourceOptions, WideOption},
     plan::planned_devices,
     question_options::QuestionOptions,
 };
@@ -16,17 +16,12 @@ use crate::{
         fill::{FillOutcome, FillSession, FillState},
         fill_preview::{FillPreview, PredictedHost},
     },
-    base::{
-        command_error::CommandError,
-        deadline::Deadline,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
+    base::{command_error::CommandError, deadline::Deadline, exit::ExitStatus, print::print_note},
     cases::plan::InitialCosts,
     kernel::catalogue::Catalogue,
     show::{
-        emit::note_simulated,
-        fill::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text},
+        emit::{emit, note_simulated},
+        fill::{FillResult, fill_records, fill_result_text, fill_text},
     },
 };
 
@@ -67,7 +62,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     let assets = measurement.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let database = questions.open(&folder.db)?;
-    let is_json = options.output.format == OutputFormat::Json;
+    let format = options.output.format;
     let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
     let workloads = questions.load(&assets, &database, &analyzer)?;
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
@@ -81,11 +76,10 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         budget: deadline.map(Deadline::rest),
     };
     let preview = FillPreview::new(&analyzer, &workloads, &host, &folder.db)?;
-    let report = preview.report();
-    print_data(&if is_json { fill_json(&report) } else { fill_text(&report, options.wide.width()) });
+    emit(format, &fill_records(&preview), |_| fill_text(&preview, options.wide.width()));
     if options.dry_run {
         note_simulated(database.kind);
-        return Ok(if report.measures_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });
+        return Ok(if preview.measures_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });
     }
     measurement.print_notes();
     let session = FillSession {
@@ -94,7 +88,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         assets,
         options: run_options,
         deadline,
-        format: options.output.format,
+        format,
         stop: Arc::default(),
     };
     let state = || {
@@ -104,9 +98,14 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     };
     let outcome = session.measure(&preview.fill, state)?;
     let FillOutcome { exit, added, further_runs, is_stopped } = outcome;
-    let share_after = state()?.share;
-    let result = FillResult { report: &report, share_after, added, further_runs };
-    print_data(&if is_json { fill_result_json(&result) } else { fill_result_text(&result) });
+    let result = FillResult {
+        added,
+        further_runs,
+        m5_before: preview.share_before,
+        m5_forecast: preview.share_forecast,
+        m5_after: state()?.share,
+    };
+    emit(format, &[result], |_| fill_result_text(&result));
     outcome.stop_note("fill", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
 }

@@ -11,7 +11,7 @@ use super::options::{
 };
 use crate::base::command_error::Failure;
 use crate::{
-    answer::kernel_gaps::gaps_of_groups,
+    answer::kernel_gaps::{ProfileGaps, gaps_of_groups},
     base::{
         command_error::CommandError,
         count_text::format_count,
@@ -38,7 +38,7 @@ use crate::{
         profile_records::{BadProfile, divide_readable, left_out_files, read_records},
         profiles_without_records, stack_of_profile,
     },
-    show::{emit::emit, kernel_gaps::ProfileGaps},
+    show::emit::emit,
 };
 
 /// Number of paths that the next commands repeat.

@@ -14,7 +14,8 @@ use crate::{
     },
     kernel::catalogue::Catalogue,
     show::{
-        kernel_gaps::{gaps_json, gaps_table},
+        emit::emit,
+        kernel_gaps::{GapRecord, gaps_table},
         summary_tables::kernels_table,
     },
 };
@@ -71,9 +72,7 @@ fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitS
     if gaps.gaps.is_empty() {
         print_note("every kernel can be replayed as it was recorded");
     }
-    print_data(&match options.output.format {
-        OutputFormat::Plain => gaps_table(&gaps, options.wide.width()),
-        OutputFormat::Json => gaps_json(&gaps),
-    });
+    let width = options.wide.width();
+    emit(options.output.format, &GapRecord::of_gaps(&gaps), |_| gaps_table(&gaps, width));
     Ok(ExitStatus::Done)
 }

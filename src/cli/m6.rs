@@ -16,16 +16,12 @@ use crate::{
         lookup_database::{LookupDatabase, WorkloadSelection},
         workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
     },
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
     kernel::{KernelName, Nanos, catalogue::Catalogue},
     profile::{DiscoveredProfiles, ProfileFile},
     show::{
-        emit::note_simulated,
-        m6::{M6Report, ProfiledPass, m6_json, m6_text},
+        emit::{emit, note_simulated},
+        m6::{M6Report, ProfiledPass, m6_records, m6_text},
     },
 };
 
@@ -149,10 +145,7 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
         print_note("the only forward pass may begin before the recorded run");
     }
     let report = M6Report { predicted, passes: &passes };
-    print_data(&if options.output.is_json() {
-        m6_json(&report)
-    } else {
-        m6_text(&report, options.wide.width())
-    });
+    let width = options.wide.width();
+    emit(options.output.format(), &m6_records(&report), |_| m6_text(&report, width));
     Ok(ExitStatus::Done)
 }

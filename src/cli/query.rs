@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 
-use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption};
+use super::options::{DatabaseFolder, OutputOptions, WideOption};
 use crate::{
     answer::{
         lookup::{
@@ -26,8 +26,8 @@ use crate::{
     },
     kernel::KernelName,
     show::{
-        emit::note_simulated,
-        lookup::{LookupReport, lookup_json, lookup_text},
+        emit::{emit, json_lines, note_simulated},
+        lookup::{LookupRecord, LookupReport, lookup_text},
     },
 };
 
@@ -187,7 +187,7 @@ fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, Co
         Some("-") => Box::new(io::stdin().lock()),
         _ => Box::new(BufReader::new(File::open(file).map_err(failed)?)),
     };
-    let rules = engine.rules();
+    let is_compat = engine.rules() == LookupRules::Superseded;
     let mut exit = ExitStatus::Done;
     for (number, line) in (1..).zip(lines.lines()) {
         let line = line.map_err(failed)?;
@@ -206,8 +206,8 @@ fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, Co
             exit = ExitStatus::SomeNotOk;
         }
         let report =
-            LookupReport { query: &query, answer: &answer, nearest: &[], kind: *kind, rules, errors };
-        print_data(&lookup_json(&report));
+            LookupReport { query: &query, answer: &answer, nearest: &[], kind: *kind, is_compat, errors };
+        print_data(&json_lines(&[LookupRecord::new(&report)]));
     }
     Ok(exit)
 }
@@ -232,13 +232,11 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         answer: &answer,
         nearest: &nearest,
         kind: *kind,
-        rules: engine.rules(),
+        is_compat: options.compat,
         errors,
     };
-    match options.output.format {
-        OutputFormat::Plain => print_data(&lookup_text(&report, options.wide.width())),
-        OutputFormat::Json => print_data(&lookup_json(&report)),
-    }
+    let width = options.wide.width();
+    emit(options.output.format, &[LookupRecord::new(&report)], |_| lookup_text(&report, width));
     note_simulated(*kind);
     if options.compat {
         print_note("this is the answer of the superseded tool (--compat)");

@@ -30,7 +30,7 @@ mod write_back;
 mod zero_placeholders;
 
 pub(crate) use absent_rows::AbsentRows;
-pub(crate) use backfill::{BackfillReport, backfill_database};
+pub(crate) use backfill::{BackfillReport, FilledRow, backfill_database};
 pub(crate) use collective_import::{ImportReport, ImportedDuration, import_durations};
 pub(crate) use collective_overheads::CollectiveOverhead;
 pub use columns::COMPUTE_COLUMNS;

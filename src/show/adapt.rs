@@ -1,32 +1,16 @@
 //! Adaptive grids: the cases of a batch with the reasons for them, and the estimated errors of kernels.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
-    answer::adaptive::{ChoiceReason, ErrorEstimate},
+    answer::{
+        adapt::{AdaptedState, ChosenCase},
+        adaptive::{ChoiceReason, ErrorEstimate},
+    },
     base::count_text::format_count,
-    kernel::{IdentifiedCase, KernelName},
     show::table::{DETAIL, FittedColumn, fitted_text},
 };
-
-#[derive(Clone, Debug)]
-pub(crate) struct ChosenCase {
-    pub(crate) case: IdentifiedCase,
-    pub(crate) reason: ChoiceReason,
-    /// Latency in microseconds that lookups answer before it is measured.
-    pub(crate) predicted: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AdaptedState<'a> {
-    pub(crate) kernel: &'a KernelName,
-    pub(crate) rows: usize,
-    pub(crate) candidates: usize,
-    pub(crate) estimate: Option<ErrorEstimate>,
-    /// Number of random candidates with a known error, also without an estimate.
-    pub(crate) hold_outs: usize,
-    pub(crate) is_met: bool,
-}
 
 /// Formats an error that is the absolute logarithm of a ratio.
 fn error_text(log: f64) -> String {
@@ -96,23 +80,37 @@ pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64, width: Optio
     fitted_text(columns, states.iter().map(cells), width)
 }
 
-/// Returns the same as JSON lines, with relative errors; an error is null without an estimate, or if a hold-out has no
+/// State of the adaptive grid of a kernel in JSON. Errors are relative, null without an estimate, or if a hold-out has no
 /// answer.
-pub(crate) fn adapt_json(states: &[AdaptedState<'_>], target: f64) -> String {
-    let relative = |log: f64| if log.is_finite() { json!(log.exp_m1()) } else { Value::Null };
-    let line = |state: &AdaptedState<'_>| {
-        let error = |of: fn(&ErrorEstimate) -> f64| {
-            state.estimate.as_ref().map_or(Value::Null, |estimate| relative(of(estimate)))
-        };
-        let line = json!({
-            "kernel": state.kernel.as_str(), "rows": state.rows, "candidates": state.candidates,
-            "hold_outs": state.hold_outs,
-            "p50": error(|estimate| estimate.p50), "p90": error(|estimate| estimate.p90),
-            "max": error(|estimate| estimate.max), "target": relative(target), "met": state.is_met,
-        });
-        format!("{line}\n")
-    };
-    states.iter().map(line).collect()
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AdaptRecord<'a> {
+    kernel: &'a str,
+    rows: usize,
+    candidates: usize,
+    hold_outs: usize,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    max: Option<f64>,
+    target: Option<f64>,
+    met: bool,
+}
+
+impl<'a> AdaptRecord<'a> {
+    pub(crate) fn new(state: &AdaptedState<'a>, target: f64) -> Self {
+        let relative = |log: f64| log.is_finite().then(|| log.exp_m1());
+        let error = |of: fn(&ErrorEstimate) -> f64| relative(of(state.estimate.as_ref()?));
+        Self {
+            kernel: state.kernel.as_str(),
+            rows: state.rows,
+            candidates: state.candidates,
+            hold_outs: state.hold_outs,
+            p50: error(|estimate| estimate.p50),
+            p90: error(|estimate| estimate.p90),
+            max: error(|estimate| estimate.max),
+            target: relative(target),
+            met: state.is_met,
+        }
+    }
 }
 
 pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> String {
@@ -135,18 +133,29 @@ pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> Strin
     fitted_text(columns, chosen.iter().map(cells), width)
 }
 
-pub(crate) fn chosen_json(chosen: &[ChosenCase]) -> String {
-    let line = |chosen: &ChosenCase| {
-        let reason = match chosen.reason {
-            ChoiceReason::LineEnd => "line_end",
-            ChoiceReason::WorstBracket(_) => "worst_bracket",
-            ChoiceReason::HoldOut => "hold_out",
-        };
-        let line = json!({
-            "case": chosen.case.id().as_str(), "kernel": chosen.case.kernel.as_str(),
-            "inputs": chosen.case.shapes(), "reason": reason, "answer_us": chosen.predicted,
-        });
-        format!("{line}\n")
-    };
-    chosen.iter().map(line).collect()
+/// Case of a batch in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ChosenRecord<'a> {
+    case: &'a str,
+    kernel: &'a str,
+    inputs: String,
+    reason: &'static str,
+    /// Latency that lookups answer before the case is measured.
+    answer_us: Option<f64>,
+}
+
+impl<'a> ChosenRecord<'a> {
+    pub(crate) fn new(chosen: &'a ChosenCase) -> Self {
+        Self {
+            case: chosen.case.id().as_str(),
+            kernel: chosen.case.kernel.as_str(),
+            inputs: chosen.case.shapes(),
+            reason: match chosen.reason {
+                ChoiceReason::LineEnd => "line_end",
+                ChoiceReason::WorstBracket(_) => "worst_bracket",
+                ChoiceReason::HoldOut => "hold_out",
+            },
+            answer_us: chosen.predicted,
+        }
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     answer::{
@@ -15,7 +16,7 @@ use crate::{
     database::{InterpolationErrors, KernelInterpolationError},
     kernel::{DataKind, Dims},
     show::{
-        interpolation_error::{error_json, error_text},
+        interpolation_error::{ErrorRecord, error_text},
         table::{DETAIL, FittedColumn, FittedRow, FittedTable},
     },
 };
@@ -231,81 +232,173 @@ fn ratio_i64((part, whole): (i64, i64)) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Returns a JSON object for each workload, and one for all of them together with the gaps.
-pub(crate) fn coverage_json(report: &CoverageReport<'_>) -> String {
-    let mut lines = String::new();
-    for coverage in report.coverages {
-        let (workload, share) = (coverage.workload, entry_share(coverage));
-        let kernels = kernel_coverage(coverage).into_iter().map(|kernel| {
-            let mut object = totals_json(&kernel.totals);
-            object["kernel"] = kernel.name.into();
-            object["questions"] = kernel.questions.into();
-            object["has_entry"] = kernel.has_entry.into();
-            object
-        });
-        let mut object = totals_json(&coverage.totals());
-        object["workload"] = workload.name.as_str().into();
-        object["weight"] = workload.weight.into();
-        object["durations"] = workload.durations.to_string().into();
-        object["modelled_us"] = modelled_micros(coverage).into();
-        object["metrics"] = metrics_json(&coverage_metrics(std::slice::from_ref(coverage)));
-        object["kernels"] = kernels.collect();
-        object["without_entry"] = json!({
-            "kernels": share.kernels.0, "of_kernels": share.kernels.1,
-            "invocations": share.invocations.0, "of_invocations": share.invocations.1,
-            "time_us": micros(share.time.0), "of_time_us": micros(share.time.1),
-        });
-        lines.push_str(&format!("{object}\n"));
+/// Invocations and times by answer in JSON.
+#[derive(Serialize, JsonSchema)]
+struct TotalsRecord {
+    invocations: u64,
+    time_us: f64,
+    /// Invocations whose time is unknown.
+    untimed: u64,
+    counts: BTreeMap<String, u64>,
+    times_us: BTreeMap<String, f64>,
+}
+
+impl TotalsRecord {
+    fn new(totals: &CoverageTotals) -> Self {
+        let classes = || AnswerClass::ALL.into_iter().map(|class| (class.to_string(), class));
+        Self {
+            invocations: totals.all_count(),
+            time_us: micros(totals.all_time()),
+            untimed: totals.untimed,
+            counts: classes().map(|(name, class)| (name, totals.count(class))).collect(),
+            times_us: classes().map(|(name, class)| (name, micros(totals.time(class)))).collect(),
+        }
     }
-    let gaps: Vec<Value> = report.gaps.iter().map(gap_json).collect();
-    let errors = report.published_errors().into_iter();
-    let errors: Vec<Value> = errors.map(|(kernel, error)| error_json(kernel, error)).collect();
-    let all = json!({
-        "workload": Value::Null, "database": report.database, "kind": report.kind.as_str(),
-        "metrics": metrics_json(&coverage_metrics(report.coverages)), "gaps": gaps,
-        "published_errors": errors,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct MetricRecord {
+    value: Option<f64>,
+    hits: f64,
+    total: f64,
+}
+
+fn metric_records(coverages: &[WorkloadCoverage<'_>]) -> BTreeMap<&'static str, MetricRecord> {
+    let metrics = coverage_metrics(coverages).all().into_iter();
+    let record = |MetricRatio { hits, total }: MetricRatio, value| MetricRecord { value, hits, total };
+    metrics.map(|(name, ratio)| (name, record(ratio, ratio.value()))).collect()
+}
+
+#[derive(Serialize, JsonSchema)]
+struct KernelRecord {
+    kernel: String,
+    #[serde(flatten)]
+    totals: TotalsRecord,
+    questions: usize,
+    /// Null where no kernel runs, and for collectives.
+    has_entry: Option<bool>,
+}
+
+/// Kernels that the catalogue cannot measure.
+#[derive(Serialize, JsonSchema)]
+struct WithoutEntryRecord {
+    kernels: u64,
+    of_kernels: u64,
+    invocations: u64,
+    of_invocations: u64,
+    time_us: f64,
+    of_time_us: f64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct CoverageGapRecord<'a> {
+    op: &'a str,
+    inputs: Vec<&'a [u64]>,
+    dtypes: Vec<Option<&'a str>>,
+    outputs: Vec<&'a [u64]>,
+    count: f64,
+    time_us: Option<f64>,
+    /// Part of the time of all workloads.
+    share: Option<f64>,
+    reason: &'a str,
+    /// Kind of what would close the gap.
+    closing: &'static str,
+    closed_by: String,
+    workloads: &'a [&'a str],
+    line: Option<u64>,
+}
+
+/// Coverage in JSON: a record for each workload, then one for all of them with the gaps.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum CoverageRecord<'a> {
+    Workload {
+        workload: &'a str,
+        #[serde(flatten)]
+        totals: TotalsRecord,
+        weight: f64,
+        /// Origin of the durations.
+        durations: String,
+        /// Time of a performance model that uses the answers, and the workload's own time where there is none.
+        modelled_us: f64,
+        metrics: BTreeMap<&'static str, MetricRecord>,
+        kernels: Vec<KernelRecord>,
+        without_entry: WithoutEntryRecord,
+    },
+    All {
+        /// Null.
+        workload: Option<&'a str>,
+        database: &'a str,
+        kind: &'static str,
+        metrics: BTreeMap<&'static str, MetricRecord>,
+        gaps: Vec<CoverageGapRecord<'a>>,
+        published_errors: Vec<ErrorRecord<'a>>,
+    },
+}
+
+/// Returns the records of a report.
+pub(crate) fn coverage_records<'a>(report: &'a CoverageReport<'a>) -> Vec<CoverageRecord<'a>> {
+    let each = report.coverages.iter().map(|coverage| {
+        let (workload, share) = (coverage.workload, entry_share(coverage));
+        let kernels = kernel_coverage(coverage).into_iter().map(|kernel| KernelRecord {
+            totals: TotalsRecord::new(&kernel.totals),
+            kernel: kernel.name,
+            questions: kernel.questions,
+            has_entry: kernel.has_entry,
+        });
+        CoverageRecord::Workload {
+            workload: &workload.name,
+            totals: TotalsRecord::new(&coverage.totals()),
+            weight: workload.weight,
+            durations: workload.durations.to_string(),
+            modelled_us: modelled_micros(coverage),
+            metrics: metric_records(std::slice::from_ref(coverage)),
+            kernels: kernels.collect(),
+            without_entry: WithoutEntryRecord {
+                kernels: share.kernels.0,
+                of_kernels: share.kernels.1,
+                invocations: share.invocations.0,
+                of_invocations: share.invocations.1,
+                time_us: micros(share.time.0),
+                of_time_us: micros(share.time.1),
+            },
+        }
     });
-    lines + &format!("{all}\n")
-}
-
-fn totals_json(totals: &CoverageTotals) -> Value {
-    let classes = |value: &dyn Fn(AnswerClass) -> Value| -> Value {
-        AnswerClass::ALL.iter().map(|class| (class.to_string(), value(*class))).collect()
+    let gaps = report.gaps.iter().map(|gap| CoverageGapRecord {
+        op: &gap.query.op,
+        inputs: dims_list(&gap.query.inputs),
+        dtypes: dtype_list(&gap.query.inputs),
+        outputs: dims_list(&gap.query.outputs),
+        count: gap.count,
+        time_us: gap.time.map(|time| time / 1e3),
+        share: gap.share,
+        reason: &gap.reason,
+        closing: gap.closing.kind(),
+        closed_by: gap.closing.to_string(),
+        workloads: &gap.workloads,
+        line: gap.question.line,
+    });
+    let errors = report.published_errors().into_iter();
+    let all = CoverageRecord::All {
+        workload: None,
+        database: &report.database,
+        kind: report.kind.as_str(),
+        metrics: metric_records(report.coverages),
+        gaps: gaps.collect(),
+        published_errors: errors.map(|(kernel, error)| ErrorRecord::new(kernel, error)).collect(),
     };
-    json!({
-        "invocations": totals.all_count(), "time_us": micros(totals.all_time()), "untimed": totals.untimed,
-        "counts": classes(&|class| totals.count(class).into()),
-        "times_us": classes(&|class| micros(totals.time(class)).into()),
-    })
-}
-
-fn metrics_json(metrics: &CoverageMetrics) -> Value {
-    let metric = |(name, ratio): (&str, MetricRatio)| {
-        let value = json!({"value": ratio.value(), "hits": ratio.hits, "total": ratio.total});
-        (name.to_owned(), value)
-    };
-    metrics.all().into_iter().map(metric).collect()
-}
-
-fn gap_json(gap: &CoverageGap<'_>) -> Value {
-    json!({
-        "op": gap.query.op, "inputs": dims_list(&gap.query.inputs), "dtypes": dtype_list(&gap.query.inputs),
-        "outputs": dims_list(&gap.query.outputs), "count": gap.count,
-        "time_us": gap.time.map(|time| time / 1e3), "share": gap.share, "reason": gap.reason,
-        "closing": gap.closing.kind(), "closed_by": gap.closing.to_string(), "workloads": gap.workloads,
-        "line": gap.question.line,
-    })
+    each.chain([all]).collect()
 }
 
 pub(super) fn present(tensors: &[QueryTensor]) -> impl Iterator<Item = &QueryTensor> {
     tensors.iter().filter(|tensor| !tensor.is_absent())
 }
 
-fn dims_list(tensors: &[QueryTensor]) -> Vec<&[u64]> {
+pub(super) fn dims_list(tensors: &[QueryTensor]) -> Vec<&[u64]> {
     present(tensors).map(|tensor| tensor.dims.as_slice()).collect()
 }
 
-fn dtype_list(tensors: &[QueryTensor]) -> Vec<Option<&str>> {
+pub(super) fn dtype_list(tensors: &[QueryTensor]) -> Vec<Option<&str>> {
     present(tensors).map(|tensor| tensor.dtype.as_ref().map(crate::kernel::Dtype::as_str)).collect()
 }
 

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
-    answer::coverage::{CoverageGap, FillCase, FillCases, FilledBy},
+    answer::{
+        coverage::FilledBy,
+        fill_preview::{FillPreview, NotMeasured},
+    },
     base::count_text::format_count,
     kernel::timestamp::format_duration,
     show::{
@@ -19,75 +23,6 @@ const SHOWN_CASES: usize = 40;
 /// Reasons of a kind of gaps that the text has; JSON has all.
 const SHOWN_REASONS: usize = 8;
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum CaseEnd {
-    /// Seconds until the end.
-    After(f64),
-    /// Reason why it does not end before the deadline.
-    NotInTime(String),
-    /// Reason why the case cannot be launched.
-    NotLaunchable(String),
-}
-
-impl CaseEnd {
-    pub(crate) const fn is_in_time(&self) -> bool {
-        matches!(self, Self::After(_))
-    }
-}
-
-/// Cases that close the gaps of workloads, and what they are predicted to reach.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FillReport<'a> {
-    pub(crate) gaps: &'a [CoverageGap<'a>],
-    pub(crate) fill: &'a FillCases,
-    /// Ends of the first measurements of the needed cases, in their order.
-    pub(crate) ends: &'a [CaseEnd],
-    /// Seconds until the last one ends.
-    pub(crate) seconds: f64,
-    /// M5 of all workloads together before; `None` without times.
-    pub(crate) share_before: Option<f64>,
-    /// M5 if all cases with an end are measured.
-    pub(crate) share_forecast: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FillResult<'a> {
-    pub(crate) report: &'a FillReport<'a>,
-    /// M5 after the measurements.
-    pub(crate) share_after: Option<f64>,
-    pub(crate) added: usize,
-    /// Number of runs that measured rows of the workloads further.
-    pub(crate) further_runs: usize,
-}
-
-impl FillReport<'_> {
-    /// Returns true if every case that can be launched is measured in time. Cases that cannot, and gaps without a case, are
-    /// reported, and no measurement fails by them.
-    pub(crate) fn measures_all(&self) -> bool {
-        !self.ends.iter().any(|end| matches!(end, CaseEnd::NotInTime(_)))
-    }
-
-    fn in_time(&self) -> usize {
-        self.ends.iter().filter(|end| end.is_in_time()).count()
-    }
-
-    /// Returns the gaps that no case closes, by what would close them.
-    fn not_filled(&self) -> BTreeMap<&'static str, OpenGaps> {
-        let mut by_kind: BTreeMap<&'static str, OpenGaps> = BTreeMap::new();
-        let gaps = self.gaps.iter().zip(&self.fill.filled_by);
-        for (gap, _) in gaps.filter(|(_, filled_by)| **filled_by == FilledBy::Nothing) {
-            let open = by_kind.entry(gap.closing.kind()).or_default();
-            open.count += 1;
-            open.share += gap.share.unwrap_or(0.0);
-            let reason = format!("{}: {}", gap.query.op, gap.closing);
-            if !open.reasons.contains(&reason) {
-                open.reasons.push(reason);
-            }
-        }
-        by_kind
-    }
-}
-
 /// Gaps that no case closes, of one kind of closing.
 #[derive(Debug, Default)]
 struct OpenGaps {
@@ -97,9 +32,34 @@ struct OpenGaps {
     reasons: Vec<String>,
 }
 
+/// Returns the gaps that no case closes, by what would close them.
+fn not_filled(preview: &FillPreview<'_>) -> BTreeMap<&'static str, OpenGaps> {
+    let mut by_kind: BTreeMap<&'static str, OpenGaps> = BTreeMap::new();
+    let gaps = preview.gaps.iter().zip(&preview.fill.filled_by);
+    for (gap, _) in gaps.filter(|(_, filled_by)| **filled_by == FilledBy::Nothing) {
+        let open = by_kind.entry(gap.closing.kind()).or_default();
+        open.count += 1;
+        open.share += gap.share.unwrap_or(0.0);
+        let reason = format!("{}: {}", gap.query.op, gap.closing);
+        if !open.reasons.contains(&reason) {
+            open.reasons.push(reason);
+        }
+    }
+    by_kind
+}
+
+fn in_time(preview: &FillPreview<'_>) -> usize {
+    preview.ends.iter().filter(|end| end.is_ok()).count()
+}
+
+/// Returns the number of composites of which a case closes one part, and other parts may be missing.
+fn gaps_in_part(preview: &FillPreview<'_>) -> usize {
+    preview.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count()
+}
+
 /// Returns the table of the cases, and the forecast.
-pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String {
-    let cases: Vec<(&FillCase, &CaseEnd)> = report.fill.needed().zip(report.ends).collect();
+pub(crate) fn fill_text(report: &FillPreview<'_>, width: Option<usize>) -> String {
+    let cases: Vec<_> = report.fill.needed().zip(&report.ends).collect();
     let unmeasured = report.fill.cases.iter().filter(|case| report.fill.unmeasured.contains(case.case.id()));
     let all = report.gaps.iter().filter_map(|gap| gap.time).sum::<f64>()
         + unmeasured.map(|case| case.value).sum::<f64>();
@@ -115,8 +75,8 @@ pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String
         let mut rows = Vec::new();
         for (case, end) in cases.iter().take(SHOWN_CASES) {
             let end = match end {
-                CaseEnd::After(seconds) => format_duration(*seconds),
-                CaseEnd::NotInTime(reason) | CaseEnd::NotLaunchable(reason) => reason.clone(),
+                Ok(seconds) => format_duration(*seconds),
+                Err(not_measured) => not_measured.reason().to_owned(),
             };
             rows.push(FittedRow::from_cells(&[
                 case.case.kernel.as_str().to_owned(),
@@ -132,7 +92,7 @@ pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String
         }
         text += "\n";
     }
-    for (kind, open) in report.not_filled() {
+    for (kind, open) in not_filled(report) {
         text += &format!(
             "{} of {} of the time without a case ({kind}):\n",
             format_count(open.count, "gap"),
@@ -146,7 +106,7 @@ pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String
                 &format!("  {} more: `npubench coverage` lists them\n", open.reasons.len() - SHOWN_REASONS);
         }
     }
-    let in_part = report.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count();
+    let in_part = gaps_in_part(report);
     if in_part > 0 {
         let text_of_count = format_count(in_part, "composite");
         text += &format!("{text_of_count} with other parts that may be missing: not in the expected share\n");
@@ -169,7 +129,7 @@ pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String
     }
     text += &format!(
         "{} of {} in {}: M5 {} before, {} expected\n",
-        report.in_time(),
+        in_time(report),
         format_count(cases.len(), "case"),
         format_duration(report.seconds),
         percent(report.share_before),
@@ -178,41 +138,83 @@ pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String
     text
 }
 
-/// Returns a JSON line for each case, and one of the forecast.
-pub(crate) fn fill_json(report: &FillReport<'_>) -> String {
-    let mut text = String::new();
-    for (case, end) in report.fill.needed().zip(report.ends) {
-        let mut line = json!({
-            "case": case.case.id().as_str(), "kernel": case.case.kernel.as_str(),
-            "inputs": case.case.shapes(), "time_us": case.value / 1e3,
-            "unmeasured_row": report.fill.unmeasured.contains(case.case.id()),
-        });
-        match end {
-            CaseEnd::After(seconds) => line["end_s"] = json!(seconds),
-            CaseEnd::NotInTime(reason) | CaseEnd::NotLaunchable(reason) => {
-                line["not_launched"] = json!(reason);
-            }
-        }
-        text += &format!("{line}\n");
-    }
-    let open = report.not_filled();
-    let not_filled: BTreeMap<&str, usize> = open.iter().map(|(kind, open)| (*kind, open.count)).collect();
-    let reasons: BTreeMap<&str, &[String]> =
-        open.iter().map(|(kind, open)| (*kind, &*open.reasons)).collect();
-    let in_part = report.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count();
-    text += &json!({
-        "gaps": report.gaps.len(), "cases": report.ends.len(), "in_time": report.in_time(),
-        "seconds": report.seconds, "not_filled": not_filled, "reasons": reasons, "in_part": in_part,
-        "unmeasured_rows": report.fill.unmeasured.len(),
-        "m5_before": report.share_before, "m5_forecast": report.share_forecast,
-    })
-    .to_string();
-    text + "\n"
+/// A fill in JSON: a record for each case, then one of the forecast.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum FillRecord<'a> {
+    Case {
+        case: &'a str,
+        kernel: &'a str,
+        inputs: String,
+        /// Time of the workloads that the case stands for.
+        time_us: f64,
+        /// True for a row that has a duration of production profiles only.
+        unmeasured_row: bool,
+        /// Predicted seconds until the case is measured.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        end_s: Option<f64>,
+        /// Reason why the case is not measured before the deadline.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        not_launched: Option<&'a str>,
+    },
+    Forecast {
+        gaps: usize,
+        cases: usize,
+        in_time: usize,
+        seconds: f64,
+        /// Number of gaps that no case closes, by what would close them.
+        not_filled: BTreeMap<&'static str, usize>,
+        reasons: BTreeMap<&'static str, Vec<String>>,
+        in_part: usize,
+        unmeasured_rows: usize,
+        m5_before: Option<f64>,
+        m5_forecast: Option<f64>,
+    },
+}
+
+/// Returns the records of a preview.
+pub(crate) fn fill_records<'a>(preview: &'a FillPreview<'_>) -> Vec<FillRecord<'a>> {
+    let cases = preview.fill.needed().zip(&preview.ends).map(|(case, end)| FillRecord::Case {
+        case: case.case.id().as_str(),
+        kernel: case.case.kernel.as_str(),
+        inputs: case.case.shapes(),
+        time_us: case.value / 1e3,
+        unmeasured_row: preview.fill.unmeasured.contains(case.case.id()),
+        end_s: end.as_ref().ok().copied(),
+        not_launched: end.as_ref().err().map(NotMeasured::reason),
+    });
+    let open = not_filled(preview);
+    let forecast = FillRecord::Forecast {
+        gaps: preview.gaps.len(),
+        cases: preview.ends.len(),
+        in_time: in_time(preview),
+        seconds: preview.seconds,
+        not_filled: open.iter().map(|(kind, open)| (*kind, open.count)).collect(),
+        reasons: open.into_iter().map(|(kind, open)| (kind, open.reasons)).collect(),
+        in_part: gaps_in_part(preview),
+        unmeasured_rows: preview.fill.unmeasured.len(),
+        m5_before: preview.share_before,
+        m5_forecast: preview.share_forecast,
+    };
+    cases.chain([forecast]).collect()
+}
+
+/// Result of a fill in JSON.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct FillResult {
+    /// Number of rows that were added.
+    pub(crate) added: usize,
+    /// Number of runs that measured rows of the workloads further.
+    pub(crate) further_runs: usize,
+    /// M5 of all workloads together; null without times.
+    pub(crate) m5_before: Option<f64>,
+    pub(crate) m5_forecast: Option<f64>,
+    pub(crate) m5_after: Option<f64>,
 }
 
 /// Returns the line about what a fill has reached.
-pub(crate) fn fill_result_text(result: &FillResult<'_>) -> String {
-    let FillResult { report, share_after, added, further_runs } = result;
+pub(crate) fn fill_result_text(result: &FillResult) -> String {
+    let FillResult { added, further_runs, m5_before, m5_forecast, m5_after } = *result;
     let further = match further_runs {
         0 => String::new(),
         1 => ", rows of the workloads were measured further in 1 run".to_owned(),
@@ -220,19 +222,9 @@ pub(crate) fn fill_result_text(result: &FillResult<'_>) -> String {
     };
     format!(
         "{} added; M5 {} before, {} expected, {} reached{further}\n",
-        format_count(*added, "row"),
-        percent(report.share_before),
-        percent(report.share_forecast),
-        percent(*share_after)
+        format_count(added, "row"),
+        percent(m5_before),
+        percent(m5_forecast),
+        percent(m5_after)
     )
-}
-
-pub(crate) fn fill_result_json(result: &FillResult<'_>) -> String {
-    let FillResult { report, share_after, added, further_runs } = result;
-    json!({
-        "added": added, "further_runs": further_runs, "m5_before": report.share_before,
-        "m5_forecast": report.share_forecast, "m5_after": share_after,
-    })
-    .to_string()
-        + "\n"
 }

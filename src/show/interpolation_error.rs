@@ -1,6 +1,7 @@
 //! Published errors of interpolations, as text and JSON.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::database::KernelInterpolationError;
 
@@ -13,10 +14,20 @@ pub(super) fn error_text(kernel: &str, error: &KernelInterpolationError) -> Stri
     format!("{within} ({} hold-outs, npubench adapt, {})", error.hold_outs.len(), error.date)
 }
 
-/// Returns the published error of a kernel for JSON; errors are relative, null without an estimate.
-pub(super) fn error_json(kernel: &str, error: &KernelInterpolationError) -> Value {
-    json!({
-        "kernel": kernel, "p50": error.p50, "p90": error.p90, "max": error.max,
-        "hold_outs": error.hold_outs.len(), "date": error.date,
-    })
+/// Published error of a kernel in JSON; errors are relative, null without an estimate.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ErrorRecord<'a> {
+    kernel: &'a str,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    max: Option<f64>,
+    hold_outs: usize,
+    date: &'a str,
+}
+
+impl<'a> ErrorRecord<'a> {
+    pub(super) fn new(kernel: &'a str, error: &'a KernelInterpolationError) -> Self {
+        let &KernelInterpolationError { p50, p90, max, .. } = error;
+        Self { kernel, p50, p90, max, hold_outs: error.hold_outs.len(), date: &error.date }
+    }
 }

@@ -1,118 +1,20 @@
 //! Kernels of a profile that the catalogue cannot replay, with their device time: table and JSON of
 //! `npubench kernels --missing`.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::{
+    answer::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, time_ratio},
     base::count_text::format_count,
-    kernel::{Nanos, Verdict},
+    kernel::Nanos,
     show::{
         coverage::milliseconds,
         table::{FittedColumn, fitted_text},
     },
 };
-
-/// Unit of a device that ran the records of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum KernelEngine {
-    AiCore,
-    AiCpu,
-    Collective,
-}
-
-/// Reason why records of a kernel cannot be replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum GapKind {
-    NoEntry,
-    /// No call launches the kernel alone.
-    NotLaunchable,
-    /// The entry of the kernel does not cover the recorded slots, types or attributes.
-    Unsupported,
-    /// The recorded dimensions contradict each other by the entry of the kernel.
-    InvalidArgs,
-    WithoutShapes,
-}
-
-impl GapKind {
-    const ALL: [Self; 5] =
-        [Self::NoEntry, Self::NotLaunchable, Self::Unsupported, Self::InvalidArgs, Self::WithoutShapes];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::NoEntry => "no entry",
-            Self::NotLaunchable => "not launchable",
-            Self::Unsupported => Verdict::Unsupported.as_str(),
-            Self::InvalidArgs => Verdict::InvalidArgs.as_str(),
-            Self::WithoutShapes => "without shapes",
-        }
-    }
-}
-
-/// Records of a kernel that cannot be replayed for one reason.
-#[derive(Clone, Debug)]
-pub(crate) struct KernelGap {
-    pub kernel: String,
-    pub engine: KernelEngine,
-    /// `None` for collectives, which no catalogue replays.
-    pub kind: Option<GapKind>,
-    pub records: u64,
-    /// Sum of the durations.
-    pub time: Nanos,
-    /// Explanation; empty where the kind explains it.
-    pub reason: String,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ProfileGaps {
-    /// Longest total time first.
-    pub gaps: Vec<KernelGap>,
-    /// Number of kernel types on AI cores.
-    pub kernels: usize,
-    /// Time of all records on AI cores, those without a gap as well.
-    pub ai_core_time: Nanos,
-}
-
-impl ProfileGaps {
-    /// Share of a gap in the time of AI cores; `None` for gaps of other engines.
-    fn share(&self, gap: &KernelGap) -> Option<f64> {
-        (gap.engine == KernelEngine::AiCore).then(|| time_ratio(gap.time, self.ai_core_time))
-    }
-
-    /// Returns a line about the kernels on AI cores that can be replayed with all their recorded shapes, and their share of the time;
-    /// `None` without such kernels.
-    pub(crate) fn replayable_text(&self) -> Option<String> {
-        let of_cores = || self.of_engine(KernelEngine::AiCore);
-        let with_gaps: BTreeSet<&str> = of_cores().map(|gap| gap.kernel.as_str()).collect();
-        let missing = Nanos(of_cores().map(|gap| gap.time.0).sum());
-        let percent = 100.0 * (1.0 - time_ratio(missing, self.ai_core_time));
-        (self.kernels > 0).then(|| {
-            format!(
-                "{} of {} can be replayed with all recorded shapes, {percent:.2} % of the time on AI cores",
-                self.kernels - with_gaps.len(),
-                format_count(self.kernels, "kernel")
-            )
-        })
-    }
-
-    /// Returns true if some kernels on AI cores cannot be replayed with all their recorded shapes.
-    pub(crate) fn has_kernels(&self) -> bool {
-        self.of_engine(KernelEngine::AiCore).next().is_some()
-    }
-
-    fn of_engine(&self, engine: KernelEngine) -> impl Iterator<Item = &KernelGap> {
-        self.gaps.iter().filter(move |gap| gap.engine == engine)
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share is printed with four digits")]
-fn time_ratio(part: Nanos, whole: Nanos) -> f64 {
-    if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
-}
 
 /// Returns a table of the gaps on AI cores with their share of the time, tables of AI CPU kernels and of collectives, and
 /// the share of each kind of gap.
@@ -172,17 +74,31 @@ fn summary_line(gaps: &ProfileGaps) -> String {
     line
 }
 
-pub(crate) fn gaps_json(gaps: &ProfileGaps) -> String {
-    let lines = gaps.gaps.iter().map(|gap| {
-        let share = gaps.share(gap).map(|share| (share * 1e6).round() / 1e6);
-        let reason = if gap.reason.is_empty() { Value::Null } else { gap.reason.as_str().into() };
-        #[expect(clippy::cast_precision_loss, reason = "times of profiles have fewer than 53 bits")]
-        let time_us = gap.time.0 as f64 / 1e3;
-        let object = json!({
-            "kernel": gap.kernel, "engine": gap.engine, "records": gap.records, "time_us": time_us,
-            "share": share, "gap": gap.kind, "reason": reason,
-        });
-        format!("{object}\n")
-    });
-    lines.collect()
+/// Records that cannot be replayed, in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct GapRecord<'a> {
+    kernel: &'a str,
+    engine: KernelEngine,
+    records: u64,
+    time_us: f64,
+    /// Part of the time on AI cores; null for other engines.
+    share: Option<f64>,
+    gap: Option<GapKind>,
+    reason: Option<&'a str>,
+}
+
+impl<'a> GapRecord<'a> {
+    /// Returns a record for each gap.
+    pub(crate) fn of_gaps(gaps: &'a ProfileGaps) -> Vec<Self> {
+        let record = |gap: &'a KernelGap| Self {
+            kernel: &gap.kernel,
+            engine: gap.engine,
+            records: gap.records,
+            time_us: gap.time.micros(),
+            share: gaps.share(gap).map(|share| (share * 1e6).round() / 1e6),
+            gap: gap.kind,
+            reason: Some(gap.reason.as_str()).filter(|reason| !reason.is_empty()),
+        };
+        gaps.gaps.iter().map(record).collect()
+    }
 }

@@ -1,14 +1,17 @@
 //! Answer of a lookup, as text or JSON.
 
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
-    answer::lookup::{AnswerSource, LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer, UsedRow},
+    answer::lookup::{AnswerSource, LookupAnswer, NearestRow, OpQuery, PartAnswer, UsedRow},
     database::{InterpolationErrors, KernelInterpolationError},
     kernel::DataKind,
     show::{
         coverage::number,
-        interpolation_error::{error_json, error_text},
+        interpolation_error::{ErrorRecord, error_text},
         table::{FittedColumn, cut_in_middle, fitted_text},
     },
 };
@@ -19,7 +22,7 @@ pub(crate) struct LookupReport<'a> {
     pub(crate) answer: &'a LookupAnswer,
     pub(crate) nearest: &'a [NearestRow],
     pub(crate) kind: DataKind,
-    pub(crate) rules: LookupRules,
+    pub(crate) is_compat: bool,
     pub(crate) errors: &'a InterpolationErrors,
 }
 
@@ -85,17 +88,10 @@ fn row_line(start: &str, answer: &LookupAnswer, row: &UsedRow, width: Option<usi
     format!("{start}{middle}{end}\n")
 }
 
-/// Returns the coordinates of a row of an interpolation by the names of the axes; `None` for other rules.
-fn coordinates_of(answer: &LookupAnswer, row: &UsedRow) -> Option<Vec<(String, Value)>> {
-    let (rule, coordinates) = (answer.rule?, row.coordinates?);
-    let named = rule.axis_names().zip(coordinates);
-    Some(named.map(|(axis, at)| (axis.to_owned(), json!(at))).collect())
-}
-
 /// Returns the coordinates of a row of an interpolation: `M 128, K 512  `.
 fn coordinates_text(answer: &LookupAnswer, row: &UsedRow) -> String {
-    let (Some(rule), Some(coordinates)) = (answer.rule, row.coordinates) else { return String::new() };
-    let named = rule.axis_names().zip(coordinates).map(|(axis, at)| format!("{axis} {}", number(at)));
+    let Some(named) = answer.coordinates_of(row) else { return String::new() };
+    let named = named.map(|(axis, at)| format!("{axis} {}", number(at)));
     format!("{}  ", named.collect::<Vec<_>>().join(", "))
 }
 
@@ -138,40 +134,109 @@ fn nearest_table(nearest: &[NearestRow], width: Option<usize>) -> String {
     fitted_text(columns, rows, width)
 }
 
-pub(crate) fn lookup_json(report: &LookupReport<'_>) -> String {
-    let nearest = report.nearest.iter().map(|row| {
-        json!({
-            "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
-            "inputs": row.inputs.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "latency_us": row.latency.map(|latency| latency.0), "distance": row.distance,
-        })
-    });
-    let mut object = answer_json(&report.query.op, report.answer);
-    object["kind"] = report.kind.as_str().into();
-    object["compat"] = (report.rules == LookupRules::Superseded).into();
-    object["nearest"] = nearest.collect();
-    let error = published_error(report.answer, report.errors);
-    object["published_error"] = error.map_or(Value::Null, |(kernel, error)| error_json(kernel, error));
-    format!("{object}\n")
+/// An answer in JSON, or the answer for a part of a composite.
+#[derive(Serialize, JsonSchema)]
+struct AnswerRecord<'a> {
+    /// Operator or kernel of the query, or of the part.
+    op: &'a str,
+    /// Null for a miss.
+    latency_us: Option<f64>,
+    source: &'static str,
+    confidence: f64,
+    rule: Option<String>,
+    rows: Vec<RowRecord<'a>>,
+    equal_rows: usize,
+    /// Reason for a miss, or of the first part that has no answer.
+    reason: Option<String>,
+    parts: Vec<Self>,
+    overhead: Option<OverheadRecord<'a>>,
 }
 
-fn answer_json(op: &str, answer: &LookupAnswer) -> Value {
-    let rows = answer.rows.iter().map(|row| {
-        json!({
-            "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
-            "column": row.column.names()[0], "latency_us": row.latency.0,
-            "coordinates": coordinates_of(answer, row).map(|named| named.into_iter().collect::<Map<_, _>>()),
-        })
-    });
-    let parts = answer.parts.iter().map(|part| answer_json(&part.name, &part.answer));
-    json!({
-        "op": op, "latency_us": answer.latency.map(|latency| latency.0),
-        "source": answer.source.to_string(), "confidence": answer.confidence,
-        "rule": answer.rule.map(|rule| rule.to_string()), "rows": rows.collect::<Vec<_>>(),
-        "equal_rows": answer.equal_rows, "reason": answer.miss.as_ref().map(ToString::to_string),
-        "parts": parts.collect::<Vec<_>>(),
-        "overhead": answer.overhead.as_ref().map(|overhead| {
-            json!({ "latency_us": overhead.latency.0, "source": overhead.source })
-        }),
-    })
+#[derive(Serialize, JsonSchema)]
+struct RowRecord<'a> {
+    kernel: &'a str,
+    file: String,
+    line: u32,
+    column: &'static str,
+    latency_us: f64,
+    /// By the names of the axes; null unless the answer is an interpolation.
+    coordinates: Option<BTreeMap<&'static str, f64>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct OverheadRecord<'a> {
+    latency_us: f64,
+    source: &'a str,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct NearestRecord<'a> {
+    kernel: &'a str,
+    file: String,
+    line: u32,
+    inputs: Vec<String>,
+    latency_us: Option<f64>,
+    distance: f64,
+}
+
+/// A query with its answer in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct LookupRecord<'a> {
+    #[serde(flatten)]
+    answer: AnswerRecord<'a>,
+    kind: &'static str,
+    /// True for an answer of the superseded tool.
+    compat: bool,
+    /// The rows that are nearest to a query that has no answer.
+    nearest: Vec<NearestRecord<'a>>,
+    published_error: Option<ErrorRecord<'a>>,
+}
+
+impl<'a> LookupRecord<'a> {
+    pub(crate) fn new(report: &LookupReport<'a>) -> Self {
+        let nearest = report.nearest.iter().map(|row| NearestRecord {
+            kernel: row.kernel.as_str(),
+            file: format!("{}.csv", row.kernel.file_stem()),
+            line: row.line,
+            inputs: row.inputs.iter().map(ToString::to_string).collect(),
+            latency_us: row.latency.map(|latency| latency.0),
+            distance: row.distance,
+        });
+        let error = published_error(report.answer, report.errors);
+        Self {
+            answer: AnswerRecord::new(&report.query.op, report.answer),
+            kind: report.kind.as_str(),
+            compat: report.is_compat,
+            nearest: nearest.collect(),
+            published_error: error.map(|(kernel, error)| ErrorRecord::new(kernel, error)),
+        }
+    }
+}
+
+impl<'a> AnswerRecord<'a> {
+    fn new(op: &'a str, answer: &'a LookupAnswer) -> Self {
+        let rows = answer.rows.iter().map(|row| RowRecord {
+            kernel: row.kernel.as_str(),
+            file: format!("{}.csv", row.kernel.file_stem()),
+            line: row.line,
+            column: row.column.names()[0],
+            latency_us: row.latency.0,
+            coordinates: answer.coordinates_of(row).map(Iterator::collect),
+        });
+        Self {
+            op,
+            latency_us: answer.latency.map(|latency| latency.0),
+            source: answer.source.into(),
+            confidence: answer.confidence,
+            rule: answer.rule.map(|rule| rule.to_string()),
+            rows: rows.collect(),
+            equal_rows: answer.equal_rows,
+            reason: answer.miss.as_ref().map(ToString::to_string),
+            parts: answer.parts.iter().map(|part| Self::new(&part.name, &part.answer)).collect(),
+            overhead: answer
+                .overhead
+                .as_ref()
+                .map(|overhead| OverheadRecord { latency_us: overhead.latency.0, source: &overhead.source }),
+        }
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     answer::workload::{ForwardPass, PredictedTime},
@@ -148,44 +149,95 @@ pub(crate) fn m6_text(report: &M6Report<'_>, width: Option<usize>) -> String {
     fitted_text(columns, rows, width) + &others
 }
 
-/// Returns a JSON object for each pass, then one for each mean, then one with the prediction.
-pub(crate) fn m6_json(report: &M6Report<'_>) -> String {
+/// Ratio of predicted and recorded time, and its parts; null where nothing is recorded.
+#[derive(Serialize, JsonSchema)]
+struct RatioRecord {
+    #[serde(rename = "M6")]
+    m6: Option<f64>,
+    #[serde(rename = "M6_compute")]
+    compute: Option<f64>,
+    #[serde(rename = "M6_communication")]
+    communication: Option<f64>,
+}
+
+/// M6 in JSON: a record for each pass, then one for each mean, then one with the prediction.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum M6Record<'a> {
+    Pass {
+        #[serde(flatten)]
+        ratios: RatioRecord,
+        /// From 1.
+        pass: usize,
+        file: &'a str,
+        device: &'a str,
+        tokens: Option<u64>,
+        kernels: u64,
+        compute_us: f64,
+        communication_us: f64,
+        total_us: f64,
+        aicpu_us: f64,
+        complete: bool,
+    },
+    Mean {
+        #[serde(flatten)]
+        ratios: RatioRecord,
+        /// Null.
+        pass: Option<usize>,
+        passes: usize,
+        tokens: Option<u64>,
+        compute_us: f64,
+        communication_us: f64,
+        total_us: f64,
+    },
+    Prediction {
+        /// Null.
+        pass: Option<usize>,
+        predicted_compute_us: f64,
+        predicted_communication_us: f64,
+        predicted_invocations: u64,
+        /// Invocations that the prediction does not contain.
+        other_invocations: u64,
+        other_us: f64,
+    },
+}
+
+/// Returns the records of a report.
+pub(crate) fn m6_records<'a>(report: &M6Report<'a>) -> Vec<M6Record<'a>> {
     let predicted = report.predicted_times();
-    let ratios = |times: PassTimes| -> Value {
+    let ratios = |times: PassTimes| {
         let [m6, compute, communication] = times.ratios(predicted);
-        json!({"M6": m6, "M6_compute": compute, "M6_communication": communication})
+        RatioRecord { m6, compute, communication }
     };
-    let mut lines = String::new();
-    for (number, ProfiledPass { file, pass }) in report.passes.iter().enumerate() {
-        let mut object = ratios(PassTimes::new(pass.compute, pass.communication));
-        object["pass"] = (number + 1).into();
-        object["file"] = file.as_str().into();
-        object["device"] = pass.device.as_str().into();
-        object["tokens"] = pass.tokens.into();
-        object["kernels"] = pass.kernels.into();
-        object["compute_us"] = pass.compute.micros().into();
-        object["communication_us"] = pass.communication.micros().into();
-        object["total_us"] = pass.total().micros().into();
-        object["aicpu_us"] = pass.aicpu.micros().into();
-        object["complete"] = pass.is_complete.into();
-        lines.push_str(&format!("{object}\n"));
-    }
-    for mean in report.mean_times() {
-        let PassTimes { compute, communication } = mean.times;
-        let mut object = ratios(mean.times);
-        object["pass"] = Value::Null;
-        object["passes"] = mean.passes.into();
-        object["tokens"] = mean.tokens.into();
-        object["compute_us"] = (compute / 1e3).into();
-        object["communication_us"] = (communication / 1e3).into();
-        object["total_us"] = ((compute + communication) / 1e3).into();
-        lines.push_str(&format!("{object}\n"));
-    }
-    let mut object = json!({"pass": Value::Null});
-    object["predicted_compute_us"] = report.predicted.compute.micros().into();
-    object["predicted_communication_us"] = report.predicted.communication.micros().into();
-    object["predicted_invocations"] = report.predicted.events.into();
-    object["other_invocations"] = report.predicted.others.into();
-    object["other_us"] = report.predicted.others_time.micros().into();
-    lines + &format!("{object}\n")
+    let passes = report.passes.iter().enumerate().map(|(at, ProfiledPass { file, pass })| M6Record::Pass {
+        ratios: ratios(PassTimes::new(pass.compute, pass.communication)),
+        pass: at + 1,
+        file,
+        device: &pass.device,
+        tokens: pass.tokens,
+        kernels: pass.kernels,
+        compute_us: pass.compute.micros(),
+        communication_us: pass.communication.micros(),
+        total_us: pass.total().micros(),
+        aicpu_us: pass.aicpu.micros(),
+        complete: pass.is_complete,
+    });
+    let means = report.mean_times().into_iter().map(|MeanTimes { tokens, passes, times }| M6Record::Mean {
+        ratios: ratios(times),
+        pass: None,
+        passes,
+        tokens,
+        compute_us: times.compute / 1e3,
+        communication_us: times.communication / 1e3,
+        total_us: (times.compute + times.communication) / 1e3,
+    });
+    let prediction = M6Record::Prediction {
+        pass: None,
+        predicted_compute_us: report.predicted.compute.micros(),
+        predicted_communication_us: report.predicted.communication.micros(),
+        predicted_invocations: report.predicted.events,
+        other_invocations: report.predicted.others,
+        other_us: report.predicted.others_time.micros(),
+    };
+    passes.chain(means).chain([prediction]).collect()
 }

@@ -6,14 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    answer::{
-        lookup::QueryTensor,
-        workload::{Workload, WorkloadQuestion},
-    },
+    answer::workload::{Workload, WorkloadQuestion},
     cases::llm::{LlmAttention, LlmModel},
-    kernel::Dtype,
     show::{
-        coverage::{present, tensors_text},
+        coverage::{dims_list, dtype_list, tensors_text},
         table::{DETAIL, FittedColumn, FittedRow, FittedTable},
     },
 };
@@ -161,18 +157,14 @@ pub(crate) struct StepKernelRecord<'a> {
 
 impl<'a> StepKernelRecord<'a> {
     pub(crate) fn new(question: &'a WorkloadQuestion) -> Self {
-        let shapes = |tensors: &'a [QueryTensor]| present(tensors).map(|tensor| &*tensor.dims).collect();
-        let dtypes = |tensors: &'a [QueryTensor]| {
-            present(tensors).map(|tensor| tensor.dtype.as_ref().map(Dtype::as_str)).collect()
-        };
         let query = &question.query;
         Self {
             op: &query.op,
             count: question.count,
-            inputs: shapes(&query.inputs),
-            dtypes: dtypes(&query.inputs),
-            outputs: shapes(&query.outputs),
-            output_dtypes: dtypes(&query.outputs),
+            inputs: dims_list(&query.inputs),
+            dtypes: dtype_list(&query.inputs),
+            outputs: dims_list(&query.outputs),
+            output_dtypes: dtype_list(&query.outputs),
             or: question.alternates.iter().map(|query| query.op.as_str()).collect(),
             ranks: query.ranks,
             ep: query.ep_size,

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use crate::{
+    answer::coverage_change::CoverageChange,
     base::{assets::AssetFiles, count_text::format_count},
     kernel::{
         render::{RenderError, render_page},
@@ -24,14 +25,6 @@ use crate::{
 };
 
 const TEMPLATE: &str = "report.html.hbs";
-
-/// Coverage of a workload by the rows before and after a run.
-#[derive(Clone, Debug)]
-pub(crate) struct CoverageChange {
-    pub(crate) workload: String,
-    /// Class of answers, and its part of the time in percent before and after.
-    pub(crate) classes: Vec<(String, Option<f64>, Option<f64>)>,
-}
 
 /// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
 pub(crate) fn report_page(

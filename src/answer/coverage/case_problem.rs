@@ -6,5 +6,8 @@ use crate::kernel::KernelName;
 pub(super) enum CaseProblem {
     Parameter(String),
     /// No case of this kernel follows, for this reason.
-    Unknown { kernel: KernelName, reason: String },
+    Unknown {
+        kernel: KernelName,
+        reason: String,
+    },
 }

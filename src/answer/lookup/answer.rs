@@ -324,6 +324,12 @@ impl LookupAnswer {
         }
     }
 
+    /// Returns the coordinates of a row of an interpolation with the names of the axes; `None` for other rules.
+    pub(crate) fn coordinates_of(&self, row: &UsedRow) -> Option<impl Iterator<Item = (&'static str, f64)>> {
+        let (names, coordinates) = (self.rule?.axis_names(), row.coordinates?);
+        Some(names.zip(coordinates))
+    }
+
     /// Creates an answer without rows: no kernel runs.
     pub(crate) const fn zero(rule: MatchRule) -> Self {
         Self {

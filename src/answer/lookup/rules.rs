@@ -91,7 +91,7 @@ pub struct MatchRule {
 
 impl MatchRule {
     /// Returns the names of the axes of an interpolation; none for other rules.
-    pub fn axis_names(&self) -> impl Iterator<Item = &'static str> {
+    pub fn axis_names(self) -> impl Iterator<Item = &'static str> {
         let names = match self.kind {
             RuleKind::MessageBracket | RuleKind::MessageAcrossChange | RuleKind::MessageFit => {
                 "message_bytes"

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -21,7 +22,7 @@ use crate::{
     profile::AttentionDump,
 };
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct FilledRow {
     /// Line of the row in the file before the merge.
     pub line: u64,

@@ -11,9 +11,6 @@ use std::{
     ops::RangeInclusive,
 };
 
-use layout::KeyOrder;
-use work::{AttentionFamily, AttentionRegime, AttentionWork};
-
 use super::{
     answer::{LookupAnswer, MissReason},
     attention::{
