@@ -234,7 +234,7 @@ fn ratio_i64((part, whole): (i64, i64)) -> Option<f64> {
 
 /// Invocations and times by answer in JSON.
 #[derive(Serialize, JsonSchema)]
-struct TotalsRecord {
+pub(crate) struct TotalsRecord {
     invocations: u64,
     time_us: f64,
     /// Invocations whose time is unknown.
@@ -257,7 +257,7 @@ impl TotalsRecord {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct MetricRecord {
+pub(crate) struct MetricRecord {
     value: Option<f64>,
     hits: f64,
     total: f64,
@@ -270,7 +270,7 @@ fn metric_records(coverages: &[WorkloadCoverage<'_>]) -> BTreeMap<&'static str, 
 }
 
 #[derive(Serialize, JsonSchema)]
-struct KernelRecord {
+pub(crate) struct KernelRecord {
     kernel: String,
     #[serde(flatten)]
     totals: TotalsRecord,
@@ -281,7 +281,7 @@ struct KernelRecord {
 
 /// Kernels that the catalogue cannot measure.
 #[derive(Serialize, JsonSchema)]
-struct WithoutEntryRecord {
+pub(crate) struct WithoutEntryRecord {
     kernels: u64,
     of_kernels: u64,
     invocations: u64,
@@ -291,7 +291,7 @@ struct WithoutEntryRecord {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct CoverageGapRecord<'a> {
+pub(crate) struct CoverageGapRecord<'a> {
     op: &'a str,
     inputs: Vec<&'a [u64]>,
     dtypes: Vec<Option<&'a str>>,

@@ -16,7 +16,7 @@ pub(super) fn error_text(kernel: &str, error: &KernelInterpolationError) -> Stri
 
 /// Published error of a kernel in JSON; errors are relative, null without an estimate.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct ErrorRecord<'a> {
+pub(crate) struct ErrorRecord<'a> {
     kernel: &'a str,
     p50: Option<f64>,
     p90: Option<f64>,

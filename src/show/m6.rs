@@ -151,7 +151,7 @@ pub(crate) fn m6_text(report: &M6Report<'_>, width: Option<usize>) -> String {
 
 /// Ratio of predicted and recorded time, and its parts; null where nothing is recorded.
 #[derive(Serialize, JsonSchema)]
-struct RatioRecord {
+pub(crate) struct RatioRecord {
     #[serde(rename = "M6")]
     m6: Option<f64>,
     #[serde(rename = "M6_compute")]
