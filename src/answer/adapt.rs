@@ -1,7 +1,7 @@
 //! Adaptive grids: batches of cases where lookups are worst, their measurement, and the published estimates of the
 //! error.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 
 use crate::{
     answer::{
@@ -12,8 +12,8 @@ use crate::{
         lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
     },
     base::{exit::ExitStatus, files::FolderLock, print::print_note},
-    database::{InterpolationErrors, KernelInterpolationError, row_cases},
-    kernel::{CaseId, IdentifiedCase, KernelName, timestamp::Timestamp},
+    database::{InterpolationErrors, KernelInterpolationError},
+    kernel::{IdentifiedCase, KernelName, timestamp::Timestamp},
 };
 use crate::{
     answer::{
@@ -83,7 +83,7 @@ impl KernelDesign {
         let (cases, candidates): (Vec<IdentifiedCase>, Vec<_>) =
             candidates.into_iter().map(|found| (found.case, found.candidate)).unzip();
         let mut design = AdaptiveDesign::new(candidates, settings.options);
-        let known = database.cases_of_kernel(&kernel)?;
+        let known = database.database()?.case_ids(&kernel)?;
         for (index, case) in cases.iter().enumerate() {
             if known.contains(case.id())
                 && let Some(latency) = measured_latency(&database.engine, &design.candidates()[index].query)?
@@ -276,16 +276,5 @@ impl AdaptSession {
             errors.save(&database)?;
         }
         Ok(())
-    }
-}
-
-impl LookupDatabase {
-    fn cases_of_kernel(&self, kernel: &KernelName) -> Result<BTreeSet<CaseId>, CommandError> {
-        let database = self.database()?;
-        if !database.kernel_path(kernel).exists() {
-            return Ok(BTreeSet::new());
-        }
-        let rows = row_cases(kernel, &database.kernel_csv(kernel)?)?;
-        Ok(rows.into_iter().filter_map(|row| Some(row.case.ok()?.id())).collect())
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         files::FolderLock, print::print_note, shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, PlannedCase},
-    database::{AbsentRows, Database, row_cases},
+    database::{AbsentRows, Database},
     kernel::{CaseId, DataKind, IdentifiedCase, KernelName, catalogue::Catalogue},
     measure::{engine::dry_run, verify::JointEstimates},
     show::emit::OutputFormat,
@@ -331,12 +331,8 @@ fn add_rows(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        if database.kernel_path(kernel).exists() {
-            let rows = row_cases(kernel, &database.kernel_csv(kernel)?)?;
-            let present: BTreeSet<CaseId> =
-                rows.into_iter().filter_map(|row| Some(row.case.ok()?.id())).collect();
-            cases.retain(|case| !present.contains(case.id()));
-        }
+        let present = database.case_ids(kernel)?;
+        cases.retain(|case| !present.contains(case.id()));
         if cases.is_empty() {
             continue;
         }

@@ -6,13 +6,13 @@ use crate::base::command_error::CommandError;
 use crate::{
     answer::{
         coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
-        lookup::{LookupEngine, LookupRules},
+        lookup::LookupEngine,
         op_mapping::{MAPPING_FILE, OpMapping},
         workload::{DecoderStep, QuestionDefaults, Workload, decoder_step, load_workload},
     },
     base::assets::AssetFiles,
     cases::llm::LlmModel,
-    database::{Database, InterpolationErrors},
+    database::{Database, DatabaseError, InterpolationErrors},
     kernel::{DataKind, Dtype, catalogue::Catalogue, device::DeviceProfile},
     measure::collective::tier_of_group,
 };
@@ -29,13 +29,14 @@ pub(crate) struct LookupDatabase {
 impl LookupDatabase {
     /// Opens a database. The mapping is `mapping`, else that of the database if it has one.
     pub(crate) fn open(folder: &Path, mapping: Option<&Path>) -> Result<Self, CommandError> {
-        Self::open_with_rules(folder, mapping, LookupRules::Current)
+        Self::open_with(folder, mapping, LookupEngine::new)
     }
 
-    pub(crate) fn open_with_rules(
+    /// Opens a database for the lookups of an engine.
+    pub(crate) fn open_with(
         folder: &Path,
         mapping: Option<&Path>,
-        rules: LookupRules,
+        engine: fn(Database, Option<OpMapping>) -> Result<LookupEngine, DatabaseError>,
     ) -> Result<Self, CommandError> {
         let database = Database::open(folder)?;
         let own = database.folder().join(MAPPING_FILE);
@@ -49,7 +50,7 @@ impl LookupDatabase {
             kind: database.kind(),
             device: database.device().to_owned(),
             errors: InterpolationErrors::load(&database)?,
-            engine: LookupEngine::with_rules(database, mapping, rules)?,
+            engine: engine(database, mapping)?,
         })
     }
 

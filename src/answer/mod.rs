@@ -4,6 +4,7 @@
 pub(crate) mod adapt;
 pub mod adaptive;
 pub(crate) mod audit_fill;
+pub(crate) mod compat;
 pub mod coverage;
 pub(crate) mod coverage_change;
 pub(crate) mod fill;

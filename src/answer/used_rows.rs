@@ -1,6 +1,9 @@
 //! Rows that answer workloads, and their cases.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use crate::base::command_error::CommandError;
 use crate::{
@@ -81,4 +84,15 @@ pub(crate) fn cases_of_rows(
         }
     }
     Ok(cases.into_values().collect())
+}
+
+impl Database {
+    /// Returns the cases of the rows of a kernel; none without a table.
+    pub(super) fn case_ids(&self, kernel: &KernelName) -> Result<BTreeSet<CaseId>, CommandError> {
+        if !self.kernel_path(kernel).exists() {
+            return Ok(BTreeSet::new());
+        }
+        let rows = row_cases(kernel, &self.kernel_csv(kernel)?)?;
+        Ok(rows.into_iter().filter_map(|row| Some(row.case.ok()?.id())).collect())
+    }
 }

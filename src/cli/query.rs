@@ -11,9 +11,10 @@ use clap::Args;
 use super::options::{DatabaseFolder, OutputOptions, WideOption};
 use crate::{
     answer::{
+        compat::SupersededTool,
         lookup::{
-            AnswerSource, BatchPhase, ListField, LookupAnswer, LookupRules, OpQuery, QueryFields, ShapeField,
-            parse_length, parse_phase, parse_shapes,
+            AnswerSource, BatchPhase, ListField, LookupAnswer, LookupEngine, LookupError, OpQuery,
+            QueryFields, ShapeField, parse_length, parse_phase, parse_shapes,
         },
         lookup_database::LookupDatabase,
     },
@@ -177,7 +178,7 @@ fn query_of_options(options: &QueryOptions) -> Result<OpQuery, CommandError> {
 
 /// Answers the lines of a file one by one, so that a process can wait for each answer. The exit status is that of the
 /// worst answer.
-fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, CommandError> {
+fn answer_lines(file: &Path, database: &LookupDatabase, is_compat: bool) -> Result<ExitStatus, CommandError> {
     let LookupDatabase { engine, kind, errors, .. } = database;
     let failed = |error: io::Error| {
         let hint = "give a file with one JSON object per line, or `-` for standard input";
@@ -187,7 +188,6 @@ fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, Co
         Some("-") => Box::new(io::stdin().lock()),
         _ => Box::new(BufReader::new(File::open(file).map_err(failed)?)),
     };
-    let is_compat = engine.rules() == LookupRules::Superseded;
     let mut exit = ExitStatus::Done;
     for (number, line) in (1..).zip(lines.lines()) {
         let line = line.map_err(failed)?;
@@ -201,7 +201,7 @@ fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, Co
             at_line(&plain_words(&error.to_string()), "docs/lookup.md lists the keys of a query")
         })?;
         let query = parsed.into_query().map_err(|error| at_line(&error.message, &error.hint))?;
-        let answer = engine.lookup(&query)?;
+        let answer = look_up(engine, &query, is_compat)?;
         if !is_complete(&answer) {
             exit = ExitStatus::SomeNotOk;
         }
@@ -212,19 +212,23 @@ fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, Co
     Ok(exit)
 }
 
+fn look_up(engine: &LookupEngine, query: &OpQuery, is_compat: bool) -> Result<LookupAnswer, LookupError> {
+    if is_compat { engine.lookup(&SupersededTool::query(query)) } else { engine.lookup(query) }
+}
+
 fn is_complete(answer: &LookupAnswer) -> bool {
     !matches!(answer.source, AnswerSource::Miss | AnswerSource::Partial)
 }
 
 pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
-    let rules = if options.compat { LookupRules::Superseded } else { LookupRules::Current };
-    let database = LookupDatabase::open_with_rules(&options.database.db, options.mapping.as_deref(), rules)?;
+    let engine = if options.compat { SupersededTool::engine } else { LookupEngine::new };
+    let database = LookupDatabase::open_with(&options.database.db, options.mapping.as_deref(), engine)?;
     if let Some(file) = &options.queries {
-        return answer_lines(file, &database);
+        return answer_lines(file, &database, options.compat);
     }
     let LookupDatabase { engine, kind, errors, .. } = &database;
     let query = query_of_options(options)?;
-    let answer = engine.lookup(&query)?;
+    let answer = look_up(engine, &query, options.compat)?;
     let is_miss = answer.source == AnswerSource::Miss;
     let nearest = if is_miss { engine.nearest_rows(&query, NEAREST_ROWS)? } else { Vec::new() };
     let report = LookupReport {

@@ -1,6 +1,6 @@
 //! `coverage`: questions of workloads, metrics, gaps with what closes them, and the files of the result.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs};
 
 use npubench::{
     answer::{
@@ -9,7 +9,7 @@ use npubench::{
         },
         lookup::LookupEngine,
         op_mapping::OpMapping,
-        workload::load_workload,
+        workload::{QuestionDefaults, load_workload},
     },
     base::assets::AssetFiles,
     database::Database,
@@ -51,6 +51,13 @@ fn database() -> Context {
          aten.permute.default: {zero_cost: true}\n  aten.index.Tensor: {kernel_type: Index, accepted_miss: true}\n",
     );
     context
+}
+
+fn opened(context: &Context) -> (LookupEngine, Catalogue) {
+    let database = Database::open(&context.path("db")).expect("a database");
+    let mapping = OpMapping::load(&context.path("db/op_mapping.yaml")).expect("a mapping");
+    let engine = LookupEngine::new(database, Some(mapping)).expect("an engine");
+    (engine, Catalogue::load(&AssetFiles::embedded()).expect("a catalogue"))
 }
 
 fn question(op: &str, inputs: &str, count: u64, micros: f64) -> String {
@@ -157,6 +164,14 @@ fn metrics_follow_their_definitions() {
     // The longest time first.
     let times: Vec<f64> = gaps.iter().map(|gap| gap["time_us"].as_f64().expect("a time")).collect();
     assert!(times.is_sorted_by(|one, other| one >= other), "{times:?}");
+    let documented =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/coverage.md")).expect("a document");
+    let kernels = lines[0]["kernels"].as_array().expect("kernels");
+    for object in lines.iter().chain(kernels).chain(gaps) {
+        for key in object.as_object().expect("an object").keys() {
+            assert!(documented.contains(&format!("`{key}`")), "`{key}` is not documented");
+        }
+    }
 }
 
 /// The named rows close their gaps: an exact case its own, the two of a bracket all between them.
@@ -233,6 +248,8 @@ fn partial_answers_are_missing() {
 #[test]
 fn worked_examples_have_their_metrics() {
     let context = database();
+    let (engine, catalogue) = opened(&context);
+    let analyzer = CoverageAnalyzer { engine: &engine, catalogue: &catalogue };
     let product = ("aten.mm.default", "100,64;64,32", 1.0);
     let other = ("aten.mm.default", "9,9;9,9", 1.0);
     let free = ("aten.view.default", "8,64", 0.0);
@@ -249,6 +266,9 @@ fn worked_examples_have_their_metrics() {
     ];
     let with_experts = [&[product, gated, product, embedding], &experts[..]].concat();
     let long = |question: (&'static str, &'static str, f64), micros| (question.0, question.1, micros);
+    // A fused group hits only if each of its members does, also where they are different operators.
+    let grouped = ("tensor_cast.grouped_matmul.default", "100,64;64,32", 1.0);
+    let exchange = ("tensor_cast.all_to_all.default", "100,64", 1.0);
     for (questions, metric, expected) in [
         (with_experts, "M2", [2.0, 4.0]),
         (vec![product, free, permuted, embedding], "M2", [3.0, 4.0]),
@@ -263,13 +283,17 @@ fn worked_examples_have_their_metrics() {
         (vec![product, gated, other], "M5", [2000.0, 3000.0]),
         (vec![product, long(other, 3.0)], "M5", [1000.0, 4000.0]),
         (vec![product, free, accepted, other], "M1", [3.0, 4.0]),
+        (vec![grouped], "M2", [1.0, 1.0]),
+        (vec![grouped, exchange], "M2", [0.0, 1.0]),
     ] {
         let list: String =
             questions.iter().map(|(op, inputs, micros)| question(op, inputs, 1, *micros)).collect();
-        context.write("example.yaml", &format!("questions:\n{list}"));
-        let ran = run_coverage(&context, &["--workload", "example.yaml", "--json", "--ranks", "8"]);
-        let found = &json_lines(&ran)[0]["metrics"][metric];
-        assert_eq!([found["hits"].as_f64(), found["total"].as_f64()], expected.map(Some), "{metric}: {list}");
+        let mut workload =
+            load_workload(&context.write("example.yaml", &format!("questions:\n{list}"))).expect("a list");
+        workload.set_defaults(&QuestionDefaults { ranks: Some(8), ..QuestionDefaults::default() });
+        let metrics = coverage_metrics(&[analyzer.answer_workload(&workload).expect("tables")]).all();
+        let (_, found) = metrics.into_iter().find(|(name, _)| *name == metric).expect("a metric");
+        assert_eq!([found.hits, found.total], expected, "{metric}: {list}");
     }
 }
 
@@ -343,20 +367,6 @@ fn estimates_are_those_of_the_products() {
     assert!((3000.0..4500.0).contains(&grouped), "{grouped}");
     let batched = micros("BatchMatMulV2");
     assert!((10.0..30.0).contains(&batched), "{batched}");
-}
-
-/// A fused group hits only if each of its members does, also where they are different operators.
-#[test]
-fn fused_groups_hit_together() {
-    let context = database();
-    let hit = question("tensor_cast.grouped_matmul.default", "100,64;64,32", 5, 1.0);
-    let miss = question("tensor_cast.all_to_all.default", "100,64", 1, 1.0);
-    for (text, m2) in [(hit.clone(), [1.0, 1.0]), (hit + &miss, [0.0, 1.0])] {
-        context.write("fused.yaml", &format!("questions:\n{text}"));
-        let ran = run_coverage(&context, &["--workload", "fused.yaml", "--json", "--ranks", "8"]);
-        let metric = &json_lines(&ran)[0]["metrics"]["M2"];
-        assert_eq!([metric["hits"].as_f64(), metric["total"].as_f64()], m2.map(Some), "{text}");
-    }
 }
 
 /// Weights multiply counts and times; functions and shapes are those of all workloads together.
@@ -500,6 +510,8 @@ fn files_and_workloads_that_cannot_be_used_are_refused() {
     context.write("a.yaml", &format!("questions:\n{}", question("aten.mm.default", "8,64;64,32", 1, 1.0)));
     context.write("cyclic.yaml", "operator_mappings:\n  a: {composite: true, sub_kernels: [a]}\n");
     context.write("wrong.yaml", "questions:\n  - {op: a, inputs: \"8;x\"}\n");
+    let absent = context.run(&["coverage", "--db", "absent", "--workload", "a.yaml"]);
+    assert_eq!(absent.code, 3, "{}", absent.stderr);
     let before = context.snapshot("");
     let shown: Vec<String> = [
         &["--workload", "missing.yaml"][..],
@@ -544,24 +556,6 @@ fn workloads_without_durations_are_estimated() {
     assert!((times[0] - 10.0).abs() < 0.2, "two launches: {times:?}");
 }
 
-/// The keys of the JSON are documented.
-#[test]
-fn keys_of_the_coverage_are_documented() {
-    let context = database();
-    context.write("mixed.yaml", &mixed_workload());
-    let documented =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/coverage.md")).expect("a document");
-    let ran = run_coverage(&context, &["--workload", "mixed.yaml", "--json"]);
-    let mut objects = json_lines(&ran);
-    objects.extend(objects[0]["kernels"].as_array().cloned().unwrap_or_default());
-    objects.extend(objects[1]["gaps"].as_array().cloned().unwrap_or_default());
-    for object in objects {
-        for key in object.as_object().expect("an object").keys() {
-            assert!(documented.contains(&format!("`{key}`")), "`{key}` is not documented");
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Measured, interpolated and missing add up to all, in count and in time, for any workload.
@@ -585,10 +579,7 @@ proptest! {
         prop_assume!(questions.iter().any(|(_, _, count, _)| *count > 0));
         let mut workload = load_workload(&context.write("list.csv", &text)).expect("a list");
         workload.weight = weight;
-        let database = Database::open(&context.path("db")).expect("a database");
-        let mapping = OpMapping::load(&context.path("db/op_mapping.yaml")).expect("a mapping");
-        let engine = LookupEngine::new(database, Some(mapping)).expect("an engine");
-        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("a catalogue");
+        let (engine, catalogue) = opened(&context);
         let analyzer = CoverageAnalyzer { engine: &engine, catalogue: &catalogue };
         let coverages: Vec<WorkloadCoverage<'_>> = vec![analyzer.answer_workload(&workload).expect("tables")];
         let totals = coverages[0].totals();
@@ -614,79 +605,53 @@ proptest! {
 }
 
 #[test]
-fn coverage_reads_only_existing_databases() {
-    let context = Context::new();
-    context.write("a.yaml", "questions:\n  - {op: a, inputs: \"8\"}\n");
-    let ran = run_coverage(&context, &["--workload", "a.yaml"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(!Path::new(&context.path("db")).exists());
-}
-
-#[test]
 fn a_result_never_replaces_a_workload() {
     let context = database();
     let list = "op,inputs,dtypes,count\nSwiGlu,\"9,10\",DT_BF16,1\n";
     context.write("list.csv", list);
-    for name in ["list.csv", "./list.csv"] {
-        let ran = run_coverage(&context, &["--workload", "list.csv", "--csv", name]);
-        assert_eq!(ran.code, 3, "{}", ran.stdout);
-        assert!(ran.stderr.contains("is an input of this command"), "{}", ran.stderr);
-        assert_eq!(fs::read_to_string(context.path("list.csv")).expect("readable"), list);
-    }
+    let ran = run_coverage(&context, &["--workload", "list.csv", "--csv", "./list.csv"]);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert!(ran.stderr.contains("is an input of this command"), "{}", ran.stderr);
+    assert_eq!(fs::read_to_string(context.path("list.csv")).expect("readable"), list);
 }
 
-/// Sums beyond their limits are errors with the line where they exceed it, not the greatest number.
+/// Sums beyond their limits are errors with the line where they exceed it, not the greatest number, and errors have no words of
+/// the parser.
 #[test]
-fn counts_and_times_do_not_saturate() {
-    let context = database();
-    let refused = |text: &str| {
-        context.write("large.yaml", &format!("questions:\n{text}"));
-        let ran = run_coverage(&context, &["--workload", "large.yaml", "--json"]);
-        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-        ran.stderr
-    };
-    let of_count = |count: u64| question("aten.mm.default", "8,64;64,32", count, 0.001);
-    let message = refused(&of_count(u64::MAX));
-    assert!(message.contains("large.yaml:2: 18446744073709551615 invocations of this duration"), "{message}");
-    let half = 1_u64 << 52;
-    let untimed =
-        |count: u64| format!("  - {{op: aten.mm.default, inputs: \"8,64;64,32\", count: {count}}}\n");
-    let message = refused(&format!("{}{}", untimed(half), untimed(half)));
-    assert!(
-        message.contains("large.yaml:3: the counts up to here add up to more than 4503599627370496"),
-        "{message}"
-    );
-    let years = question("aten.mm.default", "8,64;64,32", 1, 2e14);
-    let message = refused(&years.repeat(2));
-    assert!(
-        message.contains("large.yaml:3: the times up to here add up to more than ten years"),
-        "{message}"
-    );
-    let message = refused("  - {op: a, inputs: \"8\", count: 18446744073709551616}\n");
-    assert!(
-        message.contains("expected a whole number of at least 0 and at most 18446744073709551615"),
-        "{message}"
-    );
-}
-
-/// Messages have no words of the parser.
-#[test]
-fn wrong_values_of_inventories_are_named_in_plain_words() {
-    let context = database();
-    for (text, expected) in [
-        (r#"{"ops": 5}"#, "found `5`, expected a list"),
-        (r#"{"ops": [{"op_name": "a", "count": -1}]}"#, "found `-1`, expected a whole number of at least 0"),
+fn wrong_numbers_of_workloads_are_named() {
+    let context = Context::new();
+    let product = |count: u64, micros: f64| question("aten.mm.default", "8,64;64,32", count, micros);
+    let untimed = "  - {op: aten.mm.default, inputs: \"8,64;64,32\", count: 4503599627370496}\n";
+    for (file, text, expected) in [
+        ("a.yaml", product(u64::MAX, 0.001), "a.yaml:2: 18446744073709551615 invocations of this duration"),
+        ("a.yaml", untimed.repeat(2), "a.yaml:3: the counts up to here add up to more than 4503599627370496"),
         (
-            r#"{"ops": [{"op_name": "a", "count": 1, "shape_variants": [3]}]}"#,
+            "a.yaml",
+            product(1, 2e14).repeat(2),
+            "a.yaml:3: the times up to here add up to more than ten years",
+        ),
+        (
+            "a.yaml",
+            "  - {op: a, inputs: \"8\", count: 18446744073709551616}\n".to_owned(),
+            "expected a whole number of at least 0 and at most 18446744073709551615",
+        ),
+        ("a.json", r#"{"ops": 5}"#.to_owned(), "found `5`, expected a list"),
+        (
+            "a.json",
+            r#"{"ops": [{"op_name": "a", "count": -1}]}"#.to_owned(),
+            "found `-1`, expected a whole number of at least 0",
+        ),
+        (
+            "a.json",
+            r#"{"ops": [{"op_name": "a", "count": 1, "shape_variants": [3]}]}"#.to_owned(),
             "found `3`, expected a mapping",
         ),
-        (r#"{"ops": [{"op_name": "a"}]}"#, "the key `count` is missing"),
-        (r#"{"ops": [{"op_name": "a", "count":"#, "the text ends within a value"),
+        ("a.json", r#"{"ops": [{"op_name": "a"}]}"#.to_owned(), "the key `count` is missing"),
+        ("a.json", r#"{"ops": [{"op_name": "a", "count":"#.to_owned(), "the text ends within a value"),
     ] {
-        context.write("inventory.json", text);
-        let ran = run_coverage(&context, &["--workload", "inventory.json"]);
-        assert_eq!(ran.code, 3, "{}", ran.stdout);
-        assert!(ran.stderr.contains(expected), "{text}: {}", ran.stderr);
+        let text = if file == "a.yaml" { format!("questions:\n{text}") } else { text };
+        let error = load_workload(&context.write(file, &text)).expect_err("it is wrong").to_string();
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
@@ -698,24 +663,18 @@ fn profiles_are_no_databases() {
     context.write("host_1_ascend_pt/x.txt", "");
     context.write("run/kernel_details.csv", "Name\n");
     context.write("runs/PROF_000002_1/x.txt", "");
-    for folder in ["PROF_000001_1", "host_1_ascend_pt", "run", "runs"] {
-        for command in [
-            &["coverage", "--workload", "a.yaml"][..],
-            &["query", "--op", "Add", "--inputs", "8"],
-            &["run", "--host", "rehearsal"],
-            &["db", "check"],
-            &["show"],
-            &["ingest", "profile"],
-        ] {
-            let db: &[&str] = if command[0] == "db" { &[folder] } else { &["--db", folder] };
-            let ran = context.run(&[command, db].concat());
-            assert_eq!(ran.code, 3, "{command:?} {}{}", ran.stdout, ran.stderr);
-            assert!(
-                ran.stderr.contains("is a profile, not a database"),
-                "{command:?} {folder}: {}",
-                ran.stderr
-            );
-            assert!(ran.stderr.contains("run `npubench ingest "), "{command:?}: {}", ran.stderr);
+    for arguments in [
+        &["coverage", "--workload", "a.yaml", "--db", "PROF_000001_1"][..],
+        &["query", "--op", "Add", "--inputs", "8", "--db", "host_1_ascend_pt"],
+        &["run", "--host", "rehearsal", "--db", "run"],
+        &["db", "check", "runs"],
+        &["show", "--db", "PROF_000001_1"],
+        &["ingest", "profile", "--db", "runs"],
+    ] {
+        let ran = context.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?} {}{}", ran.stdout, ran.stderr);
+        for expected in ["is a profile, not a database", "run `npubench ingest "] {
+            assert!(ran.stderr.contains(expected), "{arguments:?}: {}", ran.stderr);
         }
     }
     // The tables of a database decide.

@@ -62,7 +62,7 @@ impl WorkloadCoverage<'_> {
 
 /// Adds the other names of a kernel's call to the alternates of questions about kernels: CANN chooses which of them runs, so that
 /// a case of one may have been measured as the other.
-pub fn add_equal_calls(workload: &mut Workload, catalogue: &Catalogue) {
+pub(crate) fn add_equal_calls(workload: &mut Workload, catalogue: &Catalogue) {
     for question in &mut workload.questions {
         let Ok(kernel) = KernelName::new(&question.query.op) else { continue };
         if catalogue.entry(&kernel).is_none() {

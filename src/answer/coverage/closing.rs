@@ -21,59 +21,42 @@ use crate::{
 /// Measure that would close a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GapClosing {
-    /// A row of exactly this case.
     ExactCase {
-        /// The kernel.
         kernel: String,
     },
     /// A row of the case of a query, which does not follow from it.
     UnknownCase {
-        /// The kernel.
         kernel: String,
-        /// The reason.
         reason: String,
     },
-    /// A measurement of a row that exists.
     ExistingRow {
-        /// The kernel.
         kernel: String,
     },
     /// Two rows that differ in their tokens, between which this and other gaps are interpolated.
     InterpolationBracket {
-        /// The kernel.
         kernel: String,
         /// The least and the greatest number of tokens.
         tokens: (u64, u64),
-        /// Number of gaps that the rows close.
         gaps: usize,
     },
-    /// An entry of the mapping.
     MappingEntry,
     /// An entry of the catalogue, or a form of an entry that fits the case.
     CatalogueEntry {
-        /// The kernel.
         kernel: String,
         /// The reason why an existing entry does not fit.
         problem: Option<String>,
     },
-    /// Rows of a collective.
     CollectiveRows {
-        /// The collective.
         kernel: String,
         /// The command that measures them; `None` if the ranks are unknown, or no sweep has the collective.
         command: Option<String>,
     },
-    /// A parameter of the query.
     QueryParameter(String),
-    /// A source that has the shapes.
     RecordedShapes,
-    /// Lookups of a kind that do not exist.
     LookupMode(String),
     /// Nothing: no call launches the kernel alone.
     NotLaunchable {
-        /// The kernel.
         kernel: String,
-        /// The reason.
         reason: String,
     },
 }

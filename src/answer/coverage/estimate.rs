@@ -26,7 +26,11 @@ const MOST_NESTED: usize = 8;
 
 /// Sets durations by the roofline of a device if no question has one. Operators without a kernel take no time;
 /// collectives and unreadable questions stay without one.
-pub fn estimate_durations(workload: &mut Workload, analyzer: &CoverageAnalyzer<'_>, device: &DeviceProfile) {
+pub(crate) fn estimate_durations(
+    workload: &mut Workload,
+    analyzer: &CoverageAnalyzer<'_>,
+    device: &DeviceProfile,
+) {
     if workload.durations != DurationKind::Unknown {
         return;
     }

@@ -14,19 +14,17 @@ const UNTIMED_VALUE: f64 = 1e-3;
 
 /// Case that closes gaps.
 #[derive(Clone, Debug)]
-pub struct FillCase {
-    /// The case.
-    pub case: IdentifiedCase,
+pub(crate) struct FillCase {
+    pub(crate) case: IdentifiedCase,
     /// Time in nanoseconds that it stands for, divided among the rows of a bracket.
-    pub value: f64,
+    pub(crate) value: f64,
     /// True if an interpolation answers its gap before it is measured.
-    pub is_refinement: bool,
+    pub(crate) is_refinement: bool,
 }
 
 /// Condition under which a gap is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FilledBy {
-    /// A measurement of this case.
+pub(crate) enum FilledBy {
     Case(CaseId),
     /// A measurement of this case, and of other parts, of which none is known to have a case.
     Part(CaseId),
@@ -38,18 +36,18 @@ pub enum FilledBy {
 
 /// Cases that close the gaps of workloads.
 #[derive(Clone, Debug, Default)]
-pub struct FillCases {
+pub(crate) struct FillCases {
     /// The cases, the most valuable first; refinements last.
-    pub cases: Vec<FillCase>,
+    pub(crate) cases: Vec<FillCase>,
     /// By the index of the gap.
-    pub filled_by: Vec<FilledBy>,
+    pub(crate) filled_by: Vec<FilledBy>,
     /// Those of the cases that close no gap: rows that answer with durations of production profiles only.
-    pub unmeasured: BTreeSet<CaseId>,
+    pub(crate) unmeasured: BTreeSet<CaseId>,
 }
 
 impl FillCases {
     /// Chooses cases for gaps: the exact case of each, or two to four that bracket several gaps along the tokens.
-    pub fn of_gaps(gaps: &[CoverageGap<'_>]) -> Self {
+    pub(crate) fn of_gaps(gaps: &[CoverageGap<'_>]) -> Self {
         let mut brackets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (index, gap) in gaps.iter().enumerate() {
             if let (Some(bracket), Some(_)) = (gap.bracket, &gap.case) {
@@ -100,7 +98,7 @@ impl FillCases {
     /// Adds the cases of rows that answer workloads without a measurement, with the time that they stand for. They count as
     /// covered, but the duration in another model is not that of the kernel alone.
     #[must_use]
-    pub fn with_unmeasured_rows(mut self, rows: Vec<(IdentifiedCase, f64)>) -> Self {
+    pub(crate) fn with_unmeasured_rows(mut self, rows: Vec<(IdentifiedCase, f64)>) -> Self {
         let places = self.cases.iter().enumerate();
         let mut places: HashMap<CaseId, usize> =
             places.map(|(at, known)| (known.case.id().clone(), at)).collect();
@@ -121,13 +119,13 @@ impl FillCases {
     }
 
     /// Returns the cases that no interpolation replaces.
-    pub fn needed(&self) -> impl Iterator<Item = &FillCase> {
+    pub(crate) fn needed(&self) -> impl Iterator<Item = &FillCase> {
         self.cases.iter().filter(|case| !case.is_refinement)
     }
 
     /// Returns the share of all time whose gaps are closed if these cases are measured. Gaps with other missing parts
     /// are not: one of these may have no case.
-    pub fn closed_share(&self, gaps: &[CoverageGap<'_>], measured: &BTreeSet<&CaseId>) -> f64 {
+    pub(crate) fn closed_share(&self, gaps: &[CoverageGap<'_>], measured: &BTreeSet<&CaseId>) -> f64 {
         let is_closed = |filled_by: &FilledBy| match filled_by {
             FilledBy::Case(case) => measured.contains(case),
             FilledBy::Bracket(cases) => cases.iter().all(|case| measured.contains(case)),

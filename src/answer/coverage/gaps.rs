@@ -23,7 +23,6 @@ const ATTENTION: [&str; 3] = [AttentionCase::KERNEL, "SparseFlashAttention", "Li
 /// Question without a complete answer. Equal questions of several workloads are one gap.
 #[derive(Clone, Debug)]
 pub struct CoverageGap<'w> {
-    /// One of the equal questions.
     pub question: &'w WorkloadQuestion,
     /// The query whose answer is nearest to a complete one.
     pub query: &'w OpQuery,
@@ -35,9 +34,7 @@ pub struct CoverageGap<'w> {
     pub share: Option<f64>,
     /// Names of the workloads, without repetitions.
     pub workloads: Vec<&'w str>,
-    /// Reason of the miss.
     pub reason: String,
-    /// What would close it.
     pub closing: GapClosing,
     /// The case whose measurement closes it; `None` if none does, or if the question does not determine it.
     pub case: Option<IdentifiedCase>,
@@ -47,12 +44,9 @@ pub struct CoverageGap<'w> {
     pub bracket: Option<GapBracket>,
 }
 
-/// Place of a gap in an interpolation bracket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapBracket {
-    /// Number of the bracket.
     pub number: usize,
-    /// Tokens of the gap.
     pub tokens: u64,
 }
 

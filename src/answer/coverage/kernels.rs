@@ -10,11 +10,8 @@ use super::{
 /// Answers of the invocations of one kernel or operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelCoverage {
-    /// Kernel or operator.
     pub name: String,
-    /// Counts and times.
     pub totals: CoverageTotals,
-    /// Number of distinct questions.
     pub questions: usize,
     /// True if the catalogue can measure it; `None` if no kernel runs, and for collectives.
     pub has_entry: Option<bool>,
@@ -47,17 +44,16 @@ pub fn kernel_coverage(coverage: &WorkloadCoverage<'_>) -> Vec<KernelCoverage> {
 
 /// Share of what the catalogue cannot measure, among kernels that run and are no collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EntryShare {
+pub(crate) struct EntryShare {
     /// Kernels without an entry, and all.
-    pub kernels: (u64, u64),
+    pub(crate) kernels: (u64, u64),
     /// Invocations without an entry, and all.
-    pub invocations: (u64, u64),
+    pub(crate) invocations: (u64, u64),
     /// Time in nanoseconds without an entry, and all.
-    pub time: (i64, i64),
+    pub(crate) time: (i64, i64),
 }
 
-/// Returns the share of kernels without a catalogue entry.
-pub fn entry_share(coverage: &WorkloadCoverage<'_>) -> EntryShare {
+pub(crate) fn entry_share(coverage: &WorkloadCoverage<'_>) -> EntryShare {
     let mut share = EntryShare::default();
     let mut names: [BTreeSet<&str>; 2] = [BTreeSet::new(), BTreeSet::new()];
     for answer in &coverage.answers {

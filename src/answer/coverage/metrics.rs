@@ -104,7 +104,7 @@ pub fn coverage_metrics(coverages: &[WorkloadCoverage<'_>]) -> CoverageMetrics {
 
 /// Returns a note on invocations that count in M1 and not in M5, because they have no time; `None` without such ones,
 /// and without any time.
-pub fn untimed_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
+pub(crate) fn untimed_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
     let answers = coverages.iter().flat_map(|coverage| &coverage.answers);
     let is_timed = answers.clone().any(|answer| answer.question.time.is_some());
     let (mut count, mut missing, mut names) = (0_u64, 0_u64, BTreeSet::new());
@@ -126,7 +126,7 @@ pub fn untimed_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
 }
 
 /// Returns a note on invocations that rows with durations of production profiles answer; `None` without such ones.
-pub fn production_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
+pub(crate) fn production_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
     let answers = coverages.iter().flat_map(|coverage| &coverage.answers);
     let is_covered = |answer: &&AnsweredQuestion<'_>| answer.class != AnswerClass::Missing;
     let of_production = answers

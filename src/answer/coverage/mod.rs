@@ -16,14 +16,19 @@ mod metrics;
 mod predicted;
 mod totals;
 
-pub use answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage, add_equal_calls};
-pub use closing::GapClosing;
+pub(crate) use answers::{AnsweredQuestion, add_equal_calls};
+pub use answers::{CoverageAnalyzer, WorkloadCoverage};
+
 pub(crate) use density::{AuditedAnswer, AuditedQuestion, audit_questions};
-pub use estimate::estimate_durations;
-pub use fill_cases::{FillCase, FillCases, FilledBy};
-pub use gaps::{CoverageGap, GapBracket, coverage_gaps};
+pub(crate) use estimate::estimate_durations;
+pub(crate) use fill_cases::{FillCase, FillCases, FilledBy};
+pub(crate) use gaps::CoverageGap;
+pub use gaps::coverage_gaps;
 pub(crate) use in_model::{InModelKernel, InModelKernels, join_kernels, missing_kernels_csv};
-pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
-pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics, production_note, untimed_note};
-pub use predicted::{modelled_micros, predicted_time};
-pub use totals::{AnswerClass, CoverageTotals};
+pub use kernels::kernel_coverage;
+pub(crate) use kernels::{KernelCoverage, entry_share};
+pub use metrics::coverage_metrics;
+pub(crate) use metrics::{CoverageMetrics, MetricRatio, production_note, untimed_note};
+pub(crate) use predicted::{modelled_micros, predicted_time};
+pub use totals::AnswerClass;
+pub(crate) use totals::CoverageTotals;

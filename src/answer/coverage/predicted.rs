@@ -12,7 +12,7 @@ use crate::{
 /// Sums the latencies of all complete answers, with those of collectives apart. Invocations without a complete answer
 /// have no predicted time; theirs in the workload, if it is known, is that of others. Only the parts that rows of `kernels` answer
 /// are summed, all if it is empty.
-pub fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelName]) -> PredictedTime {
+pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelName]) -> PredictedTime {
     let mut predicted = PredictedTime::default();
     for answered in &coverage.answers {
         let count = answered.question.count;
@@ -68,7 +68,7 @@ fn micros_of_kernels(answer: &LookupAnswer, kernels: &[KernelName]) -> [f64; 2] 
 
 /// Returns the time in microseconds that a performance model computes for a workload: latencies of complete and partial
 /// answers, and for the rest the workload's own time.
-pub fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
+pub(crate) fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
     let micros = |answered: &AnsweredQuestion<'_>| {
         let latency = answered.answer.as_ref().and_then(|answer| answer.latency);
         #[expect(clippy::cast_precision_loss, reason = "a number of invocations")]

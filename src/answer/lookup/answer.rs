@@ -48,9 +48,7 @@ impl AnswerSource {
 /// Column of a latency, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LatencyColumn {
-    /// Mean of a replay.
     Replay,
-    /// Mean of production profiles.
     Production,
     /// Duration in tables that repeat a profile.
     Profile,
@@ -79,43 +77,33 @@ pub struct UsedRow {
     pub kernel: KernelName,
     /// Line in the table, from 1.
     pub line: u32,
-    /// Column of the latency.
     pub column: LatencyColumn,
-    /// Latency of the row.
     pub latency: Micros,
     /// Coordinates along the axes of an interpolation, in the order of [`MatchRule::axis_names`]; `None` for other rules.
     pub coordinates: Option<[f64; 3]>,
 }
 
-/// Row near a query that has no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearestRow {
     /// Kernel whose table has the row.
     pub kernel: KernelName,
     /// Line in the table, from 1.
     pub line: u32,
-    /// Its inputs.
     pub inputs: Vec<Tensor>,
-    /// Its latency, if it has one.
     pub latency: Option<Micros>,
     /// Sum of the logarithms of the ratios of dimensions.
     pub distance: f64,
 }
 
-/// Reason for a miss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissReason {
-    /// The mapping does not have the operator.
     Unmapped,
     /// The database has no table of these kernels.
     CsvNotFound(Vec<String>),
-    /// No row has these shapes.
     ShapeMismatch,
     /// The ranks do not divide the rows of a product whose result is scattered.
     UndividedRows {
-        /// Number of rows of the left operand.
         rows: u64,
-        /// Number of ranks of the query.
         ranks: u64,
     },
     /// Rows with these inputs are of these numbers of ranks, and none is of that of the query.
@@ -140,12 +128,9 @@ pub enum MissReason {
     AmbiguousSemanticMatch(String),
     /// Attributes in which the row of attention that is nearest to the query deviates.
     AttentionMismatch {
-        /// Line of the row in its table.
         line: u32,
-        /// The attributes.
         differences: Vec<AttentionDifference>,
     },
-    /// No row has this output.
     ElementwiseOutputShapeMismatch,
     /// The shapes do not fit the rewriting of dimensions under tensor parallelism.
     TpProjectionInvalid(String),
@@ -153,7 +138,6 @@ pub enum MissReason {
     ContextMissing(&'static str),
     /// The number of ranks that share the experts is unknown.
     EpSizeNotConfigured,
-    /// The inputs are not those of the operator.
     DecomposeFailed,
     /// The table of a collective lacks these columns.
     CsvFormatRaw(Vec<String>),
@@ -165,7 +149,6 @@ pub enum MissReason {
     MessageUnknown,
     /// The message is smaller or larger than all measured ones.
     MessageOutOfRange {
-        /// Its size.
         bytes: u64,
         /// The smallest measured size.
         least: u64,
@@ -174,11 +157,8 @@ pub enum MissReason {
     },
     /// The table has no rows of this number of ranks in this tier.
     NoRowsOfGroup(u64),
-    /// A collective of a composite is a miss.
     CommSubKernelMiss(String, Box<Self>),
-    /// A kernel of a composite is a miss.
     SubKernelMiss(String, Box<Self>),
-    /// Attention of a composite is a miss.
     AttentionSubKernelMiss(String, Box<Self>),
     /// Lookups of this kind do not exist.
     UnsupportedQueryMode(&'static str),
@@ -250,9 +230,7 @@ impl fmt::Display for MissReason {
 pub struct AttentionDifference {
     /// Name of the attribute, that of the query's key if it has one.
     pub name: &'static str,
-    /// Value of the row.
     pub row: String,
-    /// Value of the query.
     pub query: String,
 }
 
@@ -294,34 +272,33 @@ pub struct LookupAnswer {
 /// Time to dispatch a collective, which its rows do not contain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchOverhead {
-    /// Time of a call.
     pub latency: Micros,
     /// Hardware and software of its measurement.
     pub source: String,
 }
 
-/// Answer for a part of a composite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartAnswer {
-    /// Kernel or operator.
     pub name: String,
-    /// Its answer.
     pub answer: LookupAnswer,
 }
 
 impl LookupAnswer {
-    pub(crate) const fn missed(reason: MissReason) -> Self {
-        Self {
-            latency: None,
-            source: AnswerSource::Miss,
-            confidence: 0.0,
-            rule: None,
-            rows: Vec::new(),
-            equal_rows: 0,
-            miss: Some(reason),
-            parts: Vec::new(),
-            overhead: None,
-        }
+    /// A miss without a reason, of which answers replace fields.
+    pub(crate) const NONE: Self = Self {
+        latency: None,
+        source: AnswerSource::Miss,
+        confidence: 0.0,
+        rule: None,
+        rows: Vec::new(),
+        equal_rows: 0,
+        miss: None,
+        parts: Vec::new(),
+        overhead: None,
+    };
+
+    pub(crate) fn missed(reason: MissReason) -> Self {
+        Self { miss: Some(reason), ..Self::NONE }
     }
 
     /// Returns the coordinates of a row of an interpolation with the names of the axes; `None` for other rules.
@@ -331,17 +308,8 @@ impl LookupAnswer {
     }
 
     /// Creates an answer without rows: no kernel runs.
-    pub(crate) const fn zero(rule: MatchRule) -> Self {
-        Self {
-            latency: Some(Micros(0.0)),
-            source: AnswerSource::Measured,
-            confidence: 1.0,
-            rule: Some(rule),
-            rows: Vec::new(),
-            equal_rows: 0,
-            miss: None,
-            parts: Vec::new(),
-            overhead: None,
-        }
+    pub(crate) fn zero(rule: MatchRule) -> Self {
+        let (latency, source) = (Some(Micros(0.0)), AnswerSource::Measured);
+        Self { latency, source, confidence: 1.0, rule: Some(rule), ..Self::NONE }
     }
 }

@@ -32,13 +32,8 @@ impl CacheQuery {
     /// Creates a query with the inputs of a kernel that writes caches; `None` for other kernels, and without the kernel's
     /// inputs.
     pub(crate) fn of_kernel(kernel: &KernelName, slots: &[InputSlot<'_>]) -> Option<Self> {
-        let inputs = slots.iter().map(|slot| QueryTensor {
-            dims: slot.dims.as_slice().to_vec(),
-            dtype: slot.dtype.cloned(),
-            format: slot.format.cloned(),
-        });
         CacheSlots::of_writer(kernel).filter(|writer| writer.count == slots.len())?;
-        Some(Self { inputs: inputs.collect(), attributes: Vec::new() })
+        Some(Self { inputs: slots.iter().map(InputSlot::to_tensor).collect(), attributes: Vec::new() })
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::{
     answer::{AnswerSource, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
-    engine::{LookupEngine, try_best_of, unmapped},
+    engine::{LookupEngine, best_of, unmapped},
     index::LookupError,
     query::{OpQuery, QueryTensor, element_bytes},
     row_answers::verdict_factor,
-    rules::{LookupRules, MatchRule, RuleKind},
+    rules::{MatchRule, RuleKind},
 };
 use crate::{
     answer::op_mapping::{MappedKernel, MessageBytes, MessageInterpolation, OperatorRoute, RankGroup},
@@ -37,7 +37,7 @@ impl LookupEngine {
             Err(reason) => return Ok(LookupAnswer::missed(reason)),
         };
         let answers = kernels.iter().map(|kernel| self.lookup_message(kernel, &message));
-        Ok(try_best_of(answers, self.rules)?.unwrap_or_else(|| LookupAnswer::missed(MissReason::Unmapped)))
+        Ok(best_of(answers, &*self.rules)?.unwrap_or_else(|| LookupAnswer::missed(MissReason::Unmapped)))
     }
 
     /// Returns the collective that answers a query, with its message; `None` for other queries, and without a number of ranks or
@@ -64,7 +64,7 @@ impl LookupEngine {
         message: &CollectiveMessage,
     ) -> Result<LookupAnswer, LookupError> {
         Ok(match self.index.collective(&kernel.name, &self.mapping)? {
-            Some(table) => table.lookup(message, self.rules),
+            Some(table) => self.rules.find_message(&table, message),
             None => LookupAnswer::missed(MissReason::CsvNotFound(vec![self.place_of(kernel)])),
         })
     }
@@ -95,7 +95,7 @@ pub(crate) struct CollectiveMessage {
     pub(crate) ranks: u64,
     pub(crate) tier: Option<u64>,
     pub(crate) dtype: Option<Dtype>,
-    /// Interpolation of the superseded tool between sizes.
+    /// Interpolation between sizes that a mapping states; lookups use a line.
     pub(crate) interpolation: MessageInterpolation,
 }
 
@@ -172,8 +172,8 @@ pub(crate) fn is_across_change(smaller: (u64, f64), larger: (u64, f64)) -> bool 
 const OTHER_TYPE_FACTOR: f64 = 0.9;
 
 #[derive(Clone, Debug)]
-struct CollectiveRow {
-    bytes: u64,
+pub(crate) struct CollectiveRow {
+    pub(in crate::answer) bytes: u64,
     ranks: u64,
     tier: Option<u64>,
     dtype: Option<Dtype>,
@@ -185,7 +185,7 @@ struct CollectiveRow {
     algorithm: String,
     line: u32,
     column: LatencyColumn,
-    latency: f64,
+    pub(in crate::answer) latency: f64,
     /// Verdict of the replay that the latency is from.
     verdict: Option<Verdict>,
     /// True for a latency of an older tool, which contains the time to dispatch.
@@ -206,18 +206,18 @@ pub(crate) struct CollectiveTable {
     kernel: KernelName,
     rows: Vec<CollectiveRow>,
     /// Columns without which no row can be found.
-    missing: Vec<&'static str>,
-    /// Models of the time to dispatch it; none for the superseded tool, whose rows contain them.
+    pub(in crate::answer) missing: Vec<&'static str>,
+    /// Models of the time to dispatch it.
     overheads: Vec<CollectiveOverhead>,
 }
 
 impl CollectiveTable {
     /// Reads the table of a collective; `None` if the file does not exist. Replays with bad verdicts and durations of production
-    /// profiles are no latencies, but for the superseded tool.
+    /// profiles are no latencies, unless verdicts are not read.
     pub(crate) fn load(
         kernel: &KernelName,
         folder: &Path,
-        rules: LookupRules,
+        reads_verdicts: bool,
     ) -> Result<Option<Self>, DatabaseError> {
         let path = folder.join(format!("{}.csv", kernel.file_stem()));
         if !path.is_file() {
@@ -230,13 +230,10 @@ impl CollectiveTable {
             .flat_map(|kind| kind.names().iter().map(move |name| (kind, *name)))
             .filter_map(|(kind, name)| Some((kind, column(name)?)))
             .collect();
-        let verdict = column(columns::VERDICT).filter(|_| rules == LookupRules::Current);
+        let verdict = column(columns::VERDICT).filter(|_| reads_verdicts);
         let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
         let [environment, algorithm, parts] = [ENVIRONMENT, ALGORITHM_TYPE, PART_WEIGHTS].map(column);
-        let overheads = match rules {
-            LookupRules::Current => CollectiveOverhead::load(kernel, folder)?,
-            LookupRules::Superseded => Vec::new(),
-        };
+        let overheads = CollectiveOverhead::load(kernel, folder)?;
         let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing: Vec::new(), overheads };
         let (Some(bytes), Some(ranks)) = (bytes, ranks) else {
             let needed = [(MESSAGE_BYTES, bytes), (RANKS, ranks)];
@@ -251,7 +248,7 @@ impl CollectiveTable {
             let verdict = verdict.and_then(|index| text(index).parse::<Verdict>().ok());
             // A duration in a model contains the wait for the other ranks.
             let usable = latencies.iter().filter(|(kind, _)| match kind {
-                LatencyColumn::Production => rules == LookupRules::Superseded,
+                LatencyColumn::Production => !reads_verdicts,
                 _ => !verdict.is_some_and(Verdict::refutes_replay),
             });
             let latency = usable.into_iter().find_map(|(kind, index)| {
@@ -288,87 +285,53 @@ impl CollectiveTable {
     /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its
     /// element type precede those of others, which also answer outside the sizes of the type. Rows of one size stand for
     /// their median. The time to dispatch is added to rows that do not contain it.
-    pub(crate) fn lookup(&self, message: &CollectiveMessage, rules: LookupRules) -> LookupAnswer {
+    pub(crate) fn lookup(&self, message: &CollectiveMessage) -> LookupAnswer {
         if !self.missing.is_empty() {
             let missing = self.missing.iter().map(ToString::to_string).collect();
             return LookupAnswer::missed(MissReason::CsvFormatRaw(missing));
         }
-        let of_group = |row: &&CollectiveRow| {
-            row.ranks == message.ranks
-                && (message.tier.is_none() || row.tier.is_none() || row.tier == message.tier)
-        };
-        let is_current = rules == LookupRules::Current;
         // A query has no sizes of parts: it is for equal ones.
-        let mut rows: Vec<&CollectiveRow> =
-            self.rows.iter().filter(of_group).filter(|row| !row.has_unequal_parts).collect();
-        if is_current && message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
+        let mut rows = self.rows_of_group(message);
+        if message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
             return LookupAnswer::missed(MissReason::AmbiguousTier);
         }
-        if is_current && rows.iter().any(|row| row.environment.is_empty()) {
+        if rows.iter().any(|row| row.environment.is_empty()) {
             // Variables of HCCL change the algorithm; a query is for the defaults.
             rows.retain(|row| row.environment.is_empty());
         }
-        if is_current && rows.iter().any(|row| row.environment != rows[0].environment) {
+        if rows.iter().any(|row| row.environment != rows[0].environment) {
             return LookupAnswer::missed(MissReason::OpenAttributes(vec![ENVIRONMENT.to_owned()]));
         }
-        if is_current {
-            let same: Vec<&CollectiveRow> =
-                rows.iter().filter(|row| row.dtype == message.dtype).copied().collect();
-            let has_size = |is_beyond: fn(&u64, &u64) -> bool| {
-                same.iter().any(|row| is_beyond(&row.bytes, &message.bytes))
-            };
-            if has_size(u64::le) && has_size(u64::ge) {
-                rows = same;
-            }
+        let same: Vec<&CollectiveRow> =
+            rows.iter().filter(|row| row.dtype == message.dtype).copied().collect();
+        let has_size =
+            |is_beyond: fn(&u64, &u64) -> bool| same.iter().any(|row| is_beyond(&row.bytes, &message.bytes));
+        if has_size(u64::le) && has_size(u64::ge) {
+            rows = same;
         }
-        let lower = rows.iter().map(|row| row.bytes).filter(|bytes| *bytes <= message.bytes).max();
-        let upper = rows.iter().map(|row| row.bytes).filter(|bytes| *bytes >= message.bytes).min();
-        let (Some(lower), Some(upper)) = (lower, upper) else {
-            let sizes = || rows.iter().map(|row| row.bytes);
-            return LookupAnswer::missed(match (sizes().min(), sizes().max()) {
-                (Some(least), Some(most)) => {
-                    MissReason::MessageOutOfRange { bytes: message.bytes, least, most }
-                }
-                _ => MissReason::NoRowsOfGroup(message.ranks),
-            });
+        let (lower, upper) = match neighbouring_sizes(&rows, message) {
+            Ok(sizes) => sizes,
+            Err(reason) => return LookupAnswer::missed(reason),
         };
-        let [low, high] = [lower, upper].map(|bytes| match is_current {
-            true => median_row(&rows, bytes),
-            false => first_row(&rows, bytes),
-        });
-        let used = |row: &CollectiveRow| UsedRow {
-            kernel: self.kernel.clone(),
-            line: row.line,
-            column: row.column,
-            latency: Micros(row.latency),
-            #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
-            coordinates: (lower < upper).then_some([row.bytes as f64, 0.0, 0.0]),
-        };
+        let [low, high] = [lower, upper].map(|bytes| median_row(&rows, bytes));
         let is_exact = lower == upper;
         #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
         let share = if is_exact { 0.0 } else { (message.bytes - lower) as f64 / (upper - lower) as f64 };
-        let is_fit = !is_current && message.interpolation == MessageInterpolation::AlphaBeta;
         let (kind, source, confidence) = match is_exact {
             true => (RuleKind::Message, AnswerSource::Measured, 0.9),
-            false if is_fit => (RuleKind::MessageFit, AnswerSource::Interpolated, 0.8),
-            false if is_current && low.is_of_other_algorithm(high) => {
+            false if low.is_of_other_algorithm(high) => {
                 (RuleKind::MessageAcrossChange, AnswerSource::Interpolated, 0.5)
             }
             false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),
         };
         let has_other_type = |row: &CollectiveRow| match (&row.dtype, &message.dtype) {
-            (Some(row), Some(message)) => is_current && row != message,
+            (Some(row), Some(message)) => row != message,
             _ => false,
         };
         let trust = |row: &CollectiveRow| {
             verdict_factor(row.verdict) * if has_other_type(row) { OTHER_TYPE_FACTOR } else { 1.0 }
         };
-        let latency = if kind == RuleKind::MessageFit {
-            let (least, most) = (low.latency.min(high.latency), low.latency.max(high.latency));
-            fit_of_all_sizes(&rows, message.bytes).clamp(least, most)
-        } else {
-            low.latency + share * (high.latency - low.latency)
-        };
+        let latency = low.latency + share * (high.latency - low.latency);
         let tier = message.tier.or(low.tier);
         let overhead = CollectiveOverhead::of_group(&self.overheads, message.ranks, tier)
             .filter(|_| !low.has_overhead || !high.has_overhead)
@@ -383,35 +346,57 @@ impl CollectiveTable {
             source,
             confidence: confidence * trust(low).min(trust(high)),
             rule: Some(MatchRule::of_kind(kind)),
-            rows: if is_exact { vec![used(low)] } else { vec![used(low), used(high)] },
+            rows: self.used_rows(low, high),
             equal_rows: if is_exact { rows.iter().filter(|row| row.bytes == lower).count() } else { 1 },
             miss: None,
             parts: Vec::new(),
             overhead,
         }
     }
+
+    /// Returns the rows of the ranks and the tier of a message, of equal parts.
+    pub(in crate::answer) fn rows_of_group(&self, message: &CollectiveMessage) -> Vec<&CollectiveRow> {
+        let of_group = |row: &&CollectiveRow| {
+            row.ranks == message.ranks
+                && !row.has_unequal_parts
+                && (message.tier.is_none() || row.tier.is_none() || row.tier == message.tier)
+        };
+        self.rows.iter().filter(of_group).collect()
+    }
+
+    /// Returns the rows that an answer uses: one, or both on the sides of a message with their sizes.
+    pub(in crate::answer) fn used_rows(&self, low: &CollectiveRow, high: &CollectiveRow) -> Vec<UsedRow> {
+        let is_exact = low.bytes == high.bytes;
+        let used = |row: &CollectiveRow| UsedRow {
+            kernel: self.kernel.clone(),
+            line: row.line,
+            column: row.column,
+            latency: Micros(row.latency),
+            #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
+            coordinates: (!is_exact).then_some([row.bytes as f64, 0.0, 0.0]),
+        };
+        if is_exact { vec![used(low)] } else { vec![used(low), used(high)] }
+    }
+}
+
+/// Returns the greatest size up to that of a message and the least one from there on. The error is the reason of a miss.
+pub(in crate::answer) fn neighbouring_sizes(
+    rows: &[&CollectiveRow],
+    message: &CollectiveMessage,
+) -> Result<(u64, u64), MissReason> {
+    let sizes = || rows.iter().map(|row| row.bytes);
+    let lower = sizes().filter(|bytes| *bytes <= message.bytes).max();
+    let upper = sizes().filter(|bytes| *bytes >= message.bytes).min();
+    lower.zip(upper).ok_or_else(|| match (sizes().min(), sizes().max()) {
+        (Some(least), Some(most)) => MissReason::MessageOutOfRange { bytes: message.bytes, least, most },
+        _ => MissReason::NoRowsOfGroup(message.ranks),
+    })
 }
 
 fn median_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
     let mut equal: Vec<&CollectiveRow> = rows.iter().filter(|row| row.bytes == bytes).copied().collect();
     equal.sort_by(|one, other| one.latency.total_cmp(&other.latency).then(one.line.cmp(&other.line)));
     equal[(equal.len() - 1) / 2]
-}
-
-fn first_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
-    rows.iter().find(|row| row.bytes == bytes).unwrap_or(&rows[0])
-}
-
-/// Returns the latency of a message by the line through all sizes with the least squares.
-#[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
-fn fit_of_all_sizes(rows: &[&CollectiveRow], bytes: u64) -> f64 {
-    let count = rows.len() as f64;
-    let size = |row: &CollectiveRow| row.bytes as f64;
-    let mean_size = rows.iter().map(|row| size(row)).sum::<f64>() / count;
-    let mean = rows.iter().map(|row| row.latency).sum::<f64>() / count;
-    let spread: f64 = rows.iter().map(|row| (size(row) - mean_size).powi(2)).sum();
-    let common: f64 = rows.iter().map(|row| (size(row) - mean_size) * (row.latency - mean)).sum();
-    mean + common / spread * (bytes as f64 - mean_size)
 }
 
 /// Parses a whole number, also as `16.0`.

@@ -5,12 +5,12 @@ use super::{
     attention::work::AttentionFamily,
     collective::{CollectiveMessage, message_of_product},
     compute::KernelsQuery,
-    engine::{LookupEngine, unmapped},
+    engine::{LookupEngine, LookupRules, unmapped},
     index::LookupError,
     interpolation::InterpolationKind,
     match_rows::InputComparison,
     query::{OpQuery, input_slots},
-    rules::{KernelTraits, LookupRules, MatchRule, RuleKind},
+    rules::{MatchRule, RuleKind},
 };
 use crate::{
     answer::op_mapping::{CommunicationRule, CompositePart, MappedKernel, MappedOperator},
@@ -28,7 +28,7 @@ impl LookupEngine {
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
         let mut answers: Vec<PartAnswer> = Vec::new();
-        for step in composite_steps(parts, self.rules) {
+        for step in composite_steps(parts, &*self.rules) {
             let (name, answer) = match step {
                 CompositeStep::Operator(name) => {
                     let answer = self.lookup(&OpQuery { op: name.clone(), ..query.clone() })?;
@@ -96,9 +96,9 @@ impl LookupEngine {
         slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
         let is_prefix = operator.input_count.is_some() || !is_first;
         let comparison = InputComparison::new(is_prefix, &operator.formats);
-        let kind = match self.rules {
-            LookupRules::Current => InterpolationKind::Kernel,
-            LookupRules::Superseded => InterpolationKind::Disabled,
+        let kind = match self.rules.interpolates_composites() {
+            true => InterpolationKind::Kernel,
+            false => InterpolationKind::Disabled,
         };
         let query = KernelsQuery { slots, kind, ..KernelsQuery::of_operator(comparison) };
         Ok(self.match_kernels(&self.candidates(kernels)?, &query))
@@ -114,11 +114,9 @@ pub(crate) enum CompositeStep {
 }
 
 /// Divides the parts of a composite into steps. Kernels of products are alternatives of each other: of `MatMulV2,
-/// MatMulV3` one runs, of `RmsNorm, DynamicQuant` both. In the superseded tool all kernels are alternatives.
-pub(crate) fn composite_steps(parts: &[CompositePart], rules: LookupRules) -> Vec<CompositeStep> {
-    let is_product = |kernel: &MappedKernel| {
-        rules == LookupRules::Superseded || KernelTraits::of_kernel(&kernel.name).is_product
-    };
+/// MatMulV3` one runs, of `RmsNorm, DynamicQuant` both.
+pub(crate) fn composite_steps(parts: &[CompositePart], rules: &dyn LookupRules) -> Vec<CompositeStep> {
+    let is_alternative = |kernel: &MappedKernel| rules.is_alternative(&kernel.name);
     let mut steps: Vec<CompositeStep> = Vec::new();
     for part in parts {
         match (part, steps.last_mut()) {
@@ -127,7 +125,7 @@ pub(crate) fn composite_steps(parts: &[CompositePart], rules: LookupRules) -> Ve
                 steps.push(CompositeStep::Collective(kernel.clone()));
             }
             (CompositePart::Kernel(kernel), Some(CompositeStep::Kernels(kernels)))
-                if is_product(kernel) && kernels.iter().all(is_product) =>
+                if is_alternative(kernel) && kernels.iter().all(is_alternative) =>
             {
                 kernels.push(kernel.clone());
             }
@@ -171,11 +169,10 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
         source,
         confidence: f64::min(confidence, least),
         rule: Some(MatchRule::of_kind(RuleKind::SumOfParts)),
-        rows: Vec::new(),
         equal_rows: 1,
         miss: partial,
         parts,
-        overhead: None,
+        ..LookupAnswer::NONE
     }
 }
 
@@ -256,7 +253,7 @@ mod tests {
                 CompositeStep::Kernels(kernels) => kernels.len(),
                 CompositeStep::Collective(_) | CompositeStep::Operator(_) => 0,
             };
-            composite_steps(&parts, LookupRules::Current).iter().map(length).collect()
+            composite_steps(&parts, &crate::answer::lookup::engine::UsualRules).iter().map(length).collect()
         };
         assert_eq!(steps(&["MatMulV2", "MatMulV3", "MatMulCommon", "hcom_allReduce_"]), [3, 0]);
         assert_eq!(steps(&["RmsNorm", "DynamicQuant"]), [1, 1]);

@@ -12,27 +12,47 @@ use super::{
         token_variants,
     },
     query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
-    rules::LookupRules,
     slot_dims::SlotDims,
-    superseded,
 };
 use crate::{
     answer::op_mapping::{ComputeSubcategory, MappedKernel, MappedOperator, ShardAxis, TpLinearProjection},
     kernel::KernelName,
 };
 
-pub(super) struct KernelsQuery<'q> {
-    pub(super) slots: Vec<InputSlot<'q>>,
-    pub(super) outputs: Vec<SlotDims>,
-    pub(super) comparison: InputComparison<'q>,
-    pub(super) kind: InterpolationKind,
+pub(crate) struct KernelsQuery<'q> {
+    pub(in crate::answer) slots: Vec<InputSlot<'q>>,
+    pub(in crate::answer) outputs: Vec<SlotDims>,
+    pub(in crate::answer) comparison: InputComparison<'q>,
+    pub(in crate::answer) kind: InterpolationKind,
     /// True if the inputs are arranged as a framework has them.
     pub(super) is_operator: bool,
     /// True if the tokens are those of a framework, which may have padded them.
     pub(super) may_be_padded: bool,
 }
 
+/// Tables of kernels with the forms in which their rows may show the inputs of a query.
+pub(crate) type VariantsOfKernels<'k> = [(&'k KernelIndex, Vec<InputVariant<'k>>)];
+
+/// Returns the miss of a query; `seen` has the rows with its inputs.
+pub(in crate::answer) fn missed(
+    variants: &VariantsOfKernels<'_>,
+    query: &KernelsQuery<'_>,
+    mut seen: RowsSeen,
+) -> LookupAnswer {
+    let is_prefix = query.comparison.is_prefix;
+    seen.same_count = variants.iter().any(|(index, variants)| {
+        let count = variants[0].slots.len();
+        let mut inputs = index.rows.forms.iter().map(|form| form.inputs.len());
+        inputs.any(|inputs| inputs == count || is_prefix && inputs > count)
+    });
+    LookupAnswer::missed(seen.reason())
+}
+
 impl<'q> KernelsQuery<'q> {
+    pub(super) fn has_dtypes(&self) -> bool {
+        self.slots.iter().all(|slot| slot.dtype.is_some())
+    }
+
     pub(super) const fn new(comparison: InputComparison<'q>) -> Self {
         Self {
             slots: Vec::new(),
@@ -66,7 +86,7 @@ impl LookupEngine {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
         let with_output;
-        let product = FusedProduct::of_kernel(kernel).filter(|_| self.rules == LookupRules::Current);
+        let product = FusedProduct::of_kernel(kernel).filter(|_| self.rules.compares_outputs());
         let without_output = product.filter(|_| query.outputs.is_empty());
         let query = match without_output.map(|product| product.output_of_query(query)) {
             Some(Ok(output)) => {
@@ -78,7 +98,7 @@ impl LookupEngine {
         };
         let slots = input_slots(&query.inputs);
         let outputs = output_dims(kernel.as_str(), &slots, &query.outputs);
-        let is_known = self.rules == LookupRules::Current && !query.outputs.is_empty();
+        let is_known = self.rules.compares_outputs() && !query.outputs.is_empty();
         let output = outputs.first().filter(|_| is_known).map(|dims| RequiredOutput {
             dims: *dims,
             dtype: query.outputs.first().and_then(|output| output.dtype.as_ref()),
@@ -120,68 +140,59 @@ impl LookupEngine {
         Ok(self.match_kernels(&kernels, &query))
     }
 
-    /// Finds rows that fit exactly, then those of kernels that write caches of another capacity, then rows to interpolate
-    /// between, then padded ones, each in the order of the kernels.
+    /// Looks the kernels of a query up, of which one runs.
     pub(super) fn match_kernels(
         &self,
         kernels: &CandidateKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> LookupAnswer {
-        let (slots, comparison) = (&query.slots, query.comparison);
         if kernels.indices.is_empty() {
             return LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
         }
-        let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());
-        let mut seen = RowsSeen::default();
-        let variants: Vec<(&KernelIndex, Vec<InputVariant<'_>>)> = kernels
-            .indices
-            .iter()
-            .map(|index| {
-                let slots = recorded_slots(index, slots.clone(), query.is_operator);
-                (*index, input_variants(index.traits, slots))
-            })
-            .collect();
-        let found = match self.rules {
-            LookupRules::Current => self
-                .find_rows(&variants, query, &mut seen)
-                .or_else(|| self.find_cache_writes(&variants, has_dtypes)),
-            LookupRules::Superseded => self.find_first_row(&variants, comparison),
-        };
-        if let Some(answer) = found {
-            return answer;
-        }
-        for (index, variants) in &variants {
-            let (outputs, kind) = (&query.outputs, query.kind);
-            let interpolation = InterpolationQuery { variants, outputs, comparison, kind };
-            let policy = self.mapping.policy(index.rows.kernel.as_str());
-            if has_dtypes && let Some(answer) = interpolate_rows(index, interpolation, policy) {
-                return answer;
-            }
-        }
-        if self.rules == LookupRules::Current
-            && query.may_be_padded
-            && let Some(answer) = self.find_padded_rows(&variants, query)
-        {
-            return answer;
-        }
-        let counts = variants.iter().flat_map(|(index, variants)| {
-            let forms = index.rows.forms.iter();
-            forms.map(|form| (form.inputs.len(), variants[0].slots.len()))
+        let variants = kernels.indices.iter().map(|index| {
+            let slots = recorded_slots(index, query.slots.clone(), query.is_operator);
+            (*index, input_variants(index.traits, slots))
         });
-        seen.same_count =
-            counts.into_iter().any(|(row, query)| row == query || comparison.is_prefix && row > query);
-        LookupAnswer::missed(seen.reason())
+        self.rules.match_kernels(self, &variants.collect::<Vec<_>>(), query)
+    }
+
+    /// Finds rows that fit exactly, then those of kernels that write caches of another capacity, then rows to interpolate
+    /// between, then padded ones, each in the order of the kernels.
+    pub(super) fn find_kernels(
+        &self,
+        variants: &VariantsOfKernels<'_>,
+        query: &KernelsQuery<'_>,
+    ) -> LookupAnswer {
+        let mut seen = RowsSeen::default();
+        self.find_rows(variants, query, &mut seen)
+            .or_else(|| self.find_cache_writes(variants, query.has_dtypes()))
+            .or_else(|| self.interpolate_kernels(variants, query))
+            .or_else(|| if query.may_be_padded { self.find_padded_rows(variants, query) } else { None })
+            .unwrap_or_else(|| missed(variants, query, seen))
+    }
+
+    /// Interpolates between rows, in the order of the kernels.
+    pub(in crate::answer) fn interpolate_kernels(
+        &self,
+        variants: &VariantsOfKernels<'_>,
+        query: &KernelsQuery<'_>,
+    ) -> Option<LookupAnswer> {
+        let (outputs, comparison, kind) = (&query.outputs, query.comparison, query.kind);
+        variants.iter().filter(|_| query.has_dtypes()).find_map(|(index, variants)| {
+            let interpolation = InterpolationQuery { variants, outputs, comparison, kind };
+            interpolate_rows(index, interpolation, self.mapping.policy(index.rows.kernel.as_str()))
+        })
     }
 
     /// Finds rows that fit exactly, in the order of the kernels.
     fn find_rows(
         &self,
-        variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
+        variants: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
         seen: &mut RowsSeen,
     ) -> Option<LookupAnswer> {
         let comparison = query.comparison;
-        let has_dtypes = query.slots.iter().all(|slot| slot.dtype.is_some());
+        let has_dtypes = query.has_dtypes();
         let choose = |index: &KernelIndex, matches: &[RowMatch]| {
             Some(self.choose(index, matches, has_dtypes, query.outputs.first()))
         };
@@ -202,44 +213,28 @@ impl LookupEngine {
     }
 
     /// Finds rows of kernels that write caches, whose capacity is no work.
-    fn find_cache_writes(
-        &self,
-        variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
-        has_dtypes: bool,
-    ) -> Option<LookupAnswer> {
+    fn find_cache_writes(&self, variants: &VariantsOfKernels<'_>, has_dtypes: bool) -> Option<LookupAnswer> {
         let answers = variants.iter().filter(|_| has_dtypes).filter_map(|(index, variants)| {
             let query = CacheQuery::of_kernel(&index.rows.kernel, &variants[0].slots)?;
-            Some(self.find_cache_write(index, &query))
+            Some(Ok(self.find_cache_write(index, &query)))
         });
-        best_of(answers, self.rules)
+        best_of(answers, &*self.rules)
+            .ok()?
             .filter(|answer| matches!(answer.miss, None | Some(MissReason::OpenAttributes(_))))
     }
 
     /// Finds rows with the tokens that a framework had before it padded them, in the order of the kernels.
     fn find_padded_rows(
         &self,
-        variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
+        variants: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> Option<LookupAnswer> {
-        let has_dtypes = query.slots.iter().all(|slot| slot.dtype.is_some());
+        let has_dtypes = query.has_dtypes();
         variants.iter().find_map(|(index, variants)| {
             let matches = find_padded(index, &token_variants(variants), query.comparison);
             let output = query.outputs.first();
             (!matches.is_empty()).then(|| self.choose(index, &matches, has_dtypes, output))
         })
-    }
-
-    fn find_first_row(
-        &self,
-        variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
-        comparison: InputComparison<'_>,
-    ) -> Option<LookupAnswer> {
-        let mut kernels = Vec::with_capacity(variants.len());
-        for (index, variants) in variants {
-            let policy = self.mapping.policy(index.rows.kernel.as_str());
-            kernels.push((*index, variants[0].slots.clone(), policy));
-        }
-        superseded::find_first_row(&kernels, comparison)
     }
 
     /// Looks a projection that halves its input up as a plain product, any other one as its operator.

@@ -8,14 +8,13 @@ use super::{
     kernel_index::KernelIndex,
     match_rows::{InputComparison, RowMatch, RowsSeen, find_exact},
     query::{InputSlot, OpQuery, compared_tensors, input_slots, input_variants},
-    rules::{LookupRules, MatchRule, RuleKind},
+    rules::{MatchRule, RuleKind},
     slot_dims::SlotDims,
-    superseded,
 };
 use crate::{answer::op_mapping::MappedOperator, kernel::Dtype};
 
 impl LookupEngine {
-    /// Looks an element-wise operator up: by its inputs, then by its output.
+    /// Looks an element-wise operator up.
     pub(super) fn lookup_elementwise(
         &self,
         operator: &MappedOperator,
@@ -25,22 +24,24 @@ impl LookupEngine {
         if kernels.indices.is_empty() {
             return Ok(LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing)));
         }
+        Ok(self.rules.lookup_elementwise(self, &kernels, query))
+    }
+
+    /// Finds rows of an element-wise operator: by its inputs, then by its output.
+    pub(super) fn find_elementwise(&self, kernels: &CandidateKernels<'_>, query: &OpQuery) -> LookupAnswer {
         let slots = input_slots(&query.inputs);
         let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());
         let comparison = InputComparison::new(false, &[]);
         let mut seen = RowsSeen::default();
-        if self.rules == LookupRules::Superseded {
-            return Ok(self.lookup_elementwise_superseded(&kernels, query));
-        }
         for index in &kernels.indices {
             let variants = input_variants(index.traits, slots.clone());
             let matches = find_exact(index, &variants, comparison, &mut seen);
             if !matches.is_empty() {
-                return Ok(self.choose(index, &matches, has_dtypes, None));
+                return self.choose(index, &matches, has_dtypes, None);
             }
         }
         let Some(output) = output_of_query(query) else {
-            return Ok(LookupAnswer::missed(seen.reason()));
+            return LookupAnswer::missed(seen.reason());
         };
         let by_output = |is_scaled: bool| {
             kernels.indices.iter().find_map(|index| {
@@ -49,19 +50,19 @@ impl LookupEngine {
             })
         };
         if let Some(answer) = by_output(false)
-            .or_else(|| self.interpolate_elementwise(&kernels, &slots, &output))
+            .or_else(|| self.interpolate_elementwise(kernels, &slots, &output))
             .or_else(|| by_output(true))
         {
-            return Ok(answer);
+            return answer;
         }
         let reason = seen.reason();
-        Ok(LookupAnswer::missed(match reason {
+        LookupAnswer::missed(match reason {
             MissReason::NotMeasured => reason,
             _ => MissReason::ElementwiseOutputShapeMismatch,
-        }))
+        })
     }
 
-    fn interpolate_elementwise(
+    pub(in crate::answer) fn interpolate_elementwise(
         &self,
         kernels: &CandidateKernels<'_>,
         slots: &[InputSlot<'_>],
@@ -77,19 +78,6 @@ impl LookupEngine {
             let query = InterpolationQuery { variants, outputs, comparison, kind };
             interpolate_rows(index, query, self.mapping.policy(index.rows.kernel.as_str()))
         })
-    }
-
-    /// Looks an element-wise operator up as the superseded tool does: by its output in the table of the first kernel,
-    /// scaled by the bytes of the element type, then interpolated.
-    fn lookup_elementwise_superseded(&self, kernels: &CandidateKernels<'_>, query: &OpQuery) -> LookupAnswer {
-        let missed = || LookupAnswer::missed(MissReason::ElementwiseOutputShapeMismatch);
-        let (Some(output), Some(index)) = (output_of_query(query), kernels.indices.first()) else {
-            return missed();
-        };
-        let policy = self.mapping.policy(index.rows.kernel.as_str());
-        superseded::find_first_output(index, &output, policy)
-            .or_else(|| self.interpolate_elementwise(kernels, &input_slots(&query.inputs), &output))
-            .unwrap_or_else(missed)
     }
 }
 

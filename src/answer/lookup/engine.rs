@@ -1,25 +1,30 @@
 //! A database with a mapping, ready for lookups: the order in which an operator is looked up, and the rows nearest to a
 //! query that has no answer.
 
+use std::{fmt, sync::Arc};
+
 use super::{
     answer::{AnswerSource, LookupAnswer, MissReason, NearestRow, UsedRow},
     attention::{
+        AttentionTable,
         layout::KeyOrder,
-        work::{AttentionFamily, parameters_of_case},
+        work::{AttentionFamily, AttentionWork, parameters_of_case},
     },
-    compute::{ordered_kernels, recorded_slots},
+    collective::{CollectiveMessage, CollectiveTable},
+    compute::{KernelsQuery, VariantsOfKernels, ordered_kernels, recorded_slots},
     index::{DatabaseIndex, LookupError},
     kernel_index::KernelIndex,
+    kernel_rows::KernelRows,
     match_rows::RowMatch,
-    query::{InputSlot, OpQuery, QueryTensor, input_slots},
+    query::{AttentionParameters, InputSlot, OpQuery, QueryTensor, input_slots},
     row_answers::choose_row,
-    rules::{LookupRules, MatchRule, RuleKind},
+    rules::{KernelTraits, MatchRule, RuleKind},
     slot_dims::SlotDims,
 };
 use crate::{
-    answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
+    answer::op_mapping::{KernelPolicy, MappedKernel, OpMapping, OperatorRoute},
     database::{Database, DatabaseError},
-    kernel::{AttentionCase, Case, Dtype, EP_SIZE, KernelName, Slot, WORLD_SIZE},
+    kernel::{AttentionCase, Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
 };
 
 /// Lookups in a database.
@@ -27,28 +32,23 @@ use crate::{
 pub struct LookupEngine {
     pub(super) mapping: OpMapping,
     pub(super) index: DatabaseIndex,
-    pub(super) rules: LookupRules,
+    pub(super) rules: Arc<dyn LookupRules>,
 }
 
 impl LookupEngine {
     /// Creates an engine. Tables are read when a lookup first needs them.
     pub fn new(database: Database, mapping: Option<OpMapping>) -> Result<Self, DatabaseError> {
-        Self::with_rules(database, mapping, LookupRules::Current)
+        Self::with_rules(database, mapping, Arc::new(UsualRules))
     }
 
     /// Creates an engine that answers by these rules.
-    pub fn with_rules(
+    pub(crate) fn with_rules(
         database: Database,
         mapping: Option<OpMapping>,
-        rules: LookupRules,
+        rules: Arc<dyn LookupRules>,
     ) -> Result<Self, DatabaseError> {
-        let index = DatabaseIndex::new(database, rules)?;
+        let index = DatabaseIndex::new(database, rules.reads_verdicts())?;
         Ok(Self { mapping: mapping.unwrap_or_default(), index, rules })
-    }
-
-    /// Returns the rules of the answers.
-    pub const fn rules(&self) -> LookupRules {
-        self.rules
     }
 
     /// Reads all tables; returns the number of rows.
@@ -131,28 +131,15 @@ impl LookupEngine {
     }
 }
 
-/// Returns the best of several answers, the first one of equal ones; of misses the first. The superseded tool takes the
-/// first answer.
+/// Returns the best of several answers, the first one of equal ones; of misses the first.
 pub(super) fn best_of(
-    answers: impl Iterator<Item = LookupAnswer>,
-    rules: LookupRules,
-) -> Option<LookupAnswer> {
-    let results: Result<_, std::convert::Infallible> = try_best_of(answers.map(Ok), rules);
-    results.unwrap_or_else(|never| match never {})
-}
-
-/// Returns the best of several answers, as [`best_of`], or the first error.
-pub(super) fn try_best_of<E>(
-    answers: impl Iterator<Item = Result<LookupAnswer, E>>,
-    rules: LookupRules,
-) -> Result<Option<LookupAnswer>, E> {
+    answers: impl Iterator<Item = Result<LookupAnswer, LookupError>>,
+    rules: &dyn LookupRules,
+) -> Result<Option<LookupAnswer>, LookupError> {
     let mut best: Option<LookupAnswer> = None;
     for answer in answers {
         let answer = answer?;
-        let is_final = match rules {
-            LookupRules::Current => answer.source == AnswerSource::Measured,
-            LookupRules::Superseded => answer.source != AnswerSource::Miss,
-        };
+        let is_final = rules.is_final(&answer);
         if best.as_ref().is_none_or(|best| answer.source < best.source) {
             best = Some(answer);
         }
@@ -163,8 +150,83 @@ pub(super) fn try_best_of<E>(
     Ok(best)
 }
 
-pub(super) struct CandidateKernels<'e> {
-    pub(super) indices: Vec<&'e KernelIndex>,
+/// Decisions of lookups that another engine over the same tables may take in another way.
+pub(crate) trait LookupRules: fmt::Debug + Send + Sync {
+    /// Returns true if a replay that its verdict refutes, and the duration of a collective in a model, are no latencies.
+    fn reads_verdicts(&self) -> bool {
+        true
+    }
+
+    /// Returns true if an answer ends the search for a better one.
+    fn is_final(&self, answer: &LookupAnswer) -> bool {
+        answer.source == AnswerSource::Measured
+    }
+
+    /// Returns true if rows must have the output of a query for a kernel by its own name.
+    fn compares_outputs(&self) -> bool {
+        true
+    }
+
+    /// Returns true for a kernel of a composite that is an alternative of those of its kind beside it.
+    fn is_alternative(&self, kernel: &KernelName) -> bool {
+        KernelTraits::of_kernel(kernel).is_product
+    }
+
+    fn interpolates_composites(&self) -> bool {
+        true
+    }
+
+    fn match_kernels(
+        &self,
+        engine: &LookupEngine,
+        kernels: &VariantsOfKernels<'_>,
+        query: &KernelsQuery<'_>,
+    ) -> LookupAnswer {
+        engine.find_kernels(kernels, query)
+    }
+
+    fn lookup_elementwise(
+        &self,
+        engine: &LookupEngine,
+        kernels: &CandidateKernels<'_>,
+        query: &OpQuery,
+    ) -> LookupAnswer {
+        engine.find_elementwise(kernels, query)
+    }
+
+    fn find_work(
+        &self,
+        table: &AttentionTable,
+        rows: &KernelRows,
+        work: &AttentionWork,
+        policy: KernelPolicy,
+    ) -> LookupAnswer {
+        table.lookup(rows, work, policy)
+    }
+
+    fn find_message(&self, table: &CollectiveTable, message: &CollectiveMessage) -> LookupAnswer {
+        table.lookup(message)
+    }
+
+    /// Returns the lengths of the queries of a batch with these tokens; none if they are unknown.
+    fn query_lengths(&self, attention: &AttentionParameters, _tokens: u64) -> Vec<u64> {
+        attention.query_lengths.clone()
+    }
+
+    /// Returns the tokens of a call of latent attention in decode; `None` if they are unknown. The shapes of a call with several
+    /// queries of a sequence are not known.
+    fn latent_tokens(&self, tokens: u64, batch: Option<u64>) -> Option<u64> {
+        batch.is_none_or(|batch| batch == tokens).then_some(tokens)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct UsualRules;
+
+impl LookupRules for UsualRules {}
+
+pub(crate) struct CandidateKernels<'e> {
+    pub(in crate::answer) indices: Vec<&'e KernelIndex>,
     pub(super) missing: Vec<String>,
 }
 
@@ -175,28 +237,6 @@ pub(super) const fn unmapped(name: KernelName) -> MappedKernel {
 impl LookupEngine {
     /// Looks an operator up. Fails with [`LookupError`] if a table cannot be read.
     pub fn lookup(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
-        let tensors = || query.inputs.iter().chain(&query.outputs);
-        if self.rules == LookupRules::Superseded
-            && tensors().any(|tensor| tensor.dtype == Some(Dtype::Float16))
-        {
-            return self.lookup_by_route(&query.with_dtype(&Dtype::Float16, &Dtype::Bf16));
-        }
-        self.lookup_by_route(query)
-    }
-
-    /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
-    pub fn lookup_without_rows(
-        &mut self,
-        query: &OpQuery,
-        rows: &[UsedRow],
-    ) -> Result<LookupAnswer, LookupError> {
-        self.index.set_hidden(rows, true);
-        let answer = self.lookup(query);
-        self.index.set_hidden(rows, false);
-        answer
-    }
-
-    fn lookup_by_route(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
         let Some(operator) = self.mapping.operator(&query.op) else {
             return match KernelName::new(&query.op) {
                 Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {
@@ -230,6 +270,18 @@ impl LookupEngine {
                 return self.lookup_composite(operator, parts, sequence_parallel.as_ref(), query);
             }
         })
+    }
+
+    /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
+    pub fn lookup_without_rows(
+        &mut self,
+        query: &OpQuery,
+        rows: &[UsedRow],
+    ) -> Result<LookupAnswer, LookupError> {
+        self.index.set_hidden(rows, true);
+        let answer = self.lookup(query);
+        self.index.set_hidden(rows, false);
+        answer
     }
 
     /// Returns the rows that are nearest to a query, for a miss.

@@ -12,7 +12,6 @@ use super::{
     collective::CollectiveTable,
     kernel_index::KernelIndex,
     kernel_rows::KernelRows,
-    rules::LookupRules,
 };
 use crate::base::command_error::Failure;
 use crate::{
@@ -44,7 +43,7 @@ impl From<&DatabaseError> for LookupError {
 #[derive(Debug)]
 pub(crate) struct DatabaseIndex {
     database: Database,
-    rules: LookupRules,
+    reads_verdicts: bool,
     kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
     attention: RwLock<BTreeMap<KernelName, Result<Arc<AttentionTable>, LookupError>>>,
     collectives: RwLock<BTreeMap<KernelName, LoadedCollective>>,
@@ -54,11 +53,11 @@ pub(crate) struct DatabaseIndex {
 type LoadedCollective = Result<Option<Arc<CollectiveTable>>, LookupError>;
 
 impl DatabaseIndex {
-    pub(crate) fn new(database: Database, rules: LookupRules) -> Result<Self, DatabaseError> {
+    pub(crate) fn new(database: Database, reads_verdicts: bool) -> Result<Self, DatabaseError> {
         let kernels = database.kernels()?.into_iter().map(|kernel| (kernel, OnceLock::new())).collect();
         Ok(Self {
             database,
-            rules,
+            reads_verdicts,
             kernels,
             attention: RwLock::default(),
             collectives: RwLock::default(),
@@ -72,7 +71,7 @@ impl DatabaseIndex {
         table: &KernelCsv,
         mapping: &OpMapping,
     ) -> Result<Self, DatabaseError> {
-        let rows = KernelRows::load(kernel, table, mapping.policy(kernel.as_str()), self.rules)?;
+        let rows = KernelRows::load(kernel, table, mapping.policy(kernel.as_str()), self.reads_verdicts)?;
         let mut attention = BTreeMap::new();
         if let Some(family) = AttentionFamily::of_kernel(kernel) {
             let loaded = AttentionTable::load(family, &rows, table)?;
@@ -80,7 +79,7 @@ impl DatabaseIndex {
         }
         Ok(Self {
             database: self.database.clone(),
-            rules: self.rules,
+            reads_verdicts: self.reads_verdicts,
             kernels: BTreeMap::from([(kernel.clone(), OnceLock::from(Ok(KernelIndex::new(rows))))]),
             attention: RwLock::new(attention),
             collectives: RwLock::default(),
@@ -126,7 +125,7 @@ impl DatabaseIndex {
             let rows = self
                 .database
                 .kernel_csv(kernel)
-                .and_then(|table| KernelRows::load(kernel, &table, policy, self.rules));
+                .and_then(|table| KernelRows::load(kernel, &table, policy, self.reads_verdicts));
             rows.map(KernelIndex::new).map_err(|error| LookupError::from(&error))
         });
         loaded.as_ref().map(Some).map_err(Clone::clone)
@@ -171,7 +170,7 @@ impl DatabaseIndex {
         let folders = mapping.communication_folder().into_iter().chain([self.database.folder().to_owned()]);
         let mut loaded = Ok(None);
         for folder in folders {
-            loaded = CollectiveTable::load(kernel, &folder, self.rules)
+            loaded = CollectiveTable::load(kernel, &folder, self.reads_verdicts)
                 .map(|table| table.map(Arc::new))
                 .map_err(|error| LookupError::from(&error));
             if !matches!(loaded, Ok(None)) {

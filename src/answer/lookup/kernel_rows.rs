@@ -9,7 +9,6 @@ use foldhash::fast::FixedState;
 
 use super::{
     answer::LatencyColumn,
-    rules::LookupRules,
     slot_dims::{MAX_RANK, SlotDims},
 };
 use crate::{
@@ -108,7 +107,7 @@ impl KernelRows {
         kernel: &KernelName,
         table: &KernelCsv,
         policy: KernelPolicy,
-        rules: LookupRules,
+        reads_verdicts: bool,
     ) -> Result<Self, DatabaseError> {
         let cases = RowColumns::from_table(table)?;
         let mut reader = RowReader {
@@ -126,7 +125,7 @@ impl KernelRows {
             key: Vec::new(),
         };
         let case_columns = cases.case_columns();
-        let latencies = LatencyReader::new(table, policy, rules);
+        let latencies = LatencyReader::new(table, policy, reads_verdicts);
         let picked: Vec<usize> =
             case_columns.iter().copied().chain(latencies.columns.iter().copied()).collect();
         table.for_each_cells(&picked, |row, cells| {
@@ -194,7 +193,7 @@ struct LatencyReader {
 }
 
 impl LatencyReader {
-    fn new(table: &KernelCsv, policy: KernelPolicy, rules: LookupRules) -> Self {
+    fn new(table: &KernelCsv, policy: KernelPolicy, reads_verdicts: bool) -> Self {
         let mut columns_read = Vec::new();
         let mut find = |name: &str| {
             let index = table.column_index(name)?;
@@ -203,10 +202,7 @@ impl LatencyReader {
         };
         let latencies = LatencyColumn::ALL
             .map(|column| column.names().iter().filter_map(|name| find(name)).collect::<Vec<_>>());
-        let verdict = match rules {
-            LookupRules::Current => find(columns::VERDICT),
-            LookupRules::Superseded => None,
-        };
+        let verdict = if reads_verdicts { find(columns::VERDICT) } else { None };
         let envelope = policy.max_core_ratio.and_then(|ratio| {
             let [core, cube, vector] = [
                 columns::CORE.to_owned(),

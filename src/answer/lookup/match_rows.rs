@@ -403,13 +403,11 @@ pub(crate) fn find_padded(
 }
 
 /// Lengths of tiles to which frameworks pad tokens.
-const TILES: [u64; 2] = [16, 32];
+pub(in crate::answer) const TILES: [u64; 2] = [16, 32];
 /// Tile that is assumed only from this number of tokens on: heads are padded to nothing.
 const SMALL_TILE: (u64, u64) = (8, 64);
 /// Rows of a tile of the cube unit, which a product completes itself.
 const CUBE_TILE: u64 = 16;
-/// Tile that the superseded tool assumes, too.
-const SUPERSEDED_TILE: u64 = 64;
 
 /// Greatest ratio of padded tokens to the others, as a fraction. The rounding of a sequence to tiles of 16 or 32 tokens
 /// adds less to one of usual length; more tokens are more work.
@@ -434,20 +432,15 @@ pub(crate) fn match_padding(query: u64, row: u64, is_plain_product: bool) -> Opt
     }
 }
 
-/// Returns true if the superseded tool takes tokens for those of a row, padded.
-pub(crate) fn is_padded_for_superseded(query: u64, row: u64) -> bool {
-    fills_tiles(query, row, &TILES) || fills_tiles(query, row, &[SUPERSEDED_TILE])
-}
-
 /// Returns true if tokens are fewer ones, completed to one of the tiles, or to the small one.
-fn fills_tiles(tokens: u64, fewer: u64, tiles: &[u64]) -> bool {
+pub(in crate::answer) fn fills_tiles(tokens: u64, fewer: u64, tiles: &[u64]) -> bool {
     let fills = |tile: u64| fewer.checked_next_multiple_of(tile) == Some(tokens);
     let (small, from) = SMALL_TILE;
     tokens > fewer && fewer > 0 && (tiles.iter().any(|tile| fills(*tile)) || fewer >= from && fills(small))
 }
 
 /// Greatest distance of tokens that padding can bridge.
-pub(crate) const LONGEST_PADDING: u64 = SUPERSEDED_TILE - 1;
+pub(crate) const LONGEST_PADDING: u64 = 31;
 
 /// Product whose output has the number of ranks: rows of several numbers of ranks have the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -499,34 +492,33 @@ mod tests {
     #[test]
     fn padding_completes_tiles() {
         let (query_padded, row_padded) = (Some(Padding::Query), Some(Padding::Row));
-        for (query, row, of_products, of_others, is_superseded) in [
-            (144, 136, query_padded, query_padded, true),
-            (160, 136, query_padded, query_padded, true),
-            (136, 129, query_padded, query_padded, true),
-            (336, 330, query_padded, query_padded, true),
-            (512, 496, query_padded, query_padded, true),
-            (4104, 4099, query_padded, query_padded, true),
+        for (query, row, of_products, of_others) in [
+            (144, 136, query_padded, query_padded),
+            (160, 136, query_padded, query_padded),
+            (136, 129, query_padded, query_padded),
+            (336, 330, query_padded, query_padded),
+            (512, 496, query_padded, query_padded),
+            (4104, 4099, query_padded, query_padded),
             // More than a quarter, or another tile.
-            (192, 136, None, None, true),
-            (320, 260, None, None, true),
-            (32, 24, None, None, true),
-            (64, 1, None, None, true),
-            (40, 33, None, None, false),
-            (145, 136, None, None, false),
-            (136, 136, None, None, false),
+            (192, 136, None, None),
+            (320, 260, None, None),
+            (32, 24, None, None),
+            (64, 1, None, None),
+            (40, 33, None, None),
+            (145, 136, None, None),
+            (136, 136, None, None),
             // One tile of the cube unit.
-            (16, 3, query_padded, None, true),
-            (32, 3, None, None, true),
-            (136, 144, row_padded, None, false),
-            (136, 160, None, None, false),
-            (17, 32, None, None, false),
-            (9, 16, None, None, false),
-            (16, 0, None, None, false),
-            (u64::MAX, u64::MAX - 1, None, None, false),
+            (16, 3, query_padded, None),
+            (32, 3, None, None),
+            (136, 144, row_padded, None),
+            (136, 160, None, None),
+            (17, 32, None, None),
+            (9, 16, None, None),
+            (16, 0, None, None),
+            (u64::MAX, u64::MAX - 1, None, None),
         ] {
             assert_eq!(match_padding(query, row, true), of_products, "{query} and {row}");
             assert_eq!(match_padding(query, row, false), of_others, "{query} and {row}");
-            assert_eq!(is_padded_for_superseded(query, row), is_superseded, "{query} and {row}");
         }
     }
 }

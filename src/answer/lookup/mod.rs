@@ -4,47 +4,43 @@
 //! framework and those that the profiler records. `engine` chooses the way of looking an operator up by `op_mapping.yaml`;
 //! each way is a file: `compute`, `elementwise`, `attention`, `collective`, `moe`, `composite`, `decomposer`, `cache_rows`.
 
-mod answer;
-mod attention;
+pub(super) mod answer;
+pub(super) mod attention;
 mod axis_tables;
 mod cache_rows;
-mod collective;
+pub(super) mod collective;
 mod composite;
-mod compute;
+pub(super) mod compute;
 mod decomposer;
-mod elementwise;
-mod engine;
+pub(super) mod elementwise;
+pub(super) mod engine;
 mod index;
 mod interpolation;
-mod kernel_index;
-mod kernel_rows;
-mod match_rows;
+pub(super) mod kernel_index;
+pub(super) mod kernel_rows;
+pub(super) mod match_rows;
 mod moe;
-mod query;
+pub(super) mod query;
 mod query_fields;
 mod recorded_case;
-mod row_answers;
-mod rules;
-mod slot_dims;
-mod superseded;
+pub(super) mod row_answers;
+pub(super) mod rules;
+pub(super) mod slot_dims;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-pub use answer::{
-    AnswerSource, AttentionDifference, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason,
-    NearestRow, PartAnswer, UsedRow,
-};
+pub use answer::{AnswerSource, LookupAnswer};
+pub(crate) use answer::{LatencyColumn, MissReason, NearestRow, PartAnswer, UsedRow};
 pub(crate) use attention::{
     layout::KeyOrder,
     work::{AttentionFamily, AttentionWork},
 };
 pub use engine::LookupEngine;
 pub use index::LookupError;
-pub(crate) use query::BatchLengths;
-pub use query::{AttentionParameters, BatchPhase, OpQuery, QueryError, QueryTensor};
+pub use query::{AttentionParameters, OpQuery, QueryTensor};
+pub(crate) use query::{BatchLengths, BatchPhase};
 pub(crate) use query_fields::{
     ListField, QueryFields, QueryTextError, ShapeField, check_degrees, check_kv_length, parse_dims,
     parse_dtype, parse_known_dtype, parse_length, parse_phase, parse_shapes,
 };
-pub(crate) use rules::KernelTraits;
-pub use rules::{LookupAxes, LookupRules, MatchRule, Padding, RuleKind};
+pub(crate) use rules::{KernelTraits, Padding, RuleKind};

@@ -175,32 +175,19 @@ impl BatchLengths {
 pub enum QueryError {
     /// A tensor beyond the limits of kernels.
     #[error("{tensor} has {rank} dimensions, the limit is {MAX_RANK}")]
-    TooManyDimensions {
-        /// Its side and number.
-        tensor: String,
-        /// Its number of dimensions.
-        rank: usize,
-    },
-    /// Lists of the same sequences with different numbers of them.
+    TooManyDimensions { tensor: String, rank: usize },
     #[error("the lengths of {queries} queries are given beside those of {keys} keys")]
-    DifferentSequences {
-        /// Number of lengths of queries.
-        queries: usize,
-        /// Number of lengths of keys.
-        keys: usize,
-    },
+    DifferentSequences { queries: usize, keys: usize },
 }
 
 impl OpQuery {
-    /// Returns the query with another element type in place of one.
-    pub(crate) fn with_dtype(&self, from: &Dtype, to: &Dtype) -> Self {
-        let mut changed = self.clone();
-        for tensor in changed.inputs.iter_mut().chain(&mut changed.outputs) {
+    /// Replaces an element type in all tensors.
+    pub(crate) fn replace_dtype(&mut self, from: &Dtype, to: &Dtype) {
+        for tensor in self.inputs.iter_mut().chain(&mut self.outputs) {
             if tensor.dtype.as_ref() == Some(from) {
                 tensor.dtype = Some(to.clone());
             }
         }
-        changed
     }
 
     /// Checks the limits of a query.
@@ -289,6 +276,14 @@ pub(crate) fn recorded_inputs<'q>(
 }
 
 impl InputSlot<'_> {
+    pub(crate) fn to_tensor(&self) -> QueryTensor {
+        QueryTensor {
+            dims: self.dims.as_slice().to_vec(),
+            dtype: self.dtype.cloned(),
+            format: self.format.cloned(),
+        }
+    }
+
     fn with_dims(&self, dims: &[u64]) -> Self {
         Self { dims: SlotDims::new(dims), ..self.clone() }
     }

@@ -496,6 +496,7 @@ mod tests {
             (r#"{"op": " "}"#, "`op` is missing"),
             (r#"{"op": "a", "tp": 0}"#, "`tp` is 0"),
             (r#"{"op": "a", "ep": 70000}"#, "`ep` is 70000"),
+            (r#"{"op": "a", "inputs": [[1,1,1,1,1,1,1,1,1]]}"#, "input 1 has 9 dimensions"),
             (r#"{"op": "a", "batch": 0}"#, "`batch` is 0"),
             (r#"{"op": "a", "kv_length": -5}"#, "`kv_length` is not a number of tokens above 0"),
             (r#"{"op": "a", "kv_length": 5, "kv_lengths": [5]}"#, "`kv_length` is given beside `kv_lengths`"),

@@ -7,7 +7,7 @@ use super::{
     compute::{ordered_kernels, prepared_slots},
     engine::LookupEngine,
     index::LookupError,
-    query::{OpQuery, QueryTensor, input_variants, recorded_inputs},
+    query::{InputSlot, OpQuery, QueryTensor, input_variants, recorded_inputs},
     rules::KernelTraits,
 };
 use crate::{
@@ -56,14 +56,7 @@ impl LookupEngine {
         let forms = variants.into_iter().map(|variant| variant.slots).chain([stripped]);
         let mut found: Vec<Vec<QueryTensor>> = Vec::new();
         for form in forms {
-            let tensors: Vec<QueryTensor> = form
-                .iter()
-                .map(|slot| QueryTensor {
-                    dims: slot.dims.as_slice().to_vec(),
-                    dtype: slot.dtype.cloned(),
-                    format: slot.format.cloned(),
-                })
-                .collect();
+            let tensors: Vec<QueryTensor> = form.iter().map(InputSlot::to_tensor).collect();
             if !found.contains(&tensors) {
                 found.push(tensors);
             }
@@ -92,7 +85,7 @@ impl LookupEngine {
         let Ok(index) = self.index.with_table(&case.kernel, &table, &self.mapping) else {
             return unreadable();
         };
-        let engine = Self { mapping: self.mapping.clone(), index, rules: self.rules };
+        let engine = Self { mapping: self.mapping.clone(), index, rules: Arc::clone(&self.rules) };
         let answer = match self.mapping.operator(&query.op) {
             Some(operator) if matches!(operator.route, OperatorRoute::StaticComposite { .. }) => {
                 engine.lookup_first_kernel(operator, &case.kernel, query)

@@ -73,9 +73,7 @@ pub(crate) fn answer_of_row(
         rule: Some(found.rule),
         rows: vec![used],
         equal_rows,
-        miss: None,
-        parts: Vec::new(),
-        overhead: None,
+        ..LookupAnswer::NONE
     }
 }
 
@@ -104,9 +102,7 @@ pub(crate) fn interpolated_answer(
             .map(|(number, at)| UsedRow { coordinates: Some(*at), ..used_row(rows, *number, column) })
             .collect(),
         equal_rows: 1,
-        miss: None,
-        parts: Vec::new(),
-        overhead: None,
+        ..LookupAnswer::NONE
     }
 }
 
@@ -204,9 +200,7 @@ pub(crate) fn choose_row(
             coordinates: None,
         }],
         equal_rows: equal.len(),
-        miss: None,
-        parts: Vec::new(),
-        overhead: None,
+        ..LookupAnswer::NONE
     })
 }
 

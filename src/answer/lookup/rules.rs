@@ -22,15 +22,12 @@ pub enum RuleKind {
     FlattenThreeDims,
     /// The last two of three dimensions are recorded as one.
     MergeLastDims,
-    /// The same output.
     ElementwiseOutput,
     /// The same output with another element type, in proportion to the bytes.
     ElementwiseBytes,
-    /// Attention with these parameters.
     Attention,
     /// A kernel that writes a cache, whatever the capacity of the cache.
     CacheUpdate,
-    /// A collective with a message of this size.
     Message,
     /// A collective, between messages of neighbouring sizes.
     MessageBracket,
@@ -38,34 +35,17 @@ pub enum RuleKind {
     MessageAcrossChange,
     /// A collective, by start-up time and bandwidth fitted to all sizes.
     MessageFit,
-    /// The sum of several kernels.
     SumOfParts,
-    /// No kernel runs.
     ZeroCost,
     /// A kernel without rows, which counts as 0.
     AcceptedMiss,
-    /// Interpolated along one axis.
     InterpolatedOneDim,
-    /// Interpolated along two axes.
     InterpolatedTwoDims,
-    /// Interpolated along three axes.
     InterpolatedThreeDims,
 }
 
-/// Rules where this project and the superseded tool differ on purpose. docs/lookup.md lists the differences.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LookupRules {
-    /// Those of this project.
-    #[default]
-    Current,
-    /// Those of the superseded tool.
-    Superseded,
-}
-
-/// Tile padding in a match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Padding {
-    /// None.
     #[default]
     None,
     /// The query has complete tiles, the row fewer tokens.
@@ -74,16 +54,12 @@ pub enum Padding {
     Row,
 }
 
-/// Rule with what it tolerates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MatchRule {
-    /// The rule.
     pub kind: RuleKind,
-    /// Padding to tiles.
     pub padding: Padding,
     /// True if an element type FLOAT stands for DT_BF16 or the other way round.
     pub has_relaxed_dtype: bool,
-    /// Axes of an interpolation.
     pub axes: LookupAxes,
     /// True if the length of sequences is interpolated by its square root.
     pub is_sqrt: bool,

@@ -18,7 +18,6 @@ pub struct DecomposerOptions {
     pub opaque_kernel: Option<OpaqueKernel>,
     /// Layout of attention whose context is shared among ranks.
     pub dsa_cp_layout: Option<DsaCpLayout>,
-    /// Transposition behind prefill.
     pub prefill_tail_transpose: Option<PrefillTailTranspose>,
 }
 
@@ -26,9 +25,7 @@ pub struct DecomposerOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KvCacheQuery {
-    /// The rule.
     pub mode: KvCacheMode,
-    /// Tokens of a block.
     pub block_size: u64,
 }
 
@@ -44,9 +41,7 @@ pub enum KvCacheMode {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VisibleKernelRegime {
-    /// Visible only under sequence parallelism.
     pub requires_sequence_parallel: bool,
-    /// Lookup without it.
     pub otherwise: InvisibleKernelQuery,
 }
 
@@ -54,7 +49,6 @@ pub struct VisibleKernelRegime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InvisibleKernelQuery {
-    /// By the one kernel that contains them.
     OpaqueKernelQuery,
 }
 
@@ -70,25 +64,16 @@ pub enum TokenPartition {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpaqueKernel {
-    /// The kernel.
     pub kernel_type: String,
-    /// Its lookup.
     pub query_mode: OpaqueQueryMode,
-    /// Tokens of a block of the cache.
     pub block_size: u64,
-    /// Layout of the cache.
     pub cache_mode: String,
-    /// Quantization.
     pub quant_mode: String,
-    /// True if the kernel also returns its intermediate result.
     pub enable_inner_out: bool,
-    /// True if weights are quantized.
     pub weight_quantized: bool,
-    /// Format of the weights.
     pub weight_format: String,
 }
 
-/// Lookup of an opaque kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpaqueQueryMode {
@@ -106,12 +91,9 @@ pub struct DsaCpLayout {
     pub tail_width_partition: Option<TokenPartition>,
 }
 
-/// Transposition behind prefill.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrefillTailTranspose {
-    /// Only under sequence parallelism.
     pub requires_sequence_parallel: bool,
-    /// The kernel.
     pub kernel_type: String,
 }

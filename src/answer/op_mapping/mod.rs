@@ -8,15 +8,14 @@ mod model;
 mod tests;
 
 pub use convert::MAPPING_FILE;
-pub use decomposer_options::{
-    DecomposerOptions, DsaCpLayout, InvisibleKernelQuery, KvCacheMode, KvCacheQuery, OpaqueKernel,
-    OpaqueQueryMode, PrefillTailTranspose, TokenPartition, VisibleKernelRegime,
-};
-pub use file::{
+pub(crate) use decomposer_options::{DecomposerOptions, OpaqueKernel, OpaqueQueryMode, TokenPartition};
+pub use file::QueryMode;
+pub(crate) use file::{
     AxisTransform, CommunicationRule, ComputeSubcategory, EmbeddedCompute, GenericAxis, InputProjection,
-    MessageBytes, MessageInterpolation, QueryMode, RankGroup, ShardAxis, TpLinearProjection,
+    MessageBytes, MessageInterpolation, RankGroup, ShardAxis, TpLinearProjection,
 };
-pub use model::{
+pub use model::OpMapping;
+pub(crate) use model::{
     CompositePart, DecomposedOperator, DecomposedRule, KernelPolicy, MappedKernel, MappedOperator,
-    MoeFusedRule, OpMapping, OperatorRoute,
+    MoeFusedRule, OperatorRoute,
 };

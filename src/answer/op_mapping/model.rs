@@ -36,27 +36,23 @@ pub struct KernelPolicy {
     pub max_interpolation_dim: Option<u8>,
     /// Axis of interpolation of kernels without a rule of their own.
     pub generic_axis: GenericAxis,
-    /// Transformation of the sequence length.
     pub axis_transform: AxisTransform,
 }
 
 /// Kernel named by the mapping, with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedKernel {
-    /// The kernel.
     pub name: KernelName,
     /// Line of the mapping, from 1; 0 without a file.
     pub line: u64,
 }
 
-/// Operator of a framework.
 #[derive(Clone, Debug)]
 pub struct MappedOperator {
     /// Line of the mapping, from 1.
     pub line: u64,
     /// The way of looking it up.
     pub route: OperatorRoute,
-    /// Kernels in the order of preference.
     pub kernels: Vec<MappedKernel>,
     /// Kernels that precede the others for a first input of this rank.
     pub kernels_by_rank: IndexMap<usize, Vec<MappedKernel>>,
@@ -66,7 +62,6 @@ pub struct MappedOperator {
     pub input_count: Option<usize>,
     /// Formats of the leading inputs of a row.
     pub formats: Vec<String>,
-    /// Kind for interpolation.
     pub subcategory: Option<ComputeSubcategory>,
     /// Rewriting of dimensions under tensor parallelism.
     pub tp_projection: Option<TpLinearProjection>,
@@ -75,29 +70,22 @@ pub struct MappedOperator {
 /// Way of looking up an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OperatorRoute {
-    /// By the shapes of inputs.
     Compute,
     /// By the shape of the output, or the number of elements.
     Elementwise,
-    /// By the parameters of attention.
     Attention,
     /// By the shapes of a fused mixture of experts.
     MoeFused(Box<MoeFusedRule>),
     /// As a plain product of this kernel if the shapes are those of such a projection, else as [`Self::Compute`].
     MtpProjection(Option<MappedKernel>),
-    /// By the work of an indexer of keys.
     KeyScores,
-    /// By the rows that are written to a cache.
     CacheUpdate,
-    /// A collective.
     Communication,
-    /// No kernel runs.
     ZeroCost,
     /// A kernel without rows, which counts as 0.
     AcceptedMiss,
     /// Sum of kernels, in the order of their runs.
     StaticComposite {
-        /// Kernels or composite operators.
         parts: Vec<CompositePart>,
         /// Replacement of a collective under sequence parallelism.
         sequence_parallel: Option<CommunicationRule>,
@@ -129,9 +117,7 @@ impl OperatorRoute {
 /// Part of a static composite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompositePart {
-    /// A kernel.
     Kernel(MappedKernel),
-    /// Another operator of the mapping.
     Operator(String),
 }
 
@@ -149,10 +135,8 @@ pub struct MoeFusedRule {
 /// Operators whose kernels follow from the shapes. The names are those of the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 pub enum DecomposedOperator {
-    /// Latent attention.
     #[strum(serialize = "multihead_latent_attention")]
     LatentAttention,
-    /// Latent attention with quantized products.
     #[strum(serialize = "multihead_latent_attention_quant")]
     QuantizedLatentAttention,
     /// Latent attention over selected keys.
@@ -167,7 +151,6 @@ pub enum DecomposedOperator {
     /// The same with quantized products.
     #[strum(serialize = "mlapo_quant")]
     QuantizedLatentPreprocess,
-    /// Selection of keys.
     #[strum(serialize = "dsa_indexer")]
     KeyIndexer,
 }
@@ -194,7 +177,6 @@ impl DecomposedOperator {
 pub struct DecomposedRule {
     /// The operator; `None` for names without a known expansion.
     pub operator: Option<DecomposedOperator>,
-    /// Options.
     pub options: DecomposerOptions,
     /// True if an answer needs all kernels.
     pub requires_all: bool,

@@ -172,13 +172,7 @@ impl Workload {
     /// Replaces an element type in all questions.
     pub fn replace_dtype(&mut self, from: &Dtype, to: &Dtype) {
         let queries = self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut);
-        for query in queries {
-            for tensor in query.inputs.iter_mut().chain(&mut query.outputs) {
-                if tensor.dtype.as_ref() == Some(from) {
-                    tensor.dtype = Some(to.clone());
-                }
-            }
-        }
+        queries.for_each(|query| query.replace_dtype(from, to));
     }
 
     /// Sets parameters where a question has none.

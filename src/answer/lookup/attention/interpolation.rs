@@ -69,17 +69,17 @@ struct AttentionLine<'a> {
 
 impl AttentionTable {
     /// Interpolates along one axis, then along several of them.
-    pub(super) fn interpolated(
+    pub(in crate::answer) fn interpolated(
         &self,
         rows: &KernelRows,
         query: &AttentionWork,
         policy: KernelPolicy,
-        tokens: TokenMatch,
+        tokens: &[TokenMatch],
     ) -> Option<LookupAnswer> {
         let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
         let is_sqrt = policy.axis_transform == AxisTransform::SqrtSeq;
         let is_sqrt = is_sqrt && self.family == AttentionFamily::Fused;
-        let shows_padding = tokens == TokenMatch::Padded;
+        let shows_padding = tokens.iter().any(|tokens| tokens.shows_padding);
         preferred_columns(policy).into_iter().find_map(|column| {
             let line = AttentionLine { rows, column, limit, is_sqrt, shows_padding };
             match self.family {
@@ -92,12 +92,12 @@ impl AttentionTable {
     }
 
     /// Interpolates fused attention between rows with the query's number of tokens, those of a decode step also between
-    /// other numbers, which are sequences. The superseded tool then interpolates between padded rows.
+    /// other numbers, which are sequences. Several comparisons of tokens are tried in their order.
     fn along_lengths(
         &self,
         query: &AttentionWork,
         line: &AttentionLine<'_>,
-        tokens: TokenMatch,
+        tokens: &[TokenMatch],
     ) -> Option<LookupAnswer> {
         let target = line.coordinates(query);
         let between = |tokens: TokenMatch| {
@@ -107,12 +107,13 @@ impl AttentionTable {
                 line.interpolate(&all, target, &GROUPS[1..])
             })
         };
-        match tokens {
-            TokenMatch::Equal if query.is_decode() => between(tokens)
-                .or_else(|| line.interpolate(&self.decode_rows(query, line), target, &SEQUENCE_GROUPS)),
-            TokenMatch::Equal | TokenMatch::Padded => between(tokens),
-            TokenMatch::Superseded => between(TokenMatch::Equal).or_else(|| between(tokens)),
-        }
+        let joins = |tokens: &TokenMatch| tokens.joins_sequences && query.is_decode();
+        tokens.iter().copied().find_map(between).or_else(|| {
+            tokens
+                .iter()
+                .any(joins)
+                .then(|| line.interpolate(&self.decode_rows(query, line), target, &SEQUENCE_GROUPS))?
+        })
     }
 
     /// Returns the rows of decode steps with the heads of a query, of any number of sequences.
@@ -247,7 +248,7 @@ impl AttentionLine<'_> {
         ]
     }
 
-    /// Returns the point of a row. Where each sequence has one query, tokens that the superseded tool takes for padded ones
+    /// Returns the point of a row. Where each sequence has one query, tokens that are taken for padded ones
     /// are padded sequences.
     fn point(&self, row: &AttentionRow, query: &AttentionWork, padding: Padding) -> AttentionPoint<AXES> {
         let mut at = self.coordinates(&row.work);

@@ -3,8 +3,7 @@
 mod differences;
 mod interpolation;
 pub(super) mod layout;
-mod superseded;
-pub(super) mod work;
+pub(in crate::answer) mod work;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,14 +17,14 @@ use super::{
         work::{AttentionFamily, AttentionRegime, AttentionWork},
     },
     cache_rows::CacheQuery,
-    engine::{CandidateKernels, LookupEngine, try_best_of},
+    engine::{CandidateKernels, LookupEngine, best_of},
     index::LookupError,
     kernel_index::KernelIndex,
     kernel_rows::KernelRows,
-    match_rows::{LONGEST_PADDING, is_padded_for_superseded, match_padding},
+    match_rows::{LONGEST_PADDING, match_padding},
     query::{OpQuery, QueryTensor, compared_tensors},
     row_answers::{FoundRows, PADDED_CONFIDENCE, choose_median},
-    rules::{LookupRules, MatchRule, Padding, RuleKind},
+    rules::{MatchRule, Padding, RuleKind},
 };
 use crate::{
     answer::op_mapping::{KernelPolicy, MappedKernel},
@@ -34,59 +33,64 @@ use crate::{
 };
 
 /// Greatest difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
-const LENGTH_TOLERANCE: f64 = 16.0;
+pub(in crate::answer) const LENGTH_TOLERANCE: f64 = 16.0;
 const LENGTH_SHARE: f64 = 0.02;
 /// Confidence of a row.
-const CONFIDENCE: f64 = 0.9;
+pub(in crate::answer) const CONFIDENCE: f64 = 0.9;
 
 /// Comparison of the tokens of rows and queries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenMatch {
-    Equal,
-    /// One number is the other one, rounded by a framework. Tokens of a decode step are sequences, which are not rounded.
-    Padded,
-    Superseded,
+#[derive(Clone, Copy, Debug)]
+pub(in crate::answer) struct TokenMatch {
+    /// Greatest difference of tokens that fit.
+    pub(in crate::answer) reach: u64,
+    /// Returns true if the first number of tokens is the second one, padded.
+    pub(in crate::answer) is_padded: fn(u64, u64) -> bool,
+    /// True if the tokens of a decode step, which are sequences, may differ between rows of an interpolation.
+    pub(in crate::answer) joins_sequences: bool,
+    /// True if answers state that tokens are padded. Tokens of a decode step are not: a framework does not pad sequences.
+    pub(in crate::answer) shows_padding: bool,
 }
+
+const EQUAL_TOKENS: TokenMatch =
+    TokenMatch { reach: 0, is_padded: |_, _| false, joins_sequences: true, shows_padding: false };
+/// One number is the other one, rounded by a framework.
+const PADDED_TOKENS: TokenMatch = TokenMatch {
+    reach: LONGEST_PADDING,
+    is_padded: |padded, tokens| match_padding(padded, tokens, false).is_some(),
+    joins_sequences: false,
+    shows_padding: true,
+};
 
 impl TokenMatch {
     /// Returns the numbers of tokens of rows that may fit.
     const fn range(self, tokens: u64) -> RangeInclusive<u64> {
-        let reach = match self {
-            Self::Equal => 0,
-            Self::Padded | Self::Superseded => LONGEST_PADDING,
-        };
-        tokens.saturating_sub(reach)..=tokens.saturating_add(reach)
+        tokens.saturating_sub(self.reach)..=tokens.saturating_add(self.reach)
     }
 
     /// Returns the padding by which the tokens of a query fit those of a row.
-    fn padding(self, query: u64, row: u64) -> Option<Padding> {
-        let is_padded = |padded: u64, tokens: u64| match self {
-            Self::Equal => false,
-            Self::Padded => match_padding(padded, tokens, false).is_some(),
-            Self::Superseded => is_padded_for_superseded(padded, tokens),
-        };
+    pub(in crate::answer) fn padding(self, query: u64, row: u64) -> Option<Padding> {
         if query == row {
             Some(Padding::None)
-        } else if is_padded(query, row) {
+        } else if (self.is_padded)(query, row) {
             Some(Padding::Query)
         } else {
-            is_padded(row, query).then_some(Padding::Row)
+            (self.is_padded)(row, query).then_some(Padding::Row)
         }
     }
 
     /// Returns true unless the tokens of a row or a query are sequences, which cannot be padded.
     fn allows_phases(self, row: &AttentionWork, query: &AttentionWork) -> bool {
-        self != Self::Padded || row.tokens == query.tokens || !row.is_decode() && !query.is_decode()
+        !self.shows_padding || row.tokens == query.tokens || !row.is_decode() && !query.is_decode()
     }
 }
 
 #[derive(Clone, Debug)]
-struct AttentionRow {
-    work: AttentionWork,
-    regime: u32,
-    number: u32,
+pub(in crate::answer) struct AttentionRow {
+    pub(in crate::answer) work: AttentionWork,
+    pub(in crate::answer) regime: u32,
+    pub(in crate::answer) number: u32,
     /// False if the row does not state that its attributes are complete.
-    has_completeness: bool,
+    pub(in crate::answer) has_completeness: bool,
 }
 
 /// Rows of one regime, number of heads, dimension of heads and number of tokens.
@@ -94,9 +98,9 @@ type AttentionPlace = (u32, u64, u64, u64);
 
 #[derive(Debug)]
 pub(crate) struct AttentionTable {
-    family: AttentionFamily,
-    regimes: Vec<AttentionRegime>,
-    rows: Vec<AttentionRow>,
+    pub(in crate::answer) family: AttentionFamily,
+    pub(in crate::answer) regimes: Vec<AttentionRegime>,
+    pub(in crate::answer) rows: Vec<AttentionRow>,
     /// Rows by place, sorted by the length of keys.
     places: BTreeMap<AttentionPlace, Vec<u32>>,
     by_tokens: BTreeMap<(u32, u64), Vec<u32>>,
@@ -169,26 +173,22 @@ impl AttentionTable {
         rows: &KernelRows,
         work: &AttentionWork,
         policy: KernelPolicy,
-        rules: LookupRules,
     ) -> LookupAnswer {
-        let matches: &[TokenMatch] = match rules {
-            LookupRules::Current => &[TokenMatch::Equal, TokenMatch::Padded],
-            LookupRules::Superseded => &[TokenMatch::Superseded],
-        };
-        for tokens in matches {
-            let nearest = match rules {
-                LookupRules::Current => self.nearest(rows, work, policy, *tokens),
-                LookupRules::Superseded => self.nearest_superseded(rows, work, policy),
-            };
-            match nearest {
+        for tokens in [EQUAL_TOKENS, PADDED_TOKENS] {
+            match self.nearest(rows, work, policy, tokens) {
                 Ok(Some(answer)) => return answer,
                 Ok(None) => {}
                 Err(reason) => return LookupAnswer::missed(reason),
             }
-            if let Some(answer) = self.interpolated(rows, work, policy, *tokens) {
+            if let Some(answer) = self.interpolated(rows, work, policy, &[tokens]) {
                 return answer;
             }
         }
+        self.missed(rows, work)
+    }
+
+    /// Returns the miss of a query that no row answers.
+    pub(in crate::answer) fn missed(&self, rows: &KernelRows, work: &AttentionWork) -> LookupAnswer {
         LookupAnswer::missed(match self.has_unmeasured(work) {
             true => MissReason::NotMeasured,
             false => self.reason_of_miss(rows, work),
@@ -317,7 +317,7 @@ impl LookupEngine {
         work: &AttentionWork,
     ) -> Result<LookupAnswer, LookupError> {
         let policy = self.mapping.policy(index.rows.kernel.as_str());
-        Ok(self.index.attention(index)?.lookup(&index.rows, work, policy, self.rules))
+        Ok(self.rules.find_work(&*self.index.attention(index)?, &index.rows, work, policy))
     }
 
     /// Looks the write of rows to a cache up. A framework passes the rows, the cache and the indices; the kernel has
@@ -354,6 +354,6 @@ impl LookupEngine {
     ) -> Result<LookupAnswer, LookupError> {
         let answers = kernels.indices.iter().map(|index| lookup(index));
         let missing = || LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
-        Ok(try_best_of(answers, self.rules)?.unwrap_or_else(missing))
+        Ok(best_of(answers, &*self.rules)?.unwrap_or_else(missing))
     }
 }

@@ -6,8 +6,8 @@ use crate::{
         lookup::{
             answer::MissReason,
             attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
+            engine::LookupRules,
             query::{BatchPhase, OpQuery, QueryTensor, compared_tensors},
-            rules::LookupRules,
         },
         op_mapping::{DecomposedRule, MappedKernel},
     },
@@ -77,7 +77,7 @@ pub(super) fn decompose(
     query: &OpQuery,
     rule: &DecomposedRule,
     alternates: &[MappedKernel],
-    rules: LookupRules,
+    rules: &dyn LookupRules,
 ) -> Result<Vec<SubKernel>, MissReason> {
     let inputs = IndexerInputs::read(query).ok_or(MissReason::DecomposeFailed)?;
     let phase = phase_of(&query.attention, inputs.tokens, inputs.batch);

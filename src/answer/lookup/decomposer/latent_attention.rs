@@ -6,8 +6,8 @@ use crate::{
         lookup::{
             answer::MissReason,
             attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
+            engine::LookupRules,
             query::{AttentionParameters, BatchPhase, OpQuery, QueryTensor, compared_tensors},
-            rules::LookupRules,
         },
         op_mapping::{DecomposedOperator, DecomposerOptions, TokenPartition},
     },
@@ -142,7 +142,7 @@ impl LatentInputs {
 pub(super) fn decompose_dense(
     query: &OpQuery,
     operator: DecomposedOperator,
-    rules: LookupRules,
+    rules: &dyn LookupRules,
 ) -> Result<Vec<SubKernel>, MissReason> {
     let inputs = LatentInputs::read(query).ok_or(MissReason::DecomposeFailed)?;
     let regime = |kv_heads: u64, sparse_mode: &str| AttentionRegime {
@@ -169,14 +169,7 @@ pub(super) fn decompose_dense(
         return Ok(vec![inputs.projection_product(projection), attention(dims, regime(inputs.heads, "3"))?]);
     }
     let weights = inputs.absorbed.as_ref().ok_or(MissReason::DecomposeFailed)?;
-    let sequences = match rules {
-        LookupRules::Superseded => inputs.batch.unwrap_or(inputs.tokens),
-        // The shapes of a call with several queries of a sequence are not known.
-        LookupRules::Current if inputs.batch.is_some_and(|batch| batch != inputs.tokens) => {
-            return Err(MissReason::DecomposeFailed);
-        }
-        LookupRules::Current => inputs.tokens,
-    };
+    let sequences = rules.latent_tokens(inputs.tokens, inputs.batch).ok_or(MissReason::DecomposeFailed)?;
     let [absorb, output] = inputs.absorbed_products(weights, operator, [inputs.heads, inputs.tokens]);
     let kernel = attention([sequences, inputs.heads, weights.latent], regime(1, "0"))?;
     Ok(vec![absorb, kernel, output])
@@ -188,7 +181,7 @@ pub(super) fn decompose_sparse(
     query: &OpQuery,
     operator: DecomposedOperator,
     options: &DecomposerOptions,
-    rules: LookupRules,
+    rules: &dyn LookupRules,
 ) -> Result<Vec<SubKernel>, MissReason> {
     let inputs = LatentInputs::read(query).ok_or(MissReason::DecomposeFailed)?;
     let phase = inputs.phase(&query.attention)?;

@@ -10,11 +10,10 @@ use super::{
     cache_rows::CacheQuery,
     composite::sum_of_sub_kernels,
     compute::KernelsQuery,
-    engine::LookupEngine,
+    engine::{LookupEngine, LookupRules},
     index::LookupError,
     match_rows::InputComparison,
     query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor, input_slots},
-    rules::LookupRules,
 };
 use crate::{
     answer::op_mapping::{DecomposedOperator, DecomposedRule, MappedKernel},
@@ -27,7 +26,7 @@ pub(crate) fn decompose(
     query: &OpQuery,
     rule: &DecomposedRule,
     alternates: &[MappedKernel],
-    rules: LookupRules,
+    rules: &dyn LookupRules,
 ) -> Result<Vec<SubKernel>, MissReason> {
     let Some(operator) = rule.operator else {
         return Err(MissReason::UnsupportedQueryMode("decomposer"));
@@ -130,14 +129,12 @@ pub(super) fn tokens_of_rank(
     query: &OpQuery,
     tokens: u64,
     phase: BatchPhase,
-    rules: LookupRules,
+    rules: &dyn LookupRules,
 ) -> Result<RankTokens, MissReason> {
     let mut attention = query.attention.clone();
     let ranks = match (query.is_sequence_parallel && phase == BatchPhase::Prefill, query.tp_size) {
         (false, _) | (true, Some(1)) => {
-            if rules == LookupRules::Superseded && attention.query_lengths.is_empty() {
-                attention.query_lengths = split_evenly(tokens, attention.kv_lengths.len() as u64);
-            }
+            attention.query_lengths = rules.query_lengths(&attention, tokens);
             return Ok(RankTokens { tokens, attention });
         }
         (true, Some(ranks)) if ranks > 1 => ranks,
@@ -165,14 +162,6 @@ fn first_part(lengths: &BatchLengths, tokens: u64) -> BatchLengths {
     part
 }
 
-/// Divides tokens among sequences, the first ones having one more.
-fn split_evenly(tokens: u64, sequences: u64) -> Vec<u64> {
-    if sequences == 0 || tokens < sequences {
-        return Vec::new();
-    }
-    (0..sequences).map(|number| tokens / sequences + u64::from(number < tokens % sequences)).collect()
-}
-
 impl LookupEngine {
     /// Looks the kernels of a composite up and adds them.
     pub(super) fn lookup_decomposed(
@@ -181,7 +170,7 @@ impl LookupEngine {
         rule: &DecomposedRule,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
-        let kernels = match decompose(query, rule, alternates, self.rules) {
+        let kernels = match decompose(query, rule, alternates, &*self.rules) {
             Ok(kernels) => kernels,
             Err(reason) => return Ok(LookupAnswer::missed(reason)),
         };
@@ -235,7 +224,5 @@ mod tests {
             first_part(&lengths(&[100, 300, 112], &[100, 500, 112]), 256),
             lengths(&[100, 156, 0], &[100, 356, 0])
         );
-        assert_eq!(split_evenly(10, 4), [3, 3, 2, 2]);
-        assert_eq!(split_evenly(3, 4), [0_u64; 0]);
     }
 }

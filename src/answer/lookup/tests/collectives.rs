@@ -143,40 +143,19 @@ fn collectives_with_bad_verdicts_or_of_other_types_are_trusted_less() {
     let rows = "1024,8,FLOAT,10,,ok\n2048,8,FLOAT,3,20,implausible\n4096,8,FLOAT,5,,wrong_kernel\n\
                 4096,8,FLOAT,40,,suspicious\n8192,8,FLOAT,80,,noisy\n2048,8,DT_BF16,22,,ok\n";
     fs::write(database.path().join("hcom_allReduce_.csv"), format!("{header}\n{rows}")).expect("written");
-    for (rules, elements, dtype, expected) in [
-        (LookupRules::Current, 256, "FLOAT", "measured 0.90 10 comm hcom_allReduce_:2"),
-        (
-            LookupRules::Current,
-            512,
-            "FLOAT",
-            "interpolated 0.56 20 comm_bracket_linear hcom_allReduce_:2 hcom_allReduce_:5",
-        ),
-        (LookupRules::Current, 1024, "FLOAT", "measured 0.63 40 comm hcom_allReduce_:5"),
-        (LookupRules::Current, 2048, "FLOAT", "measured 0.81 80 comm hcom_allReduce_:6"),
-        (
-            LookupRules::Current,
-            1536,
-            "FLOAT",
-            "interpolated 0.56 60 comm_bracket_linear hcom_allReduce_:5 hcom_allReduce_:6",
-        ),
-        (LookupRules::Current, 1024, "BF16", "measured 0.90 22 comm hcom_allReduce_:7"),
+    for (elements, dtype, expected) in [
+        (256, "FLOAT", "measured 0.90 10 comm hcom_allReduce_:2"),
+        (512, "FLOAT", "interpolated 0.56 20 comm_bracket_linear hcom_allReduce_:2 hcom_allReduce_:5"),
+        (1024, "FLOAT", "measured 0.63 40 comm hcom_allReduce_:5"),
+        (2048, "FLOAT", "measured 0.81 80 comm hcom_allReduce_:6"),
+        (1536, "FLOAT", "interpolated 0.56 60 comm_bracket_linear hcom_allReduce_:5 hcom_allReduce_:6"),
+        (1024, "BF16", "measured 0.90 22 comm hcom_allReduce_:7"),
         // Outside the sizes of the type, rows of other types answer.
-        (LookupRules::Current, 512, "BF16", "measured 0.81 10 comm hcom_allReduce_:2"),
-        (
-            LookupRules::Current,
-            3072,
-            "BF16",
-            "interpolated 0.50 60 comm_bracket_linear hcom_allReduce_:5 hcom_allReduce_:6",
-        ),
-        (
-            LookupRules::Current,
-            64,
-            "BF16",
-            "miss 0.00 message_out_of_range: 128 B, measured are 1024 to 8192 B",
-        ),
-        (LookupRules::Superseded, 512, "FLOAT", "measured 0.90 3 comm hcom_allReduce_:3"),
+        (512, "BF16", "measured 0.81 10 comm hcom_allReduce_:2"),
+        (3072, "BF16", "interpolated 0.50 60 comm_bracket_linear hcom_allReduce_:5 hcom_allReduce_:6"),
+        (64, "BF16", "miss 0.00 message_out_of_range: 128 B, measured are 1024 to 8192 B"),
     ] {
-        let engine = database.engine_with("", rules);
+        let engine = database.engine("");
         let query = OpQuery { ranks: Some(8), ..query("hcom_allReduce_", &elements.to_string(), dtype) };
         let answer = engine.lookup(&query).expect("readable");
         let found = format!("{} {:.2} {}", answer.source, answer.confidence, shown(&answer));

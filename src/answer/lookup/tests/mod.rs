@@ -9,26 +9,29 @@ mod padding;
 mod preparation;
 mod properties;
 mod rules;
-mod superseded;
 
 use std::{fs, path::Path};
 
 use tempfile::TempDir;
 
 use super::*;
-use crate::{answer::op_mapping::OpMapping, database::Database, kernel::Dtype};
+use crate::{
+    answer::op_mapping::OpMapping,
+    database::{Database, DatabaseError},
+    kernel::Dtype,
+};
 
-const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
+pub(in crate::answer) const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
                       Average Duration(us),Profiling Average Duration(us),MicroBench Verdict";
 
 /// A database of tables, each with rows of `inputs | types | formats | outputs | output types | average | production |
 /// verdict`; missing cells at the end are empty, formats are row-major by default.
-pub(super) struct TestDatabase {
+pub(in crate::answer) struct TestDatabase {
     folder: TempDir,
 }
 
 impl TestDatabase {
-    pub(super) fn new(tables: &[(&str, &[&str])]) -> Self {
+    pub(in crate::answer) fn new(tables: &[(&str, &[&str])]) -> Self {
         let database = Self { folder: tempfile::tempdir().expect("a folder") };
         for (kernel, rows) in tables {
             let mut text = format!("{HEADER}\n");
@@ -54,23 +57,26 @@ impl TestDatabase {
         database
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::answer) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(super) fn engine(&self, mapping: &str) -> LookupEngine {
-        self.engine_with(mapping, LookupRules::Current)
+    pub(in crate::answer) fn engine(&self, mapping: &str) -> LookupEngine {
+        self.engine_with(mapping, LookupEngine::new)
     }
 
-    pub(super) fn engine_with(&self, mapping: &str, rules: LookupRules) -> LookupEngine {
+    pub(in crate::answer) fn engine_with(
+        &self,
+        mapping: &str,
+        engine: fn(Database, Option<OpMapping>) -> Result<LookupEngine, DatabaseError>,
+    ) -> LookupEngine {
         let mapping = (!mapping.is_empty())
             .then(|| OpMapping::parse(&self.path().join("op_mapping.yaml"), mapping).expect(mapping));
-        LookupEngine::with_rules(Database::open(self.path()).expect("a database"), mapping, rules)
-            .expect("tables")
+        engine(Database::open(self.path()).expect("a database"), mapping).expect("tables")
     }
 }
 
-pub(super) fn tensors(shapes: &str, dtype: &str) -> Vec<QueryTensor> {
+pub(in crate::answer) fn tensors(shapes: &str, dtype: &str) -> Vec<QueryTensor> {
     let shape = |shape: &str| -> Vec<u64> {
         shape.split(',').filter(|dim| !dim.is_empty()).map(|dim| dim.parse().expect("a number")).collect()
     };
@@ -83,12 +89,12 @@ pub(super) fn tensors(shapes: &str, dtype: &str) -> Vec<QueryTensor> {
         .collect()
 }
 
-pub(super) fn query(op: &str, shapes: &str, dtype: &str) -> OpQuery {
+pub(in crate::answer) fn query(op: &str, shapes: &str, dtype: &str) -> OpQuery {
     OpQuery { op: op.to_owned(), inputs: tensors(shapes, dtype), ..OpQuery::default() }
 }
 
 /// Returns the answer as `latency rule kernel:line`, or the reason of a miss.
-pub(super) fn shown(answer: &LookupAnswer) -> String {
+pub(in crate::answer) fn shown(answer: &LookupAnswer) -> String {
     let (Some(latency), Some(rule)) = (answer.latency, answer.rule) else {
         // The attributes are another test's.
         let reason = answer.miss.as_ref().expect("a reason").to_string();

@@ -6,7 +6,6 @@ use super::{TestDatabase, query, shown, tensors};
 use crate::{
     answer::{
         lookup::{
-            LookupRules,
             kernel_index::KernelIndex,
             kernel_rows::{IndexedRow, KernelRows},
             match_rows::{InputComparison, RowsSeen, find_exact},
@@ -47,8 +46,7 @@ fn row_text((shapes, dtypes): &(Vec<Vec<u64>>, Vec<&str>), latency: usize) -> St
 fn load(database: &TestDatabase, kernel: &str) -> KernelIndex {
     let kernel = KernelName::new(kernel).expect("a name");
     let table = Database::open(database.path()).and_then(|database| database.kernel_csv(&kernel));
-    let rows =
-        KernelRows::load(&kernel, &table.expect("a table"), KernelPolicy::default(), LookupRules::Current);
+    let rows = KernelRows::load(&kernel, &table.expect("a table"), KernelPolicy::default(), true);
     KernelIndex::new(rows.expect("rows"))
 }
 

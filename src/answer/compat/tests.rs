@@ -2,19 +2,33 @@
 
 use std::fs;
 
-use super::{HEADER, TestDatabase, query, shown};
-use crate::answer::lookup::{AttentionParameters, LookupRules, OpQuery};
+use super::SupersededTool;
+use crate::{
+    answer::{
+        lookup::{
+            AttentionParameters, LookupAnswer, LookupEngine, OpQuery,
+            tests::{HEADER, TestDatabase, query, shown},
+        },
+        op_mapping::OpMapping,
+    },
+    database::{Database, DatabaseError},
+};
 
-const BOTH: [LookupRules; 2] = [LookupRules::Current, LookupRules::Superseded];
+type NewEngine = fn(Database, Option<OpMapping>) -> Result<LookupEngine, DatabaseError>;
+
+const BOTH: [NewEngine; 2] = [LookupEngine::new, SupersededTool::engine];
+
+/// Looks a query up as npubench does, or as the tool does.
+fn look_up(database: &TestDatabase, mapping: &str, tool: usize, query: &OpQuery) -> LookupAnswer {
+    let query = if tool == 0 { query.clone() } else { SupersededTool::query(query) };
+    database.engine_with(mapping, BOTH[tool]).lookup(&query).expect("readable tables")
+}
 
 /// Compares the answers of both rules to queries without more than shapes and types.
 fn check_both(database: &TestDatabase, mapping: &str, cases: &[(&str, &str, &str, [&str; 2])]) {
-    for (rules, at) in BOTH.into_iter().zip(0..) {
-        let engine = database.engine_with(mapping, rules);
-        for (op, shapes, dtype, expected) in cases {
-            let answer = engine.lookup(&query(op, shapes, dtype)).expect("readable tables");
-            assert_eq!(shown(&answer), expected[at], "{rules:?} {op} {shapes} {dtype}");
-        }
+    for (op, shapes, dtype, expected) in cases {
+        let found = [0, 1].map(|tool| shown(&look_up(database, mapping, tool, &query(op, shapes, dtype))));
+        assert_eq!(found, expected.map(str::to_owned), "{op} {shapes} {dtype}");
     }
 }
 
@@ -81,26 +95,24 @@ fn elementwise_rows_are_scaled_before_interpolation() {
 #[test]
 fn collectives_are_fitted_to_all_sizes() {
     let database = TestDatabase::new(&[]);
+    // Replays with bad verdicts count.
+    let verdicts =
+        "message_bytes,num_devices,Duration(us),MicroBench Verdict\n64,8,3,implausible\n64,8,5,ok\n";
+    fs::write(database.path().join("hcom_allGather_.csv"), verdicts).expect("written");
+    let gathered = OpQuery { ranks: Some(8), ..query("hcom_allGather_", "32", "BF16") };
+    let found = [0, 1].map(|tool| shown(&look_up(&database, "", tool, &gathered)));
+    assert_eq!(found, ["5 comm hcom_allGather_:3", "3 comm hcom_allGather_:2"]);
     let table = "message_bytes,num_devices,topology_tier,Duration(us)\n100,8,0,10\n100,8,0,30\n100,8,0,20\n200,8,0,60\n\
                  400,8,0,70\n";
     fs::write(database.path().join("hcom_allReduce_.csv"), table).expect("written");
     let mapping = "operator_mappings: {reduce: {kernel_type: hcom_allReduce_, category: communication}}\n";
-    for (rules, exact, between) in [
-        (
-            LookupRules::Current,
-            "20 comm hcom_allReduce_:4",
-            "65 comm_bracket_linear hcom_allReduce_:5 hcom_allReduce_:6",
-        ),
-        (
-            LookupRules::Superseded,
-            "10 comm hcom_allReduce_:2",
-            "60 comm_alpha_beta hcom_allReduce_:5 hcom_allReduce_:6",
-        ),
+    for (tool, exact, between) in [
+        (0, "20 comm hcom_allReduce_:4", "65 comm_bracket_linear hcom_allReduce_:5 hcom_allReduce_:6"),
+        (1, "10 comm hcom_allReduce_:2", "60 comm_alpha_beta hcom_allReduce_:5 hcom_allReduce_:6"),
     ] {
-        let engine = database.engine_with(mapping, rules);
         let shown_of = |elements: &str| {
             let query = OpQuery { ranks: Some(8), tier: Some(0), ..query("reduce", elements, "BF16") };
-            shown(&engine.lookup(&query).expect("readable"))
+            shown(&look_up(&database, mapping, tool, &query))
         };
         assert_eq!(shown_of("50"), exact);
         assert_eq!(shown_of("150"), between);
@@ -113,13 +125,11 @@ fn static_composites_run_one_kernel() {
         ("RmsNorm", &["64,512;512 | DT_BF16;DT_BF16 | | 64,512 | DT_BF16 | 4"]),
         ("DynamicQuant", &["64,512 | DT_BF16 | | 64,512;64 | INT8;FLOAT | 3"]),
     ]);
-    let parts = |rules: LookupRules| {
-        let mapping = "operator_mappings: {norm: {composite: true, sub_kernels: [RmsNorm, DynamicQuant]}}\n";
-        let engine = database.engine_with(mapping, rules);
-        shown(&engine.lookup(&query("norm", "64,512;512", "BF16")).expect("readable"))
-    };
-    assert_eq!(parts(LookupRules::Current), "7 sum_of_parts");
-    assert_eq!(parts(LookupRules::Superseded), "4 sum_of_parts");
+    check_both(
+        &database,
+        "operator_mappings: {norm: {composite: true, sub_kernels: [RmsNorm, DynamicQuant]}}\n",
+        &[("norm", "64,512;512", "BF16", ["7 sum_of_parts", "4 sum_of_parts"])],
+    );
 }
 
 #[test]
@@ -145,12 +155,12 @@ fn attention_is_at_most_16_tokens_away_at_any_length() {
         // The fraction of a length does not count.
         (100, 4112.9, "attention_mismatch".to_owned(), format!("70 attention {name}:3")),
     ] {
-        for (rules, expected) in BOTH.into_iter().zip([current, superseded]) {
+        for (tool, expected) in [current, superseded].into_iter().enumerate() {
             let attention = AttentionParameters { kv_length: Some(length), ..AttentionParameters::default() };
             let query =
                 OpQuery { attention, ..query("attn", &format!("{tokens},64,128;512,128,8,128"), "BF16") };
-            let answer = database.engine_with(mapping, rules).lookup(&query).expect("readable");
-            assert_eq!(shown(&answer), expected, "{rules:?} {tokens} {length}");
+            let answer = look_up(&database, mapping, tool, &query);
+            assert_eq!(shown(&answer), expected, "{tool} {tokens} {length}");
         }
     }
 }
