@@ -46,6 +46,11 @@ pub(crate) fn row_filter(
         evidence.starts = ledger.list_runs()?.into_iter().map(|run| (run.run, run.started)).collect();
         evidence.hosts = ledger.run_hosts()?;
         evidence.devices = ledger.measuring_devices(cache)?;
+        if filter.used_names().contains("cause") {
+            let verdicts = ledger.newest_row_verdicts(cache)?.into_iter();
+            evidence.causes =
+                verdicts.map(|(case, (_, outcome))| (case, outcome.reason.cause.name())).collect();
+        }
     }
     Ok(Some(RowFilter { filter, evidence, cache }))
 }
@@ -85,6 +90,7 @@ pub(crate) fn filter_run_cases(
         let outcome = record.outcome.as_ref();
         values.verdict = outcome.map(|outcome| outcome.verdict.as_str().to_owned());
         values.reason = outcome.map(|outcome| outcome.reason.to_string());
+        values.cause = outcome.map(|outcome| outcome.reason.cause.name());
         let of_run = numbers.of_case(id);
         (values.median, values.mean) = (of_run.median_us, of_run.average_us);
         values.devices = record.attempts.iter().map(|attempt| attempt.device).collect();

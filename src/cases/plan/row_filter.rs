@@ -19,6 +19,8 @@ pub(crate) struct FilterEvidence {
     /// Name of the host of each run that states it.
     pub(crate) hosts: BTreeMap<String, String>,
     pub(crate) devices: BTreeMap<CaseId, Vec<u32>>,
+    /// Names of the causes of the newest verdicts; empty if the filter does not compare them.
+    pub(crate) causes: BTreeMap<CaseId, &'static str>,
     pub(crate) now: Nanos,
 }
 
@@ -94,6 +96,7 @@ impl<'a> FilteredTable<'a> {
             entry: self.entry,
             verdict: self.verdict.and_then(text).or(shown_verdict),
             reason: self.reason.and_then(text),
+            cause: self.filter.evidence.causes.get(id).copied(),
             devices: self.filter.evidence.devices.get(id).cloned().unwrap_or_default(),
             median: shown.median,
             mean: shown.average,

@@ -13,6 +13,8 @@ pub(crate) struct CaseValues<'a> {
     pub(crate) entry: Option<&'a CatalogueEntry>,
     pub(crate) verdict: Option<String>,
     pub(crate) reason: Option<String>,
+    /// Name of the cause.
+    pub(crate) cause: Option<&'static str>,
     pub(crate) run: Option<String>,
     /// Time since the start of the run in seconds.
     pub(crate) age: Option<f64>,
@@ -46,6 +48,7 @@ impl CaseValues<'_> {
             "bytes" => vec![whole_number(case.bytes())],
             "verdict" => text(self.verdict.clone()),
             "reason" => text(self.reason.clone()),
+            "cause" => text(self.cause.map(str::to_owned)),
             "run" => text(self.run.clone()),
             "age" => number(self.age),
             "host" => text(self.host.clone()),

@@ -6,7 +6,7 @@ use super::{text_of, word};
 use crate::{
     base::suggest::did_you_mean_or,
     kernel::{
-        CaseAttributes, Dtype, Verdict,
+        CaseAttributes, Cause, Dtype, Verdict,
         catalogue::CatalogueEntry,
         expression::{BinaryOperator, Expr, ExprKind, ExprNode, SyntaxError},
     },
@@ -20,6 +20,7 @@ pub(super) enum FilterType {
     CaseId,
     Dtype,
     Verdict,
+    Cause,
     /// A number without a unit.
     Number,
     /// A time in microseconds; other units are given with the number.
@@ -33,7 +34,7 @@ pub(super) enum FilterType {
 }
 
 /// Names that every case has, with the kind of their values and their meaning.
-pub(super) const FIXED_NAMES: [(&str, FilterType, &str); 18] = [
+pub(super) const FIXED_NAMES: [(&str, FilterType, &str); 19] = [
     ("kernel", FilterType::Text, "name of the kernel"),
     ("case", FilterType::CaseId, "id of the case, or its first digits"),
     ("shape", FilterType::Text, "shapes of inputs and outputs, such as `64,1024;1024,512 -> 64,512`"),
@@ -43,6 +44,7 @@ pub(super) const FIXED_NAMES: [(&str, FilterType, &str); 18] = [
     ("bytes", FilterType::Number, "memory of all tensors in bytes"),
     ("verdict", FilterType::Verdict, "verdict of the row, or of the run for `show`"),
     ("reason", FilterType::Text, "reason of the verdict"),
+    ("cause", FilterType::Cause, "name of its cause, such as `oom`, which does not change with the wording"),
     ("run", FilterType::Text, "id of the run that measured the row"),
     ("age", FilterType::Age, "time since the start of that run"),
     ("host", FilterType::Text, "host of that run"),
@@ -75,7 +77,11 @@ pub(super) fn parse_number(of: FilterType, text: &str) -> Option<f64> {
         parse(text.strip_suffix(unit)?).map(|number| number * factor)
     };
     match of {
-        FilterType::Text | FilterType::CaseId | FilterType::Dtype | FilterType::Verdict => None,
+        FilterType::Text
+        | FilterType::CaseId
+        | FilterType::Dtype
+        | FilterType::Verdict
+        | FilterType::Cause => None,
         FilterType::Number | FilterType::Cell => parse(text),
         FilterType::Percentage => parse(text.strip_suffix('%').unwrap_or(text)),
         FilterType::Duration => parse(text).or_else(|| with_unit(&DURATION_UNITS)),
@@ -206,8 +212,14 @@ impl FilterCheck<'_> {
     ) -> Result<(), SyntaxError> {
         let (of, text) = (type_of_name(name), text_of(self.expr, value));
         let fault = |problem: String, hint: &str| Err(self.expr.syntax_error(value, problem, hint));
-        let is_text =
-            matches!(of, FilterType::Text | FilterType::CaseId | FilterType::Dtype | FilterType::Verdict);
+        let is_text = matches!(
+            of,
+            FilterType::Text
+                | FilterType::CaseId
+                | FilterType::Dtype
+                | FilterType::Verdict
+                | FilterType::Cause
+        );
         let is_equality = matches!(operator, Some(BinaryOperator::Equal | BinaryOperator::NotEqual));
         if is_text && operator.is_some() && !is_equality {
             return fault(format!("`{name}` is a text, which has no order"), "use =, !=, ~ or !~");
@@ -226,6 +238,13 @@ impl FilterCheck<'_> {
                 format!("verdicts are {}", all.clone().collect::<Vec<_>>().join(", "))
             });
             return fault(format!("`{text}` is no verdict"), &hint);
+        }
+        if of == FilterType::Cause && !Cause::NAMES.contains(&text) {
+            let names = Cause::NAMES.iter().copied();
+            let hint = did_you_mean_or(text, names, || {
+                "`npubench show --format json` has the cause of each verdict".to_owned()
+            });
+            return fault(format!("`{text}` is no cause of a verdict"), &hint);
         }
         let is_dtype = || Dtype::parse(&text.to_ascii_uppercase()).is_some_and(|dtype| dtype.is_of_cann());
         if of == FilterType::Dtype && !is_dtype() {

@@ -17,7 +17,7 @@ pub(crate) use text::with_replaced_texts;
 
 /// Why a case has its verdict, or a remark beside that. Its JSON form has the name of the variant as `cause`; percentages are
 /// numbers such as 2.5, times end with their unit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Cause {
@@ -514,6 +514,9 @@ pub struct BrokenCollection {
 }
 
 impl Cause {
+    /// Names of all causes.
+    pub(crate) const NAMES: &'static [&'static str] = <Self as strum::VariantNames>::VARIANTS;
+
     /// Returns the name of the cause, as in JSON. A finding of ranks or collections has the name of what was found.
     pub fn name(&self) -> &'static str {
         match self {
