@@ -233,7 +233,7 @@ fn kernels_of(database: &Database) -> Vec<KernelName> {
 }
 
 /// Returns the content of a table. A table that cannot be read keeps its rows: the log has the problem, and `db check` finds it.
-fn readable<T>(kernel: &KernelName, content: Result<T, DatabaseError>) -> Option<T> {
+pub(super) fn readable<T>(kernel: &KernelName, content: Result<T, DatabaseError>) -> Option<T> {
     content
         .inspect_err(|error| tracing::error!(%kernel, %error, "the table is not compared with the ledger"))
         .ok()

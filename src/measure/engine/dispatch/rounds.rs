@@ -11,7 +11,10 @@ use crate::{
     base::stats::PrecisionAim,
     database::{Database, DatabaseError, row_cases},
     kernel::{CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
-    measure::{events::RunEvent, evidence::LedgerComparison, sched::SchedEvent, verify::JointEstimates},
+    measure::{
+        engine::write_back::readable, events::RunEvent, evidence::LedgerComparison, sched::SchedEvent,
+        verify::JointEstimates,
+    },
 };
 
 impl Dispatcher<'_> {
@@ -122,7 +125,8 @@ impl Dispatcher<'_> {
         let kernels: BTreeSet<&KernelName> = measured.values().map(|(case, _)| &case.kernel).collect();
         let settled: BTreeMap<CaseId, CaseOutcome> = kernels
             .into_iter()
-            .flat_map(|kernel| judged_rows(self.store.database, kernel, ledger).unwrap_or_default())
+            .filter_map(|kernel| readable(kernel, judged_rows(self.store.database, kernel, ledger)))
+            .flatten()
             .filter(|(case, judged)| {
                 let concluded = measured.get(case).map(|(_, verdict)| *verdict);
                 let is_suspicious = judged.verdict == Verdict::Suspicious;
