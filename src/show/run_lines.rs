@@ -117,10 +117,11 @@ impl TextReporter {
                 }
                 self.print_line(&line);
             }
-            RunEvent::ResultsSuspicious { cases, kernel, shapes, finding, .. } => {
+            RunEvent::ResultsSuspicious { cases, kernel, shapes, outcome } => {
                 let cases = format_count(*cases, "suspicious result");
                 self.print_line(&format!(
-                    "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {finding}"
+                    "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {}",
+                    outcome.reason.cause
                 ));
             }
             RunEvent::DeviceRunsOtherKernels { device, wrong, right } => self.print_line(&format!(

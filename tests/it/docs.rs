@@ -48,7 +48,7 @@ fn linked_files_exist() {
 /// The table of events names each event with its keys.
 #[test]
 fn every_event_and_its_keys_are_documented() {
-    let source = read("src/events/mod.rs");
+    let source = read("src/measure/events/mod.rs");
     let variants = source.split("pub(crate) enum RunEvent {").nth(1).expect("the events");
     let runs = read("docs/runs.md");
     let table = runs.split("## Events").nth(1).expect("a section");
@@ -72,9 +72,9 @@ fn every_event_and_its_keys_are_documented() {
             row = found.unwrap_or_else(|| panic!("the event `{name}` is not documented"));
             events += 1;
         } else if let Some((key, _)) = is_of("        ").and_then(|field| field.split_once(':')) {
-            // An outcome has two keys; the path of the ledger is that of its file.
+            // An outcome has four keys; the path of the ledger is that of its file.
             let keys = if key == "outcome" && !row.contains("`outcome`") {
-                vec!["verdict", "reason"]
+                vec!["verdict", "reason", "cause", "findings"]
             } else {
                 vec![key]
             };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::kernel::{
-    CacheState, CaseId, CaseOutcome, Cause, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
+    CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
 };
 
 /// Receiver of the events of a run.
@@ -120,12 +120,8 @@ pub(crate) enum RunEvent {
         /// The first of them.
         kernel: KernelName,
         shapes: String,
-        reason: String,
-        /// Name of its cause.
-        cause: &'static str,
-        /// The cause itself.
-        #[serde(skip)]
-        finding: Cause,
+        #[serde(flatten)]
+        outcome: CaseOutcome,
     },
     /// Results of earlier runs that the measurements of this run contradict; their rows are no longer `ok`.
     EarlierResultsSuspicious {

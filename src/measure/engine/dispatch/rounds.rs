@@ -147,9 +147,7 @@ impl Dispatcher<'_> {
                 cases: count,
                 kernel: case.kernel.clone(),
                 shapes: case.shapes(),
-                reason: outcome.reason.to_string(),
-                cause: outcome.reason.cause.name(),
-                finding: outcome.reason.cause.clone(),
+                outcome: outcome.clone(),
             });
         }
         Ok(settled)
