@@ -14,7 +14,6 @@ use super::{
     CaseAttributes, CollectiveCase, Dims, KernelName, PartWeights, Slot, signature::canonical_signature,
 };
 
-/// One kernel with one signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
     pub kernel: KernelName,
@@ -128,7 +127,6 @@ impl CaseId {
         u64::from_str_radix(&self.0, 16).unwrap_or_default()
     }
 
-    /// Computes the id of the case with this canonical signature.
     pub(crate) fn of_signature(signature: &str) -> Self {
         Self(short_hash(signature.as_bytes()).into())
     }

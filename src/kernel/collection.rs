@@ -92,7 +92,6 @@ impl ProfilerSettings {
 pub enum DataKind {
     /// Measured on a real device, or recorded in production.
     Npu,
-    /// Simulated by the rehearsal host.
     Rehearsal,
 }
 
@@ -137,13 +136,11 @@ impl CacheState {
     }
 }
 
-/// Reason for the start of a collection.
 #[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionPurpose {
-    /// Measurement of its cases.
     Measure,
     /// A single case that may have broken an earlier collection.
     Alone,

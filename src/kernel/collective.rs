@@ -172,7 +172,6 @@ pub struct CollectiveCase {
     pub ranks: u64,
     /// Tier of the topology that the group spans, 0 for the outermost.
     pub tier: u64,
-    /// Element type.
     pub dtype: Dtype,
     /// Variables of HCCL that are set, as `NAME=value` with `;` between them.
     pub environment: String,

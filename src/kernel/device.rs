@@ -46,7 +46,6 @@ pub(crate) fn soc_of_chip(chip: &str) -> String {
 }
 
 impl DeviceFacts {
-    /// Returns true if nothing is known.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

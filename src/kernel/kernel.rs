@@ -100,7 +100,6 @@ impl KernelName {
         (is_number && is_function).then_some(kernel)
     }
 
-    /// Returns the profiler's name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -138,7 +138,6 @@ impl SoftwareFingerprint {
         Self { imported, ..self.clone() }
     }
 
-    /// Returns true if nothing is known.
     pub(crate) fn is_unknown(&self) -> bool {
         *self == Self::default()
     }

@@ -10,7 +10,6 @@ pub type Slot = Option<Tensor>;
 pub struct Tensor {
     /// Elements along each dimension, outermost first; empty for a scalar.
     pub dims: Vec<u64>,
-    /// Element type.
     pub dtype: Dtype,
     pub format: TensorFormat,
 }
@@ -69,17 +68,11 @@ pub enum Dtype {
     Float16,
     /// bfloat16.
     Bf16,
-    /// IEEE double precision.
     Double,
-    /// Signed 8 bit.
     Int8,
-    /// Unsigned 8 bit.
     Uint8,
-    /// Signed 16 bit.
     Int16,
-    /// Signed 32 bit.
     Int32,
-    /// Signed 64 bit.
     Int64,
     /// One byte, 0 or 1.
     Bool,

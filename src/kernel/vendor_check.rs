@@ -21,7 +21,6 @@ pub(crate) enum CheckVerdict {
     Unsupported,
     /// The case needs more memory than the device has.
     Oom,
-    /// The catalogue has no entry for the kernel.
     NoEntry,
     /// The operator exists, but has no implementation that checks a call without a device.
     NoMeta,

@@ -11,7 +11,6 @@ pub struct ConstraintViolation {
     pub(crate) has_value: bool,
 }
 
-/// Enumerator of the candidates of a space.
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
     space: &'a CandidateSpace,

@@ -17,11 +17,8 @@ pub enum RejectReason {
     Dimension(String),
     /// It needs more memory than the device has.
     Memory,
-    /// The catalogue has no entry for the kernel.
     NoEntry,
-    /// The catalogue's shape rule rejects it.
     ShapeRule,
-    /// It does not match the filter of the command.
     Filter,
     /// A row of that signature exists.
     Existing,
@@ -68,7 +65,6 @@ impl fmt::Display for RejectReason {
 /// Number of candidates that a reason rejects, and an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectCount {
-    /// Number of candidates.
     pub count: u64,
     /// Message of the shape rule for the first one; otherwise its axis values or, for a mutant, its origin.
     pub(crate) example: Option<String>,

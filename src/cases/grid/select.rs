@@ -58,8 +58,8 @@ pub struct SelectionRequest<'a> {
 /// Range of an axis over the selected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct AxisRange {
-    pub(crate) least: i64,
     pub(crate) greatest: i64,
+    pub(crate) least: i64,
     pub(crate) values: usize,
 }
 

@@ -91,7 +91,6 @@ pub struct LatentAttention {
     pub indexer: Option<SparseIndexer>,
 }
 
-/// Sizes of the indexer of sparse attention (DSA).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SparseIndexer {
@@ -107,9 +106,7 @@ pub struct SparseIndexer {
 #[serde(deny_unknown_fields)]
 pub struct ExpertSizes {
     pub experts: u64,
-    /// Experts used by each token.
     pub top_k: u64,
-    /// Width inside an expert.
     pub intermediate_size: u64,
     /// Experts used by every token, computed as one feed-forward of their joint width.
     #[serde(default)]
@@ -160,7 +157,6 @@ impl LlmModel {
         Err(YamlError::at(&file.path, yaml::find_value(&file.text, &["model"]), &problem, &hint))
     }
 
-    /// Returns the number of attention heads.
     pub const fn heads(&self) -> u64 {
         match &self.attention {
             LlmAttention::Grouped(grouped) => grouped.heads,

@@ -95,7 +95,6 @@ pub struct DeviceShare {
     /// Width inside the dense feed-forward.
     pub(crate) intermediate_size: Option<u64>,
     pub experts: Option<u64>,
-    /// Width inside an expert.
     pub(crate) expert_intermediate_size: Option<u64>,
     /// Width inside the shared experts, all together.
     pub(crate) shared_intermediate_size: Option<u64>,

@@ -14,11 +14,9 @@ use crate::kernel::Dtype;
 #[strum(serialize_all = "lowercase")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuantisationScheme {
-    /// Both in bfloat16.
     Bf16,
     /// Weights in INT8, activations in bfloat16.
     W8a16,
-    /// Both in INT8.
     W8a8,
     /// As [`QuantisationScheme::W8a8`], and the weights of routed experts in INT4.
     W4a8,
@@ -57,7 +55,6 @@ pub enum WeightProductRole {
     IndexerK,
     /// The indexer's weights of heads; not cut by `tp`.
     IndexerWeights,
-    /// Out of attention.
     OProj,
     /// Into the dense feed-forward, both halves at once.
     GateUpProj,
@@ -71,7 +68,6 @@ pub enum WeightProductRole {
     ExpertDown,
     /// Into the shared experts, both halves at once.
     SharedGateUp,
-    /// Out of the shared experts.
     SharedDown,
     /// From the last layer to tokens.
     LmHead,
@@ -83,7 +79,6 @@ impl WeightProductRole {
         self.into()
     }
 
-    /// Returns the kind of kernel that computes it.
     pub const fn product(self) -> ProductKernel {
         match self {
             Self::AbsorbedK | Self::AbsorbedV => ProductKernel::Batched,
@@ -108,7 +103,6 @@ impl WeightProductRole {
     }
 }
 
-/// Kind of kernel that computes a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProductKernel {
     /// One matrix by one weight.

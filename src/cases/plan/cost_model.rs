@@ -106,7 +106,6 @@ impl fmt::Display for LaunchCount {
 pub(crate) struct CacheFlush {
     /// Size of the tensor that it reads; it writes as much.
     pub(crate) bytes: u64,
-    /// Device time in seconds.
     seconds: f64,
 }
 

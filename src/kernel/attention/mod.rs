@@ -85,7 +85,6 @@ pub(super) fn without_derived_values(case: &Case, attributes: CaseAttributes) ->
     deciding
 }
 
-/// View of a case of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionCase<'a> {
     pub(super) case: &'a Case,

@@ -12,7 +12,6 @@ use crate::{
     },
 };
 
-/// Kind of the values of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilterType {
     Text,
@@ -60,7 +59,6 @@ const DURATION_UNITS: [(&str, f64); 5] = [("ns", 1e-3), ("us", 1.0), ("µs", 1.0
 const AGE_UNITS: [(&str, f64); 5] =
     [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86_400.0), ("w", 604_800.0)];
 
-/// Returns the kind of the values of a name.
 pub(super) fn type_of_name(name: &str) -> FilterType {
     let fixed = FIXED_NAMES.iter().find(|(fixed, ..)| *fixed == name);
     fixed.map_or(FilterType::Cell, |(_, of, _)| *of)
@@ -89,7 +87,6 @@ pub(super) fn parse_number(of: FilterType, text: &str) -> Option<f64> {
     }
 }
 
-/// Names that a command accepts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilterNames(BTreeSet<String>);
 

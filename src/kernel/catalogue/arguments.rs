@@ -14,7 +14,6 @@ use super::{
 use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, product};
 use crate::kernel::{Case, Dtype, Tensor};
 
-/// One argument of a call, as the manifest states it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CallArgument {
     pub(crate) name: String,

@@ -112,7 +112,6 @@ impl Catalogue {
         self.aliases.keys().map(String::as_str)
     }
 
-    /// Returns all entries, sorted by kernel.
     pub fn entries(&self) -> impl Iterator<Item = &CatalogueEntry> {
         self.references().map(|reference| self.parsed(reference))
     }

@@ -16,7 +16,6 @@ use super::{
 use crate::base::yaml::split_outside_brackets;
 use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values};
 
-/// The rule of one form of a kernel.
 #[derive(Clone, Debug)]
 pub struct ShapeRule {
     /// Name of the form in rows and messages, such as `A x B^T`.

@@ -34,7 +34,6 @@ enum Infix {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word,
-    /// The text without its quotes.
     Quoted(String),
     Infix(Infix, u8),
     Not,

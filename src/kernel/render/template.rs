@@ -11,7 +11,6 @@ pub enum RenderError {
     /// The template is wrong, or uses a name that it does not have.
     #[error("template `{template}`: {message}")]
     Template {
-        /// Its file name.
         template: &'static str,
         /// Line, column and the missing name.
         message: String,

@@ -17,7 +17,6 @@ use crate::{
 /// Limit of the candidates of a file: about a minute of expansion, and few enough for memory.
 const MAX_CANDIDATES: u64 = 1 << 26;
 
-/// Inputs that all grid files share.
 #[derive(Clone, Copy)]
 pub(crate) struct GridFileContext<'a> {
     pub(crate) ladders: &'a LadderValues,

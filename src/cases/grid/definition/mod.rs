@@ -50,7 +50,6 @@ pub struct CandidateSpace {
     pub kernel: KernelName,
     /// The grid file's name, without its folder.
     pub(crate) grid: String,
-    /// The pattern's name.
     pub pattern: String,
     /// The model whose numbers it uses.
     pub model: Option<String>,

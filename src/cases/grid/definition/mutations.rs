@@ -20,7 +20,6 @@ use crate::{
 
 pub(crate) const FILE: &str = "mutations.yaml";
 
-/// A named change.
 #[derive(Clone, Debug)]
 pub struct Mutation {
     /// Name, as in the provenance of rows.

@@ -13,7 +13,6 @@ pub struct ModelValues {
     pub tables: BTreeMap<String, ValueTable>,
 }
 
-/// Rows of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueTable {
     pub(crate) width: usize,
@@ -26,7 +25,6 @@ impl ValueTable {
         Self { width: 1, numbers: numbers.into_iter().collect() }
     }
 
-    /// Returns a table of two columns.
     pub fn pairs(pairs: impl IntoIterator<Item = (i64, i64)>) -> Self {
         Self { width: 2, numbers: pairs.into_iter().flat_map(|(one, other)| [one, other]).collect() }
     }

@@ -12,7 +12,6 @@ use crate::{
     },
 };
 
-/// A case with one change.
 #[derive(Clone, Debug)]
 pub struct Mutant {
     /// Index of its mutation.

@@ -30,7 +30,6 @@ impl<'a> TargetDatabase<'a> {
         Ok(Self { folder, database, file })
     }
 
-    /// Sets the device profile of a new database.
     pub(crate) fn set_device(&mut self, device: String) {
         self.file.device = device;
     }

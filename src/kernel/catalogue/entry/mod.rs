@@ -175,7 +175,6 @@ impl CallRequirements {
     }
 }
 
-/// Meaning of one input slot of the profiler.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "most slots of an entry are tensors")]
 pub(crate) enum InputSlot {

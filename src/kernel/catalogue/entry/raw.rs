@@ -51,7 +51,6 @@ pub(crate) struct RawEntry {
 pub(crate) struct RawExample {
     pub(crate) inputs: Vec<Option<String>>,
     pub(crate) outputs: Vec<Option<String>>,
-    /// Cells of attribute columns.
     #[serde(default)]
     pub(crate) attributes: BTreeMap<String, String>,
 }

@@ -22,7 +22,6 @@ use crate::kernel::{
     Case, CaseAttributes, Cause, Dtype, KernelName, Slot, Tensor, TensorFormat, device::KernelWork,
 };
 
-/// The call that replays a case.
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
     pub(crate) form: String,
