@@ -21,6 +21,7 @@ use super::OutlierFence;
 
 mod collection_effects;
 mod device_effects;
+mod symmetric_matrix;
 mod variance_prior;
 
 /// Degrees of freedom that stand for a known variance.

@@ -3,11 +3,10 @@
 //! maximization (N. M. Laird and J. H. Ware, Random-effects models for longitudinal data, Biometrics 38, 1982). Effects that
 //! several collections share, such as that of their device, are further groups of the same kind.
 
-use faer::{Mat, MatRef, Side, linalg::solvers::DenseSolveCore};
-
 use super::{
     CaseMedians, CollectionMedian,
     device_effects::{DeviceEffects, device_variance},
+    symmetric_matrix::SquareMatrix,
 };
 
 /// Iterations; the variances change by less than a percent after them.
@@ -105,8 +104,8 @@ struct AbsorbedEquations {
     offsets: Vec<usize>,
     /// Number of effects.
     size: usize,
-    matrix: Mat<f64>,
-    right: Mat<f64>,
+    matrix: SquareMatrix,
+    right: Vec<f64>,
     /// Medians minus the mean of their case.
     centred: Vec<f64>,
     /// Precision of a median of each case, in units of 1 / ve.
@@ -125,8 +124,8 @@ impl AbsorbedEquations {
             groups,
             offsets,
             size,
-            matrix: Mat::zeros(size, size),
-            right: Mat::zeros(size, 1),
+            matrix: SquareMatrix::zeros(size),
+            right: vec![0.0; size],
             centred: medians.iter().map(|median| median.log_median).collect(),
             precisions: cases
                 .iter()
@@ -158,7 +157,7 @@ impl AbsorbedEquations {
             let of_case: Vec<(usize, f64)> =
                 of_case.flat_map(|&paired| self.factors(&medians[paired], group.noise)).collect();
             for &(row, factor) in &own {
-                self.right[(row, 0)] += precision * factor * self.centred[index];
+                self.right[row] += precision * factor * self.centred[index];
                 for &(column, other) in &own {
                     self.matrix[(row, column)] += precision * factor * other;
                 }
@@ -170,13 +169,16 @@ impl AbsorbedEquations {
     }
 
     /// Returns the posterior covariance of the effects; `None` if it cannot be computed, which finite medians exclude.
-    fn posterior_covariance(&self, variances: &EffectVariances) -> Option<Mat<f64>> {
+    fn posterior_covariance(&self, variances: &EffectVariances) -> Option<SquareMatrix> {
         let prior = self.prior_variances(variances);
-        let precision = Mat::from_fn(self.size, self.size, |row, column| {
-            let prior = if row == column { 1.0 / prior[row] } else { 0.0 };
-            self.matrix[(row, column)] / variances.own + prior
-        });
-        Some(precision.llt(Side::Lower).ok()?.inverse())
+        let mut precision = SquareMatrix::zeros(self.size);
+        for row in 0..self.size {
+            for column in 0..self.size {
+                precision[(row, column)] = self.matrix[(row, column)] / variances.own;
+            }
+            precision[(row, row)] += 1.0 / prior[row];
+        }
+        precision.inverse()
     }
 
     /// Returns the variance of each effect.
@@ -216,7 +218,7 @@ impl AbsorbedEquations {
         }
     }
 
-    fn used_freedom(&self, variances: &EffectVariances, covariance: &Mat<f64>) -> f64 {
+    fn used_freedom(&self, variances: &EffectVariances, covariance: &SquareMatrix) -> f64 {
         let prior = self.prior_variances(variances);
         let unused: f64 =
             prior.iter().enumerate().map(|(effect, prior)| covariance[(effect, effect)] / prior).sum();
@@ -228,7 +230,7 @@ impl AbsorbedEquations {
 struct PosteriorEffects {
     effects: Vec<f64>,
     /// Of all pairs: the common mean of few collections is uncertain, which the diagonal alone would hide.
-    covariance: Mat<f64>,
+    covariance: SquareMatrix,
     freedom: f64,
 }
 
@@ -254,9 +256,8 @@ fn fit_effects(
     let mut last = None;
     for _ in 0..iterations {
         let Some(covariance) = equations.posterior_covariance(&variances) else { break };
-        let scaled = covariance.as_ref() * &equations.right;
-        let effects: Vec<f64> =
-            (0..scaled.nrows()).map(|effect| scaled[(effect, 0)] / variances.own).collect();
+        let scaled = covariance.times(&equations.right);
+        let effects: Vec<f64> = scaled.iter().map(|effect| effect / variances.own).collect();
         let freedom = equations.used_freedom(&variances, &covariance);
         let posterior = PosteriorEffects { effects, covariance, freedom };
         let shifts = median_effects(medians, cases, &equations, &posterior.effects);
@@ -325,7 +326,7 @@ impl FittedEffects {
 
     fn remove_from(&self, medians: &[CollectionMedian], cases: &[CaseMedians]) -> RemovedEffects {
         let Self { equations, variances, posterior, shifts } = self;
-        let covariance = posterior.covariance.as_ref();
+        let covariance = &posterior.covariance;
         let mean_variance =
             cases.iter().map(|case| mean_effect_variance(case, medians, equations, covariance)).collect();
         let devices = equations.groups.get(2).map(|group| {
@@ -375,7 +376,7 @@ fn mean_effect_variance(
     group: &CaseMedians,
     medians: &[CollectionMedian],
     equations: &AbsorbedEquations,
-    covariance: MatRef<'_, f64>,
+    covariance: &SquareMatrix,
 ) -> f64 {
     let factors: Vec<(usize, f64)> = group
         .medians

@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use faer::MatRef;
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
-use super::CollectionMedian;
+use super::{CollectionMedian, symmetric_matrix::SquareMatrix};
 
 /// Probability of equal devices below which their effects are fitted.
 const LEAST_PROBABILITY: f64 = 0.001;
@@ -22,7 +21,7 @@ pub struct DeviceEffects {
 
 impl DeviceEffects {
     /// Takes the effects at `range` from the posterior of all effects.
-    pub(super) fn from_posterior(effects: &[f64], covariance: MatRef<'_, f64>, range: Range<usize>) -> Self {
+    pub(super) fn from_posterior(effects: &[f64], covariance: &SquareMatrix, range: Range<usize>) -> Self {
         let count = range.len() as f64;
         let mean = effects[range.clone()].iter().sum::<f64>() / count;
         let pairs = range.clone().flat_map(|row| range.clone().map(move |column| covariance[(row, column)]));
