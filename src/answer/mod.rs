@@ -13,7 +13,7 @@ pub(crate) mod kernel_gaps;
 pub mod lookup;
 pub(crate) mod lookup_database;
 pub mod op_mapping;
-pub(crate) mod run_analysis;
+pub(crate) mod recorded_runs;
 pub(crate) mod step_cases;
 pub(crate) mod used_rows;
 pub mod workload;

@@ -18,7 +18,7 @@ use super::{
     options::{AssetOptions, DataKindArg, PythonOption, WideOption},
 };
 use crate::{
-    answer::run_analysis::{StepTimesReport, read_all_runs, step_times_json, step_times_text},
+    answer::recorded_runs::read_all_runs,
     base::{
         command_error::CommandError,
         exit::ExitStatus,
@@ -30,7 +30,11 @@ use crate::{
         VllmCollection, VllmServer, VllmWork, analyse_folders, profile_folders,
     },
     profile::timeline::step_times,
-    show::table::{FittedColumn, fitted_text},
+    show::{
+        emit::json_lines,
+        run_timeline::{StepTimesReport, step_times_text},
+        table::{FittedColumn, fitted_text},
+    },
 };
 
 /// Collects profiles of whole models: from servers, or from folders that are not analysed yet
@@ -237,12 +241,13 @@ impl RankOptions {
     }
 
     fn step_times(&self, complete: &[PathBuf]) -> Result<String, CommandError> {
-        let runs = read_all_runs(complete)?;
+        let (runs, notes) = read_all_runs(complete)?;
+        notes.iter().for_each(|note| print_note(note));
         let times: Vec<_> =
             runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
         let report = StepTimesReport { runs: &runs, times: &times, arrivals: &[], vendor: &[], gaps: 0 };
         Ok(if self.output.is_json() {
-            step_times_json(&report)
+            json_lines(&report.records())
         } else {
             format!("\n{}", step_times_text(&report, self.wide.width()))
         })

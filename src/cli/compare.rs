@@ -6,10 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
 use crate::{
-    answer::run_analysis::{
-        AloneDatabase, ComparedRun, ComparisonReport, JoinedDatabase, comparison_csv, comparison_json,
-        comparison_page, comparison_text,
-    },
+    answer::recorded_runs::{AloneDatabase, ComparedRun},
     base::{
         command_error::CommandError,
         exit::ExitStatus,
@@ -17,6 +14,10 @@ use crate::{
         result_file::ResultFile,
     },
     profile::timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
+    show::{
+        compare::{ComparisonReport, JoinedDatabase, comparison_csv, comparison_page, comparison_text},
+        emit::{json_lines, note_simulated},
+    },
 };
 
 /// Form of the output.
@@ -83,7 +84,8 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     let page =
         options.html.as_ref().map(|path| ResultFile::new(path, options.db.as_deref(), "html")).transpose()?;
     let assets = options.assets.load()?;
-    let [base, other] = ComparedRun::read_pair(&options.base, &options.other, options.rank)?;
+    let ([base, other], notes) = ComparedRun::read_pair(&options.base, &options.other, options.rank)?;
+    notes.iter().for_each(|note| print_note(note));
     let [base_sums, other_sums] =
         [base.sum_up(&options.steps, &options.domain)?, other.sum_up(&options.steps, &options.domain)?];
     let comparison = compare_runs(&base_sums, &other_sums);
@@ -107,10 +109,11 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     let in_model = match &options.db {
         Some(folder) => {
             let database = AloneDatabase::open(folder, &assets)?;
+            note_simulated(database.database.kind);
             let join = |own: &ComparedRun, sums: &RunSums| {
                 database.join(std::slice::from_ref(&own.run), &|task| sums.includes_task(task))
             };
-            Some((database.kind(), join(&base, &base_sums)?, join(&other, &other_sums)?))
+            Some((database.database.kind, join(&base, &base_sums)?, join(&other, &other_sums)?))
         }
         None => None,
     };
@@ -135,7 +138,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     print_data(&match options.format {
         ComparisonFormat::Plain => comparison_text(&report, options.wide.width()),
         ComparisonFormat::Csv => comparison_csv(&report),
-        ComparisonFormat::Json => comparison_json(&report),
+        ComparisonFormat::Json => json_lines(&report.records()),
     });
     Ok(ExitStatus::Done)
 }

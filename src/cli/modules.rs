@@ -8,10 +8,7 @@ use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
 use crate::{
     answer::{
         coverage::missing_kernels_csv,
-        run_analysis::{
-            AloneDatabase, ModulesReport, modules_csv, modules_json, modules_of_run, modules_text,
-            modules_workbook, nothing_on_device, peak_of_run, read_all_runs,
-        },
+        recorded_runs::{AloneDatabase, modules_of_run, nothing_on_device, peak_of_run, read_all_runs},
     },
     base::{
         command_error::CommandError,
@@ -23,6 +20,10 @@ use crate::{
     },
     kernel::{catalogue::Catalogue, device::DeviceProfile},
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
+    show::{
+        emit::{json_lines, note_simulated},
+        run_modules::{ModulesReport, modules_csv, modules_text, modules_workbook},
+    },
 };
 
 /// Lines that mark modules and arguments of attention in a script.
@@ -107,7 +108,8 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     let catalogue = Catalogue::load(&assets)?;
     let profile =
         options.device_profile.as_deref().map(|name| DeviceProfile::load(&assets, name)).transpose()?;
-    let runs = read_all_runs(&options.profiles)?;
+    let (runs, notes) = read_all_runs(&options.profiles)?;
+    notes.iter().for_each(|note| print_note(note));
     if runs.iter().all(|run| run.hull().is_none()) {
         return Err(nothing_on_device());
     }
@@ -116,6 +118,9 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     let (xlsx, missing) = (apart(xlsx)?, apart(missing)?);
     let tables: Vec<ModuleTable> = runs.iter().map(|run| module_table(run, &options.domain)).collect();
     let database = options.db.as_ref().map(|folder| AloneDatabase::open(folder, &assets)).transpose()?;
+    if let Some(database) = &database {
+        note_simulated(database.database.kind);
+    }
     let in_model = database.as_ref().map(|database| database.join(&runs, &|_| true)).transpose()?;
     let peaks: Vec<Option<PeakRate>> =
         runs.iter().map(|run| peak_of_run(run, options.peak, profile.as_ref())).collect();
@@ -140,7 +145,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
              `npubench coverage --db {database} --workload {workload}` has what the others need",
             file.path.display(),
             format_count(in_model.missing().len(), "kernel"),
-            host_option(database.kind()),
+            host_option(database.database.kind),
             database = quoted_path(options.db.as_deref().unwrap_or(&file.path)),
             workload = quoted_path(&file.path)
         ));
@@ -155,7 +160,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     print_data(&match options.format {
         ModulesFormat::Plain => modules_text(&report, options.wide.width()),
         ModulesFormat::Csv => modules_csv(&report),
-        ModulesFormat::Json => modules_json(&report),
+        ModulesFormat::Json => json_lines(&report.records()),
     });
     Ok(ExitStatus::Done)
 }

@@ -6,18 +6,17 @@ use clap::Args;
 
 use super::{coverage::JsonOutput, options::WideOption};
 use crate::{
-    answer::run_analysis::{
-        StepTimesReport, nothing_on_device, read_all_runs, require_steps, step_lanes, step_times_json,
-        step_times_text,
-    },
+    answer::recorded_runs::{nothing_on_device, read_all_runs, require_steps},
     base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        result_file::ResultFile,
+        command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile,
     },
     profile::timeline::{
         RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times,
+    },
+    show::{
+        emit::emit,
+        run_timeline::{StepTimesReport, step_times_text},
+        step_lanes::step_lanes,
     },
 };
 
@@ -56,7 +55,8 @@ pub(super) struct TimelineOptions {
 
 pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError> {
     let trace = options.trace.as_ref().map(|path| ResultFile::new(path, None, "json")).transpose()?;
-    let runs = read_all_runs(&options.profiles)?;
+    let (runs, notes) = read_all_runs(&options.profiles)?;
+    notes.iter().for_each(|note| print_note(note));
     let inputs = || runs.iter().flat_map(|run| &run.files).map(PathBuf::as_path);
     let trace = trace.map(|file| file.apart_from(inputs())).transpose()?;
     let mut times: Vec<StepTimes> =
@@ -109,10 +109,8 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         trace.write(&step_lanes(&report, domain))?;
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
-    print_data(&match options.output.is_json() {
-        true => step_times_json(&report),
-        false => step_times_text(&report, options.wide.width()),
-    });
+    let format = options.output.format();
+    emit(format, &report.records(), |_| step_times_text(&report, options.wide.width()));
     Ok(ExitStatus::Done)
 }
 

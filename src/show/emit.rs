@@ -46,3 +46,17 @@ pub(crate) fn note_simulated(kind: DataKind) {
         print_note("the durations of this database are simulated");
     }
 }
+
+/// Returns records as CSV.
+///
+/// # Panics
+///
+/// If the records have different numbers of cells, which is a defect.
+pub(crate) fn csv_text(records: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    for record in records {
+        csv.write_record(record).expect("records have the same number of cells");
+    }
+    let bytes = csv.into_inner().expect("memory can be written");
+    String::from_utf8(bytes).expect("cells are texts")
+}

@@ -28,8 +28,7 @@ impl SquareMatrix {
         let mut lower = Self::zeros(self.size);
         for row in 0..self.size {
             for column in 0..=row {
-                let rest = self[(row, column)]
-                    - dot(&lower.row(row)[..column], &lower.row(column)[..column]);
+                let rest = self[(row, column)] - dot(&lower.row(row)[..column], &lower.row(column)[..column]);
                 if row > column {
                     lower[(row, column)] = rest / lower[(column, column)];
                 } else if rest > 0.0 && rest.is_finite() {

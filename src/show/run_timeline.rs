@@ -1,14 +1,18 @@
 //! Times of the steps of a recorded run: tables and JSON lines.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
-
-use crate::profile::timeline::{
-    CollectiveArrival, FreeGap, GapCause, MissingPart, ProfileForm, RunTimeline, StepTimes, StreamTimes,
-    VendorSteps, sum_lengths, waits_by_rank,
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
 };
-use crate::show::table::{DETAIL, FittedColumn, fitted_text};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::table::{DETAIL, FittedColumn, fitted_text};
+use crate::profile::timeline::{
+    CollectiveArrival, FreeGap, GapCause, MissingPart, RunTimeline, StepTimes, StreamTimes, VendorSteps,
+    sum_lengths, waits_by_rank,
+};
 
 /// Run, device and stream.
 type StreamPlace = (usize, Option<u32>, Option<u32>);
@@ -375,96 +379,159 @@ pub(super) fn missing_text<'r>(
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-/// Returns a JSON object for each step, each late collective, and each difference to the vendor's table.
-pub(crate) fn step_times_json(report: &StepTimesReport<'_>) -> String {
-    let mut lines = String::new();
-    for times in report.times {
-        let run = report.run_of(times);
-        let name = |id| run.map(|run| run.names.text(id).to_owned());
-        let gap = |gap: &FreeGap| -> Value {
-            json!({
-                "start_ns": gap.span.start,
-                "gap_ns": gap.span.length(),
-                "cause": <&str>::from(gap.cause),
-                "before": name(gap.before),
-                "after": name(gap.after),
-                "inside": gap.other_tasks.and_then(|(kind, _)| name(kind)),
-                "inside_ns": gap.other_tasks.map(|(_, time)| time),
-            })
-        };
-        let causes: BTreeMap<&str, i64> =
-            times.free_by_cause.iter().map(|(cause, time)| (<&str>::from(*cause), *time)).collect();
-        let streams: Vec<Value> = times.streams.iter().map(stream_json).collect();
-        let has_kernels = report.has_kernels(times);
-        let with_kernels = |value: Value| if has_kernels { value } else { Value::Null };
-        let longest: Vec<Value> = times.gaps.iter().take(report.gaps).map(gap).collect();
-        let object = json!({
-            "item": "step",
-            "rank": times.rank,
-            "device": times.device,
-            "step": times.step,
-            "files": run.map(|run| run.files.clone()),
-            "form": run.and_then(|run| run.form).map(|form: ProfileForm| form.to_string()),
-            "start_ns": times.span.start,
-            "span_ns": times.span.length(),
-            "computing_ns": with_kernels(times.computing.into()),
-            "communication_ns": times.communication,
-            "collective_ns": times.collective,
-            "point_to_point_ns": times.point_to_point,
-            "overlapped_ns": with_kernels(times.overlapped.into()),
-            "not_overlapped_ns": with_kernels(times.not_overlapped.into()),
-            "free_ns": with_kernels(times.free.into()),
-            "stage_ns": times.stage(),
-            "bubble_ns": times.bubble,
-            "not_overlapped_excluding_receive_ns": with_kernels(times.not_overlapped_excluding_receive().into()),
-            "preparing_ns": times.preparing,
-            "other_tasks_before_ns": times.other_before,
-            "other_tasks_behind_ns": times.other_behind,
-            "kernels": times.kernels,
-            "collectives": times.collectives,
-            "free_by_cause_ns": with_kernels(json!(causes)),
-            "gaps": with_kernels(times.gaps.len().into()),
-            "longest_gaps": with_kernels(longest.into()),
-            "streams": streams,
-            "not_recorded": run.map(|run| run.missing.iter().map(ToString::to_string).collect::<Vec<_>>()),
-        });
-        lines.push_str(&format!("{object}\n"));
-    }
-    for arrival in report.arrivals {
-        let straggler = arrival.straggler();
-        let object = json!({
-            "item": "collective",
-            "collective": arrival.name,
-            "step": arrival.step,
-            "transfer_ns": straggler.map(|(_, transfer)| transfer),
-            "last_rank": arrival.last_rank(),
-            "durations_ns": arrival.durations,
-        });
-        lines.push_str(&format!("{object}\n"));
-    }
-    for vendor in report.vendor {
-        for difference in &vendor.differences {
-            let object = json!({
-                "item": "vendor_difference",
-                "file": vendor.file,
-                "step": difference.step,
-                "column": difference.column,
-                "there_ns": difference.theirs,
-                "here_ns": difference.ours,
-            });
-            lines.push_str(&format!("{object}\n"));
-        }
-    }
-    lines
+/// What `timeline --format json` prints: a record for each step, each late collective, and each difference to the vendor's
+/// table. Times are nanoseconds; those that need kernels are null without them.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "item", rename_all = "snake_case")]
+pub(crate) enum TimelineRecord<'a> {
+    Step(Box<StepRecord<'a>>),
+    Collective {
+        collective: &'a str,
+        step: Option<u64>,
+        transfer_ns: Option<i64>,
+        last_rank: Option<u32>,
+        /// By rank.
+        durations_ns: &'a BTreeMap<u32, i64>,
+    },
+    VendorDifference {
+        file: &'a Path,
+        step: Option<u64>,
+        column: &'static str,
+        there_ns: i64,
+        here_ns: i64,
+    },
 }
 
-fn stream_json(stream: &StreamTimes) -> Value {
-    json!({
-        "stream": stream.stream,
-        "computing_ns": stream.computing,
-        "waiting_ns": stream.waiting,
-        "other_ns": stream.others,
-        "kernels": stream.kernels,
-        "tasks": stream.tasks,
-    })
+/// Step of one device.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct StepRecord<'a> {
+    rank: Option<u32>,
+    device: Option<u32>,
+    step: Option<u64>,
+    files: Option<&'a [PathBuf]>,
+    form: Option<String>,
+    start_ns: i64,
+    span_ns: i64,
+    computing_ns: Option<i64>,
+    communication_ns: i64,
+    collective_ns: i64,
+    point_to_point_ns: i64,
+    overlapped_ns: Option<i64>,
+    not_overlapped_ns: Option<i64>,
+    free_ns: Option<i64>,
+    stage_ns: i64,
+    bubble_ns: i64,
+    not_overlapped_excluding_receive_ns: Option<i64>,
+    preparing_ns: Option<i64>,
+    other_tasks_before_ns: i64,
+    other_tasks_behind_ns: i64,
+    kernels: usize,
+    collectives: usize,
+    free_by_cause_ns: Option<BTreeMap<&'static str, i64>>,
+    /// Number of gaps.
+    gaps: Option<usize>,
+    longest_gaps: Option<Vec<GapRecord<'a>>>,
+    streams: Vec<StreamRecord>,
+    not_recorded: Option<Vec<String>>,
+}
+
+/// Free time between two tasks of a device.
+#[derive(Serialize, JsonSchema)]
+struct GapRecord<'a> {
+    start_ns: i64,
+    gap_ns: i64,
+    cause: &'static str,
+    before: Option<&'a str>,
+    after: Option<&'a str>,
+    /// Kind of the other device tasks in the gap that take the most time.
+    inside: Option<&'a str>,
+    inside_ns: Option<i64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct StreamRecord {
+    stream: Option<u32>,
+    computing_ns: i64,
+    waiting_ns: i64,
+    other_ns: i64,
+    kernels: usize,
+    tasks: usize,
+}
+
+impl<'a> StepTimesReport<'a> {
+    pub(crate) fn records(&self) -> Vec<TimelineRecord<'a>> {
+        let steps = self.times.iter().map(|times| TimelineRecord::Step(Box::new(self.step_record(times))));
+        let arrivals = self.arrivals.iter().map(|arrival| TimelineRecord::Collective {
+            collective: &arrival.name,
+            step: arrival.step,
+            transfer_ns: arrival.straggler().map(|(_, transfer)| transfer),
+            last_rank: arrival.last_rank(),
+            durations_ns: &arrival.durations,
+        });
+        let differences = self.vendor.iter().flat_map(|vendor| {
+            vendor.differences.iter().map(|difference| TimelineRecord::VendorDifference {
+                file: &vendor.file,
+                step: difference.step,
+                column: difference.column,
+                there_ns: difference.theirs,
+                here_ns: difference.ours,
+            })
+        });
+        steps.chain(arrivals).chain(differences).collect()
+    }
+
+    fn step_record(&self, times: &'a StepTimes) -> StepRecord<'a> {
+        let run = self.run_of(times);
+        let name = |id| run.map(|run| run.names.text(id));
+        let has_kernels = self.has_kernels(times);
+        let known = |time: i64| has_kernels.then_some(time);
+        let gap = |gap: &FreeGap| GapRecord {
+            start_ns: gap.span.start,
+            gap_ns: gap.span.length(),
+            cause: gap.cause.into(),
+            before: name(gap.before),
+            after: name(gap.after),
+            inside: gap.other_tasks.and_then(|(kind, _)| name(kind)),
+            inside_ns: gap.other_tasks.map(|(_, time)| time),
+        };
+        let stream = |stream: &StreamTimes| StreamRecord {
+            stream: stream.stream,
+            computing_ns: stream.computing,
+            waiting_ns: stream.waiting,
+            other_ns: stream.others,
+            kernels: stream.kernels,
+            tasks: stream.tasks,
+        };
+        StepRecord {
+            rank: times.rank,
+            device: times.device,
+            step: times.step,
+            files: run.map(|run| &*run.files),
+            form: run.and_then(|run| run.form).map(|form| form.to_string()),
+            start_ns: times.span.start,
+            span_ns: times.span.length(),
+            computing_ns: known(times.computing),
+            communication_ns: times.communication,
+            collective_ns: times.collective,
+            point_to_point_ns: times.point_to_point,
+            overlapped_ns: known(times.overlapped),
+            not_overlapped_ns: known(times.not_overlapped),
+            free_ns: known(times.free),
+            stage_ns: times.stage(),
+            bubble_ns: times.bubble,
+            not_overlapped_excluding_receive_ns: known(times.not_overlapped_excluding_receive()),
+            preparing_ns: times.preparing,
+            other_tasks_before_ns: times.other_before,
+            other_tasks_behind_ns: times.other_behind,
+            kernels: times.kernels,
+            collectives: times.collectives,
+            free_by_cause_ns: has_kernels.then(|| {
+                times.free_by_cause.iter().map(|(cause, time)| (<&str>::from(*cause), *time)).collect()
+            }),
+            gaps: has_kernels.then_some(times.gaps.len()),
+            longest_gaps: has_kernels.then(|| times.gaps.iter().take(self.gaps).map(gap).collect()),
+            streams: times.streams.iter().map(stream).collect(),
+            not_recorded: run.map(|run| run.missing.iter().map(ToString::to_string).collect()),
+        }
+    }
 }

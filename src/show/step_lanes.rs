@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::step_times::{StepTimesReport, cause_text, micros, number_cell};
+use super::run_timeline::{StepTimesReport, cause_text, micros, number_cell};
 use crate::profile::timeline::{HostMark, HostRange, RunTimeline, TimeSpan};
 
 /// Lanes of a device, from 1.

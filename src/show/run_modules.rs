@@ -2,43 +2,28 @@
 
 use indexmap::IndexMap;
 use rust_xlsxwriter::{Workbook, XlsxError};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::step_times::missing_text;
+use super::{
+    emit::csv_text,
+    run_timeline::{missing_text, number_cell},
+    table::{DETAIL, FittedColumn, FittedRow, FittedTable, cut_in_middle, fitted_text},
+};
 use crate::{
-    answer::coverage::{InModelKernel, InModelKernels},
+    answer::{
+        coverage::{InModelKernel, InModelKernels},
+        recorded_runs::{ModuleLine, RunModules},
+    },
     base::count_text::format_count,
     kernel::Dims,
-    profile::timeline::{
-        LaunchedTask, MissingPart, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths,
-    },
-    show::table::{DETAIL, FittedColumn, FittedRow, FittedTable, cut_in_middle, fitted_text},
+    profile::timeline::{LaunchedTask, MissingPart, RunTimeline, Utilisation, sum_lengths},
 };
 
 /// Longest text of a workbook's cell, in characters; Excel refuses a file with a longer one.
 const LONGEST_CELL: usize = 32_767;
 /// Module of rows outside of all modules.
 const OUTSIDE: &str = "[outside modules]";
-
-/// Row of the table with its utilisation.
-#[derive(Debug)]
-pub(crate) struct ModuleLine<'a> {
-    pub(crate) row: &'a ModuleRow,
-    pub(crate) is_outside: bool,
-    pub(crate) utilisation: Option<Utilisation>,
-    /// Time that its kernels took more than alone, and the time of those with a duration alone, in nanoseconds.
-    pub(crate) excess: Option<(f64, i64)>,
-}
-
-/// Modules of one run.
-#[derive(Debug)]
-pub(crate) struct RunModules<'a> {
-    pub(crate) run: &'a RunTimeline,
-    pub(crate) table: &'a ModuleTable,
-    pub(crate) lines: Vec<ModuleLine<'a>>,
-    /// Peak rate of the matrix units, or the reason why it is unknown.
-    pub(crate) peak: String,
-}
 
 /// Modules of all runs.
 #[derive(Debug)]
@@ -65,10 +50,6 @@ fn percent_cell(ratio: Option<f64>) -> String {
 
 fn excess_cell(excess: Option<(f64, i64)>) -> String {
     excess.map_or_else(|| "-".to_owned(), |(excess, _)| format!("{:.3}", excess / 1e6))
-}
-
-fn rank_cell(run: &RunTimeline) -> String {
-    run.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string())
 }
 
 impl ModuleLine<'_> {
@@ -137,7 +118,7 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>, width: Option<usize>) -> 
         let device_time = run.table.device_time();
         for (path, sum) in sums_by_module(run) {
             let mut row = vec![
-                rank_cell(run.run),
+                number_cell(run.run.rank),
                 path,
                 millis_cell(sum.total),
                 percent_cell((device_time > 0).then(|| float(sum.total) / float(device_time))),
@@ -154,7 +135,7 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>, width: Option<usize>) -> 
         let (inside, outside) = (run.table.attributed(), run.table.outside_time());
         text.push_str(&format!(
             "\nrank {}: {} ms in modules + {} ms outside = {} ms of kernels and collectives; {} ranges\n",
-            rank_cell(run.run),
+            number_cell(run.run.rank),
             millis_cell(inside),
             millis_cell(outside),
             millis_cell(run.table.device_time()),
@@ -201,7 +182,7 @@ fn operators_table(report: &ModulesReport<'_>, width: Option<usize>) -> String {
     let count = lines.len();
     for (run, line) in lines.into_iter().take(report.rows) {
         let mut row = vec![
-            rank_cell(run.run),
+            number_cell(run.run.rank),
             line.module().to_owned(),
             run.run.names.text(line.row.operator).to_owned(),
             line.kernels(run.run),
@@ -352,27 +333,16 @@ fn cells_of_line(run: &RunModules<'_>, line: &ModuleLine<'_>, has_database: bool
 /// Returns all rows as CSV.
 pub(crate) fn modules_csv(report: &ModulesReport<'_>) -> String {
     let has_database = report.in_model.is_some();
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    let mut records = vec![column_names(has_database).into_iter().map(str::to_owned).collect::<Vec<_>>()];
-    for run in &report.runs {
-        for line in &run.lines {
-            let cells = cells_of_line(run, line, has_database).into_iter();
-            records.push(
-                cells
-                    .map(|cell| match cell {
-                        TableCell::Text(text) => text,
-                        TableCell::Number(number) => number.to_string(),
-                        TableCell::Empty => String::new(),
-                    })
-                    .collect(),
-            );
-        }
-    }
-    for record in records {
-        // Writing to memory does not fail, and all records have the same length.
-        let _ = csv.write_record(record);
-    }
-    String::from_utf8(csv.into_inner().unwrap_or_default()).unwrap_or_default()
+    let text = |cell: TableCell| match cell {
+        TableCell::Text(text) => text,
+        TableCell::Number(number) => number.to_string(),
+        TableCell::Empty => String::new(),
+    };
+    let lines = report.runs.iter().flat_map(|run| run.lines.iter().map(move |line| (run, line)));
+    let rows = lines
+        .map(|(run, line)| cells_of_line(run, line, has_database).into_iter().map(text).collect::<Vec<_>>());
+    let header = column_names(has_database).into_iter().map(str::to_owned).collect();
+    csv_text([header].into_iter().chain(rows))
 }
 
 /// Returns all rows as a workbook with one sheet.
@@ -401,67 +371,120 @@ pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, Xl
     workbook.save_to_buffer()
 }
 
-/// Returns a JSON object for each row, then one for each rank, then one for each kernel with its duration alone.
-pub(crate) fn modules_json(report: &ModulesReport<'_>) -> String {
-    let mut lines = String::new();
-    for run in &report.runs {
-        for line in &run.lines {
-            let collectives = line
-                .row
-                .calls
-                .iter()
-                .flat_map(|call| &call.tasks)
-                .filter(|task| matches!(task, LaunchedTask::Collective(_)));
-            let object = json!({
-                "item": "operator",
-                "rank": run.run.rank,
-                "parent_module": line.row.parent,
-                "module": if line.is_outside { Value::Null } else { line.row.module.as_str().into() },
-                "operator": run.run.names.text(line.row.operator),
-                "kernels": line.row.kernels.iter().map(|kernel| run.run.names.text(*kernel)).collect::<Vec<_>>(),
-                "total_ns": line.row.total,
-                "mean_ns": line.mean(),
-                "calls": line.row.calls.len(),
-                "collectives": collectives.count(),
-                "mfu": line.utilisation.and_then(Utilisation::ratio),
-                "flops": line.utilisation.map(|utilisation| utilisation.flops),
-                "excess_ns": line.excess.map(|(excess, _)| excess),
-            });
-            lines.push_str(&format!("{object}\n"));
-        }
-        let object = json!({
-            "item": "rank",
-            "rank": run.run.rank,
-            "ranges": run.table.ranges,
-            "modules_ns": run.table.attributed(),
-            "outside_ns": run.table.outside_time(),
-            "device_ns": run.table.device_time(),
-            "peak": run.peak,
-            "not_recorded": run.run.missing.iter().filter(|part| matters(part)).map(ToString::to_string).collect::<Vec<_>>(),
-        });
-        lines.push_str(&format!("{object}\n"));
-    }
-    let kernels = report.in_model.iter().flat_map(|in_model| &in_model.kernels);
-    kernels.for_each(|kernel| lines.push_str(&format!("{}\n", in_model_json(kernel))));
-    lines
+/// What `modules --format json` prints: a record for each operator, each rank, and each kernel in the database. Times are
+/// nanoseconds.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "item", rename_all = "snake_case")]
+pub(crate) enum ModulesRecord<'a> {
+    Operator {
+        rank: Option<u32>,
+        parent_module: &'a str,
+        /// Null outside of all modules.
+        module: Option<&'a str>,
+        operator: &'a str,
+        kernels: Vec<&'a str>,
+        total_ns: i64,
+        mean_ns: f64,
+        calls: usize,
+        collectives: usize,
+        mfu: Option<f64>,
+        flops: Option<f64>,
+        excess_ns: Option<f64>,
+    },
+    Rank {
+        rank: Option<u32>,
+        ranges: usize,
+        modules_ns: i64,
+        outside_ns: i64,
+        device_ns: i64,
+        peak: &'a str,
+        not_recorded: Vec<String>,
+    },
+    Kernel(Box<InModelRecord<'a, u64, i64>>),
 }
 
-pub(super) fn in_model_json(kernel: &InModelKernel) -> Value {
-    json!({
-        "item": "kernel",
-        "kernel": kernel.case.kernel.as_str(),
-        "case": kernel.case.id().to_string(),
-        "signature": kernel.case.signature(),
-        "calls": kernel.calls,
-        "total_ns": kernel.total,
-        "mean_ns": kernel.mean(),
-        "alone_ns": kernel.alone.map(|alone| alone.duration),
-        "alone_low_ns": kernel.alone.and_then(|alone| alone.interval).map(|(low, _)| low),
-        "alone_high_ns": kernel.alone.and_then(|alone| alone.interval).map(|(_, high)| high),
-        "source": kernel.alone.map(|alone| alone.source.to_string()),
-        "slowdown": kernel.slowdown(),
-        "excess_ns": kernel.excess(),
-        "reason": Some(kernel.reason.as_str()).filter(|reason| !reason.is_empty()),
-        "closed_by": kernel.closing.as_ref().map(ToString::to_string),
-    })
+impl<'a> ModulesReport<'a> {
+    pub(crate) fn records(&'a self) -> Vec<ModulesRecord<'a>> {
+        let mut records = Vec::new();
+        for run in &self.runs {
+            records.extend(run.lines.iter().map(|line| operator_record(run, line)));
+            let missing = run.run.missing.iter().filter(|part| matters(part));
+            records.push(ModulesRecord::Rank {
+                rank: run.run.rank,
+                ranges: run.table.ranges,
+                modules_ns: run.table.attributed(),
+                outside_ns: run.table.outside_time(),
+                device_ns: run.table.device_time(),
+                peak: &run.peak,
+                not_recorded: missing.map(ToString::to_string).collect(),
+            });
+        }
+        let kernels = self.in_model.iter().flat_map(|in_model| &in_model.kernels);
+        records.extend(kernels.map(|kernel| {
+            let record = InModelRecord::new(kernel, kernel.calls, kernel.total, kernel.excess());
+            ModulesRecord::Kernel(Box::new(record))
+        }));
+        records
+    }
+}
+
+fn operator_record<'a>(run: &'a RunModules<'a>, line: &'a ModuleLine<'a>) -> ModulesRecord<'a> {
+    let (row, names) = (line.row, &run.run.names);
+    let tasks = row.calls.iter().flat_map(|call| &call.tasks);
+    ModulesRecord::Operator {
+        rank: run.run.rank,
+        parent_module: &row.parent,
+        module: (!line.is_outside).then_some(&*row.module),
+        operator: names.text(row.operator),
+        kernels: row.kernels.iter().map(|kernel| names.text(*kernel)).collect(),
+        total_ns: row.total,
+        mean_ns: line.mean(),
+        calls: row.calls.len(),
+        collectives: tasks.filter(|task| matches!(task, LaunchedTask::Collective(_))).count(),
+        mfu: line.utilisation.and_then(Utilisation::ratio),
+        flops: line.utilisation.map(|utilisation| utilisation.flops),
+        excess_ns: line.excess.map(|(excess, _)| excess),
+    }
+}
+
+/// A kernel of a run against its duration alone. Times are nanoseconds.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct InModelRecord<'a, C, T> {
+    kernel: &'a str,
+    case: String,
+    signature: String,
+    calls: C,
+    total_ns: T,
+    mean_ns: f64,
+    alone_ns: Option<f64>,
+    alone_low_ns: Option<f64>,
+    alone_high_ns: Option<f64>,
+    source: Option<String>,
+    slowdown: Option<f64>,
+    excess_ns: Option<f64>,
+    /// Reason of a missing duration alone.
+    reason: Option<&'a str>,
+    closed_by: Option<String>,
+}
+
+impl<'a, C, T> InModelRecord<'a, C, T> {
+    pub(super) fn new(kernel: &'a InModelKernel, calls: C, total_ns: T, excess_ns: Option<f64>) -> Self {
+        let interval = kernel.alone.and_then(|alone| alone.interval);
+        Self {
+            kernel: kernel.case.kernel.as_str(),
+            case: kernel.case.id().to_string(),
+            signature: kernel.case.signature(),
+            calls,
+            total_ns,
+            mean_ns: kernel.mean(),
+            alone_ns: kernel.alone.map(|alone| alone.duration),
+            alone_low_ns: interval.map(|(low, _)| low),
+            alone_high_ns: interval.map(|(_, high)| high),
+            source: kernel.alone.map(|alone| alone.source.to_string()),
+            slowdown: kernel.slowdown(),
+            excess_ns,
+            reason: Some(&*kernel.reason).filter(|reason| !reason.is_empty()),
+            closed_by: kernel.closing.as_ref().map(ToString::to_string),
+        }
+    }
 }

@@ -1,17 +1,15 @@
-//! Single calls of operators and modules in a comparison: tables, JSON lines, CSV cells and sections of the page.
+//! Single calls of operators and modules in a comparison: tables and CSV cells.
 
 use std::cmp::Reverse;
 
-use serde_json::{Value, json};
-
-use super::cells::{more_rows, signed};
+use super::{Section, signed};
 use crate::{
     profile::timeline::{CallKind, ComparedCall, RecordedCall},
-    show::table::{DETAIL, FittedColumn, fitted_text},
+    show::table::{DETAIL, FittedColumn},
 };
 
 /// Largest number of calls of a kind in a page: a run of minutes has a million.
-const PAGE_ROWS: usize = 1000;
+pub(super) const PAGE_ROWS: usize = 1000;
 const KINDS: [CallKind; 2] = [CallKind::OperatorCall, CallKind::ModuleCall];
 
 /// Columns of calls in CSV, behind those of the other rows.
@@ -132,73 +130,18 @@ fn table_cells(call: &ComparedCall<'_>) -> Vec<String> {
 }
 
 /// Returns a table of each kind of calls with the largest differences.
-pub(super) fn call_tables(calls: &[ComparedCall<'_>], most: usize, width: Option<usize>) -> String {
-    let mut text = String::new();
-    for kind in KINDS {
+pub(super) fn sections(calls: &[ComparedCall<'_>], most: usize) -> impl Iterator<Item = Section> {
+    KINDS.into_iter().filter_map(move |kind| {
         let rows = largest_differences(calls, kind);
-        if rows.is_empty() {
-            continue;
-        }
         let (texts, numbers) = columns(kind);
-        let name_and_shapes = texts.iter().zip([0, 2]);
-        let mut columns: Vec<_> = name_and_shapes
-            .map(|(name, rank)| FittedColumn::text(name, rank).shortened_to(16).wanted(24))
-            .collect();
+        let texts = texts.iter().zip([0, 2]);
+        let mut columns: Vec<_> =
+            texts.map(|(name, rank)| FittedColumn::text(name, rank).shortened_to(16).wanted(24)).collect();
         let ranks = [3, 3, 0, 0, 0, 1, DETAIL, DETAIL];
         columns.extend(numbers.into_iter().zip(ranks).map(|(name, rank)| FittedColumn::number(name, rank)));
-        let table = fitted_text(columns, rows.iter().take(most).map(|call| table_cells(call)), width);
+        let shown = rows.iter().take(most).map(|call| table_cells(call)).collect();
         let more = rows.len().saturating_sub(most);
-        let rest = more_rows(more);
-        text.push_str(&format!("\n{}\n{table}{rest}", heading(kind)));
-    }
-    text
-}
-
-/// Returns the sections of the page, with the largest differences of each kind.
-pub(super) fn call_sections(calls: &[ComparedCall<'_>]) -> Vec<Value> {
-    let sections = KINDS.into_iter().filter_map(|kind| {
-        let rows = largest_differences(calls, kind);
-        let more = rows.len().saturating_sub(PAGE_ROWS);
-        let (texts, numbers) = columns(kind);
-        let cell = |(at, text): (usize, String)| {
-            json!({"text": text, "class": if at < texts.len() { "s" } else { "n" }})
-        };
-        let heads = texts.iter().copied().chain(numbers).map(str::to_owned).enumerate().map(cell);
-        let cells = |call: &&ComparedCall<'_>| {
-            table_cells(call).into_iter().enumerate().map(cell).collect::<Vec<_>>()
-        };
-        (!rows.is_empty()).then(|| {
-            json!({"heading": heading(kind), "columns": heads.collect::<Vec<_>>(),
-                   "rows": rows.iter().take(PAGE_ROWS).map(cells).collect::<Vec<_>>(),
-                   "more": (more > 0).then_some(more)})
-        })
-    });
-    sections.collect()
-}
-
-/// Returns a call as a JSON object.
-pub(super) fn call_json(call: &ComparedCall<'_>) -> Value {
-    let side = |own: Option<&RecordedCall<'_>>| {
-        own.map(|own| {
-            let kernels: Vec<Value> = own
-                .kernels
-                .iter()
-                .map(|(kernel, time)| json!({"kernel": kernel, "duration_ns": time}))
-                .collect();
-            json!({"step": own.step, "call": own.number, "start_ns": own.start, "shapes": own.shapes,
-                   "total_ns": own.total, "self_ns": own.self_time, "copies_ns": own.copies,
-                   "kernels": (call.kind == CallKind::OperatorCall).then_some(kernels)})
-        })
-    };
-    json!({
-        "item": "call",
-        "part": <&str>::from(call.kind),
-        "name": call.base_or_other().map(|own| &own.name),
-        "thread": call.thread,
-        "base": side(call.base),
-        "other": side(call.other),
-        "difference_ns": call.difference(),
-        "ratio": call.ratio(),
+        (!rows.is_empty()).then_some(Section { heading: heading(kind), columns, rows: shown, more })
     })
 }
 

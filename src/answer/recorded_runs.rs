@@ -1,18 +1,18 @@
-//! Recorded runs of models for `timeline`, `modules` and `compare`.
+//! Recorded runs of models for `timeline`, `modules` and `compare`: which runs are read, and what is known of them beyond
+//! their times: the peak of the device, utilisation by module, and durations of the kernels alone.
 
 use std::{
     collections::{BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
-use super::module_tables::{ModuleLine, RunModules};
 use crate::{
     answer::{
         coverage::{InModelKernels, join_kernels},
         lookup_database::LookupDatabase,
     },
-    base::{assets::AssetFiles, command_error::CommandError, print::print_note},
-    kernel::{DataKind, catalogue::Catalogue, device::DeviceProfile},
+    base::{assets::AssetFiles, command_error::CommandError},
+    kernel::{catalogue::Catalogue, device::DeviceProfile},
     profile::{
         device_of_profile,
         timeline::{
@@ -20,18 +20,17 @@ use crate::{
             RunSums, RunTimeline, StepTimes, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
         },
     },
-    show::emit::note_simulated,
 };
 
 /// Nanoseconds of a day.
 const DAY: i64 = 86_400_000_000_000;
 /// Length of a run beyond which a recorded time must be wrong: no profile is that long.
-const LONGEST_RUN: i64 = 2 * DAY;
+const MAX_RUN: i64 = 2 * DAY;
 /// Largest number of steps that an error lists.
 const LISTED_STEPS: usize = 20;
 
-/// Reads the runs of all paths, each once, and notes what was left out.
-pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, CommandError> {
+/// Reads the runs of all paths, each once. Returns notes on what was left out, too.
+pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<(Vec<RunTimeline>, Vec<String>), CommandError> {
     let mut runs = Vec::new();
     let mut seen = HashSet::new();
     for path in paths {
@@ -44,55 +43,54 @@ pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, Comma
         });
         runs.append(&mut found);
     }
-    for run in &runs {
-        let file = run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
-        for (count, one, many) in [
-            (
-                run.untimed,
-                "record without a valid time is left out",
-                "records without a valid time are left out",
-            ),
-            (
-                run.repeated,
-                "record of a collective repeats another on another stream and does not count",
-                "records of collectives repeat others on another stream and do not count",
-            ),
-            (
-                run.without_row,
-                "kernel or collective of trace_view.json is not in the table of kernels, which may be cut; it counts, without \
-                 type and shapes",
-                "kernels and collectives of trace_view.json are not in the table of kernels, which may be cut; they count, \
-                 without type and shapes",
-            ),
-            (
-                run.unfinished_ranges,
-                "range of mstx has no end behind its start and is left out",
-                "ranges of mstx have no end behind their start and are left out",
-            ),
-            (
-                run.unnamed,
-                "event is of a process without a `process_name` and is left out",
-                "events are of processes without a `process_name` and are left out",
-            ),
-        ] {
-            if count > 0 {
-                print_note(&format!("`{file}`: {count} {}", if count == 1 { one } else { many }));
-            }
-        }
-        if let Some(version) = &run.unknown_schema {
-            print_note(&format!(
-                "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.x); compare the times with the vendor's"
-            ));
-        }
-        let length = run.hull().map_or(0, TimeSpan::length);
-        if length > LONGEST_RUN {
-            print_note(&format!(
-                "`{file}`: the times of kernels and collectives span {} days, so that at least one is wrong",
-                length / DAY
-            ));
-        }
+    let notes = runs.iter().flat_map(notes_on_run).collect();
+    Ok((runs, notes))
+}
+
+fn notes_on_run(run: &RunTimeline) -> Vec<String> {
+    let file = run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
+    let counts = [
+        (run.untimed, "record without a valid time is left out", "records without a valid time are left out"),
+        (
+            run.repeated,
+            "record of a collective repeats another on another stream and does not count",
+            "records of collectives repeat others on another stream and do not count",
+        ),
+        (
+            run.without_row,
+            "kernel or collective of trace_view.json is not in the table of kernels, which may be cut; it counts, without \
+             type and shapes",
+            "kernels and collectives of trace_view.json are not in the table of kernels, which may be cut; they count, \
+             without type and shapes",
+        ),
+        (
+            run.unfinished_ranges,
+            "range of mstx has no end behind its start and is left out",
+            "ranges of mstx have no end behind their start and are left out",
+        ),
+        (
+            run.unnamed,
+            "event is of a process without a `process_name` and is left out",
+            "events are of processes without a `process_name` and are left out",
+        ),
+    ];
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let mut notes: Vec<String> = counts
+        .map(|(count, one, many)| format!("`{file}`: {count} {}", if count == 1 { one } else { many }))
+        .collect();
+    notes.extend(run.unknown_schema.as_ref().map(|version| {
+        format!(
+            "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.x); compare the times with the vendor's"
+        )
+    }));
+    let length = run.hull().map_or(0, TimeSpan::length);
+    if length > MAX_RUN {
+        notes.push(format!(
+            "`{file}`: the times of kernels and collectives span {} days, so that at least one is wrong",
+            length / DAY
+        ));
     }
-    Ok(runs)
+    notes
 }
 
 /// Returns the error of profiles in which nothing ran on a device.
@@ -133,6 +131,26 @@ pub(crate) fn peak_of_run(
     let mut sources = evidence.sources.clone();
     sources.extend(evidence.are_cores_inferred.then_some("number of cores by the blocks of kernels"));
     PeakRate::of_facts(&evidence.facts, &sources)
+}
+
+/// Row of a table of modules with its utilisation.
+#[derive(Debug)]
+pub(crate) struct ModuleLine<'a> {
+    pub(crate) row: &'a ModuleRow,
+    pub(crate) is_outside: bool,
+    pub(crate) utilisation: Option<Utilisation>,
+    /// Time that its kernels took more than alone, and the time of those with a duration alone, in nanoseconds.
+    pub(crate) excess: Option<(f64, i64)>,
+}
+
+/// Modules of one run.
+#[derive(Debug)]
+pub(crate) struct RunModules<'a> {
+    pub(crate) run: &'a RunTimeline,
+    pub(crate) table: &'a ModuleTable,
+    pub(crate) lines: Vec<ModuleLine<'a>>,
+    /// Peak rate of the matrix units, or the reason why it is unknown.
+    pub(crate) peak: String,
 }
 
 /// Returns the modules of a run with utilisation and time beyond that alone. `number` is its place among the runs of
@@ -182,16 +200,22 @@ pub(crate) struct ComparedRun {
 }
 
 impl ComparedRun {
-    /// Reads two profiles. Of profiles of several ranks that of `rank` is read, by default the lowest that both have.
-    pub(crate) fn read_pair(base: &Path, other: &Path, rank: Option<u32>) -> Result<[Self; 2], CommandError> {
-        let [base_runs, other_runs] =
-            [read_all_runs(&[base.to_owned()])?, read_all_runs(&[other.to_owned()])?];
+    /// Reads two profiles. If they have several ranks, `rank` is read, by default the lowest that both have.
+    /// Returns notes on what was left out, too.
+    pub(crate) fn read_pair(
+        base: &Path,
+        other: &Path,
+        rank: Option<u32>,
+    ) -> Result<([Self; 2], Vec<String>), CommandError> {
+        let (base_runs, mut notes) = read_all_runs(&[base.to_owned()])?;
+        let (other_runs, other_notes) = read_all_runs(&[other.to_owned()])?;
+        notes.extend(other_notes);
         let common = base_runs
             .iter()
             .filter_map(|run| run.rank)
             .find(|rank| other_runs.iter().any(|other| other.rank == Some(*rank)));
         let wanted = |runs, path| Self::of_rank(runs, path, rank, rank.or(common));
-        Ok([wanted(base_runs, base)?, wanted(other_runs, other)?])
+        Ok(([wanted(base_runs, base)?, wanted(other_runs, other)?], notes))
     }
 
     /// Returns the run of a rank, or the only one, unless it is of another rank than the `given` one.
@@ -247,22 +271,15 @@ impl ComparedRun {
 
 /// Database with durations of kernels alone.
 pub(crate) struct AloneDatabase {
-    database: LookupDatabase,
+    pub(crate) database: LookupDatabase,
     catalogue: Catalogue,
 }
 
 impl AloneDatabase {
-    /// Opens a database, and notes if its durations are simulated.
     pub(crate) fn open(folder: &Path, assets: &AssetFiles) -> Result<Self, CommandError> {
         let catalogue = Catalogue::load(assets)?;
         let database = LookupDatabase::open(folder, None)?;
-        note_simulated(database.kind);
         Ok(Self { database, catalogue })
-    }
-
-    /// Returns the kind of the database.
-    pub(crate) const fn kind(&self) -> DataKind {
-        self.database.kind
     }
 
     /// Looks up the kernels of runs for which `is_counted` returns true.

@@ -1,0 +1,134 @@
+//! Kernels of two recorded runs with their durations alone.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{ComparisonReport, JoinedDatabase, Section, host_option, modules_command, quoted_path, signed};
+use crate::{
+    answer::coverage::InModelKernel,
+    base::count_text::format_count,
+    show::{
+        run_modules::input_shapes,
+        table::{DETAIL, FittedColumn},
+    },
+};
+
+/// Kernel of both runs with its duration alone.
+pub(super) struct ComparedKernel<'a> {
+    pub(super) base: Option<&'a InModelKernel>,
+    pub(super) other: Option<&'a InModelKernel>,
+    /// Time per step in nanoseconds.
+    pub(super) times: [Option<f64>; 2],
+    /// Calls per step.
+    pub(super) calls: [Option<f64>; 2],
+}
+
+impl ComparedKernel<'_> {
+    pub(super) fn difference(&self) -> f64 {
+        let [base, other] = self.times.map(Option::unwrap_or_default);
+        other - base
+    }
+
+    pub(super) fn base_or_other(&self) -> Option<&InModelKernel> {
+        self.base.or(self.other)
+    }
+}
+
+/// Returns the kernels of both runs by the difference of their time per step.
+#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
+pub(super) fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>> {
+    let Some(JoinedDatabase { base, other, .. }) = report.in_model else { return Vec::new() };
+    let steps = [report.base_sums, report.other_sums].map(|sums| sums.steps as f64);
+    let pair = |base: Option<&'a InModelKernel>, other: Option<&'a InModelKernel>| {
+        let [base_steps, other_steps] = steps;
+        let sides = [(base, base_steps), (other, other_steps)];
+        ComparedKernel {
+            base,
+            other,
+            times: sides.map(|(kernel, steps)| kernel.map(|kernel| kernel.total as f64 / steps)),
+            calls: sides.map(|(kernel, steps)| kernel.map(|kernel| kernel.calls as f64 / steps)),
+        }
+    };
+    let by_case: HashMap<String, &InModelKernel> =
+        other.kernels.iter().map(|kernel| (kernel.case.id().to_string(), kernel)).collect();
+    let mut is_in_base: HashSet<String> = HashSet::new();
+    let mut pairs: Vec<ComparedKernel<'a>> = Vec::new();
+    for kernel in &base.kernels {
+        let case = kernel.case.id().to_string();
+        let same = by_case.get(&case).copied();
+        is_in_base.insert(case);
+        pairs.push(pair(Some(kernel), same));
+    }
+    for kernel in &other.kernels {
+        if !is_in_base.contains(&kernel.case.id().to_string()) {
+            pairs.push(pair(None, Some(kernel)));
+        }
+    }
+    pairs.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
+    pairs
+}
+
+/// Returns the kernels with their durations alone; `None` if no kernel has one.
+pub(super) fn section(report: &ComparisonReport<'_>, most: usize) -> Option<Section> {
+    let kernels = compared_kernels(report);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let mean =
+        |kernel: Option<&InModelKernel>| or_dash(kernel.map(|kernel| format!("{:.3}", kernel.mean() / 1e3)));
+    let slowdown = |kernel: Option<&InModelKernel>| {
+        or_dash(kernel.and_then(InModelKernel::slowdown).map(|ratio| format!("{ratio:.3}")))
+    };
+    let cells = |pair: &ComparedKernel<'_>| {
+        let kernel = pair.base_or_other()?;
+        Some(vec![
+            format!("{} {}", kernel.case.kernel, input_shapes(kernel)),
+            or_dash(kernel.alone.map(|alone| format!("{:.3}", alone.duration / 1e3))),
+            mean(pair.base),
+            slowdown(pair.base),
+            mean(pair.other),
+            slowdown(pair.other),
+            signed(format!("{:.3}", pair.difference() / 1e6)),
+        ])
+    };
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(16).wanted(30),
+        FittedColumn::number("alone us", 2),
+        FittedColumn::number("base us", 0),
+        FittedColumn::number("slowdown", DETAIL),
+        FittedColumn::number("other us", 0),
+        FittedColumn::number("slowdown", DETAIL),
+        FittedColumn::number("difference ms", 0),
+    ];
+    kernels.iter().any(|pair| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_some())).then(|| {
+        Section {
+            heading: "kernels against their durations alone",
+            columns,
+            rows: kernels.iter().take(most).filter_map(cells).collect(),
+            more: kernels.len().saturating_sub(most),
+        }
+    })
+}
+
+/// Returns the line about kernels that the database does not have; empty if it has all.
+pub(super) fn without_duration(report: &ComparisonReport<'_>, database: &JoinedDatabase<'_>) -> String {
+    let kernels = compared_kernels(report);
+    let is_unknown =
+        |pair: &&ComparedKernel<'_>| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_none());
+    match kernels.iter().filter(is_unknown).count() {
+        0 => String::new(),
+        count => format!(
+            "{} without a duration alone: `{}` has the reasons\n",
+            format_count(count, "kernel"),
+            modules_command(report, database)
+        ),
+    }
+}
+
+/// Returns the note in place of the kernels with their durations alone.
+pub(super) fn no_measured_row(report: &ComparisonReport<'_>, database: &JoinedDatabase<'_>) -> String {
+    format!(
+        "no kernel of base or other has a measured row in the database: `npubench run --db {}{}` measures its rows, `{} --missing \
+         missing.csv` lists kernels without one",
+        quoted_path(database.folder),
+        host_option(database.kind),
+        modules_command(report, database)
+    )
+}
