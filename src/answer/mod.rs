@@ -17,3 +17,4 @@ pub(crate) mod recorded_runs;
 pub(crate) mod step_cases;
 pub(crate) mod used_rows;
 pub mod workload;
+pub(crate) mod workload_messages;

@@ -143,7 +143,6 @@ pub(crate) struct ModuleLine<'a> {
     pub(crate) excess: Option<(f64, i64)>,
 }
 
-/// Modules of one run.
 #[derive(Debug)]
 pub(crate) struct RunModules<'a> {
     pub(crate) run: &'a RunTimeline,
@@ -192,7 +191,6 @@ pub(crate) fn modules_of_run<'a>(
     RunModules { run, table, lines, peak }
 }
 
-/// A run of a comparison.
 #[derive(Debug)]
 pub(crate) struct ComparedRun {
     pub(crate) run: RunTimeline,

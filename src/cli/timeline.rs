@@ -7,9 +7,7 @@ use clap::Args;
 use super::{coverage::JsonOutput, options::WideOption};
 use crate::{
     answer::recorded_runs::{nothing_on_device, read_all_runs, require_steps},
-    base::{
-        command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile,
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile},
     profile::timeline::{
         RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times,
     },

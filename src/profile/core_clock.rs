@@ -122,7 +122,6 @@ fn read_trace(path: &Path) -> Result<Vec<ClockSample>, String> {
     parse_clock_events(&text).map_err(|error| error.to_string())
 }
 
-/// Returns the sample of an event, if it is one of the clock.
 fn clock_sample(event: &Value) -> Option<ClockSample> {
     if event.get("name")? != "AI Core Freq" || event.get("ph")? != "C" {
         return None;

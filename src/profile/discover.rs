@@ -51,7 +51,6 @@ impl ProfileFormat {
     }
 }
 
-/// Files of one profile by form.
 type FilesByFormat = BTreeMap<ProfileFormat, Vec<PathBuf>>;
 
 /// Tables of some paths, each profile in one form.

@@ -11,7 +11,6 @@ use super::unsupported_table::UnsupportedTable;
 /// Position of a record in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum RecordPosition {
-    /// Line, from 1.
     #[strum(to_string = ":{0}")]
     Line(u64),
     /// Row of a database's `COMPUTE_TASK_INFO`.
@@ -42,13 +41,10 @@ pub enum ProfileError {
     /// Path that does not exist or cannot be opened or listed.
     #[error("cannot read `{}`: {source}", .file.display())]
     Io {
-        /// File or folder.
         file: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// A folder without any kernel table.
     #[error(
         "no kernel_details*.csv, op_summary*.csv, ascend_pytorch_profiler*.db or msprof_*.db below `{}`",
         .0.display()
@@ -59,29 +55,18 @@ pub enum ProfileError {
     IncompleteExport {
         /// Newest slice.
         file: PathBuf,
-        /// Missing slice.
         problem: String,
     },
-    /// Empty file.
     #[error("`{}` is empty", .0.display())]
     Empty(PathBuf),
     /// Git LFS pointer instead of the data.
     #[error("`{}` is a Git LFS pointer, not the data", .0.display())]
     LfsPointer(PathBuf),
-    /// Table of kernels without shapes.
     #[error("`{}` has no shape columns: {why}", .file.display())]
-    NoShapes {
-        /// The file.
-        file: PathBuf,
-        /// Reason.
-        why: ShapelessKind,
-    },
-    /// Header without required columns.
+    NoShapes { file: PathBuf, why: ShapelessKind },
     #[error("{}:1: the header lacks {}{}", .file.display(), quote_names(.missing), describe_other_table(*.is))]
     MissingColumns {
-        /// The file.
         file: PathBuf,
-        /// Names of the columns.
         missing: Vec<&'static str>,
         /// Recognized kind of the table.
         is: Option<UnsupportedTable>,
@@ -89,129 +74,73 @@ pub enum ProfileError {
     /// JSON, such as a timeline, instead of a table.
     #[error("`{}` is JSON, not a table of kernels", .0.display())]
     Json(PathBuf),
-    /// Archive or compressed file.
     #[error("`{}` is compressed", .0.display())]
     Compressed(PathBuf),
-    /// Record without an end.
     #[error("{}:{line}: the row that starts here does not end within {mebibytes} MiB", .file.display())]
     Endless {
-        /// The file.
         file: PathBuf,
-        /// Line, from 1.
         line: u64,
         /// Size of the part that was read.
         mebibytes: u64,
     },
-    /// Row with too few or too many fields.
     #[error("{}:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
     Ragged {
-        /// The file.
         file: PathBuf,
-        /// Line, from 1.
         line: u64,
-        /// Number of fields of the row.
         fields: usize,
-        /// Number of fields of the header.
         columns: usize,
         /// First missing column, or first field without a column.
         place: String,
     },
-    /// Invalid cell.
     #[error("{}{place}: `{cell}` in column `{column}` {problem}", .file.display())]
     Cell {
-        /// The file.
         file: PathBuf,
-        /// Position of the record.
         place: RecordPosition,
-        /// Name of the column.
         column: &'static str,
         /// The cell, truncated if it is long.
         cell: String,
-        /// The problem.
         problem: String,
     },
-    /// Invalid line of a dump of attention calls.
     #[error("{}{place}: {problem}", .file.display())]
-    DumpLine {
-        /// The file.
-        file: PathBuf,
-        /// The line.
-        place: RecordPosition,
-        /// The problem.
-        problem: String,
-    },
-    /// Empty dump of attention calls.
+    DumpLine { file: PathBuf, place: RecordPosition, problem: String },
     #[error("`{}` has no calls", .0.display())]
     EmptyDump(PathBuf),
     /// Records of the rehearsal host for a folder of kind `npu`.
     #[error("{}{place}: a record of the rehearsal host, its durations are simulated", .file.display())]
-    Rehearsed {
-        /// The file.
-        file: PathBuf,
-        /// Position of the record.
-        place: RecordPosition,
-    },
+    Rehearsed { file: PathBuf, place: RecordPosition },
     /// Header with a column twice: which one is right is unknown.
     #[error("`{}` has the column `{column}` twice", .file.display())]
-    DuplicateColumn {
-        /// The file.
-        file: PathBuf,
-        /// The column.
-        column: &'static str,
-    },
+    DuplicateColumn { file: PathBuf, column: &'static str },
     /// Profile of a replay script, whose durations are not those of production.
     #[error("`{}` is the profile of a replay by npubench, not of production", .0.display())]
     Replay(PathBuf),
     /// Folder of a database, or a path in its state folder.
     #[error("`{}` belongs to a database, not to a profile", .0.display())]
     DatabaseFolder(PathBuf),
-    /// File named like a database that is none.
     #[error("`{}` is not an SQLite database", .0.display())]
     NotDatabase(PathBuf),
     /// Database shorter than the length in its header.
     #[error("`{}` is truncated: {found} of {expected} bytes", .file.display())]
     Truncated {
-        /// The file.
         file: PathBuf,
         /// Length in its header.
         expected: u64,
-        /// Length of the file.
         found: u64,
     },
     /// Database with changes that are only in its log or journal.
     #[error("`{}` was not closed: `{}` holds changes that belong to it", .file.display(), .beside.display())]
     NotClosed {
-        /// The file.
         file: PathBuf,
         /// Its log or journal.
         beside: PathBuf,
     },
-    /// Database without a required table.
     #[error("`{}` has no table `{table}`: {without}", .file.display())]
-    MissingTable {
-        /// The file.
-        file: PathBuf,
-        /// Name of the table.
-        table: &'static str,
-        /// Consequence.
-        without: &'static str,
-    },
-    /// Table of a database without required columns.
+    MissingTable { file: PathBuf, table: &'static str, without: &'static str },
     #[error("`{}`: table `{table}` lacks {}", .file.display(), quote_names(.missing))]
-    MissingTableColumns {
-        /// The file.
-        file: PathBuf,
-        /// Name of the table.
-        table: &'static str,
-        /// Names of the columns.
-        missing: Vec<&'static str>,
-    },
-    /// Failed SQLite call.
+    MissingTableColumns { file: PathBuf, table: &'static str, missing: Vec<&'static str> },
     #[error("cannot read the database `{}`: {source}", .file.display())]
     Database {
-        /// The file.
         file: PathBuf,
-        /// Error of SQLite.
         #[source]
         source: rusqlite::Error,
     },

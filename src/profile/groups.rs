@@ -189,7 +189,6 @@ impl RecordGroups {
         !self.groups.is_empty()
     }
 
-    /// Adds a record.
     pub(super) fn add_record<R: KernelRecord>(
         &mut self,
         record: &R,

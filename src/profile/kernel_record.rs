@@ -11,7 +11,6 @@ pub(super) trait KernelRecord {
     fn kernel(&self) -> &[u8];
     /// Returns shapes, types, formats of the inputs, then of the outputs.
     fn cells(&self) -> [&[u8]; 6];
-    /// Returns the shapes of the inputs.
     fn input_shapes(&self) -> &[u8] {
         self.cells()[0]
     }
@@ -25,7 +24,6 @@ pub(super) trait KernelRecord {
     fn core(&self) -> &[u8];
     /// Returns the duration; `None` if not recorded.
     fn duration(&self) -> Result<Option<Nanos>, ProfileError>;
-    /// Adds its counters to the sums.
     fn add_counters(&self, sums: &mut CounterSums);
     /// Creates an error for a cell of this record; `column` is a name of `kernel_details.csv`.
     fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError;
@@ -50,21 +48,18 @@ impl CounterSum {
 pub(super) struct CounterSums([CounterSum; COUNTERS.len()]);
 
 impl CounterSums {
-    /// Adds one value of a counter.
     pub(super) fn add_value(&mut self, counter: usize, millionths: i64) {
         if let Some(sum) = self.0.get_mut(counter) {
             sum.add(millionths);
         }
     }
 
-    /// Adds a value of each counter.
     pub(super) fn add_values(&mut self, values: impl Iterator<Item = Option<i64>>) {
         for (sum, value) in self.0.iter_mut().zip(values) {
             value.into_iter().for_each(|millionths| sum.add(millionths));
         }
     }
 
-    /// Adds other sums.
     pub(super) fn merge_sums(&mut self, other: &Self) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             sum.millionths += more.millionths;

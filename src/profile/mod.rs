@@ -41,7 +41,7 @@ pub(crate) use core_clock::{CoreClock, REACHED};
 pub use device_evidence::{DeviceEvidence, device_of_profile};
 pub(crate) use device_evidence::{only_device, stated_facts};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
-pub use error::{ProfileError, RecordPosition, ShapelessKind};
+pub(crate) use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
 pub(crate) use ingest::record_problems;
 pub use ingest::{ReadOptions, add_table};

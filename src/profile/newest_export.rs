@@ -11,7 +11,6 @@ use std::{
 
 use super::ProfileError;
 
-/// Name of an exported file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ExportedFile {
     /// Time at the end of the name, 14 digits.

@@ -8,40 +8,21 @@ use std::{
     path::Path,
 };
 
-use csv::{ByteRecord, ReaderBuilder};
-
-use super::{
-    ProfileError,
-    records::{BUFFER, LONGEST_ROW, RowLimitReader, csv_error},
-};
+use super::{ProfileError, records::RecordRows};
 use crate::base::files::open_regular;
 
 /// Visits name and input shapes of every operator. A table without shapes, which were not recorded, has none.
 pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
+    let mut input = BufReader::new(open_regular(file).map_err(io)?);
     if input.fill_buf().map_err(io)?.starts_with(b"version https://git-lfs") {
         return Err(ProfileError::LfsPointer(file.to_owned()));
     }
-    let input = RowLimitReader::new(input);
-    let mut csv = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
-    let mut record = ByteRecord::new();
-    let mut next = |record: &mut ByteRecord| {
-        csv.get_mut().left = LONGEST_ROW;
-        let line = csv.position().line();
-        csv.read_byte_record(record).map_err(|error| match csv.get_ref().left == 0 {
-            true => {
-                ProfileError::Endless { file: file.to_owned(), line, mebibytes: (LONGEST_ROW >> 20) as u64 }
-            }
-            false => csv_error(error, file),
-        })
-    };
-    if !next(&mut record)? {
-        return Ok(());
-    }
-    let find = |name: &str| record.iter().position(|cell| cell.trim_ascii() == name.as_bytes());
+    let mut rows = RecordRows::new(input, 0);
+    let header = rows.read_header(file)?;
+    let find = |name: &str| header.iter().position(|cell| cell.trim_ascii() == name.as_bytes());
     let (Some(name), Some(shapes)) = (find("Name"), find("Input Shapes")) else { return Ok(()) };
-    while next(&mut record)? {
+    while let Some((record, _)) = rows.next_of_any_width(file, false)? {
         let text = |column| std::str::from_utf8(record.get(column).unwrap_or_default()).unwrap_or_default();
         visit(text(name), text(shapes));
     }

@@ -30,7 +30,7 @@ const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counte
 /// Prefix of every `Op Name` of the rehearsal host; it marks simulated records even in a copied table.
 pub const REHEARSAL_PREFIX: &str = "rehearsal_";
 
-pub(super) const BUFFER: usize = 1 << 18;
+const BUFFER: usize = 1 << 18;
 
 /// Header of a table.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(super) struct RecordTable {
 const COMPRESSED: [&[u8]; 5] = [b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"];
 
 /// Refuses a file that is no table by its first bytes.
-pub(super) fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
+fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
     let file = || file.to_owned();
     if start.starts_with(b"version https://git-lfs") {
         return Err(ProfileError::LfsPointer(file()));
@@ -68,49 +68,49 @@ pub(super) fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError>
 impl RecordTable {
     /// Checks the start of a file and its header.
     pub(super) fn open(file: &Path) -> Result<Self, ProfileError> {
-        let io = |source| ProfileError::Io { file: file.to_owned(), source };
-        let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
-        let start = input.fill_buf().map_err(io)?;
-        check_start(start, file)?;
-        let mut csv = RecordRows::new(input.take(LONGEST_HEADER), 0).csv;
-        let mut header = ByteRecord::new();
-        csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
+        let mut rows = RecordRows::new(open_table(file)?.take(MAX_HEADER), 0);
+        let header = rows.read_header(file)?;
+        let mut csv = rows.csv;
         let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
         let columns = RecordColumns::resolve_header(&header, file, || {
             let mut row = ByteRecord::new();
             csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
         })?;
-        let is_crlf = ends_in_carriage_return(file, header_bytes).map_err(io)?;
+        let is_crlf = ends_in_carriage_return(file, header_bytes)?;
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
     }
 }
 
+/// Opens a table whose first bytes are those of a text.
+pub(super) fn open_table(file: &Path) -> Result<BufReader<File>, ProfileError> {
+    let io = |source| ProfileError::Io { file: file.to_owned(), source };
+    let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
+    check_start(input.fill_buf().map_err(io)?, file)?;
+    Ok(input)
+}
+
 /// Returns true if the header of a table ends in a carriage return, at which the csv crate ends it: then it counts the
 /// line at the next row.
-pub(super) fn ends_in_carriage_return(file: &Path, header_bytes: u64) -> io::Result<bool> {
+fn ends_in_carriage_return(file: &Path, header_bytes: u64) -> Result<bool, ProfileError> {
+    let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut last = [0];
-    let read = open_regular(file)?.read_at(&mut last, header_bytes.saturating_sub(1))?;
+    let input = open_regular(file).map_err(io)?;
+    let read = input.read_at(&mut last, header_bytes.saturating_sub(1)).map_err(io)?;
     Ok(read == 1 && last == *b"\r")
 }
 
 /// Maximum length of a header; keeps a file that is not a table from being read as one line.
-const LONGEST_HEADER: u64 = 1 << 20;
+const MAX_HEADER: u64 = 1 << 20;
 
 /// Maximum length of a row; limits the memory after a quote that is not closed.
-pub(super) const LONGEST_ROW: usize = 16 << 20;
+const MAX_ROW: usize = 16 << 20;
 
 /// Reader that fails after `left` bytes.
 #[derive(Debug)]
-pub(super) struct RowLimitReader<R> {
+struct RowLimitReader<R> {
     input: R,
     /// Remaining bytes of the row.
-    pub(super) left: usize,
-}
-
-impl<R> RowLimitReader<R> {
-    pub(super) const fn new(input: R) -> Self {
-        Self { input, left: LONGEST_ROW }
-    }
+    left: usize,
 }
 
 impl<R: Read> Read for RowLimitReader<R> {
@@ -140,35 +140,64 @@ impl<R: Read> RecordRows<R> {
             .has_headers(false)
             .flexible(true)
             .buffer_capacity(BUFFER)
-            .from_reader(RowLimitReader::new(input));
+            .from_reader(RowLimitReader { input, left: MAX_ROW });
         Self { csv, row: ByteRecord::new(), lines_before }
+    }
+
+    pub(super) fn read_header(&mut self, file: &Path) -> Result<ByteRecord, ProfileError> {
+        let mut header = ByteRecord::new();
+        self.csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
+        Ok(header)
+    }
+
+    /// Returns true if the header that was read ends in a carriage return.
+    pub(super) fn is_crlf(&self, file: &Path) -> Result<bool, ProfileError> {
+        ends_in_carriage_return(file, self.csv.position().byte())
     }
 
     pub(super) fn next_row<'a>(
         &'a mut self,
         table: &'a RecordTable,
     ) -> Result<Option<KernelRow<'a>>, ProfileError> {
-        self.csv.get_mut().left = LONGEST_ROW;
-        let begin = self.csv.position().line();
-        match self.csv.read_byte_record(&mut self.row) {
-            Ok(true) => {}
-            Ok(false) => return Ok(None),
-            Err(_) if self.csv.get_ref().left == 0 => {
-                let line = self.lines_before + begin + u64::from(table.is_crlf);
-                let file = table.file.clone();
-                return Err(ProfileError::Endless { file, line, mebibytes: (LONGEST_ROW >> 20) as u64 });
-            }
-            Err(error) => return Err(csv_error(error, &table.file)),
-        }
-        let line =
-            self.lines_before + self.row.position().map_or(0, csv::Position::line) + u64::from(table.is_crlf);
-        let (fields, columns) = (self.row.len(), table.header.len());
+        let row = self.next_cells(&table.file, &table.header, table.is_crlf)?;
+        Ok(row.map(|(row, line)| KernelRow { table, row: RowCells::Csv(row), line }))
+    }
+
+    /// Reads the next row with its line. A row with too few or too many fields is an error.
+    pub(super) fn next_cells(
+        &mut self,
+        file: &Path,
+        header: &ByteRecord,
+        is_crlf: bool,
+    ) -> Result<Option<(&ByteRecord, u64)>, ProfileError> {
+        let Some((row, line)) = self.next_of_any_width(file, is_crlf)? else { return Ok(None) };
+        let (fields, columns) = (row.len(), header.len());
         if fields == columns {
-            return Ok(Some(KernelRow { table, row: RowCells::Csv(&self.row), line }));
+            return Ok(Some((row, line)));
         }
-        let column = table.header.get(fields).map(String::from_utf8_lossy);
-        let place = missing_field_text(fields, columns, column);
-        Err(ProfileError::Ragged { file: table.file.clone(), line, fields, columns, place })
+        let place = missing_field_text(fields, columns, header.get(fields).map(String::from_utf8_lossy));
+        Err(ProfileError::Ragged { file: file.to_owned(), line, fields, columns, place })
+    }
+
+    /// Reads the next row with its line.
+    pub(super) fn next_of_any_width(
+        &mut self,
+        file: &Path,
+        is_crlf: bool,
+    ) -> Result<Option<(&ByteRecord, u64)>, ProfileError> {
+        self.csv.get_mut().left = MAX_ROW;
+        let before = self.lines_before + u64::from(is_crlf);
+        let line = |line: u64| before + line;
+        let begin = line(self.csv.position().line());
+        match self.csv.read_byte_record(&mut self.row) {
+            Ok(true) => Ok(Some((&self.row, line(self.row.position().map_or(0, csv::Position::line))))),
+            Ok(false) => Ok(None),
+            Err(_) if self.csv.get_ref().left == 0 => {
+                let mebibytes = (MAX_ROW >> 20) as u64;
+                Err(ProfileError::Endless { file: file.to_owned(), line: begin, mebibytes })
+            }
+            Err(error) => Err(csv_error(error, file)),
+        }
     }
 }
 
@@ -203,8 +232,7 @@ impl RecordReader {
         let input =
             open_regular(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
         let mut rows = RecordRows::new(input, 0);
-        // Skips the header.
-        rows.csv.read_byte_record(&mut rows.row).map_err(|error| csv_error(error, file))?;
+        rows.read_header(file)?;
         Ok(Self { table, rows })
     }
 
@@ -214,7 +242,7 @@ impl RecordReader {
     }
 }
 
-pub(super) fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
+fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
     let source = match error.into_kind() {
         ErrorKind::Io(source) => source,
         other => io::Error::other(format!("{other:?}")),

@@ -2,23 +2,17 @@
 //!
 //! Analyses of time need neither types nor shapes, so tables of profiler level 0 are read, too.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    path::Path,
-};
+use std::path::Path;
 
-use csv::{ByteRecord, ReaderBuilder};
+use csv::ByteRecord;
 
 use super::{
     ProfileError, RecordPosition,
     columns::{CELLS, CORE, DEVICE, DURATION, KERNEL, NAME, START, STREAM},
-    records::{BUFFER, LONGEST_ROW, RowLimitReader, check_start, csv_error, ends_in_carriage_return},
+    records::{RecordRows, open_table},
     unsupported_table::UnsupportedTable,
 };
-use crate::{
-    base::{files::open_regular, table::raw_records::missing_field_text},
-    kernel::{Nanos, NanosError},
-};
+use crate::kernel::{Nanos, NanosError};
 
 const STEP: [&str; 1] = ["Step Id"];
 const MAC_TIME: [&str; 1] = ["aic_mac_time(us)"];
@@ -85,40 +79,12 @@ pub(crate) fn for_each_task_row(
     file: &Path,
     visit: &mut dyn FnMut(TaskRow<'_>) -> Result<(), ProfileError>,
 ) -> Result<(), ProfileError> {
-    let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
-    let start = input.fill_buf().map_err(io)?;
-    check_start(start, file)?;
-    let mut csv = ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .buffer_capacity(BUFFER)
-        .from_reader(RowLimitReader::new(input));
-    let mut header = ByteRecord::new();
-    csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
+    let mut rows = RecordRows::new(open_table(file)?, 0);
+    let header = rows.read_header(file)?;
     let columns = TaskColumns::resolve_header(&header, file)?;
-    let is_crlf = ends_in_carriage_return(file, csv.position().byte()).map_err(io)?;
-    let mut row = ByteRecord::new();
-    let mut next = |row: &mut ByteRecord| {
-        csv.get_mut().left = LONGEST_ROW;
-        let line = csv.position().line() + u64::from(is_crlf);
-        match csv.read_byte_record(row) {
-            Ok(more) => Ok(more.then_some(line)),
-            Err(_) if csv.get_ref().left == 0 => {
-                let mebibytes = (LONGEST_ROW >> 20) as u64;
-                Err(ProfileError::Endless { file: file.to_owned(), line, mebibytes })
-            }
-            Err(error) => Err(csv_error(error, file)),
-        }
-    };
-    while let Some(line) = next(&mut row)? {
-        if row.len() != header.len() {
-            let (fields, columns) = (row.len(), header.len());
-            let column = header.get(fields).map(String::from_utf8_lossy);
-            let place = missing_field_text(fields, columns, column);
-            return Err(ProfileError::Ragged { file: file.to_owned(), line, fields, columns, place });
-        }
-        visit(TaskRow { file, row: &row, columns: &columns, line })?;
+    let is_crlf = rows.is_crlf(file)?;
+    while let Some((row, line)) = rows.next_cells(file, &header, is_crlf)? {
+        visit(TaskRow { file, row, columns: &columns, line })?;
     }
     Ok(())
 }

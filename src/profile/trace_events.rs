@@ -32,7 +32,6 @@ pub(crate) enum TraceError {
     /// Text that is no JSON, an event of another form, or one that was refused.
     #[error("line {line}, column {column}: {problem}")]
     Text {
-        /// Line, from 1.
         line: u64,
         /// Column in bytes, from 1.
         column: u64,

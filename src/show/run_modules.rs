@@ -279,7 +279,6 @@ fn in_model_table(in_model: &InModelKernels, rows: usize, width: Option<usize>) 
     text
 }
 
-/// Returns the shapes of the inputs of a kernel.
 pub(super) fn input_shapes(kernel: &InModelKernel) -> String {
     let slots = kernel.case.inputs.iter();
     let shapes =

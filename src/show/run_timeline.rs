@@ -71,7 +71,6 @@ impl<'a> StepTimesReport<'a> {
         self.times.iter().filter(|times| self.has_kernels(times))
     }
 
-    /// Returns the longest gaps of all steps.
     fn longest_gaps(&self) -> Vec<(&'a StepTimes, &'a FreeGap)> {
         let of_step = |times: &'a StepTimes| times.gaps.iter().take(self.gaps).map(move |gap| (times, gap));
         let mut gaps: Vec<_> = self.with_kernels().flat_map(of_step).collect();
@@ -428,7 +427,6 @@ pub(crate) struct StepRecord<'a> {
     kernels: usize,
     collectives: usize,
     free_by_cause_ns: Option<BTreeMap<&'static str, i64>>,
-    /// Number of gaps.
     gaps: Option<usize>,
     longest_gaps: Option<Vec<GapRecord<'a>>>,
     streams: Vec<StreamRecord>,

@@ -1,6 +1,6 @@
 //! `npubench compare`: tables of collectives, of types of kernels and of calls of the host, against those of the vendor's tool.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::OnceLock};
 
 use serde_json::{Value, json};
 
@@ -32,10 +32,12 @@ pub(crate) fn read_pair((base, other, name): RealPair) -> Option<([PathBuf; 2], 
     Some(([shared(base)?, shared(other)?], reference(name)?))
 }
 
-/// Returns our comparison of two profiles and the vendor's; `None` without the shared folder.
+/// Returns our comparison of two profiles, which runs once, and the vendor's; `None` without the shared folder.
 pub(crate) fn compare_pair(pair: RealPair) -> Option<(Vec<Value>, Value)> {
+    static FOUND: [OnceLock<Vec<Value>>; PAIRS.len()] = [const { OnceLock::new() }; PAIRS.len()];
     let ([base, other], expected) = read_pair(pair)?;
-    Some((compare(&base, &other), expected))
+    let at = PAIRS.iter().position(|known| known.0 == pair.0 && known.1 == pair.1).expect("a known pair");
+    Some((FOUND[at].get_or_init(|| compare(&base, &other)).clone(), expected))
 }
 
 /// Cells of the vendor for one side of a row, in microseconds.

@@ -12,7 +12,6 @@ pub(crate) fn hash_numbers(numbers: &[u64]) -> u64 {
     numbers.iter().fold(0, |hash: u64, &number| SplitMix64::new(hash ^ number).next_u64())
 }
 
-/// Hash of a text.
 pub(crate) fn hash_text(text: &str) -> u64 {
     text.bytes().fold(0, |hash: u64, byte| SplitMix64::new(hash ^ u64::from(byte)).next_u64())
 }

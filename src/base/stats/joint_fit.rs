@@ -107,7 +107,6 @@ pub struct JointFit {
     pub devices: Option<DeviceEffects>,
 }
 
-/// Medians of one case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseMedians {
     /// Indices of its medians, in the order of measurement.

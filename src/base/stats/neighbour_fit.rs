@@ -66,7 +66,6 @@ pub(crate) struct NeighbourFit {
     pub(crate) log_duration: f64,
     /// Standard deviation of the neighbours around their line, in logarithms.
     pub(crate) deviation: f64,
-    /// Number of neighbours.
     pub(crate) neighbours: usize,
 }
 
@@ -99,7 +98,6 @@ pub(crate) fn fit_neighbours(points: &[ShapePoint]) -> Vec<Option<NeighbourFit>>
 #[derive(Clone, Copy, Debug)]
 struct SizedPoint<'p> {
     log_size: f64,
-    /// Index of the point.
     index: usize,
     point: &'p ShapePoint,
 }

@@ -6,12 +6,10 @@
 //! triangulation is built; points on one circle, as those of grids, have several triangulations, of which the order of
 //! points selects one.
 
-/// Point with its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ValuedPoint {
     pub(crate) at: [f64; 3],
     pub(crate) value: f64,
-    /// Number of its row.
     pub(crate) row: u32,
 }
 

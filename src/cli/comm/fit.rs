@@ -4,23 +4,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
+use super::{
+    super::options::{AssetOptions, DatabaseFolder, OutputOptions, WideOption},
+    network_of_profile,
+};
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        result_file::ResultFile,
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile},
     database::Database,
     kernel::{CollectiveKind, device::DeviceProfile},
-    measure::collective::{
-        SweepFit, bandwidth_plot, compare_group_sizes, measured_sweeps::DatabaseSweeps,
-        profile_network::network_of_profile,
-    },
+    measure::collective::{DatabaseSweeps, SweepFit, compare_group_sizes},
     show::{
-        collectives::{FitReport, fit_json, fit_text},
-        emit::note_simulated,
+        collectives::{FitReport, bandwidth_plot, fit_text},
+        emit::{emit, note_simulated},
     },
 };
 
@@ -93,10 +88,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
             file.write(&image)?;
         }
     }
-    print_data(&match options.output.format {
-        OutputFormat::Json => fit_json(&report),
-        OutputFormat::Plain => fit_text(&report, options.wide.width()),
-    });
+    emit(options.output.format, &report.records(), |_| fit_text(&report, options.wide.width()));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)

@@ -2,20 +2,18 @@
 
 use clap::Args;
 
-use super::super::options::{
-    AssetOptions, DeviceList, OutputFormat, OutputOptions, WideOption, parse_devices,
+use super::{
+    super::options::{AssetOptions, DeviceList, OutputOptions, WideOption, parse_devices},
+    network_of_profile,
 };
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
     kernel::device::DeviceProfile,
-    measure::collective::{
-        devices_for, profile_network::network_of_profile, reachable_groups, tier_of_group,
+    measure::collective::{devices_for, reachable_groups, tier_of_group},
+    show::{
+        collectives::{GroupChoice, GroupRecord, groups_table},
+        emit::emit,
     },
-    show::collectives::{GroupChoice, groups_json, groups_table},
 };
 
 /// Lists the groups of devices that span each tier of a network
@@ -69,10 +67,8 @@ pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
             "give other devices with `--devices`, or list all groups without `--ranks` and `--tier`",
         ));
     }
-    print_data(&match options.output.format {
-        OutputFormat::Json => groups_json(&network, &choices),
-        OutputFormat::Plain => groups_table(&network, &choices, options.wide.width()),
-    });
+    let records: Vec<_> = choices.iter().map(|choice| GroupRecord::new(&network, choice)).collect();
+    emit(options.output.format, &records, |_| groups_table(&network, &choices, options.wide.width()));
     if devices.len() > 1 {
         print_note(&format!(
             "all {} devices together span tier {}",

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::super::options::{
-    AssetOptions, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, parse_devices,
+use super::{
+    super::options::{AssetOptions, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, parse_devices},
+    network_of_profile,
 };
 use crate::{
     base::{
@@ -22,9 +23,7 @@ use crate::{
         CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights, device::DeviceProfile,
         hccl_environment, hccl_variables,
     },
-    measure::collective::{
-        TopologyError, measured_sweeps::parse_collective, profile_network::network_of_profile, tier_of_group,
-    },
+    measure::collective::{TopologyError, parse_collective, tier_of_group},
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
 };
 

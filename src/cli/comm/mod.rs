@@ -10,7 +10,10 @@ mod validate;
 
 use clap::Subcommand;
 
-use crate::base::{command_error::CommandError, exit::ExitStatus};
+use crate::{
+    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus},
+    kernel::{collective::CommNetwork, device::DeviceProfile},
+};
 
 /// Collectives: sweeps, groups of devices, fits, comparison with a model, results of other benchmarks
 #[derive(Debug, Subcommand)]
@@ -35,4 +38,14 @@ impl CommCommand {
             Self::Import(options) => import::run(options),
         }
     }
+}
+
+/// Returns the network of a device profile. Fails if the profile declares none.
+fn network_of_profile(assets: &AssetFiles, name: &str) -> Result<CommNetwork, CommandError> {
+    DeviceProfile::load(assets, name)?.comm.ok_or_else(|| {
+        CommandError::bad_input(
+            format!("the device profile `{name}` declares no network"),
+            "add its key `comm` in a profile of your own (`--assets`); docs/device-profiles.md describes it",
+        )
+    })
 }

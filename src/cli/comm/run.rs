@@ -12,11 +12,8 @@ use super::{
 };
 use crate::{
     base::{
-        command_error::CommandError,
-        deadline::Deadline,
-        exit::ExitStatus,
-        files::ScratchFolder,
-        print::{print_data, print_note},
+        command_error::CommandError, deadline::Deadline, exit::ExitStatus, files::ScratchFolder,
+        print::print_note,
     },
     cases::plan::UpdateMode,
     cli::run_options::{DeadlineOptions, RunOptions},
@@ -30,6 +27,10 @@ use crate::{
         nodes::{NodeListener, session::SweepFollower},
         run_context::RunContext,
         vendor_check::require_gloo,
+    },
+    show::{
+        emit::emit,
+        sweep::{sweep_summary, sweep_table},
     },
 };
 
@@ -159,11 +160,13 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let run_options = RunOptions { sweep: Some(sweep.clone()), ..base.clone() };
     let preview = context.preview_sweep(&run_options, options.deadline.deadline().map(Deadline::rest))?;
     if options.dry_run {
-        database.note_draft();
-        print_data(&preview.print(options.output.format, options.wide.width()));
+        if let Some(note) = database.draft_note() {
+            print_note(&note);
+        }
+        emit(options.output.format, &preview.lines, |_| sweep_table(&preview, options.wide.width()));
         return Ok(ExitStatus::Done);
     }
-    print_note(&preview.summary());
+    print_note(&sweep_summary(&preview));
     context.require_host(&run_options)?;
     let received = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let nodes = match (&place, listener) {
@@ -173,7 +176,10 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         _ => None,
     };
     drop(context);
-    let exit = database.create().and_then(|folder| {
+    let exit = database.create().and_then(|(folder, note)| {
+        if let Some(note) = note {
+            print_note(&note);
+        }
         let rounds = SweepRounds {
             folder: &folder,
             kind,
@@ -182,6 +188,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
             deadline: options.deadline.deadline(),
             format: options.output.format,
             nodes: nodes.clone(),
+            note: print_note,
         };
         rounds.measure(&sweep, options.refine)
     });

@@ -2,21 +2,17 @@
 
 use clap::Args;
 
-use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
+use super::{
+    super::options::{AssetOptions, DatabaseFolder, OutputOptions, WideOption},
+    network_of_profile,
+};
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
     database::Database,
-    measure::collective::{
-        ModelVerdict, compare_with_model, measured_sweeps::DatabaseSweeps,
-        profile_network::network_of_profile,
-    },
+    measure::collective::{DatabaseSweeps, ModelVerdict, compare_with_model},
     show::{
-        collectives::{ModelReport, model_json, model_text},
-        emit::note_simulated,
+        collectives::{ModelReport, model_text},
+        emit::{emit, note_simulated},
     },
 };
 
@@ -65,10 +61,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
         kind: database.kind(),
         tolerance: options.tolerance,
     };
-    print_data(&match options.output.format {
-        OutputFormat::Json => model_json(&report),
-        OutputFormat::Plain => model_text(&report, options.wide.width()),
-    });
+    emit(options.output.format, &report.records(), |_| model_text(&report, options.wide.width()));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);

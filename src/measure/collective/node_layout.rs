@@ -35,7 +35,6 @@ impl NodeLayout {
         (device / self.span) as usize
     }
 
-    /// Returns the number of a device on its host.
     pub(crate) const fn number_on_host(&self, device: u32) -> u32 {
         device % self.span
     }

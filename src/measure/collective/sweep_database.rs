@@ -3,16 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    base::command_error::CommandError,
+    base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder},
+    database::{Database, DatabaseError, database_file::DatabaseFile},
+    kernel::DataKind,
     measure::{
         device_choice::{chip_of_host, choose_device},
         environment::check_path,
     },
-};
-use crate::{
-    base::{assets::AssetFiles, files::ScratchFolder, print::print_note},
-    database::{Database, DatabaseError, database_file::DatabaseFile},
-    kernel::DataKind,
     profile::DeviceEvidence,
 };
 
@@ -62,28 +59,25 @@ impl SweepDatabase {
         self.draft.as_ref().map_or(&self.folder, |draft| &draft.folder)
     }
 
-    /// Prints a note on a database that a preview does not create.
-    pub(crate) fn note_draft(&self) {
-        if let Some(draft) = &self.draft {
-            draft.print_note("would create", &self.folder);
-        }
+    /// Returns a note on a database that a preview does not create; `None` if it exists.
+    pub(crate) fn draft_note(&self) -> Option<String> {
+        self.draft.as_ref().map(|draft| draft.note("would create", &self.folder))
     }
 
-    /// Creates the database if it is new; returns its folder.
-    pub(crate) fn create(self) -> Result<PathBuf, CommandError> {
-        if let Some(draft) = self.draft {
-            create(&self.folder, &draft.file)?;
-            draft.print_note("created", &self.folder);
-            drop(draft.scratch);
-        }
-        Ok(self.folder)
+    /// Creates the database if it is new; returns its folder, and a note on a new one.
+    pub(crate) fn create(self) -> Result<(PathBuf, Option<String>), CommandError> {
+        let Some(draft) = self.draft else { return Ok((self.folder, None)) };
+        create(&self.folder, &draft.file)?;
+        let note = draft.note("created", &self.folder);
+        drop(draft.scratch);
+        Ok((self.folder, Some(note)))
     }
 }
 
 impl DatabaseDraft {
-    fn print_note(&self, verb: &str, folder: &Path) {
+    fn note(&self, verb: &str, folder: &Path) -> String {
         let (device, source) = (&self.file.device, &self.device_source);
-        print_note(&format!("{verb} the database `{}` for {device} ({source})", folder.display()));
+        format!("{verb} the database `{}` for {device} ({source})", folder.display())
     }
 }
 

@@ -2,25 +2,29 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use super::{
+    SweepFit, SweepKey,
+    sweep::DatabaseSweeps,
+    sweep_session::{CollectiveSweep, SweepGroup, SweepPart},
+};
 use crate::{
-    base::command_error::CommandError,
+    base::{
+        assets::AssetFiles, command_error::CommandError, deadline::Deadline, exit::ExitStatus,
+        files::FolderLock,
+    },
     cli::run_options::RunOptions,
+    database::Database,
+    kernel::{CaseId, CollectiveKind, DataKind},
     measure::{
-        collective::sweep_session::{CollectiveSweep, SweepPart},
+        engine::SweepNodes,
         run_context::{EndedRun, RunContext},
         run_id::new_run_id,
     },
-};
-use crate::{
-    base::{assets::AssetFiles, deadline::Deadline, exit::ExitStatus, files::FolderLock, print::print_note},
-    database::Database,
-    kernel::{CaseId, DataKind},
-    measure::engine::SweepNodes,
     show::emit::OutputFormat,
 };
 
-/// Most runs that refine a sweep; each divides the sizes around a change at least by four.
-const MOST_REFINEMENTS: usize = 4;
+/// Greatest number of runs that refine a sweep; each divides the sizes around a change at least by four.
+const MAX_REFINEMENTS: usize = 4;
 
 /// Runs of one sweep until a deadline.
 pub(crate) struct SweepRounds<'a> {
@@ -34,6 +38,8 @@ pub(crate) struct SweepRounds<'a> {
     pub(crate) format: OutputFormat,
     /// Connected nodes of a sweep over several hosts.
     pub(crate) nodes: Option<SweepNodes>,
+    /// Receives a note on each further run.
+    pub(crate) note: fn(&str),
 }
 
 impl SweepRounds<'_> {
@@ -44,12 +50,12 @@ impl SweepRounds<'_> {
         let EndedRun { mut exit, is_stopped } = self.run(sweep, &mut lock)?;
         let mut attempted: BTreeSet<CaseId> = BTreeSet::new();
         let mut is_open = refine && !is_stopped;
-        for _ in 0..MOST_REFINEMENTS {
+        for _ in 0..MAX_REFINEMENTS {
             if !is_open || self.deadline.is_some_and(|deadline| deadline.rest() <= 0.0) {
                 break;
             }
             let database = Database::open_as(self.folder, self.kind)?;
-            let parts = sweep.refining_parts(&database)?;
+            let parts = refining_parts(sweep, &database)?;
             drop(database);
             let further = CollectiveSweep { parts, ..sweep.clone() };
             let new = match further.parts.is_empty() {
@@ -62,10 +68,10 @@ impl SweepRounds<'_> {
                 } else {
                     "no further size can locate the changes"
                 };
-                print_note(what);
+                (self.note)(what);
                 break;
             }
-            print_note(&describe_parts(&further.parts));
+            (self.note)(&describe_parts(&further.parts));
             attempted.extend(new);
             if let Some(nodes) = &self.nodes {
                 nodes.cluster.add_cases(&serde_json::to_string(&further).expect("a sweep is JSON"));
@@ -86,6 +92,48 @@ impl SweepRounds<'_> {
         let run = new_run_id(&context.database, options.cache);
         context.measure(&run, options, plan, None, self.deadline, self.format)
     }
+}
+
+/// Returns the parts with the sizes that locate the changes of the algorithm in the rows of a sweep; empty if
+/// all are located within a quarter.
+fn refining_parts(sweep: &CollectiveSweep, database: &Database) -> Result<Vec<SweepPart>, CommandError> {
+    let kinds: BTreeSet<CollectiveKind> =
+        sweep.parts.iter().flat_map(|part| part.kinds.iter().copied()).collect();
+    let names: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+    let mut parts = Vec::new();
+    for measured in DatabaseSweeps::read(database, &names)?.sweeps {
+        let Some((group, dtype)) = group_of(sweep, measured.kind, &measured.key) else { continue };
+        let fit = SweepFit::from_sweep(measured);
+        let sizes: BTreeSet<u64> =
+            fit.switches.iter().flat_map(|switch| switch.refining_sizes.iter().copied()).collect();
+        if !sizes.is_empty() {
+            parts.push(SweepPart {
+                kinds: vec![fit.sweep.kind],
+                dtypes: vec![dtype],
+                sizes: sizes.into_iter().collect(),
+                groups: vec![group.clone()],
+            });
+        }
+    }
+    Ok(parts)
+}
+
+/// Returns the group of a sweep with this key and its type by torch's name; `None` if it is not of this sweep.
+fn group_of<'a>(
+    sweep: &'a CollectiveSweep,
+    kind: CollectiveKind,
+    key: &SweepKey,
+) -> Option<(&'a SweepGroup, String)> {
+    let dtype = key.dtype.as_ref()?.torch_name()?.to_owned();
+    let is_of_parts = kind != CollectiveKind::AllToAllV || key.parts == sweep.part_weights;
+    if key.environment != sweep.environment || !is_of_parts {
+        return None;
+    }
+    let has_key =
+        |group: &&SweepGroup| group.ranks as u64 == key.ranks && Some(group.tier as u64) == key.tier;
+    let parts = sweep.parts.iter().filter(|part| part.kinds.contains(&kind) && part.dtypes.contains(&dtype));
+    let group = parts.flat_map(|part| &part.groups).find(has_key)?;
+    Some((group, dtype))
 }
 
 /// Describes the sizes of a further run.

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    base::command_error::CommandError, cli::run_options::RunOptions, measure::run_context::RunContext,
-};
-use crate::{
+    base::command_error::CommandError,
     cases::plan::{InitialCosts, PlannedCase, RunPlan, UpdateMode, planned_case},
+    cli::run_options::RunOptions,
     database::{Database, row_cases},
     kernel::{
-        CaseId, CollectiveCase, CollectiveKind, Dtype, HCCL_VARIABLES, IdentifiedCase, KernelName,
+        Case, CaseId, CollectiveCase, CollectiveKind, Dtype, HCCL_VARIABLES, IdentifiedCase, KernelName,
         PartWeights,
         catalogue::Catalogue,
         device::DeviceProfile,
@@ -21,8 +21,8 @@ use crate::{
     measure::{
         collective::{NodeLayout, devices_for, reachable_groups},
         engine::dry_run,
+        run_context::RunContext,
     },
-    show::sweep::{SweepLine, SweepPreview},
 };
 
 /// Cases of a sweep, stored with the options of its run.
@@ -65,6 +65,37 @@ pub(crate) struct SweepGroup {
 pub(crate) struct WantedGroups {
     pub(crate) ranks: Vec<usize>,
     pub(crate) tiers: Vec<usize>,
+}
+
+/// Cases of one collective in one kind of group.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct SweepLine {
+    pub(crate) collective: String,
+    pub(crate) ranks: usize,
+    pub(crate) tier: usize,
+    pub(crate) dtype: String,
+    /// Devices of the preferred group.
+    pub(crate) devices: Vec<u32>,
+    /// Number of further groups of devices.
+    pub(crate) other_groups: usize,
+    /// Message sizes of the cases that are measured.
+    pub(crate) sizes: Vec<u64>,
+    /// Predicted seconds of their launches.
+    pub(crate) seconds: f64,
+}
+
+/// Prediction of a sweep.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SweepPreview {
+    pub(crate) lines: Vec<SweepLine>,
+    pub(crate) already_measured: usize,
+    /// Cases that are not launched, with their reasons.
+    pub(crate) not_launched: Vec<String>,
+    /// Collectives that no group can run, with the reason.
+    pub(crate) left_out: Vec<String>,
+    pub(crate) collections: u32,
+    /// Predicted seconds of the run.
+    pub(crate) seconds: f64,
 }
 
 impl WantedGroups {
@@ -208,7 +239,7 @@ impl CollectiveSweep {
         message: u64,
         dtype: &str,
         group: &SweepGroup,
-    ) -> Result<crate::kernel::Case, CommandError> {
+    ) -> Result<Case, CommandError> {
         let unknown = || {
             CommandError::bad_input(
                 format!("`{dtype}` is no element type"),
@@ -310,7 +341,7 @@ impl RunContext {
         Ok(())
     }
 
-    /// Predicts the run of a sweep. Nothing is written. Fails as its plan does.
+    /// Predicts the run of a sweep. Nothing is written.
     pub(crate) fn preview_sweep(
         &self,
         options: &RunOptions,

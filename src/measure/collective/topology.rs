@@ -97,7 +97,6 @@ pub(crate) fn tier_of_group(grid: &[u64], devices: &[u32]) -> Result<usize, Topo
 /// Devices that share the coordinates before a dimension, divided by the coordinate of that dimension.
 type Block = Vec<Vec<u32>>;
 
-/// Returns the blocks of a tier.
 fn blocks(places: &BTreeMap<u32, Vec<u64>>, tier: usize) -> Vec<Block> {
     let mut blocks: BTreeMap<&[u64], BTreeMap<u64, Vec<u32>>> = BTreeMap::new();
     for (device, place) in places {

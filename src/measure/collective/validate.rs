@@ -1,5 +1,6 @@
 //! Comparison of measured rows with the analytic model of a network.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use strum::Display;
 
@@ -10,7 +11,7 @@ use super::{
 use crate::kernel::collective::CommNetwork;
 
 /// Outcome of the comparison of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "UPPERCASE")]
 pub(crate) enum ModelVerdict {

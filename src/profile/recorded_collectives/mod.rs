@@ -43,7 +43,6 @@ pub(crate) struct CollectiveSignature {
     pub(crate) environment: String,
 }
 
-/// Durations of collectives with one signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordedDurations {
     /// Durations in nanoseconds, of all ranks.

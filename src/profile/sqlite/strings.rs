@@ -16,14 +16,12 @@ const LONGEST: i64 = 1 << 20;
 /// Maximum bytes of cached names.
 const KEPT: usize = 8 << 20;
 
-/// Cell with a name.
 #[derive(Clone, Debug)]
 pub(crate) enum NameCell {
     /// Missing column.
     NoColumn,
     /// NULL, or a value that cannot be a name.
     Absent,
-    /// Id of the name.
     Id(i64),
     /// The name itself.
     Plain(Vec<u8>),
@@ -98,7 +96,6 @@ impl<'c> StringTable<'c> {
         Ok(())
     }
 
-    /// Returns a loaded name.
     pub(crate) fn loaded_name<'a>(&'a self, text: &'a NameCell) -> &'a [u8] {
         match text {
             NameCell::NoColumn => b"",

@@ -15,7 +15,6 @@ use super::{
 /// Growth of the distance between operator and launch, in nanoseconds, from which the launch is the cause.
 const SLOW_LAUNCH: i64 = 50_000;
 
-/// Cause of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum GapCause {

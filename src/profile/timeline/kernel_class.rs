@@ -6,7 +6,6 @@ use super::{
     run::{DeviceTask, RunTimeline},
 };
 
-/// Class of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub(crate) enum KernelClass {
     #[strum(to_string = "Flash Attention (Forward)")]

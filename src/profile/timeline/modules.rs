@@ -56,7 +56,6 @@ pub(crate) struct ModuleTable {
     pub(crate) rows: Vec<ModuleRow>,
     /// Operators outside of all modules, and kernels without an operator.
     pub(crate) outside: Vec<ModuleRow>,
-    /// Number of ranges of modules.
     pub(crate) ranges: usize,
 }
 
@@ -247,7 +246,6 @@ fn backward_ranges(run: &RunTimeline, ranges: &[ModuleRange]) -> Vec<ModuleRange
     backward
 }
 
-/// One call of a module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct ModuleCall {
     parent: String,

@@ -47,7 +47,6 @@ impl NameTable {
         }
     }
 
-    /// Returns a text.
     pub(crate) fn text(&self, id: NameId) -> &str {
         self.0.get_index(id.0 as usize).map_or("", |text| text)
     }

@@ -11,7 +11,6 @@ use super::{
     names::{NameId, NameTable},
 };
 
-/// Form of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum ProfileForm {
     #[strum(to_string = "database")]
@@ -51,7 +50,6 @@ pub(crate) struct SignatureId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CollectiveId(pub(crate) u32);
 
-/// Task on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceTask {
     pub(crate) span: TimeSpan,
@@ -190,7 +188,6 @@ pub(crate) struct RunTimeline {
     pub(crate) names: NameTable,
     /// Cells of kernels: shapes, types and formats of inputs, then of outputs.
     pub(crate) signatures: IndexSet<[NameId; 6], foldhash::fast::RandomState>,
-    /// Files that were read.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) form: Option<ProfileForm>,
     pub(crate) rank: Option<u32>,
@@ -247,7 +244,6 @@ impl RunTimeline {
         cells.map(|cell| self.names.text(cell))
     }
 
-    /// Returns an operator.
     pub(crate) fn operator(&self, id: OperatorId) -> Option<&HostOperator> {
         self.operators.get(id.0 as usize)
     }
@@ -292,7 +288,6 @@ impl RunTimeline {
         }
     }
 
-    /// Sorts all parts.
     pub(super) fn sort_parts(&mut self) {
         self.tasks.sort_by_key(|task| (task.span.start, task.span.end, task.stream));
         self.sort_collectives();
@@ -317,7 +312,6 @@ impl RunTimeline {
         self.collective_tasks.sort_by_key(|task| (task.span, task.plane));
     }
 
-    /// Returns a collective.
     pub(crate) fn collective(&self, id: CollectiveId) -> Option<&Collective> {
         self.collectives.get(id.0 as usize)
     }

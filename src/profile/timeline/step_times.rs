@@ -11,7 +11,6 @@ use super::{
     run::{Collective, DeviceTask, RunTimeline, TaskRole},
 };
 
-/// Times of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamTimes {
     /// Number of the stream; `None` if it is not recorded.
@@ -97,7 +96,6 @@ struct StepTasks<'a> {
 /// Step, and place among the tasks outside of steps: between two steps these have a row of their own.
 type RowKey = (Option<u64>, usize);
 
-/// Rows of the tasks of a device.
 struct DeviceRows {
     /// Starts of the kernels and collectives in steps.
     in_steps: Vec<i64>,
@@ -255,7 +253,6 @@ fn times_of_step(
     })
 }
 
-/// Returns the times of the streams of tasks.
 fn stream_times(run: &RunTimeline, tasks: &[&DeviceTask]) -> Vec<StreamTimes> {
     let mut streams: BTreeMap<Option<u32>, Vec<&DeviceTask>> = BTreeMap::new();
     for task in tasks {

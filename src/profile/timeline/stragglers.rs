@@ -85,7 +85,6 @@ pub(crate) fn collective_arrivals(runs: &[RunTimeline]) -> Vec<CollectiveArrival
     arrivals
 }
 
-/// Returns the waits by rank.
 pub(crate) fn waits_by_rank(arrivals: &[CollectiveArrival]) -> BTreeMap<u32, RankWaits> {
     let mut ranks: BTreeMap<u32, RankWaits> = BTreeMap::new();
     for arrival in arrivals {

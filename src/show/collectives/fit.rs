@@ -2,19 +2,18 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
+use super::four_digits;
 use crate::{
     base::count_text::format_count,
-    kernel::{CommandSizes, DataKind, Dtype, SweepCommand, collective::CommNetwork},
+    kernel::{CollectiveKind, CommandSizes, DataKind, Dtype, SweepCommand, collective::CommNetwork},
     measure::collective::{
-        AlgorithmSwitch, LEAST_SIZES, LineFit, MOST_SIZES, RangeLine, ScalingComparison, ScalingOfGroups,
-        SweepFit, SweepPoint, size_text,
+        AlgorithmSwitch, MAX_SIZES, MIN_SIZES, RangeLine, ScalingComparison, ScalingOfGroups, SweepFit,
+        SweepPoint, size_text,
     },
-    show::{
-        collectives::four_digits,
-        table::{FittedColumn, fitted_text},
-    },
+    show::table::{FittedColumn, fitted_text},
 };
 
 /// Fits of the sweeps of a database.
@@ -24,7 +23,6 @@ pub(crate) struct FitReport<'f> {
     pub(crate) scaling: &'f [ScalingOfGroups],
     /// Folder of the database, for the commands that measure further sizes.
     pub(crate) database: &'f Path,
-    /// Kind of the database.
     pub(crate) kind: DataKind,
     /// Network whose link peaks are shown.
     pub(crate) network: Option<&'f CommNetwork>,
@@ -104,7 +102,6 @@ fn points_table(fit: &SweepFit, width: Option<usize>) -> String {
     fitted_text(columns, fit.sweep.points.iter().enumerate().map(cells), width)
 }
 
-/// Returns a value with its interval.
 fn with_interval(value: f64, interval: Option<(f64, f64)>) -> String {
     let end = |value: f64| if value.is_finite() { four_digits(value) } else { "unbounded".to_owned() };
     match interval {
@@ -117,10 +114,10 @@ fn lines_text(report: &FitReport<'_>, fit: &SweepFit) -> String {
     let points = &fit.sweep.points;
     if fit.ranges.is_empty() {
         return match points.len() {
-            sizes @ ..LEAST_SIZES => {
-                format!("{}, {LEAST_SIZES} are needed for a fit\n", format_count(sizes, "size"))
+            sizes @ ..MIN_SIZES => {
+                format!("{}, {MIN_SIZES} are needed for a fit\n", format_count(sizes, "size"))
             }
-            sizes => format!("{sizes} sizes, at most {MOST_SIZES} are fitted\n"),
+            sizes => format!("{sizes} sizes, at most {MAX_SIZES} are fitted\n"),
         };
     }
     let mut text = String::new();
@@ -211,67 +208,130 @@ fn scaling_text(scaling: &ScalingOfGroups) -> String {
     text
 }
 
-fn line_json(line: &LineFit) -> Value {
-    let finite = |interval: Option<(f64, f64)>| {
-        interval.map(|(low, high)| [Some(low), Some(high).filter(|high| high.is_finite())])
-    };
-    json!({
-        "latency_us": line.alpha, "latency_ci95_us": finite(line.alpha_interval()),
-        "algbw_gb_per_s": line.gigabytes_per_second(), "algbw_ci95_gb_per_s": finite(line.bandwidth_interval()),
-        "half_bandwidth_bytes": line.half_bandwidth_bytes(), "error_percent": 100.0 * line.relative_error(),
-    })
+/// What `comm fit --format json` prints: a record for each sweep, then one for each comparison of group sizes.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum FitRecord<'a> {
+    Sweep(Box<SweepRecord<'a>>),
+    Scaling {
+        #[schemars(with = "String")]
+        kind: DataKind,
+        scaling: &'a ScalingOfGroups,
+    },
 }
 
-/// Returns a JSON object for each sweep, then one for each comparison of group sizes.
-pub(crate) fn fit_json(report: &FitReport<'_>) -> String {
-    let mut text = String::new();
-    for fit in report.fits {
-        let key = &fit.sweep.key;
-        let points: Vec<Value> = fit
-            .sweep
-            .points
-            .iter()
-            .map(|point| {
-                let (algorithm, bus) = fit.sweep.bandwidths(point.bandwidth_bytes, point.micros);
-                json!({
-                    "message_bytes": point.message, "bandwidth_bytes": point.bandwidth_bytes, "us": point.micros,
-                    "ci95_us": point.interval, "algbw_gb_per_s": algorithm, "busbw_gb_per_s": bus,
-                    "rows": point.rows, "by_npubench": !point.is_foreign,
-                })
-            })
-            .collect();
-        let ranges: Vec<Value> = fit
-            .ranges
-            .iter()
-            .map(|range| {
-                let points = &fit.sweep.points;
-                let mut value = line_json(&range.line);
-                value["first_bytes"] = points[range.first].message.into();
-                value["last_bytes"] = points[range.end - 1].message.into();
-                value["algorithm"] = range.algorithm.clone().into();
-                value
-            })
-            .collect();
-        let changes: Vec<Value> = fit
-            .switches
-            .iter()
-            .map(|switch| {
-                let mut value = json!(switch);
-                value["discontinuity"] = switch.is_discontinuity().into();
-                value["located"] = switch.is_located.into();
-                value
-            })
-            .collect();
-        let object = json!({
-            "kind": report.kind, "collective": fit.sweep.kind, "ranks": key.ranks, "tier": key.tier,
-            "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment, "part_weights": key.parts.to_string(),
-            "size_semantics": fit.sweep.kind.size_semantics(), "bus_factor": fit.sweep.bus_factor(),
-            "link_peak_gb_per_s": fit.peak(report.network), "refining_command": report.refining_command(fit), "points": points, "lines": ranges, "changes": changes,
-        });
-        let _ = writeln!(text, "{object}");
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SweepRecord<'a> {
+    #[schemars(with = "String")]
+    kind: DataKind,
+    #[schemars(with = "String")]
+    collective: CollectiveKind,
+    ranks: u64,
+    tier: Option<u64>,
+    dtype: Option<&'a str>,
+    environment: &'a str,
+    part_weights: String,
+    size_semantics: &'a str,
+    bus_factor: f64,
+    link_peak_gb_per_s: Option<f64>,
+    /// Command that measures the sizes around the changes.
+    refining_command: Option<String>,
+    points: Vec<PointRecord>,
+    lines: Vec<LineRecord<'a>>,
+    changes: Vec<ChangeRecord<'a>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct PointRecord {
+    message_bytes: u64,
+    bandwidth_bytes: u64,
+    us: f64,
+    ci95_us: Option<(f64, f64)>,
+    algbw_gb_per_s: f64,
+    busbw_gb_per_s: f64,
+    /// Number of rows whose median the duration is.
+    rows: usize,
+    by_npubench: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct LineRecord<'a> {
+    first_bytes: u64,
+    last_bytes: u64,
+    algorithm: &'a str,
+    latency_us: f64,
+    latency_ci95_us: Option<(f64, f64)>,
+    algbw_gb_per_s: Option<f64>,
+    /// The upper end is null if nothing bounds it.
+    algbw_ci95_gb_per_s: Option<(f64, f64)>,
+    half_bandwidth_bytes: Option<f64>,
+    error_percent: f64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ChangeRecord<'a> {
+    #[serde(flatten)]
+    change: &'a AlgorithmSwitch,
+    /// True if the duration jumps.
+    discontinuity: bool,
+    /// True if the sizes around it differ by at most a quarter.
+    located: bool,
+}
+
+impl<'f> FitReport<'f> {
+    pub(crate) fn records(&self) -> Vec<FitRecord<'f>> {
+        let sweeps = self.fits.iter().map(|fit| FitRecord::Sweep(Box::new(self.sweep_record(fit))));
+        let kind = self.kind;
+        let scaling = self.scaling.iter().map(|scaling| FitRecord::Scaling { kind, scaling });
+        sweeps.chain(scaling).collect()
     }
-    for scaling in report.scaling {
-        let _ = writeln!(text, "{}", json!({ "kind": report.kind, "scaling": scaling }));
+
+    fn sweep_record(&self, fit: &'f SweepFit) -> SweepRecord<'f> {
+        let SweepFit { sweep, ranges, switches } = fit;
+        let point = |point: &SweepPoint| {
+            let (algorithm, bus) = sweep.bandwidths(point.bandwidth_bytes, point.micros);
+            PointRecord {
+                message_bytes: point.message,
+                bandwidth_bytes: point.bandwidth_bytes,
+                us: point.micros,
+                ci95_us: point.interval,
+                algbw_gb_per_s: algorithm,
+                busbw_gb_per_s: bus,
+                rows: point.rows,
+                by_npubench: !point.is_foreign,
+            }
+        };
+        let line = |range: &'f RangeLine| LineRecord {
+            first_bytes: sweep.points[range.first].message,
+            last_bytes: sweep.points[range.end - 1].message,
+            algorithm: &range.algorithm,
+            latency_us: range.line.alpha,
+            latency_ci95_us: range.line.alpha_interval(),
+            algbw_gb_per_s: range.line.gigabytes_per_second(),
+            algbw_ci95_gb_per_s: range.line.bandwidth_interval(),
+            half_bandwidth_bytes: range.line.half_bandwidth_bytes(),
+            error_percent: 100.0 * range.line.relative_error(),
+        };
+        let change = |change: &'f AlgorithmSwitch| ChangeRecord {
+            change,
+            discontinuity: change.is_discontinuity(),
+            located: change.is_located,
+        };
+        SweepRecord {
+            kind: self.kind,
+            collective: sweep.kind,
+            ranks: sweep.key.ranks,
+            tier: sweep.key.tier,
+            dtype: sweep.key.dtype.as_ref().map(Dtype::as_str),
+            environment: &sweep.key.environment,
+            part_weights: sweep.key.parts.to_string(),
+            size_semantics: sweep.kind.size_semantics(),
+            bus_factor: sweep.bus_factor(),
+            link_peak_gb_per_s: fit.peak(self.network),
+            refining_command: self.refining_command(fit),
+            points: sweep.points.iter().map(point).collect(),
+            lines: ranges.iter().map(line).collect(),
+            changes: switches.iter().map(change).collect(),
+        }
     }
-    text
 }

@@ -1,9 +1,10 @@
 //! Groups of devices for collectives, as a table or as JSON lines.
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
-    kernel::collective::CommNetwork,
+    kernel::collective::{CommNetwork, CommTier},
     measure::collective::GroupSize,
     show::{
         run_lines::device_ranges,
@@ -44,12 +45,19 @@ pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width
     fitted_text(columns, choices.iter().filter_map(cells), width)
 }
 
-/// Returns a JSON object for each size, with all its groups.
-pub(crate) fn groups_json(network: &CommNetwork, choices: &[GroupChoice]) -> String {
-    let line = |GroupChoice { size, groups }: &GroupChoice| {
+/// Groups of one size in JSON, with the links of their tier.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct GroupRecord<'a> {
+    tier: usize,
+    ranks: usize,
+    grid: &'a [u64],
+    link: Option<&'a CommTier>,
+    groups: &'a [Vec<u32>],
+}
+
+impl<'a> GroupRecord<'a> {
+    pub(crate) fn new(network: &'a CommNetwork, GroupChoice { size, groups }: &'a GroupChoice) -> Self {
         let link = network.tiers.get(size.tier);
-        let object = json!({ "tier": size.tier, "ranks": size.ranks, "grid": network.grid, "link": link, "groups": groups });
-        format!("{object}\n")
-    };
-    choices.iter().map(line).collect()
+        Self { tier: size.tier, ranks: size.ranks, grid: &network.grid, link, groups }
+    }
 }

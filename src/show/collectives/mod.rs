@@ -3,10 +3,12 @@
 mod fit;
 mod groups;
 mod model;
+mod plot;
 
-pub(crate) use fit::{FitReport, fit_json, fit_text};
-pub(crate) use groups::{GroupChoice, groups_json, groups_table};
-pub(crate) use model::{ModelReport, model_json, model_text};
+pub(crate) use fit::{FitReport, fit_text};
+pub(crate) use groups::{GroupChoice, GroupRecord, groups_table};
+pub(crate) use model::{ModelReport, model_text};
+pub(crate) use plot::bandwidth_plot;
 
 /// Returns a number with about four digits.
 fn four_digits(value: f64) -> String {

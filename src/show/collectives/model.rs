@@ -1,9 +1,10 @@
 //! Comparison of sweeps with the analytic model, as a table or as JSON lines.
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
-    kernel::{DataKind, Dtype, PartWeights},
+    kernel::{CollectiveKind, DataKind, Dtype, PartWeights},
     measure::collective::{ModelComparison, ModelVerdict},
     show::{
         collectives::four_digits,
@@ -16,7 +17,6 @@ use crate::{
 pub(crate) struct ModelReport<'r> {
     pub(crate) comparisons: &'r [ModelComparison<'r>],
     pub(crate) device: &'r str,
-    /// Kind of the database.
     pub(crate) kind: DataKind,
     pub(crate) tolerance: f64,
 }
@@ -72,18 +72,48 @@ pub(crate) fn model_text(report: &ModelReport<'_>, width: Option<usize>) -> Stri
     )
 }
 
-/// Returns a JSON object for each row.
-pub(crate) fn model_json(report: &ModelReport<'_>) -> String {
-    let line = |row: &ModelComparison<'_>| {
-        let key = &row.sweep.key;
-        let object = json!({
-            "kind": report.kind, "collective": row.sweep.kind, "ranks": key.ranks, "tier": key.tier,
-            "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment,
-            "part_weights": key.parts.to_string(), "message_bytes": row.point.message, "us": row.point.micros, "model_us": row.predicted_us,
-            "ratio": row.ratio(), "verdict": row.verdict, "by_npubench": !row.point.is_foreign,
-            "device": report.device, "tolerance": report.tolerance,
-        });
-        format!("{object}\n")
-    };
-    report.comparisons.iter().map(line).collect()
+/// Row beside its prediction in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ModelRecord<'a> {
+    #[schemars(with = "String")]
+    kind: DataKind,
+    #[schemars(with = "String")]
+    collective: CollectiveKind,
+    ranks: u64,
+    tier: Option<u64>,
+    dtype: Option<&'a str>,
+    environment: &'a str,
+    part_weights: String,
+    message_bytes: u64,
+    us: f64,
+    model_us: Option<f64>,
+    /// Measured by predicted time.
+    ratio: Option<f64>,
+    verdict: ModelVerdict,
+    by_npubench: bool,
+    device: &'a str,
+    tolerance: f64,
+}
+
+impl<'r> ModelReport<'r> {
+    pub(crate) fn records(&self) -> Vec<ModelRecord<'r>> {
+        let record = |row: &'r ModelComparison<'r>| ModelRecord {
+            kind: self.kind,
+            collective: row.sweep.kind,
+            ranks: row.sweep.key.ranks,
+            tier: row.sweep.key.tier,
+            dtype: row.sweep.key.dtype.as_ref().map(Dtype::as_str),
+            environment: &row.sweep.key.environment,
+            part_weights: row.sweep.key.parts.to_string(),
+            message_bytes: row.point.message,
+            us: row.point.micros,
+            model_us: row.predicted_us,
+            ratio: row.ratio(),
+            verdict: row.verdict,
+            by_npubench: !row.point.is_foreign,
+            device: self.device,
+            tolerance: self.tolerance,
+        };
+        self.comparisons.iter().map(record).collect()
+    }
 }

@@ -28,7 +28,6 @@ pub(super) enum ClockStanding {
     Fast,
 }
 
-/// A device in a run.
 #[derive(Debug)]
 struct DeviceInRun {
     run: usize,

@@ -57,7 +57,6 @@ impl RemovedEffects {
 pub(in crate::base::stats) struct EffectGroup {
     /// Number of the effect of each collection, by the collection's index.
     of_collection: Vec<usize>,
-    /// Number of effects.
     count: usize,
     /// True if effects are in units of the launch noise of a case, false if they are relative.
     is_proportional: bool,
@@ -66,7 +65,6 @@ pub(in crate::base::stats) struct EffectGroup {
 }
 
 impl EffectGroup {
-    /// One effect for each collection.
     fn of_collections(collections: usize, is_proportional: bool) -> Self {
         let first_variance = if is_proportional { 0.1 } else { FIRST_COMMON };
         Self {
@@ -91,7 +89,6 @@ impl EffectGroup {
 /// Variances of a model.
 #[derive(Clone, Debug)]
 pub(in crate::base::stats) struct EffectVariances {
-    /// By group.
     pub(in crate::base::stats) groups: Vec<f64>,
     /// Of the offset of a case in a collection, in units of the square of its launch noise.
     pub(in crate::base::stats) own: f64,
@@ -181,7 +178,6 @@ impl AbsorbedEquations {
         precision.inverse()
     }
 
-    /// Returns the variance of each effect.
     fn prior_variances(&self, variances: &EffectVariances) -> Vec<f64> {
         let groups = self.groups.iter().zip(&variances.groups);
         groups.flat_map(|(group, variance)| std::iter::repeat_n(*variance, group.count)).collect()
@@ -226,7 +222,6 @@ impl AbsorbedEquations {
     }
 }
 
-/// Posterior of the effects.
 struct PosteriorEffects {
     effects: Vec<f64>,
     /// Of all pairs: the common mean of few collections is uncertain, which the diagonal alone would hide.
@@ -234,7 +229,6 @@ struct PosteriorEffects {
     freedom: f64,
 }
 
-/// Fitted effects.
 struct FittedEffects {
     equations: AbsorbedEquations,
     variances: EffectVariances,

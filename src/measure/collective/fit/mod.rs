@@ -7,7 +7,6 @@ mod scaling;
 mod segments;
 mod sweep_fit;
 
-pub(crate) use line::LineFit;
 pub(crate) use scaling::ScalingComparison;
-pub(crate) use segments::{LEAST_SIZES, MOST_SIZES};
+pub(crate) use segments::{MAX_SIZES, MIN_SIZES};
 pub(crate) use sweep_fit::{AlgorithmSwitch, RangeLine, ScalingOfGroups, SweepFit, compare_group_sizes};

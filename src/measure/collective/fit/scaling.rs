@@ -1,5 +1,6 @@
 //! The algorithm that fits the dependence of latency and time per byte on the number of ranks.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use strum::{Display, VariantArray};
 
@@ -15,8 +16,9 @@ const FITTING: f64 = 4.0;
 /// Factor by which the next algorithm must fit worse.
 const DISTINCT: f64 = 4.0;
 
-/// Algorithm of a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, Serialize, VariantArray)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, Serialize, JsonSchema, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum CollectiveAlgorithm {
@@ -59,7 +61,7 @@ pub(crate) struct GroupLine<'f> {
 }
 
 /// Fit of one algorithm to all group sizes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ScalingFit {
     pub(crate) algorithm: CollectiveAlgorithm,
     /// Latency of one step in µs.
@@ -74,7 +76,7 @@ pub(crate) struct ScalingFit {
 }
 
 /// Comparison of the algorithms of one range of sizes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ScalingComparison {
     /// The best one, if it is clearly the best and fits.
     pub(crate) algorithm: Option<CollectiveAlgorithm>,

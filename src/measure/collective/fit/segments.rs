@@ -5,9 +5,9 @@
 use super::line::{LineFit, SizeDuration};
 
 /// Least number of sizes of a range.
-pub(crate) const LEAST_SIZES: usize = 4;
+pub(crate) const MIN_SIZES: usize = 4;
 /// Most sizes that are divided into ranges: the time grows with their third power.
-pub(crate) const MOST_SIZES: usize = 500;
+pub(crate) const MAX_SIZES: usize = 500;
 /// Greatest number of ranges.
 const MOST_SEGMENTS: usize = 4;
 /// Difference of the criterion from which more ranges are accepted; 6 is strong evidence.
@@ -30,11 +30,11 @@ pub(crate) struct FittedRange {
     pub(crate) possible_ends: (usize, usize),
 }
 
-/// Divides points with ascending sizes into ranges; none for fewer than [`LEAST_SIZES`] or more than [`MOST_SIZES`].
+/// Divides points with ascending sizes into ranges; none for fewer than [`MIN_SIZES`] or more than [`MAX_SIZES`].
 #[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
 pub(crate) fn divide_sizes(points: &[SizeDuration]) -> Vec<FittedRange> {
     let count = points.len();
-    if count > MOST_SIZES {
+    if count > MAX_SIZES {
         return Vec::new();
     }
     let floor = count as f64 * RESOLUTION * RESOLUTION;
@@ -75,7 +75,7 @@ fn possible_ends(points: &[SizeDuration], ends: &[usize], place: usize, floor: f
         |end: usize| (others + squares_of(points, first, end) + squares_of(points, end, next)).max(floor);
     let best = squares(end);
     let is_possible = |end: usize| {
-        (first + LEAST_SIZES..=next - LEAST_SIZES).contains(&end)
+        (first + MIN_SIZES..=next - MIN_SIZES).contains(&end)
             && points.len() as f64 * (squares(end) / best).ln() < LIKELY
     };
     let mut possible = (end, end);
@@ -105,12 +105,12 @@ fn best_divisions(points: &[SizeDuration]) -> Vec<Division> {
     // Of each number of ranges, by the end of the last one: the least squares, and the first point of that range.
     let mut layers: Vec<Vec<Option<(f64, usize)>>> = Vec::new();
     let mut divisions = Vec::new();
-    for segments in 1..=MOST_SEGMENTS.min(count / LEAST_SIZES) {
+    for segments in 1..=MOST_SEGMENTS.min(count / MIN_SIZES) {
         let mut layer: Vec<Option<(f64, usize)>> = vec![None; count + 1];
-        for (end, cell) in layer.iter_mut().enumerate().skip(segments * LEAST_SIZES) {
+        for (end, cell) in layer.iter_mut().enumerate().skip(segments * MIN_SIZES) {
             let firsts = match segments {
                 1 => 0..=0,
-                _ => (segments - 1) * LEAST_SIZES..=end - LEAST_SIZES,
+                _ => (segments - 1) * MIN_SIZES..=end - MIN_SIZES,
             };
             let candidates = firsts.filter_map(|first| {
                 let before = match layers.last() {

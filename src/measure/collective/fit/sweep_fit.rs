@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -33,7 +34,7 @@ pub(crate) struct RangeLine {
 }
 
 /// Source of the knowledge of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SwitchEvidence {
     /// The profiler shows another algorithm.
@@ -45,7 +46,7 @@ pub(crate) enum SwitchEvidence {
 }
 
 /// Change of the algorithm between two sizes, across which nothing may be interpolated.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct AlgorithmSwitch {
     /// The last message size before the change, and the first one behind it.
     pub(crate) before: u64,
@@ -171,8 +172,9 @@ fn find_switches(sweep: &Sweep, ranges: &[(RangeLine, (usize, usize))]) -> Vec<A
 }
 
 /// Algorithms by the lines of several group sizes, for small and for large messages.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ScalingOfGroups {
+    #[schemars(with = "String")]
     pub(crate) collective: CollectiveKind,
     pub(crate) tier: Option<u64>,
     pub(crate) dtype: Option<String>,

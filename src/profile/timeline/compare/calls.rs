@@ -37,7 +37,6 @@ pub(super) enum CallGroup {
 }
 
 impl CallGroup {
-    /// Returns the kind of the calls.
     pub(super) const fn kind(self) -> CallKind {
         match self {
             Self::Thread(_) | Self::OutsideOperators => CallKind::OperatorCall,
@@ -71,7 +70,6 @@ pub(crate) struct RecordedCall<'r> {
 }
 
 impl RecordedCall<'_> {
-    /// Returns the name by which the call is matched.
     pub(super) fn matched_name(&self) -> &str {
         match self.kernels.first() {
             Some((kernel, _)) if self.group == CallGroup::OutsideOperators => kernel,

@@ -80,7 +80,6 @@ pub(crate) struct RunSums {
     pub(super) uncovered: Sums,
     pub(super) free_by_cause: Sums,
     pub(crate) operators: Option<Sums>,
-    /// Calls of the host by name.
     pub(crate) host_calls: Option<Sums>,
     pub(crate) modules: Option<Sums>,
     pub(crate) memory: Option<Sums>,

@@ -34,7 +34,6 @@ pub(super) const MODULE_PREFIX: &str = "nn.Module: ";
 /// Types of events in `MSTX_EVENTS` with an instant only; the others have a start and an end.
 const MARKS: [i64; 2] = [0, 3];
 
-/// Reads a database.
 pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
     let connection = open_database(file)?;
     let sql = |source| database_error(file, source);
@@ -87,7 +86,6 @@ struct DatabaseReader<'a> {
     queue: LaunchQueue,
     /// Places of the copies without an operator among the tasks, with their connections.
     copies: Vec<(usize, i64)>,
-    /// Tasks of collectives, with the numbers of their collectives.
     collective_tasks: Vec<(CollectiveTask, Option<i64>)>,
 }
 
@@ -95,7 +93,6 @@ struct DatabaseReader<'a> {
 struct CollectiveTaskInfo {
     kind: NameId,
     plane: Option<u32>,
-    /// Number of the collective.
     operation: Option<i64>,
 }
 
@@ -143,7 +140,6 @@ impl DatabaseReader<'_> {
         Self::integer(row, column).and_then(|value| u32::try_from(value).ok())
     }
 
-    /// Reads a name, by its id or as text.
     fn name(&mut self, row: &Row<'_>, column: usize) -> Result<NameId, ProfileError> {
         let cell = NameCell::from_value(row.get_ref(column).map_err(|source| self.sql(source))?);
         if let NameCell::Id(id) = cell

@@ -81,14 +81,12 @@ impl Failure for RunReadError {
     }
 }
 
-/// Files of one run.
 #[derive(Clone, Debug, Default)]
 struct RunFiles {
     database: Option<PathBuf>,
     trace: Option<PathBuf>,
     /// Kernel table, in several files if msprof wrote slices.
     tables: Vec<PathBuf>,
-    /// Folder of the files.
     folder: PathBuf,
 }
 

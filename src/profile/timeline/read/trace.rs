@@ -69,7 +69,6 @@ impl TraceLane {
     }
 }
 
-/// Arguments of metadata.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct MetadataArguments<'a> {

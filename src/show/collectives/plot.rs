@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{fit::SweepFit, sweep::size_text};
-use crate::kernel::{CollectiveKind, DataKind, collective::CommNetwork};
+use crate::{
+    kernel::{CollectiveKind, DataKind, collective::CommNetwork},
+    measure::collective::{SweepFit, size_text},
+};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;

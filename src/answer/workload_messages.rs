@@ -1,27 +1,23 @@
-//! Parts of a sweep that do not follow from its options: the messages of workloads, and sizes around changes of the
-//! algorithm.
+//! Messages of workloads: the parts of a sweep that measures them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
-use crate::{
-    answer::lookup_database::{LookupDatabase, WorkloadSelection},
-    base::command_error::CommandError,
-    measure::{
-        collective::{
-            measured_sweeps::DatabaseSweeps,
-            sweep_session::{CollectiveSweep, SweepGroup, SweepPart, WantedGroups},
-        },
-        run_context::RunContext,
-    },
+use super::{
+    coverage::CoverageAnalyzer,
+    lookup::LookupEngine,
+    lookup_database::{LookupDatabase, WorkloadSelection},
+    workload::Workload,
 };
 use crate::{
-    answer::{coverage::CoverageAnalyzer, lookup::LookupEngine, workload::Workload},
-    database::Database,
+    base::command_error::CommandError,
     kernel::{CollectiveKind, Dtype},
-    measure::collective::{SweepFit, SweepKey},
+    measure::{
+        collective::sweep_session::{SweepGroup, SweepPart, WantedGroups},
+        run_context::RunContext,
+    },
 };
 
 /// Parts of a sweep for the messages of workloads, with notes on those that have none.
@@ -34,7 +30,7 @@ pub(crate) struct WorkloadMessages {
 impl WorkloadMessages {
     /// Finds the collectives of workloads with their message sizes, types and groups. `wanted` has the numbers of
     /// ranks of questions that state none, and the tiers of those without one.
-    pub(crate) fn find(
+    fn find(
         workloads: &[Workload],
         engine: &LookupEngine,
         wanted: &WantedGroups,
@@ -105,61 +101,17 @@ impl WorkloadMessages {
         }
         Ok(Self { parts, notes })
     }
-}
 
-impl RunContext {
-    /// Finds the messages of workloads among the devices of the run.
-    pub(crate) fn messages_of_workloads(
-        &self,
+    /// Finds the messages of workloads among the devices of a run.
+    pub(crate) fn of_run(
+        context: &RunContext,
         selection: &WorkloadSelection<'_>,
         mapping: Option<&Path>,
         wanted: &WantedGroups,
-    ) -> Result<WorkloadMessages, CommandError> {
-        let database = LookupDatabase::open(self.database.folder(), mapping)?;
-        let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &self.catalogue };
-        let workloads = selection.load_with_durations(&self.assets, &database, &analyzer)?;
-        WorkloadMessages::find(&workloads, &database.engine, wanted, |groups| self.find_groups(groups))
-    }
-}
-
-impl CollectiveSweep {
-    /// Returns the parts with the sizes that locate the changes of the algorithm in the rows of this sweep; empty if
-    /// all are located within a quarter.
-    pub(crate) fn refining_parts(&self, database: &Database) -> Result<Vec<SweepPart>, CommandError> {
-        let kinds: BTreeSet<CollectiveKind> =
-            self.parts.iter().flat_map(|part| part.kinds.iter().copied()).collect();
-        let names: Vec<String> = kinds.iter().map(ToString::to_string).collect();
-        let sweeps = DatabaseSweeps::read(database, &names)?.sweeps;
-        let mut parts = Vec::new();
-        for sweep in sweeps {
-            let Some((group, dtype)) = self.group_of(sweep.kind, &sweep.key) else { continue };
-            let fit = SweepFit::from_sweep(sweep);
-            let sizes: BTreeSet<u64> =
-                fit.switches.iter().flat_map(|switch| switch.refining_sizes.iter().copied()).collect();
-            if !sizes.is_empty() {
-                parts.push(SweepPart {
-                    kinds: vec![fit.sweep.kind],
-                    dtypes: vec![dtype],
-                    sizes: sizes.into_iter().collect(),
-                    groups: vec![group.clone()],
-                });
-            }
-        }
-        Ok(parts)
-    }
-
-    /// Returns the group of a sweep with this key and its type by torch's name; `None` if it is not of this sweep.
-    fn group_of(&self, kind: CollectiveKind, key: &SweepKey) -> Option<(&SweepGroup, String)> {
-        let dtype = key.dtype.as_ref()?.torch_name()?.to_owned();
-        let is_of_parts = kind != CollectiveKind::AllToAllV || key.parts == self.part_weights;
-        if key.environment != self.environment || !is_of_parts {
-            return None;
-        }
-        let has_key =
-            |group: &&SweepGroup| group.ranks as u64 == key.ranks && Some(group.tier as u64) == key.tier;
-        let parts =
-            self.parts.iter().filter(|part| part.kinds.contains(&kind) && part.dtypes.contains(&dtype));
-        let group = parts.flat_map(|part| &part.groups).find(has_key)?;
-        Some((group, dtype))
+    ) -> Result<Self, CommandError> {
+        let database = LookupDatabase::open(context.database.folder(), mapping)?;
+        let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &context.catalogue };
+        let workloads = selection.load_with_durations(&context.assets, &database, &analyzer)?;
+        Self::find(&workloads, &database.engine, wanted, |groups| context.find_groups(groups))
     }
 }
