@@ -88,87 +88,35 @@ fn kernels_that_a_cut_table_lacks_keep_their_time() {
     assert_eq!(steps(&cut), steps(&whole));
 }
 
-/// Changes of the synthetic database, and the message for each: an error with table, row and cell, a note, or a
-/// part that is not recorded.
+/// Notes on a database that is read.
 #[test]
-fn wrong_cells_and_missing_rows_of_databases_are_named() {
+fn odd_databases_are_read_with_a_note() {
     let context = Context::new();
     let file = context.path("ascend_pytorch_profiler_0.db");
-    for (table, place) in [
-        ("TASK", " (globalTaskId 2)"),
-        ("COMMUNICATION_OP", " (COMMUNICATION_OP, opId 2)"),
-        ("STEP_TIME", " (STEP_TIME, row 2)"),
-        ("PYTORCH_API", " (PYTORCH_API, row 2)"),
-        ("CANN_API", " (CANN_API, row 2)"),
-    ] {
-        for (cell, is_error) in [
-            ("'abc'", true),
-            ("x'00ff'", true),
-            ("1.5", true),
-            ("9e300", true),
-            ("'NaN'", true),
-            ("-5", false),
-            ("NULL", false),
-            ("''", false),
-            ("9223372036854775807", false),
-        ] {
-            write_database(&file, &format!("UPDATE {table} SET startNs = {cell} WHERE rowid = 2"));
-            let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
-            fs::remove_file(&file).expect("there");
-            let expected = match is_error {
-                true => format!("error: ascend_pytorch_profiler_0.db{place}: `"),
-                false => "1 record without a valid time is left out".to_owned(),
-            };
-            assert!(ran.stderr.contains(&expected), "{table} {cell}: {ran:?}");
-            assert_eq!((ran.code, ran.stdout.is_empty()), if is_error { (3, true) } else { (0, false) });
-        }
-    }
+    let version = |number: &str| {
+        format!(
+            "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '{number}')"
+        )
+    };
     for (statement, expected) in [
-        ("DELETE FROM COMPUTE_TASK_INFO", "not recorded: kernels: without them computing"),
-        ("DROP TABLE COMPUTE_TASK_INFO", "not recorded: kernels: without them computing"),
-        ("UPDATE COMPUTE_TASK_INFO SET globalTaskId = globalTaskId + 1000", "not recorded: kernels: "),
-        ("DELETE FROM TASK", "not recorded: kernels: "),
+        (version("2.0.0"), "SCHEMA_VERSION `2.0.0` is not known"),
         (
-            "DELETE FROM COMPUTE_TASK_INFO; DELETE FROM COMMUNICATION_OP",
-            "have neither a kernel nor a collective",
-        ),
-        ("DELETE FROM STRING_IDS", "not recorded: names of some kernels"),
-        ("UPDATE COMPUTE_TASK_INFO SET name = 99, opType = 99", "not recorded: names of some kernels"),
-        (
-            "UPDATE COMPUTE_TASK_INFO SET inputShapes = NULL, outputShapes = 32",
-            "not recorded: shapes of kernels",
-        ),
-        ("DELETE FROM STEP_TIME", "not recorded: steps"),
-        (
-            "UPDATE STEP_TIME SET id = 'seven' WHERE id = 7",
-            "(STEP_TIME, row 1): `seven` in column `id` is not",
-        ),
-        ("DELETE FROM PYTORCH_API", "not recorded: host operators"),
-        ("DELETE FROM CANN_API", "not recorded: launches by CANN"),
-        (
-            "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '2.0.0')",
-            "SCHEMA_VERSION `2.0.0` is not known",
-        ),
-        (
-            "UPDATE TASK SET startNs = 5 WHERE globalTaskId = 1",
+            "UPDATE TASK SET startNs = 5 WHERE globalTaskId = 1".to_owned(),
             "span 19675 days, so that at least one is wrong",
         ),
         (
-            "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
-             INSERT INTO MSTX_EVENTS VALUES ('abc', 5, 2, 'a', 'Module', 1)",
-            "(MSTX_EVENTS, row 1): `abc` in column `startNs` is not a whole number",
+            "UPDATE TASK SET startNs = NULL WHERE globalTaskId = 1".to_owned(),
+            "1 record without a valid time is left out",
         ),
+        // Known versions are no news.
+        (version("1.2.0"), ""),
     ] {
-        write_database(&file, statement);
+        write_database(&file, &statement);
         let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
         fs::remove_file(&file).expect("there");
-        assert!(format!("{}{}", ran.stderr, ran.stdout).contains(expected), "{statement}: {ran:?}");
-        assert_eq!(ran.code == 3, ran.stderr.starts_with("error: ") && ran.stderr.contains("\nhint: "));
+        assert!(ran.code == 0 && ran.stderr.contains(expected), "{statement}: {ran:?}");
+        assert_eq!(ran.stderr.is_empty(), expected.is_empty(), "{statement}: {ran:?}");
     }
-    // Known versions are no news.
-    let version = "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '1.2.0')";
-    write_database(&file, version);
-    assert_eq!(context.run(&["timeline", "ascend_pytorch_profiler_0.db"]).stderr, "");
 }
 
 /// Times that are unknown without kernels are neither zero nor free.
@@ -240,44 +188,5 @@ fn databases_with_an_open_log_or_a_hot_journal_are_refused() {
         fs::remove_dir_all(context.path("killed")).expect("removed");
         fs::remove_file(&file).expect("removed");
         drop(fs::remove_file(context.path(&log)));
-    }
-}
-
-/// The text forms: cells of the table and events of the trace.
-#[test]
-fn wrong_times_of_text_profiles_are_named() {
-    let context = Context::new();
-    for (cell, expected) in [
-        ("abc", "kernel_details.csv:2: `abc` in column `Duration(us)`"),
-        ("NaN", "kernel_details.csv:2: `NaN` in column `Duration(us)`"),
-        ("inf", "kernel_details.csv:2: `inf` in column `Duration(us)`"),
-        ("-10.000", "kernel_details.csv:2: `-10.000` in column `Duration(us)`"),
-        (
-            "99999999999.000",
-            "kernel_details.csv:2: `99999999999.000` in column `Duration(us)` is not between",
-        ),
-        ("N/A", "1 record without a valid time is left out"),
-        ("", "1 record without a valid time is left out"),
-    ] {
-        context.write("t/kernel_details.csv", &TABLE.replacen(",10.000,", &format!(",{cell},"), 1));
-        let ran = context.run(&["timeline", "t"]);
-        assert!(ran.stderr.contains(expected), "{cell}: {ran:?}");
-    }
-    let without_names: String = TRACE.lines().filter(|line| !line.contains("process_name")).collect();
-    for (trace, expected) in [
-        // NaN and Infinity are no JSON.
-        (TRACE.replacen("\"dur\": ", "\"dur\": NaN, \"other\": ", 1), "trace_view.json`: line "),
-        (TRACE.replacen("\"dur\": ", "\"dur\": -", 3), "without a valid time"),
-        (TRACE.replacen("\"dur\": ", "\"dur\": \"long\", \"other\": ", 3), "without a valid time"),
-        (TRACE.replace("\"dur\": ", "\"dur\": 1e300, \"other\": "), "have neither a kernel nor a collective"),
-        (without_names.replace("}, ]", "}]").replace("},]", "}]"), "have neither a kernel nor a collective"),
-        (TRACE.replacen("process_name", "process_nam", 1), "of a process without a `process_name`"),
-    ] {
-        context.write("j/trace_view.json", &trace);
-        let ran = context.run(&["timeline", "j"]);
-        assert!(
-            ran.stderr.contains(expected) || ran.stderr.contains(&expected.replace("a process", "processes")),
-            "{expected}: {ran:?}\n{trace}"
-        );
     }
 }

@@ -289,6 +289,92 @@ fn database_without_optional_parts_is_read_and_the_rest_is_stated() {
     }
 }
 
+/// A wrong cell is an error with table, row and cell; a time that is missing or impossible is left out and counted.
+#[test]
+fn wrong_times_of_databases_are_named_or_left_out() {
+    for (table, place) in [
+        ("TASK", " (globalTaskId 2)"),
+        ("COMMUNICATION_OP", " (COMMUNICATION_OP, opId 2)"),
+        ("STEP_TIME", " (STEP_TIME, row 2)"),
+        ("PYTORCH_API", " (PYTORCH_API, row 2)"),
+        ("CANN_API", " (CANN_API, row 2)"),
+    ] {
+        let read = |cell: &str| {
+            let statement = format!("UPDATE {table} SET startNs = {cell} WHERE rowid = 2");
+            read_bytes("ascend_pytorch_profiler_0.db", &database(&statement))
+        };
+        for cell in ["'abc'", "x'00ff'", "1.5", "9e300", "'NaN'"] {
+            let error = read(cell).expect_err("refused").to_string();
+            let expected = format!("ascend_pytorch_profiler_0.db{place}: `");
+            assert!(error.contains(&expected), "{table} {cell}: {error}");
+        }
+        for cell in ["-5", "NULL", "''", "9223372036854775807"] {
+            assert_eq!(read(cell).expect("read").untimed, 1, "{table} {cell}");
+        }
+    }
+}
+
+#[test]
+fn missing_rows_of_databases_are_stated() {
+    for (statement, expected) in [
+        ("DELETE FROM COMPUTE_TASK_INFO", "kernels: without them computing"),
+        ("UPDATE COMPUTE_TASK_INFO SET globalTaskId = globalTaskId + 1000", "kernels: "),
+        ("DELETE FROM TASK", "kernels: "),
+        ("DELETE FROM STRING_IDS", "names of some kernels"),
+        ("UPDATE COMPUTE_TASK_INFO SET name = 99, opType = 99", "names of some kernels"),
+        ("UPDATE COMPUTE_TASK_INFO SET inputShapes = NULL, outputShapes = 32", "shapes of kernels"),
+        ("DELETE FROM STEP_TIME", "steps"),
+        ("DELETE FROM PYTORCH_API", "host operators"),
+        ("DELETE FROM CANN_API", "launches by CANN"),
+        (
+            "UPDATE STEP_TIME SET id = 'seven' WHERE id = 7",
+            "(STEP_TIME, row 1): `seven` in column `id` is not",
+        ),
+        (
+            "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+             INSERT INTO MSTX_EVENTS VALUES ('abc', 5, 2, 'a', 'Module', 1)",
+            "(MSTX_EVENTS, row 1): `abc` in column `startNs` is not a whole number",
+        ),
+    ] {
+        let found = match read_bytes("ascend_pytorch_profiler_0.db", &database(statement)) {
+            Ok(run) => run.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+            Err(error) => error.to_string(),
+        };
+        assert!(found.contains(expected), "{statement}: {found}");
+    }
+}
+
+#[test]
+fn wrong_times_of_text_profiles_are_named_or_left_out() {
+    let table = fixture("kernel_details.csv");
+    let read = |cell: &str| {
+        let table = table.replacen(",10.000,", &format!(",{cell},"), 1);
+        read_bytes("kernel_details.csv", table.as_bytes())
+    };
+    for cell in ["abc", "NaN", "inf", "-10.000", "99999999999.000"] {
+        let error = read(cell).expect_err("refused").to_string();
+        assert!(
+            error.contains(&format!("kernel_details.csv:2: `{cell}` in column `Duration(us)`")),
+            "{error}"
+        );
+    }
+    for cell in ["N/A", ""] {
+        assert_eq!(read(cell).expect("read").untimed, 1, "{cell}");
+    }
+    let trace = fixture("trace_view.json");
+    let read = |trace: String| read_bytes("trace_view.json", trace.as_bytes());
+    // NaN and Infinity are no JSON.
+    let error = read(trace.replacen("\"dur\": ", "\"dur\": NaN, \"other\": ", 1)).expect_err("refused");
+    assert!(error.to_string().contains("trace_view.json`: line "), "{error}");
+    for wrong in ["-", "\"long\", \"other\": "] {
+        let run = read(trace.replacen("\"dur\": ", &format!("\"dur\": {wrong}"), 3)).expect("read");
+        assert!(run.untimed > 0, "{wrong}");
+    }
+    let run = read(trace.replace("\"dur\": ", "\"dur\": 1e300, \"other\": ")).expect("read");
+    assert_eq!(run.hull(), None);
+    assert!(read(trace.replacen("process_name", "process_nam", 1)).expect("read").unnamed > 0);
+}
+
 #[test]
 fn hostile_times_are_left_out_and_counted() {
     let run = read_database_after(
