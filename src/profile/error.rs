@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::unsupported_table::UnsupportedTable;
+use super::columns::UnsupportedTable;
 
 /// Position of a record in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]

@@ -4,7 +4,6 @@
 mod attention_dump;
 mod attributes;
 mod collective_benchmark;
-mod collective_record;
 mod columns;
 mod core_clock;
 mod core_usage;
@@ -27,7 +26,6 @@ mod sqlite;
 mod task_table;
 pub(crate) mod timeline;
 mod trace_events;
-mod unsupported_table;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::{RankCounts, add_attributes};
@@ -41,7 +39,7 @@ pub(crate) use core_clock::{CoreClock, REACHED};
 pub use device_evidence::{DeviceEvidence, device_of_profile};
 pub(crate) use device_evidence::{only_device, stated_facts};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
-pub(crate) use error::{ProfileError, RecordPosition, ShapelessKind};
+pub(crate) use error::{ProfileError, RecordPosition};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
 pub(crate) use ingest::record_problems;
 pub use ingest::{ReadOptions, add_table};
@@ -59,4 +57,3 @@ pub(crate) use sqlite::{
 };
 pub(crate) use task_table::{TaskRow, for_each_task_row};
 pub(crate) use trace_events::{TraceError, TraceEvent, for_each_trace_event, plain_text};
-pub use unsupported_table::UnsupportedTable;

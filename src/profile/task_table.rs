@@ -8,9 +8,8 @@ use csv::ByteRecord;
 
 use super::{
     ProfileError, RecordPosition,
-    columns::{CELLS, CORE, DEVICE, DURATION, KERNEL, NAME, START, STREAM},
+    columns::{CELLS, CORE, DEVICE, DURATION, KERNEL, NAME, START, STREAM, UnsupportedTable},
     records::{RecordRows, open_table},
-    unsupported_table::UnsupportedTable,
 };
 use crate::kernel::{Nanos, NanosError};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::output::{BenchmarkCheck, BenchmarkError, BenchmarkLine, BenchmarkTool, CollectiveBenchmark};
+use super::{BenchmarkCheck, BenchmarkError, BenchmarkLine, BenchmarkTool, CollectiveBenchmark};
 use crate::kernel::{CollectiveKind, Dtype};
 
 /// Relative difference between a bandwidth and size by time that is not due to rounding.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use super::output::{BenchmarkCheck, BenchmarkError, BenchmarkLine, BenchmarkTool, CollectiveBenchmark};
+use super::{BenchmarkCheck, BenchmarkError, BenchmarkLine, BenchmarkTool, CollectiveBenchmark};
 use crate::{base::suggest::truncate_for_message, kernel::Dtype};
 
 /// Limit of the size of a file in bytes; a sweep has a few kilobytes.

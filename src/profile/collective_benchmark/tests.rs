@@ -1,9 +1,6 @@
 use std::path::Path;
 
-use super::{
-    durations::BenchmarkDuration,
-    output::{BenchmarkError, BenchmarkTool, CollectiveBenchmark},
-};
+use super::{BenchmarkError, BenchmarkTool, CollectiveBenchmark, durations::BenchmarkDuration};
 use crate::kernel::{CollectiveKind, Dtype};
 
 fn parse(text: &str) -> Result<CollectiveBenchmark, BenchmarkError> {

@@ -16,10 +16,25 @@ use std::{
 };
 
 use self::{parallel_groups::group_digits, run_metadata::RunMetadata};
-use super::{
-    ProfileError, ProfileFile, collective_record::CollectiveRecord, newest_export::newest_exports, sqlite,
-};
+use super::{ProfileError, ProfileFile, newest_export::newest_exports, sqlite};
 use crate::kernel::{Dtype, Nanos};
+
+/// One collective of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::profile) struct CollectiveRecord {
+    /// Type of the record, such as `hcom_allReduce_`.
+    pub(in crate::profile) kernel: String,
+    /// Name with the digits of its group and its number, such as `hcom_allReduce__586_0_1`.
+    pub(in crate::profile) name: String,
+    /// HCCL's name of the group; traces have none.
+    pub(in crate::profile) group: Option<String>,
+    /// Number of elements, as HCCL counts them.
+    pub(in crate::profile) count: Option<u64>,
+    pub(in crate::profile) dtype: Option<Dtype>,
+    /// Algorithm by level of the network, such as `MESH-RING`; empty if it is not recorded.
+    pub(in crate::profile) algorithm: String,
+    pub(in crate::profile) duration: Option<Nanos>,
+}
 
 /// Ranks of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{
     kernel::{KernelName, Nanos},
     profile::{
-        TraceError, TraceEvent, collective_benchmark::parse_element_type,
-        collective_record::CollectiveRecord, for_each_trace_event,
+        TraceError, TraceEvent, collective_benchmark::parse_element_type, for_each_trace_event,
+        recorded_collectives::CollectiveRecord,
     },
 };
 

@@ -16,7 +16,7 @@ use crate::{
     kernel::{Dtype, Nanos},
     profile::{
         ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition,
-        collective_benchmark::parse_element_type, collective_record::CollectiveRecord,
+        collective_benchmark::parse_element_type, recorded_collectives::CollectiveRecord,
     },
 };
 

@@ -5,17 +5,14 @@ mod call_order;
 mod calls;
 mod common_sequence;
 mod communication;
-mod host_calls;
 mod selected_steps;
 mod sums;
-mod time_sum;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use call_order::{ComparedCall, compare_calls};
 pub(crate) use calls::{CallKind, RecordedCall};
-pub(crate) use sums::RunSums;
-pub(crate) use time_sum::TimeSum;
+pub(crate) use sums::{RunSums, TimeSum};
 
 /// Section of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]

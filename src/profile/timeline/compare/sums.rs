@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use super::{
     calls::{RunCalls, WITHOUT_OPERATOR},
     communication::CollectiveTasks,
-    host_calls::host_call_sums,
     selected_steps::SelectedSteps,
-    time_sum::{Sums, TimeSum, key},
 };
 use crate::profile::timeline::{
     gaps::GapCause,
     intervals::{TimeSet, TimeSpan, sum_lengths},
     kernel_class::KernelClassifier,
     modules::{OperatorCall, module_table},
+    nesting::OperatorNesting,
     run::{
         Collective, CollectiveId, CollectiveTask, DeviceTask, HostOperator, MissingPart, OperatorId,
         RunMemory, RunTimeline, TaskRole, is_copy,
@@ -58,6 +57,54 @@ pub(crate) const OUTSIDE_STEPS: &str = "outside of all steps, whole run";
 pub(crate) const STEPS: &str = "steps";
 const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
+
+/// Sum of records of one name, per step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct TimeSum {
+    /// Nanoseconds, or bytes of memory.
+    pub(crate) total: f64,
+    pub(crate) calls: f64,
+    /// Shortest and longest record; `None` for sums of other kinds.
+    pub(crate) shortest: Option<i64>,
+    pub(crate) longest: Option<i64>,
+    /// Part of the total in which no call inside runs; `None` for others than calls of the host.
+    pub(crate) self_total: Option<f64>,
+}
+
+impl TimeSum {
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    pub(super) fn add(&mut self, time: i64) {
+        self.shortest = Some(self.shortest.map_or(time, |shortest| shortest.min(time)));
+        self.longest = self.longest.max(Some(time));
+        self.total += time as f64;
+        self.calls += 1.0;
+    }
+
+    /// Adds the records of another sum.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.shortest = self.shortest.into_iter().chain(other.shortest).min();
+        self.longest = self.longest.max(other.longest);
+        self.total += other.total;
+        self.calls += other.calls;
+    }
+
+    pub(super) const fn of_total(total: f64) -> Self {
+        Self { total, calls: 0.0, shortest: None, longest: None, self_total: None }
+    }
+
+    fn per_step(self, steps: f64) -> Self {
+        let self_total = self.self_total.map(|time| time / steps);
+        Self { total: self.total / steps, calls: self.calls / steps, self_total, ..self }
+    }
+}
+
+/// Sums by name, and by shapes or another detail.
+pub(super) type Sums = BTreeMap<(String, String), TimeSum>;
+
+/// Returns the key of a name without shapes.
+pub(super) fn key(name: &str) -> (String, String) {
+    (name.to_owned(), String::new())
+}
 
 /// Step and device of a row.
 type RowPlace = (Option<u64>, Option<u32>);
@@ -307,4 +354,31 @@ fn memory_sums(memory: &RunMemory, run: &RunTimeline) -> Sums {
         sums.insert((format!("allocated by {name}"), String::new()), sum);
     }
     sums
+}
+
+/// Returns total and self time of the calls that are selected, by name; `None` if no calls are recorded. The self time is
+/// the time of a call in which none of the calls within it runs, on the same thread.
+#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+fn host_call_sums(run: &RunTimeline, is_selected: &dyn Fn(&HostOperator) -> bool) -> Option<Sums> {
+    let mut calls = run.operators.clone();
+    calls.extend_from_slice(&run.runtime_calls);
+    calls.sort_by_key(|call| (call.span.start, -call.span.end));
+    let nesting = OperatorNesting::new(&calls);
+    // Length of the calls within a call, and the end of the last one: calls may overlap where times are rounded.
+    let mut inside: HashMap<OperatorId, (i64, i64)> = HashMap::new();
+    for (call, at) in calls.iter().zip(0..) {
+        if let Some(parent) = nesting.chain(OperatorId(at)).nth(1) {
+            let (length, end) = inside.entry(parent).or_insert((0, i64::MIN));
+            *length += call.span.end.saturating_sub(call.span.start.max(*end)).max(0);
+            *end = call.span.end.max(*end);
+        }
+    }
+    let mut sums = Sums::new();
+    for (call, at) in calls.iter().zip(0..).filter(|(call, _)| is_selected(call)) {
+        let sum: &mut TimeSum = sums.entry(key(run.names.text(call.name))).or_default();
+        let (within, _) = inside.get(&OperatorId(at)).copied().unwrap_or_default();
+        sum.add(call.span.length());
+        *sum.self_total.get_or_insert(0.0) += call.span.length().saturating_sub(within) as f64;
+    }
+    (!calls.is_empty()).then_some(sums)
 }
