@@ -8,7 +8,7 @@ pub(crate) mod deadline;
 pub mod exit;
 pub(crate) mod files;
 pub(crate) mod ini_file;
-pub(crate) mod plain_words;
+pub(crate) mod json_error;
 pub(crate) mod print;
 pub mod process;
 pub(crate) mod result_file;

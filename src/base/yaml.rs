@@ -13,10 +13,7 @@ use serde_saphyr::{
 pub(crate) use serde_saphyr::{Location, Spanned};
 
 use crate::base::command_error::Failure;
-use crate::base::{
-    plain_words::plain_words,
-    suggest::{nearest_name, truncate_for_message},
-};
+use crate::base::suggest::{nearest_name, truncate_for_message};
 
 /// Size limit of a YAML file in bytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -147,7 +144,7 @@ fn describe(error: &SaphyrError, text: &str) -> (String, String) {
         SaphyrError::Budget { breach: BudgetBreach::Depth { .. }, .. } => too_deep(),
         other => match UserMessageFormatter.format_message(other).into_owned() {
             message if message == "recursion limit exceeded" => too_deep(),
-            message => plain_words(&message),
+            message => message,
         },
     };
     let hint =

@@ -20,7 +20,6 @@ mod grid_mutate;
 mod grid_steps;
 mod ingest;
 mod kernels;
-mod leading_options;
 mod m6;
 mod measurement_options;
 mod models;
@@ -51,16 +50,15 @@ mod slurm_job_options;
 mod status;
 mod step_options;
 mod timeline;
-mod usage_error;
 mod volcano;
 mod why;
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 
-use clap::{Args, ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
+use clap::{Args, ColorChoice, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use nix::sys::signal::Signal;
 
-use self::{config_file::ConfigFiles, leading_options::options_after_command, usage_error::usage_error_text};
+use self::config_file::ConfigFiles;
 use crate::{
     base::{
         command_error::CommandError,
@@ -131,20 +129,6 @@ impl ScreenOptions {
             _ => Verbosity::Normal,
         });
     }
-}
-
-/// Returns the choice of colours for errors about the command line itself, which cannot be parsed then.
-fn color_of_arguments(arguments: &[OsString]) -> ColorChoice {
-    let arguments = arguments.iter().map(|argument| argument.to_string_lossy());
-    let mut is_value = false;
-    for argument in arguments.take_while(|argument| argument != "--") {
-        let value = if is_value { Some(&*argument) } else { argument.strip_prefix("--color=") };
-        if let Some(choice) = value.and_then(|value| ColorChoice::from_str(value, false).ok()) {
-            return choice;
-        }
-        is_value = argument == "--color";
-    }
-    ColorChoice::Auto
 }
 
 #[derive(Debug, Subcommand)]
@@ -264,24 +248,34 @@ const fn needs_thread_pool(command: &TopCommand) -> bool {
     )
 }
 
+/// Reads the files with options. Commands that npubench starts itself have none. A wrong file does not matter for help, the
+/// version, completions and manual pages: the hint of the error names help.
+fn read_config(commands: &Command, arguments: &[OsString]) -> Result<ConfigFiles, CommandError> {
+    let command = arguments.get(1).and_then(|word| commands.find_subcommand(word));
+    if command.is_some_and(Command::is_hide_set) {
+        return Ok(ConfigFiles::default());
+    }
+    ConfigFiles::read(commands).or_else(|failure| {
+        let needs_no_options = match commands.clone().try_get_matches_from(arguments) {
+            Ok(matches) => matches!(matches.subcommand_name(), Some("completions" | "man")),
+            Err(error) => !error.use_stderr(),
+        };
+        if needs_no_options { Ok(ConfigFiles::default()) } else { Err(failure) }
+    })
+}
+
 /// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
     let arguments: Vec<OsString> = env::args_os().collect();
-    let color = color_of_arguments(&arguments);
-    let commands = CommandLine::command().color(color);
-    let arguments = options_after_command(&commands, arguments);
-    let is_internal = arguments.get(1).is_some_and(|word| config_file::is_internal(word));
-    let config = if is_internal { Ok(ConfigFiles::default()) } else { ConfigFiles::read(&commands) };
-    let config = match config {
+    let commands = CommandLine::command();
+    let config = match read_config(&commands, &arguments) {
         Ok(config) => config,
-        // Help is what the hint of the error names.
-        Err(_) if config_file::needs_no_options(&commands, &arguments) => ConfigFiles::default(),
         Err(failure) => {
             print::print_note(&failure.to_string());
             return failure.exit.code();
         }
     };
-    let mut commands = config.apply(commands, &arguments);
+    let mut commands = config.apply(commands);
     let parsed = commands.try_get_matches_from_mut(arguments);
     let parsed = parsed.and_then(|matches| {
         CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut commands))
@@ -289,18 +283,13 @@ pub fn main() -> u8 {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            if error.use_stderr() {
-                print::set_colors(color);
-                let text = error.render();
-                let text =
-                    if print::notes_have_colors() { text.ansi().to_string() } else { text.to_string() };
-                print::print_output(usage_error_text(&text).as_bytes());
-                config.places_in(&text).iter().for_each(|place| print::print_note(place));
-            } else {
-                // Help and version are printed to standard output, with success.
-                let _ = error.print();
+            // Help and the version are printed to standard output, errors to standard error.
+            let _ = error.print();
+            if !error.use_stderr() {
+                return ExitStatus::Done.code();
             }
-            return if error.use_stderr() { ExitStatus::Usage.code() } else { ExitStatus::Done.code() };
+            config.places_of(&error).iter().for_each(|place| print::print_note(place));
+            return ExitStatus::Usage.code();
         }
     };
     cli.screen.apply();
@@ -372,23 +361,12 @@ pub fn main() -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use clap::Command;
-
     use super::*;
 
     /// A program checks the definition only of the command that it is started with.
     #[test]
     fn options_of_all_commands_refer_to_existing_ones() {
         CommandLine::command().debug_assert();
-    }
-
-    #[test]
-    fn colours_are_chosen_before_the_command_line_is_valid() {
-        let choice =
-            |words: &[&str]| color_of_arguments(&words.iter().map(OsString::from).collect::<Vec<_>>());
-        assert_eq!(choice(&["npubench", "shw", "--color=never"]), ColorChoice::Never);
-        assert_eq!(choice(&["npubench", "--color", "always", "shw"]), ColorChoice::Always);
-        assert_eq!(choice(&["npubench", "--color", "--", "--color=never"]), ColorChoice::Auto);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
-        plain_words::plain_words,
+        json_error::json_message,
         print::{print_data, print_note},
         suggest::did_you_mean_or,
     },
@@ -197,9 +197,8 @@ fn answer_lines(file: &Path, database: &LookupDatabase, is_compat: bool) -> Resu
         let at_line = |problem: &str, hint: &str| {
             CommandError::bad_input(format!("{}:{number}: {problem}", file.display()), hint)
         };
-        let parsed: QueryFields = serde_json::from_str(&line).map_err(|error| {
-            at_line(&plain_words(&error.to_string()), "docs/lookup.md lists the keys of a query")
-        })?;
+        let parsed: QueryFields = serde_json::from_str(&line)
+            .map_err(|error| at_line(&json_message(&error), "docs/lookup.md lists the keys of a query"))?;
         let query = parsed.into_query().map_err(|error| at_line(&error.message, &error.hint))?;
         let answer = look_up(engine, &query, is_compat)?;
         if !is_complete(&answer) {

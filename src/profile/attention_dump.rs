@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{ProfileError, RecordPosition};
 use crate::{
-    base::{files::open_regular, plain_words::plain_words},
+    base::{files::open_regular, json_error::json_message},
     kernel::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name},
 };
 
@@ -121,7 +121,7 @@ fn parse_line(text: &[u8]) -> Result<(AttentionCall, CaseAttributes), String> {
         return Err("is no JSON object".to_owned());
     }
     // The caller adds the line; the parser counts lines of this text.
-    let line: DumpLine = serde_json::from_slice(text).map_err(|error| plain_words(&error.to_string()))?;
+    let line: DumpLine = serde_json::from_slice(text).map_err(|error| json_message(&error))?;
     line.check_consistency()?;
     Ok(line.into_call())
 }
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(parsed(&DECODE.replace(from, to)), Err(problem.to_owned()), "{to}");
         }
         let unknown = parsed(&DECODE.replace("sparse_mode", "sparse_mod")).expect_err("misspelt");
-        assert!(unknown.starts_with("unknown key `sparse_mod`, expected one of"), "{unknown}");
+        assert!(unknown.starts_with("unknown field `sparse_mod`, expected one of"), "{unknown}");
         assert!(parsed(&DECODE.replace("[1,2]", "[-1,2]")).is_err());
         let layout = parsed(&DECODE.replace("TND", "T ND; rm")).expect_err("no layout");
         assert!(layout.starts_with("`input_layout` is \"T ND; rm\", expected one of BSH, "), "{layout}");

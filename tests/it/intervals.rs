@@ -216,5 +216,5 @@ fn invalid_precision_is_refused() {
     }
     let none = context.run(&[&LIFELIKE_RUN[..], &["--max-collections", "0"]].concat());
     assert_eq!(none.code, 2);
-    assert!(none.stderr.contains("0 is not between 1 and 100"), "{}", none.stderr);
+    assert!(none.stderr.contains("0 is not in 1..=100"), "{}", none.stderr);
 }

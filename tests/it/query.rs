@@ -194,11 +194,11 @@ fn lines_of_json_are_answered_one_by_one() {
     assert_eq!((ran.code, latencies), (1, vec![Some(21.5), Some(30.0), None]), "{}", ran.stderr);
     assert_eq!(answers[2]["reason"], "input_count_mismatch");
     for (line, problem) in [
-        ("{\"op\": \"A\", \"input\": []}", "bad.jsonl:1: unknown key `input`"),
-        ("{\"op\": \"A\", \"inputs\": [[-1]]}", "bad.jsonl:1: found `-1`, expected"),
-        ("{\"op\": \"A\", \"inputs\": [[\"a\"]]}", "bad.jsonl:1: found `a`, expected a whole number"),
+        ("{\"op\": \"A\", \"input\": []}", "bad.jsonl:1: unknown field `input`"),
+        ("{\"op\": \"A\", \"inputs\": [[-1]]}", "bad.jsonl:1: invalid value: integer `-1`, expected"),
+        ("{\"op\": \"A\", \"inputs\": [[\"a\"]]}", "bad.jsonl:1: invalid type: string \"a\", expected"),
         ("{\"op\": \"A\", \"ranks\": 0}", "bad.jsonl:1: `ranks` is 0"),
-        ("[", "bad.jsonl:1: the text ends"),
+        ("[", "bad.jsonl:1: EOF while parsing"),
     ] {
         context.write("bad.jsonl", line);
         let ran = context.run(&["query", "--db", "db", "--queries", "bad.jsonl"]);

@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 use super::{
     DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
     question::tensor_bytes,
-    source_text::{describe_json_error, line_of, parse_time},
+    source_text::{line_of, parse_time},
 };
+use crate::base::json_error::json_message;
 use crate::{
     answer::lookup::{OpQuery, QueryTensor, parse_dims, parse_dtype},
     kernel::Nanos,
@@ -49,7 +50,7 @@ pub(super) fn parse_inventory(
     let wrong = |part: &RawValue, error: &serde_json::Error| {
         // Lines of the error count from the start of the part.
         let line = line_of(text, part.get()) + (error.line() as u64).max(1) - 1;
-        WorkloadError::at_line(path, line, describe_json_error(error), HINT)
+        WorkloadError::at_line(path, line, json_message(error), HINT)
     };
     let name = |key: &str| keys.get(key).and_then(|value| serde_json::from_str::<String>(value.get()).ok());
     let operators: Vec<&RawValue> = match keys.get("ops") {

@@ -12,9 +12,9 @@ use super::{
     Workload, WorkloadError, chrome_trace, inventory,
     plain::{self, WorkloadColumns},
     profile_records,
-    source_text::describe_json_error,
 };
 use crate::base::files::open_regular;
+use crate::base::json_error::json_message;
 
 /// Bytes at the start of a file by which its kind is recognised.
 const START: u64 = 1 << 16;
@@ -117,12 +117,7 @@ fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
         // YAML in braces.
         Err(_) if !text.contains('"') => return plain::parse_yaml(path, &text),
         Err(error) => {
-            return Err(WorkloadError::at_line(
-                path,
-                error.line() as u64,
-                describe_json_error(&error),
-                KINDS,
-            ));
+            return Err(WorkloadError::at_line(path, error.line() as u64, json_message(&error), KINDS));
         }
     };
     match () {

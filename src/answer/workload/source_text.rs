@@ -3,16 +3,11 @@
 use std::path::Path;
 
 use super::WorkloadError;
-use crate::{base::plain_words::plain_words, kernel::Nanos};
+use crate::kernel::Nanos;
 
 pub(super) fn line_of(text: &str, part: &str) -> u64 {
     let offset = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() as u64 + 1
-}
-
-/// Returns the text of an error without its position, which counts from the start of a part.
-pub(super) fn describe_json_error(error: &serde_json::Error) -> String {
-    plain_words(&error.to_string())
 }
 
 /// Converts a duration in microseconds.
