@@ -25,7 +25,6 @@ use crate::{
     database::{AbsentRows, Database},
     kernel::{CaseId, DataKind, IdentifiedCase, KernelName, catalogue::Catalogue},
     measure::{engine::dry_run, verify::JointEstimates},
-    show::emit::OutputFormat,
 };
 use crate::{
     answer::{
@@ -33,10 +32,11 @@ use crate::{
         used_rows::{UsedRowTime, cases_of_rows, unmeasured_rows},
     },
     base::command_error::CommandError,
-    cli::run_options::RunOptions,
+    measure::run_options::RunOptions,
     measure::{
         run_context::{EndedRun, RunContext},
         run_id::new_run_id,
+        run_screen::RunScreen,
     },
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct FillSession {
     pub(crate) assets: AssetFiles,
     pub(crate) options: RunOptions,
     pub(crate) deadline: Option<Deadline>,
-    pub(crate) format: OutputFormat,
+    pub(crate) screen: &'static dyn RunScreen,
     /// Set by signals from the first write on.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -184,7 +184,8 @@ impl FillSession {
     }
 
     fn context(&self) -> Result<RunContext, CommandError> {
-        let mut context = RunContext::find(&self.db, self.kind, self.assets.clone(), &self.options)?;
+        let mut context =
+            RunContext::find(&self.db, self.kind, self.assets.clone(), &self.options, self.screen)?;
         context.stop = Some(Arc::clone(&self.stop));
         Ok(context)
     }
@@ -227,8 +228,7 @@ impl FillSession {
         }
         context.database.initialise(lock)?;
         let run = new_run_id(&context.database, options.cache);
-        let EndedRun { exit, is_stopped } =
-            context.measure(&run, options, plan, None, self.deadline, self.format)?;
+        let EndedRun { exit, is_stopped } = context.measure(&run, options, plan, None, self.deadline)?;
         outcome.exit = if exit == ExitStatus::Done { outcome.exit } else { exit };
         outcome.is_stopped |= is_stopped;
         Ok(true)

@@ -12,6 +12,7 @@ use super::{
         parse_percentage,
     },
 };
+use crate::show::run_lines::run_screen;
 use crate::{
     answer::{
         adapt::{AdaptSession, AdaptSettings, AdaptedState, KernelDesign},
@@ -149,7 +150,7 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
         assets,
         options: run_options,
         deadline: resources.deadline.deadline(),
-        format,
+        screen: run_screen(format),
         stop: Arc::default(),
     };
     let target = adaptive.target;

@@ -10,6 +10,7 @@ use super::{
     plan::planned_devices,
     question_options::QuestionOptions,
 };
+use crate::show::run_lines::run_screen;
 use crate::{
     answer::{
         coverage::CoverageAnalyzer,
@@ -88,7 +89,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         assets,
         options: run_options,
         deadline,
-        format,
+        screen: run_screen(format),
         stop: Arc::default(),
     };
     let state = || {

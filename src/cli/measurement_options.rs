@@ -11,9 +11,12 @@ use super::options::{
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError, print::print_note},
     cases::plan::LaunchCount,
-    cli::run_options::{BusyArg, NoiseModelArg, RunOptions},
     kernel::DataKind,
-    measure::run_log::LogLevel,
+    measure::{
+        run_log::LogLevel,
+        run_options::{BusyPolicy, RunOptions},
+    },
+    rehearsal::NoiseModel,
     rehearsal::load::load_fault_plan,
 };
 
@@ -25,13 +28,13 @@ pub(super) const WARM_UP: u32 = 5;
 pub(super) struct MeasurementOptions {
     /// Treatment of devices on which foreign processes run
     #[arg(long, value_enum, default_value = "wait")]
-    busy: BusyArg,
+    busy: BusyPolicy,
     /// Host of the launches
     #[arg(long, value_enum, default_value = "npu")]
     host: DataKindArg,
     /// Model of the durations of the rehearsal host
     #[arg(long, value_enum, default_value = "lifelike")]
-    rehearsal_model: NoiseModelArg,
+    rehearsal_model: NoiseModel,
     /// Fault plan of the rehearsal host, with the speed of its clock; see docs/rehearsal.md
     #[arg(long, value_name = "FILE")]
     rehearsal_faults: Option<PathBuf>,

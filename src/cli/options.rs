@@ -19,7 +19,7 @@ pub(super) use crate::show::emit::OutputFormat;
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError, process::find_program, stats::PrecisionAim},
     cases::plan::UpdateMode,
-    cli::run_options::DeadlineOptions,
+    cli::deadline::DeadlineOptions,
     database::Database,
     kernel::{
         AicMetrics, CacheState, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict,

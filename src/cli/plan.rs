@@ -20,12 +20,12 @@ use crate::{
         stats::{PrecisionAim, least_repeats},
     },
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, RunPlan},
-    cli::run_options::RunOptions,
     database::Database,
     kernel::{
         CacheState, DataKind, IdentifiedCase, catalogue::Catalogue, device::DeviceProfile,
         timestamp::Timestamp,
     },
+    measure::run_options::RunOptions,
     measure::{
         device,
         device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},

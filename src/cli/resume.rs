@@ -13,6 +13,7 @@ use super::{
     options::{DatabaseFolder, LeaseOption, OutputFormat, OutputOptions, parse_kernels},
     runs::{find_run, past_runs},
 };
+use crate::show::run_lines::run_screen;
 use crate::{
     base::{
         assets::AssetFiles,
@@ -21,12 +22,13 @@ use crate::{
         print::print_note,
         shell_argument::{host_option, quoted_path},
     },
-    cli::run_options::{DeadlineOptions, RunOptions},
+    cli::deadline::DeadlineOptions,
     database::{
         Database,
         ledger::{CaseRecord, Ledger, RunRecord},
     },
     kernel::{CaseId, Verdict},
+    measure::run_options::RunOptions,
     measure::{
         filtered_cases::run_cache, nodes::session::resume_on_all_nodes, resume::ResumeState,
         run_context::RunContext,
@@ -87,12 +89,12 @@ pub(super) fn resume_run(
         Some(folder) => AssetFiles::overlaid(folder)?,
         None => AssetFiles::embedded(),
     };
-    let context = RunContext::find(db, database.kind(), assets, &run_options)?;
+    let context = RunContext::find(db, database.kind(), assets, &run_options, run_screen(format))?;
     context.require_host(&run_options)?;
     let kernels = parse_kernels(&run_options.kernels)?;
     let ResumeState { plan, resumed } = context.resumed_plan(&run_options, &kernels, &ledger, &record.run)?;
     drop(ledger);
-    let ended = context.measure(&record.run, run_options, plan, Some(resumed), deadline.deadline(), format);
+    let ended = context.measure(&record.run, run_options, plan, Some(resumed), deadline.deadline());
     drop(lock);
     Ok(ended?.exit)
 }

@@ -9,11 +9,12 @@ use super::{
     options::{CacheChoice, OutputOptions, SelectionOptions},
     resume::{is_interrupted, resume_run},
 };
+use crate::show::run_lines::run_screen;
 use crate::{
     base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
-    cli::run_options::RunOptions,
     database::{Database, ShardNumber, ledger::Ledger},
     kernel::{CacheState, DataKind},
+    measure::run_options::RunOptions,
     measure::{
         fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
         run_context::{EndedRun, RunContext},
@@ -151,7 +152,13 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
             }
         }
         let run_options = RunOptions { cache, ..base.clone() };
-        let context = RunContext::find(target.db, kind, assets.clone(), &run_options)?;
+        let context = RunContext::find(
+            target.db,
+            kind,
+            assets.clone(),
+            &run_options,
+            run_screen(options.output.format),
+        )?;
         if is_first {
             context.require_host(&run_options)?;
         }
@@ -170,7 +177,7 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
             print_note(&format!("run {run} measures with a {cache} cache"));
         }
         let EndedRun { exit: ended, is_stopped } =
-            context.measure(&run, run_options, plan, None, deadline, options.output.format)?;
+            context.measure(&run, run_options, plan, None, deadline)?;
         exit = if ended == ExitStatus::Done { exit } else { ended };
         is_interrupted = is_stopped;
     }

@@ -8,20 +8,22 @@ use super::options::{
     AssetOptions, DataKindArg, DatabaseFolder, DeviceList, LeaseOption, OutputFormat, OutputOptions,
     PythonOption, parse_devices,
 };
+use crate::show::run_lines::run_screen;
 use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
         print::{print_data, print_note},
     },
-    cli::run_options::{BusyArg, NoiseModelArg, RunOptions},
     database::Database,
     kernel::DataKind,
+    measure::run_options::{BusyPolicy, RunOptions},
     measure::selftest::{
         EXPERIMENTS,
         command::{SelftestRequest, run_selftest, selftest_report},
         report_line, status_counts, summary_table,
     },
+    rehearsal::NoiseModel,
     rehearsal::load::load_fault_plan,
 };
 
@@ -74,8 +76,8 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         python: options.python.program()?,
         assets: options.assets.assets.clone(),
         seed: 1,
-        rehearsal_model: NoiseModelArg::Lifelike,
-        busy: BusyArg::Skip,
+        rehearsal_model: NoiseModel::Lifelike,
+        busy: BusyPolicy::Skip,
         leases: options.leases.folder(),
         faults: load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?,
         ..RunOptions::default()
@@ -87,6 +89,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         assets,
         options: run_options,
         experiments: experiments.clone(),
+        screen: run_screen(options.output.format),
     };
     let format = options.output.format;
     let outcome = run_selftest(request, |report| match format {

@@ -21,9 +21,9 @@ use crate::{
         shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
-    cli::run_options::RunOptions,
     database::Database,
     kernel::{catalogue::Catalogue, device::DeviceProfile, timestamp::format_duration},
+    measure::run_options::RunOptions,
     measure::{
         engine::dry_run,
         fleet::{ShardPlan, require_merged_shards},

@@ -8,6 +8,7 @@ use super::{
     options::{AssetOptions, DatabaseFolder, FilterOption, OutputFormat, OutputOptions, WideOption},
     runs::{find_run, past_runs},
 };
+use crate::measure::case_numbers::RunNumbers;
 use crate::{
     base::{
         command_error::CommandError,
@@ -21,7 +22,6 @@ use crate::{
     show::{
         case_columns::cases_table,
         case_lists::notable_cases,
-        case_numbers::RunNumbers,
         run_summary::run_summary,
         run_trace::{timeline_json, write_timeline},
         shown_cases::shown_cases,

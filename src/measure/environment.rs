@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{base::command_error::CommandError, cli::run_options::RunOptions};
+use crate::{base::command_error::CommandError, measure::run_options::RunOptions};
 use crate::{
     database::Database,
     kernel::{DataKind, SoftwareFingerprint},
@@ -118,7 +118,7 @@ pub(super) fn program_environment(
     })?;
     let RehearsedDurations { recorded_medians, earlier_runs } = durations();
     let config = rehearsal::HostConfig {
-        model: options.rehearsal_model.into(),
+        model: options.rehearsal_model,
         seed: options.seed,
         earlier_runs,
         device_profile: database.device().to_owned(),

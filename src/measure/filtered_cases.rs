@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{base::command_error::CommandError, cli::run_options::RunOptions};
+use crate::{base::command_error::CommandError, measure::run_options::RunOptions};
 use crate::{
     cases::plan::{FilterEvidence, FilteredTable, RowFilter},
     database::{
@@ -17,8 +17,8 @@ use crate::{
         signature_attributes, split_signature,
         timestamp::Timestamp,
     },
+    measure::case_numbers::RunNumbers,
     measure::evidence::MeasuredSide,
-    show::case_numbers::RunNumbers,
 };
 
 /// Prepares the filter of a database's rows; `None` without a filter.

@@ -1,11 +1,13 @@
 //! The night: devices, the scheduler, the engine, from records to verdicts, the selftest, collectives, several hosts,
 //! and the collection of profiles.
 
+pub(crate) mod case_numbers;
 pub(crate) mod collect;
 pub(crate) mod collective;
 pub(crate) mod database_check;
 pub mod device;
 pub(crate) mod device_choice;
+pub(crate) mod earlier_rows;
 pub(crate) mod engine;
 pub(crate) mod environment;
 pub(crate) mod events;
@@ -21,7 +23,9 @@ pub(crate) mod resume;
 pub(crate) mod run_context;
 pub(crate) mod run_id;
 pub(crate) mod run_log;
+pub(crate) mod run_options;
 pub(crate) mod run_plan;
+pub(crate) mod run_screen;
 pub(crate) mod run_state;
 pub mod sched;
 pub(crate) mod selftest;

@@ -5,14 +5,15 @@ use std::{
     mem,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::{
     base::command_error::CommandError,
-    cli::run_options::{BusyArg, RunOptions},
+    measure::run_options::{BusyPolicy, RunOptions},
     measure::{
         device_choice::adapt_to_host,
+        earlier_rows::write_earlier_rows,
         environment::{
             ProgramEnvironment, RehearsedDurations, check_path, lease_folder, lease_free_devices,
             program_environment,
@@ -21,26 +22,19 @@ use crate::{
         resume::ResumeState,
         run_log,
         run_plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
+        run_screen::{RunEnd, RunScreen},
     },
 };
 use crate::{
     base::{
-        assets::AssetFiles,
-        deadline::Deadline,
-        exit::ExitStatus,
-        files::ScratchFolder,
-        print::{print_data, print_note},
+        assets::AssetFiles, deadline::Deadline, exit::ExitStatus, files::ScratchFolder, print::print_note,
         process::sees_host_processes,
-        shell_argument::quoted_path,
     },
-    cases::plan::{InitialCosts, RecordedTime, RunPlan, UpdateMode},
+    cases::plan::{InitialCosts, RunPlan, UpdateMode},
     database::{Database, ledger::Ledger},
     kernel::{
         CaseId, Cause, DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint,
-        catalogue::Catalogue,
-        device::DeviceProfile,
-        render::{ScriptCommunication, overridden_variables},
-        timestamp::format_clock,
+        catalogue::Catalogue, device::DeviceProfile, render::overridden_variables,
     },
     measure::{
         collective::NodeLayout,
@@ -51,17 +45,8 @@ use crate::{
         },
         engine::{self, CollectionSettings, ResumedRun, SweepNodes},
         events::{EventSink, RunEvent},
-        evidence::{ProductionStates, clock_limits},
         recorder::RunRecorder,
         vendor_check::torch_devices,
-    },
-    show::{
-        earlier_rows::write_earlier_rows,
-        emit::OutputFormat,
-        failure_lines::failure_lines,
-        run_end::run_end_tables,
-        run_lines::{JsonLines, TextReporter},
-        waiting_line::WaitingLine,
     },
 };
 
@@ -84,6 +69,7 @@ pub(crate) struct RunContext {
     pub(crate) nodes: Option<SweepNodes>,
     /// Devices of these nodes; `None` for one host.
     pub(crate) layout: Option<NodeLayout>,
+    screen: &'static dyn RunScreen,
 }
 
 /// End of a run.
@@ -101,13 +87,14 @@ fn device_numbering(
     kind: DataKind,
     python: &str,
     environment: &[(String, String)],
+    screen: &dyn RunScreen,
 ) -> Result<DeviceNumbering, CommandError> {
     let mut numbering = DeviceNumbering::of_listed(&host.info);
     if kind == DataKind::Npu {
         device::check_environment(&numbering)?;
     }
     if numbering.has_gaps() {
-        let waiting = WaitingLine::for_stderr(&format!("torch_npu of {python}"));
+        let waiting = screen.wait_for(&format!("torch_npu of {python}"));
         numbering = numbering.resolve_gaps(torch_devices(python, environment, &[])?.count)?;
         drop(waiting);
     }
@@ -144,6 +131,7 @@ impl RunContext {
         kind: DataKind,
         assets: AssetFiles,
         options: &RunOptions,
+        screen: &'static dyn RunScreen,
     ) -> Result<Self, CommandError> {
         let catalogue = Catalogue::load(&assets)?;
         let database = Database::open_as(db, kind)?;
@@ -154,13 +142,13 @@ impl RunContext {
         let ProgramEnvironment { variables, software } =
             program_environment(options, scratch.path(), &database, RehearsedDurations::default)?;
         let software = software.read_fingerprint();
-        let waiting = WaitingLine::for_stderr("npu-smi");
+        let waiting = screen.wait_for("npu-smi");
         let host = device::query_host_devices(&variables, scratch.path())?;
         drop(waiting);
-        let numbering = device_numbering(&host, kind, &options.python, &variables)?;
+        let numbering = device_numbering(&host, kind, &options.python, &variables, screen)?;
         let info = host.info;
         let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
-        if options.busy == BusyArg::Skip {
+        if options.busy == BusyPolicy::Skip {
             selected = device::leave_out_busy(&info, selected)?;
         }
         for line in selected.left_out {
@@ -181,6 +169,7 @@ impl RunContext {
             stop: None,
             nodes: None,
             layout: None,
+            screen,
         })
     }
 
@@ -214,7 +203,7 @@ impl RunContext {
         let (leases, free) = lease_free_devices(&folder, &self.info, &self.chips)?;
         let free: Vec<LogicalDeviceId> =
             free.into_iter().map(|device| self.numbering.logical_id(device)).collect();
-        let waiting = WaitingLine::for_stderr(&format!("torch_npu of {}", options.python));
+        let waiting = self.screen.wait_for(&format!("torch_npu of {}", options.python));
         let found = torch_devices(&options.python, &self.variables, &free);
         drop((leases, waiting));
         let found = found.map_err(|error| error.to_string());
@@ -315,7 +304,7 @@ impl RunContext {
         }
     }
 
-    /// Carries a plan out and prints the closing table.
+    /// Carries a plan out.
     pub(crate) fn measure(
         self,
         run: &str,
@@ -323,7 +312,6 @@ impl RunContext {
         mut plan: RunPlan,
         resumed: Option<ResumedRun>,
         deadline: Option<Deadline>,
-        format: OutputFormat,
     ) -> Result<EndedRun, CommandError> {
         let (database, info, chips) = (&self.database, &self.info, &self.chips);
         let folder = database.run_folder(run);
@@ -340,7 +328,7 @@ impl RunContext {
         let environment = program_environment(&options, &folder.join("host"), database, durations)?;
         let host = HostFingerprint::of_host(info, chips, environment.software.read_fingerprint());
         let settings = self.collection_settings(run, &folder, &options, environment, leases);
-        let Self { database, info, nodes, stop, .. } = self;
+        let Self { database, info, nodes, stop, screen, .. } = self;
         // A run that goes on has them from its start.
         if resumed.is_none()
             && let Err(error) = write_earlier_rows(&folder, &plan.earlier_results)
@@ -367,11 +355,7 @@ impl RunContext {
             resumed,
             stop,
         };
-        let screen: Box<dyn EventSink> = match format {
-            OutputFormat::Plain => Box::new(TextReporter::for_stderr()),
-            OutputFormat::Json => Box::new(JsonLines),
-        };
-        let mut sink = RunRecorder::new(screen, &folder, &attempted);
+        let mut sink = RunRecorder::new(screen.events(), &folder, &attempted);
         let started = Instant::now();
         let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
         if let Err(error) = ledger.write_copy() {
@@ -383,94 +367,17 @@ impl RunContext {
             let generations = ledger.measured_generations(options.cache)?;
             other_imported_software(&generations, &used).iter().for_each(|note| print_note(note));
         }
-        if format == OutputFormat::Plain {
-            let end = RunEnd {
-                recorded: &recorded,
-                database: &database,
-                ledger: &ledger,
-                run,
-                folder: &folder,
-                options: &options,
-                outcome: &outcome,
-                nodes: nodes.as_ref(),
-            };
-            end.print(started.elapsed());
-        }
+        screen.end(&RunEnd {
+            recorded: &recorded,
+            database: &database,
+            ledger: &ledger,
+            run,
+            folder: &folder,
+            options: &options,
+            outcome: &outcome,
+            nodes: nodes.as_ref(),
+            elapsed: started.elapsed(),
+        });
         Ok(EndedRun { exit: outcome.exit, is_stopped: outcome.is_stopped })
-    }
-}
-
-/// End of a run, for the screen.
-struct RunEnd<'a> {
-    recorded: &'a RecordedTime,
-    database: &'a Database,
-    ledger: &'a Ledger,
-    run: &'a str,
-    folder: &'a Path,
-    options: &'a RunOptions,
-    outcome: &'a engine::RunOutcome,
-    nodes: Option<&'a SweepNodes>,
-}
-
-impl RunEnd<'_> {
-    /// Prints the tables of the cases, the place of the rows, and what is left to do.
-    fn print(&self, elapsed: Duration) {
-        let Self { recorded, database, ledger, run, folder, options, outcome, nodes } = *self;
-        if !outcome.outcomes.is_empty() {
-            match run_end_tables(database, ledger, (run, folder, options.cache), &outcome.outcomes) {
-                Ok(tables) => print_data(&tables),
-                // The results are stored.
-                Err(error) => print_note(&format!("warning: the cases cannot be shown: {error}")),
-            }
-        }
-        if !outcome.outcomes.is_empty() || !outcome.is_stopped {
-            let lines = failure_lines(&outcome.outcomes, &options.failing, recorded);
-            lines.iter().for_each(|line| print_note(line));
-        }
-        print_note(&format!("{} elapsed", format_clock(elapsed.as_secs_f64())));
-        let is_gloo =
-            options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
-        let mark = match database.kind() {
-            DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
-            kind => kind.mark(),
-        };
-        if outcome.has_written_rows {
-            print_note(&format!("rows are in {}{mark}", database.folder().display()));
-        }
-        let db = quoted_path(database.folder());
-        if !outcome.unwritten.is_empty() {
-            let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
-            print_note(&format!(
-                "rows of {} could not be written: repair or restore the tables, then `npubench run --db {db}` \
-                 writes the results from the ledger",
-                tables.join(", ")
-            ));
-        }
-        if let Ok(Some(states)) = ProductionStates::read(database) {
-            print_note(&states.to_string());
-        }
-        if let Ok(limits) = clock_limits(ledger, run) {
-            limits.iter().for_each(|line| print_note(line));
-        }
-        print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
-        let again = match options.sweep {
-            Some(_) => format!("`npubench resume --db {db}`"),
-            None => format!("`npubench run --db {db}`"),
-        };
-        match (outcome.exit, nodes) {
-            (ExitStatus::Interrupted, Some(nodes)) => {
-                nodes.cluster.node_failures().iter().for_each(|line| print_note(line));
-                print_note("the same command on all nodes measures what is missing");
-            }
-            (ExitStatus::Interrupted, None) => {
-                print_note(&format!("`npubench resume --db {db}` continues this run"));
-            }
-            (ExitStatus::CannotMeasure, _) => print_note(&format!(
-                "this host cannot measure: no collection launched a case and left a readable profile; the last \
-                 reasons are above, the scripts' output is in `collections` of that folder, and `npubench doctor \
-                 --db {db}` checks the host. After a repair, {again} measures what is missing"
-            )),
-            _ => {}
-        }
     }
 }

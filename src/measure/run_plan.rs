@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     base::command_error::CommandError,
-    cli::run_options::RunOptions,
+    measure::run_options::RunOptions,
     measure::{collective::sweep_session::CollectiveSweep, filtered_cases::row_filter},
 };
 use crate::{

@@ -13,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -165,15 +164,9 @@ impl StatusWriter {
         }
         text.resize(self.size, b' ');
         self.write_draft(&text)?;
-        // A system call, because the glibc of older images has no function for it.
-        let exchanged = renameat_with(CWD, &self.draft, CWD, &self.path, RenameFlags::EXCHANGE);
-        if exchanged.is_err() {
-            // The first write has nothing to exchange; some network file systems cannot exchange files. The next draft
-            // takes its disk space at once: the disk may be full by then.
-            fs::rename(&self.draft, &self.path)?;
-            self.write_draft(&text)?;
-        }
-        Ok(())
+        fs::rename(&self.draft, &self.path)?;
+        // The next draft takes its disk space at once: the disk may be full by then.
+        self.write_draft(&text)
     }
 
     fn write_draft(&self, text: &[u8]) -> io::Result<()> {

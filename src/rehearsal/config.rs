@@ -17,14 +17,16 @@ use crate::{
 };
 
 /// Model of simulated durations, defined in `timing`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, strum::Display,
+)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum NoiseModel {
-    /// Collections differ, first launches are slow, launches are noisy.
+    /// With noise, offsets between collections and slow first launches
     #[default]
     Lifelike,
-    /// Durations depend on seed, case and the launch's number only, so that two runs have the same results.
+    /// Depending on seed, case and number of the launch alone
     Steady,
 }
 

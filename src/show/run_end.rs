@@ -1,17 +1,30 @@
-//! Tables at the end of a run.
+//! What is printed at the end of a run: tables of its cases, lines about failures, and the next command.
 
 use std::{collections::BTreeMap, path::Path};
 
 use crate::{
-    base::{print::output_has_colors, stats::median_of_floats},
+    base::{
+        exit::ExitStatus,
+        print::{output_has_colors, print_data, print_note},
+        shell_argument::quoted_path,
+        stats::median_of_floats,
+    },
     database::{
         Database,
         ledger::{Ledger, LedgerError},
     },
-    kernel::{CacheState, CaseOutcome, IdentifiedCase, KernelName, Verdict},
+    kernel::{
+        CacheState, CaseOutcome, DataKind, IdentifiedCase, KernelName, Verdict, render::ScriptCommunication,
+        timestamp::format_clock,
+    },
+    measure::{
+        case_numbers::{CaseNumbers, RunNumbers},
+        evidence::{ProductionStates, clock_limits},
+        run_screen::RunEnd,
+    },
     show::{
         case_lists::measured_cases,
-        case_numbers::{CaseNumbers, RunNumbers},
+        failure_lines::failure_lines,
         shown_cases::shown_cases,
         table::{FittedColumn, FittedRow, FittedTable},
         terminal::output_width,
@@ -75,9 +88,70 @@ fn verdict_table(
     FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
+/// Prints the tables of the cases, the place of the rows, and what is left to do.
+pub(super) fn print_run_end(end: &RunEnd<'_>) {
+    let RunEnd { recorded, database, ledger, run, folder, options, outcome, nodes, elapsed } = *end;
+    if !outcome.outcomes.is_empty() {
+        match run_end_tables(database, ledger, (run, folder, options.cache), &outcome.outcomes) {
+            Ok(tables) => print_data(&tables),
+            // The results are stored.
+            Err(error) => print_note(&format!("warning: the cases cannot be shown: {error}")),
+        }
+    }
+    if !outcome.outcomes.is_empty() || !outcome.is_stopped {
+        let lines = failure_lines(&outcome.outcomes, &options.failing, recorded);
+        lines.iter().for_each(|line| print_note(line));
+    }
+    print_note(&format!("{} elapsed", format_clock(elapsed.as_secs_f64())));
+    let is_gloo =
+        options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
+    let mark = match database.kind() {
+        DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
+        kind => kind.mark(),
+    };
+    if outcome.has_written_rows {
+        print_note(&format!("rows are in {}{mark}", database.folder().display()));
+    }
+    let db = quoted_path(database.folder());
+    if !outcome.unwritten.is_empty() {
+        let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
+        print_note(&format!(
+            "rows of {} could not be written: repair or restore the tables, then `npubench run --db {db}` \
+             writes the results from the ledger",
+            tables.join(", ")
+        ));
+    }
+    if let Ok(Some(states)) = ProductionStates::read(database) {
+        print_note(&states.to_string());
+    }
+    if let Ok(limits) = clock_limits(ledger, run) {
+        limits.iter().for_each(|line| print_note(line));
+    }
+    print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
+    let again = match options.sweep {
+        Some(_) => format!("`npubench resume --db {db}`"),
+        None => format!("`npubench run --db {db}`"),
+    };
+    match (outcome.exit, nodes) {
+        (ExitStatus::Interrupted, Some(nodes)) => {
+            nodes.cluster.node_failures().iter().for_each(|line| print_note(line));
+            print_note("the same command on all nodes measures what is missing");
+        }
+        (ExitStatus::Interrupted, None) => {
+            print_note(&format!("`npubench resume --db {db}` continues this run"));
+        }
+        (ExitStatus::CannotMeasure, _) => print_note(&format!(
+            "this host cannot measure: no collection launched a case and left a readable profile; the last \
+             reasons are above, the scripts' output is in `collections` of that folder, and `npubench doctor \
+             --db {db}` checks the host. After a repair, {again} measures what is missing"
+        )),
+        _ => {}
+    }
+}
+
 /// Returns the tables at the end of a run with this folder: verdicts and numbers by kernel, then its measured cases if they are few,
 /// else the slowest and those that deviate most. Fails with [`LedgerError`] if the ledger cannot be read.
-pub(crate) fn run_end_tables(
+fn run_end_tables(
     database: &Database,
     ledger: &Ledger,
     (run, folder, cache): (&str, &Path, CacheState),

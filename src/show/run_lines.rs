@@ -1,6 +1,9 @@
 //! Event sink for users: a progress display on a terminal, otherwise plain lines.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashSet},
+};
 
 use crate::{
     base::{
@@ -11,8 +14,14 @@ use crate::{
         CacheState, CaseId, CaseOutcome, CollectionPurpose, DeviceDeviation, Reason, Verdict,
         timestamp::{Timestamp, format_duration},
     },
-    measure::events::{EventSink, RunEvent},
-    show::{case_columns::verdict_style, progress::ProgressDisplay},
+    measure::{
+        events::{EventSink, RunEvent},
+        run_screen::{RunEnd, RunScreen},
+    },
+    show::{
+        case_columns::verdict_style, emit::OutputFormat, progress::ProgressDisplay, run_end::print_run_end,
+        waiting_line::WaitingLine,
+    },
 };
 
 /// Cases that are not launched, by verdict and by the group of their cause.
@@ -34,7 +43,7 @@ const MOST_DEVICES: usize = 8;
 
 /// Prints the events of a run to standard error.
 #[derive(Debug)]
-pub(crate) struct TextReporter {
+struct TextReporter {
     display: Option<ProgressDisplay>,
     not_launched: NotLaunchedGroups,
     launched: bool,
@@ -46,7 +55,7 @@ pub(crate) struct TextReporter {
 
 impl TextReporter {
     /// Creates a reporter with a progress display if standard error is a terminal.
-    pub(crate) fn for_stderr() -> Self {
+    fn for_stderr() -> Self {
         let display = ProgressDisplay::for_stderr();
         Self {
             display,
@@ -347,13 +356,55 @@ impl EventSink for TextReporter {
 
 /// Prints events as JSON lines on standard output.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct JsonLines;
+struct JsonLines;
 
 impl EventSink for JsonLines {
     fn on_event(&mut self, event: &RunEvent) {
         if let Ok(line) = serde_json::to_string(event) {
             print_data(&format!("{line}\n"));
         }
+    }
+}
+
+/// Screen of a command that measures, in plain text.
+#[derive(Debug)]
+struct PlainScreen;
+
+impl RunScreen for PlainScreen {
+    fn wait_for(&self, awaited: &str) -> Box<dyn Any> {
+        Box::new(WaitingLine::for_stderr(awaited))
+    }
+
+    fn events(&self) -> Box<dyn EventSink> {
+        Box::new(TextReporter::for_stderr())
+    }
+
+    fn end(&self, end: &RunEnd<'_>) {
+        print_run_end(end);
+    }
+}
+
+/// Events as JSON on standard output; the last one is the end of the run.
+#[derive(Debug)]
+struct JsonScreen;
+
+impl RunScreen for JsonScreen {
+    fn wait_for(&self, awaited: &str) -> Box<dyn Any> {
+        PlainScreen.wait_for(awaited)
+    }
+
+    fn events(&self) -> Box<dyn EventSink> {
+        Box::new(JsonLines)
+    }
+
+    fn end(&self, _: &RunEnd<'_>) {}
+}
+
+/// Returns the screen of a command that measures.
+pub(crate) fn run_screen(format: OutputFormat) -> &'static dyn RunScreen {
+    match format {
+        OutputFormat::Plain => &PlainScreen,
+        OutputFormat::Json => &JsonScreen,
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::base::command_error::Failure;
+use crate::measure::case_numbers::RunNumbers;
 use crate::{
     base::stats::median_of_floats,
     database::{
@@ -20,7 +21,6 @@ use crate::{
         status_file::RunStatusFile,
     },
     show::{
-        case_numbers::RunNumbers,
         runs::PastRun,
         shown_cases::{ShownCase, shown_cases},
     },

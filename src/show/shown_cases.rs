@@ -10,8 +10,8 @@ use serde::Serialize;
 use crate::{
     database::ledger::CaseRecord,
     kernel::{CaseId, Cause, KernelName, Verdict, signature_attributes, split_signature},
+    measure::case_numbers::{CaseNumbers, RunNumbers},
     measure::recorder::{case_log, collection_log},
-    show::case_numbers::{CaseNumbers, RunNumbers},
 };
 
 /// A case of a run. The fields are in the order of the JSON keys.

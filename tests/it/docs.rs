@@ -85,7 +85,6 @@ fn every_event_and_its_keys_are_documented() {
     assert!(events > 20, "{events} events");
 }
 
-/// Keys of the commands whose JSON has a table or a list in docs/runs.md.
 /// The verdicts that the program names are those of the table, so that no row has a word without a meaning.
 #[test]
 fn every_verdict_is_documented() {

@@ -184,8 +184,6 @@ fn kernels_and_the_database_are_options_of_all_commands() {
         ("grid Add --db db --dry-run --mutate", "grid --db db --dry-run --mutate Add"),
         ("db check db", "db check --db db"),
         ("db normalize db --dry-run", "db normalize --db db --dry-run"),
-        ("runs --db db", "--db db runs"),
-        ("plan --db db --kernels Add", "--kernels Add --db=db plan"),
         ("db rebuild db --dry-run", "db rebuild --db db --dry-run"),
     ] {
         let [one, other] = [one, other].map(|words| context.run(&words.split(' ').collect::<Vec<_>>()));

@@ -1,7 +1,5 @@
 //! Settings of collections that do not depend on the user's environment, and the choice of counters.
 
-use std::fs;
-
 use crate::{
     context::{Context, Ran},
     rehearsal::{ledger, rehearse},
@@ -126,14 +124,4 @@ fn resume_uses_the_counters_of_the_run() {
     for script in scripts.values() {
         assert!(String::from_utf8_lossy(script).contains("--ai-core=on --aic-metrics=L2Cache"));
     }
-}
-
-#[test]
-fn unknown_counters_are_refused_with_the_known_ones() {
-    let context = Context::new();
-    context.small_database("db");
-    let ran = rehearse(&context, "db", &["--aic-metrics", "PipeUtilisation"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("PipeUtilization") && ran.stderr.contains("MemoryUB"), "{}", ran.stderr);
-    assert!(fs::read_dir(context.path("db/.npubench/runs")).is_err());
 }

@@ -223,7 +223,7 @@ fn kernel_of_several_devices_is_not_launched_on_fewer() {
 }
 
 #[test]
-fn expert_skew_is_in_the_reason_of_the_row() {
+fn expert_skew_is_in_the_reason_of_the_row_and_the_same_in_all_runs() {
     let check = CheckFixture::new(&[]);
     let record = "MoeTokenPermute,5,\"\"\"64,128;64,8\"\"\",DT_BF16;INT32,ND;ND,\"\"\"512,128;512\"\"\",DT_BF16;INT32,ND;ND";
     check.context.write("m.csv", &profile(&[record]));
@@ -234,6 +234,11 @@ fn expert_skew_is_in_the_reason_of_the_row() {
     let reason = &check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Reason"];
     assert!(reason.contains("expert indices have a skew of 1.2"), "{reason}");
     assert_eq!(check.context.run(&[&run[..], &["--expert-skew", "-1"]].concat()).code, 2);
+    // Samples of another skew are not combined.
+    let ran = check.context.run(&[&run[..], &["--update", "all"]].concat());
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("used an expert skew of 1.2, not 0"), "{}", ran.stderr);
+    assert_eq!(check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Collections"], "1");
 }
 
 #[test]
@@ -253,20 +258,6 @@ fn kernel_of_graph_mode_is_compiled_before_its_launch() {
     check.context.write("assets/templates/replay.py.hbs", &template);
     let ran = check.context.run(&[&run[..], &["--update", "all"]].concat());
     assert!(ran.stderr.contains("compile knows torchair's backend only"), "{}", ran.stderr);
-}
-
-#[test]
-fn samples_of_another_expert_skew_are_not_combined() {
-    let check = CheckFixture::new(&[]);
-    let record = "MoeTokenPermute,5,\"\"\"64,128;64,8\"\"\",DT_BF16;INT32,ND;ND,\"\"\"512,128;512\"\"\",DT_BF16;INT32,ND;ND";
-    check.context.write("m.csv", &profile(&[record]));
-    check.context.run(&["ingest", "m.csv", "--db", "moe", "--kind", "rehearsal"]);
-    let run = ["run", "--db", "moe", "--host", "rehearsal", "--devices", "0", "--update", "all"];
-    assert_eq!(check.context.run(&run).code, 0);
-    let ran = check.context.run(&[&run[..], &["--expert-skew", "2"]].concat());
-    assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("used an expert skew of 0, not 2"), "{}", ran.stderr);
-    assert_eq!(check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Collections"], "1");
 }
 
 /// A run of the host that has the packages finds the same, and so does the plan of another one.

@@ -55,6 +55,13 @@ pub struct CommandSpec<'a> {
     pub record: Option<&'a Path>,
 }
 
+impl<'a> CommandSpec<'a> {
+    /// Creates a program without further variables, files and limits.
+    pub fn new(command: Vec<OsString>, folder: &'a Path, log: &'a Path, limit: Duration) -> Self {
+        Self { command, folder, environment: &[], log, limit, cut_off: None, stdin: None, record: None }
+    }
+}
+
 /// Exit of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitKind {
@@ -254,14 +261,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         let job = CommandSpec {
-            command: vec!["sh".into(), "-c".into(), script.into()],
-            folder: folder.path(),
             environment: &[("NAME".to_owned(), "value".to_owned())],
-            log: &log,
-            limit,
             cut_off,
-            stdin: None,
-            record: None,
+            ..CommandSpec::new(vec!["sh".into(), "-c".into(), script.into()], folder.path(), &log, limit)
         };
         let ended = run_command(&job, stop).expect("sh runs");
         (ended, fs::read_to_string(&log).expect("a log"))
@@ -341,16 +343,7 @@ mod tests {
     #[test]
     fn error_names_a_missing_program() {
         let folder = tempfile::tempdir().expect("a folder");
-        let job = CommandSpec {
-            command: vec!["no-such-program".into()],
-            folder: folder.path(),
-            environment: &[],
-            log: &folder.path().join("log"),
-            limit: LONG,
-            cut_off: None,
-            stdin: None,
-            record: None,
-        };
+        let job = CommandSpec::new(vec!["no-such-program".into()], folder.path(), folder.path(), LONG);
         let error = run_command(&job, &AtomicBool::new(false)).expect_err("not there");
         assert_eq!(error.to_string(), "there is no program `no-such-program`");
     }

@@ -10,14 +10,16 @@ use super::{
     message_options::MessageOptions,
     node_options::NodeOptions,
 };
+use crate::show::run_lines::run_screen;
 use crate::{
     base::{
         command_error::CommandError, deadline::Deadline, exit::ExitStatus, files::ScratchFolder,
         print::print_note,
     },
     cases::plan::UpdateMode,
-    cli::run_options::{DeadlineOptions, RunOptions},
+    cli::deadline::DeadlineOptions,
     kernel::{DataKind, render::ScriptCommunication},
+    measure::run_options::RunOptions,
     measure::{
         collective::{
             sweep_database::SweepDatabase,
@@ -142,7 +144,14 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
             print_note("node 0 prints the preview of the sweep");
             return Ok(ExitStatus::Done);
         }
-        let follower = SweepFollower { kind, assets, options: &base, sweep: &sweep, place };
+        let follower = SweepFollower {
+            kind,
+            assets,
+            options: &base,
+            sweep: &sweep,
+            place,
+            screen: run_screen(options.output.format),
+        };
         return follower.follow(|context| options.messages.parts(context));
     }
     check_device(options.device.as_deref(), &options.measurement.assets, &options.database.db)?;
@@ -151,7 +160,13 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let listener =
         listener.map(|place| NodeListener::open(&place.leader.address, place.leader.port)).transpose()?;
     let database = SweepDatabase::find(&options.database.db, kind, &assets, options.device.as_deref())?;
-    let mut context = RunContext::find(database.planning_folder(), kind, assets.clone(), &base)?;
+    let mut context = RunContext::find(
+        database.planning_folder(),
+        kind,
+        assets.clone(),
+        &base,
+        run_screen(options.output.format),
+    )?;
     if let Some(place) = &place {
         context.set_node_count(place.nodes)?;
     }
@@ -186,7 +201,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
             assets,
             options: base,
             deadline: options.deadline.deadline(),
-            format: options.output.format,
+            screen: run_screen(options.output.format),
             nodes: nodes.clone(),
             note: print_note,
         };

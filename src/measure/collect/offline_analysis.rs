@@ -64,16 +64,12 @@ impl AnalysisSettings {
     /// Checks that the interpreter has torch_npu, without an import, which takes seconds.
     pub(super) fn check_python(&self, signals: &StopSignals) -> Result<(), CommandError> {
         let log = self.logs.join("python.log");
-        let job = CommandSpec {
-            command: vec![self.python.clone().into(), "-c".into(), FIND_TORCH_NPU.into()],
-            folder: &self.logs,
-            environment: &[],
-            log: &log,
-            limit: QUERY_LIMIT,
-            cut_off: None,
-            stdin: None,
-            record: None,
-        };
+        let job = CommandSpec::new(
+            vec![self.python.clone().into(), "-c".into(), FIND_TORCH_NPU.into()],
+            &self.logs,
+            &log,
+            QUERY_LIMIT,
+        );
         let reason = match run_command(&job, signals.flag()) {
             Ok(ExitKind::Exited(0) | ExitKind::Stopped) => return Ok(()),
             Ok(_) => format!("`{}` has no torch_npu, which analyses the profiles", self.python),
@@ -193,8 +189,8 @@ fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignal
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let log = settings.logs.join(format!("analyse-{name}.log"));
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let job = CommandSpec {
-        command: vec![
+    let job = CommandSpec::new(
+        vec![
             settings.python.clone().into(),
             "-c".into(),
             ANALYSE.into(),
@@ -202,14 +198,10 @@ fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignal
             "1".into(),
             settings.export.clone().into(),
         ],
-        folder: &settings.logs,
-        environment: &[],
-        log: &log,
-        limit: settings.limit,
-        cut_off: None,
-        stdin: None,
-        record: None,
-    };
+        &settings.logs,
+        &log,
+        settings.limit,
+    );
     let end = match run_command(&job, signals.flag()) {
         Ok(ExitKind::Stopped) => return RankState::Raw,
         Ok(ExitKind::Exited(0)) => String::new(),

@@ -191,16 +191,7 @@ impl VllmCollection {
 
 fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(), String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder is unknown: {error}"))?;
-    let job = CommandSpec {
-        command: command.to_vec(),
-        folder: &here,
-        environment: &[],
-        log,
-        limit: LONGEST_WORK,
-        cut_off: None,
-        stdin: None,
-        record: None,
-    };
+    let job = CommandSpec::new(command.to_vec(), &here, log, LONGEST_WORK);
     // The file of an earlier command would be shown.
     fs::File::create(log).map_err(|error| format!("cannot write `{}`: {error}", log.display()))?;
     let has_ended = AtomicBool::new(false);

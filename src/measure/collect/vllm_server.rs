@@ -7,8 +7,8 @@ use std::{io, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
-use ureq::Agent;
 
+use super::http_request::{HttpAnswer, HttpError, send_http};
 use crate::base::{command_error::CommandError, exit::ExitStatus};
 
 /// Time limit of questions that a server answers at once.
@@ -28,14 +28,14 @@ pub(super) enum RequestError {
     NotSent {
         url: String,
         #[source]
-        source: Box<ureq::Error>,
+        source: io::Error,
     },
     /// The request may have reached the server.
     #[error("{url} has not answered: {source}")]
     NoAnswer {
         url: String,
         #[source]
-        source: Box<ureq::Error>,
+        source: io::Error,
     },
     #[error("{url} answered with {status}{}", text_of(.text))]
     Status { url: String, status: u16, text: String },
@@ -50,18 +50,11 @@ fn text_of(text: &str) -> String {
     }
 }
 
-/// Answer of a server.
-struct Answer {
-    status: u16,
-    text: String,
-}
-
 /// Server of vLLM on one node.
 #[derive(Clone, Debug)]
 pub(crate) struct VllmServer {
     /// Address without a slash at its end.
     url: String,
-    agent: Agent,
 }
 
 impl VllmServer {
@@ -72,56 +65,30 @@ impl VllmServer {
         if host.is_empty() || host.contains(['/', '?', '#', ' ']) {
             return Err(format!("`{url}` is not the address of a server; write it as http://HOST:PORT"));
         }
-        // A proxy of the environment is for other networks, and a stop must not wait for one.
-        // A redirected stop would be a second one. A kept connection that the server closes meanwhile loses a request, and
-        // whether it arrived is unknown.
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .max_idle_connections(0)
-            .build()
-            .into();
-        Ok(Self { url: url.to_owned(), agent })
+        Ok(Self { url: url.to_owned() })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    fn get(&self, path: &str) -> Result<Answer, RequestError> {
-        let request = self.agent.get(self.path(path)).config().timeout_global(Some(PROBE_LIMIT)).build();
-        self.answer(path, request.call())
+    fn get(&self, path: &str) -> Result<HttpAnswer, RequestError> {
+        self.request("GET", path, None, PROBE_LIMIT)
     }
 
-    fn path(&self, path: &str) -> String {
-        format!("{}{path}", self.url)
-    }
-
-    fn answer(
+    fn request(
         &self,
+        method: &str,
         path: &str,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Answer, RequestError> {
-        let mut answer = answer.map_err(|source| {
-            let is_unsent = match &source {
-                ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
-                ureq::Error::Timeout(limit) => {
-                    matches!(limit, ureq::Timeout::Resolve | ureq::Timeout::Connect)
-                }
-                ureq::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
-                _ => false,
-            };
-            let (url, source) = (self.path(path), Box::new(source));
-            if is_unsent {
-                RequestError::NotSent { url, source }
-            } else {
-                RequestError::NoAnswer { url, source }
-            }
-        })?;
-        let status = answer.status().as_u16();
-        // The status is the answer; a text that breaks off changes nothing.
-        Ok(Answer { status, text: answer.body_mut().read_to_string().unwrap_or_default() })
+        body: Option<&str>,
+        limit: Duration,
+    ) -> Result<HttpAnswer, RequestError> {
+        let host = self.url.trim_start_matches("http://");
+        let url = || format!("{}{path}", self.url);
+        send_http(host, (method, path), body, limit).map_err(|error| match error {
+            HttpError::NotSent(source) => RequestError::NotSent { url: url(), source },
+            HttpError::NoAnswer(source) => RequestError::NoAnswer { url: url(), source },
+        })
     }
 
     /// Checks that the server answers and was started with a profiler, without a change. Returns its version.
@@ -187,36 +154,27 @@ impl VllmServer {
         )
     }
 
-    fn post(&self, path: &str, limit: Duration) -> Result<(), RequestError> {
-        let request = self.agent.post(self.path(path)).config().timeout_global(Some(limit)).build();
-        let answer = self.answer(path, request.send_empty())?;
-        self.require_success(path, answer).map(drop)
-    }
-
-    fn require_success(&self, path: &str, answer: Answer) -> Result<Answer, RequestError> {
-        let Answer { status, text } = answer;
-        if (200..300).contains(&status) {
-            return Ok(Answer { status, text });
+    fn post(&self, path: &str, body: Option<&str>, limit: Duration) -> Result<(), RequestError> {
+        let HttpAnswer { status, text } = self.request("POST", path, body, limit)?;
+        match status {
+            200..300 => Ok(()),
+            _ => Err(RequestError::Status { url: format!("{}{path}", self.url), status, text }),
         }
-        Err(RequestError::Status { url: self.path(path), status, text })
     }
 
     pub(super) fn start_profiler(&self, limit: Duration) -> Result<(), RequestError> {
-        self.post(START, limit)
+        self.post(START, None, limit)
     }
 
     /// Stops the profiler. A second request ends workers of the server, so that this is called once.
     pub(super) fn stop_profiler(&self, limit: Duration) -> Result<(), RequestError> {
-        self.post(STOP, limit)
+        self.post(STOP, None, limit)
     }
 
     /// Sends a request to the model: to its chat interface if it has messages.
     pub(super) fn send_request(&self, body: &Value, limit: Duration) -> Result<(), RequestError> {
         let path = if body.get("messages").is_some() { "/v1/chat/completions" } else { "/v1/completions" };
-        let request = self.agent.post(self.path(path)).header("Content-Type", "application/json");
-        let request = request.config().timeout_global(Some(limit)).build();
-        let answer = self.answer(path, request.send(body.to_string()))?;
-        self.require_success(path, answer).map(drop)
+        self.post(path, Some(&body.to_string()), limit)
     }
 }
 

@@ -12,15 +12,15 @@ use crate::{
         assets::AssetFiles, command_error::CommandError, deadline::Deadline, exit::ExitStatus,
         files::FolderLock,
     },
-    cli::run_options::RunOptions,
     database::Database,
     kernel::{CaseId, CollectiveKind, DataKind},
     measure::{
         engine::SweepNodes,
         run_context::{EndedRun, RunContext},
         run_id::new_run_id,
+        run_options::RunOptions,
+        run_screen::RunScreen,
     },
-    show::emit::OutputFormat,
 };
 
 /// Greatest number of runs that refine a sweep; each divides the sizes around a change at least by four.
@@ -35,7 +35,7 @@ pub(crate) struct SweepRounds<'a> {
     pub(crate) options: RunOptions,
     /// Deadline of all runs.
     pub(crate) deadline: Option<Deadline>,
-    pub(crate) format: OutputFormat,
+    pub(crate) screen: &'static dyn RunScreen,
     /// Connected nodes of a sweep over several hosts.
     pub(crate) nodes: Option<SweepNodes>,
     /// Receives a note on each further run.
@@ -85,12 +85,13 @@ impl SweepRounds<'_> {
 
     fn run(&self, sweep: &CollectiveSweep, lock: &mut FolderLock) -> Result<EndedRun, CommandError> {
         let options = RunOptions { sweep: Some(sweep.clone()), ..self.options.clone() };
-        let mut context = RunContext::find(self.folder, self.kind, self.assets.clone(), &options)?;
+        let mut context =
+            RunContext::find(self.folder, self.kind, self.assets.clone(), &options, self.screen)?;
         context.nodes.clone_from(&self.nodes);
         let plan = context.plan(&options, &[])?;
         context.database.initialise(lock)?;
         let run = new_run_id(&context.database, options.cache);
-        context.measure(&run, options, plan, None, self.deadline, self.format)
+        context.measure(&run, options, plan, None, self.deadline)
     }
 }
 

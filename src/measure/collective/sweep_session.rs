@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::measure::run_options::RunOptions;
 use crate::{
     base::command_error::CommandError,
     cases::plan::{InitialCosts, PlannedCase, RunPlan, UpdateMode, planned_case},
-    cli::run_options::RunOptions,
     database::{Database, row_cases},
     kernel::{
         Case, CaseId, CollectiveCase, CollectiveKind, Dtype, HCCL_VARIABLES, IdentifiedCase, KernelName,

@@ -149,15 +149,15 @@ mod tests {
         let fifo = folder.path().join("fifo");
         let script =
             "exec 3<&0; mkfifo fifo; setsid sh -c '>up; read x <fifo' & until [ -e up ]; do sleep 0.01; done";
+        let log = folder.path().join("log");
         let job = CommandSpec {
-            command: ["sh", "-c", script].map(Into::into).into(),
-            folder: folder.path(),
-            environment: &[],
-            log: &folder.path().join("log"),
-            limit: Duration::from_secs(60),
-            cut_off: None,
             stdin: Some(DeviceLease::share_files(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
-            record: None,
+            ..CommandSpec::new(
+                ["sh", "-c", script].map(Into::into).into(),
+                folder.path(),
+                &log,
+                Duration::from_secs(60),
+            )
         };
         process::run_command(&job, &AtomicBool::new(false)).expect("sh runs");
         drop(job);

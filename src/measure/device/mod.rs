@@ -228,14 +228,13 @@ fn run_host_program(
     environment.retain(|(name, _)| name != "PATH");
     environment.push(("PATH".to_owned(), path));
     let job = CommandSpec {
-        command: iter::once(program.into_os_string()).chain(arguments.iter().map(Into::into)).collect(),
-        folder: scratch,
         environment: &environment,
-        log: &log,
-        limit: NPU_SMI_LIMIT,
-        cut_off: None,
-        stdin: None,
-        record: None,
+        ..CommandSpec::new(
+            iter::once(program.into_os_string()).chain(arguments.iter().map(Into::into)).collect(),
+            scratch,
+            &log,
+            NPU_SMI_LIMIT,
+        )
     };
     let ended = process::run_query(&job, stop)?;
     let text = fs::read_to_string(&log).unwrap_or_default();

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, path::PathBuf};
 use super::ShardPlan;
 use crate::{
     base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
-    cli::run_options::RunOptions,
     database::{Database, DatabaseError, ShardIdentity, ShardNumber, copy_rows},
     kernel::{CaseId, Verdict},
+    measure::run_options::RunOptions,
 };
 
 /// State of the work on a shard.

@@ -78,16 +78,7 @@ impl SlurmPrograms {
         let command =
             std::iter::once(program.into_os_string()).chain(arguments.into_iter().map(OsString::from));
         let folder = std::env::current_dir().map_err(|error| failed(error.to_string()))?;
-        let job = CommandSpec {
-            command: command.collect(),
-            folder: &folder,
-            environment: &[],
-            log: &log,
-            limit: LIMIT,
-            cut_off: None,
-            stdin: None,
-            record: None,
-        };
+        let job = CommandSpec::new(command.collect(), &folder, &log, LIMIT);
         let ended = run_query(&job, &AtomicBool::new(false)).map_err(|error| failed(error.to_string()))?;
         let text = fs::read_to_string(&log).unwrap_or_default();
         match ended {

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::measure::run_screen::RunScreen;
 use crate::{
     base::command_error::CommandError,
-    cli::run_options::RunOptions,
+    measure::run_options::RunOptions,
     measure::{
         collective::sweep_session::{CollectiveSweep, SweepPart},
         environment::{
@@ -225,6 +226,7 @@ pub(crate) struct SweepFollower<'a> {
     /// The sweep without its parts.
     pub(crate) sweep: &'a CollectiveSweep,
     pub(crate) place: &'a NodePlace,
+    pub(crate) screen: &'static dyn RunScreen,
 }
 
 /// A follower that can run its parts.
@@ -288,7 +290,7 @@ impl SweepFollower<'_> {
         Database::create(&db, &file, |_| Ok::<(), DatabaseError>(()))?;
         // The selftest is that of node 0.
         let base = RunOptions { without_selftest: true, ..self.options.clone() };
-        let mut context = RunContext::find(&db, *kind, assets.clone(), &base)?;
+        let mut context = RunContext::find(&db, *kind, assets.clone(), &base, self.screen)?;
         context.set_node_count(place.nodes)?;
         let parts = find_parts(&context)?;
         let sweep = CollectiveSweep { parts, nodes: context.layout, ..self.sweep.clone() };

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{
-    evidence::{ScriptRequest, SelftestContext},
+    evidence::SelftestContext,
     finding::{EvidenceError, ExperimentFinding},
     kernel_steps::{LaunchStep, PREHEAT, StepCache, StepKernel, StepRecords, WARM_UP},
 };
@@ -40,7 +40,6 @@ const EXPECTED: &str = "the bandwidth of hot copies falls where source and desti
 
 /// Runs the experiment.
 pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
-    let devices = [context.first_device()];
     let cache_mib = context.profile.l2_mib;
     let steps = launch_steps(cache_mib);
     let parameters = json!({
@@ -50,9 +49,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
         "warm_up": WARM_UP,
         "events": false,
     });
-    let request = ScriptRequest { function: "steps", parameters, devices: &devices };
-    let evidence = context.collect(folder, &request)?;
-    evidence.require_completed()?;
+    let evidence = context.complete(folder, "steps", parameters)?;
     let records = evidence.readable_records()?;
     let measured: Result<Vec<MeasuredStep>, String> = (0..)
         .zip(steps)

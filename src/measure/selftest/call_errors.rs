@@ -28,9 +28,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     let mut problems = Vec::new();
     for (call, expected) in CALLS {
         let parameters = json!({ "call": call });
-        let request = ScriptRequest { function: "errors", parameters, devices: &devices };
-        let evidence = context.collect(&folder.join(call), &request)?;
-        evidence.require_completed()?;
+        let evidence = context.complete(&folder.join(call), "errors", parameters)?;
         problems.extend(error_problem(call, expected, &error_line(&evidence)?));
         let parameters = json!({ "end": "clean", "marks": MARKS, "padding": 100 });
         let next = ScriptRequest { function: "records", parameters, devices: &devices };

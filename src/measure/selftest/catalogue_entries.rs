@@ -18,7 +18,7 @@ use super::{
     case_replay::CaseReplay,
     entry_cases::{EntryCase, entry_cases},
     entry_table::{EntryResult, EntryStatus, write_entry_table},
-    evidence::{ScriptRequest, SelftestContext},
+    evidence::{SelftestContext, join_all},
     finding::{EvidenceError, ExperimentFinding},
     recorded_rows::{RecordedRow, read_rows, rows_between},
 };
@@ -114,11 +114,7 @@ fn replay_groups(
     let results: Vec<Result<_, EvidenceError>> = thread::scope(|scope| {
         let workers: Vec<_> =
             context.devices.iter().map(|device| scope.spawn(|| replay_all(*device))).collect();
-        let ends = workers.into_iter().map(|worker| match worker.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        ends.collect()
+        join_all(workers)
     });
     for found in results {
         observed.extend(found?);
@@ -221,12 +217,9 @@ fn captured_product(
     context: &SelftestContext,
     folder: &Path,
 ) -> Result<(String, Option<String>), EvidenceError> {
-    let devices = [context.first_device()];
     let (rows, inner, columns) = PRODUCT;
     let parameters = json!({ "rows": rows, "inner": inner, "columns": columns, "launches": LAUNCHES });
-    let request = ScriptRequest { function: "graph", parameters, devices: &devices };
-    let evidence = context.collect(folder, &request)?;
-    evidence.require_completed()?;
+    let evidence = context.complete(folder, "graph", parameters)?;
     if let Some(reason) = evidence.journal_value("not_captured").and_then(Value::as_str) {
         return Ok((format!("no NPUGraph: {reason}"), None));
     }

@@ -9,9 +9,10 @@ use std::{
 
 use nix::sys::signal::Signal;
 
+use crate::measure::run_screen::RunScreen;
 use crate::{
     base::command_error::CommandError,
-    cli::run_options::RunOptions,
+    measure::run_options::RunOptions,
     measure::{
         environment::{RehearsedDurations, lease_folder, program_environment},
         run_context::RunContext,
@@ -45,6 +46,7 @@ pub(crate) struct SelftestRequest {
     pub(crate) options: RunOptions,
     /// Numbers of the experiments.
     pub(crate) experiments: Vec<u32>,
+    pub(crate) screen: &'static dyn RunScreen,
 }
 
 /// Reports of a selftest.
@@ -60,8 +62,8 @@ pub(crate) fn run_selftest(
     request: SelftestRequest,
     mut on_report: impl FnMut(&ExperimentReport),
 ) -> Result<SelftestOutcome, CommandError> {
-    let SelftestRequest { db, kind, assets, options, experiments } = request;
-    let host = RunContext::find(&db, kind, assets, &options)?;
+    let SelftestRequest { db, kind, assets, options, experiments, screen } = request;
+    let host = RunContext::find(&db, kind, assets, &options, screen)?;
     let mut lock = host.database.lock()?;
     host.database.initialise(&mut lock)?;
     let (leases, devices) = lease_devices(&host, &options)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{
-    evidence::{ScriptRequest, SelftestContext},
+    evidence::SelftestContext,
     finding::{EvidenceError, ExperimentFinding},
     record_loss::mark_length,
 };
@@ -27,11 +27,8 @@ const EXPECTED: &str = "the clock reaches 97 % of its setting during 5000 small 
 
 /// Runs the experiment.
 pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
-    let devices = [context.first_device()];
     let parameters = json!({ "launches": LAUNCHES, "length": SMALL_LENGTH, "idle": 1.0, "matmul": 0.1 });
-    let request = ScriptRequest { function: "clock", parameters, devices: &devices };
-    let evidence = context.collect(folder, &request)?;
-    evidence.require_completed()?;
+    let evidence = context.complete(folder, "clock", parameters)?;
     let clock =
         evidence.profile_folders().first().map(|profile| CoreClock::read(profile)).unwrap_or_default();
     if clock.samples().is_empty() {

@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    evidence::{ScriptRequest, SelftestContext},
+    evidence::{ScriptRequest, SelftestContext, join_all},
     finding::{EvidenceError, ExperimentFinding},
     record_loss::mark_length,
 };
@@ -53,10 +53,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
         observations.extend(thread::scope(|scope| {
             let running: Vec<_> =
                 others.iter().map(|&device| scope.spawn(move || observe(device, true))).collect();
-            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            running.into_iter().map(join).collect::<Result<Vec<_>, _>>()
+            join_all(running).into_iter().collect::<Result<Vec<_>, _>>()
         })?);
     } else {
         for &device in others {

@@ -1,8 +1,10 @@
 //! Results of the entries of the catalogue in experiment 4, and their table: a line for each kind of record of an entry.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use super::{entry_cases::CaseOrigin, finding::EvidenceError, recorded_rows::RecordedRow};
+use super::{
+    entry_cases::CaseOrigin, evidence::write_table, finding::EvidenceError, recorded_rows::RecordedRow,
+};
 use crate::kernel::catalogue::CatalogueEntry;
 
 /// Name of the file.
@@ -65,20 +67,8 @@ impl EntryResult<'_> {
 
 /// Writes the table into the folder of the experiment.
 pub(super) fn write_entry_table(folder: &Path, results: &[EntryResult<'_>]) -> Result<(), EvidenceError> {
-    let path = folder.join(FILE);
-    let write = || -> Result<(), csv::Error> {
-        let mut table = csv::Writer::from_path(&path)?;
-        table.write_record(HEADER)?;
-        for result in results {
-            for cells in result_lines(result) {
-                table.write_record(cells)?;
-            }
-        }
-        table.flush()?;
-        Ok(())
-    };
-    fs::create_dir_all(folder).map_err(EvidenceError::io(folder))?;
-    write().map_err(|error| EvidenceError::io(&path)(error.into()))
+    let rows = results.iter().flat_map(result_lines).map(Vec::from);
+    write_table(&folder.join(FILE), &HEADER, rows)
 }
 
 /// Returns a line for each kind of record; one without a record for an entry that has none.

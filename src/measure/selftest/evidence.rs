@@ -2,8 +2,10 @@
 
 use std::{
     fs,
+    panic::resume_unwind,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
+    thread::ScopedJoinHandle,
     time::Duration,
 };
 
@@ -88,6 +90,28 @@ impl Default for CollectionVariant {
     }
 }
 
+/// Writes a table into the folder of an experiment, which is created.
+pub(super) fn write_table(
+    path: &Path,
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> Result<(), EvidenceError> {
+    let write = || -> Result<(), csv::Error> {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let mut table = csv::Writer::from_path(path)?;
+        table.write_record(header)?;
+        rows.into_iter().try_for_each(|row| table.write_record(row))?;
+        Ok(table.flush()?)
+    };
+    write().map_err(|error| EvidenceError::io(path)(error.into()))
+}
+
+/// Returns the results of threads in their order. A panic of a thread goes on in this one.
+pub(super) fn join_all<T>(threads: Vec<ScopedJoinHandle<'_, T>>) -> Vec<T> {
+    let end = |thread: ScopedJoinHandle<'_, T>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+    threads.into_iter().map(end).collect()
+}
+
 /// Output of a collection.
 #[derive(Debug)]
 pub(crate) struct CollectedEvidence {
@@ -161,6 +185,19 @@ impl SelftestContext {
         request: &ScriptRequest<'_>,
     ) -> Result<CollectedEvidence, EvidenceError> {
         self.collect_variant(folder, request, &CollectionVariant::default())
+    }
+
+    /// Runs a function of the selftest's script on the first device. Fails if the script did not finish.
+    pub(crate) fn complete(
+        &self,
+        folder: &Path,
+        function: &str,
+        parameters: Value,
+    ) -> Result<CollectedEvidence, EvidenceError> {
+        let request = ScriptRequest { function, parameters, devices: &[self.first_device()] };
+        let evidence = self.collect(folder, &request)?;
+        evidence.require_completed()?;
+        Ok(evidence)
     }
 
     /// Runs a function of the selftest's script with other settings of the profiler.
@@ -284,15 +321,16 @@ impl SelftestContext {
     ) -> Result<ExitKind, EvidenceError> {
         let stdin = self.leases.share_files(devices).map_err(EvidenceError::io(folder))?;
         let record = self.process_record(folder);
+        let log = folder.join(log);
         let job = CommandSpec {
-            command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
-            folder,
-            environment: &[],
-            log: &folder.join(log),
-            limit: COLLECTION_LIMIT,
-            cut_off: None,
             stdin: Some(stdin),
             record: Some(&record),
+            ..CommandSpec::new(
+                ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
+                folder,
+                &log,
+                COLLECTION_LIMIT,
+            )
         };
         match process::run_command(&job, &self.stop)? {
             ExitKind::Stopped => Err(EvidenceError::Interrupted),

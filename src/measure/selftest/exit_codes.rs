@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use serde_json::json;
 
 use super::{
-    evidence::{CollectedEvidence, ScriptRequest, SelftestContext},
+    evidence::{CollectedEvidence, SelftestContext},
     finding::{EvidenceError, ExperimentFinding},
     record_loss::mark_length,
 };
@@ -37,16 +37,13 @@ const ENDS: [(&str, i32, bool); 5] = [
 
 /// Runs the experiment.
 pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
-    let devices = [context.first_device()];
     let mut problems = Vec::new();
     for (end, code, has_profile) in ENDS {
         // The rehearsal host keeps the records of the last second.
         let loses_records = end.starts_with("SIG") && context.kind() == DataKind::Npu;
         let wait = if loses_records { WAIT_SECONDS } else { 0.0 };
         let parameters = json!({ "end": end, "marks": MARKS, "padding": PADDING, "wait": wait });
-        let request = ScriptRequest { function: "records", parameters, devices: &devices };
-        let evidence = context.collect(&folder.join(end), &request)?;
-        evidence.require_completed()?;
+        let evidence = context.complete(&folder.join(end), "records", parameters)?;
         let found = MsprofEnd::read(&evidence);
         problems.extend(found.problem(code, has_profile).map(|problem| format!("{end}: {problem}")));
     }

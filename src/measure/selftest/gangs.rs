@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     case_replay::CaseReplay,
-    evidence::{CollectedEvidence, ScriptRequest, SelftestContext},
+    evidence::{CollectedEvidence, ScriptRequest, SelftestContext, join_all},
     finding::{EvidenceError, ExperimentFinding},
     record_loss::mark_length,
 };
@@ -113,11 +113,7 @@ fn run_together(
             // A gang without the file ends after its waiting time.
             let _ = fs::write(folder.join("release"), "");
         }
-        let ends = scripts.into_iter().map(|script| match script.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        ends.collect()
+        join_all(scripts)
     });
     let observed = collected.into_iter().zip(pairs);
     observed.map(|(evidence, pair)| Ok(GangObservation::read(context, pair, &evidence?))).collect()

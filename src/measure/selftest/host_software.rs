@@ -65,14 +65,13 @@ fn run_program(
     let log = folder.join(log);
     let words = arguments.iter().map(|word| (*word).into());
     let job = CommandSpec {
-        command: std::iter::once(program.into_os_string()).chain(words).collect(),
-        folder,
         environment: &environment,
-        log: &log,
-        limit: PROGRAM_LIMIT,
-        cut_off: None,
-        stdin: None,
-        record: None,
+        ..CommandSpec::new(
+            std::iter::once(program.into_os_string()).chain(words).collect(),
+            folder,
+            &log,
+            PROGRAM_LIMIT,
+        )
     };
     process::run_command(&job, &context.stop)?;
     Ok(String::from_utf8_lossy(&fs::read(&log).map_err(EvidenceError::io(&log))?).into_owned())

@@ -1,11 +1,11 @@
 //! Experiment 9: replays with a cold cache take as long as the kernels of production profiles, and replays with a warm
 //! cache no longer than those with a cold one.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use super::{
     case_replay::CaseReplay,
-    evidence::SelftestContext,
+    evidence::{SelftestContext, write_table},
     finding::{EvidenceError, ExperimentFinding},
     heaviest_rows::heaviest_rows,
 };
@@ -26,6 +26,7 @@ const AGREEMENT: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 /// Share by which the hot median may exceed the cold one by noise.
 const NOISE: f64 = 0.03;
 const TABLE: &str = "production.csv";
+const HEADER: [&str; 5] = ["Row", "Records", "Production Median(us)", "Hot Median(us)", "Cold Median(us)"];
 const EXPECTED: &str = "medians of the ten heaviest rows with a flushed cache within 0.9 to 1.1 of their production medians; with \
      a warm cache not above those with a flushed one";
 
@@ -64,7 +65,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
             cold,
         })
         .collect();
-    write_table(folder, &compared)?;
+    write_medians(folder, &compared)?;
     Ok(finding(&compared))
 }
 
@@ -169,30 +170,16 @@ fn finding(rows: &[ComparedRow]) -> ExperimentFinding {
 }
 
 /// Writes the medians of the rows into the folder of the experiment.
-fn write_table(folder: &Path, rows: &[ComparedRow]) -> Result<(), EvidenceError> {
-    let path = folder.join(TABLE);
-    let write = || -> Result<(), csv::Error> {
-        let mut table = csv::Writer::from_path(&path)?;
-        table.write_record([
-            "Row",
-            "Records",
-            "Production Median(us)",
-            "Hot Median(us)",
-            "Cold Median(us)",
-        ])?;
-        for row in rows {
-            let median = |median: &RowMedian| match median {
-                RowMedian::Measured(micros) => format!("{micros:.3}"),
-                RowMedian::NotInstalled(reason) | RowMedian::Failed(reason) => reason.clone(),
-            };
-            let (records, production) = (row.records.to_string(), format!("{:.3}", row.production));
-            table.write_record([&row.name, &records, &production, &median(&row.hot), &median(&row.cold)])?;
-        }
-        table.flush()?;
-        Ok(())
+fn write_medians(folder: &Path, rows: &[ComparedRow]) -> Result<(), EvidenceError> {
+    let median = |median: &RowMedian| match median {
+        RowMedian::Measured(micros) => format!("{micros:.3}"),
+        RowMedian::NotInstalled(reason) | RowMedian::Failed(reason) => reason.clone(),
     };
-    fs::create_dir_all(folder).map_err(EvidenceError::io(folder))?;
-    write().map_err(|error| EvidenceError::io(&path)(error.into()))
+    let rows = rows.iter().map(|row| {
+        let (records, production) = (row.records.to_string(), format!("{:.3}", row.production));
+        vec![row.name.clone(), records, production, median(&row.hot), median(&row.cold)]
+    });
+    write_table(&folder.join(TABLE), &HEADER, rows)
 }
 
 #[cfg(test)]

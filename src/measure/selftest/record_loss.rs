@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{
-    evidence::{ScriptRequest, SelftestContext},
+    evidence::SelftestContext,
     finding::{EvidenceError, ExperimentFinding},
 };
 use crate::{
@@ -21,13 +21,10 @@ const EXPECTED: &str = "40 launches of Neg between 16 of padding, all recorded i
 /// Runs the experiment.
 pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
     let padding = SentinelLengths::default().padding;
-    let devices = [context.first_device()];
     let (mut problems, mut seen) = (Vec::new(), Vec::new());
     for end in ["clean", "os_exit"] {
         let parameters = json!({ "end": end, "marks": MARKS, "padding": padding });
-        let request = ScriptRequest { function: "records", parameters, devices: &devices };
-        let evidence = context.collect(&folder.join(end), &request)?;
-        evidence.require_completed()?;
+        let evidence = context.complete(&folder.join(end), "records", parameters)?;
         match record_loss(evidence.readable_records()?, padding) {
             Ok((head, tail)) => seen.push(format!("{end}: {head} lost at the head, {tail} at the tail")),
             Err(problem) => problems.push(format!("{end}: {problem}")),

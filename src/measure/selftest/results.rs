@@ -55,14 +55,14 @@ pub(crate) fn store_description(
 ) -> Result<(), EvidenceError> {
     fs::create_dir_all(folder).map_err(EvidenceError::io(folder))?;
     let path = folder.join(DESCRIPTION_FILE);
-    let text = serde_json::to_string_pretty(description).unwrap_or_default();
+    let text = serde_json::to_string_pretty(description).expect("a description has texts as keys");
     fs::write(&path, text).map_err(EvidenceError::io(&path))
 }
 
 /// Appends a line to the results of a selftest.
 pub(crate) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), EvidenceError> {
     let path = folder.join(RESULTS_FILE);
-    let line = serde_json::to_string(report).unwrap_or_default();
+    let line = serde_json::to_string(report).expect("a report has texts as keys");
     let append = || {
         let mut file = fs::File::options().create(true).append(true).open(&path)?;
         writeln!(file, "{line}")?;

@@ -117,14 +117,14 @@ fn run_process(
     let (reader, writer) =
         std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;
     let job = CommandSpec {
-        command: std::iter::once(&*settings.python).chain(arguments).map(Into::into).collect(),
-        folder,
         environment: &environment,
-        log: &log,
-        limit: LIMIT,
-        cut_off: None,
         stdin: Some(File::from(OwnedFd::from(reader))),
-        record: None,
+        ..CommandSpec::new(
+            std::iter::once(&*settings.python).chain(arguments).map(Into::into).collect(),
+            folder,
+            &log,
+            LIMIT,
+        )
     };
     let mut follower = JournalFollower::new(&journal);
     let halt = AtomicBool::new(false);
@@ -197,7 +197,7 @@ fn write_scripts(
     };
     let files = [
         ("replay.py", replay_script(&settings.assets, ScriptCommunication::Kernels, entries)?),
-        ("manifest.json", serde_json::to_string(&manifest).unwrap_or_default()),
+        ("manifest.json", serde_json::to_string(&manifest).expect("a manifest has texts as keys")),
     ];
     for (name, text) in files {
         let path = folder.join(name);

@@ -9,13 +9,14 @@ mod python;
 
 use std::{
     collections::VecDeque,
+    panic::resume_unwind,
     path::PathBuf,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
 };
 
 use crate::base::command_error::Failure;
@@ -119,11 +120,9 @@ pub(crate) fn check_cases(
         for (index, outcome) in receiver {
             report(index, outcome);
         }
-        let ended = workers.into_iter().map(|worker| match worker.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        ended.collect::<Result<Vec<()>, CheckError>>().map(drop)
+        let end =
+            |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        workers.into_iter().try_for_each(end)
     })
 }
 

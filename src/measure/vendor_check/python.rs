@@ -52,12 +52,16 @@ def optional(name):
 versions = {name: version(name) for name in ('torch', 'torch_npu')}
 print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
 
+fn parse_output<T: DeserializeOwned>(python: &str, output: String) -> Result<T, CheckError> {
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+}
+
 /// Returns the versions of torch, torch_npu and packages with further operators. Fails with [`CheckError::Python`] if
 /// torch or torch_npu is missing.
 pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
     let output = run_python(python, VERSIONS_SCRIPT)?;
-    serde_json::from_str(&output)
-        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+    parse_output(python, output)
 }
 
 /// Returns the version of torch alone, which suffices for gloo. Fails with [`CheckError::Python`] if it is missing.
@@ -66,8 +70,7 @@ pub(crate) fn installed_torch(python: &str) -> Result<String, CheckError> {
         python,
         "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))",
     )?;
-    serde_json::from_str(&output)
-        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+    parse_output(python, output)
 }
 
 const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
@@ -78,8 +81,7 @@ const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
 pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
     let name = serde_json::to_string(function).unwrap_or_default();
     let output = run_python(python, &format!("NAME = {name}\n{SCHEMAS_SCRIPT}"))?;
-    serde_json::from_str(&output)
-        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+    parse_output(python, output)
 }
 
 /// Returns the folders of an installed Python package; none if it is not installed.
@@ -171,14 +173,13 @@ fn run_python_text(python: &str, script: &str, variables: &[(String, String)]) -
         variables.iter().filter(|(name, _)| name != "PATH").cloned().collect();
     environment.push(("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()));
     let job = CommandSpec {
-        command: vec![python.into(), "-c".into(), format!("{END_WITH_PARENT}{script}").into()],
-        folder: folder.path(),
         environment: &environment,
-        log: &log,
-        limit: Duration::from_secs(180),
-        cut_off: None,
-        stdin: None,
-        record: None,
+        ..CommandSpec::new(
+            vec![python.into(), "-c".into(), format!("{END_WITH_PARENT}{script}").into()],
+            folder.path(),
+            &log,
+            Duration::from_secs(180),
+        )
     };
     let ended = process::run_command(&job, &AtomicBool::new(false))?;
     let text = log_text(&log);

@@ -12,7 +12,7 @@ use crate::{
         ledger::{CaseRecord, Ledger, LedgerError},
     },
     kernel::{CacheState, CaseId, KernelName, Verdict},
-    show::earlier_rows::read_earlier_rows,
+    measure::earlier_rows::read_earlier_rows,
 };
 
 /// Numbers of a case, in microseconds.

@@ -1,0 +1,95 @@
+//! Options that decide the results of a run. They are stored in the ledger, so that `resume` uses the same ones.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    base::stats::PrecisionAim,
+    cases::plan::{LaunchCount, UpdateMode},
+    kernel::{CacheState, FailingVerdicts, ProfilerSettings, render::PinnedEnvironment},
+    measure::{collective::sweep_session::CollectiveSweep, run_log::LogLevel},
+    rehearsal::{NoiseModel, fault_plan::FaultPlan},
+};
+
+/// Options that decide the results of a run. They are stored in the ledger, so that `resume` uses the same ones.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RunOptions {
+    pub(crate) update: UpdateMode,
+    /// State of the cache that the run measures.
+    #[serde(skip_serializing_if = "CacheState::is_hot")]
+    pub(crate) cache: CacheState,
+    pub(crate) kernels: Vec<String>,
+    /// Detail of the log; a resumed run has the default.
+    #[serde(skip)]
+    pub(crate) log: LogLevel,
+    /// Ids of cases, or their first digits; all if empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cases: Vec<String>,
+    /// Filter of the rows, as it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) filter: Option<String>,
+    pub(crate) chosen_devices: Option<Vec<u32>>,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) python: String,
+    pub(crate) assets: Option<PathBuf>,
+    pub(crate) warm_up: u32,
+    pub(crate) launches: LaunchCount,
+    pub(crate) seed: u64,
+    pub(crate) expert_skew: f64,
+    /// Relative half width of the 95 % interval for which cases are measured in further collections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) precision: Option<f64>,
+    /// Maximum number of collections of a case.
+    pub(crate) max_collections: usize,
+    pub(crate) rehearsal_model: NoiseModel,
+    pub(crate) ignore_check: bool,
+    /// True if the run was allowed without a passed selftest of the host, which its rows state.
+    pub(crate) without_selftest: bool,
+    /// Verdicts that make the exit code 1.
+    pub(crate) failing: FailingVerdicts,
+    pub(crate) weight_column: Option<String>,
+    /// Weights of cases by id, which precede those of rows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) case_weights: BTreeMap<String, f64>,
+    pub(crate) busy: BusyPolicy,
+    /// Folder of leases that was given.
+    pub(crate) leases: Option<PathBuf>,
+    pub(crate) profiler: ProfilerSettings,
+    /// Pinned variables and switches of the last start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) environment: Option<PinnedEnvironment>,
+    /// Collectives that the run measures instead of rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sweep: Option<CollectiveSweep>,
+    /// Command of node 0 of a sweep over several nodes, which `resume` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<String>,
+    /// Faults of the rehearsal host.
+    #[serde(skip_serializing_if = "FaultPlan::is_empty")]
+    pub(crate) faults: FaultPlan,
+}
+
+impl RunOptions {
+    /// Returns the variables and switches of all collections.
+    pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
+        self.sweep.as_ref().map_or_else(PinnedEnvironment::default, CollectiveSweep::pinned_environment)
+    }
+
+    pub(crate) fn precision_aim(&self) -> Option<PrecisionAim> {
+        let max_collections = self.max_collections;
+        self.precision.map(|half_width| PrecisionAim { half_width, max_collections })
+    }
+}
+
+/// Treatment of devices on which foreign processes run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BusyPolicy {
+    /// Start no collection on the device until it is free
+    #[default]
+    Wait,
+    /// Leave the device out of the run
+    Skip,
+}
