@@ -10,7 +10,7 @@ use std::{
 
 use clap::{
     Arg, ArgAction, Args, Command,
-    builder::ArgPredicate,
+    builder::{ArgPredicate, OsStr, Resettable},
     error::{ContextKind, ContextValue},
 };
 use schemars::JsonSchema;
@@ -102,22 +102,29 @@ impl ConfiguredOption {
         command
     }
 
-    /// Sets the default of an option, which has none where an option that excludes it is given. The values of a list are
-    /// separated by commas where the option splits them itself.
-    fn set_default(&self, arg: Arg, excluding: Vec<String>) -> Arg {
+    /// Sets the default of an option. Where an option that excludes it is given, it keeps the default that it has without
+    /// the file. The values of a list are separated by commas where the option splits them itself.
+    fn set_default(&self, arg: Arg, excluding: Vec<(String, ArgPredicate)>) -> Arg {
         let is_repeated =
             matches!(arg.get_action(), ArgAction::Append) && arg.get_value_delimiter().is_none();
         let values = if is_repeated { self.values.clone() } else { vec![self.value.clone()] };
+        let usual: Option<OsStr> = match arg.get_action() {
+            ArgAction::SetTrue => Some("false".into()),
+            _ => arg.get_default_values().first().cloned(),
+        };
         excluding
             .into_iter()
-            .fold(arg, |arg, other| arg.default_value_if(other, ArgPredicate::IsPresent, None::<&str>))
+            .fold(arg, |arg, (other, is_given)| {
+                arg.default_value_if(other, is_given, Resettable::from(usual.clone()))
+            })
             .default_values(values)
             .required(false)
     }
 }
 
-/// Returns the ids of the options that cannot be given together with this one.
-fn excluding_options(command: &Command, option: &Arg) -> Vec<String> {
+/// Returns the ids of the options that cannot be given together with this one, and how they are recognised. An option with a
+/// default of its own always has a value, so that it excludes nothing.
+fn excluding_options(command: &Command, option: &Arg) -> Vec<(String, ArgPredicate)> {
     let conflicts = |one: &Arg, other: &Arg| {
         command.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
     };
@@ -127,11 +134,19 @@ fn excluding_options(command: &Command, option: &Arg) -> Vec<String> {
             !group.clone().is_multiple() && contains(other) && contains(option)
         })
     };
-    let others = command.get_arguments().filter(|other| other.get_id() != option.get_id());
-    others
-        .filter(|other| conflicts(other, option) || conflicts(option, other) || are_in_one_group(other))
-        .map(|other| other.get_id().to_string())
-        .collect()
+    let is_excluding = |other: &&Arg| {
+        other.get_id() != option.get_id()
+            && other.get_default_values().is_empty()
+            && (conflicts(other, option) || conflicts(option, other) || are_in_one_group(other))
+    };
+    let others = command.get_arguments().filter(is_excluding).map(|other| {
+        let is_given = match other.get_action() {
+            ArgAction::SetTrue => ArgPredicate::Equals("true".into()),
+            _ => ArgPredicate::IsPresent,
+        };
+        (other.get_id().to_string(), is_given)
+    });
+    others.collect()
 }
 
 /// Options of all files, those that precede last.
