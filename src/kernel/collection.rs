@@ -49,12 +49,6 @@ pub enum AicMetrics {
     Disabled,
 }
 
-impl AicMetrics {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// Settings of msprof that a run chooses. They are stored with its options and in each manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]

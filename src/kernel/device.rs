@@ -88,7 +88,7 @@ pub struct KernelWork {
 }
 
 /// Peak rates of one device, from `grids/devices/<NAME>.yaml`; docs/device-profiles.md describes the format and the sources.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
     /// Name, as performance models use it.
@@ -112,7 +112,7 @@ pub struct DeviceProfile {
     pub vector_cores: u32,
     pub(crate) clock_mhz: u32,
     /// Network between devices; `None` if it is not declared.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub(crate) comm: Option<CommNetwork>,
 }
 

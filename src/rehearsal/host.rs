@@ -5,13 +5,14 @@ use std::{
     io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
+use serde::Serialize;
+
 use super::{
-    HostConfig,
-    faults::FireCounter,
+    HOST_VARIABLE, HostConfig,
     software::{cann_home, python_source, software_files},
-    variables,
 };
 use crate::base::command_error::Failure;
 use crate::{
@@ -20,20 +21,61 @@ use crate::{
 };
 
 /// The Python packages, by their place below `python/`.
-const PYTHON: [(&str, &str); 6] = [
+const PYTHON: [(&str, &str); 26] = [
+    ("rehearsal/__init__.py", include_str!("python/rehearsal/__init__.py")),
+    ("rehearsal/collectives.py", include_str!("python/rehearsal/collectives.py")),
+    ("rehearsal/compare.py", include_str!("python/rehearsal/compare.py")),
+    ("rehearsal/corrupt.py", include_str!("python/rehearsal/corrupt.py")),
+    ("rehearsal/entries.py", include_str!("python/rehearsal/entries.py")),
+    ("rehearsal/factories.py", include_str!("python/rehearsal/factories.py")),
+    ("rehearsal/faults.py", include_str!("python/rehearsal/faults.py")),
+    ("rehearsal/functions.py", include_str!("python/rehearsal/functions.py")),
+    ("rehearsal/hashes.py", include_str!("python/rehearsal/hashes.py")),
+    ("rehearsal/injector.py", include_str!("python/rehearsal/injector.py")),
+    ("rehearsal/log.py", include_str!("python/rehearsal/log.py")),
+    ("rehearsal/memory.py", include_str!("python/rehearsal/memory.py")),
+    ("rehearsal/msprof.py", include_str!("python/rehearsal/msprof.py")),
+    ("rehearsal/npu.py", include_str!("python/rehearsal/npu.py")),
+    ("rehearsal/npu_smi.py", include_str!("python/rehearsal/npu_smi.py")),
+    ("rehearsal/schema.py", include_str!("python/rehearsal/schema.py")),
+    ("rehearsal/store.py", include_str!("python/rehearsal/store.py")),
+    ("rehearsal/tables.py", include_str!("python/rehearsal/tables.py")),
+    ("rehearsal/tensors.py", include_str!("python/rehearsal/tensors.py")),
+    ("rehearsal/timing.py", include_str!("python/rehearsal/timing.py")),
+    ("rehearsal/values.py", include_str!("python/rehearsal/values.py")),
     ("torch/__init__.py", include_str!("python/torch/__init__.py")),
-    ("torch/_rehearsal.py", include_str!("python/torch/_rehearsal.py")),
     ("torch/distributed/__init__.py", include_str!("python/torch/distributed/__init__.py")),
     ("torch/distributed/run.py", include_str!("python/torch/distributed/run.py")),
     ("torch_npu/__init__.py", include_str!("python/torch_npu/__init__.py")),
     ("torch_npu/dynamo.py", include_str!("python/torch_npu/dynamo.py")),
 ];
-const PROGRAMS: [&str; 2] = ["msprof", "npu-smi"];
+/// Programs, and the modules of the package `rehearsal` that they run.
+const PROGRAMS: [(&str, &str); 2] = [("msprof", "msprof"), ("npu-smi", "npu_smi")];
 const SETTINGS: &str = "host.json";
+/// Link to the interpreter that the first of the stand-ins ran on.
+const INTERPRETER: &str = "interpreter";
 /// File of the true medians of the model of durations: case, kernel, microseconds. Nothing that measures reads it.
-pub(super) const TRUTH: &str = "truth.csv";
+const TRUTH: &str = "truth.csv";
 
-/// Error of installing a rehearsal host, or of starting a stand-in.
+/// Folder of the faults that have fired, and its file with the start time of the host.
+const FAULTS: &str = "faults";
+const STARTED: &str = "started";
+/// Runs a module of the folder that is the first argument, without the packages and variables of other programs.
+const RUN_MODULE: &str =
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from rehearsal.MODULE import main; sys.exit(main())";
+
+/// The settings as the stand-ins read them.
+#[derive(Serialize)]
+struct Settings<'a> {
+    #[serde(flatten)]
+    config: &'a HostConfig,
+    profile: &'a DeviceProfile,
+    /// npubench, which knows the catalogue.
+    program: &'a str,
+    version: &'a str,
+}
+
+/// Error of installing a rehearsal host, or of printing entries.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The system refused.
@@ -51,7 +93,7 @@ pub enum HostError {
     #[error("`{}` cannot stand in `PATH`: it has a `:` or is not UTF-8", .0.display())]
     Path(PathBuf),
     /// A stand-in was started without its host.
-    #[error("`{}` is not set, so there is no rehearsal host here", variables::HOST)]
+    #[error("`{}` is not set, so there is no rehearsal host here", HOST_VARIABLE)]
     NoHost,
     /// The settings are damaged.
     #[error("`{}` is not a rehearsal host's file: {source}", .file.display())]
@@ -115,16 +157,20 @@ pub(super) fn install_with(
     let variables = vec![
         variable("PATH", &bin)?,
         variable("PYTHONPATH", &python)?,
-        variable(variables::HOST, &folder.join(SETTINGS))?,
+        variable(HOST_VARIABLE, &folder.join(SETTINGS))?,
         variable("ASCEND_HOME_PATH", &cann_home(&folder))?,
-        // Importing the packages must not write into them.
-        ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
+        // The packages of the host are compiled once.
+        ("PYTHONDONTWRITEBYTECODE".to_owned(), String::new()),
     ];
     let program = program.to_str().ok_or_else(|| HostError::Path(program.to_owned()))?;
-    let quoted = shell_quoted(program);
-    for name in PROGRAMS {
-        let script =
-            format!("#!/bin/sh\n# Part of a rehearsal host.\nexec {quoted} stand-in {name} \"$@\"\n");
+    for (name, module) in PROGRAMS {
+        let run = shell_quoted(&RUN_MODULE.replace("MODULE", module));
+        let (interpreter, packages) = (shell_quoted(&config.python), shell_quoted(&variables[1].1));
+        let linked = shell_quoted(&folder.join(INTERPRETER).display().to_string());
+        let script = format!(
+            "#!/bin/sh\n# Part of a rehearsal host.\npython={linked}\n[ -x \"$python\" ] || python={interpreter}\n\
+             exec \"$python\" -I -S -c {run} {packages} \"$@\"\n"
+        );
         write(&bin.join(name), &script, 0o755)?;
     }
     for (name, text) in PYTHON {
@@ -146,12 +192,16 @@ pub(super) fn install_with(
         write(&truth, "case,kernel,median_us\n", 0o644)?;
     }
     let file = folder.join(SETTINGS);
-    let settings = serde_json::to_string_pretty(config)
+    let settings = Settings { config, profile: &profile, program, version: env!("CARGO_PKG_VERSION") };
+    let text = serde_json::to_string_pretty(&settings)
         .map_err(|source| HostError::Config { file: file.clone(), source })?;
-    write(&file, &settings, 0o644)?;
-    FireCounter::of_host(&folder)
-        .record_start(super::now())
-        .map_err(HostError::io("write below", &folder))?;
+    write(&file, &text, 0o644)?;
+    // A host installed again in its folder keeps its first start time.
+    let started = folder.join(FAULTS).join(STARTED);
+    if !started.exists() {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        write(&started, &since.as_nanos().to_string(), 0o644)?;
+    }
     Ok(variables)
 }
 
@@ -186,26 +236,18 @@ mod tests {
     #[test]
     fn wrappers_pass_all_arguments() {
         let folder = tempfile::tempdir().expect("a folder");
-        // A program that prints its arguments stands for npubench; its path needs quoting.
-        let program = folder.path().join("it's npubench");
-        write(&program, "#!/bin/sh\nprintf '%s|' \"$@\"\n", 0o755).expect("written");
+        // A program that prints its arguments stands for Python; its path needs quoting.
+        let python = folder.path().join("it's python");
+        write(&python, "#!/bin/sh\nshift 5\nprintf '%s|' \"$@\"\n", 0o755).expect("written");
+        let config = HostConfig { python: python.display().to_string(), ..HostConfig::default() };
         let host = folder.path().join("host");
-        let variables = install_with(&program, &host, &HostConfig::default()).expect("installed");
+        let variables = install_with(Path::new("/x"), &host, &config).expect("installed");
         let (name, bin) = &variables[0];
         assert_eq!(name, "PATH");
         let printed = Command::new(Path::new(bin).join("msprof")).args(["--output=a b", "$x"]).output();
         let printed = printed.expect("the wrapper runs").stdout;
-        assert_eq!(String::from_utf8_lossy(&printed), "stand-in|msprof|--output=a b|$x|");
-    }
-
-    #[test]
-    fn settings_parse_back() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let config = HostConfig { seed: u64::MAX, devices: 3, ..HostConfig::default() };
-        let variables = install_with(Path::new("/x"), folder.path(), &config).expect("installed");
-        let file = variables.iter().find(|(name, _)| name == variables::HOST).expect("is set");
-        assert_eq!(HostConfig::read(Path::new(&file.1)).expect("readable"), config);
-        install_with(Path::new("/x"), folder.path(), &config).expect("installing twice is fine");
+        assert_eq!(String::from_utf8_lossy(&printed), "--output=a b|$x|");
+        install_with(Path::new("/x"), &host, &config).expect("installing twice is fine");
     }
 
     #[test]

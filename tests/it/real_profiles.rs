@@ -2,10 +2,7 @@
 
 use std::{fs, process::Command};
 
-use npubench::{
-    measure::device::npu_smi::parse_info,
-    rehearsal::npu_smi::{SimulatedReading, info_table},
-};
+use npubench::measure::device::npu_smi::parse_info;
 
 use crate::{context::Context, requirements::shared};
 
@@ -164,17 +161,21 @@ fn the_rehearsal_host_prints_npu_smi_byte_for_byte() {
     let Some(path) = shared(NPU_SMI_INFO) else { return };
     let real = fs::read_to_string(path).expect("UTF-8");
     let info = parse_info(&real).expect("the table");
-    let readings: Vec<SimulatedReading> = info
-        .chips
-        .iter()
-        .map(|chip| SimulatedReading {
-            temperature_c: chip.temperature_c.expect("a number"),
-            power_w: chip.power_w.unwrap_or(0.0),
-            hbm_used_mb: chip.memory_used_mb.expect("a number"),
-            aicore_percent: 0,
-            processes: Vec::new(),
-            is_lost: false,
+    let readings = info.chips.iter().map(|chip| {
+        serde_json::json!({
+            "temperature": chip.temperature_c,
+            "power": chip.power_w,
+            "memory": chip.memory_used_mb,
+            "percent": 0,
+            "processes": [],
+            "is_lost": false,
         })
-        .collect();
-    assert_eq!(info_table(16, &readings), real);
+    });
+    let print = "import json, sys; from rehearsal.npu_smi import info_table; \
+                 print(info_table(json.loads(sys.argv[1])), end='')";
+    let packages = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rehearsal/python");
+    let readings = serde_json::Value::from_iter(readings).to_string();
+    let printed = Command::new("python3").args(["-B", "-c", print, &readings]).env("PYTHONPATH", packages);
+    let printed = printed.output().expect("Python runs");
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), real);
 }

@@ -379,3 +379,13 @@ fn rendered_script_is_valid_python() {
         .collect();
     assert!(readings.contains(&"A x B^T") && readings.contains(&"A^T x B"), "{readings:?}");
 }
+
+#[test]
+fn stand_ins_pass_their_own_tests() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let mut command = Command::new("python3");
+    command.args(["-B", &format!("{root}/tests/stand_ins/test_stand_ins.py")]);
+    let output =
+        command.env("PYTHONPATH", format!("{root}/src/rehearsal/python")).output().expect("Python runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -21,10 +21,9 @@ pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVE
 pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, LEAST_CONTROL_CHANGE};
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
 pub(crate) use cycle_rates::{LEAST_CLOCK_DEFICIT, median_of_floats};
-pub(crate) use deviates::{
-    dependent_deviate, exponential, hash_numbers, hash_text, log_uniform_deviate, normal_deviate,
-    pick_number, signed_unit_deviate,
-};
+#[cfg(test)]
+pub(crate) use deviates::normal_deviate;
+pub(crate) use deviates::{hash_numbers, signed_unit_deviate};
 pub(crate) use duration_pattern::{
     DurationPattern, LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_modes, find_common_trend,
     find_duration_pattern,

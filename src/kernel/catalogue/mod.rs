@@ -14,8 +14,8 @@ mod shape_rule;
 mod slot_pattern;
 
 pub use crate::kernel::operator_schema::OperatorSchema;
-pub(crate) use crate::kernel::operator_schema::{SchemaArgument, SchemaType};
-pub(crate) use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
+pub(crate) use crate::kernel::operator_schema::SchemaType;
+pub(crate) use arguments::{ArgumentValue, CallArgument, group_size};
 pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::CatalogueEntry;

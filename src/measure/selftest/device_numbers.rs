@@ -251,8 +251,7 @@ fn mapping_problems(observations: &[DeviceObservation], rows: usize) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::device::npu_smi::parse_info;
-    use crate::rehearsal::npu_smi::{SimulatedReading, info_table};
+    use crate::measure::device::npu_smi::{LogicalIdSource, NpuChip, NpuProcess};
 
     fn observation(device: u32) -> DeviceObservation {
         DeviceObservation {
@@ -290,18 +289,37 @@ mod tests {
     #[test]
     fn busy_devices_are_found_by_process_or_by_new_use_of_the_cores() {
         let info = |busy: &[u32], pid: Option<u32>| {
-            let readings: Vec<SimulatedReading> = (0..4)
-                .map(|device| SimulatedReading {
-                    aicore_percent: if busy.contains(&device) { 97 } else { 0 },
-                    processes: pid
-                        .filter(|_| busy.contains(&device))
-                        .map(|pid| (pid, "python3".to_owned(), 900))
-                        .into_iter()
-                        .collect(),
-                    ..SimulatedReading::default()
+            let chip = |device: u32| NpuChip {
+                npu: device / 2,
+                chip: device % 2,
+                physical_id: device,
+                logical_id: LogicalDeviceId(device),
+                name: "Ascend910".to_owned(),
+                health: "OK".to_owned(),
+                power_w: None,
+                temperature_c: Some(45),
+                aicore_percent: Some(if busy.contains(&device) { 97 } else { 0 }),
+                memory_used_mb: Some(2_892),
+                memory_total_mb: Some(65_536),
+                bus_id: None,
+                host_id: None,
+            };
+            let process = |device: &u32| {
+                pid.map(|pid| NpuProcess {
+                    npu: device / 2,
+                    chip: Some(device % 2),
+                    pid,
+                    container_pid: None,
+                    name: "python3".to_owned(),
+                    memory_mb: Some(900),
                 })
-                .collect();
-            parse_info(info_table(4, &readings).trim_end()).expect("a table")
+            };
+            NpuSmiInfo {
+                version: "25.0.rc1".to_owned(),
+                chips: (0..4).map(chip).collect(),
+                logical_ids: LogicalIdSource::TablePosition,
+                processes: busy.iter().filter_map(process).collect(),
+            }
         };
         let find = |sees_host_processes: bool, before: &NpuSmiInfo, now: &NpuSmiInfo| {
             let found = OwnProcess { pid: 77, sees_host_processes }.find_busy_rows(before, now);

@@ -1,4 +1,5 @@
-//! The rehearsed host among several.
+//! What a fault plan states of the whole host: its name and clocks, its software, the container in which the programs run, and
+//! its defects.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,6 @@ pub(crate) struct RehearsedHost {
     /// Simulated seconds by which the clock of its devices is ahead of that of the system.
     pub(crate) clock_ahead: f64,
     /// Microseconds by which the clocks of single devices are ahead of those of the others, by the host's numbers.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) device_clocks: BTreeMap<u32, f64>,
 }
 
@@ -28,4 +28,141 @@ impl RehearsedHost {
         let mut clocks = self.device_clocks.iter().map(|(device, microseconds)| (*device, *microseconds));
         clocks.find(|(_, microseconds)| microseconds.is_nan() || microseconds.abs() > Self::MOST_OF_DEVICE)
     }
+}
+
+/// Versions of the stand-ins. A change between two runs is an upgrade of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StandInSoftware {
+    pub(crate) cann: String,
+    pub(crate) driver: String,
+    pub(crate) firmware: String,
+    pub(crate) torch: String,
+    pub(crate) torch_npu: String,
+    /// Version of the installed package; not installed by default.
+    pub(crate) vllm_ascend: Option<String>,
+}
+
+impl Default for StandInSoftware {
+    fn default() -> Self {
+        let rehearsed = || "0+rehearsal".to_owned();
+        Self {
+            cann: rehearsed(),
+            driver: rehearsed(),
+            firmware: rehearsed(),
+            torch: rehearsed(),
+            torch_npu: rehearsed(),
+            vllm_ascend: None,
+        }
+    }
+}
+
+impl StandInSoftware {
+    /// Names and versions.
+    fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Self { cann, driver, firmware, torch, torch_npu, vllm_ascend } = self;
+        [
+            ("cann", Some(cann)),
+            ("driver", Some(driver)),
+            ("firmware", Some(firmware)),
+            ("torch", Some(torch)),
+            ("torch_npu", Some(torch_npu)),
+            ("vllm_ascend", vllm_ascend.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(name, version)| Some((name, version?.as_str())))
+    }
+
+    /// Returns the first name whose version has other characters than those of versions, and the version.
+    pub(crate) fn first_invalid(&self) -> Option<(&'static str, &str)> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
+        self.versions().find(|(_, version)| version.is_empty() || !version.bytes().all(is_allowed))
+    }
+}
+
+/// A container that sees a part of the host's devices. npu-smi shows them by the numbers of the host; torch counts them
+/// from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RehearsedContainer {
+    /// Visible devices by the numbers of the host, ascending.
+    pub(crate) visible: Vec<u32>,
+    /// Answer to `npu-smi info -m`.
+    pub(crate) chip_map: ChipMapAnswer,
+    /// Devices that torch counts, in its order; by default the visible ones, ascending.
+    pub(crate) torch_order: Vec<u32>,
+    /// Process ids in the table of `npu-smi info`.
+    pub(crate) process_ids: ShownProcessIds,
+}
+
+/// Answer to `npu-smi info -m` inside a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChipMapAnswer {
+    /// Logic ids from 0.
+    #[default]
+    Container,
+    /// The logic ids of the host.
+    Host,
+    /// The command is refused.
+    Refused,
+}
+
+/// Process ids in the table of `npu-smi info` inside a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ShownProcessIds {
+    /// Ids of the host, and those of the container in a column of their own, as newer drivers.
+    #[default]
+    Container,
+    /// Ids of the host alone.
+    Host,
+}
+
+impl RehearsedContainer {
+    /// Returns the first problem and its key; `devices` is the number of the host's devices.
+    pub(super) fn problem(&self, devices: u32) -> Option<(&'static str, String)> {
+        let is_sorted = self.visible.windows(2).all(|pair| pair[0] < pair[1]);
+        if self.visible.is_empty() || !is_sorted || self.visible.iter().any(|device| *device >= devices) {
+            let last = devices.saturating_sub(1);
+            let problem = format!("expected devices of the host, 0 to {last}, in ascending order");
+            return Some(("visible", problem));
+        }
+        let is_repeated = |place: usize| self.torch_order[..place].contains(&self.torch_order[place]);
+        let is_wrong = |place: usize| self.torch_order[place] >= devices || is_repeated(place);
+        if (0..self.torch_order.len()).any(is_wrong) {
+            return Some(("torch_order", "expected devices of the host, each once".to_owned()));
+        }
+        None
+    }
+}
+
+/// A defect of the whole host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HostDefect {
+    /// The chip has other cores than the database's device profile.
+    OtherChip,
+    /// npu-smi shows the processes of a device on its neighbour.
+    SwappedDevices,
+    /// msprof ends with the exit code of the program.
+    MsprofExitCode,
+    /// The profiler loses more first records than the padding has.
+    LostHead,
+    /// The clock of the cores never reaches its rating.
+    UnsettledClock,
+    /// The cache has a quarter of the size in the device profile.
+    SmallCache,
+    /// Kernels take 10 % longer on device 1.
+    UnequalDevices,
+    /// Kernels take 5 % longer while counters are read.
+    ProfilerOverhead,
+    /// Kernels take 30 % longer than in production profiles.
+    SlowerThanProduction,
+    /// An index out of range raises an error without a code of the runtime.
+    UnknownErrorText,
+    /// A kernel has the name of its next version.
+    OtherKernelName,
+    /// The stores of all gangs listen on one port, which a second gang cannot take.
+    SharedRendezvousPort,
 }

@@ -1,13 +1,15 @@
-//! Kinds of faults with their parameters.
+//! Kinds of faults with their parameters. Their effects are in `python/rehearsal/`.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{FaultTarget, TimeWindow};
 
 /// Defines structs of parameters, each with its default.
 macro_rules! parameters {
     ($($name:ident { $($(#[doc = $doc:literal])? $field:ident: $type:ty = $default:expr,)* })*) => { $(
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
-        pub(crate) struct $name { $($(#[doc = $doc])? pub(crate) $field: $type,)* }
+        pub(super) struct $name { $($(#[doc = $doc])? pub(super) $field: $type,)* }
 
         impl Default for $name {
             fn default() -> Self {
@@ -17,119 +19,111 @@ macro_rules! parameters {
     )* };
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum FaultKind {
-    /// The script's process ends.
-    Crash(ProcessCrash),
-    /// The script's process does not end.
-    Hang(ProcessHang),
-    /// The device's memory is not enough for a case.
-    OutOfMemory(OutOfMemory),
-    /// A kernel ends in an error of the runtime, after which the script cannot use the device.
-    DeviceError(RuntimeDeviceError),
-    /// The kernel runs on an AI CPU, as one without a binary for the AI cores does.
-    AiCpuFallback(NoParameters),
-    /// Launches of the case take longer than others of the same case, in more cycles.
-    UnsteadyKernel(UnsteadyKernel),
-    /// Launches of the case run as another kernel with the same shapes.
-    RenamedKernel(RenamedKernel),
-    /// Launches of the case use one core, and take longer by the number of cores.
-    OneCore(NoParameters),
-    /// A rank starts the collectives of the case later than the others.
-    LateRank(LateRank),
-    /// A rank receives wrong data from the collective of the case.
-    WrongResult(WrongData),
-    /// The profiler's clock is set to another time.
-    ClockJump(ClockJump),
-    /// The profiler loses records.
-    LostRecords(LostRecords),
-    /// Records of launches replace those of the launches after them, so that the count is right.
-    RepeatedRecords(NoParameters),
-    /// The exported table ends in the middle of a row.
-    TruncatedCsv(TruncatedCsv),
-    /// Rows of the exported table have too few cells.
-    RaggedCsv(RaggedCsv),
-    /// msprof exports nothing and exits with 0.
-    MissingOutput(MissingOutput),
-    /// Records carry the number of another device.
-    WrongDeviceId(WrongDevice),
-    /// Durations in the table are in another unit than its header states.
-    WrongUnit(WrongUnit),
-    /// The timer has larger steps than the documented ones.
-    CoarseTimer(CoarseTimer),
-    /// Records carry no number of a device.
-    NoDeviceId(NoDeviceId),
-    /// The disk is full when msprof exports.
-    DiskFull(DiskFull),
-    /// All steps except kernels take longer.
-    SlowDevice(SlowDevice),
-    /// Kernels take longer for the same cycles, and no reading of the device shows its lower clock.
-    SlowKernels(SlowKernels),
-    /// The clock falls while a case is prepared and rises only after some time of launches; no reading shows it.
-    IdleClock(IdleClock),
-    /// Another program uses the device, so that some kernels wait.
-    Neighbour(NeighbourProgram),
-    /// The device is hot and its clock is reduced.
-    Throttling(DeviceThrottling),
-    /// The device is no longer listed and cannot be used.
-    DeviceLost(NoParameters),
-    /// A foreign process occupies the device.
-    LeftoverProcess(LeftoverProcess),
+/// Defines the fault with a field for each kind, of which exactly one is given, and the part of a run that it affects.
+macro_rules! kinds {
+    ($(#[doc = $doc:literal] $kind:ident: $type:ident = $scope:ident,)*) => {
+        /// A fault as it is written, and as the stand-ins read it.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct PlannedFault {
+            $(
+                #[doc = $doc]
+                #[serde(deserialize_with = "default_if_null", skip_serializing_if = "Option::is_none")]
+                pub(super) $kind: Option<$type>,
+            )*
+            #[serde(rename = "where")]
+            pub(super) target: FaultTarget,
+            /// Limit of occurrences in total; none by default.
+            pub(super) times: Option<u32>,
+            /// Limit of occurrences for each case; for faults of a collection, for each set of cases.
+            pub(super) times_each: Option<u32>,
+            pub(super) when: TimeWindow,
+        }
+
+        impl PlannedFault {
+            /// Returns the keys of the given kinds, with the part of a run that each affects.
+            pub(super) fn given(&self) -> Vec<(&'static str, FaultScope)> {
+                let all = [$((stringify!($kind), FaultScope::$scope, self.$kind.is_some()),)*];
+                all.into_iter().filter(|kind| kind.2).map(|(key, scope, _)| (key, scope)).collect()
+            }
+        }
+    };
 }
 
 /// The part of a run that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultScope {
+pub(super) enum FaultScope {
     Case,
-    /// A collection, also if only some of its cases match.
+    /// A collection, also if only some of its cases match. A crash at exit is such a fault.
     Collection,
     /// A device, during the time window of the fault.
     Device,
 }
 
-impl FaultKind {
-    /// Returns the rank of a fault of one rank.
-    pub(crate) const fn rank(&self) -> Option<usize> {
-        match self {
-            Self::LateRank(LateRank { rank, .. }) | Self::WrongResult(WrongData { rank, .. }) => Some(*rank),
-            _ => None,
-        }
-    }
+/// Reads a fault without parameters as one with default parameters.
+fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    Option::<T>::deserialize(from).map(|parameters| Some(parameters.unwrap_or_default()))
+}
 
-    pub(crate) const fn scope(&self) -> FaultScope {
-        match self {
-            Self::Crash(ProcessCrash { at: CrashAt::Launch, .. })
-            | Self::Hang(_)
-            | Self::OutOfMemory(_)
-            | Self::DeviceError(_)
-            | Self::AiCpuFallback(_)
-            | Self::UnsteadyKernel(_)
-            | Self::RenamedKernel(_)
-            | Self::OneCore(_)
-            | Self::LateRank(_)
-            | Self::WrongResult(_)
-            | Self::ClockJump(_) => FaultScope::Case,
-            Self::Crash(_)
-            | Self::LostRecords(_)
-            | Self::RepeatedRecords(_)
-            | Self::TruncatedCsv(_)
-            | Self::RaggedCsv(_)
-            | Self::MissingOutput(_)
-            | Self::WrongDeviceId(_)
-            | Self::WrongUnit(_)
-            | Self::CoarseTimer(_)
-            | Self::NoDeviceId(_)
-            | Self::DiskFull(_) => FaultScope::Collection,
-            Self::SlowDevice(_)
-            | Self::SlowKernels(_)
-            | Self::IdleClock(_)
-            | Self::Neighbour(_)
-            | Self::Throttling(_)
-            | Self::DeviceLost(_)
-            | Self::LeftoverProcess(_) => FaultScope::Device,
-        }
-    }
+kinds! {
+    /// The script's process ends.
+    crash: ProcessCrash = Case,
+    /// The script's process does not end.
+    hang: ProcessHang = Case,
+    /// The device's memory is not enough for a case.
+    out_of_memory: OutOfMemory = Case,
+    /// A kernel ends in an error of the runtime, after which the script cannot use the device.
+    device_error: RuntimeDeviceError = Case,
+    /// The profiler's clock is set to another time.
+    clock_jump: ClockJump = Case,
+    /// The profiler loses records.
+    lost_records: LostRecords = Collection,
+    /// Records of launches replace those of the launches after them, so that the count is right.
+    repeated_records: NoParameters = Collection,
+    /// The exported table ends in the middle of a row.
+    truncated_csv: TruncatedCsv = Collection,
+    /// Rows of the exported table have too few cells.
+    ragged_csv: RaggedCsv = Collection,
+    /// msprof exports nothing and exits with 0.
+    missing_output: MissingOutput = Collection,
+    /// Records carry the number of another device.
+    wrong_device_id: WrongDevice = Collection,
+    /// Durations in the table are in another unit than its header states.
+    wrong_unit: WrongUnit = Collection,
+    /// The kernel runs on an AI CPU, as one without a binary for the AI cores does.
+    ai_cpu_fallback: NoParameters = Case,
+    /// Launches of the case take longer than others of the same case, in more cycles.
+    unsteady_kernel: UnsteadyKernel = Case,
+    /// A rank starts the collectives of the case later than the others.
+    late_rank: LateRank = Case,
+    /// A rank receives wrong data from the collective of the case.
+    wrong_result: WrongData = Case,
+    /// Launches of the case run as another kernel with the same shapes.
+    renamed_kernel: RenamedKernel = Case,
+    /// Launches of the case use one core, and take longer by the number of cores.
+    one_core: NoParameters = Case,
+    /// The timer has larger steps than the documented ones.
+    coarse_timer: CoarseTimer = Collection,
+    /// Records carry no number of a device.
+    no_device_id: NoDeviceId = Collection,
+    /// The disk is full when msprof exports.
+    disk_full: DiskFull = Collection,
+    /// All steps except kernels take longer.
+    slow_device: SlowDevice = Device,
+    /// Kernels take longer for the same cycles, and no reading of the device shows its lower clock.
+    slow_kernels: SlowKernels = Device,
+    /// The clock falls while a case is prepared and rises only after some time of launches; no reading shows it.
+    idle_clock: IdleClock = Device,
+    /// Another program uses the device, so that some kernels wait.
+    neighbour: NeighbourProgram = Device,
+    /// The device is hot and its clock is reduced.
+    throttling: DeviceThrottling = Device,
+    /// The device is no longer listed and cannot be used.
+    device_lost: NoParameters = Device,
+    /// A foreign process occupies the device.
+    leftover_process: LeftoverProcess = Device,
 }
 
 parameters! {
@@ -279,22 +273,21 @@ parameters! {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NoParameters {}
+pub(super) struct NoParameters {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-#[repr(i32)]
-pub(crate) enum CrashSignal {
-    Sigsegv = nix::libc::SIGSEGV,
+pub(super) enum CrashSignal {
+    Sigsegv,
     /// Sent by the system when the host runs out of memory.
-    Sigkill = nix::libc::SIGKILL,
-    Sigabrt = nix::libc::SIGABRT,
-    Sigbus = nix::libc::SIGBUS,
+    Sigkill,
+    Sigabrt,
+    Sigbus,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum CrashAt {
+pub(super) enum CrashAt {
     /// While a case is launched.
     Launch,
     /// When Python exits, after all launches and output.
@@ -303,7 +296,7 @@ pub(crate) enum CrashAt {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum RecordsKept {
+pub(super) enum RecordsKept {
     Kept,
     /// All except those of the last second of device time, which were not finalised.
     LastSecondLost,
@@ -314,7 +307,7 @@ pub(crate) enum RecordsKept {
 /// Pattern of the durations of a case's launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum UnsteadyPattern {
+pub(super) enum UnsteadyPattern {
     /// Durations rise in equal steps, beyond the factor after its launch.
     Drift,
     /// Launches from one on take longer.
@@ -328,7 +321,7 @@ pub(crate) enum UnsteadyPattern {
 /// Process group of a grandchild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum GrandchildLocation {
+pub(super) enum GrandchildLocation {
     None,
     /// In the script's process group.
     SameGroup,
@@ -340,7 +333,7 @@ pub(crate) enum GrandchildLocation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum MemoryAt {
+pub(super) enum MemoryAt {
     /// While the case's tensors are created.
     Arguments,
     /// When the call allocates its results.
@@ -349,7 +342,7 @@ pub(crate) enum MemoryAt {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum HeldResource {
+pub(super) enum HeldResource {
     /// Memory: others run out of memory.
     Memory,
     /// The device: others cannot initialise it.

@@ -1,39 +1,28 @@
 //! The fault plan of the rehearsal host, a YAML file: faults with their target, number and time; simulated delays; and
 //! the ratio of simulated to real time. All seconds of a plan are simulated ones.
 //!
-//! The rehearsal host applies a plan; this module reads it, and computes the noise that it describes.
+//! The stand-ins read the plan as JSON, in the form in which it is written.
 
-mod collectives;
-mod container;
-mod defects;
+mod check;
+mod durations;
 mod host;
 mod kinds;
-mod lifelike_noise;
-mod noise;
-mod raw;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
-pub(crate) use collectives::RehearsedCollectives;
-pub(crate) use container::{RehearsedContainer, ShownProcessIds};
-pub(crate) use defects::HostDefect;
-pub(crate) use host::RehearsedHost;
-pub(crate) use kinds::{
-    CoarseTimer, CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
-    HeldResource, IdleClock, LeftoverProcess, MemoryAt, MissingOutput, NeighbourProgram, ProcessCrash,
-    RecordsKept, RenamedKernel, UnsteadyKernel, UnsteadyPattern, WrongUnit,
-};
-pub(crate) use lifelike_noise::NoisyLaunch;
-pub(crate) use noise::RehearsedNoise;
-use serde::{Deserialize, Serialize};
+use durations::{RehearsedCollectives, RehearsedNoise};
+pub(crate) use host::StandInSoftware;
+use host::{HostDefect, RehearsedContainer, RehearsedHost};
+use kinds::PlannedFault;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::{files::read_regular_text, yaml::YamlError};
 
 /// A fault plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct FaultPlan {
     /// Seed of the random faults; by default the seed of the run.
     pub(crate) seed: Option<u64>,
@@ -41,25 +30,18 @@ pub struct FaultPlan {
     pub(crate) speed: f64,
     pub(crate) costs: SimulatedDelays,
     /// Noise of the lifelike model.
-    #[serde(default)]
     pub(crate) noise: RehearsedNoise,
     /// Durations of collectives.
-    #[serde(default)]
     pub(crate) collectives: RehearsedCollectives,
     /// The container in which the programs run; none by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container: Option<RehearsedContainer>,
     /// Name and clock of the host among several nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<RehearsedHost>,
     /// Versions of the software that the host pretends to have.
-    #[serde(default)]
     pub(crate) software: StandInSoftware,
     /// Schemas of the installation that differ from those of the catalogue.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schemas: Vec<String>,
     /// Properties in which the host differs from the vendor's sources.
-    #[serde(default)]
     pub(crate) defects: Vec<HostDefect>,
     pub(crate) faults: Vec<PlannedFault>,
 }
@@ -82,56 +64,6 @@ impl Default for FaultPlan {
     }
 }
 
-/// Versions of the stand-ins. A change between two runs is an upgrade of the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct StandInSoftware {
-    pub(crate) cann: String,
-    pub(crate) driver: String,
-    pub(crate) firmware: String,
-    pub(crate) torch: String,
-    pub(crate) torch_npu: String,
-    /// Version of the installed package; not installed by default.
-    pub(crate) vllm_ascend: Option<String>,
-}
-
-impl Default for StandInSoftware {
-    fn default() -> Self {
-        let rehearsed = || "0+rehearsal".to_owned();
-        Self {
-            cann: rehearsed(),
-            driver: rehearsed(),
-            firmware: rehearsed(),
-            torch: rehearsed(),
-            torch_npu: rehearsed(),
-            vllm_ascend: None,
-        }
-    }
-}
-
-impl StandInSoftware {
-    /// Names and versions.
-    fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Self { cann, driver, firmware, torch, torch_npu, vllm_ascend } = self;
-        [
-            ("cann", Some(cann)),
-            ("driver", Some(driver)),
-            ("firmware", Some(firmware)),
-            ("torch", Some(torch)),
-            ("torch_npu", Some(torch_npu)),
-            ("vllm_ascend", vllm_ascend.as_ref()),
-        ]
-        .into_iter()
-        .filter_map(|(name, version)| Some((name, version?.as_str())))
-    }
-
-    /// Returns the first name whose version has other characters than those of versions, and the version.
-    pub(crate) fn first_invalid(&self) -> Option<(&'static str, &str)> {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
-        self.versions().find(|(_, version)| version.is_empty() || !version.bytes().all(is_allowed))
-    }
-}
-
 /// Simulated seconds added to the real time of the stand-ins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -148,36 +80,24 @@ pub(crate) struct SimulatedDelays {
     pub(crate) export: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PlannedFault {
-    pub(crate) kind: FaultKind,
-    #[serde(alias = "place")]
-    pub(crate) target: FaultTarget,
-    /// Limit of occurrences in total; none by default.
-    pub(crate) times: Option<u32>,
-    /// Limit of occurrences for each case; for faults of a collection, for each set of cases.
-    pub(crate) times_each: Option<u32>,
-    pub(crate) when: TimeWindow,
-}
-
 /// Target of a fault: all given conditions must hold. A list matches any of its values; an empty list matches all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FaultTarget {
-    #[serde(deserialize_with = "raw::one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     pub(crate) kernel: Vec<String>,
     /// Ids of cases, or their prefixes.
-    #[serde(deserialize_with = "raw::one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     pub(crate) case: Vec<String>,
     /// Input shapes of a case as a row has them, or one of its slots.
-    #[serde(deserialize_with = "raw::one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     pub(crate) shapes: Vec<String>,
-    #[serde(deserialize_with = "raw::one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     pub(crate) devices: Vec<u32>,
-    #[serde(deserialize_with = "raw::one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     pub(crate) collections: Vec<u32>,
     /// Positions in a collection, from 0.
-    #[serde(deserialize_with = "raw::one_or_many")]
+    #[serde(deserialize_with = "one_or_many")]
     pub(crate) ordinal: Vec<u32>,
     /// Every n-th case of a collection; for faults of a collection, every n-th collection.
     pub(crate) every: Option<u32>,
@@ -207,10 +127,25 @@ pub(crate) struct TimeWindow {
     pub(crate) until: Option<f64>,
 }
 
-impl TimeWindow {
-    pub(crate) fn holds(&self, seconds: f64) -> bool {
-        seconds >= self.from && self.until.is_none_or(|until| seconds < until)
+/// Reads a value or a list of values.
+fn one_or_many<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a value or a list of values of the right type; quote texts that look like numbers"
+    )]
+    enum OneOrMany<T> {
+        Many(Vec<T>),
+        One(T),
     }
+    OneOrMany::deserialize(from).map(|values| match values {
+        OneOrMany::Many(values) => values,
+        OneOrMany::One(value) => vec![value],
+    })
 }
 
 /// Valid names for a plan.

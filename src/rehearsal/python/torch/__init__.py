@@ -1,10 +1,8 @@
-"""Stand-in for torch on a rehearsal host. It computes nothing and judges nothing.
-
-Tensors are handles; every function, known or not, goes to the pretend NPU behind the stand-in of
-msprof, which answers with handles or with the exception to raise.
-"""
-from torch import _rehearsal
-from torch._rehearsal import Generator, OutOfMemoryError, Tensor, dtype
+"""Stand-in for torch on a rehearsal host. It computes nothing and holds no data: every function, known or not, is one of the
+simulated NPU, which returns tensors without values or raises the exception that torch would raise."""
+from rehearsal import memory as _memory
+from rehearsal import npu as _npu
+from rehearsal.memory import Generator, OutOfMemoryError, Tensor, dtype
 
 __version__ = "0+rehearsal"
 
@@ -23,7 +21,7 @@ quint8 = dtype("quint8", False)
 quint4x2 = dtype("quint4x2", False)
 qint32 = dtype("qint32", False)
 
-_rehearsal.DTYPES.update((each.name, each) for each in tuple(globals().values()) if isinstance(each, dtype))
+_memory.DTYPES.update((each.name, each) for each in tuple(globals().values()) if isinstance(each, dtype))
 
 
 def compile(function, *, backend=None, dynamic=None):
@@ -38,7 +36,7 @@ class _C:
 
     @staticmethod
     def _jit_get_all_schemas():
-        return _rehearsal.operator_schemas()
+        return _npu.operator_schemas()
 
 
 class device:
@@ -53,4 +51,4 @@ def __getattr__(name):
     # such as `__path__`.
     if name in ("npu", "distributed") or name.startswith("__"):
         raise AttributeError("module 'torch' has no attribute '%s'" % name)
-    return _rehearsal.Name("torch." + name)
+    return _memory.Name("torch." + name)

@@ -1,12 +1,14 @@
 """Stand-in for torch_npu on a rehearsal host; see the stand-in for torch."""
 import torch
-from torch import _rehearsal
+
+from rehearsal import memory as _memory
+from rehearsal import npu as _npu
 
 __version__ = "0+rehearsal"
 
 # As the real one does, it brings the namespace `torch.npu`.
-torch.npu = _rehearsal.Name("torch.npu")
-torch.npu.Event = _rehearsal.Event
+torch.npu = _memory.Name("torch.npu")
+torch.npu.Event = _npu.Event
 torch.npu.OutOfMemoryError = torch.OutOfMemoryError
 torch.npu.get_device_name = lambda device=None: "SoC of the rehearsal host"
 
@@ -21,13 +23,13 @@ class _Graph:
         self._number = _Graph._count
 
     def capture_begin(self):
-        _rehearsal.call("torch.npu.NPUGraph.capture_begin", (self._number,), {})
+        _npu.call("torch.npu.NPUGraph.capture_begin", (self._number,), {})
 
     def capture_end(self):
-        _rehearsal.call("torch.npu.NPUGraph.capture_end", (self._number,), {})
+        _npu.call("torch.npu.NPUGraph.capture_end", (self._number,), {})
 
     def replay(self):
-        _rehearsal.call("torch.npu.NPUGraph.replay", (self._number,), {})
+        _npu.call("torch.npu.NPUGraph.replay", (self._number,), {})
 
 
 class _Capture:
@@ -52,4 +54,4 @@ def __getattr__(name):
         return torch.npu
     if name.startswith("__"):
         raise AttributeError("module 'torch_npu' has no attribute '%s'" % name)
-    return _rehearsal.Name("torch_npu." + name)
+    return _memory.Name("torch_npu." + name)

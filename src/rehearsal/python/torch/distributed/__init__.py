@@ -1,11 +1,10 @@
 """Stand-in for torch.distributed: the group of the processes that torchrun has started.
 
-Their store is in the simulated NPU.
+Their store is in the process of torchrun on the first host.
 """
 import os
-import time
 
-from torch import _rehearsal
+from rehearsal import npu as _npu
 
 _state = {}
 
@@ -24,12 +23,9 @@ def init_process_group(backend=None):
         raise RuntimeError("rehearsal: a process group of an NPU is of hccl, not of %s" % backend)
     if _state:
         raise ValueError("trying to initialize the default process group twice!")
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
-        _of_torchrun(name)
+    address, port = _of_torchrun("MASTER_ADDR"), int(_of_torchrun("MASTER_PORT"))
     rank, size = int(_of_torchrun("RANK")), int(_of_torchrun("WORLD_SIZE"))
-    if int(os.environ.get("GROUP_WORLD_SIZE", 1)) > 1:
-        place = (int(_of_torchrun("GROUP_RANK")), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-        _rehearsal.call("torch.distributed.join_hosts", place, {})
+    _npu.call("torch.distributed.join_group", (address, port), {})
     _state.update(rank=rank, size=size, store=_Store(), barriers=0)
     barrier()
 
@@ -69,51 +65,47 @@ def barrier():
 def all_reduce(tensor):
     """Sums over the ranks; the device waits for the others, the process does not."""
     _joined()
-    _rehearsal.call("torch.distributed.all_reduce", (tensor,), {})
+    _npu.call("torch.distributed.all_reduce", (tensor,), {})
 
 
 def all_gather_into_tensor(output_tensor, input_tensor):
     _joined()
-    _rehearsal.call("torch.distributed.all_gather_into_tensor", (output_tensor, input_tensor), {})
+    _npu.call("torch.distributed.all_gather_into_tensor", (output_tensor, input_tensor), {})
 
 
 def reduce_scatter_tensor(output, input):
     _joined()
-    _rehearsal.call("torch.distributed.reduce_scatter_tensor", (output, input), {})
+    _npu.call("torch.distributed.reduce_scatter_tensor", (output, input), {})
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None):
     _joined()
     arguments = (output, input, output_split_sizes, input_split_sizes)
-    _rehearsal.call("torch.distributed.all_to_all_single", arguments, {})
+    _npu.call("torch.distributed.all_to_all_single", arguments, {})
 
 
 def broadcast(tensor, src):
     _joined()
-    _rehearsal.call("torch.distributed.broadcast", (tensor, src), {})
+    _npu.call("torch.distributed.broadcast", (tensor, src), {})
 
 
 def send(tensor, dst):
     _joined()
-    _rehearsal.call("torch.distributed.send", (tensor, dst), {})
+    _npu.call("torch.distributed.send", (tensor, dst), {})
 
 
 def recv(tensor, src):
     _joined()
-    _rehearsal.call("torch.distributed.recv", (tensor, src), {})
+    _npu.call("torch.distributed.recv", (tensor, src), {})
 
 
 class _Store:
     def set(self, key, value):
-        _rehearsal.call("torch.distributed.store_set", (key, value), {})
+        _npu.session().link.ask("set", key, value)
 
     def get(self, key):
         """Waits until a process has set the key."""
-        while True:
-            value = _rehearsal.call("torch.distributed.store_get", (key,), {})
-            if value is not None:
-                return value.encode()
-            time.sleep(0.005)
+        return _npu.session().link.ask("get", key).encode()
 
 
 class _Backend:

@@ -12,6 +12,8 @@ import sys
 import time
 import zlib
 
+from rehearsal.store import Store
+
 # Seconds that processes have to end.
 GRACE = 30.0
 
@@ -25,7 +27,7 @@ def environment(local_rank, options, store):
         "LOCAL_WORLD_SIZE": options.nproc_per_node,
         "GROUP_RANK": options.node_rank,
         "GROUP_WORLD_SIZE": options.nnodes,
-        "MASTER_ADDR": options.local_addr if store else options.master_addr,
+        "MASTER_ADDR": options.local_addr if options.standalone else options.master_addr,
         "MASTER_PORT": store.getsockname()[1] if store else options.master_port,
         "TORCHELASTIC_USE_AGENT_STORE": True,
     }
@@ -93,9 +95,14 @@ def main():
         parser.error("rehearsal: --standalone is for one host, and several hosts need a place to meet")
     if os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1":
         parser.error("rehearsal: without --standalone and a shared store, gangs may take each other's ports")
-    # As the store of the real one: the system chooses the port, which is taken until the end.
-    # Of several hosts it is in the simulated NPU of the first.
-    store = socket.create_server((options.local_addr, store_port())) if options.standalone else None
+    # As the store of the real one: of a single host, the system chooses the port, which is taken until the end.
+    store = None
+    if options.standalone:
+        store = socket.create_server((options.local_addr, store_port()))
+    elif options.node_rank == 0:
+        store = socket.create_server((options.master_addr, options.master_port))
+    if store is not None:
+        Store(store)
     workers = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)

@@ -1,0 +1,144 @@
+//! What the simulated NPU knows of the catalogue's entries: `npubench stand-in entries KERNEL…` prints it as JSON.
+
+use std::{collections::BTreeMap, ffi::OsString, fs, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{HOST_VARIABLE, HostError};
+use crate::{
+    base::{assets::AssetFiles, command_error::Failure as _},
+    kernel::{
+        Dtype, KernelName,
+        catalogue::{Catalogue, CatalogueEntry, DeclaredArgument, EntryForm, OutputDtype},
+        device::ComputeUnit,
+    },
+};
+
+/// The key of the host's settings that is read here.
+#[derive(Deserialize)]
+struct HostAssets {
+    assets: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct ShownEntry<'a> {
+    kernel: &'a str,
+    unit: ComputeUnit,
+    also_launches: &'a [String],
+    operators: Vec<ShownOperator<'a>>,
+    forms: Vec<ShownForm<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownOperator<'a> {
+    api: &'a str,
+    schema: &'a str,
+}
+
+#[derive(Serialize)]
+struct ShownForm<'a> {
+    name: &'a str,
+    /// The kernel that runs in place of the entry's.
+    runs_as: Option<&'a str>,
+    /// Outputs of type INT32 beside which a cast may be launched.
+    casts: Vec<usize>,
+    /// Output that the call writes into an argument, by the argument's name.
+    destinations: BTreeMap<&'a str, usize>,
+    /// Inputs whose INT64 are bits, which the profiler shows as UINT64.
+    bits: Vec<usize>,
+}
+
+/// Prints the entries of kernels, `null` for those without one, and returns the exit code.
+pub fn stand_in(arguments: &[OsString]) -> u8 {
+    let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let Some((_, kernels)) = words.split_first().filter(|(command, _)| *command == "entries") else {
+        eprintln!("stand-in: name the entries, `stand-in entries KERNEL…`");
+        return 2;
+    };
+    match entries_json(kernels) {
+        Ok(text) => {
+            println!("{text}");
+            0
+        }
+        Err(error) => {
+            eprintln!("rehearsal: {error}\nhint: {}", error.hint());
+            1
+        }
+    }
+}
+
+fn entries_json(kernels: &[String]) -> Result<String, HostError> {
+    let file = PathBuf::from(std::env::var_os(HOST_VARIABLE).ok_or(HostError::NoHost)?);
+    let text = fs::read_to_string(&file).map_err(HostError::io("read", &file))?;
+    let unreadable = |source| HostError::Config { file: file.clone(), source };
+    let HostAssets { assets } = serde_json::from_str(&text).map_err(unreadable)?;
+    let assets = assets.as_deref().map(AssetFiles::overlaid).transpose()?.unwrap_or_default();
+    let catalogue = Catalogue::load(&assets)?;
+    let entry = |kernel: &String| {
+        let name = KernelName::new(kernel).ok()?;
+        catalogue.entry(&name).map(shown_entry)
+    };
+    let entries: BTreeMap<&String, Option<ShownEntry<'_>>> =
+        kernels.iter().map(|kernel| (kernel, entry(kernel))).collect();
+    serde_json::to_string(&entries).map_err(unreadable)
+}
+
+fn shown_entry(entry: &CatalogueEntry) -> ShownEntry<'_> {
+    let operators = entry.operators.iter();
+    ShownEntry {
+        kernel: entry.kernel.as_str(),
+        unit: entry.unit,
+        also_launches: &entry.also_launches,
+        operators: operators
+            .map(|operator| ShownOperator { api: &operator.api, schema: &operator.schema_text })
+            .collect(),
+        forms: entry.forms.iter().map(shown_form).collect(),
+    }
+}
+
+fn shown_form(form: &EntryForm) -> ShownForm<'_> {
+    let casts = form.output_dtypes.iter().enumerate();
+    let casts = casts.filter(|(_, dtype)| **dtype == OutputDtype::Fixed(Dtype::Int32));
+    let destinations = form.arguments.iter().filter_map(|(name, argument)| match argument {
+        DeclaredArgument::Destination(output) => Some((name.as_str(), *output)),
+        _ => None,
+    });
+    let is_bits = |dtype: &Dtype| dtype.as_str() == Dtype::UINT64;
+    let bits = form.tensors().filter(|(_, slot)| slot.dtypes.iter().any(is_bits));
+    ShownForm {
+        name: &form.rule.name,
+        runs_as: form.runs_as.as_ref().map(KernelName::as_str),
+        casts: casts.map(|(output, _)| output).collect(),
+        destinations: destinations.collect(),
+        bits: bits.map(|(index, _)| index).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The stand-in of msprof has its own list, so that a record does not follow from the catalogue that it is compared with.
+    #[test]
+    fn records_have_the_input_slots_of_the_catalogue() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        let entries = catalogue.entries().filter(|entry| entry.recorded_inputs > 0);
+        let slots: Vec<String> =
+            entries.map(|entry| format!("\"{}\": {}", entry.kernel, entry.recorded_inputs)).collect();
+        let listed = format!("RECORDED_INPUTS = {{{}}}", slots.join(", "));
+        assert!(include_str!("python/rehearsal/tables.py").contains(&listed), "{listed}");
+    }
+
+    #[test]
+    fn forms_have_casts_destinations_and_bits() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        let entry = |kernel: &str| {
+            let name = KernelName::new(kernel).expect("a name");
+            serde_json::to_value(shown_entry(catalogue.entry(&name).expect("an entry"))).expect("JSON")
+        };
+        assert_eq!(entry("Sort")["forms"][0]["casts"], serde_json::json!([1]));
+        assert_eq!(entry("TensorMove")["forms"][0]["destinations"], serde_json::json!({ "self": 0 }));
+        let forms = entry("QuantBatchMatmulV3")["forms"].as_array().cloned().unwrap_or_default();
+        assert!(forms.iter().any(|form| form["bits"] != serde_json::json!([])));
+    }
+}

@@ -1,0 +1,245 @@
+//! Checks of a fault plan: values within their limits, kernels and devices that exist.
+
+use std::path::Path;
+
+use super::{
+    FaultPlan, FaultTarget, RehearsedHost, SimulatedDelays, TimeWindow, ValidNames,
+    kinds::{FaultScope, PlannedFault},
+};
+use crate::{
+    base::{suggest::did_you_mean_or, yaml, yaml::YamlError},
+    kernel::{KernelName, catalogue::OperatorSchema},
+};
+
+/// Limit of factors by which kernels or devices are slower.
+const MAX_FACTOR: f64 = 1e6;
+const MAX_SECONDS: f64 = 1e9;
+const HINT: &str = "docs/rehearsal.md lists the faults and their parameters";
+
+impl FaultPlan {
+    /// Parses a file's text, as [`FaultPlan::load`].
+    pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
+        let plan: Self = yaml::parse(file, text)?;
+        let Self { speed, costs, noise, collectives, container, host, software, schemas, faults, .. } = &plan;
+        let speed = *speed;
+        let error = |keys: &[&str], problem: &str, hint: &str| {
+            YamlError::at(file, yaml::find_value(text, keys), problem, hint)
+        };
+        if !(1e-3..=1e6).contains(&speed) {
+            let problem =
+                format!("`speed` is {speed}, expected simulated seconds per second, from 0.001 to 1000000");
+            return Err(error(&["speed"], &problem, "1 is real time"));
+        }
+        let SimulatedDelays { start, init, case, launch, export } = *costs;
+        let named =
+            [("start", start), ("init", init), ("case", case), ("launch", launch), ("export", export)];
+        if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
+            let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
+            return Err(error(&["costs", name], &problem, "0 adds no delay"));
+        }
+        let clock = host.as_ref().map_or(0.0, |host| host.clock_ahead);
+        if clock.is_nan() || clock.abs() > RehearsedHost::MOST {
+            let problem = format!("`clock_ahead` is {clock}, expected seconds from -1000000 to 1000000");
+            return Err(error(&["host", "clock_ahead"], &problem, "0 is the clock of the system"));
+        }
+        if let Some((device, clock)) = host.as_ref().and_then(RehearsedHost::first_invalid_clock) {
+            let problem = format!(
+                "`device_clocks`: the clock of device {device} is {clock}, expected microseconds from -1e9 to 1e9"
+            );
+            return Err(error(&["host", "device_clocks"], &problem, "0 is the clock of the other devices"));
+        }
+        if !collectives.is_valid() {
+            let expected = "`collectives`: expected regimes in the order of their sizes, each with a positive `start_us` and \
+                            `gigabytes_per_second`, all but the last with `up_to`";
+            return Err(error(&["collectives"], expected, "docs/rehearsal.md has an example"));
+        }
+        if let Some((key, expected)) = noise.first_invalid() {
+            let hint = "docs/rehearsal.md describes the model";
+            return Err(error(&["noise", key], &format!("`{key}`: {expected}"), hint));
+        }
+        if let Some((key, problem)) =
+            container.as_ref().and_then(|container| container.problem(known.devices))
+        {
+            return Err(error(&["container", key], &format!("`{key}`: {problem}"), HINT));
+        }
+        if let Some((name, version)) = software.first_invalid() {
+            let problem = format!("`{name}` is {version:?}, expected a version such as 8.5.0");
+            return Err(error(&["software", name], &problem, "letters, digits and `.`, `+`, `-`, `_`"));
+        }
+        for (index, schema) in schemas.iter().enumerate() {
+            if let Err(problem) = OperatorSchema::parse(schema) {
+                let keys = ["schemas", &index.to_string()];
+                let hint = "write it as torch does: name(Tensor x, int n, *, float e=1) -> Tensor";
+                return Err(error(&keys, &format!("not a schema: {problem}"), hint));
+            }
+        }
+        for (index, fault) in faults.iter().enumerate() {
+            let index = index.to_string();
+            let below = |keys: &[&str], problem: &str, hint: &str| {
+                error(&[&["faults", &index], keys].concat(), problem, hint)
+            };
+            check_fault(fault).map_err(|(keys, problem)| below(&keys, &problem, HINT))?;
+            check_known(&fault.target, known, below)?;
+        }
+        Ok(plan)
+    }
+}
+
+/// Checks that kernels and devices exist: a fault of others would never occur.
+fn check_known(
+    target: &FaultTarget,
+    known: &ValidNames<'_>,
+    error: impl Fn(&[&str], &str, &str) -> YamlError,
+) -> Result<(), YamlError> {
+    for (index, kernel) in target.kernel.iter().enumerate() {
+        if !known.kernels.contains(&kernel.as_str()) {
+            let hint = did_you_mean_or(kernel, known.kernels.iter().copied(), || {
+                "`npubench kernels` lists them".to_owned()
+            });
+            let problem = format!("the catalogue has no kernel `{kernel}`");
+            return Err(error(&["where", "kernel", &index.to_string()], &problem, &hint));
+        }
+    }
+    for (index, device) in target.devices.iter().enumerate() {
+        if *device >= known.devices {
+            let problem = format!("the rehearsal host has no device {device}");
+            let hint = format!("its devices are 0 to {}", known.devices.saturating_sub(1));
+            return Err(error(&["where", "devices", &index.to_string()], &problem, &hint));
+        }
+    }
+    Ok(())
+}
+
+/// Keys below a fault, and the problem of their value.
+type FaultError = (Vec<&'static str>, String);
+
+fn invalid<T>(keys: &[&'static str], problem: impl Into<String>) -> Result<T, FaultError> {
+    Err((keys.to_vec(), problem.into()))
+}
+
+fn check_fault(fault: &PlannedFault) -> Result<(), FaultError> {
+    let [(key, scope)] = fault.given()[..] else {
+        return invalid(&[], "expected one fault in each item of the list, such as `- crash:`");
+    };
+    check_parameters(key, fault)?;
+    check_target(scope, &fault.target)?;
+    for (key, count) in [("times", fault.times), ("times_each", fault.times_each)] {
+        match count {
+            Some(_) if scope == FaultScope::Device => {
+                let problem = format!("`{key}` does not apply to a fault of a device; use `when`");
+                return invalid(&[key], problem);
+            }
+            Some(0) => {
+                return invalid(&[key], format!("`{key}`: expected at least 1; or remove the fault"));
+            }
+            _ => {}
+        }
+    }
+    let TimeWindow { from, until } = fault.when;
+    if from < 0.0 || from.is_nan() {
+        return invalid(&["when", "from"], "`from`: expected seconds from 0");
+    }
+    if until.is_some_and(|until| until.is_nan() || until <= from) {
+        return invalid(&["when", "until"], "`until`: expected seconds greater than `from`");
+    }
+    Ok(())
+}
+
+fn check_parameters(key: &'static str, fault: &PlannedFault) -> Result<(), FaultError> {
+    if fault.crash.as_ref().is_some_and(|crash| crash.exit.is_some() && crash.signal.is_some()) {
+        return invalid(&[key, "signal"], "a crash has an `exit` code or a `signal`, not both");
+    }
+    if fault.lost_records.as_ref().is_some_and(|lost| lost.head == 0 && lost.tail == 0) {
+        return invalid(&[key], "`lost_records` needs `head`, `tail` or both: the number of records lost");
+    }
+    if fault.missing_output.as_ref().is_some_and(|missing| !missing.folder && missing.second_export) {
+        let problem = "without a `folder` nothing can be exported later; give `second_export: false`";
+        return invalid(&[key, "folder"], problem);
+    }
+    let require = |parameter: &'static str, is_valid: Option<bool>, problem: &str| match is_valid {
+        Some(false) => invalid(&[key, parameter], format!("`{parameter}`: {problem}")),
+        _ => Ok(()),
+    };
+    for launch in [
+        fault.crash.as_ref().map(|crash| crash.launch),
+        fault.hang.as_ref().map(|hang| hang.launch),
+        fault.clock_jump.as_ref().map(|jump| jump.launch),
+        fault.renamed_kernel.as_ref().map(|renamed| renamed.launch),
+        fault.unsteady_kernel.as_ref().map(|unsteady| unsteady.launch),
+    ] {
+        require("launch", launch.map(|launch| launch > 0), "counts from 1")?;
+    }
+    for (parameter, share, expected) in [
+        ("share", fault.unsteady_kernel.as_ref().map(|fault| fault.share), "a number"),
+        ("share", fault.neighbour.as_ref().map(|fault| fault.share), "a number"),
+        ("keeps", fault.truncated_csv.as_ref().map(|fault| fault.keeps), "a share"),
+        ("keeps", fault.disk_full.as_ref().map(|fault| fault.keeps), "a share"),
+    ] {
+        let is_valid = share.map(|share| (0.0..=1.0).contains(&share));
+        require(parameter, is_valid, &format!("expected {expected} from 0 to 1"))?;
+    }
+    for factor in [
+        fault.slow_device.as_ref().map(|fault| fault.factor),
+        fault.idle_clock.as_ref().map(|fault| fault.factor),
+        fault.neighbour.as_ref().map(|fault| fault.factor),
+        fault.unsteady_kernel.as_ref().map(|fault| fault.factor),
+        fault.throttling.as_ref().map(|fault| fault.factor),
+    ] {
+        let is_valid = factor.map(|factor| (1.0..=MAX_FACTOR).contains(&factor));
+        require("factor", is_valid, &format!("expected a number from 1 to {MAX_FACTOR}"))?;
+    }
+    let faster = [
+        fault.wrong_unit.as_ref().map(|fault| fault.factor),
+        fault.slow_kernels.as_ref().map(|fault| fault.factor),
+    ];
+    for factor in faster {
+        let is_valid = factor.map(|factor| factor > 0.0 && factor <= MAX_FACTOR);
+        require("factor", is_valid, &format!("expected a number above 0, up to {MAX_FACTOR}"))?;
+    }
+    let durations = [
+        fault.hang.as_ref().and_then(|hang| hang.seconds),
+        fault.leftover_process.as_ref().and_then(|process| process.seconds),
+    ];
+    for seconds in durations {
+        let is_valid = seconds.map(|seconds| seconds > 0.0 && seconds <= MAX_SECONDS);
+        require("seconds", is_valid, "expected a number of seconds above 0")?;
+    }
+    if let Some(error) = &fault.device_error {
+        let code = error.code;
+        let problem = format!("{code} is not an error code of the runtime, which are 107xxx and 507xxx");
+        require("code", Some(matches!(code / 1000, 107 | 507)), &problem)?;
+    }
+    let jump = fault.clock_jump.as_ref().map(|jump| jump.seconds);
+    let is_valid = jump.map(|seconds| seconds.abs() <= MAX_SECONDS && seconds != 0.0);
+    require("seconds", is_valid, "expected a number of seconds that is not 0")?;
+    require("rows", fault.ragged_csv.as_ref().map(|ragged| ragged.rows > 0), "expected at least 1")?;
+    let is_valid = fault.renamed_kernel.as_ref().map(|renamed| KernelName::new(&renamed.name).is_ok());
+    require("name", is_valid, "expected the name of a kernel, such as MatMulV9")?;
+    let is_valid = fault.coarse_timer.as_ref().map(|timer| (1..=1_000_000).contains(&timer.step));
+    require("step", is_valid, "expected nanoseconds from 1 to 1000000")
+}
+
+fn check_target(scope: FaultScope, target: &FaultTarget) -> Result<(), FaultError> {
+    let FaultTarget { kernel, case, shapes, collections, ordinal, every, probability, .. } = target;
+    let given = [
+        ("kernel", !kernel.is_empty()),
+        ("case", !case.is_empty()),
+        ("shapes", !shapes.is_empty()),
+        ("collections", !collections.is_empty()),
+        ("ordinal", !ordinal.is_empty()),
+        ("every", every.is_some()),
+    ];
+    let given = given.into_iter().find(|(_, is_given)| *is_given);
+    if let Some((key, _)) = given.filter(|_| scope == FaultScope::Device) {
+        let problem =
+            format!("`{key}` does not apply to a fault of a device; use `devices` and `probability`");
+        return invalid(&["where", key], problem);
+    }
+    if *every == Some(0) {
+        return invalid(&["where", "every"], "`every`: expected at least 1");
+    }
+    if probability.is_some_and(|probability| !(0.0..=1.0).contains(&probability)) {
+        return invalid(&["where", "probability"], "`probability`: expected a number from 0 to 1");
+    }
+    Ok(())
+}
