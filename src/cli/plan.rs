@@ -30,7 +30,6 @@ use crate::{
         device,
         device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},
         engine::{PlanPreview, ScheduledSlot, dry_run},
-        environment::REHEARSED_DEVICES,
         run_plan::plan_of_database,
     },
     show::plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table},
@@ -200,7 +199,7 @@ pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Res
         return Ok(list.0.clone());
     }
     if kind == DataKind::Rehearsal {
-        return Ok((0..REHEARSED_DEVICES).collect());
+        return Ok((0..crate::rehearsal::DEVICES).collect());
     }
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let info = device::query_npu_smi(&[], scratch.path()).map_err(|error| CommandError {

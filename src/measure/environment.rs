@@ -22,9 +22,6 @@ use crate::{
     rehearsal,
 };
 
-/// Devices of the rehearsal host: the dies of an Atlas 800 A3.
-pub(crate) const REHEARSED_DEVICES: u32 = 16;
-
 /// Refuses a folder whose path contains a character that msprof does not accept.
 ///
 /// The list is that of msprof's argument check; `:` separates the entries of `PATH` on the rehearsal host.
@@ -122,7 +119,7 @@ pub(super) fn program_environment(
         seed: options.seed,
         earlier_runs,
         device_profile: database.device().to_owned(),
-        devices: REHEARSED_DEVICES,
+        devices: rehearsal::DEVICES,
         assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
         recorded_medians,
         faults: options.faults.clone(),

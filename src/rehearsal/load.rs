@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use crate::{
-    base::assets::AssetFiles,
+    base::{assets::AssetFiles, command_error::CommandError},
     kernel::{CollectiveKind, DataKind, catalogue::Catalogue},
-    rehearsal::fault_plan::{FaultPlan, ValidNames},
+    rehearsal::{
+        DEVICES,
+        fault_plan::{FaultPlan, ValidNames},
+    },
 };
-use crate::{base::command_error::CommandError, measure::environment::REHEARSED_DEVICES};
 
 /// Loads the fault plan of the rehearsal host; without a file the plan is empty.
 pub(crate) fn load_fault_plan(
@@ -25,5 +27,5 @@ pub(crate) fn load_fault_plan(
     let catalogue = Catalogue::load(assets)?;
     let collectives = CollectiveKind::ALL.iter().map(|kind| kind.kernel_name());
     let kernels: Vec<&str> = catalogue.kernel_names().chain(collectives).collect();
-    Ok(FaultPlan::load(file, &ValidNames { kernels: &kernels, devices: REHEARSED_DEVICES })?)
+    Ok(FaultPlan::load(file, &ValidNames { kernels: &kernels, devices: DEVICES })?)
 }
