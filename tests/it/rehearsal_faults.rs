@@ -166,7 +166,7 @@ impl CollectionFixture {
             has_ended.store(true, Ordering::Relaxed);
             ended
         });
-        assert_eq!(fs::read_dir(scratch).expect("listed").count(), 0, "the socket has gone");
+        assert_eq!(fs::read_dir(scratch).expect("listed").count(), 0, "nothing is left behind");
         let end = if ended == ExitKind::Stopped {
             CollectionTermination::TimedOut
         } else {

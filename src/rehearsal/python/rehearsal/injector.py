@@ -32,27 +32,27 @@ MIN_SLEEP = 0.001
 class Latency:
     """Sleep on top of the real time of the stand-ins. A slow device stretches the time between calls."""
 
-    def __init__(self, speed):
-        self.speed, self.slowness, self.pending, self.last = speed, 1.0, 0.0, time.monotonic()
+    def __init__(self, speed, started):
+        self.speed, self.slowness, self.pending, self.last = speed, 1.0, 0.0, started
 
     def add(self, simulated):
         self.pending += simulated / self.speed * self.slowness
 
     def sleep(self):
-        if self.slowness != 1.0:
-            self.pending += (time.monotonic() - self.last) * (self.slowness - 1.0)
+        now = time.monotonic()
+        self.pending += (now - self.last) * (self.slowness - 1.0)
+        self.last = now
         if self.pending >= MIN_SLEEP:
             pending, self.pending = self.pending, 0.0
             time.sleep(pending)
-        # The sleep itself is not stretched again.
-        if self.slowness != 1.0:
+            # The sleep itself is not stretched again.
             self.last = time.monotonic()
 
 
 class Injector:
-    def __init__(self, plan, faults, log, memory):
+    def __init__(self, plan, faults, log, memory, started):
         self.costs, self.faults, self.log, self.memory = plan["costs"], faults, log, memory
-        self.latency = Latency(plan["speed"])
+        self.latency = Latency(plan["speed"], started)
         # The current case; None during setup.
         self.case = None
         # Calls since the case's opening sentinel.
@@ -119,7 +119,7 @@ class Injector:
         log, state = self.log, self.faults.of_device(self.faults.device)
         slowness = state.get("slow_device", {}).get("factor", 1.0)
         if slowness != self.latency.slowness:
-            self.latency.slowness, self.latency.last = slowness, time.monotonic()
+            self.latency.slowness = slowness
             log.emit("slowness", slowness)
         log.shown_slowdown = state.get("throttling", {}).get("factor", 1.0)
         log.slowdown = log.shown_slowdown * state.get("slow_kernels", {}).get("factor", 1.0)
