@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::*;
+use super::{
+    kinds::{DeviceThrottling, ProcessCrash},
+    *,
+};
 
 const KNOWN: ValidNames<'_> = ValidNames { kernels: &["RmsNorm", "MatMulV3"], devices: 4 };
 
@@ -14,9 +17,12 @@ fn parse(text: &str) -> Result<FaultPlan, YamlError> {
 fn faults_without_parameters_have_documented_defaults() {
     let plan =
         parse("faults:\n- crash:\n- throttling: {factor: 2}\n  where: {devices: 1}\n").expect("a plan");
-    assert_eq!(plan.faults[0].kind, FaultKind::Crash(ProcessCrash::default()));
-    let hot = FaultKind::Throttling(DeviceThrottling { factor: 2.0, temperature: 98 });
-    assert_eq!((plan.faults[1].kind.clone(), plan.faults[1].target.devices.as_slice()), (hot, &[1][..]));
+    assert_eq!(plan.faults[0].crash, Some(ProcessCrash::default()));
+    let hot = DeviceThrottling { factor: 2.0, temperature: 98 };
+    assert_eq!(
+        (plan.faults[1].throttling.clone(), plan.faults[1].target.devices.as_slice()),
+        (Some(hot), &[1][..])
+    );
     assert_eq!((plan.speed, plan.costs), (1.0, SimulatedDelays::default()));
 }
 
