@@ -1,6 +1,12 @@
 //! What the simulated NPU knows of the catalogue's entries: `npubench stand-in entries KERNEL…` prints it as JSON.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -52,19 +58,24 @@ struct ShownForm<'a> {
 pub fn stand_in(arguments: &[OsString]) -> u8 {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let Some((_, kernels)) = words.split_first().filter(|(command, _)| *command == "entries") else {
-        eprintln!("stand-in: name the entries, `stand-in entries KERNEL…`");
+        print_to(io::stderr(), "stand-in: name the entries, `stand-in entries KERNEL…`");
         return 2;
     };
     match entries_json(kernels) {
         Ok(text) => {
-            println!("{text}");
+            print_to(io::stdout(), &text);
             0
         }
         Err(error) => {
-            eprintln!("rehearsal: {error}\nhint: {}", error.hint());
+            print_to(io::stderr(), &format!("rehearsal: {error}\nhint: {}", error.hint()));
             1
         }
     }
+}
+
+fn print_to(mut stream: impl Write, text: &str) {
+    // The reader of a closed stream has ended.
+    let _ = writeln!(stream, "{text}");
 }
 
 fn entries_json(kernels: &[String]) -> Result<String, HostError> {

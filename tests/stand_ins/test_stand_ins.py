@@ -310,9 +310,11 @@ class Faults(SessionTest):
     def faults(self, plan, collection=1, device=0, count=6):
         os.makedirs("faults", exist_ok=True)
         cases = [
-            {"case": "%016x" % (10 + at), "ordinal": at, "kernel": "Mul" if at % 2 else "Add", "shapes": "%d,64;64 -> 1" % (10 + at)}
-            for at in range(count)
+            {"case": "%016x" % number, "ordinal": number - 10, "kernel": "AddMul"[number % 2 * 3 :][:3]}
+            for number in range(10, 10 + count)
         ]
+        for case_ in cases:
+            case_["shapes"] = "%d,64;64 -> 1" % (case_["ordinal"] + 10)
         settings = dict(host(faults=plan), devices=16)
         return faults.Faults(settings, os.getcwd(), {"collection": collection, "device": device, "cases": cases})
 
@@ -346,7 +348,8 @@ class Faults(SessionTest):
         self.start([])
         with open("faults/started", "w", encoding="utf-8") as file:
             file.write(str(time.time_ns() - 10_000_000_000))
-        for when, device, holds in [({"from": 5.0}, 1, True), ({"from": 500.0}, 1, False), ({"until": 9.0}, 1, False), ({}, 0, False)]:
+        windows = [({"from": 5.0}, 1, True), ({"from": 500.0}, 1, False), ({"until": 9.0}, 1, False), ({}, 0, False)]
+        for when, device, holds in windows:
             found = self.faults([fault("device_lost", devices=[1, 2], when=when)])
             self.assertEqual("device_lost" in found.of_device(device), holds, when)
 

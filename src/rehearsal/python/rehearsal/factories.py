@@ -4,9 +4,9 @@ Creation launches helper kernels, as it does on a device, so that a reader that 
 Their names are those of real profiles where one was at hand (`DSARandomNormal`, `Cast`, `OnesLike`, `ZerosLike`, `Range`).
 """
 from . import functions, values
-from .memory import DTYPES, UNINITIALISED, UNKNOWN, Generator, ascending, between, different, dtype, place_text
+from .memory import UNINITIALISED, UNKNOWN, Generator, ascending, between, different, dtype, place_text
 from .schema import bind_to, type_name
-from .tensors import FLOATS, RANDOM, element_count, plain_operation, tensor, tensor_bytes
+from .tensors import FLOATS, RANDOM, plain_operation, tensor, tensor_bytes
 
 KEYWORDS = (
     ", *, Generator? generator=None, Tensor? out=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
@@ -29,7 +29,10 @@ FILLING = {
     "torch.full": ("Fill", "aclnnInplaceFillScalar_FillAiCore_Fill"),
     "torch.arange": ("Range", "aclnnArange_ArangeAiCore_Range"),
 }
-GENERATORS = {"torch.randn": ("DSARandomNormal", "aclnnInplaceNormal"), "torch.randint": ("DSARandomUniform", "aclnnInplaceRandom")}
+GENERATORS = {
+    "torch.randn": ("DSARandomNormal", "aclnnInplaceNormal"),
+    "torch.randint": ("DSARandomUniform", "aclnnInplaceRandom"),
+}
 BOUNDS = {"BOOL": (0, 1), "UINT8": (0, 255), "INT8": (-128, 127), "INT16": (-(1 << 15), (1 << 15) - 1)}
 BOUNDS["INT32"] = (-(1 << 31), (1 << 31) - 1)
 

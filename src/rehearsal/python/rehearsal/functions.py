@@ -6,7 +6,7 @@ cases, as those of a selftest, and of control kernels, whose durations depend on
 from . import collectives, values
 from .memory import UNINITIALISED, UNKNOWN, Tensor
 from .schema import bind_to, value_text
-from .tensors import CUBE, FLOATS, VECTOR, Operation, element_count, plain_operation, shown, tensor, tensor_bytes
+from .tensors import CUBE, FLOATS, VECTOR, Operation, element_count, plain_operation, tensor, tensor_bytes
 
 # Error of the runtime for an exception of a core.
 CORE_EXCEPTION = 507015

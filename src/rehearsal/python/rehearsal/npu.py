@@ -6,7 +6,6 @@ as alone; collectives of a sweep wait for all ranks and exchange data), several 
 import atexit
 import json
 import os
-import sys
 import time
 import types
 
@@ -16,7 +15,7 @@ from .entries import kernel_of_call
 from .injector import Injector
 from .memory import UNKNOWN, Memory, Name, OutOfMemoryError, Tensor
 from .schema import bind, parse
-from .tensors import BASE_FORMATS, CUBE, VECTOR, Operation, element_count, plain_operation, recorded_tensor, row_major_format
+from .tensors import BASE_FORMATS, CUBE, VECTOR, Operation, plain_operation, recorded_tensor, row_major_format, shown
 
 EVENT_RECORD = "torch.npu.Event.record"
 # Arguments by kernel whose rows must ascend; otherwise a core raises an exception, which the next `synchronize` returns.
@@ -85,7 +84,7 @@ class Session:
         self.common_calls += 1
         if self.link is None:
             return
-        own = "%s of %s" % (kernel, " and ".join(functions.shown(each) for each in inputs if each is not None))
+        own = "%s of %s" % (kernel, " and ".join(shown(each) for each in inputs if each is not None))
         first = self.link.ask("check", self.common_calls, own)
         if first != own:
             raise RuntimeError(

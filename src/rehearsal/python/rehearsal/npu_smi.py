@@ -1,5 +1,5 @@
-"""The stand-in for `npu-smi`: the table of `npu-smi info`, the list of `npu-smi info -l` and the numbers of `npu-smi info -m` of an
-A3 host with two dies per card, line by line as in a capture of driver 25.0.rc1 and, for the numbers, in the public source of the
+"""The stand-in for `npu-smi`: the table of `npu-smi info`, the list of `npu-smi info -l` and the numbers of `npu-smi info -m`
+of an A3 host with two dies per card, line by line as in a capture of driver 25.0.rc1 and, for the numbers, in the public source of the
 driver's tool."""
 import os
 import sys
@@ -109,8 +109,8 @@ def cards_of(readings):
 
 
 def info_table(readings, process_ids=None):
-    """The table of `npu-smi info`. Inside a container, process ids are those of the host (`host`), and newer drivers have those of
-    the container in a column of their own (`container`)."""
+    """The table of `npu-smi info`. Inside a container, process ids are those of the host (`host`), and newer drivers have those
+    of the container in a column of their own (`container`)."""
     table = BETWEEN_DIES + line((WHOLE, " npu-smi %-24s Version: %s" % (VERSION, VERSION))) + THIN
     table += "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|\n"
     table += "| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |\n" + THICK
@@ -171,7 +171,8 @@ def card_list(readings):
 
 
 def chip_map(readings, container):
-    """The numbers of `npu-smi info -m`; None where the host refuses the command. Each card has a microcontroller besides its dies."""
+    """The numbers of `npu-smi info -m`; None where the host refuses the command. Each card has a microcontroller besides its
+    dies."""
     answer = container["chip_map"] if container else "host"
     if answer == "refused":
         return None

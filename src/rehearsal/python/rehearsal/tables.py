@@ -1,12 +1,12 @@
-"""The tables of a profile: `op_summary`, `op_statistic`, `task_time`, and the trace of the clock, formatted as by the real exporter,
-which joins raw strings by commas: shapes contain their own quotes, start times end in a tab, rows are sorted as text.
+"""The tables of a profile: `op_summary`, `op_statistic`, `task_time`, and the trace of the clock, formatted as by the real
+exporter, which joins raw strings by commas: shapes contain their own quotes, start times end in a tab, rows are sorted as text.
 
 Counters are consistent with each other as real ones are, and contain no information.
 """
 import json
 
 from . import hashes
-from .tensors import COMMUNICATION, CUBE, RANDOM, VECTOR, Operation, blocks, dims_text
+from .tensors import CUBE, RANDOM, VECTOR, Operation, blocks, dims_text
 
 PREFIX = "rehearsal_"
 COLUMNS = (
@@ -68,7 +68,8 @@ PIPES = METRICS["PipeUtilization"].split(",")
 CUBE_SHARES, VECTOR_SHARES = (640, 90, 410, 720, 120), (260, 80, 680, 350)
 IDLE_CUBE, IDLE_VECTOR = "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0", "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0"
 CYCLES = hashes.MASK - 1
-# Clock of an idle device in MHz; time of tasks after which the clock has settled, and its share of the rated one if it never does.
+# Clock of an idle device in MHz; time of tasks after which the clock has settled, and its share of the rated one if it never
+# does.
 IDLE_MHZ, SETTLING_TIME, UNSETTLED_SHARE = 800, 3000000, 0.8
 
 
@@ -196,8 +197,8 @@ def pipe_cells(profile, common, launch, used):
 
 
 def working_share(common, first, duration):
-    """Share of a duration in us, at the rated clock, in which the cores work. In recorded profiles it is 0.59 at 1.3 us, 0.7 to 0.9
-    at 10 us, 0.83 to 0.98 at 100 us, and 0.989 to 0.999 above 300 us, except in matrix products. It varies by 0.4 %, and by
+    """Share of a duration in us, at the rated clock, in which the cores work. In recorded profiles it is 0.59 at 1.3 us, 0.7 to
+    0.9 at 10 us, 0.83 to 0.98 at 100 us, and 0.989 to 0.999 above 300 us, except in matrix products. It varies by 0.4 %, and by
     100 ns, so that cycles per time of short kernels vary as much as there."""
     start_and_stop = min(common.start_and_stop / max(duration, 2.2250738585072014e-308), 0.35)
     deviation = 0.004 + 0.1 / max(duration, 1.0)
