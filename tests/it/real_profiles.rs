@@ -175,7 +175,8 @@ fn the_rehearsal_host_prints_npu_smi_byte_for_byte() {
                  print(info_table(json.loads(sys.argv[1])), end='')";
     let packages = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rehearsal/python");
     let readings = serde_json::Value::from_iter(readings).to_string();
-    let printed = Command::new("python3").args(["-B", "-c", print, &readings]).env("PYTHONPATH", packages);
-    let printed = printed.output().expect("Python runs");
+    let mut python = Command::new("python3");
+    let printed = python.args(["-B", "-c", print, &readings]).env("PYTHONPATH", packages).output();
+    let printed = printed.expect("Python runs");
     assert_eq!(String::from_utf8_lossy(&printed.stdout), real);
 }
