@@ -67,7 +67,7 @@ class Log:
         self.cases = {case["ordinal"]: case for case in manifest.get("cases", [])}
         self.controls = (manifest.get("controls") or {}).get("kernels", [])
         metrics = manifest.get("profiler", {}).get("aic_metrics", "PipeUtilization")
-        self.reads_counters = metrics != "Disabled"
+        self.reads_counters = metrics != "none"
         self.model = timing.Model(host, manifest.get("collection", 0))
         self.started = started - started % timing.TICK
         # Time and number of tasks by device.
