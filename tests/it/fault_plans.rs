@@ -128,7 +128,7 @@ fn each_fault_alone_affects_only_its_cases() {
     });
 }
 
-/// Rows of a table that are no records cost the cases that lack them, which are measured again; the reason names table and row.
+/// Rows of a table that are no records cost the cases that lack them, which are measured again; the remark names table and row.
 #[test]
 fn damaged_records_cost_their_cases_alone() {
     let context = ingested();
@@ -137,15 +137,21 @@ fn damaged_records_cost_their_cases_alone() {
     let ran = context.run(&[&run[..], &["--rehearsal-faults", "plan.yaml"]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let ledger = crate::kill_resume::ledger(&context).expect("a ledger");
-    let sql = "SELECT verdict, reason FROM attempts WHERE verdict <> 'ok'";
+    let sql = "SELECT verdict, remarks FROM attempts WHERE verdict <> 'ok'";
     let mut statement = ledger.prepare(sql).expect("a query");
     let lost = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
     let lost: Vec<(String, String)> = lost.map(|row| row.expect("a row")).collect();
     assert!((1..=3).contains(&lost.len()), "{lost:?}");
-    for (verdict, reason) in lost {
+    for (verdict, remarks) in lost {
         assert_eq!(verdict, "lost_records");
-        assert!(reason.contains("3 rows of the profile cannot be read, the first: "), "{reason}");
-        assert!(reason.contains("op_summary") && reason.contains("45 fields, the header has 46"), "{reason}");
+        let remarks: serde_json::Value = serde_json::from_str(&remarks).expect("JSON");
+        let remark = &remarks[0];
+        assert_eq!((&remark["cause"], &remark["rows"]), (&"unreadable_rows".into(), &3.into()));
+        let message = remark["message"].as_str().expect("a text");
+        assert!(
+            message.contains("op_summary") && message.contains("45 fields, the header has 46"),
+            "{message}"
+        );
     }
     let all: u32 = ledger.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).expect("a count");
     assert!(all <= 23, "{all} attempts at 20 cases");

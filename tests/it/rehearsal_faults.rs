@@ -282,7 +282,7 @@ fn fault_of_a_case_affects_only_that_case() {
             "OutOfMemoryError: NPU out of memory. Tried to allocate 48.00 MiB",
             "",
         ),
-        ("out_of_memory: {at: launch}", [VerdictOk, Oom, VerdictOk], ", 0 bytes free, ", ""),
+        ("out_of_memory: {at: launch}", [VerdictOk, Oom, VerdictOk], "; 0 bytes free; ", ""),
         (
             "device_error:",
             [VerdictOk, Crashed, NotRun],
