@@ -9,18 +9,16 @@ use std::{
 use crate::{
     answer::{
         coverage::{AnswerClass, CoverageAnalyzer},
+        fill_preview::coverage_of,
+        lookup_database::LookupDatabase,
         workload::Workload,
     },
-    base::{assets::AssetFiles, files::ScratchFolder},
+    base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder},
     database::{
         Database, DatabaseError, collective_rows, columns,
         ledger::{Ledger, RunRecord},
     },
     kernel::{CaseId, catalogue::Catalogue},
-};
-use crate::{
-    answer::{fill_preview::coverage_of, lookup_database::LookupDatabase},
-    base::command_error::CommandError,
 };
 
 /// Coverage of a workload by the rows before and after a run.

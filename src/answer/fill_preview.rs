@@ -2,15 +2,16 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use crate::{answer::used_rows::unmeasured_rows, base::command_error::CommandError};
 use crate::{
     answer::{
         coverage::{
             CoverageAnalyzer, CoverageGap, FillCase, FillCases, WorkloadCoverage, coverage_gaps,
             coverage_metrics,
         },
+        used_rows::unmeasured_rows,
         workload::Workload,
     },
+    base::command_error::CommandError,
     cases::plan::{InitialCosts, PlannedCase, planned_case},
     kernel::{CaseId, CaseOutcome, Cause, DataKind, catalogue::Catalogue, device::DeviceProfile},
     measure::engine::{PlanPreview, dry_run},

@@ -9,11 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    base::command_error::CommandError,
-    profile::profile_records::{left_out_files, read_records_with_shapes},
-};
-use crate::{
-    base::count_text::format_count,
+    base::{command_error::CommandError, count_text::format_count},
     kernel::{
         KernelName, Nanos, Verdict,
         catalogue::{Catalogue, NotReplayable},
@@ -21,6 +17,7 @@ use crate::{
     profile::{
         DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
         leave_out_copies,
+        profile_records::{left_out_files, read_records_with_shapes},
     },
 };
 

@@ -9,6 +9,7 @@ pub mod exit;
 pub(crate) mod files;
 pub(crate) mod ini_file;
 pub(crate) mod json_error;
+pub(crate) mod live_text;
 pub(crate) mod print;
 pub mod process;
 pub(crate) mod result_file;

@@ -1,14 +1,14 @@
 //! Output of the program: data on standard output, notes on standard error.
 
 use std::{
-    env,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     mem,
     path::Path,
     sync::atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
-use clap::ColorChoice;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
 
 static OUTPUT_INCOMPLETE: AtomicBool = AtomicBool::new(false);
 /// Detail of the notes.
@@ -47,9 +47,10 @@ pub(crate) fn print_data(text: &str) {
             if error.kind() != io::ErrorKind::BrokenPipe
                 && !OUTPUT_INCOMPLETE.swap(true, Ordering::Relaxed) =>
         {
-            print_note(&format!(
-                "error: cannot write to standard output: {error}\nhint: check the free space of its file system"
-            ));
+            print_error(
+                &format!("cannot write to standard output: {error}"),
+                "check the free space of its file system",
+            );
         }
         _ => {}
     }
@@ -60,46 +61,58 @@ pub(crate) fn is_output_incomplete() -> bool {
     OUTPUT_INCOMPLETE.load(Ordering::Relaxed)
 }
 
-/// Words at the start of a line that have a colour. Notes with the first two are never left out.
-const MARKED: [(&str, TextStyle); 3] =
-    [("error:", TextStyle::Bad), ("warning:", TextStyle::Doubtful), ("hint:", TextStyle::Faint)];
-
-/// Prints a line to standard error; a quiet command prints only errors and warnings.
-pub(crate) fn print_note(line: &str) {
-    let is_important = MARKED[..2].iter().any(|(word, _)| line.starts_with(word));
-    if is_important || !is_quiet() {
-        let line = without_error_numbers(line);
-        let _ = writeln!(io::stderr().lock(), "{}", marked_text(&line, notes_have_colors()));
-    }
+/// Severity of a note on standard error. A quiet command prints only errors and warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Severity {
+    Error,
+    Warning,
+    Hint,
+    Plain,
 }
 
-/// Removes the numbers of errors of the system, ` (os error 2)`, and the names of temporary files behind them.
-pub(crate) fn without_error_numbers(text: &str) -> String {
-    const START: &str = " (os error ";
-    let mut parts = text.split(START);
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let Some((_, rest)) = part.split_once(')').filter(|(number, _)| number.parse::<i32>().is_ok()) else {
-            plain += START;
-            plain += part;
-            continue;
+impl Severity {
+    /// Returns the text with its mark, painted for terminals with colours.
+    fn marked(self, text: &str, is_painted: bool) -> String {
+        let (mark, style) = match self {
+            Self::Error => ("error:", TextStyle::Bad),
+            Self::Warning => ("warning:", TextStyle::Doubtful),
+            Self::Hint => ("hint:", TextStyle::Faint),
+            Self::Plain => return text.to_owned(),
         };
-        let path = rest.strip_prefix(" at path \"").and_then(|path| path.split_once('"'));
-        plain += path.map_or(rest, |(_, rest)| rest);
+        match is_painted {
+            true => format!("{} {text}", painted(mark, style)),
+            false => format!("{mark} {text}"),
+        }
     }
-    plain
 }
 
-/// Returns a text whose lines have their first word in its colour, if it has one.
-fn marked_text(text: &str, is_painted: bool) -> String {
-    if !is_painted {
-        return text.to_owned();
+fn print_marked(severity: Severity, text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", severity.marked(text, notes_have_colors()));
+}
+
+/// Prints a note to standard error, unless the command is quiet.
+pub(crate) fn print_note(text: &str) {
+    if !is_quiet() {
+        print_marked(Severity::Plain, text);
     }
-    let marked = |line: &str| {
-        let found = MARKED.iter().find_map(|(word, style)| Some((word, style, line.strip_prefix(word)?)));
-        found.map_or_else(|| line.to_owned(), |(word, style, rest)| painted(word, *style) + rest)
-    };
-    text.split('\n').map(marked).collect::<Vec<_>>().join("\n")
+}
+
+/// Prints what the user can do, unless the command is quiet.
+pub(crate) fn print_hint(text: &str) {
+    if !is_quiet() {
+        print_marked(Severity::Hint, text);
+    }
+}
+
+/// Prints a warning, also in a quiet command.
+pub(crate) fn print_warning(text: &str) {
+    print_marked(Severity::Warning, text);
+}
+
+/// Prints an error and what the user can do, also in a quiet command.
+pub(crate) fn print_error(message: &str, hint: &str) {
+    print_marked(Severity::Error, message);
+    print_marked(Severity::Hint, hint);
 }
 
 /// Copies the output of another program to standard error.
@@ -109,7 +122,7 @@ pub(crate) fn print_output(output: &[u8]) {
 
 /// Warns that a file in the folder of a run cannot be written.
 pub(crate) fn report_write_error(path: &Path, error: &io::Error) {
-    print_note(&format!("warning: cannot write `{}`: {error}; the run continues without it", path.display()));
+    print_warning(&format!("cannot write `{}`: {error}; the run continues without it", path.display()));
 }
 
 /// Warns if a file in the folder of a run could not be written; only once, which `has_failed` records.
@@ -120,12 +133,6 @@ pub(crate) fn report_first_error(written: io::Result<()>, path: &Path, has_faile
         report_write_error(path, &error);
     }
 }
-
-/// Choice of the user about colours.
-static COLORS: AtomicU8 = AtomicU8::new(AUTO);
-const AUTO: u8 = 0;
-const ALWAYS: u8 = 1;
-const NEVER: u8 = 2;
 
 /// Colour of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,56 +145,40 @@ pub(crate) enum TextStyle {
 }
 
 impl TextStyle {
-    const fn code(self) -> &'static str {
+    const fn style(self) -> Style {
         match self {
-            Self::Good => "32",
-            Self::Doubtful => "33",
-            Self::Bad => "31",
-            Self::Faint => "2",
+            Self::Good => AnsiColor::Green.on_default(),
+            Self::Doubtful => AnsiColor::Yellow.on_default(),
+            Self::Bad => AnsiColor::Red.on_default(),
+            Self::Faint => Style::new().dimmed(),
         }
     }
 }
 
 /// Returns a text in its colour.
 pub(crate) fn painted(text: &str, style: TextStyle) -> String {
-    format!("\u{1b}[{}m{text}\u{1b}[0m", style.code())
+    let style = style.style();
+    format!("{style}{text}{style:#}")
 }
 
 /// Sets the choice about colours for the rest of the process.
-pub(crate) fn set_colors(choice: ColorChoice) {
+pub(crate) fn set_colors(choice: clap::ColorChoice) {
     let choice = match choice {
-        ColorChoice::Auto => AUTO,
-        ColorChoice::Always => ALWAYS,
-        ColorChoice::Never => NEVER,
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::AlwaysAnsi,
+        clap::ColorChoice::Never => ColorChoice::Never,
     };
-    COLORS.store(choice, Ordering::Relaxed);
-}
-
-/// Returns true if a stream has colours: as chosen, else on a terminal, unless `NO_COLOR` is set or the terminal has none.
-fn has_colors(is_terminal: bool) -> bool {
-    match COLORS.load(Ordering::Relaxed) {
-        ALWAYS => true,
-        NEVER => false,
-        _ => is_terminal && is_empty("NO_COLOR") && !is_dumb(),
-    }
-}
-
-pub(crate) fn is_empty(variable: &str) -> bool {
-    env::var_os(variable).is_none_or(|value| value.is_empty())
-}
-
-pub(crate) fn is_dumb() -> bool {
-    env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
+    choice.write_global();
 }
 
 /// Returns true if standard output has colours.
 pub(crate) fn output_has_colors() -> bool {
-    has_colors(io::stdout().is_terminal())
+    AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
 /// Returns true if standard error has colours.
 pub(crate) fn notes_have_colors() -> bool {
-    has_colors(io::stderr().is_terminal())
+    AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
 
 #[cfg(test)]
@@ -195,22 +186,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_system_have_their_text_alone() {
-        let temporary =
-            "cannot write into `d`: No such file (os error 2) at path \"d/.tmp\"; fix it (os error 13)";
-        assert_eq!(without_error_numbers(temporary), "cannot write into `d`: No such file; fix it");
-        for other in ["an (os error 2", "an (os error two) here", " (os error )"] {
-            assert_eq!(without_error_numbers(other), other);
-        }
-    }
-
-    #[test]
-    fn first_words_of_errors_and_hints_have_colours() {
-        let text = "error: no `error:` in this line\nhint: fix it\nother: line";
-        assert_eq!(marked_text(text, false), text);
-        assert_eq!(
-            marked_text(text, true),
-            "\u{1b}[31merror:\u{1b}[0m no `error:` in this line\n\u{1b}[2mhint:\u{1b}[0m fix it\nother: line"
-        );
+    fn marks_of_notes_have_colours() {
+        assert_eq!(Severity::Error.marked("no `error:`", false), "error: no `error:`");
+        assert_eq!(Severity::Hint.marked("fix it", true), "\u{1b}[2mhint:\u{1b}[0m fix it");
+        assert_eq!(Severity::Plain.marked("error: quoted", true), "error: quoted");
     }
 }

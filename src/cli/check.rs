@@ -103,7 +103,7 @@ impl CheckReporter {
         let total = check.total();
         Self {
             format,
-            bar: CheckProgress::for_stderr(total, check.known()),
+            bar: Some(CheckProgress::on_stderr(total, check.known())),
             counts: BTreeMap::new(),
             not_accepted: BTreeMap::new(),
             without_entry: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl CheckReporter {
     fn report_case(&mut self, case: &IdentifiedCase, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
         *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
-        if let Some(bar) = &mut self.bar {
+        if let Some(bar) = &self.bar {
             bar.add_case();
         }
         if self.format == OutputFormat::Json {
@@ -148,9 +148,7 @@ impl CheckReporter {
     }
 
     fn clear_progress(&mut self) {
-        if let Some(bar) = &mut self.bar {
-            bar.clear();
-        }
+        self.bar = None;
     }
 
     fn close(&self, versions: &str) {

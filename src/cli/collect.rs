@@ -22,7 +22,7 @@ use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
-        print::{print_data, print_note},
+        print::{print_data, print_hint, print_note},
         shell_argument::quoted_path,
     },
     measure::collect::{
@@ -223,7 +223,8 @@ impl RankOptions {
                 Ok(_) => {}
                 // The profiles are complete whatever the database is.
                 Err(error) => {
-                    print_note(&format!("not ingested: {}\nhint: {}", error.message, error.hint));
+                    print_note(&format!("not ingested: {}", error.message));
+                    print_hint(&error.hint);
                     exit = ExitStatus::SomeNotOk;
                 }
             }

@@ -5,9 +5,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 
 use super::{
-    options::{
-        AssetOptions, CacheOption, FilterOption, KernelFilter, OutputFormat, OutputOptions, WideOption,
-    },
+    options::{AssetOptions, CacheOption, FilterOption, KernelFilter, OutputOptions, WideOption},
     runs::{find_run, past_runs},
 };
 use crate::{
@@ -25,8 +23,8 @@ use crate::{
         filtered_cases::filter_sides,
     },
     show::{
-        diff::{diff_json, diff_summary, diff_table, failed_note},
-        terminal::print_paged,
+        diff::{diff_summary, diff_table, failed_note},
+        emit::emit_paged,
     },
 };
 
@@ -242,14 +240,11 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         }
         return Ok(ExitStatus::Done);
     }
-    match options.output.format {
-        OutputFormat::Json => print_data(&diff_json(&difference)),
-        OutputFormat::Plain => {
-            let names = [first_name.as_str(), second_name.as_str()];
-            let summary = diff_summary(&difference, names, [&first, &second], options.margin);
-            print_paged(&(diff_table(&difference, options.all, options.wide.width()) + &summary));
-        }
-    }
+    emit_paged(options.output.format, &difference.cases, |_| {
+        let names = [first_name.as_str(), second_name.as_str()];
+        let summary = diff_summary(&difference, names, [&first, &second], options.margin);
+        diff_table(&difference, options.all, options.wide.width()) + &summary
+    });
     for (cases, [side, other]) in difference.failed_in_other.iter().zip([["A", "B"], ["B", "A"]]) {
         failed_note(cases, side, other).iter().for_each(|note| print_note(note));
     }

@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, DATABASE_VARIABLE, LeaseOption, OutputFormat, OutputOptions, PythonOption},
+    options::{AssetOptions, DATABASE_VARIABLE, LeaseOption, OutputOptions, PythonOption},
     pause::pause_message,
 };
-use crate::base::command_error::Failure;
 use crate::{
     base::{
         assets::AssetFiles,
-        command_error::CommandError,
+        command_error::{CommandError, Failure},
         exit::ExitStatus,
         files::ScratchFolder,
-        print::{print_data, without_error_numbers},
     },
     database::Database,
     kernel::{DataKind, LogicalDeviceId, catalogue::Catalogue, device::DeviceProfile},
@@ -29,7 +27,7 @@ use crate::{
         environment::lease_free_devices,
         vendor_check::{installed_software, package_folders, torch_devices},
     },
-    show::waiting_line::WaitingLine,
+    show::{emit::emit, progress::WaitingLine},
 };
 
 /// Checks whether this host can measure, and lists what is missing with a fix
@@ -58,7 +56,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&assets)?;
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
-    let waiting = WaitingLine::for_stderr("npu-smi");
+    let waiting = WaitingLine::on_stderr("npu-smi");
     let host = device::query_host_devices(&[], scratch.path());
     waiting.wait_for(&options.python.python);
     let mut points = vec![diagnosis::check_devices(&host)];
@@ -110,17 +108,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     points.extend(diagnosis::check_files(&options.db));
     points.extend(unusable_database(&options.db));
     points.extend(paused(&options.db));
-    match options.output.format {
-        OutputFormat::Plain => print_data(&plain(&points)),
-        OutputFormat::Json => {
-            for DoctorCheck { name, status, found, fix } in &points {
-                let object = serde_json::json!({
-                    "check": name, "status": status.to_string(), "found": found, "fix": fix,
-                });
-                print_data(&format!("{object}\n"));
-            }
-        }
-    }
+    emit(options.output.format, &points, plain);
     let is_missing = points.iter().any(|point| point.status == CheckStatus::Missing);
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
 }
@@ -165,7 +153,7 @@ fn paused(folder: &Path) -> Option<DoctorCheck> {
 fn plain(points: &[DoctorCheck]) -> String {
     let mut text = String::new();
     for DoctorCheck { name, status, found, fix } in points {
-        text.push_str(&format!("{status:8}{name}: {}\n", without_error_numbers(found)));
+        text.push_str(&format!("{status:8}{name}: {found}\n"));
         if !fix.is_empty() {
             text.push_str(&format!("        hint: {fix}\n"));
         }

@@ -16,14 +16,13 @@ use super::{
         WideOption, check_device, parse_gib, parse_rows, parse_seed,
     },
 };
-use crate::base::command_error::Failure;
 use crate::{
     base::{
         assets::AssetFiles,
-        command_error::CommandError,
+        command_error::{CommandError, Failure},
         count_text::format_count,
         exit::ExitStatus,
-        print::print_note,
+        print::{print_hint, print_note},
         result_file::ResultFile,
         shell_argument::{host_option, quoted_argument},
         suggest::did_you_mean_or,
@@ -156,7 +155,8 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     models.left_out.iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
         if kernels.contains(&kernel) {
-            print_note(&format!("{place}\nhint: {}", place.hint));
+            print_note(&place.to_string());
+            print_hint(&place.hint);
         }
     }
     let source = RowSource::Grids { files: &grids, kernels: &kernels };

@@ -9,15 +9,14 @@ use serde::Serialize;
 use super::options::{
     AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions, check_device,
 };
-use crate::base::command_error::Failure;
 use crate::{
     answer::kernel_gaps::{ProfileGaps, gaps_of_groups},
     base::{
-        command_error::CommandError,
+        command_error::{CommandError, Failure},
         count_text::format_count,
         exit::ExitStatus,
         files::ScratchFolder,
-        print::print_note,
+        print::{print_note, print_warning},
         shell_argument::{host_option, quoted_path},
     },
     database::{
@@ -435,8 +434,8 @@ fn merge(
 /// Prints a warning for each table whose last value may be cut off.
 fn warn_of_open_ends(files: &[ProfileFile]) {
     for file in files.iter().filter(|file| file.has_open_end().unwrap_or_default()) {
-        print_note(&format!(
-            "warning: the last line of `{}` has no line break: the file may be cut off inside of its last value; compare its size \
+        print_warning(&format!(
+            "the last line of `{}` has no line break: the file may be cut off inside of its last value; compare its size \
              with that of the original",
             file.0.display()
         ));

@@ -4,19 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::options::{AssetOptions, OutputFormat, OutputOptions, WideOption};
+use super::options::{AssetOptions, OutputOptions, WideOption};
 use crate::{
     answer::kernel_gaps::find_kernel_gaps,
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
     kernel::catalogue::Catalogue,
     show::{
         emit::emit,
         kernel_gaps::{GapRecord, gaps_table},
-        summary_tables::kernels_table,
+        kernels::{kernel_records, kernels_table},
     },
 };
 
@@ -49,20 +45,8 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
     if !options.missing.is_empty() {
         return list_missing(options, &catalogue);
     }
-    match options.output.format {
-        OutputFormat::Plain => print_data(&kernels_table(&catalogue, options.wide.width())),
-        OutputFormat::Json => {
-            for entry in catalogue.entries() {
-                let object = serde_json::json!({
-                    "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.main_operator().api,
-                    "summary": entry.summary, "needs": entry.needs.words(), "check_method": entry.check_method.as_str(),
-                    "launchable": entry.can_be_launched(),
-                    "forms": entry.forms.iter().map(|form| &form.rule.source).collect::<Vec<_>>(),
-                });
-                print_data(&format!("{object}\n"));
-            }
-        }
-    }
+    let kernels = kernel_records(&catalogue);
+    emit(options.output.format, &kernels, |kernels| kernels_table(kernels, options.wide.width()));
     Ok(ExitStatus::Done)
 }
 

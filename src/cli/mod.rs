@@ -271,7 +271,7 @@ pub fn main() -> u8 {
     let config = match read_config(&commands, &arguments) {
         Ok(config) => config,
         Err(failure) => {
-            print::print_note(&failure.to_string());
+            print::print_error(&failure.message, &failure.hint);
             return failure.exit.code();
         }
     };
@@ -353,7 +353,7 @@ pub fn main() -> u8 {
         }
         Ok(exit) => exit.code(),
         Err(failure) => {
-            print::print_note(&failure.to_string());
+            print::print_error(&failure.message, &failure.hint);
             failure.exit.code()
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     database::{Database, row_cases},
     kernel::{KernelName, catalogue::Catalogue, entry_scaffold::scaffold_entry},
     measure::vendor_check::operator_schemas,
-    show::waiting_line::WaitingLine,
+    show::progress::WaitingLine,
 };
 
 /// Generates a catalogue entry from a kernel's rows and from the schema of the function that launches it
@@ -87,7 +87,7 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
 /// Reads the schema of a function from torch. Several overloads are an error that lists them.
 fn schema_of(python: &str, api: &str) -> Result<String, CommandError> {
     let function = api.rsplit('.').next().unwrap_or(api);
-    let waiting = WaitingLine::for_stderr(&format!("torch_npu of {python}"));
+    let waiting = WaitingLine::on_stderr(&format!("torch_npu of {python}"));
     let mut found = operator_schemas(python, function)?;
     drop(waiting);
     match (found.pop(), found.is_empty()) {

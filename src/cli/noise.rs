@@ -3,21 +3,20 @@
 use clap::Args;
 
 use super::{
-    options::{CacheOption, DatabaseFolder, OutputFormat, OutputOptions, WideOption},
+    options::{CacheOption, DatabaseFolder, OutputOptions, WideOption},
     runs::past_runs,
 };
 use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
-        print::print_data,
         shell_argument::{host_option, quoted_path},
     },
     database::Database,
     measure::evidence::NoiseBudget,
     show::{
-        emit::note_simulated,
-        noise::{noise_json, noise_text},
+        emit::{emit, note_simulated},
+        noise::{NoiseRecord, noise_text},
     },
 };
 
@@ -56,10 +55,8 @@ pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
             ),
         ));
     };
-    print_data(&match options.output.format {
-        OutputFormat::Json => noise_json(&budget, database.kind()),
-        OutputFormat::Plain => noise_text(&budget, database.kind(), options.wide.width()),
-    });
+    let record = NoiseRecord::new(&budget, database.kind());
+    emit(options.output.format, &[record], |record| noise_text(&record[0], &budget, options.wide.width()));
     note_simulated(database.kind());
     Ok(ExitStatus::Done)
 }

@@ -1,7 +1,6 @@
 //! `npubench plan`: predicts a run.
 
 use clap::Args;
-use serde_json::json;
 
 use super::{
     measurement_options::WARM_UP,
@@ -21,18 +20,18 @@ use crate::{
     },
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, RunPlan},
     database::Database,
-    kernel::{
-        CacheState, DataKind, IdentifiedCase, catalogue::Catalogue, device::DeviceProfile,
-        timestamp::Timestamp,
-    },
+    kernel::{DataKind, IdentifiedCase, catalogue::Catalogue, device::DeviceProfile, timestamp::Timestamp},
     measure::run_options::RunOptions,
     measure::{
         device,
         device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},
-        engine::{PlanPreview, ScheduledSlot, dry_run},
+        engine::{PlanPreview, dry_run},
         run_plan::plan_of_database,
     },
-    show::plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table},
+    show::{
+        emit::json_lines,
+        plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table, planned_cases},
+    },
 };
 
 /// Predicts the order, the devices and the duration of a run
@@ -101,7 +100,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
             }
             OutputFormat::Json => {
                 let state = (selection.cache != CacheChoice::Hot).then_some(cache);
-                print_data(&json_lines(&plan, &preview, &costs, state));
+                print_data(&json_lines(&planned_cases(&plan, &preview, &costs, state)));
             }
         }
         // A run of both states shares its time.
@@ -208,57 +207,4 @@ pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Res
         exit: ExitStatus::CannotMeasure,
     })?;
     Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
-}
-
-/// A line of JSON per case, with the state of the cache if it is given: scheduled cases in the order of the plan, each
-/// followed by those that share its launches, then cases that are not launched.
-fn json_lines(
-    plan: &RunPlan,
-    preview: &PlanPreview,
-    costs: &InitialCosts,
-    cache: Option<CacheState>,
-) -> String {
-    let mut text = String::new();
-    for (planned, slot) in plan.cases.iter().zip(&preview.cases) {
-        for case in planned.cases() {
-            let mut line = json!({
-                "case": case.id().as_str(), "kernel": case.kernel.as_str(),
-                "inputs": case.shapes(), "weight": planned.value,
-                "cost_s": costs.case_seconds(planned.predicted_launch()),
-            });
-            if case.id() != planned.case.id() {
-                line["cost_s"] = json!(0.0);
-                line["launched_as"] = json!(planned.case.id().as_str());
-            }
-            match slot {
-                Ok(ScheduledSlot { collection, device, starts_at, ends_at }) => {
-                    line["collection"] = json!(collection);
-                    line["device"] = json!(device);
-                    line["start_s"] = json!(starts_at);
-                    line["end_s"] = json!(ends_at);
-                }
-                Err(cause) => {
-                    line["not_launched"] = json!(cause.to_string());
-                    line["cause"] = json!(cause.name());
-                }
-            }
-            if let Some(cache) = cache {
-                line["cache"] = json!(cache);
-            }
-            text += &format!("{line}\n");
-        }
-    }
-    for (case, outcome) in &plan.not_launched {
-        let mut line = json!({
-            "case": case.id().as_str(), "kernel": case.kernel.as_str(), "inputs": case.shapes(),
-            "verdict": outcome.verdict.as_str(),
-            "not_launched": format!("{}: {}", outcome.verdict, outcome.reason),
-            "cause": outcome.reason.cause.name(),
-        });
-        if let Some(cache) = cache {
-            line["cache"] = json!(cache);
-        }
-        text += &format!("{line}\n");
-    }
-    text
 }

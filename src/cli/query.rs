@@ -22,7 +22,7 @@ use crate::{
         command_error::CommandError,
         exit::ExitStatus,
         json_error::json_message,
-        print::{print_data, print_note},
+        print::{print_data, print_hint, print_note},
         suggest::did_you_mean_or,
     },
     kernel::KernelName,
@@ -248,12 +248,12 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     let command =
         collective.and_then(|kernel| engine.collective_command(&query, &kernel, answer.miss.as_ref()));
     if is_miss && let Some(command) = command {
-        print_note(&format!("hint: `{command}` measures its rows"));
+        print_hint(&format!("`{command}` measures its rows"));
     } else if is_miss && !engine.knows(&query.op) {
         let hint = did_you_mean_or(&query.op, engine.known_names(), || {
             "give an operator of the mapping, or a kernel of the database".to_owned()
         });
-        print_note(&format!("hint: {hint}"));
+        print_hint(&hint);
     }
     Ok(if is_complete(&answer) { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use super::options::{OutputFormat, OutputOptions, WideOption};
+use super::options::{OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_data},
+    base::{command_error::CommandError, exit::ExitStatus},
     measure::verify::verification_rules,
-    show::summary_tables::rules_table,
+    show::{emit::emit, rules::rules_table},
 };
 
 /// Lists the rules by which measurements get their verdicts, with their limits
@@ -25,11 +25,6 @@ pub(super) struct RulesOptions {
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
 pub(super) fn run(options: &RulesOptions) -> Result<ExitStatus, CommandError> {
     let rules = verification_rules();
-    print_data(&match options.output.format {
-        OutputFormat::Json => {
-            rules.iter().map(|rule| serde_json::to_string(rule).unwrap_or_default() + "\n").collect()
-        }
-        OutputFormat::Plain => rules_table(&rules, options.wide.width()),
-    });
+    emit(options.output.format, &rules, |rules| rules_table(rules, options.wide.width()));
     Ok(ExitStatus::Done)
 }

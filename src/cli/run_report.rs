@@ -14,7 +14,7 @@ use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
-        print::{print_data, print_note},
+        print::{print_data, print_note, print_warning},
         result_file::ResultFile,
     },
     database::Database,
@@ -86,16 +86,10 @@ pub(super) fn run(options: &ReportOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let results = RunResults::read(&database, &ledger, past, run_cache(&past.record))?;
     for problem in &results.unread_tables {
-        print_note(&format!("warning: without production and intervals of {problem}"));
+        print_warning(&format!("without production and intervals of {problem}"));
     }
     if let Some(junit) = junit {
-        let text = run_junit(&results).map_err(|error| {
-            CommandError::bad_input(
-                format!("the run cannot be written as JUnit: {error}"),
-                "leave `--junit` out",
-            )
-        })?;
-        junit.write(&text)?;
+        junit.write(&run_junit(&results))?;
         print_note(&format!("wrote `{}`", junit.path.display()));
     }
     let Some(page) = page else {

@@ -7,14 +7,14 @@ use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
-        print::{print_data, print_note},
+        print::print_note,
         shell_argument::{host_option, quoted_path},
     },
     database::{Database, ledger::Ledger},
     kernel::timestamp::Timestamp,
     show::{
-        runs::{PastRun, run_history, runs_json, runs_table},
-        terminal::print_paged,
+        emit::emit_paged,
+        runs::{PastRun, RunRecordLine, run_history, runs_table},
     },
 };
 
@@ -34,11 +34,12 @@ pub(super) struct RunsOptions {
 pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
     let (_, runs) = past_runs(&Database::open(&options.database.db)?)?;
     let now = Timestamp::now();
-    match options.output.format {
-        OutputFormat::Json => print_data(&runs_json(&runs, now)),
-        OutputFormat::Plain if runs.is_empty() => print_note("no run has been started on this database"),
-        OutputFormat::Plain => print_paged(&runs_table(&runs, now, options.wide.width())),
+    if runs.is_empty() && options.output.format == OutputFormat::Plain {
+        print_note("no run has been started on this database");
+        return Ok(ExitStatus::Done);
     }
+    let records: Vec<_> = runs.iter().map(|past| RunRecordLine::new(past, now)).collect();
+    emit_paged(options.output.format, &records, |_| runs_table(&runs, now, options.wide.width()));
     Ok(ExitStatus::Done)
 }
 

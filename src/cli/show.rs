@@ -5,27 +5,26 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, DatabaseFolder, FilterOption, OutputFormat, OutputOptions, WideOption},
+    options::{AssetOptions, DatabaseFolder, FilterOption, OutputOptions, WideOption},
     runs::{find_run, past_runs},
 };
-use crate::measure::case_numbers::RunNumbers;
 use crate::{
     base::{
         command_error::CommandError,
         count_text::format_count,
         exit::ExitStatus,
-        print::{output_has_colors, print_data, print_note},
+        print::{output_has_colors, print_data, print_note, print_warning},
     },
     database::Database,
     kernel::{catalogue::Catalogue, timestamp::Timestamp},
-    measure::filtered_cases::{filter_run_cases, run_cache},
+    measure::{
+        case_numbers::RunNumbers,
+        filtered_cases::{filter_run_cases, run_cache},
+    },
     show::{
-        case_columns::cases_table,
-        case_lists::notable_cases,
-        run_summary::run_summary,
+        cases::{cases_table, notable_cases, run_summary, shown_cases},
+        emit::emit_paged,
         run_trace::{timeline_json, write_timeline},
-        shown_cases::shown_cases,
-        terminal::print_paged,
     },
 };
 
@@ -94,27 +93,20 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
         return Ok(ExitStatus::Done);
     }
     for problem in &numbers.unread_tables {
-        print_note(&format!("warning: without production and intervals of {problem}"));
+        print_warning(&format!("without production and intervals of {problem}"));
     }
     let cases = shown_cases(cases, &numbers, &past.folder);
     // A large run needs the memory for its table.
     drop((numbers, ledger));
-    match options.output.format {
-        OutputFormat::Json => {
-            let lines = cases.iter().map(|case| serde_json::to_string(case).unwrap_or_default() + "\n");
-            print_data(&lines.collect::<String>());
+    emit_paged(options.output.format, &cases, |cases| {
+        let (width, is_painted) = (options.wide.width(), output_has_colors());
+        let mut text = String::new();
+        if !cases.is_empty() {
+            text += &cases_table(cases, &past.folder, width, is_painted);
+            text.push('\n');
+            text += &notable_cases(cases, width, is_painted);
         }
-        OutputFormat::Plain => {
-            let (width, is_painted) = (options.wide.width(), output_has_colors());
-            let mut text = String::new();
-            if !cases.is_empty() {
-                text += &cases_table(&cases, &past.folder, width, is_painted);
-                text.push('\n');
-                text += &notable_cases(&cases, width, is_painted);
-            }
-            text += &run_summary(past, &collections, Timestamp::now());
-            print_paged(&text);
-        }
-    }
+        text + &run_summary(past, &collections, Timestamp::now())
+    });
     Ok(ExitStatus::Done)
 }

@@ -10,7 +10,7 @@ use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
 use super::{CommandLine, TopCommand, option_values::parse_limit};
 use crate::{
     base::{
-        command_error::CommandError, print::print_note, process::find_program, shell_argument::quoted_path,
+        command_error::CommandError, print::print_warning, process::find_program, shell_argument::quoted_path,
     },
     kernel::render::SlurmJob,
     measure::{device::search_path, fleet::own_program},
@@ -75,8 +75,8 @@ fn limit_seconds(text: &str) -> Option<u64> {
 fn note_missing_program(path: &Path) {
     if find_program(&path.to_string_lossy(), &search_path(&[])).is_none() {
         let shown = quoted_path(path);
-        print_note(&format!(
-            "warning: this host has no program `{}`, and jobs fail on nodes without it: `srun --nodes=1 {shown} --version`, with the \
+        print_warning(&format!(
+            "this host has no program `{}`, and jobs fail on nodes without it: `srun --nodes=1 {shown} --version`, with the \
              partition of the jobs, checks a node",
             path.display()
         ));

@@ -3,15 +3,16 @@
 use clap::Args;
 
 use super::{
-    options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption},
+    options::{DatabaseFolder, OutputOptions, WideOption},
     runs::{no_run, past_runs},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_data, shell_argument::quoted_path},
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
     database::Database,
     kernel::timestamp::Timestamp,
     measure::status_file::RunStatusFile,
     show::{
+        emit::emit,
         runs::{PastRun, RunStatus},
         status::status_table,
     },
@@ -44,10 +45,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
             format!("try again in a second; the file is {}", live.folder.join("status.json").display()),
         )
     })?;
-    print_data(&match options.output.format {
-        OutputFormat::Plain => status_table(status, Timestamp::now(), options.wide.width()),
-        OutputFormat::Json => serde_json::to_string(status).unwrap_or_default() + "\n",
-    });
+    emit(options.output.format, &[status], |_| status_table(status, Timestamp::now(), options.wide.width()));
     Ok(ExitStatus::Done)
 }
 

@@ -2,13 +2,13 @@
 
 use clap::Args;
 
-use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
+use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_data},
+    base::{command_error::CommandError, exit::ExitStatus},
     database::Database,
     kernel::{catalogue::Catalogue, device::DeviceProfile},
     measure::evidence::{EvidenceSources, find_case},
-    show::{terminal::print_paged, why::why_page},
+    show::{emit::emit_paged, why::why_page},
 };
 
 /// Explains one number on a page: its samples, collections, devices, clock, references and raw records
@@ -47,9 +47,6 @@ pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
         device: &device,
     };
     let evidence = sources.collect(&known, options.cache.state)?;
-    match options.output.format {
-        OutputFormat::Json => print_data(&(serde_json::to_string(&evidence).unwrap_or_default() + "\n")),
-        OutputFormat::Plain => print_paged(&why_page(&evidence, options.wide.width())),
-    }
+    emit_paged(options.output.format, &[evidence], |evidence| why_page(&evidence[0], options.wide.width()));
     Ok(ExitStatus::Done)
 }

@@ -69,8 +69,11 @@ pub(crate) type CaseMap<V> = HashMap<CaseId, V, foldhash::fast::FixedState>;
 pub(crate) type CaseSet = HashSet<CaseId, foldhash::fast::FixedState>;
 
 /// Id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(with = "String")]
 pub struct CaseId(CompactString);
 
 impl Case {

@@ -79,7 +79,18 @@ impl ProfilerSettings {
 
 /// Kind of a database, a run and their numbers, which never changes; no command mixes the two.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -104,7 +115,7 @@ impl DataKind {
 }
 
 /// State of the cache before each launch of a collection. Samples of different states are never pooled or compared.
-#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,7 +141,7 @@ impl CacheState {
     }
 }
 
-#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +171,7 @@ mod tests {
     fn names_of_metrics_are_those_of_msprof_and_parse_back() {
         for name in AicMetrics::VARIANTS {
             let metrics: AicMetrics = name.parse().expect("a name");
-            assert_eq!(metrics.as_str(), *name);
+            assert_eq!(metrics.to_string(), *name);
             assert_eq!(serde_json::to_string(&metrics).expect("a word"), format!("\"{name}\""));
         }
         let settings = |aic_metrics| ProfilerSettings { aic_metrics, ..ProfilerSettings::default() };

@@ -218,7 +218,7 @@ impl DeviceProfile {
 }
 
 /// Device of a host.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub(crate) struct HostDevice {
     /// Name of the host; empty if hosts cannot be separated from runs.
     pub(crate) host: String,
@@ -227,7 +227,7 @@ pub(crate) struct HostDevice {
 }
 
 /// Deviation of the durations of all cases on a device from the mean of devices.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct DeviceDeviation {
     #[serde(flatten)]
     pub(crate) place: HostDevice,

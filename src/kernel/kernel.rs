@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::case::short_hash;
 
 /// An NPU kernel type as the profiler names it, such as `MatMulV2`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct KernelName(String);
 

@@ -28,7 +28,7 @@ pub struct Launch {
 pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
 
 /// Operator, state and unit of a kernel's task, as the profiler shows them; empty if it does not.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct RecordedTask {
     /// `OP State`: `dynamic` or `static`.
     pub(crate) state: String,
@@ -190,7 +190,18 @@ pub(crate) struct CollectionSamples {
 }
 
 /// Method of an interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    schemars::JsonSchema,
+)]
+#[schemars(with = "String")]
 pub(crate) enum IntervalMethod {
     /// Ranks of the launches of one collection: differences between collections are not included.
     #[strum(to_string = "launches")]

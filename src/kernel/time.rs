@@ -6,7 +6,20 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds: a duration, or an instant since the epoch. Text is parsed digit by digit: `f64` loses a quarter of a
 /// microsecond of the 16 digits and three decimals that the profiler prints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Nanos(pub i64);
 

@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use crate::kernel::Nanos;
 
 /// An instant, in nanoseconds since 1970; in files UTC with microseconds, such as `2026-03-01T22:15:03.250000Z`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, schemars::JsonSchema)]
+#[schemars(with = "String")]
 pub(crate) struct Timestamp(pub Nanos);
 
 impl Timestamp {

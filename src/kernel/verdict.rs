@@ -3,13 +3,13 @@
 //! `verify/collection.rs` assigns most of them, `verify/ranks.rs` orders them by blame among the ranks of a gang,
 //! `sched/on_finished.rs` decides on new attempts.
 
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Serialize, Serializer};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use super::{Cause, Reason};
 
 /// The one final state of a case in a run, best first; a [`CaseOutcome`] adds the reason.
-#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +100,7 @@ impl Verdict {
 }
 
 /// Verdicts that make the exit code of a command 1.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct FailingVerdicts(Vec<Verdict>);
 
@@ -131,7 +131,8 @@ impl Default for FailingVerdicts {
 }
 
 /// A verdict with its cause and remarks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, schemars::JsonSchema)]
+#[schemars(with = "CaseOutcomeRecord<'_>")]
 pub struct CaseOutcome {
     /// The verdict.
     pub verdict: Verdict,
@@ -180,16 +181,29 @@ impl CaseOutcome {
     }
 }
 
-/// The JSON form has the verdict, the sentence of the reason, the name of its cause, and the cause and remarks with their
-/// parameters as `findings`.
+/// JSON form of [`CaseOutcome`].
+#[derive(Serialize, schemars::JsonSchema)]
+struct CaseOutcomeRecord<'a> {
+    verdict: Verdict,
+    /// The cause and the remarks as a sentence.
+    reason: String,
+    /// Name of the cause.
+    cause: &'static str,
+    /// The cause and the remarks with their parameters.
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
+    findings: Vec<&'a Cause>,
+}
+
 impl Serialize for CaseOutcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("CaseOutcome", 4)?;
-        fields.serialize_field("verdict", &self.verdict)?;
-        fields.serialize_field("reason", &self.reason.to_string())?;
-        fields.serialize_field("cause", self.reason.cause.name())?;
-        fields.serialize_field("findings", &self.reason.all().collect::<Vec<_>>())?;
-        fields.end()
+        let Self { verdict, reason } = self;
+        let record = CaseOutcomeRecord {
+            verdict: *verdict,
+            reason: reason.to_string(),
+            cause: reason.cause.name(),
+            findings: reason.all().collect(),
+        };
+        record.serialize(serializer)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{base::command_error::CommandError, measure::run_options::RunOptions};
+use crate::measure::run_options::RunOptions;
 use crate::{
+    base::command_error::CommandError,
     cases::plan::{FilterEvidence, FilteredTable, RowFilter},
     database::{
         Database,
@@ -17,8 +18,7 @@ use crate::{
         signature_attributes, split_signature,
         timestamp::Timestamp,
     },
-    measure::case_numbers::RunNumbers,
-    measure::evidence::MeasuredSide,
+    measure::{case_numbers::RunNumbers, evidence::MeasuredSide},
 };
 
 /// Prepares the filter of a database's rows; `None` without a filter.

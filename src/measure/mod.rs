@@ -7,7 +7,6 @@ pub(crate) mod collective;
 pub(crate) mod database_check;
 pub mod device;
 pub(crate) mod device_choice;
-pub(crate) mod earlier_rows;
 pub(crate) mod engine;
 pub(crate) mod environment;
 pub(crate) mod events;

@@ -9,25 +9,13 @@ use std::{
 };
 
 use crate::{
-    base::command_error::CommandError,
-    measure::run_options::{BusyPolicy, RunOptions},
-    measure::{
-        device_choice::adapt_to_host,
-        earlier_rows::write_earlier_rows,
-        environment::{
-            ProgramEnvironment, RehearsedDurations, check_path, lease_folder, lease_free_devices,
-            program_environment,
-        },
-        generations::{other_host_software, other_imported_software},
-        resume::ResumeState,
-        run_log,
-        run_plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
-        run_screen::{RunEnd, RunScreen},
-    },
-};
-use crate::{
     base::{
-        assets::AssetFiles, deadline::Deadline, exit::ExitStatus, files::ScratchFolder, print::print_note,
+        assets::AssetFiles,
+        command_error::CommandError,
+        deadline::Deadline,
+        exit::ExitStatus,
+        files::ScratchFolder,
+        print::{print_note, print_warning},
         process::sees_host_processes,
     },
     cases::plan::{InitialCosts, RunPlan, UpdateMode},
@@ -37,15 +25,27 @@ use crate::{
         catalogue::Catalogue, device::DeviceProfile, render::overridden_variables,
     },
     measure::{
+        case_numbers::write_earlier_rows,
         collective::NodeLayout,
         device::{
             self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint, LeaseFolder,
             diagnosis::{check_device_count, check_device_use},
             npu_smi::{NpuChip, NpuSmiInfo},
         },
+        device_choice::adapt_to_host,
         engine::{self, CollectionSettings, ResumedRun, SweepNodes},
+        environment::{
+            ProgramEnvironment, RehearsedDurations, check_path, lease_folder, lease_free_devices,
+            program_environment,
+        },
         events::{EventSink, RunEvent},
+        generations::{other_host_software, other_imported_software},
         recorder::RunRecorder,
+        resume::ResumeState,
+        run_log,
+        run_options::{BusyPolicy, RunOptions},
+        run_plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
+        run_screen::{RunEnd, RunScreen},
         vendor_check::torch_devices,
     },
 };
@@ -333,12 +333,12 @@ impl RunContext {
         if resumed.is_none()
             && let Err(error) = write_earlier_rows(&folder, &plan.earlier_results)
         {
-            print_note(&format!(
-                "warning: {error}; the run continues, `show` will not show changes against the rows"
+            print_warning(&format!(
+                "{error}; the run continues, `show` will not show changes against the rows"
             ));
         }
         if let Err(error) = run_log::start(&folder, options.log) {
-            print_note(&format!("warning: `{}` has no log: {error}", folder.display()));
+            print_warning(&format!("`{}` has no log: {error}", folder.display()));
         }
         let recorded = mem::take(&mut plan.recorded);
         let attempted = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
@@ -359,7 +359,7 @@ impl RunContext {
         let started = Instant::now();
         let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
         if let Err(error) = ledger.write_copy() {
-            print_note(&format!("warning: {error}; the ledger has all results, its copy is older"));
+            print_warning(&format!("{error}; the ledger has all results, its copy is older"));
         }
         if options.update == UpdateMode::Missing
             && let Some(used) = ledger.run_software(run)?

@@ -11,7 +11,7 @@ use crate::{
     measure::events::RunEvent,
 };
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunPhase {
     /// Collections run, or wait for a device.
@@ -22,7 +22,9 @@ pub(crate) enum RunPhase {
     Ended,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum DeviceActivity {
@@ -38,7 +40,7 @@ pub(crate) enum DeviceActivity {
     Reserved,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct RunningCollection {
     /// Number of the collection in the run, from 1.
     pub number: u32,
@@ -54,7 +56,7 @@ pub(crate) struct RunningCollection {
 }
 
 /// A reading of the state of a device by `npu-smi`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct DeviceSnapshot {
     pub at: Timestamp,
     /// Health as printed by `npu-smi`; `OK` if healthy.
@@ -64,7 +66,7 @@ pub(crate) struct DeviceSnapshot {
 }
 
 /// State of a device of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct DeviceStatus {
     pub device: u32,
     pub state: DeviceActivity,
@@ -118,7 +120,7 @@ impl DeviceStatus {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct RunState {
     pub run: String,
     /// Kind of the durations: measured or simulated.

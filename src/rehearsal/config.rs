@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{base::assets::AssetFiles, kernel::device::DeviceProfile, rehearsal::fault_plan::FaultPlan};
 
 use super::HostError;
 
 /// Model of simulated durations, defined in `python/rehearsal/timing.py`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum, strum::Display)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, strum::Display,
+)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum NoiseModel {

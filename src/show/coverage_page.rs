@@ -28,6 +28,7 @@ fn page_data(report: &CoverageReport<'_>) -> Value {
         json!({"label": label, "values": values})
     });
     json!({
+        "title": format!("Coverage of {}", report.database),
         "database": report.database, "kind": report.kind.as_str(),
         "is_rehearsal": report.kind == crate::kernel::DataKind::Rehearsal,
         "names": metrics.iter().map(|(name, _)| *name).collect::<Vec<_>>(),

@@ -17,12 +17,6 @@ use crate::{
     },
 };
 
-/// Returns each case as a line of JSON.
-pub(crate) fn diff_json(difference: &LedgerDifference) -> String {
-    let line = |case: &CaseDifference| serde_json::to_string(case).unwrap_or_default() + "\n";
-    difference.cases.iter().map(line).collect()
-}
-
 fn signature_parts(case: &CaseDifference) -> SignatureParts<'_> {
     let Ok(kernel) = KernelName::new(&case.kernel) else { return [&case.kernel, "", "", ""] };
     let (inputs, outputs) = split_signature(&kernel, &case.signature);

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::{
     base::print::{print_data, print_note},
     kernel::DataKind,
+    show::terminal::print_paged,
 };
 
 /// Form of a command's output.
@@ -26,7 +27,19 @@ pub(crate) fn emit<R: Serialize + JsonSchema>(
 ) {
     match format {
         OutputFormat::Json => print_data(&json_lines(records)),
-        _ => print_data(&text(records)),
+        OutputFormat::Plain => print_data(&text(records)),
+    }
+}
+
+/// Prints as [`emit`]; a text for reading goes through the pager of the user.
+pub(crate) fn emit_paged<R: Serialize + JsonSchema>(
+    format: OutputFormat,
+    records: &[R],
+    text: impl FnOnce(&[R]) -> String,
+) {
+    match format {
+        OutputFormat::Json => print_data(&json_lines(records)),
+        OutputFormat::Plain => print_paged(&text(records)),
     }
 }
 

@@ -1,64 +1,143 @@
 //! A run as JUnit, for the pages of CI systems: a suite for each kernel, a test for each case.
+//!
+//! The schema is that of Jenkins (<https://github.com/jenkinsci/xunit-plugin>, `junit-10.xsd`).
 
-use std::io;
-
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use std::fmt::Write as _;
 
 use crate::{
     kernel::FailingVerdicts,
     show::{
+        cases::ShownCase,
         run_results::{RunResults, verdict_word},
-        shown_cases::ShownCase,
     },
 };
 
-/// Returns the run as XML. Cases with a verdict of [`FailingVerdicts`] are failures if they were launched, and skipped if they were
-/// not; those that the run has not finished are errors.
-pub(crate) fn run_junit(results: &RunResults) -> io::Result<String> {
-    let mut report = Report::new(format!("npubench run {}", results.past.record.run));
-    for kernel in results.kernels.keys() {
-        let mut suite = TestSuite::new(kernel.as_str());
-        let cases = results.cases.iter().filter(|case| case.kernel == *kernel);
-        suite.add_test_cases(cases.map(|case| test_case(results, case)));
-        report.add_test_suite(suite);
-    }
-    report.to_string().map_err(io::Error::other)
+/// Number of the tests of a report or a suite, and of those without success.
+#[derive(Clone, Copy, Default)]
+struct TestCounts {
+    tests: usize,
+    skipped: usize,
+    errors: usize,
+    failures: usize,
 }
 
-fn test_case(results: &RunResults, case: &ShownCase) -> TestCase {
-    let mut status = match case.verdict {
-        None => TestCaseStatus::non_success(NonSuccessKind::Error),
-        Some(verdict) if verdict.keeps_the_row() => TestCaseStatus::skipped(),
-        Some(verdict) if FailingVerdicts::default().contains(verdict) => {
-            TestCaseStatus::non_success(NonSuccessKind::Failure)
+impl TestCounts {
+    fn add(&mut self, outcome: Outcome) {
+        self.tests += 1;
+        self.skipped += usize::from(outcome == Outcome::Skipped);
+        self.errors += usize::from(outcome == Outcome::Error);
+        self.failures += usize::from(outcome == Outcome::Failure);
+    }
+
+    fn attributes(self, has_skipped: bool) -> String {
+        let Self { tests, skipped, errors, failures } = self;
+        let skipped = if has_skipped { format!(" disabled=\"{skipped}\"") } else { String::new() };
+        format!("tests=\"{tests}\"{skipped} errors=\"{errors}\" failures=\"{failures}\"")
+    }
+}
+
+/// Outcome of a test in the terms of JUnit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Success,
+    Skipped,
+    Error,
+    Failure,
+}
+
+impl Outcome {
+    /// Cases with a verdict of [`FailingVerdicts`] are failures if they were launched, and skipped if they were not; those that
+    /// the run has not finished are errors.
+    fn of_case(case: &ShownCase) -> Self {
+        match case.verdict {
+            None => Self::Error,
+            Some(verdict) if verdict.keeps_the_row() => Self::Skipped,
+            Some(verdict) if FailingVerdicts::default().contains(verdict) => Self::Failure,
+            Some(_) => Self::Success,
         }
-        Some(_) => TestCaseStatus::success(),
-    };
-    if !matches!(status, TestCaseStatus::Success { .. }) {
-        let reason = match case.verdict {
+    }
+
+    const fn element(self) -> Option<&'static str> {
+        match self {
+            Self::Success => None,
+            Self::Skipped => Some("skipped"),
+            Self::Error => Some("error"),
+            Self::Failure => Some("failure"),
+        }
+    }
+}
+
+/// Returns the run as XML.
+pub(crate) fn run_junit(results: &RunResults) -> String {
+    let (mut all, mut suites) = (TestCounts::default(), String::new());
+    for kernel in results.kernels.keys() {
+        let (mut counts, mut tests) = (TestCounts::default(), String::new());
+        for case in results.cases.iter().filter(|case| case.kernel == *kernel) {
+            let outcome = Outcome::of_case(case);
+            counts.add(outcome);
+            all.add(outcome);
+            push_test(&mut tests, results, case, outcome);
+        }
+        let (name, counts) = (escaped(kernel.as_str()), counts.attributes(true));
+        let _ = writeln!(suites, "    <testsuite name=\"{name}\" {counts}>\n{tests}    </testsuite>");
+    }
+    let (name, counts) = (escaped(&results.past.record.run), all.attributes(false));
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"npubench run {name}\" {counts}>\n{suites}</testsuites>\n"
+    )
+}
+
+fn push_test(text: &mut String, results: &RunResults, case: &ShownCase, outcome: Outcome) {
+    let [name, class] =
+        [&*format!("{} {}", case.case, case.inputs), case.kernel.as_str()].map(|text| escaped(text));
+    let _ = writeln!(text, "        <testcase name=\"{name}\" classname=\"{class}\">");
+    if let Some(element) = outcome.element() {
+        let message = match case.verdict {
             None => "the run has not finished the case",
             Some(_) => case.reason.as_deref().unwrap_or_default(),
         };
-        status.set_type(case.cause.unwrap_or("open")).set_message(xml_text(reason));
-    }
-    if let TestCaseStatus::NonSuccess { .. } = &status {
         let log = case.log.as_ref().and_then(|path| results.logs.get(path));
-        if let Some(log) = log {
-            status.set_description(xml_text(log));
-        }
+        let log = log.filter(|_| outcome != Outcome::Skipped).map_or_else(String::new, |log| escaped(log));
+        let (message, cause) = (escaped(message), case.cause.unwrap_or("open"));
+        let _ =
+            writeln!(text, "            <{element} message=\"{message}\" type=\"{cause}\">{log}</{element}>");
     }
-    let mut test = TestCase::new(format!("{} {}", case.case, case.inputs), status);
-    test.set_classname(case.kernel.as_str());
-    test.add_property(("verdict", verdict_word(case)));
-    if let Some(median) = case.median_us {
-        // `time` has milliseconds, of which most kernels take none.
-        test.add_property(("median_us", format!("{median:.3}").as_str()));
-    }
-    test
+    // `time` has milliseconds, of which most kernels take none.
+    let median =
+        case.median_us.map_or_else(String::new, |median| property("median_us", &format!("{median:.3}")));
+    let verdict = property("verdict", verdict_word(case));
+    let _ = writeln!(text, "            <properties>\n{verdict}{median}            </properties>");
+    text.push_str("        </testcase>\n");
 }
 
-/// Returns a text without the two characters that are valid in UTF-8 and not in XML 1.0 (section 2.2), which the library keeps;
-/// it removes control characters.
-fn xml_text(text: &str) -> String {
-    text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+fn property(name: &str, value: &str) -> String {
+    format!("                <property name=\"{name}\" value=\"{value}\"/>\n")
+}
+
+/// Returns a text for content and attributes: markup is escaped, line breaks stay, and characters that XML 1.0 does not allow
+/// (section 2.2) are left out.
+fn escaped(text: &str) -> String {
+    let mut xml = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => xml.push_str("&lt;"),
+            '>' => xml.push_str("&gt;"),
+            '&' => xml.push_str("&amp;"),
+            '"' => xml.push_str("&quot;"),
+            '\n' => xml.push_str("&#10;"),
+            '\t' | ' '..='\u{7e}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'.. => xml.push(c),
+            _ => {}
+        }
+    }
+    xml
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_valid_in_xml() {
+        assert_eq!(escaped("a<b> & \"c\"\n\u{1b}[0m\u{fffe}µ"), "a&lt;b&gt; &amp; &quot;c&quot;&#10;[0mµ");
+    }
 }

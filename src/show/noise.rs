@@ -1,8 +1,9 @@
-//! The noise budget of a database, as a table with advice or as JSON.
+//! `npubench noise`: the noise budget of a database with advice.
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     base::{
@@ -10,7 +11,7 @@ use crate::{
         stats::{MeasurementDesign, VarianceSources},
     },
     kernel::DataKind,
-    measure::evidence::{ControlLevel, NoiseBudget},
+    measure::evidence::{ControlLevel, KernelNoise, NoiseBudget},
     show::table::{FittedColumn, fitted_text},
 };
 
@@ -23,15 +24,61 @@ const FEW_EFFECTS: usize = 6;
 /// Half width of a 95 % interval of a normal distribution, in standard deviations.
 const NORMAL_QUANTILE: f64 = 1.96;
 
-/// Source of variance with its number in a design.
-struct SourceLine {
-    name: &'static str,
-    deviation: Option<f64>,
+/// The budget in JSON; deviations are relative to the median, in percent.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct NoiseRecord<'a> {
+    kind: DataKind,
+    cases: usize,
+    collections: usize,
+    devices: usize,
+    runs: usize,
+    hosts: usize,
+    left_out_collections: usize,
+    design: MeasurementDesign,
+    sources: Vec<SourceRecord>,
+    /// Changes of the design that double one of its numbers, the most effective first.
+    changes: Vec<ChangeRecord>,
+    kernels: &'a [KernelNoise],
+    controls: &'a [ControlLevel],
+}
+
+/// A source of variance with its number in a design.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SourceRecord {
+    source: &'static str,
+    deviation_percent: Option<f64>,
     /// Part of the variance of a row, from 0 to 1.
     part: f64,
 }
 
-fn source_lines(budget: &NoiseBudget) -> Vec<SourceLine> {
+/// A change of the design.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ChangeRecord {
+    change: &'static str,
+    /// Factor of the width of an interval.
+    width_factor: f64,
+}
+
+impl<'a> NoiseRecord<'a> {
+    pub(crate) fn new(budget: &'a NoiseBudget, kind: DataKind) -> Self {
+        Self {
+            kind,
+            cases: budget.cases,
+            collections: budget.collections,
+            devices: budget.devices,
+            runs: budget.runs,
+            hosts: budget.hosts,
+            left_out_collections: budget.left_out,
+            design: budget.design,
+            sources: variance_sources(budget),
+            changes: design_changes(budget),
+            kernels: &budget.kernels,
+            controls: &budget.controls,
+        }
+    }
+}
+
+fn variance_sources(budget: &NoiseBudget) -> Vec<SourceRecord> {
     let VarianceSources { launch, offset, proportional, common, device, run, host } = budget.sources;
     let parts = budget.sources.contributions(&budget.design);
     let all: f64 = parts.iter().sum::<f64>().max(f64::MIN_POSITIVE);
@@ -44,91 +91,47 @@ fn source_lines(budget: &NoiseBudget) -> Vec<SourceLine> {
         ("run", run),
         ("host", host),
     ];
-    let lines = deviations.into_iter().zip(parts);
-    lines.map(|((name, deviation), part)| SourceLine { name, deviation, part: part / all }).collect()
-}
-
-/// A change of the design with its effect.
-struct DesignChange {
-    what: &'static str,
-    /// Factor of the width of an interval.
-    factor: f64,
-}
-
-/// Returns the changes of the design that double one of its numbers, the most effective first.
-fn design_changes(budget: &NoiseBudget) -> Vec<DesignChange> {
-    let design = budget.design;
-    let before = budget.sources.deviation(&design).max(f64::MIN_POSITIVE);
-    let changed = |what: &'static str, design: MeasurementDesign| DesignChange {
-        what,
-        factor: budget.sources.deviation(&design) / before,
+    let record = |((source, deviation), part): ((_, Option<f64>), f64)| SourceRecord {
+        source,
+        deviation_percent: deviation.map(|deviation| deviation * 100.0),
+        part: part / all,
     };
-    let mut changes = vec![
-        changed(
+    deviations.into_iter().zip(parts).map(record).collect()
+}
+
+fn design_changes(budget: &NoiseBudget) -> Vec<ChangeRecord> {
+    let design = budget.design;
+    let doubled = MeasurementDesign { collections: design.collections * 2.0, ..design };
+    let designs = [
+        (
             "twice the launches in each collection (`--launches`)",
             MeasurementDesign { launches: design.launches * 2.0, ..design },
         ),
-        changed(
-            "twice the collections of each case on the same devices (`--precision`)",
-            MeasurementDesign { collections: design.collections * 2.0, ..design },
-        ),
-        changed(
+        ("twice the collections of each case on the same devices (`--precision`)", doubled),
+        (
             "twice the collections of each case on twice the devices (`--precision` and `--devices`)",
+            MeasurementDesign { devices: design.devices * 2.0, ..doubled },
+        ),
+        (
+            "twice the collections of each case in twice the runs (`--update all` in another night)",
+            MeasurementDesign { runs: design.runs * 2.0, ..doubled },
+        ),
+        (
+            "twice the collections of each case on twice the hosts",
             MeasurementDesign {
-                collections: design.collections * 2.0,
                 devices: design.devices * 2.0,
-                ..design
+                runs: design.runs * 2.0,
+                hosts: design.hosts * 2.0,
+                ..doubled
             },
         ),
-        changed(
-            "twice the collections of each case in twice the runs (`--update all` in another night)",
-            MeasurementDesign { collections: design.collections * 2.0, runs: design.runs * 2.0, ..design },
-        ),
     ];
-    changes.push(changed(
-        "twice the collections of each case on twice the hosts",
-        MeasurementDesign {
-            collections: design.collections * 2.0,
-            devices: design.devices * 2.0,
-            runs: design.runs * 2.0,
-            hosts: design.hosts * 2.0,
-            ..design
-        },
-    ));
-    changes.sort_by(|one, other| one.factor.total_cmp(&other.factor));
+    let before = budget.sources.deviation(&design).max(f64::MIN_POSITIVE);
+    let record =
+        |(change, design)| ChangeRecord { change, width_factor: budget.sources.deviation(&design) / before };
+    let mut changes = Vec::from(designs.map(record));
+    changes.sort_by(|one, other| one.width_factor.total_cmp(&other.width_factor));
     changes
-}
-
-/// Returns the budget as one line of JSON; deviations are relative to the median, in percent.
-pub(crate) fn noise_json(budget: &NoiseBudget, kind: DataKind) -> String {
-    let percent = |deviation: f64| deviation * 100.0;
-    let sources: Vec<_> = source_lines(budget)
-        .iter()
-        .map(|line| {
-            json!({ "source": line.name, "deviation_percent": line.deviation.map(percent), "part": line.part })
-        })
-        .collect();
-    let changes: Vec<_> = design_changes(budget)
-        .iter()
-        .map(|change| json!({ "change": change.what, "width_factor": change.factor }))
-        .collect();
-    let MeasurementDesign { launches, collections, devices, runs, hosts } = budget.design;
-    json!({
-        "kind": kind,
-        "cases": budget.cases,
-        "collections": budget.collections,
-        "devices": budget.devices,
-        "runs": budget.runs,
-        "hosts": budget.hosts,
-        "left_out_collections": budget.left_out,
-        "design": { "launches": launches, "collections": collections, "devices": devices, "runs": runs, "hosts": hosts },
-        "sources": sources,
-        "changes": changes,
-        "kernels": budget.kernels,
-        "controls": budget.controls,
-    })
-    .to_string()
-        + "\n"
 }
 
 /// Returns a typical number, rounded, with its noun.
@@ -138,7 +141,7 @@ fn typical(number: f64, one: &str, several: &str) -> String {
 }
 
 /// Returns the budget as text.
-pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind, width: Option<usize>) -> String {
+pub(crate) fn noise_text(record: &NoiseRecord<'_>, budget: &NoiseBudget, width: Option<usize>) -> String {
     let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
     let mut text = format!(
         "{} in {} on {} in {}; a typical case has {} in {} on {} in {}{}\n\n",
@@ -150,26 +153,26 @@ pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind, width: Option<usi
         typical(collections, "collection", "collections"),
         typical(devices, "device", "devices"),
         typical(runs, "run", "runs"),
-        kind.mark(),
+        record.kind.mark(),
     );
     let columns = vec![
         FittedColumn::text("source", 0).shortened_to(14),
         FittedColumn::number("deviation %", 0),
         FittedColumn::number("part of a row's variance %", 0),
     ];
-    let rows = source_lines(budget).into_iter().map(|line| {
-        let deviation = line.deviation.map_or_else(|| "unknown".to_owned(), percent_text);
-        vec![line.name.to_owned(), deviation, format!("{:.0}", line.part * 100.0)]
+    let rows = record.sources.iter().map(|line| {
+        let deviation =
+            line.deviation_percent.map_or_else(|| "unknown".to_owned(), |one| format!("{one:.2}"));
+        vec![line.source.to_owned(), deviation, format!("{:.0}", line.part * 100.0)]
     });
     text += &fitted_text(columns, rows, width);
-    let half = NORMAL_QUANTILE * budget.sources.deviation(&budget.design);
+    let half = 100.0 * NORMAL_QUANTILE * budget.sources.deviation(&budget.design);
     text += &format!(
-        "\nhalf of a 95 % interval of a typical case: {} % without the joint fit, which removes the effects of collections\n",
-        percent_text(half)
+        "\nhalf of a 95 % interval of a typical case: {half:.2} % without the joint fit, which removes the effects of collections\n"
     );
-    for change in design_changes(budget) {
-        let less = 100.0 * (1.0 - change.factor);
-        text += &format!("{less:>5.0} % narrower with {}\n", change.what);
+    for change in &record.changes {
+        let less = 100.0 * (1.0 - change.width_factor);
+        text += &format!("{less:>5.0} % narrower with {}\n", change.change);
     }
     for (count, noun) in [(budget.devices, "device"), (budget.runs, "run"), (budget.hosts, "host")] {
         if (2..FEW_EFFECTS).contains(&count) {
@@ -237,10 +240,6 @@ fn control_levels(levels: &[ControlLevel], width: Option<usize>) -> String {
         _ => format!("and {} nearer to the others\n", format_count(more, "device")),
     };
     format!("\ncontrol kernels, off the median of all devices and runs in %\n{table}{more}")
-}
-
-fn percent_text(share: f64) -> String {
-    format!("{:.2}", share * 100.0)
 }
 
 #[cfg(test)]

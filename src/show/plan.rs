@@ -1,15 +1,95 @@
-//! Table of `npubench plan`: cases by kernel, predicted duration, and reasons of cases that would not be measured.
+//! `npubench plan`: cases by kernel, predicted duration, and reasons of cases that would not be measured.
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::{
     base::count_text::format_count,
+    cases::plan::{InitialCosts, RunPlan},
     kernel::{
-        CaseOutcome, Cause, KernelName,
+        CacheState, CaseOutcome, Cause, IdentifiedCase, KernelName, Verdict,
         timestamp::{Timestamp, format_duration},
     },
+    measure::engine::PlanPreview,
     show::table::{FittedColumn, FittedRow, FittedTable},
 };
+
+/// A case of a plan in JSON. A case has no keys without a value.
+#[derive(Default, Serialize, JsonSchema)]
+pub(crate) struct PlannedCaseRecord<'a> {
+    case: &'a str,
+    kernel: &'a str,
+    inputs: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_s: Option<f64>,
+    /// Case with the same call whose launches it shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    launched_as: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collection: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Verdict>,
+    /// Reason why the case would not be launched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_launched: Option<String>,
+    /// Name of the cause of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<CacheState>,
+}
+
+/// Returns the cases of a plan, with the state of the cache if it is given: scheduled cases in the order of the plan, each
+/// followed by those that share its launches, then cases that are not launched.
+pub(crate) fn planned_cases<'a>(
+    plan: &'a RunPlan,
+    preview: &PlanPreview,
+    costs: &InitialCosts,
+    cache: Option<CacheState>,
+) -> Vec<PlannedCaseRecord<'a>> {
+    let record = |case: &'a IdentifiedCase| PlannedCaseRecord {
+        case: case.id().as_str(),
+        kernel: case.kernel.as_str(),
+        inputs: case.shapes(),
+        cache,
+        ..PlannedCaseRecord::default()
+    };
+    let scheduled = plan.cases.iter().zip(&preview.cases).flat_map(|(planned, slot)| {
+        planned.cases().map(move |case| {
+            let is_launched = case.id() == planned.case.id();
+            let cost = if is_launched { costs.case_seconds(planned.predicted_launch()) } else { 0.0 };
+            PlannedCaseRecord {
+                weight: Some(planned.value),
+                cost_s: Some(cost),
+                launched_as: (!is_launched).then(|| planned.case.id().as_str()),
+                collection: slot.as_ref().ok().map(|slot| slot.collection),
+                device: slot.as_ref().ok().map(|slot| slot.device),
+                start_s: slot.as_ref().ok().map(|slot| slot.starts_at),
+                end_s: slot.as_ref().ok().map(|slot| slot.ends_at),
+                not_launched: slot.as_ref().err().map(ToString::to_string),
+                cause: slot.as_ref().err().map(Cause::name),
+                ..record(case)
+            }
+        })
+    });
+    let others = plan.not_launched.iter().map(|(case, outcome)| PlannedCaseRecord {
+        verdict: Some(outcome.verdict),
+        not_launched: Some(format!("{}: {}", outcome.verdict, outcome.reason)),
+        cause: Some(outcome.reason.cause.name()),
+        ..record(case)
+    });
+    scheduled.chain(others).collect()
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlannedAction {

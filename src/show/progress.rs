@@ -1,18 +1,12 @@
-//! Progress display of a run on a terminal: a bar for the run, and a line per device.
-//!
-//! If the terminal has fewer lines than the display, the last lines are left out; the display never scrolls.
+//! Progress on a terminal: a bar for the run and a line per device, a bar for a vendor check, and what a command waits for.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{self, RecvTimeoutError, Sender},
-    },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use crate::{
-    base::{count_text::format_count, print::print_note},
+    base::{count_text::format_count, live_text::LiveText, print::print_note},
     kernel::{
         CollectionPurpose, KernelName,
         timestamp::{Timestamp, format_clock, format_duration},
@@ -21,72 +15,52 @@ use crate::{
         events::RunEvent,
         run_state::{DeviceActivity, DeviceStatus, RunState, RunningCollection},
     },
-    show::{
-        live_lines::{LiveLines, terminal_size},
-        terminal_echo::HiddenControlEcho,
-    },
 };
 
-/// Interval at which elapsed times are redrawn.
-const TICK: Duration = Duration::from_secs(1);
-
-/// The display, with the thread that redraws elapsed times.
-#[derive(Debug)]
+/// The display of a run, from its start to its end.
+#[derive(Debug, Default)]
 pub(super) struct ProgressDisplay {
-    display: Arc<Mutex<DisplayState>>,
-    ticks: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-    echo: Option<HiddenControlEcho>,
-}
-
-#[derive(Debug)]
-struct DisplayState {
-    lines: LiveLines,
-    state: RunState,
+    state: Arc<Mutex<RunState>>,
+    lines: Option<LiveText>,
 }
 
 impl ProgressDisplay {
-    /// Creates the display; `None` without a terminal or with `--quiet`.
-    pub(super) fn for_stderr() -> Option<Self> {
-        let display = DisplayState { lines: LiveLines::on_stderr()?, state: RunState::default() };
-        let display = Arc::new(Mutex::new(display));
-        let (ticks, inbox) = mpsc::channel::<()>();
-        let shared = Arc::clone(&display);
-        let work = move || {
-            while inbox.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                lock_display(&shared).redraw(Timestamp::now());
-            }
-        };
-        // Without the thread the display is still updated by events.
-        let thread = thread::Builder::new().name("progress".to_owned()).spawn(work).ok();
-        Some(Self { display, ticks: Some(ticks), thread, echo: HiddenControlEcho::on_stderr() })
+    /// Returns true if lines are drawn now.
+    pub(super) const fn is_drawn(&self) -> bool {
+        self.lines.is_some()
     }
 
     /// Prints a line above the display.
     pub(super) fn print_line(&self, line: &str) {
-        let mut display = lock_display(&self.display);
-        display.lines.clear();
-        print_note(line);
-        display.redraw(Timestamp::now());
+        match &self.lines {
+            Some(lines) => lines.print_above(|| print_note(line)),
+            None => print_note(line),
+        }
     }
 
-    pub(super) fn on_event(&self, event: &RunEvent) {
-        let mut display = lock_display(&self.display);
-        let now = Timestamp::now();
-        display.state.on_event(now, event);
-        // A run may have a hundred thousand of them; the next tick shows them.
-        let is_frequent = matches!(event, RunEvent::CaseFinished { .. } | RunEvent::CaseAttempted { .. });
+    pub(super) fn on_event(&mut self, event: &RunEvent) {
+        locked(&self.state).on_event(Timestamp::now(), event);
         match event {
-            RunEvent::RunFinished { .. } => display.clear(),
-            RunEvent::RunStarted { .. } => display.redraw(now),
-            _ if !is_frequent && display.lines.is_due() => display.redraw(now),
+            RunEvent::RunStarted { .. } => {
+                let state = Arc::clone(&self.state);
+                self.lines =
+                    LiveText::on_stderr(move |width| run_text(&locked(&state), Timestamp::now(), width));
+            }
+            RunEvent::RunFinished { .. } => self.lines = None,
             _ => {}
         }
     }
 }
 
-fn lock_display(display: &Mutex<DisplayState>) -> MutexGuard<'_, DisplayState> {
-    display.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the line of a run, then a line for each device.
+fn run_text(state: &RunState, now: Timestamp, width: usize) -> String {
+    let overall = overall_line(state.done, state.cases, &overall_texts(state, now), width);
+    let devices = state.devices.iter().map(|device| device_text(device, now));
+    [overall].into_iter().chain(devices).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the line of a run or check: a bar, the number of cases, and the first of the texts that fits, else the last.
@@ -101,7 +75,6 @@ fn overall_line(done: usize, cases: usize, texts: &[String], terminal: usize) ->
     let lines = texts.iter().map(|text| format!("{bar}{done}/{cases} {text}"));
     let mut line = String::new();
     for next in lines {
-        // The display leaves the last column empty.
         let fits = next.chars().count() < terminal;
         line = next;
         if fits {
@@ -117,36 +90,6 @@ const fn bar_width(terminal: usize) -> usize {
         0..=64 => 0,
         65..=89 => 10,
         _ => 30,
-    }
-}
-
-impl Drop for ProgressDisplay {
-    fn drop(&mut self) {
-        self.ticks = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        lock_display(&self.display).clear();
-        self.echo = None;
-    }
-}
-
-impl DisplayState {
-    fn redraw(&mut self, now: Timestamp) {
-        let state = &self.state;
-        if state.run.is_empty() {
-            return;
-        }
-        let overall = overall_line(state.done, state.cases, &overall_texts(state, now), terminal_size().0);
-        let devices = state.devices.iter().map(|device| device_text(device, now));
-        let lines: Vec<String> = [overall].into_iter().chain(devices).collect();
-        self.lines.draw(&lines);
-    }
-
-    fn clear(&mut self) {
-        self.lines.clear();
-        // A later tick draws nothing.
-        self.state = RunState::default();
     }
 }
 
@@ -179,39 +122,31 @@ fn overall_texts(state: &RunState, now: Timestamp) -> Vec<String> {
 /// Bar of a vendor check, with the words of the bar of a run.
 #[derive(Debug)]
 pub(crate) struct CheckProgress {
-    lines: LiveLines,
     started: Instant,
-    forecast: CheckForecast,
+    forecast: Arc<Mutex<CheckForecast>>,
+    _line: Option<LiveText>,
 }
 
 impl CheckProgress {
-    /// Creates the bar if standard error is a terminal; the outcomes of `known` cases are known before Python starts.
-    pub(crate) fn for_stderr(total: usize, known: usize) -> Option<Self> {
-        let mut progress = Self {
-            lines: LiveLines::on_stderr()?,
-            started: Instant::now(),
-            forecast: CheckForecast { total, known, ..CheckForecast::default() },
-        };
-        progress.draw(&["cases, Python imports torch_npu".to_owned()]);
-        Some(progress)
+    /// Draws the bar if standard error is a terminal; the outcomes of `known` cases are known before Python starts.
+    pub(crate) fn on_stderr(total: usize, known: usize) -> Self {
+        let started = Instant::now();
+        let forecast = Arc::new(Mutex::new(CheckForecast { total, known, ..CheckForecast::default() }));
+        let shared = Arc::clone(&forecast);
+        let line = LiveText::on_stderr(move |width| {
+            let (forecast, elapsed) = (locked(&shared), started.elapsed().as_secs_f64());
+            let texts = match forecast.first {
+                None => vec!["cases, Python imports torch_npu".to_owned()],
+                Some(_) => time_texts(elapsed, forecast.seconds_left(elapsed)),
+            };
+            overall_line(forecast.done, forecast.total, &texts, width)
+        });
+        Self { started, forecast, _line: line }
     }
 
     /// Counts the outcome of a case.
-    pub(crate) fn add_case(&mut self) {
-        let elapsed = self.started.elapsed().as_secs_f64();
-        self.forecast.add_case(elapsed);
-        if self.forecast.first.is_some() && self.lines.is_due() {
-            self.draw(&time_texts(elapsed, self.forecast.seconds_left(elapsed)));
-        }
-    }
-
-    fn draw(&mut self, texts: &[String]) {
-        let CheckForecast { done, total, .. } = self.forecast;
-        self.lines.draw(&[overall_line(done, total, texts, terminal_size().0)]);
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.lines.clear();
+    pub(crate) fn add_case(&self) {
+        locked(&self.forecast).add_case(self.started.elapsed().as_secs_f64());
     }
 }
 
@@ -284,6 +219,36 @@ impl RunningCollection {
             format!(" ({})", self.purpose)
         };
         format!("{kernels}{cases}{purpose}")
+    }
+}
+
+/// Line while a command waits for a program that may take long, such as npu-smi or an import of torch_npu.
+#[derive(Debug)]
+pub(crate) struct WaitingLine {
+    /// Name of the program or action, and the start of the wait.
+    awaited: Arc<Mutex<(String, Instant)>>,
+    _line: Option<LiveText>,
+}
+
+impl WaitingLine {
+    /// Starts to wait for a program or action. The line appears after a second.
+    pub(crate) fn on_stderr(awaited: &str) -> Self {
+        let awaited = Arc::new(Mutex::new((awaited.to_owned(), Instant::now())));
+        let shared = Arc::clone(&awaited);
+        let line = LiveText::on_stderr(move |_| {
+            let (name, start) = &*locked(&shared);
+            let elapsed = start.elapsed().as_secs_f64();
+            match elapsed < 1.0 {
+                true => String::new(),
+                false => format!("waiting for {name}, {} elapsed", format_clock(elapsed)),
+            }
+        });
+        Self { awaited, _line: line }
+    }
+
+    /// Starts to wait for another one.
+    pub(crate) fn wait_for(&self, awaited: &str) {
+        *locked(&self.awaited) = (awaited.to_owned(), Instant::now());
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     base::{
         count_text::format_count,
-        print::{is_verbose, notes_have_colors, painted, print_data, print_note},
+        print::{is_verbose, notes_have_colors, painted, print_data},
     },
     kernel::{
         CacheState, CaseId, CaseOutcome, CollectionPurpose, DeviceDeviation, Reason, Verdict,
@@ -19,8 +19,10 @@ use crate::{
         run_screen::{RunEnd, RunScreen},
     },
     show::{
-        case_columns::verdict_style, emit::OutputFormat, progress::ProgressDisplay, run_end::print_run_end,
-        waiting_line::WaitingLine,
+        cases::verdict_style,
+        emit::OutputFormat,
+        progress::{ProgressDisplay, WaitingLine},
+        run_end::print_run_end,
     },
 };
 
@@ -41,10 +43,10 @@ struct NotLaunched {
 /// Number of devices that differ of which a line gives the deviation.
 const MOST_DEVICES: usize = 8;
 
-/// Prints the events of a run to standard error.
-#[derive(Debug)]
+/// Prints the events of a run to standard error, on a terminal with a progress display.
+#[derive(Debug, Default)]
 struct TextReporter {
-    display: Option<ProgressDisplay>,
+    display: ProgressDisplay,
     not_launched: NotLaunchedGroups,
     launched: bool,
     finished: HashSet<CaseId>,
@@ -54,24 +56,8 @@ struct TextReporter {
 }
 
 impl TextReporter {
-    /// Creates a reporter with a progress display if standard error is a terminal.
-    fn for_stderr() -> Self {
-        let display = ProgressDisplay::for_stderr();
-        Self {
-            display,
-            not_launched: NotLaunchedGroups::new(),
-            launched: false,
-            finished: HashSet::new(),
-            total: 0,
-            pending: None,
-        }
-    }
-
     fn print_line(&self, line: &str) {
-        match &self.display {
-            Some(display) => display.print_line(line),
-            None => print_note(line),
-        }
+        self.display.print_line(line);
     }
 
     fn print_pending(&mut self) {
@@ -250,9 +236,7 @@ fn device_list(devices: &[u32]) -> String {
 
 impl EventSink for TextReporter {
     fn on_event(&mut self, event: &RunEvent) {
-        if let Some(display) = &self.display {
-            display.on_event(event);
-        }
+        self.display.on_event(event);
         // The line of a collection is printed after the cases that it completes and the rows of their kernels.
         if !matches!(
             event,
@@ -299,11 +283,11 @@ impl EventSink for TextReporter {
                 };
                 let devices = device_list(devices);
                 let line = format!("collection {collection}{note} on {devices}: {outcome}, {seconds:.1} s");
-                match &self.display {
+                match self.display.is_drawn() {
                     // The display shows the next collection of the device.
-                    Some(_) if outcome == "done" && !is_verbose() => {}
-                    Some(display) => display.print_line(&line),
-                    None => self.pending = Some(line),
+                    true if outcome == "done" && !is_verbose() => {}
+                    true => self.print_line(&line),
+                    false => self.pending = Some(line),
                 }
             }
             RunEvent::CaseFinished { kernel, shapes, outcome, case } => {
@@ -372,11 +356,11 @@ struct PlainScreen;
 
 impl RunScreen for PlainScreen {
     fn wait_for(&self, awaited: &str) -> Box<dyn Any> {
-        Box::new(WaitingLine::for_stderr(awaited))
+        Box::new(WaitingLine::on_stderr(awaited))
     }
 
     fn events(&self) -> Box<dyn EventSink> {
-        Box::new(TextReporter::for_stderr())
+        Box::new(TextReporter::default())
     }
 
     fn end(&self, end: &RunEnd<'_>) {

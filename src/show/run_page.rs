@@ -16,11 +16,11 @@ use crate::{
         timestamp::{Timestamp, format_duration},
     },
     show::{
+        cases::ShownCase,
         run_plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
         run_results::{
             DeviceResults, MOST_OF_CAUSE, RunResults, ratio_to_production, seconds_between, verdict_word,
         },
-        shown_cases::ShownCase,
     },
 };
 
@@ -43,6 +43,7 @@ fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> 
     let verdicts = results.verdicts().into_iter().map(|(word, count)| json!({"word": word, "count": count}));
     let has_numbers = results.cases.iter().any(|case| case.median_us.is_some());
     json!({
+        "title": format!("npubench run {}", record.run),
         "run": record.run,
         "is_rehearsal": record.kind == "rehearsal",
         "database": results.database.display().to_string(),

@@ -7,22 +7,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::base::command_error::Failure;
-use crate::measure::case_numbers::RunNumbers;
 use crate::{
-    base::stats::median_of_floats,
+    base::{command_error::Failure, stats::median_of_floats},
     database::{
         Database, DatabaseError,
         ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
     },
     kernel::{CacheState, Cause, KernelName, Nanos, Verdict},
     measure::{
+        case_numbers::RunNumbers,
         run_state::{DeviceActivity, DeviceStatus},
         status_file::RunStatusFile,
     },
     show::{
+        cases::{ShownCase, shown_cases},
         runs::PastRun,
-        shown_cases::{ShownCase, shown_cases},
     },
 };
 

@@ -1,7 +1,8 @@
-//! The runs of a database with their states, as a table or as lines of JSON.
+//! `npubench runs`: the runs of a database with their states.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
 /// file is written at least every ten seconds.
 const ACTIVE_STATUS_AGE: f64 = 60.0;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum RunStatus {
@@ -105,25 +106,28 @@ fn state_without_end(
     }
 }
 
-pub(crate) fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
-    #[derive(Serialize)]
-    struct RunLine<'a> {
-        run: &'a str,
-        kind: &'a str,
-        state: RunStatus,
-        started: Timestamp,
-        ended: Option<Timestamp>,
-        elapsed_s: Option<f64>,
-        exit_code: Option<i64>,
-        seed: u64,
-        cases: usize,
-        verdicts: &'a BTreeMap<String, usize>,
-        process: Option<u32>,
-        host: Option<&'a str>,
-    }
-    let line = |past: &PastRun| {
+/// A run in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RunRecordLine<'a> {
+    run: &'a str,
+    kind: &'a str,
+    state: RunStatus,
+    started: Timestamp,
+    ended: Option<Timestamp>,
+    elapsed_s: Option<f64>,
+    exit_code: Option<i64>,
+    seed: u64,
+    cases: usize,
+    /// Number of cases by verdict.
+    verdicts: &'a BTreeMap<String, usize>,
+    process: Option<u32>,
+    host: Option<&'a str>,
+}
+
+impl<'a> RunRecordLine<'a> {
+    pub(crate) fn new(past: &'a PastRun, now: Timestamp) -> Self {
         let record = &past.record;
-        let line = RunLine {
+        Self {
             run: &record.run,
             kind: &record.kind,
             state: past.state,
@@ -136,10 +140,8 @@ pub(crate) fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
             verdicts: &record.verdicts,
             process: past.last_status.as_ref().map(|status| status.process),
             host: past.last_status.as_ref().map(|status| status.host.as_str()),
-        };
-        serde_json::to_string(&line).unwrap_or_default() + "\n"
-    };
-    runs.iter().map(line).collect()
+        }
+    }
 }
 
 pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp, width: Option<usize>) -> String {

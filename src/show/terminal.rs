@@ -10,7 +10,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use crate::base::print::{is_dumb, is_empty, print_data, print_note};
+use crate::base::print::{print_data, print_hint, print_warning};
 
 /// Least width for which tables are made.
 const LEAST_WIDTH: usize = 40;
@@ -30,7 +30,8 @@ pub(crate) fn output_width() -> Option<usize> {
 /// Prints data through a pager if standard output is a terminal: `NPUBENCH_PAGER`, else `PAGER`, else `less -FRX`. An empty one
 /// or `cat` is none. If the pager cannot be started or fails, the text is printed without it.
 pub(crate) fn print_paged(text: &str) {
-    let is_paged = io::stdout().is_terminal() && !is_dumb();
+    let is_paged =
+        io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|terminal| terminal != "dumb");
     if !(is_paged && show_in_pager(text)) {
         print_data(text);
     }
@@ -42,7 +43,7 @@ fn show_in_pager(text: &str) -> bool {
         return false;
     };
     let program = pager_name(&command);
-    if is_empty("LESS") {
+    if env::var_os("LESS").is_none_or(|options| options.is_empty()) {
         command.env("LESS", "FRX");
     }
     // Ctrl-C is for the pager, which would otherwise lose the terminal to the shell.
@@ -55,9 +56,8 @@ fn show_in_pager(text: &str) -> bool {
     let Some(problem) = pager.wait().map_or_else(|error| Some(error.to_string()), pager_problem) else {
         return true;
     };
-    print_note(&format!(
-        "warning: the pager `{program}` {problem}; the output follows without it\nhint: `NPUBENCH_PAGER=cat` switches pagers off"
-    ));
+    print_warning(&format!("the pager `{program}` {problem}; the output follows without it"));
+    print_hint("`NPUBENCH_PAGER=cat` switches pagers off");
     false
 }
 

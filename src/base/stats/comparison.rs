@@ -14,7 +14,17 @@ pub(crate) const FALSE_DISCOVERY_RATE: f64 = 0.05;
 
 /// Result of the comparison of a case.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumIter, serde::Serialize,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    strum::Display,
+    strum::EnumIter,
+    serde::Serialize,
+    schemars::JsonSchema,
 )]
 #[strum(serialize_all = "UPPERCASE")]
 #[serde(rename_all = "UPPERCASE")]

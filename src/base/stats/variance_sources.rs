@@ -38,7 +38,7 @@ pub(crate) struct VarianceSources {
 }
 
 /// Numbers of measurements of a case.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct MeasurementDesign {
     /// Of launches in a collection.
     pub(crate) launches: f64,

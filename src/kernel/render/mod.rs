@@ -14,7 +14,7 @@ pub(crate) use collect::{
     CollectScript, GangLaunch, GangRendezvous, collect_script, script_templates, shell_quoted,
 };
 #[cfg(test)]
-pub(crate) use manifest::ExpectedRecord;
+pub(crate) use manifest::{ControlCall, ExpectedRecord};
 pub(crate) use manifest::{ControlLaunches, GangHost, HostNumbers, RecordedTensor, SentinelLengths};
 pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;

@@ -33,29 +33,33 @@ pub(crate) fn render_template(
     template: &'static str,
     context: &impl Serialize,
 ) -> Result<String, RenderError> {
-    render(assets, template, context, no_escape)
+    render(assets, &[(template, template)], context, no_escape)
 }
 
-/// Renders a page: values are escaped for HTML.
+/// Renders a page in the frame that all pages have: values are escaped for HTML.
 pub(crate) fn render_page(
     assets: &AssetFiles,
     template: &'static str,
     context: &impl Serialize,
 ) -> Result<String, RenderError> {
-    render(assets, template, context, html_escape)
+    render(assets, &[(template, template), ("page", "page.html.hbs")], context, html_escape)
 }
 
+/// Renders the first of these templates by name and file; the others are its partials.
 fn render(
     assets: &AssetFiles,
-    template: &'static str,
+    templates: &[(&'static str, &'static str)],
     context: &impl Serialize,
     escape: fn(&str) -> String,
 ) -> Result<String, RenderError> {
     let mut handlebars = Handlebars::new();
     handlebars.set_strict_mode(true);
     handlebars.register_escape_fn(escape);
+    let (template, _) = templates[0];
     let failed = |message: String| RenderError::Template { template, message };
-    let text = assets.template(template)?;
-    handlebars.register_template_string(template, text).map_err(|error| failed(error.to_string()))?;
+    for &(name, file) in templates {
+        let text = assets.template(file)?;
+        handlebars.register_template_string(name, text).map_err(|error| failed(error.to_string()))?;
+    }
     handlebars.render(template, context).map_err(|error| failed(error.to_string()))
 }

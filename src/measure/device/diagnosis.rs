@@ -7,22 +7,26 @@ use crate::base::command_error::Failure;
 use crate::kernel::{LogicalDeviceId, SoftwareFingerprint};
 
 /// Result of a check, with its text in output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, serde::Serialize, schemars::JsonSchema)]
 pub(crate) enum CheckStatus {
     #[strum(serialize = "ok")]
+    #[serde(rename = "ok")]
     Passed,
     /// Measuring works with a limitation.
     #[strum(serialize = "warning")]
+    #[serde(rename = "warning")]
     Warning,
     /// Measuring is impossible.
     #[strum(serialize = "missing")]
+    #[serde(rename = "missing")]
     Missing,
 }
 
 /// One check of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct DoctorCheck {
     /// Checked condition.
+    #[serde(rename = "check")]
     pub(crate) name: &'static str,
     pub(crate) status: CheckStatus,
     /// Observed state.

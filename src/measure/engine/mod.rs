@@ -26,7 +26,7 @@ mod write_back;
 
 pub(crate) use assess::expected_launches;
 pub(crate) use attempt_changes::find_changes;
-pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
+pub(crate) use dry_run::{PlanPreview, dry_run};
 pub(crate) use error::EngineError;
 pub(crate) use follower::FollowerRun;
 pub(crate) use gang_parts::SweepNodes;

@@ -14,7 +14,7 @@ pub(crate) trait EventSink {
 }
 
 /// Event of a run. Its JSON form has the name of the variant as `event`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum RunEvent {
     /// The plan is stored in the ledger; no case has been launched.

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Everything that is known of a case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CaseEvidence {
     pub(crate) case: CaseId,
     /// State of the cache of result, collections and runs.
@@ -53,7 +53,7 @@ pub(crate) struct CaseEvidence {
 }
 
 /// Result of the case in another state of the cache.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct StateEvidence {
     pub(crate) cache: CacheState,
     pub(crate) result: ResultEvidence,
@@ -62,7 +62,7 @@ pub(crate) struct StateEvidence {
 }
 
 /// A row of the case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RowEvidence {
     pub(crate) file: PathBuf,
     pub(crate) line: u64,
@@ -73,7 +73,7 @@ pub(crate) struct RowEvidence {
 }
 
 /// Result of a case by the ledger; durations in microseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct ResultEvidence {
     pub(crate) verdict: Verdict,
     pub(crate) reason: String,
@@ -96,7 +96,7 @@ pub(crate) struct ResultEvidence {
 }
 
 /// Means of the accepted launches of a collective over its ranks.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RankEvidence {
     pub(crate) shortest_us: f64,
     pub(crate) longest_us: f64,
@@ -121,7 +121,7 @@ impl RankEvidence {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct IntervalEvidence {
     pub(crate) estimate_us: f64,
     pub(crate) low_us: f64,
@@ -132,7 +132,7 @@ pub(crate) struct IntervalEvidence {
 }
 
 /// An attempt at the case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CollectionEvidence {
     pub(crate) run: String,
     pub(crate) number: u32,
@@ -175,7 +175,7 @@ pub(crate) struct CollectionEvidence {
     pub(crate) records: Vec<PathBuf>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ReadingEvidence {
     pub(crate) device: u32,
     pub(crate) at_ns: Nanos,
@@ -185,7 +185,7 @@ pub(crate) struct ReadingEvidence {
 }
 
 /// Sentinels around the launches of a case, by their kernel and numbers of elements.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct BracketEvidence {
     pub(crate) kernel: String,
     pub(crate) opening: u64,
@@ -193,7 +193,7 @@ pub(crate) struct BracketEvidence {
 }
 
 /// Verdict of a run that planned the case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RunVerdict {
     pub(crate) run: String,
     /// `None` while the case is open.
@@ -204,7 +204,7 @@ pub(crate) struct RunVerdict {
 }
 
 /// Shortest possible time of the call on the device.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RooflineEvidence {
     pub(crate) device: String,
     pub(crate) bound_us: Option<f64>,
@@ -215,7 +215,7 @@ pub(crate) struct RooflineEvidence {
 }
 
 /// Duration of the row in production profiles.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct ProductionEvidence {
     pub(crate) median_us: f64,
     pub(crate) records: u64,

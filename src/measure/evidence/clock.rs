@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::{base::stats::CycleRate, kernel::SoftwareFingerprint};
 
 /// Cycles per block and microsecond of a case in a collection.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ClockEvidence {
     pub(crate) cycles_per_us: f64,
     /// Standard error in percent.

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A control kernel in a collection.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ControlEvidence {
     pub(crate) control: String,
     pub(crate) device: u32,
@@ -61,7 +61,7 @@ pub(crate) fn control_evidence(all: &[StoredControl], run: &str, number: u32) ->
 }
 
 /// Level of a device in a run by its control kernels.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ControlLevel {
     pub(crate) run: String,
     pub(crate) device: u32,

@@ -100,7 +100,7 @@ fn log_cycle_rates(
 }
 
 /// A case that both sides have measured. The fields are in the order of the JSON keys.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CaseDifference {
     pub(crate) verdict: ComparisonVerdict,
     pub(crate) kernel: String,

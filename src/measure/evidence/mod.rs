@@ -29,7 +29,7 @@ pub(crate) use find_case::find_case;
 pub(crate) use host_levels::{HostLevel, host_levels};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
 pub(crate) use missing_rows::{MissingRows, missing_rows};
-pub(crate) use noise_budget::NoiseBudget;
+pub(crate) use noise_budget::{KernelNoise, NoiseBudget};
 pub(crate) use production_states::ProductionStates;
 pub(crate) use raw_records::{ArchiveState, archive_state, files_to_archive};
 pub(crate) use repeat_command::repeat_commands;

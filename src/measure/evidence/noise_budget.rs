@@ -19,7 +19,7 @@ use crate::{
 const MOST_COLLECTIONS: usize = 1_000;
 
 /// Launch noise of the cases of a kernel. The fields are in the order of the JSON keys.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct KernelNoise {
     pub(crate) kernel: String,
     pub(crate) cases: usize,

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// State of a rule for a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RuleState {
     #[strum(to_string = "fulfilled")]
@@ -44,7 +44,7 @@ impl RuleState {
 }
 
 /// Result of a rule, or of the rules on records together. The fields are in the order of the JSON keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct RuleResult {
     pub(crate) rule: &'static str,
     pub(crate) state: RuleState,

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Measurements that a rule judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum RuleScope {
@@ -38,7 +38,7 @@ pub(crate) enum RuleScope {
 }
 
 /// A rule with the verdict of measurements that break it. The fields are in the order of the JSON keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct VerificationRule {
     pub(crate) rule: &'static str,
     pub(crate) scope: RuleScope,

@@ -1,0 +1,59 @@
+//! Lines on a terminal that are drawn again in place while something goes on.
+
+use std::{
+    env, fmt,
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::base::print::is_quiet;
+
+/// Interval at which the lines are drawn again.
+const TICK: Duration = Duration::from_millis(500);
+/// Width of a terminal that does not state it.
+const USUAL_WIDTH: usize = 80;
+
+/// Lines on standard error; they are removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct LiveText(ProgressBar);
+
+impl LiveText {
+    /// Draws the lines that `text` returns for the width of the terminal until this is dropped; they are cut to that width.
+    /// `None` for a quiet command, and without a terminal that can move its cursor.
+    pub(crate) fn on_stderr(text: impl Fn(usize) -> String + Clone + Send + Sync + 'static) -> Option<Self> {
+        let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal.is_empty() || terminal == "dumb");
+        if is_dumb || is_quiet() || !io::stderr().is_terminal() {
+            return None;
+        }
+        let draw = move |_: &ProgressState, out: &mut dyn fmt::Write| {
+            let width = terminal_width();
+            let text = text(width);
+            let lines = text.lines().map(|line| line.chars().take(width).collect::<String>());
+            let _ = out.write_str(&lines.collect::<Vec<_>>().join("\n"));
+        };
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(
+            ProgressStyle::with_template("{text}").expect("a valid template").with_key("text", draw),
+        );
+        bar.enable_steady_tick(TICK);
+        Some(Self(bar))
+    }
+
+    /// Removes the lines, prints, and draws them again.
+    pub(crate) fn print_above(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+}
+
+impl Drop for LiveText {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn terminal_width() -> usize {
+    let size = terminal_size::terminal_size_of(io::stderr());
+    size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0).unwrap_or(USUAL_WIDTH)
+}
