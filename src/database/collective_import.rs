@@ -19,7 +19,6 @@ pub(crate) struct ImportedDuration {
     pub(crate) method: String,
     /// Result of the benchmark's check; empty without one.
     pub(crate) check: String,
-    /// Name of the file.
     pub(crate) source: String,
 }
 

@@ -11,14 +11,12 @@ use crate::{
     kernel::{CollectiveKind, KernelName},
 };
 
-/// Name of the file.
 const FILE: &str = "collective_overheads.yaml";
 const LAYOUT: u32 = 1;
 /// Greatest overhead in microseconds; a greater one is probably in another unit.
 const MOST_MICROS: f64 = 1e5;
 const HINT: &str = "docs/collectives.md describes the file";
 
-/// Content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OverheadFile {
@@ -32,7 +30,6 @@ struct OverheadFile {
 pub(crate) struct CollectiveOverhead {
     /// Name of the table, such as `hcom_allReduce_`.
     kernel: String,
-    /// Number of ranks.
     pub(crate) ranks: u64,
     /// Tier of the topology; of all tiers without one.
     #[serde(default)]

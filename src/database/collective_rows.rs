@@ -25,7 +25,6 @@ pub(crate) const CONTRACT_COLUMNS: [&str; 6] =
 pub(crate) const ENVIRONMENT: &str = "HCCL Environment";
 /// Sizes of the parts of an `all_to_all_v`, which belong to the key; the other tables do not have the column.
 pub(crate) const PART_WEIGHTS: &str = "Part Weights";
-/// Columns of the key.
 pub(crate) const KEY_COLUMNS: [&str; 6] =
     [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, ENVIRONMENT, PART_WEIGHTS];
 

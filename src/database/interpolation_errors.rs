@@ -14,7 +14,6 @@ use crate::{
     kernel::{DataKind, KernelName},
 };
 
-/// Name of the file.
 pub(crate) const INTERPOLATION_ERROR_FILE: &str = "interpolation_error.yaml";
 
 const LAYOUT: u32 = 1;
@@ -24,14 +23,11 @@ const COMMENT: &str = "\
 # 5 % too much or too little, null is no answer, or too few hold-outs for an estimate. docs/grids.md explains it.
 ";
 
-/// Content of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InterpolationErrors {
     npubench_interpolation_error: u32,
-    /// Kind of the database.
     kind: DataKind,
-    /// By the name of the kernel.
     pub(crate) kernels: BTreeMap<String, KernelInterpolationError>,
 }
 
@@ -39,9 +35,7 @@ pub(crate) struct InterpolationErrors {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KernelInterpolationError {
-    /// Median.
     pub(crate) p50: Option<f64>,
-    /// 90th percentile.
     pub(crate) p90: Option<f64>,
     /// Greatest error of a hold-out.
     pub(crate) max: Option<f64>,
@@ -49,15 +43,12 @@ pub(crate) struct KernelInterpolationError {
     pub(crate) target: f64,
     /// Errors of the random candidates that the estimate is from, of the answers from before they were measured.
     pub(crate) hold_outs: Vec<Option<f64>>,
-    /// Measured candidates.
     pub(crate) rows: usize,
-    /// Candidates of the grids.
     pub(crate) candidates: usize,
     /// Models of the grids; empty for the ladders of the grids.
     pub(crate) models: Vec<String>,
     /// Seed of the random choices.
     pub(crate) seed: u64,
-    /// Date of the estimate in UTC.
     pub(crate) date: String,
 }
 

@@ -75,7 +75,6 @@ impl RowCells {
 pub(crate) struct ShownInterval {
     /// `None` also for a text that is no method.
     pub(crate) method: Option<IntervalMethod>,
-    /// Number of collections.
     pub(crate) collections: Option<usize>,
 }
 

@@ -46,7 +46,6 @@ impl FromStr for ShardNumber {
 /// Identity of the database of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardIdentity {
-    /// Id of the plan.
     pub(crate) plan: String,
     pub(crate) shard: ShardNumber,
 }

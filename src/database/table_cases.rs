@@ -7,7 +7,6 @@ use foldhash::fast::FixedState;
 use super::{DatabaseError, KernelCsv, row_cases::RowColumns};
 use crate::kernel::{Case, KernelName, Slot};
 
-/// The cases of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TableCases {
     /// Hashes of the signatures.

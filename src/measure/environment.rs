@@ -123,7 +123,6 @@ pub(super) fn program_environment(
         assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
         recorded_medians,
         faults: options.faults.clone(),
-        python: options.python.clone(),
     };
     let variables = rehearsal::install(folder, &config)?;
     let cann = variables.iter().find(|(name, _)| name == "ASCEND_HOME_PATH");

@@ -54,8 +54,6 @@ pub struct HostConfig {
     pub recorded_medians: BTreeMap<String, i64>,
     /// Faults and the speed of simulated time.
     pub faults: FaultPlan,
-    /// The Python interpreter of the stand-ins.
-    pub python: String,
 }
 
 impl Default for HostConfig {
@@ -69,7 +67,6 @@ impl Default for HostConfig {
             assets: None,
             recorded_medians: BTreeMap::new(),
             faults: FaultPlan::default(),
-            python: "python3".to_owned(),
         }
     }
 }

@@ -52,7 +52,7 @@ const PYTHON: [(&str, &str); 26] = [
 /// Programs, and the modules of the package `rehearsal` that they run.
 const PROGRAMS: [(&str, &str); 2] = [("msprof", "msprof"), ("npu-smi", "npu_smi")];
 const SETTINGS: &str = "host.json";
-/// Link to the interpreter that the first of the stand-ins ran on.
+/// Path of the interpreter that the first of the stand-ins ran on.
 const INTERPRETER: &str = "interpreter";
 /// File of the true medians of the model of durations: case, kernel, microseconds. Nothing that measures reads it.
 const TRUTH: &str = "truth.csv";
@@ -165,10 +165,11 @@ pub(super) fn install_with(
     let program = program.to_str().ok_or_else(|| HostError::Path(program.to_owned()))?;
     for (name, module) in PROGRAMS {
         let run = shell_quoted(&RUN_MODULE.replace("MODULE", module));
-        let (interpreter, packages) = (shell_quoted(&config.python), shell_quoted(&variables[1].1));
+        let packages = shell_quoted(&variables[1].1);
         let linked = shell_quoted(&folder.join(INTERPRETER).display().to_string());
         let script = format!(
-            "#!/bin/sh\n# Part of a rehearsal host.\npython={linked}\n[ -x \"$python\" ] || python={interpreter}\n\
+            "#!/bin/sh\n# Part of a rehearsal host.\npython=\n[ ! -r {linked} ] || read -r python <{linked}\n\
+             [ -x \"$python\" ] || python=python3\n\
              exec \"$python\" -I -S -c {run} {packages} \"$@\"\n"
         );
         write(&bin.join(name), &script, 0o755)?;

@@ -88,8 +88,7 @@ pub(crate) fn run_junit(results: &RunResults) -> String {
 }
 
 fn push_test(text: &mut String, results: &RunResults, case: &ShownCase, outcome: Outcome) {
-    let [name, class] =
-        [&*format!("{} {}", case.case, case.inputs), case.kernel.as_str()].map(|text| escaped(text));
+    let [name, class] = [&*format!("{} {}", case.case, case.inputs), case.kernel.as_str()].map(escaped);
     let _ = writeln!(text, "        <testcase name=\"{name}\" classname=\"{class}\">");
     if let Some(element) = outcome.element() {
         let message = match case.verdict {

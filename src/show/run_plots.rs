@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use handlebars::html_escape;
 
-use crate::show::run_results::{RunResults, seconds_between};
+use crate::show::run_results::{DeviceResults, RunResults, seconds_between};
 
 const WIDTH: f64 = 920.0;
 /// Space around the axes at the top and the right, and below them for labels.
@@ -165,7 +165,7 @@ pub(super) fn busy_plot(results: &RunResults) -> Option<String> {
 /// Returns the temperatures of all devices over the run.
 pub(super) fn temperature_plot(results: &RunResults) -> Option<String> {
     let ((start, _), (title, whole, unit)) = (results.span(), time_axis(results));
-    let extremes = results.devices.values().filter_map(|device| device.temperatures());
+    let extremes = results.devices.values().filter_map(DeviceResults::temperatures);
     let (low, high) = extremes.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))?;
     if whole <= 0.0 {
         return None;

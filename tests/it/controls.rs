@@ -152,16 +152,16 @@ fn exception_of_the_settling_or_of_a_control_is_none_of_a_case() {
         let ran = context.run(&[&run[..], &["--devices", "0-1"]].concat());
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
         assert_eq!(count(context, "SELECT count(*) FROM attempts WHERE verdict <> 'ok'"), 0);
-        let text = "SELECT group_concat(DISTINCT reason) FROM attempts";
+        let text = "SELECT group_concat(DISTINCT cause || remarks) FROM attempts";
         let reasons: String =
             ledger(context).expect("a ledger").query_row(text, [], |row| row.get(0)).expect("text");
         reasons
     };
-    let settling = "the clock was not settled before each case: RuntimeError: NPU out of memory";
+    let settling = r#""cause":"not_settled","class":"RuntimeError","message":"NPU out of memory"#;
     let context = ingested();
     // The third settling is that of the last control kernel, the fourth that of the first case.
     let found = reasons(&context, &raising("len(self.settled) == 3"));
-    assert!(found.contains(settling) && !found.contains("without control"), "{found}");
+    assert!(found.contains(settling) && !found.contains("no_controls"), "{found}");
     let journal =
         fs::read_to_string(gang::collections(&context)[0].join("launched.jsonl")).expect("a journal");
     assert_eq!(journal.matches("settling_error").count(), 1, "{journal}");
@@ -170,7 +170,7 @@ fn exception_of_the_settling_or_of_a_control_is_none_of_a_case() {
     let context = ingested();
     let found =
         reasons(&context, &template.replace(control, r#""torch.abs": lambda tensors: torch.mm(*tensors)"#));
-    assert!(found.contains("without control kernels: ") && !found.contains(settling), "{found}");
+    assert!(found.contains("no_controls") && !found.contains(settling), "{found}");
     let row = &context.rows("db", "SwiGlu")[0];
     assert!(row["MicroBench Reason"].contains("without control kernels: "), "{row:?}");
     let gang = gang::database(&[64], &["2"]);

@@ -67,8 +67,8 @@ fn withdrawn_results_of_a_side_are_stated() {
     measured_copy(&context, "first", &[]);
     measured_copy(&context, "second", &[]);
     let ledger = rusqlite::Connection::open(context.path("second/.npubench/ledger.db")).expect("a ledger");
-    let withdraw = "UPDATE attempts SET verdict = 'throttled', reason = 'a low clock', is_withdrawn = 1
-                    WHERE case_id IN (SELECT case_id FROM cases WHERE kernel = 'Add')";
+    let withdraw = r#"UPDATE attempts SET verdict = 'throttled', cause = '{"cause":"recorded","text":"a low clock"}', is_withdrawn = 1
+                    WHERE case_id IN (SELECT case_id FROM cases WHERE kernel = 'Add')"#;
     ledger.execute_batch(withdraw).expect("withdrawn");
     for (sides, [only, other]) in [(["first", "second"], ["A", "B"]), (["second", "first"], ["B", "A"])] {
         let ran = context.run(&["diff", sides[0], sides[1]]);

@@ -351,7 +351,12 @@ fn tables_of_profiles_and_results_fit_the_terminal() {
         ]
     ));
     let connection = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
-    connection.execute("UPDATE attempts SET reason = 'changed' WHERE attempt = 1", []).expect("changed");
+    connection
+        .execute(
+            r#"UPDATE attempts SET cause = '{"cause":"recorded","text":"changed"}' WHERE attempt = 1"#,
+            [],
+        )
+        .expect("changed");
     // Run and times differ from call to call.
     fitted_starts(&context, &["noise --db db", "reparse --db db", "why Add.csv:2 --db db"]);
 }

@@ -173,7 +173,7 @@ fn interrupted_transactions_are_rolled_back_by_a_reader() {
     // A transaction of more pages than the cache has is partly in the file, with the old pages in its journal.
     let ledger = rusqlite::Connection::open(&path).expect("the ledger");
     ledger.execute_batch("PRAGMA cache_size = 2; PRAGMA cache_spill = 1; BEGIN IMMEDIATE").expect("started");
-    ledger.execute_batch("UPDATE attempts SET reason = reason || hex(randomblob(3000))").expect("written");
+    ledger.execute_batch("UPDATE attempts SET remarks = remarks || hex(randomblob(3000))").expect("written");
     ledger.execute_batch("UPDATE cases SET signature = signature || hex(randomblob(3000))").expect("written");
     // Copies of both files are what a kill leaves.
     let journal = fs::read(context.path("db/.npubench/ledger.db-journal")).expect("a journal");

@@ -303,7 +303,7 @@ fn invalid_plans_are_refused_before_the_run() {
     let ran = rehearse(&context, "db", &["--rehearsal-faults", "none.yaml"]);
     assert_eq!(ran.code, 3);
     insta::assert_snapshot!(ran.stderr, @"
-    error: none.yaml: cannot be read: No such file or directory
+    error: none.yaml: cannot be read: No such file or directory (os error 2)
     hint: give the path of a fault plan; docs/rehearsal.md contains an example
     ");
     let ran = context.run(&["run", "--db", "db", "--host", "npu", "--rehearsal-faults", "faults.yaml"]);

@@ -194,7 +194,7 @@ fn file_size_limit_is_reported_and_leaves_no_files() {
     let arguments = ["grid", "--db", "db", "RmsNorm", "--rows", "0", "--kind", "rehearsal"];
     let ran = run_limited(&context, "ulimit -f 20", &arguments);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("RmsNorm.csv`: File too large\nhint: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("RmsNorm.csv`: File too large (os error 27)\nhint: "), "{}", ran.stderr);
     assert_eq!(fs::read_dir(context.path("")).expect("listed").count(), 0);
 }
 

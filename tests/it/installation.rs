@@ -221,8 +221,8 @@ fn unknown_version_of_an_operator_is_the_fault_of_the_installation() {
     let faults = other_schema(&context, &gang_schema("Tensor[] bias1, ", ""));
     let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let found = ledger(&context, "db", "SELECT verdict || ' ' || reason FROM verdicts");
-    assert_eq!(found.matches("unsupported the catalogue's call does not fit").count(), 2, "{found}");
+    let found = ledger(&context, "db", "SELECT verdict || ' ' || cause FROM verdicts");
+    assert_eq!(found.matches(r#"unsupported {"cause":"installation_mismatch","#).count(), 2, "{found}");
     assert!(found.contains("scale2, bias1, probs"), "{found}");
 }
 

@@ -66,6 +66,7 @@ mod judged_rows;
 mod kernel_names;
 mod kill_resume;
 mod launches;
+mod layers;
 mod leftovers;
 mod m6;
 mod missing_kernels;

@@ -55,13 +55,13 @@ fn missing_kernels_are_listed_by_device_time() {
     ");
     let json = context.run(&["kernels", "--missing", "kernel_details.csv", "--format", "json"]);
     insta::assert_snapshot!(json.stdout, @r#"
-    {"engine":"collective","gap":null,"kernel":"hcom_allReduce_","reason":null,"records":1,"share":null,"time_us":500.0}
-    {"engine":"ai_core","gap":"no_entry","kernel":"Mystery","reason":null,"records":2,"share":0.361579,"time_us":42.5}
-    {"engine":"ai_cpu","gap":"no_entry","kernel":"OnHost","reason":null,"records":1,"share":null,"time_us":9.0}
-    {"engine":"ai_core","gap":"not_launchable","kernel":"ReduceSumD","reason":"graphs with static shapes compile sums to it; calls of torch run ReduceSum","records":1,"share":0.061681,"time_us":7.25}
-    {"engine":"ai_core","gap":"unsupported","kernel":"Cast","reason":"element-wise: output 0 is FLOAT as `input` is: nothing would be launched; 3 other forms differ more","records":1,"share":0.025523,"time_us":3.0}
-    {"engine":"ai_core","gap":"not_launchable","kernel":"MemSet","reason":"it clears memory that the kernel after it adds to, and the profiler records no shapes of it","records":1,"share":0.017015,"time_us":2.0}
-    {"engine":"ai_core","gap":"without_shapes","kernel":"Mul","reason":null,"records":1,"share":0.008508,"time_us":1.0}
+    {"kernel":"hcom_allReduce_","engine":"collective","records":1,"time_us":500.0,"share":null,"gap":null,"reason":null}
+    {"kernel":"Mystery","engine":"ai_core","records":2,"time_us":42.5,"share":0.361579,"gap":"no_entry","reason":null}
+    {"kernel":"OnHost","engine":"ai_cpu","records":1,"time_us":9.0,"share":null,"gap":"no_entry","reason":null}
+    {"kernel":"ReduceSumD","engine":"ai_core","records":1,"time_us":7.25,"share":0.061681,"gap":"not_launchable","reason":"graphs with static shapes compile sums to it; calls of torch run ReduceSum"}
+    {"kernel":"Cast","engine":"ai_core","records":1,"time_us":3.0,"share":0.025523,"gap":"unsupported","reason":"element-wise: output 0 is FLOAT as `input` is: nothing would be launched; 3 other forms differ more"}
+    {"kernel":"MemSet","engine":"ai_core","records":1,"time_us":2.0,"share":0.017015,"gap":"not_launchable","reason":"it clears memory that the kernel after it adds to, and the profiler records no shapes of it"}
+    {"kernel":"Mul","engine":"ai_core","records":1,"time_us":1.0,"share":0.008508,"gap":"without_shapes","reason":null}
     "#);
 }
 

@@ -132,7 +132,7 @@ fn damaged_ledger_has_one_exit_code_and_its_hint_leads_out() {
     let ran = original.run(&all);
     insta::assert_snapshot!(ran.stderr, @r"
     error: the ledger `ROOT/db/.npubench/ledger.db` is damaged: database disk image is malformed
-    hint: `npubench db rebuild ROOT/db` copies what can be read into a new ledger and keeps the damaged one; the CSVs keep their results
+    hint: `npubench db rebuild ROOT/db` restores it from its copy and the evidence, and keeps the damaged one; the CSVs keep their results
     ");
     let rebuild = original.run(&["db", "rebuild", "db"]);
     assert_eq!(rebuild.code, 3, "{}", rebuild.stdout);

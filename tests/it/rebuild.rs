@@ -242,7 +242,7 @@ fn commands_that_write_nothing_need_no_permission_to_write() {
         let ran = run(arguments);
         assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
         assert!(
-            ran.stderr.contains("/db`: Permission denied\nhint: the folder must be writable"),
+            ran.stderr.contains("/db`: Permission denied (os error 13)\nhint: the folder must be writable"),
             "{}",
             ran.stderr
         );

@@ -175,8 +175,8 @@ fn upgrade_during_a_run_starts_a_new_generation_and_is_stated() {
     let verdicts: Vec<String> = context.query("SELECT DISTINCT verdict FROM attempts ORDER BY attempt");
     assert_eq!(verdicts, ["implausible", "ok"]);
     let reasons: Vec<String> =
-        context.query("SELECT DISTINCT reason FROM attempts WHERE verdict = 'implausible'");
-    let changed = "the software of the host changed while the collection ran: CANN 9.9.9, not 0+rehearsal";
+        context.query("SELECT DISTINCT cause FROM attempts WHERE verdict = 'implausible'");
+    let changed = r#"{"cause":"software_changed","differences":"CANN 9.9.9, not 0+rehearsal"}"#;
     assert_eq!(reasons, [changed]);
     let row = context.rows("db", "Add").remove(0);
     assert!(row["MicroBench Software"].starts_with("CANN 9.9.9, "), "{}", row["MicroBench Software"]);
@@ -195,9 +195,10 @@ fn upgrade_during_a_run_concerns_samples_of_other_kernels() {
         "SELECT kernel || ' ' || verdict FROM attempts JOIN cases USING (case_id) ORDER BY collection, kernel DESC",
     );
     assert_eq!(attempts, ["MatMulV3 implausible", "MatMulV3 ran_as_other", "MatMulV2 ok"]);
-    let reasons: Vec<String> = context.query("SELECT reason FROM attempts WHERE verdict = 'implausible'");
-    let changed = "the software of the host changed while the collection ran: CANN 9.9.9, not 0+rehearsal";
-    assert_eq!(reasons, [format!("{changed}; ran as MatMulV2")]);
+    let reasons: Vec<String> =
+        context.query("SELECT cause || remarks FROM attempts WHERE verdict = 'implausible'");
+    let changed = r#"{"cause":"software_changed","differences":"CANN 9.9.9, not 0+rehearsal"}"#;
+    assert_eq!(reasons, [format!(r#"{changed}[{{"cause":"ran_as","kernel":"MatMulV2"}}]"#)]);
     let row = context.rows("db", "MatMulV2").remove(0);
     assert_eq!(row["MicroBench Samples"], "20");
     assert!(row["MicroBench Software"].starts_with("CANN 9.9.9, "), "{}", row["MicroBench Software"]);

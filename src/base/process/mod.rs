@@ -343,7 +343,8 @@ mod tests {
     #[test]
     fn error_names_a_missing_program() {
         let folder = tempfile::tempdir().expect("a folder");
-        let job = CommandSpec::new(vec!["no-such-program".into()], folder.path(), folder.path(), LONG);
+        let log = folder.path().join("log");
+        let job = CommandSpec::new(vec!["no-such-program".into()], folder.path(), &log, LONG);
         let error = run_command(&job, &AtomicBool::new(false)).expect_err("not there");
         assert_eq!(error.to_string(), "there is no program `no-such-program`");
     }

@@ -159,7 +159,6 @@ impl<'a> RowCellIndex<'a> {
         self.ends.get(column).copied().unwrap_or_default() as usize
     }
 
-    /// Returns the content of a cell.
     #[inline]
     pub(crate) fn get(&self, column: usize) -> &'a [u8] {
         let raw = self.cell_range(column, column);

@@ -1,5 +1,7 @@
 //! `npubench comm run`: measures collectives over message sizes.
 
+use std::path::Path;
+
 use clap::Args;
 
 use super::{
@@ -14,10 +16,11 @@ use crate::show::run_lines::run_screen;
 use crate::{
     base::{
         command_error::CommandError, deadline::Deadline, exit::ExitStatus, files::ScratchFolder,
-        print::print_note,
+        print::print_note, process::end_orphans,
     },
     cases::plan::UpdateMode,
     cli::deadline::DeadlineOptions,
+    database::Database,
     kernel::{DataKind, render::ScriptCommunication},
     measure::run_options::RunOptions,
     measure::{
@@ -157,6 +160,9 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     check_device(options.device.as_deref(), &options.measurement.assets, &options.database.db)?;
     // Before the hosts are looked at, which takes seconds.
     let listener = place.as_ref().filter(|_| !options.dry_run);
+    if listener.is_some() {
+        end_programs_of_killed_run(&options.database.db);
+    }
     let listener =
         listener.map(|place| NodeListener::open(&place.leader.address, place.leader.port)).transpose()?;
     let database = SweepDatabase::find(&options.database.db, kind, &assets, options.device.as_deref())?;
@@ -211,4 +217,14 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         nodes.cluster.end(exit.as_ref().map_or_else(|error| error.exit, |exit| *exit).code());
     }
     exit
+}
+
+/// Ends the programs of a killed sweep, one of which listens on the port of torchrun. Another run keeps its own: it
+/// holds the lock.
+fn end_programs_of_killed_run(folder: &Path) {
+    if let Ok(database) = Database::open(folder)
+        && let Ok(_lock) = database.lock()
+    {
+        end_orphans(&database.state_folder().join("processes"));
+    }
 }

@@ -11,7 +11,6 @@ use crate::{
     },
 };
 
-/// Content of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AttemptState {
     pub(crate) launched: u32,

@@ -17,7 +17,6 @@ use crate::{
 /// Cycles per time of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredCycleRate {
-    /// Key of the attempt.
     pub(crate) attempt: i64,
     pub(crate) case: CaseId,
     /// Key of the collection in the ledger.
@@ -194,7 +193,6 @@ impl Ledger {
 /// An attempt of the same collection at a case with the same signature, but for the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EqualAttempt {
-    /// Key of the attempt.
     pub(crate) attempt: i64,
     pub(crate) case: CaseId,
     pub(crate) outcome: CaseOutcome,

@@ -55,7 +55,6 @@ fn read_control(row: &Row<'_>) -> rusqlite::Result<ControlReading> {
 }
 
 impl Ledger {
-    /// Replaces the readings of a collection.
     pub(crate) fn set_controls(
         &mut self,
         collection: i64,

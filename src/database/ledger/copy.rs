@@ -14,9 +14,7 @@ use crate::base::files::sync_folder;
 /// Checked temporary copy of a ledger; the ledger itself is not opened.
 #[derive(Debug)]
 pub(crate) struct LedgerCopy {
-    /// Path of the ledger.
     pub(super) original: PathBuf,
-    /// Path of the copy.
     pub(super) copy: PathBuf,
 }
 
@@ -53,7 +51,6 @@ impl LedgerCopy {
         }
     }
 
-    /// Opens the copy.
     pub(crate) fn open(&self) -> Result<Ledger, LedgerError> {
         Ledger::open(&self.copy).map_err(|error| error.with_path(&self.original))
     }

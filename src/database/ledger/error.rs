@@ -28,7 +28,6 @@ pub enum LedgerError {
     /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
     #[error("the ledger `{}` has a run with the id {run:?}, expected letters, digits and `-`", .path.display())]
     InvalidRunId { path: PathBuf, run: String },
-    /// File that cannot be copied.
     #[error("the ledger `{}` cannot be copied: {problem}", .path.display())]
     Copy { path: PathBuf, problem: String },
     /// Ledgers with two histories of one run.

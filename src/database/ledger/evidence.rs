@@ -24,7 +24,6 @@ pub(super) const READINGS_DURING: &str =
      FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
 
 impl Ledger {
-    /// Returns the ids of all runs.
     pub(crate) fn run_ids(&self) -> Result<BTreeSet<String>, LedgerError> {
         self.read_rows("SELECT run FROM runs", [], |row| row.get(0))
     }
@@ -87,7 +86,6 @@ impl Ledger {
     }
 }
 
-/// A case of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownCase {
     pub(crate) case: CaseId,
@@ -114,7 +112,6 @@ pub(crate) struct CaseAttempt {
     pub(crate) task: RecordedTask,
     /// SHA-256 of the collection's compressed evidence.
     pub(crate) archive: Option<String>,
-    /// Recorded launches, in order.
     pub(crate) launches: Vec<Launch>,
 }
 

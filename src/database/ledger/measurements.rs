@@ -28,7 +28,6 @@ const ATTEMPTS: &str =
  FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
  LEFT JOIN launch_lists l USING (attempt)";
 
-/// An attempt with a measurement.
 #[derive(Debug)]
 pub(crate) struct MeasuredAttempt {
     /// Samples with the place of their collection, for the fit of all cases.

@@ -128,7 +128,6 @@ fn value_text(value: &Value) -> String {
 }
 
 impl Ledger {
-    /// Returns the numbers of its objects.
     pub(crate) fn size(&self) -> Result<LedgerSize, LedgerError> {
         let count = |sql: &str| -> Result<u64, LedgerError> {
             let counts: Vec<i64> = self.read_rows(sql, [], |row| row.get(0))?;
@@ -150,7 +149,6 @@ impl Ledger {
         Ok(archives.into_iter().collect())
     }
 
-    /// Returns the kinds of its runs.
     pub(crate) fn run_kinds(&self) -> Result<Vec<DataKind>, LedgerError> {
         let words: Vec<String> = self.read_rows("SELECT DISTINCT kind FROM runs", [], |row| row.get(0))?;
         Ok(words.iter().filter_map(|word| word.parse().ok()).collect())

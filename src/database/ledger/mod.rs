@@ -155,7 +155,6 @@ where
     text.parse().map_err(conversion_error)
 }
 
-/// Parses a column's text as JSON.
 fn parse_json<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
     serde_json::from_str(text).map_err(conversion_error)
 }
@@ -188,7 +187,6 @@ impl Ledger {
         Ok(Self { path: path.to_owned(), connection })
     }
 
-    /// Opens an existing ledger for reading.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         let connection = open_read_only(path).map_err(fail)?;
@@ -197,7 +195,6 @@ impl Ledger {
         Ok(Self { path: path.to_owned(), connection })
     }
 
-    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -17,24 +17,19 @@ use crate::{
     kernel::{CacheState, CaseId, CaseOutcome, IdentifiedCase, RecordedTask},
 };
 
-/// A collection with attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptedCollection {
-    /// Key in the ledger.
     pub(crate) collection: i64,
     pub(crate) run: String,
     pub(crate) number: u32,
     pub(crate) cache: CacheState,
     /// SHA-256 of the compressed evidence; `None` if it was not written.
     pub(crate) archive: Option<String>,
-    /// True if a case was launched.
     pub(crate) has_launches: bool,
 }
 
-/// An attempt of the ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredAttempt {
-    /// Key in the ledger.
     pub(crate) attempt: i64,
     pub(crate) case: CaseId,
     pub(crate) kernel: String,

@@ -40,7 +40,6 @@ pub(super) fn store_software(
     Ok(Some(digest))
 }
 
-/// Reads a fingerprint; `None` without one.
 pub(super) fn stored_fingerprint(
     row: &Row<'_>,
     column: usize,
@@ -57,7 +56,6 @@ impl Ledger {
         Ok(lacks.first().is_some_and(|lacks| *lacks))
     }
 
-    /// Stores the software of a collection.
     pub(crate) fn set_software(
         &mut self,
         collection: i64,

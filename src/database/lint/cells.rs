@@ -26,7 +26,6 @@ use crate::{
     kernel::{CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Slot, TensorFormat, Verdict},
 };
 
-/// Checker of a kernel's rows.
 pub(crate) struct KernelRows<'a> {
     header: &'a [String],
     kernel: Option<KernelName>,
@@ -270,7 +269,6 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
     }
 }
 
-/// Checker of a collective's rows.
 pub(crate) struct CollectiveRows<'a> {
     header: &'a [String],
     /// Columns in the order of [`Self::COLUMNS`].

@@ -48,7 +48,6 @@ pub enum LintIssueKind {
     NotCompared,
     /// A Git LFS pointer instead of the data.
     LfsPointer,
-    /// Empty file.
     Empty,
     /// A file that ends within its header.
     CutHeader,
@@ -72,7 +71,6 @@ pub enum LintIssueKind {
     NameCase,
     /// An invalid signature of a row.
     Signature,
-    /// An invalid number.
     Number,
     /// A type or a format of tensors that CANN does not have.
     UnknownName,
@@ -143,7 +141,6 @@ pub struct LintIssue {
     pub text: String,
 }
 
-/// Issues of one file.
 #[derive(Debug)]
 pub(crate) struct FileIssues {
     pub(crate) file: String,

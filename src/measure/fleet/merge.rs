@@ -39,7 +39,6 @@ use crate::{
     },
 };
 
-/// Databases to merge.
 #[derive(Debug)]
 pub(crate) struct MergeRequest<'a> {
     /// Folder of the database that gets all results; it is created if it does not exist.
@@ -57,7 +56,6 @@ pub(crate) struct MergeRequest<'a> {
 pub(crate) struct MergeReport {
     /// Folders whose ledgers were merged, with their sizes; the first is the target if it had a ledger.
     pub(crate) ledgers: Vec<MergedLedger>,
-    /// Folders that have no ledger.
     pub(crate) without_ledger: Vec<PathBuf>,
     /// Databases that another npubench writes.
     pub(crate) in_use: Vec<DatabaseInUse>,
@@ -76,7 +74,6 @@ pub(crate) struct MergeReport {
     pub(crate) hosts: Vec<HostsOfCache>,
 }
 
-/// A merged ledger with its size.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct MergedLedger {
     folder: PathBuf,
@@ -109,7 +106,6 @@ impl MergeReport {
     }
 }
 
-/// A database with its ledger.
 struct MergeSource {
     database: Database,
     copy: LedgerCopy,
@@ -190,7 +186,6 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     Ok(report)
 }
 
-/// Databases whose results are merged.
 struct FoundSources {
     databases: Vec<Database>,
     in_use: Vec<DatabaseInUse>,

@@ -33,14 +33,12 @@ pub(crate) struct ShardPlan {
     layout: u32,
     /// State of the cache that the shards measure.
     pub(crate) cache: CacheState,
-    /// Column with the weights of rows.
     pub(crate) weight_column: Option<String>,
     pub(crate) shards: Vec<PlannedShard>,
     /// Outcomes of `npubench check` of its cases, by case.
     checks: BTreeMap<String, PlannedCheck>,
 }
 
-/// Cases of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlannedShard {
     /// Ids of the cases, sorted.
@@ -49,7 +47,6 @@ pub(crate) struct PlannedShard {
     pub(crate) device_seconds: f64,
 }
 
-/// Stored outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PlannedCheck {
     digest: String,

@@ -7,13 +7,11 @@ use crate::{
     kernel::{FailingVerdicts, Verdict},
 };
 
-/// Progress of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShardState {
     /// From 1.
     pub(crate) number: usize,
     pub(crate) cases: usize,
-    /// Cases with a verdict.
     pub(crate) done: usize,
     /// Cases whose verdict is a failure.
     pub(crate) failed: usize,

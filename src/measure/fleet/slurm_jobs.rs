@@ -36,7 +36,6 @@ const MERGE_SCRIPT: &str = "slurm_merge.sh";
 /// Folder of the logs of the jobs, in the folder of a plan.
 const LOGS: &str = "logs";
 
-/// Jobs to submit.
 #[derive(Debug)]
 pub(crate) struct SlurmRequest<'a> {
     pub(crate) database: &'a Database,
@@ -45,14 +44,11 @@ pub(crate) struct SlurmRequest<'a> {
     pub(crate) job: SlurmJob,
     /// Maximum number of shards that run at the same time.
     pub(crate) max_running: Option<u32>,
-    /// Options of `npubench run`.
     pub(crate) run_options: Vec<String>,
-    /// Options of `npubench db merge`.
     pub(crate) merge_options: Vec<String>,
     pub(crate) merges: bool,
 }
 
-/// Rendered jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct SlurmJobScripts {
     pub(crate) array: String,
@@ -71,12 +67,10 @@ pub(crate) struct SlurmSubmission {
     pub(crate) array_job: String,
     /// Number of the merge, which starts when the array has ended.
     pub(crate) merge_job: Option<String>,
-    /// Shards of the array.
     pub(crate) shards: Vec<u32>,
     pub(crate) submitted: Timestamp,
 }
 
-/// Returns the folder of a plan.
 fn plan_folder(database: &Database, plan: &str) -> PathBuf {
     database.shards_folder().join(plan)
 }

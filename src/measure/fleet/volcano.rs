@@ -25,7 +25,6 @@ const LONGEST_NAME: usize = 50;
 /// Actions of Volcano's policies that start a lost pod again.
 const RESTARTS: [&str; 3] = ["RestartJob", "RestartTask", "RestartPod"];
 
-/// Values of a site.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VolcanoValues {

@@ -214,7 +214,7 @@ pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
 fn absurd_duration(case: &CaseRecords<'_>) -> Option<Cause> {
     let (number, longest) = case.own.iter().enumerate().max_by_key(|(_, record)| record.duration)?;
     (longest.duration > Nanos::LONGEST_KERNEL)
-        .then(|| Cause::TooLong { launch: number, took_ns: longest.duration })
+        .then_some(Cause::TooLong { launch: number, took_ns: longest.duration })
 }
 
 fn other_device(case: &CaseRecords<'_>) -> Option<Cause> {

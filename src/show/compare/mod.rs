@@ -122,6 +122,7 @@ struct PageCell {
 /// Data of the page's template.
 #[derive(Serialize)]
 struct ComparisonPage<'a> {
+    title: &'static str,
     base: String,
     other: String,
     span: String,
@@ -161,6 +162,7 @@ pub(crate) fn comparison_page(
     let calls = calls::sections(report.calls.unwrap_or_default(), calls::PAGE_ROWS);
     let in_model = kernels::section(report, usize::MAX);
     let page = ComparisonPage {
+        title: "Comparison of two runs",
         base: run_text("base", report.base, report.base_sums),
         other: run_text("other", report.other, report.other_sums),
         span: signed(millis(report.comparison.span_difference)),

@@ -27,7 +27,7 @@ def main(arguments=None):
     except HostError as error:
         print("rehearsal: %s\nhint: %s" % error.args)
         return 1
-    link_interpreter(folder)
+    store_interpreter(folder)
     container = host["faults"].get("container")
     faults = Faults(host, folder)
     readings = [reading(host, faults, folder, device) for device in range(host["devices"])]
@@ -45,10 +45,12 @@ def main(arguments=None):
     return 0
 
 
-def link_interpreter(folder):
-    """Links this interpreter for the next stand-ins, because `python3` may be a script that takes long to find it."""
+def store_interpreter(folder):
+    """Stores the path of this interpreter for the next stand-ins, because `python3` may be a script that takes long to find
+    it. No link: whoever changes the modes of a database's files would change those of the interpreter."""
     try:
-        os.symlink(sys.executable, os.path.join(folder, "interpreter"))
+        with open(os.path.join(folder, "interpreter"), "x", encoding="utf-8") as file:
+            file.write(sys.executable + "\n")
     except OSError:
         pass  # It is there, or the folder cannot be written.
 
