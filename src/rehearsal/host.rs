@@ -240,9 +240,10 @@ mod tests {
         // A program that prints its arguments stands for Python; its path needs quoting.
         let python = folder.path().join("it's python");
         write(&python, "#!/bin/sh\nshift 5\nprintf '%s|' \"$@\"\n", 0o755).expect("written");
-        let config = HostConfig { python: python.display().to_string(), ..HostConfig::default() };
         let host = folder.path().join("host");
+        let config = HostConfig::default();
         let variables = install_with(Path::new("/x"), &host, &config).expect("installed");
+        fs::write(host.join(INTERPRETER), format!("{}\n", python.display())).expect("written");
         let (name, bin) = &variables[0];
         assert_eq!(name, "PATH");
         let printed = Command::new(Path::new(bin).join("msprof")).args(["--output=a b", "$x"]).output();

@@ -135,18 +135,12 @@ fn damaged_ledger_has_one_exit_code_and_its_hint_leads_out() {
     hint: `npubench db rebuild ROOT/db` restores it from its copy and the evidence, and keeps the damaged one; the CSVs keep their results
     ");
     let rebuild = original.run(&["db", "rebuild", "db"]);
-    assert_eq!(rebuild.code, 3, "{}", rebuild.stdout);
-    insta::assert_snapshot!(rebuild.stderr, @r"
-    error: nothing of the damaged ledger `ROOT/db/.npubench/ledger.db` can be read: database disk image is malformed
-    hint: keep it under another name: `mv 'ROOT/db/.npubench/ledger.db' 'ROOT/db/.npubench/ledger.db.damaged'`; the CSVs keep their results, and `npubench run` measures what is missing
-    ");
-    let moved = original.path("db/.npubench/ledger.db.damaged");
-    fs::rename(&ledger, &moved).expect("moved");
+    assert_eq!(rebuild.code, 0, "{}{}", rebuild.stdout, rebuild.stderr);
+    assert!(rebuild.stdout.contains("ledger.db.damaged-"), "{}", rebuild.stdout);
     // The rows keep their results, so that nothing is left to measure.
     let ran = original.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(tables(&original), expected);
-    assert!(moved.exists());
     assert_eq!(original.run(&["db", "check", "db"]).code, 0);
 }
 

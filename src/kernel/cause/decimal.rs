@@ -50,6 +50,6 @@ mod tests {
             assert_eq!(serde_json::from_str::<Decimal<3>>(&json).expect("a number"), decimal, "{json}");
             assert_eq!(decimal.to_string(), format!("{number:.3}"));
         }
-        assert_eq!(format!("{:+}", Decimal::<1>::from(3.14)), "+3.1");
+        assert_eq!(format!("{:+}", Decimal::<1>::from(3.12)), "+3.1");
     }
 }

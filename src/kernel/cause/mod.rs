@@ -633,6 +633,7 @@ mod in_tests {
         }
     }
 
+    #[expect(clippy::cmp_owned, reason = "the text is made for the comparison")]
     impl PartialEq<&str> for Reason {
         fn eq(&self, text: &&str) -> bool {
             self.to_string() == *text
