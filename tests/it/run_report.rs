@@ -131,7 +131,7 @@ fn junit(context: &Context, run: &str) -> BTreeMap<String, (String, Option<f64>)
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let script = "import sys, json, xml.etree.ElementTree as t
 kind = lambda c: next((k for k in ('failure', 'error', 'skipped') if c.find(k) is not None), 'success')
-median = lambda c: next((float(p.get('value')) for p in c.iter('property')), None)
+median = lambda c: next((float(p.get('value')) for p in c.iter('property') if p.get('name') == 'median_us'), None)
 print(json.dumps({c.get('name').split()[0]: (kind(c), median(c)) for c in t.parse(sys.argv[1]).getroot().iter('testcase')}))";
     let output = Command::new("python3").args(["-c", script]).arg(context.path("results.xml")).output();
     serde_json::from_slice(&output.expect("python3").stdout).expect("JSON")
