@@ -149,14 +149,14 @@ fn fill(first: &Path, ledger: &Path, host: usize, cases: usize) {
         }
         tx.execute("INSERT INTO cases VALUES (?1, 'Add', ?2)", params![id, signature]).expect("a case");
         tx.execute("INSERT INTO planned SELECT run, ?2, ?1 FROM runs", params![id, ordinal]).expect("a plan");
-        let sql = "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core,
+        let sql = "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, cause, remarks, counters, op_state, core,
                                          cycle_rate, cycle_rate_error, is_withdrawn, operator)
-                   SELECT ?1, ?2, ?3, launched, verdict, reason, counters, op_state, core, NULL, NULL, 0, operator FROM model";
+                   SELECT ?1, ?2, ?3, launched, verdict, cause, remarks, counters, op_state, core, NULL, NULL, 0, operator FROM model";
         tx.execute(sql, params![attempt, collection, id]).expect("an attempt");
         let sql = "INSERT INTO launch_lists SELECT ?1, states, start_ns, offsets_ns,
                           (SELECT json_group_array(value + ?2) FROM json_each(durations_ns)) FROM recorded";
         tx.execute(sql, params![attempt, longer]).expect("launches");
-        tx.execute("INSERT INTO verdicts SELECT run, ?1, 'ok', '', ended_ns FROM runs", params![id])
+        tx.execute("INSERT INTO verdicts SELECT run, ?1, 'ok', '{\"cause\":\"every_launch_recorded\"}', '[]', ended_ns FROM runs", params![id])
             .expect("a verdict");
     }
     tx.commit().expect("committed");

@@ -99,9 +99,9 @@ fn multiply_cases(database: &Path, count: u32) -> Result<(), Box<dyn Error>> {
         for sql in [
             "INSERT INTO cases SELECT ?1, kernel, ?2 FROM cases WHERE case_id = ?3",
             "INSERT INTO planned SELECT run, ordinal + ?4, ?1 FROM planned WHERE run = (SELECT run FROM runs) AND case_id = ?3",
-            "INSERT INTO verdicts SELECT run, ?1, verdict, reason, at_ns FROM verdicts WHERE run = (SELECT run FROM runs) AND case_id = ?3",
-            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
-             SELECT collection, ?1, launched, verdict, reason, counters FROM attempts WHERE case_id = ?3",
+            "INSERT INTO verdicts SELECT run, ?1, verdict, cause, remarks, at_ns FROM verdicts WHERE run = (SELECT run FROM runs) AND case_id = ?3",
+            "INSERT INTO attempts (collection, case_id, launched, verdict, cause, remarks, counters)
+             SELECT collection, ?1, launched, verdict, cause, remarks, counters FROM attempts WHERE case_id = ?3",
             "INSERT INTO launch_lists
              SELECT (SELECT max(attempt) FROM attempts), states, start_ns, offsets_ns, durations_ns
              FROM launch_lists WHERE attempt = (SELECT min(attempt) FROM attempts)",
