@@ -3,6 +3,7 @@
 use std::{
     env, fmt,
     io::{self, IsTerminal as _},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,6 +15,18 @@ use crate::base::print::is_quiet;
 const TICK: Duration = Duration::from_millis(500);
 /// Width of a terminal that does not state it.
 const USUAL_WIDTH: usize = 80;
+
+/// The lines that are drawn now.
+static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Prints to standard error above the lines that are drawn now.
+pub(crate) fn print_above(print: impl FnOnce()) {
+    let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match drawn {
+        Some(bar) => bar.suspend(print),
+        None => print(),
+    }
+}
 
 /// Lines on standard error; they are removed when this is dropped.
 #[derive(Debug)]
@@ -38,17 +51,14 @@ impl LiveText {
             ProgressStyle::with_template("{text}").expect("a valid template").with_key("text", draw),
         );
         bar.enable_steady_tick(TICK);
+        *DRAWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
         Some(Self(bar))
-    }
-
-    /// Removes the lines, prints, and draws them again.
-    pub(crate) fn print_above(&self, print: impl FnOnce()) {
-        self.0.suspend(print);
     }
 }
 
 impl Drop for LiveText {
     fn drop(&mut self) {
+        *DRAWN.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.0.finish_and_clear();
     }
 }

@@ -10,6 +10,8 @@ use std::{
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
+use super::live_text::print_above;
+
 static OUTPUT_INCOMPLETE: AtomicBool = AtomicBool::new(false);
 /// Detail of the notes.
 static VERBOSITY: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
@@ -87,7 +89,9 @@ impl Severity {
 }
 
 fn print_marked(severity: Severity, text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", severity.marked(text, notes_have_colors()));
+    print_above(|| {
+        let _ = writeln!(io::stderr().lock(), "{}", severity.marked(text, notes_have_colors()));
+    });
 }
 
 /// Prints a note to standard error, unless the command is quiet.
@@ -117,7 +121,9 @@ pub(crate) fn print_error(message: &str, hint: &str) {
 
 /// Copies the output of another program to standard error.
 pub(crate) fn print_output(output: &[u8]) {
-    let _ = io::stderr().lock().write_all(output);
+    print_above(|| {
+        let _ = io::stderr().lock().write_all(output);
+    });
 }
 
 /// Warns that a file in the folder of a run cannot be written.

@@ -112,7 +112,7 @@ struct ScreenOptions {
         long_help = "Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`"
     )]
     color: ColorChoice,
-    /// Print errors and warnings alone on standard error
+    /// Print only errors and warnings on standard error
     #[arg(short, long, global = true, help_heading = "Screen")]
     quiet: bool,
     /// Print a line for each case and collection of a run

@@ -73,12 +73,7 @@ pub(super) fn resume_run(
     let lock = database.lock()?;
     let ledger = database.existing_ledger()?.ok_or_else(|| no_interrupted_run(&database))?;
     let record = interrupted_run(&ledger, run, &database)?;
-    let mut run_options: RunOptions = serde_json::from_str(&record.options).map_err(|error| {
-        CommandError::bad_input(
-            format!("the options of run {} cannot be read: {error}", record.run),
-            format!("start a new run with {}; it measures what is missing", run_command(&database)),
-        )
-    })?;
+    let mut run_options = RunOptions::of_run(&record)?;
     if run_options.sweep.as_ref().is_some_and(|sweep| sweep.nodes.is_some()) {
         return Err(resume_on_all_nodes(&record.run, &run_options));
     }
@@ -167,7 +162,11 @@ fn is_done_later(ledger: &Ledger, run: &RunRecord, later: &[RunRecord]) -> Resul
     if open.is_empty() {
         return Ok(false);
     }
-    for run in later.iter().filter(|other| run_cache(other) == run_cache(run)) {
+    let cache = run_cache(run)?;
+    for run in later {
+        if run_cache(run)? != cache {
+            continue;
+        }
         for case in ledger.run_cases(&run.run)?.iter().filter(|case| has_verdict(case)) {
             open.remove(&case.case);
         }

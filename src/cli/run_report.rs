@@ -84,7 +84,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<ExitStatus, CommandError> {
         ReportFormat::Markdown => None,
     };
     let assets = options.assets.load()?;
-    let results = RunResults::read(&database, &ledger, past, run_cache(&past.record))?;
+    let results = RunResults::read(&database, &ledger, past, run_cache(&past.record)?)?;
     for problem in &results.unread_tables {
         print_warning(&format!("without production and intervals of {problem}"));
     }

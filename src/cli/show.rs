@@ -69,7 +69,7 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
     let collections = ledger.run_collections(&past.record.run)?;
     let mut cases = ledger.run_cases(&past.record.run)?;
-    let cache = run_cache(&past.record);
+    let cache = run_cache(&past.record)?;
     let numbers = RunNumbers::read(&database, &ledger, (&past.record.run, &past.folder, cache), &cases)?;
     if let Some(filter) = &options.filter.filter {
         let catalogue = Catalogue::load(&options.assets.load()?)?;

@@ -128,10 +128,8 @@ impl SlurmJobOptions {
         let words = ["npubench"].into_iter().chain(start.iter().copied()).chain(devices);
         let parsed = CommandLine::try_parse_from(words.chain(options.iter().map(String::as_str)));
         parsed.map(|parsed| parsed.command).map_err(|error| {
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
             CommandError::usage(
-                format!("options of `npubench {name}`: {}", first.trim_start_matches("error: ")),
+                format!("options of `npubench {name}`:\n{error}"),
                 format!(
                     "`npubench {name} --help` lists them; devices are given by `--gres` or by `-- --devices LIST`"
                 ),

@@ -180,7 +180,7 @@ pub(crate) fn write_earlier_rows(
     write_atomic(&folder.join(FILE), text.as_bytes())
 }
 
-/// Reads the results that rows had before a run; empty if the file is missing, as for runs of earlier versions. Lines that are not
+/// Reads the results that rows had before a run; empty if the file is missing. Lines that are not
 /// such results are left out.
 fn read_earlier_rows(folder: &Path) -> HashMap<CaseId, EarlierResult> {
     let text = fs::read_to_string(folder.join(FILE)).unwrap_or_default();

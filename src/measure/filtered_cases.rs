@@ -70,9 +70,9 @@ pub(crate) fn candidate_filter(
     Ok(Some(filter))
 }
 
-/// Returns the state of the cache in which a run measured; runs of earlier versions measured with a hot one.
-pub(crate) fn run_cache(run: &RunRecord) -> CacheState {
-    serde_json::from_str(&run.options).map_or(CacheState::Hot, |options: RunOptions| options.cache)
+/// Returns the state of the cache in which a run measured.
+pub(crate) fn run_cache(run: &RunRecord) -> Result<CacheState, CommandError> {
+    Ok(RunOptions::of_run(run)?.cache)
 }
 
 /// Keeps the cases of a run that a filter selects. Their verdict, reason, devices, age and durations are those of the run.
@@ -83,7 +83,7 @@ pub(crate) fn filter_run_cases(
     run: &RunRecord,
     (cases, numbers): (&mut Vec<CaseRecord>, &RunNumbers),
 ) -> Result<(), CommandError> {
-    let Some(filter) = row_filter(Some(text), database, catalogue, run_cache(run))? else { return Ok(()) };
+    let Some(filter) = row_filter(Some(text), database, catalogue, run_cache(run)?)? else { return Ok(()) };
     let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|case| (&case.case, case)).collect();
     let set_values_of_run = |id: &CaseId, values: &mut CaseValues<'_>| {
         let Some(record) = records.get(id) else { return };

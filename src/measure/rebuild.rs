@@ -28,6 +28,7 @@ use crate::{
     },
     measure::{
         evidence::missing_rows,
+        recorder::EVENTS,
         reparse::{MissingKernelRows, WrittenRows, compare_with_evidence, rebuild_rows, write_rows},
     },
 };
@@ -51,6 +52,8 @@ pub(crate) struct RestoredLedger {
     pub(crate) problem: String,
     /// Path of the damaged file after the rebuild; `None` if there was no file.
     pub(crate) kept: Option<PathBuf>,
+    /// Runs with a folder that the copy lacks: they were killed before the ledger was copied, and their results are lost.
+    pub(crate) lost_runs: Vec<String>,
     /// Number of collections that the copy lacked, and that the folders of their runs have.
     pub(crate) added_collections: usize,
     /// Number of collections that were compared with their evidence.
@@ -64,7 +67,9 @@ pub(crate) struct RestoredLedger {
 impl RebuildReport {
     /// Returns true if no row or table was lost, or remains so.
     pub(crate) fn is_complete(&self) -> bool {
-        self.restored.as_ref().is_none_or(|restored| restored.without_evidence == 0)
+        self.restored
+            .as_ref()
+            .is_none_or(|restored| restored.without_evidence == 0 && restored.lost_runs.is_empty())
             && self.missing.iter().all(|missing| missing.rebuilt == missing.cases)
             && self.written.as_ref().is_none_or(|written| written.unwritten.is_empty())
     }
@@ -190,6 +195,7 @@ fn restore_ledger(
         ));
     }
     let mut ledger = Ledger::open(file)?;
+    let lost_runs = runs_without_record(database, &ledger)?;
     let added_collections = add_recorded_collections(database, &mut ledger)?;
     let archived = ledger.archived_collections()?;
     let nothing_lost = BTreeSet::new();
@@ -199,6 +205,7 @@ fn restore_ledger(
     Ok(RestoredLedger {
         problem,
         kept: path.exists().then(|| path.with_added_extension(format!("damaged-{time}"))),
+        lost_runs,
         added_collections,
         compared_collections: compared.collections,
         changed_attempts: compared.differences.len(),
@@ -218,6 +225,23 @@ struct CollectionEvent {
     outcome: Option<String>,
 }
 
+/// Returns the runs that have a folder with events, and no record in a ledger.
+fn runs_without_record(database: &Database, ledger: &Ledger) -> Result<Vec<String>, CommandError> {
+    let recorded: BTreeSet<String> = ledger.list_runs()?.into_iter().map(|run| run.run).collect();
+    let folder = database.state_folder().join("runs");
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => {
+            read.and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(file_error("read", &folder))?
+        }
+    };
+    let has_events = entries.iter().filter(|entry| entry.path().join(EVENTS).exists());
+    let names = has_events.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut lost: Vec<String> = names.filter(|run| !recorded.contains(run)).collect();
+    lost.sort();
+    Ok(lost)
+}
+
 /// Adds the collections of known runs that a copy of the ledger lacks, as the files of the runs describe them; returns their number.
 /// One without evidence, which a kill or a full disk left, has no attempts, so that its cases are measured again.
 fn add_recorded_collections(database: &Database, ledger: &mut Ledger) -> Result<usize, CommandError> {
@@ -226,8 +250,12 @@ fn add_recorded_collections(database: &Database, ledger: &mut Ledger) -> Result<
         let run = run.run;
         let known: BTreeSet<u32> =
             ledger.run_collections(&run)?.iter().map(|collection| collection.number).collect();
-        // A run that was never recorded has no file.
-        let Ok(events) = fs::read_to_string(database.run_folder(&run).join("events.jsonl")) else { continue };
+        let file = database.run_folder(&run).join(EVENTS);
+        let events = match fs::read(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            read => read.map_err(file_error("read", &file))?,
+        };
+        let events = String::from_utf8_lossy(&events);
         let mut keys: BTreeMap<u32, i64> = BTreeMap::new();
         // Other events have other keys, and the last line may be cut off.
         for event in events.lines().filter_map(|line| serde_json::from_str::<CollectionEvent>(line).ok()) {

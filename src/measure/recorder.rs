@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// File of all events of a run, one JSON object per line.
-const EVENTS: &str = "events.jsonl";
+pub(crate) const EVENTS: &str = "events.jsonl";
 /// Folder of the logs of cases with a verdict other than `ok`.
 const LOGS: &str = "logs";
 
@@ -113,7 +113,7 @@ impl EventsFile {
 
     /// Appends an event, after those that could not be written before.
     fn on_event(&mut self, at: Timestamp, event: &RunEvent) {
-        let line = serde_json::to_string(&RecordedEvent { at, event }).unwrap_or_default();
+        let line = serde_json::to_string(&RecordedEvent { at, event }).expect("events have text keys");
         self.pending.push_back(line);
         if self.pending.len() > MAX_PENDING {
             self.pending.pop_front();

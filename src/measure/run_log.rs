@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use tracing::Level;
 
 /// Name of the file in the folder of a run.
@@ -18,7 +19,8 @@ pub(crate) const LOG_FILE: &str = "npubench.log";
 static FILE: Mutex<Option<File>> = Mutex::new(None);
 
 /// Detail of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum LogLevel {
     /// Decisions, programs, verdicts of collections, and writes.
     #[default]
@@ -37,6 +39,8 @@ pub(crate) fn start(folder: &Path, level: LogLevel) -> io::Result<()> {
         LogLevel::Debug => Level::DEBUG,
     };
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false);
+    // A full disk must not fill the screen: the events have what the log lacks.
+    let log = log.log_internal_errors(false);
     // It is there from the second run of a command on.
     let _ = log.with_writer(|| LogWriter).try_init();
     Ok(())

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    base::stats::PrecisionAim,
+    base::{command_error::CommandError, stats::PrecisionAim},
     cases::plan::{LaunchCount, UpdateMode},
+    database::ledger::RunRecord,
     kernel::{CacheState, FailingVerdicts, ProfilerSettings, render::PinnedEnvironment},
     measure::{collective::sweep_session::CollectiveSweep, run_log::LogLevel},
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
@@ -21,8 +22,7 @@ pub(crate) struct RunOptions {
     #[serde(skip_serializing_if = "CacheState::is_hot")]
     pub(crate) cache: CacheState,
     pub(crate) kernels: Vec<String>,
-    /// Detail of the log; a resumed run has the default.
-    #[serde(skip)]
+    /// Detail of the log.
     pub(crate) log: LogLevel,
     /// Ids of cases, or their first digits; all if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,6 +72,16 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
+    /// Reads the options of a run in a ledger.
+    pub(crate) fn of_run(run: &RunRecord) -> Result<Self, CommandError> {
+        serde_json::from_str(&run.options).map_err(|error| {
+            CommandError::bad_input(
+                format!("the options of run {} cannot be read: {error}", run.run),
+                "start a new run with `npubench run`; it measures what is missing",
+            )
+        })
+    }
+
     /// Returns the variables and switches of all collections.
     pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
         self.sweep.as_ref().map_or_else(PinnedEnvironment::default, CollectiveSweep::pinned_environment)

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    base::{count_text::format_count, live_text::LiveText, print::print_note},
+    base::{count_text::format_count, live_text::LiveText},
     kernel::{
         CollectionPurpose, KernelName,
         timestamp::{Timestamp, format_clock, format_duration},
@@ -28,14 +28,6 @@ impl ProgressDisplay {
     /// Returns true if lines are drawn now.
     pub(super) const fn is_drawn(&self) -> bool {
         self.lines.is_some()
-    }
-
-    /// Prints a line above the display.
-    pub(super) fn print_line(&self, line: &str) {
-        match &self.lines {
-            Some(lines) => lines.print_above(|| print_note(line)),
-            None => print_note(line),
-        }
     }
 
     pub(super) fn on_event(&mut self, event: &RunEvent) {

@@ -18,6 +18,7 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
     if let Some(RestoredLedger {
         problem,
         kept,
+        lost_runs,
         added_collections,
         compared_collections,
         changed_attempts,
@@ -31,6 +32,14 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
             verb("was restored", "would be restored"),
             format_count(*added_collections, "collection")
         );
+        if !lost_runs.is_empty() {
+            let _ = writeln!(
+                text,
+                "the copy does not have {}: its results are lost, except those in the CSVs, and `npubench run` measures what is \
+                 missing",
+                lost_runs.join(", ")
+            );
+        }
         if let Some(kept) = kept {
             let _ = writeln!(
                 text,

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     base::{
         count_text::format_count,
-        print::{is_verbose, notes_have_colors, painted, print_data},
+        print::{is_verbose, notes_have_colors, painted, print_data, print_note},
     },
     kernel::{
         CacheState, CaseId, CaseOutcome, CollectionPurpose, DeviceDeviation, Reason, Verdict,
@@ -56,10 +56,6 @@ struct TextReporter {
 }
 
 impl TextReporter {
-    fn print_line(&self, line: &str) {
-        self.display.print_line(line);
-    }
-
     fn print_pending(&mut self) {
         if let Some(line) = self.pending.take() {
             // A resumed run may have only further rounds to do.
@@ -67,7 +63,7 @@ impl TextReporter {
                 0 => String::new(),
                 total => format!("; {} of {} done", self.finished.len(), format_count(total, "case")),
             };
-            self.print_line(&format!("{line}{progress}"));
+            print_note(&format!("{line}{progress}"));
         }
     }
 
@@ -82,7 +78,7 @@ impl TextReporter {
             let kernels: Vec<String> =
                 kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
             let such_as = if differ { ", such as" } else { "" };
-            self.print_line(&format!("{verdict}: {cases}{such_as}: {reason} ({})", kernels.join(", ")));
+            print_note(&format!("{verdict}: {cases}{such_as}: {reason} ({})", kernels.join(", ")));
         }
     }
 
@@ -91,9 +87,9 @@ impl TextReporter {
         match event {
             RunEvent::MeasurementRepeated { cases, round } => {
                 let cases = format_count(*cases, "case");
-                self.print_line(&format!("round {round}: {cases} in another collection"));
+                print_note(&format!("round {round}: {cases} in another collection"));
             }
-            RunEvent::DevicesDiffer { devices } => self.print_line(&device_text(devices)),
+            RunEvent::DevicesDiffer { devices } => print_note(&device_text(devices)),
             RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
                 let cases = format_count(*measured, "case");
                 let mut line = format!(
@@ -110,55 +106,55 @@ impl TextReporter {
                          {max_collections}` goes on with them"
                     );
                 }
-                self.print_line(&line);
+                print_note(&line);
             }
             RunEvent::ResultsSuspicious { cases, kernel, shapes, outcome } => {
                 let cases = format_count(*cases, "suspicious result");
-                self.print_line(&format!(
+                print_note(&format!(
                     "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {}",
                     outcome.reason.cause
                 ));
             }
-            RunEvent::DeviceRunsOtherKernels { device, wrong, right } => self.print_line(&format!(
+            RunEvent::DeviceRunsOtherKernels { device, wrong, right } => print_note(&format!(
                 "device {device}: {wrong} of {} ran as other kernels or on an AI CPU, and other devices ran most as they should: check \
                  its installation, or leave it out with `--devices`",
                 format_count((wrong + right) as usize, "attempt")
             )),
             RunEvent::EarlierResultsSuspicious { cases, open, cache } => {
-                self.print_line(&suspicious_text(*cases, *open, *cache));
+                print_note(&suspicious_text(*cases, *open, *cache));
             }
             RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
                 let cases = format_count(*cases, "case");
-                self.print_line(&format!("results of {cases} are withdrawn and measured again: {reason}"));
+                print_note(&format!("results of {cases} are withdrawn and measured again: {reason}"));
             }
             RunEvent::DevicePaused { device, reason, retry_in_s } => {
                 let again = retry_in_s.map_or_else(
                     || "it is excluded for the rest of this run".to_owned(),
                     |seconds| format!("it is tried again in {}", format_duration(seconds)),
                 );
-                self.print_line(&format!("device {device} is paused: {reason}; {again}"));
+                print_note(&format!("device {device} is paused: {reason}; {again}"));
             }
             RunEvent::DeviceReadmitted { device } => {
-                self.print_line(&format!("device {device} works again and is used again"));
+                print_note(&format!("device {device} works again and is used again"));
             }
             RunEvent::DeviceReserved { device, reason } => {
-                self.print_line(&format!("no new collection is started on device {device}: {reason}"));
+                print_note(&format!("no new collection is started on device {device}: {reason}"));
             }
-            RunEvent::DeviceReleased { device } => self.print_line(&format!("device {device} is used again")),
-            RunEvent::DiskFull { folder, free, needed } => self.print_line(&format!(
+            RunEvent::DeviceReleased { device } => print_note(&format!("device {device} is used again")),
+            RunEvent::DiskFull { folder, free, needed } => print_note(&format!(
                 "waiting for free disk space in {}: {} MiB are free, {} MiB are needed; no new collection is started",
                 folder.display(),
                 free >> 20,
                 needed >> 20
             )),
             RunEvent::DiskFreed { folder } => {
-                self.print_line(&format!("the disk of {} has enough free space again", folder.display()));
+                print_note(&format!("the disk of {} has enough free space again", folder.display()));
             }
-            RunEvent::LedgerWaiting { problem, .. } => self.print_line(&format!(
+            RunEvent::LedgerWaiting { problem, .. } => print_note(&format!(
                 "waiting to store results: {problem}; it is tried again, no new collection is started"
             )),
             RunEvent::LedgerWritable { seconds, .. } => {
-                self.print_line(&format!("results are stored again after {}", format_duration(*seconds)));
+                print_note(&format!("results are stored again after {}", format_duration(*seconds)));
             }
             _ => {}
         }
@@ -257,18 +253,18 @@ impl EventSink for TextReporter {
                     let ends = Timestamp::now().plus_seconds(budget).local_date_time();
                     format!("; time limit {}, until {ends}", format_duration(budget))
                 });
-                self.print_line(&format!(
+                print_note(&format!(
                     "run {run} ({kind}){mark}: {cases} on {devices}; {already_measured} {done}{limit}"
                 ));
             }
             RunEvent::OrphansEnded { programs } => {
-                self.print_line(&format!(
+                print_note(&format!(
                     "ended {} of an earlier run",
                     format_count(*programs, "leftover program")
                 ));
             }
-            RunEvent::RowUnreadable { place } => self.print_line(&format!("left out: {place}")),
-            RunEvent::TableMissing { problem, .. } => self.print_line(problem),
+            RunEvent::RowUnreadable { place } => print_note(&format!("left out: {place}")),
+            RunEvent::TableMissing { problem, .. } => print_note(problem),
             RunEvent::CollectionStarted { .. } => {
                 if !self.launched {
                     self.launched = true;
@@ -286,7 +282,7 @@ impl EventSink for TextReporter {
                 match self.display.is_drawn() {
                     // The display shows the next collection of the device.
                     true if outcome == "done" && !is_verbose() => {}
-                    true => self.print_line(&line),
+                    true => print_note(&line),
                     false => self.pending = Some(line),
                 }
             }
@@ -307,7 +303,7 @@ impl EventSink for TextReporter {
                 let is_listed = !outcome.verdict.is_done() || is_verbose();
                 if is_listed && outcome.verdict != Verdict::NotRun {
                     let verdict = verdict_text(outcome.verdict);
-                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
+                    print_note(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
                 }
             }
             RunEvent::MeasurementsWithdrawn { case_ids, .. } => {
@@ -318,7 +314,7 @@ impl EventSink for TextReporter {
             }
             RunEvent::StopRequested { running, at_once } => {
                 let running = format_count(*running, "running collection");
-                self.print_line(&if *at_once {
+                print_note(&if *at_once {
                     format!("ending {running} at once")
                 } else {
                     format!("stopping: {running} may end; a second Ctrl-C ends them at once")
@@ -326,10 +322,10 @@ impl EventSink for TextReporter {
             }
             RunEvent::RowsWritten { kernel, kept, .. } => {
                 if *kept > 0 {
-                    self.print_line(&kept_rows_note(*kept, kernel.as_str()));
+                    print_note(&kept_rows_note(*kept, kernel.as_str()));
                 }
             }
-            RunEvent::RowsNotWritten { kernel, problem, .. } => self.print_line(&format!(
+            RunEvent::RowsNotWritten { kernel, problem, .. } => print_note(&format!(
                 "rows of {kernel} are not written yet: {problem}; the results are in the ledger"
             )),
             RunEvent::RunFinished { .. } => self.print_not_launched(),

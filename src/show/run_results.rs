@@ -256,8 +256,15 @@ fn causes_of(cases: &[ShownCase]) -> Vec<(&'static str, String, Vec<usize>)> {
     for (index, case) in cases.iter().enumerate().filter(|(_, case)| !has_result(case)) {
         causes.entry((verdict_word(case), cause_group(case))).or_default().push(index);
     }
-    let mut causes: Vec<_> =
-        causes.into_iter().map(|((verdict, _), of)| (verdict, cause(&cases[of[0]]), of)).collect();
+    let text = |of: &[usize]| {
+        let first = cause(&cases[of[0]]);
+        if of.iter().all(|index| cause(&cases[*index]) == first) {
+            first
+        } else {
+            format!("such as: {first}")
+        }
+    };
+    let mut causes: Vec<_> = causes.into_iter().map(|((verdict, _), of)| (verdict, text(&of), of)).collect();
     causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
     causes
 }

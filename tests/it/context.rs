@@ -84,6 +84,8 @@ impl Context {
             // One collection per case; tests of further rounds give `--max-collections`.
             .env("NPUBENCH_MAX_COLLECTIONS", "1")
             .env("NPUBENCH_LAUNCHES", "20")
+            // Colours depend on it.
+            .env_remove("CI")
             .env_remove("COLUMNS")
             .env_remove("NPUBENCH_ASSETS")
             .env_remove("NPUBENCH_LEASES")

@@ -164,11 +164,11 @@ fn run_until(
     if let Some(record) = &record {
         record.fill(group);
     }
-    tracing::debug!(pid = group, command = ?job.command, "program started");
+    tracing::info!(pid = group, command = ?job.command, "program started");
     let end = wait_until(&handle, job, stop, (group, end_limits));
     match &end {
-        Ok(end) => tracing::debug!(pid = group, ?end, "program ended"),
-        Err(error) => tracing::debug!(pid = group, %error, "program not ended"),
+        Ok(end) => tracing::info!(pid = group, ?end, "program ended"),
+        Err(error) => tracing::info!(pid = group, %error, "program not ended"),
     }
     end
 }

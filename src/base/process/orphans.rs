@@ -64,7 +64,7 @@ impl ProcessRecord {
         let inode = self.file.metadata().map(|found| found.ino()).unwrap_or_default();
         let start = start_of(pid).unwrap_or_default();
         let started = StartedProcess { pid, start, boot: boot_id(), inode };
-        let _ = self.file.write_all_at(&serde_json::to_vec(&started).unwrap_or_default(), 0);
+        let _ = self.file.write_all_at(&serde_json::to_vec(&started).expect("a record is JSON"), 0);
     }
 }
 

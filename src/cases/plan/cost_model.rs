@@ -232,7 +232,6 @@ mod tests {
             let stored = serde_json::to_string(&count).expect("JSON");
             assert_eq!(serde_json::from_str::<LaunchCount>(&stored).expect("stored"), count);
         }
-        // Ledgers of earlier versions have numbers.
         assert_eq!(serde_json::from_str::<LaunchCount>("20").expect("a number"), LaunchCount::Fixed(20));
         for wrong in ["5", "10001", "", "Auto", "-1", "7.5"] {
             assert!(wrong.parse::<LaunchCount>().is_err(), "{wrong}");

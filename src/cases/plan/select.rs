@@ -410,7 +410,7 @@ struct RowJudge<'a> {
 }
 
 impl RowJudge<'_> {
-    /// Returns true for a row that contradicts itself. An earlier version, or another tool, may have measured another call for
+    /// Returns true for a row that contradicts itself. Another tool, may have measured another call for
     /// it: such a row is reported, although it shows a result.
     fn contradicts_itself(&self, case: &Case) -> bool {
         let entry = self.catalogue.entry(&case.kernel);

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use rusqlite::{Row, types::Value};
 
-use super::{Ledger, LedgerCopy, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
+use super::{Ledger, LedgerCopy, LedgerError, WITH_SAMPLES, read_word, software::stored_fingerprint};
 use crate::kernel::{DataKind, Nanos, SoftwareFingerprint};
 
 #[cfg(test)]
@@ -150,8 +150,7 @@ impl Ledger {
     }
 
     pub(crate) fn run_kinds(&self) -> Result<Vec<DataKind>, LedgerError> {
-        let words: Vec<String> = self.read_rows("SELECT DISTINCT kind FROM runs", [], |row| row.get(0))?;
-        Ok(words.iter().filter_map(|word| word.parse().ok()).collect())
+        self.read_rows("SELECT DISTINCT kind FROM runs", [], |row| read_word(row, 0))
     }
 
     /// Returns the start and the software of the newest collection with a measurement; `None` without one. Its software may be unknown.

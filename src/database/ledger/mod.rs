@@ -42,7 +42,7 @@ pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
 use launch_lists::unreadable_launches;
 pub(crate) use merge::{LedgerSize, merge_ledgers};
-use outcomes::conversion_error;
+use outcomes::{conversion_error, unreadable_outcomes};
 pub(crate) use reassess::{AttemptChange, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
@@ -54,7 +54,8 @@ const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
 /// once.
 const READ_PRAGMAS: &str = "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192";
 
-/// Version of [`SCHEMA`], which each ledger has in `user_version`. It grows with every change of the tables.
+/// Version of [`SCHEMA`], which each ledger has in `user_version`. It grows with every change of the tables, and of the
+/// JSON of causes.
 const LAYOUT: i64 = 14;
 const SCHEMA: &str = include_str!("ledger.sql");
 
@@ -204,7 +205,8 @@ impl Ledger {
         move |source| LedgerError::from_sqlite(&path, source)
     }
 
-    /// Checks the structure of a ledger, if there is one, and the lists of its launches, without changing it; returns the first
+    /// Checks the structure of a ledger, if there is one, the verdicts with their causes, and the lists of its launches,
+    /// without changing it; returns the first
     /// problems. Fails with [`LedgerError`] if it cannot be read at all or has another layout.
     pub(crate) fn find_damage(path: &Path) -> Result<Option<String>, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
@@ -228,6 +230,8 @@ impl Ledger {
         problems.retain(|problem| problem != "ok");
         if problems.is_empty() {
             check_layout(&connection, path)?;
+            let outcomes = unreadable_outcomes(&connection).map_err(fail)?;
+            problems.extend(outcomes.into_iter().take(5));
             let unreadable = unreadable_launches(&connection).map_err(fail)?;
             let shown = unreadable.iter().take(5);
             problems
@@ -359,7 +363,6 @@ impl Ledger {
 
     /// Returns the kind of the runs in the ledger; `None` without runs.
     pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
-        let words: Vec<String> = self.read_rows("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))?;
-        Ok(words.first().and_then(|word| word.parse().ok()))
+        Ok(self.run_kinds()?.into_iter().next())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use rusqlite::{Row, types::Type};
+use rusqlite::{Connection, Row, types::Type};
 
 use crate::kernel::{CaseOutcome, Reason, Verdict};
 
@@ -28,4 +28,22 @@ pub(super) fn read_reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Reas
 pub(super) fn read_outcome(row: &Row<'_>, column: usize) -> rusqlite::Result<CaseOutcome> {
     let verdict = parse_verdict(row.get_ref(column)?.as_str()?)?;
     Ok(CaseOutcome::new(verdict, read_reason(row, column + 1)?))
+}
+
+/// Returns the attempts and cases whose verdict or cause cannot be read, with the problem.
+pub(super) fn unreadable_outcomes(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut unreadable = Vec::new();
+    for (table, key) in [("attempts", "attempt"), ("verdicts", "case_id")] {
+        let sql =
+            format!("SELECT DISTINCT verdict, cause, remarks, min({key}) FROM {table} GROUP BY 1, 2, 3");
+        let mut statement = connection.prepare(&sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            if let Err(error) = read_outcome(row, 0) {
+                let key: rusqlite::types::Value = row.get(3)?;
+                unreadable.push(format!("verdict or cause in `{table}`, {key:?}: {error}"));
+            }
+        }
+    }
+    Ok(unreadable)
 }

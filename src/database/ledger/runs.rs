@@ -9,8 +9,10 @@ use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
 use super::{
-    Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_samples, outcomes::read_outcome, read_devices,
-    read_word,
+    Ledger, LedgerError, WITH_SAMPLES,
+    launch_lists::read_samples,
+    outcomes::{conversion_error, parse_verdict, read_outcome},
+    read_devices, read_word,
 };
 use crate::{
     base::stats::SampleSummary,
@@ -181,7 +183,7 @@ impl Ledger {
                 kernel: KernelName::new(&kernel).map_err(invalid)?,
                 signature: row.get(2)?,
                 concluded,
-                outcome: outcome.flatten(),
+                outcome,
             })
         })?;
         let sql = "SELECT case_id, ordinal FROM planned
@@ -192,19 +194,16 @@ impl Ledger {
         Ok(cases)
     }
 
-    /// Returns the time and the outcome of each case with a verdict of a run. The outcome is `None` for a verdict that this version
-    /// does not know.
-    fn run_verdicts(&self, run: &str) -> Result<HashMap<String, (Nanos, Option<CaseOutcome>)>, LedgerError> {
+    fn run_verdicts(&self, run: &str) -> Result<HashMap<String, (Nanos, CaseOutcome)>, LedgerError> {
         let sql = "SELECT case_id, verdict, cause, remarks, at_ns FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";
-        self.read_rows(sql, [run], |row| Ok((row.get(0)?, (Nanos(row.get(4)?), Some(read_outcome(row, 1)?)))))
+        self.read_rows(sql, [run], |row| Ok((row.get(0)?, (Nanos(row.get(4)?), read_outcome(row, 1)?))))
     }
 
     /// Returns the kernels of the plan of a run, in the order of their names.
     pub(crate) fn run_kernels(&self, run: &str) -> Result<Vec<KernelName>, LedgerError> {
         let sql = "SELECT DISTINCT c.kernel FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1 ORDER BY 1";
-        let names: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
-        Ok(names.iter().filter_map(|name| KernelName::new(name).ok()).collect())
+        self.read_rows(sql, [run], |row| KernelName::new(row.get_ref(0)?.as_str()?).map_err(conversion_error))
     }
 
     /// Returns the mean and the median of the samples of some cases in the collections of one run, in microseconds.
@@ -240,8 +239,7 @@ impl Ledger {
                    WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)
                    AND a.attempt IN (SELECT max(attempt) FROM attempts JOIN collections USING (collection)
                                      WHERE run = ?1 GROUP BY case_id)";
-        let verdicts: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
-        Ok(verdicts.iter().filter_map(|verdict| verdict.parse().ok()).collect())
+        self.read_rows(sql, [run], |row| parse_verdict(row.get_ref(0)?.as_str()?))
     }
 
     /// Returns the numbers of planned cases by their newest verdict over all runs. A case that was not run in a later one keeps its verdict.
@@ -251,11 +249,7 @@ impl Ledger {
                            PARTITION BY case_id ORDER BY verdict = 'not_run', at_ns DESC) AS place
                        FROM verdicts JOIN planned USING (run, case_id))
                    WHERE place = 1 GROUP BY verdict";
-        let counts: Vec<(String, i64)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let counts = counts.into_iter();
-        let known =
-            counts.filter_map(|(verdict, count)| Some((verdict.parse().ok()?, usize::try_from(count).ok()?)));
-        Ok(known.collect())
+        self.read_rows(sql, [], |row| Ok((parse_verdict(row.get_ref(0)?.as_str()?)?, row.get(1)?)))
     }
 
     fn run_attempts(&self, run: &str) -> Result<HashMap<String, Vec<AttemptRecord>>, LedgerError> {

@@ -526,11 +526,23 @@ impl Cause {
         }
     }
 
-    /// Returns what groups causes in summaries: the name, and for cases that fit no form the kernel and the nearest form.
+    /// Returns what groups causes in summaries: the name, for exceptions their class and message, and for cases that fit no
+    /// form the kernel and the nearest form.
     pub(crate) fn group(&self) -> [&str; 3] {
         match self {
             Self::NoForm { kernel, form, .. } => [self.name(), kernel, form],
             Self::NotLaunchedAlone { explanation } => [self.name(), explanation, ""],
+            Self::Refused { class, message }
+            | Self::DeviceFault { class, message }
+            | Self::NoSpace { class, message }
+            | Self::OtherRankFailed { class, message } => [self.name(), class, message],
+            Self::InstallationMismatch { message }
+            | Self::WrongResult { message }
+            | Self::NotStarted { message }
+            | Self::UnreadableProfile { message } => [self.name(), message, ""],
+            Self::Checked { verdict, message, .. } => [self.name(), verdict, message],
+            Self::OnRank { failure, .. } => failure.cause.group(),
+            Self::InCollections { finding, .. } => finding.group(),
             cause => [cause.name(), "", ""],
         }
     }

@@ -26,7 +26,7 @@ use super::{
     write_back::WriteBack,
 };
 use crate::{
-    base::{deadline::Deadline, process::end_orphans},
+    base::{deadline::Deadline, print::print_warning, process::end_orphans},
     cases::plan::{PlannedCase, RunPlan},
     database::ledger::{Ledger, NewRun},
     kernel::IdentifiedCase,
@@ -207,7 +207,9 @@ async fn store_plan(
     };
     commit(ledger, wait, |ledger| ledger.begin_run(&new, &all)).await?;
     // With the plan in the copy, the collections of this run can be restored from their evidence. A failed copy keeps the earlier
-    // one, and the copy at the end of the run reports it.
-    let _ = ledger.write_copy();
+    // one.
+    if let Err(error) = ledger.write_copy() {
+        print_warning(&format!("a damaged ledger could not be restored with this run: {error}"));
+    }
     Ok(())
 }

@@ -106,8 +106,7 @@ pub(crate) fn shard_progress(
     let is_interrupted = last.ended.is_none() || last.exit == Some(i64::from(ExitStatus::Interrupted.code()));
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     let is_same_host = ledger.run_hosts()?.get(&last.run) == Some(&host);
-    let options: Option<RunOptions> = serde_json::from_str(&last.options).ok();
-    let is_same = options.is_some_and(|options| options.chosen_devices.as_deref() == devices);
+    let is_same = RunOptions::of_run(&last)?.chosen_devices.as_deref() == devices;
     Ok(match is_interrupted && is_same_host && is_same {
         true => ShardProgress::Interrupted { run: last.run },
         false => ShardProgress::Open,

@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(
             samples(&[unknown.clone(), unknown]),
             (18, None),
-            "earlier versions of npubench are pooled"
+            "attempts of unknown software are pooled"
         );
         let without_samples = of(Some("8.5"), Verdict::Ok, &[]);
         assert_eq!(samples(&[old.clone(), old, without_samples]), nine);

@@ -124,7 +124,7 @@ pub struct LaunchJournal {
     pub is_started: bool,
     /// Time at which it could, in seconds since the epoch by the host's clock.
     pub started_at: Option<f64>,
-    /// Versions of the script's process; `None` if it could not use its device, or was rendered by an earlier npubench.
+    /// Versions of the script's process; `None` if it could not use its device.
     pub imported: Option<ImportedVersions>,
     /// True if the script launched all its cases.
     pub is_done: bool,
@@ -191,7 +191,8 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
         settling_error: Option<PythonException>,
     }
     let mut journal = LaunchJournal::default();
-    for line in fs::read_to_string(path).unwrap_or_default().lines() {
+    // A process that was killed may have cut its last line within a character.
+    for line in String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).lines() {
         if let Ok(case) = serde_json::from_str::<JournalLine>(line) {
             journal.lines.insert(case.ordinal, case);
             continue;
