@@ -249,7 +249,7 @@ impl Ledger {
                            PARTITION BY case_id ORDER BY verdict = 'not_run', at_ns DESC) AS place
                        FROM verdicts JOIN planned USING (run, case_id))
                    WHERE place = 1 GROUP BY verdict";
-        self.read_rows(sql, [], |row| Ok((parse_verdict(row.get_ref(0)?.as_str()?)?, row.get(1)?)))
+        self.read_rows(sql, [], |row| Ok((parse_verdict(row.get_ref(0)?.as_str()?)?, row.get::<_, u32>(1)? as usize)))
     }
 
     fn run_attempts(&self, run: &str) -> Result<HashMap<String, Vec<AttemptRecord>>, LedgerError> {
