@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Database, DatabaseError, row_cases, row_cases::signature_cells};
-use crate::{
-    database::columns,
-    kernel::{Case, CaseId, IdentifiedCase, KernelName},
-};
+use super::{Database, DatabaseError, row_cases, row_cases::new_row_cells};
+use crate::kernel::{CaseId, IdentifiedCase, KernelName};
 
 /// Cases of a kernel that get rows without results.
 #[derive(Debug)]
@@ -53,27 +50,16 @@ impl AbsentRows<'_> {
         let mut absent: Vec<(usize, &IdentifiedCase)> =
             self.cases.iter().map(|case| (place_of(case.id()), *case)).collect();
         absent.sort_by(|one, other| (one.0, one.1.id()).cmp(&(other.0, other.1.id())));
-        let cells = |case: &Case| -> Vec<(String, String)> {
-            let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, self.recorded_inputs));
-            let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
-            signature.chain(attributes).map(|(column, cell)| (column.to_owned(), cell)).collect()
-        };
-        let mut placed: Vec<(usize, Vec<(String, String)>)> = Vec::with_capacity(absent.len());
-        let mut least = 0;
+        let mut placed = Vec::with_capacity(absent.len());
+        let mut last = 0;
         for (place, case) in absent {
             let before = present.iter().filter(|(present, _)| *present < place).map(|(_, row)| row + 1);
             // Without a place of its own, a row is the last one.
             let row = if place == usize::MAX { table.len() } else { before.max().unwrap_or_default() };
-            least = row.max(least);
-            placed.push((least, cells(case)));
+            last = row.max(last);
+            placed.push((last, new_row_cells(case, self.recorded_inputs)));
         }
-        for (column, _) in placed.iter().flat_map(|(_, cells)| cells) {
-            table.ensure_column(column);
-        }
-        let named = placed.iter().map(|(row, cells)| {
-            (*row, cells.iter().map(|(column, cell)| (column.as_str(), cell.clone())).collect())
-        });
-        table.insert_rows(named.collect());
+        table.insert_rows(&placed);
         table.save().map(|_| ())
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     DatabaseError, KernelCsv,
     collective_rows::{
-        CollectiveKey, CollectiveKeyColumns, DURATION, DURATION_METHOD, IMPORTED_FROM, RESULT_CHECK,
-        duration_cells, new_row_cells,
+        CollectiveKey, DURATION, DURATION_METHOD, IMPORTED_FROM, RESULT_CHECK, duration_cells, keyed_rows,
+        new_row_cells,
     },
     columns,
 };
@@ -40,9 +40,7 @@ pub(crate) fn import_durations(
     durations: &[ImportedDuration],
 ) -> Result<ImportReport, DatabaseError> {
     let mut report = ImportReport::default();
-    let keys = CollectiveKeyColumns::find(table.column_names());
-    let mut rows: Vec<(CollectiveKey, usize)> = Vec::new();
-    table.for_each_row(|row, cells| rows.extend(keys.key(cells).ok().map(|key| (key, row))));
+    let mut rows = keyed_rows(table);
     for imported in durations {
         let key = CollectiveKey::of_case(&imported.collective);
         let mut cells = new_row_cells(&imported.collective);
@@ -63,9 +61,6 @@ pub(crate) fn import_durations(
         };
         match present.as_slice() {
             [] => {
-                for (column, _) in &cells {
-                    table.ensure_column(column);
-                }
                 rows.push((key, table.len()));
                 table.append_row(&cells);
                 report.added += 1;

@@ -186,6 +186,14 @@ impl CollectiveKeyColumns {
     }
 }
 
+/// Returns the rows of a table that have a key, with their keys.
+pub(super) fn keyed_rows(table: &KernelCsv) -> Vec<(CollectiveKey, usize)> {
+    let keys = CollectiveKeyColumns::find(table.column_names());
+    let mut rows = Vec::new();
+    table.for_each_row(|row, cells| rows.extend(keys.key(cells).ok().map(|key| (key, row))));
+    rows
+}
+
 /// Returns the cells of a new row for a case of a collective, without measurements.
 pub(super) fn new_row_cells(collective: &CollectiveCase) -> Vec<(&'static str, String)> {
     let CollectiveCase { kind, message, ranks, tier, dtype, environment, parts } = collective;

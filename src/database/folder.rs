@@ -40,18 +40,22 @@ pub(super) fn ledger_path(folder: &Path) -> PathBuf {
 
 /// Returns true for a folder with `database.yaml`, a table, or files of npubench. Others can become a database.
 pub(super) fn has_database_files(folder: &Path) -> Result<bool, DatabaseError> {
+    let has_own =
+        [DATABASE_FILE, STATE_FOLDER].iter().any(|name| folder.join(name).symlink_metadata().is_ok());
+    Ok(has_own || file_names(folder)?.iter().any(|name| table_stem(name).is_some()))
+}
+
+/// Returns the names of the files in a folder, in order; folders are left out.
+pub(super) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
+    let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
         let entry = entry.map_err(DatabaseError::io("list", folder))?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name == DATABASE_FILE
-            || name == STATE_FOLDER
-            || (table_stem(&name).is_some() && !entry.path().is_dir())
-        {
-            return Ok(true);
+        if !entry.path().is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    Ok(false)
+    names.sort();
+    Ok(names)
 }
 
 /// Returns the stem of a table's file name; `None` for other files.
@@ -61,24 +65,22 @@ pub(crate) fn table_stem(name: &str) -> Option<&str> {
 
 /// Returns true for a folder of the profiler: by its own name, or by what it has. A database has its file, or tables.
 pub(super) fn is_profile(folder: &Path) -> bool {
-    let is_of_profiler = |name: &str| {
-        name.starts_with("PROF_") || name.ends_with("_ascend_pt") || name == "ASCEND_PROFILER_OUTPUT"
+    let is_of_profiler = |path: &Path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
+            name.starts_with("PROF_") || name.ends_with("_ascend_pt") || name == "ASCEND_PROFILER_OUTPUT"
+        })
     };
-    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     if folder.join(DATABASE_FILE).exists() || folder.join(STATE_FOLDER).exists() {
         return false;
     }
-    if name(folder).is_some_and(|name| is_of_profiler(&name)) || folder.join("kernel_details.csv").exists() {
+    if is_of_profiler(folder) || folder.join("kernel_details.csv").exists() {
         return true;
     }
     // Profiles beside tables of a database without its file leave it one.
-    let entries = || fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_table = |entry: fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "csv");
-    let is_profile = |entry: fs::DirEntry| {
-        let is_folder = || entry.file_type().is_ok_and(|kind| kind.is_dir());
-        entry.file_name().to_str().is_some_and(is_of_profiler) && is_folder()
-    };
-    entries().any(is_profile) && !entries().any(is_table)
+    let entries: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let is_table = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "csv");
+    entries.iter().any(|path| is_of_profiler(path) && path.is_dir()) && !entries.iter().any(is_table)
 }
 
 /// An existing database folder.
@@ -254,48 +256,34 @@ impl Database {
 
     fn stem_of(&self, kernel: &KernelName) -> String {
         // A folder that cannot be listed cannot be written either, which is reported at the write.
-        let there = self.list_stems().unwrap_or_default();
+        let there = file_names(&self.folder).unwrap_or_default();
         let new = self.new_stems.lock().unwrap_or_else(PoisonError::into_inner);
-        kernel.file_stem_among(there.iter().chain(&*new).map(String::as_str))
-    }
-
-    /// Returns the stems of all files named like a table.
-    fn list_stems(&self) -> Result<Vec<String>, DatabaseError> {
-        let mut stems = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(DatabaseError::io("list", &self.folder))? {
-            let name = entry.map_err(DatabaseError::io("list", &self.folder))?.file_name();
-            stems.extend(name.to_str().and_then(table_stem).map(str::to_owned));
-        }
-        Ok(stems)
+        let there = there.iter().filter_map(|name| table_stem(name));
+        kernel.file_stem_among(there.chain(new.iter().map(String::as_str)))
     }
 
     /// Returns every kernel with a CSV, in the order of names. Collectives are left out, because they have a schema
     /// of their own.
     pub fn kernels(&self) -> Result<Vec<KernelName>, DatabaseError> {
-        let mut kernels = BTreeSet::new();
-        for stem in self.list_stems()? {
-            // A file whose name stands for no kernel is ignored; `db check` reports it.
-            let kernel = KernelName::from_file_stem(&stem).filter(|kernel| kernel.may_have_file_stem(&stem));
-            if !self.folder.join(format!("{stem}.csv")).is_dir() {
-                kernels.extend(kernel.filter(|kernel| !kernel.is_collective()));
-            }
-        }
-        Ok(kernels.into_iter().collect())
+        Ok(self.kernels_and_collectives()?.into_iter().filter(|kernel| !kernel.is_collective()).collect())
     }
 
     /// Returns every collective with a CSV, in the order of names.
     pub(crate) fn collectives(&self) -> Result<Vec<KernelName>, DatabaseError> {
-        let stems = self.list_stems()?.into_iter();
-        let tables = stems.filter(|stem| !self.folder.join(format!("{stem}.csv")).is_dir());
-        let names = tables.filter_map(|stem| KernelName::from_file_stem(&stem));
-        Ok(names.filter(KernelName::is_collective).collect::<BTreeSet<_>>().into_iter().collect())
+        Ok(self.kernels_and_collectives()?.into_iter().filter(KernelName::is_collective).collect())
     }
 
-    /// Returns every kernel and collective with a CSV.
+    /// Returns every kernel with a CSV, then every collective with one.
     pub(crate) fn kernels_and_collectives(&self) -> Result<Vec<KernelName>, DatabaseError> {
-        let mut tables = self.kernels()?;
-        tables.extend(self.collectives()?);
-        Ok(tables)
+        // A file whose name stands for no kernel is ignored; `db check` reports it.
+        let tables = file_names(&self.folder)?.into_iter().filter_map(|name| {
+            // A name that is not UTF-8 stands for no kernel either.
+            let stem = table_stem(&name).filter(|stem| !stem.contains(char::REPLACEMENT_CHARACTER))?;
+            let kernel = KernelName::from_file_stem(stem)?;
+            let is_table = kernel.is_collective() || kernel.may_have_file_stem(stem);
+            is_table.then_some((kernel.is_collective(), kernel))
+        });
+        Ok(tables.collect::<BTreeSet<_>>().into_iter().map(|(_, kernel)| kernel).collect())
     }
 
     /// Loads the CSV of a kernel or collective; returns an empty table with the columns of the contract if it does not exist.
@@ -366,29 +354,28 @@ pub(crate) fn copy_rows(
     Database::create(target, &file, |draft| {
         for kernel in source.kernels()? {
             let mut table = source.kernel_csv(&kernel)?;
-            let copied: Vec<usize> = match cases {
+            let is_copied: Vec<bool> = match cases {
                 Some(cases) => {
-                    let is_copied = |row: &RowCase| {
-                        row.case.as_ref().is_ok_and(|case| cases.contains(&case.id())).then_some(row.row)
-                    };
-                    row_cases(&kernel, &table)?.iter().filter_map(is_copied).collect()
+                    let is_copied = |row: RowCase| row.case.is_ok_and(|case| cases.contains(&case.id()));
+                    row_cases(&kernel, &table)?.into_iter().map(is_copied).collect()
                 }
-                None => (0..table.len()).collect(),
+                None => vec![true; table.len()],
             };
-            if cases.is_some() && copied.is_empty() {
+            let copied = is_copied.iter().filter(|is_copied| **is_copied).count();
+            if cases.is_some() && copied == 0 {
                 continue;
             }
-            let cleared = measured.iter().filter(|name| table.column_index(name).is_some());
-            let cleared: Vec<(&String, String)> = cleared.map(|name| (name, String::new())).collect();
-            let mut kept = copied.iter().peekable();
-            for row in 0..table.len() {
-                if kept.next_if_eq(&&row).is_some() {
-                    table.update_row(row, &cleared)?;
+            let cleared =
+                measured.iter().map(String::as_str).filter(|name| table.column_index(name).is_some());
+            let cleared: Vec<&str> = cleared.collect();
+            for (row, is_copied) in is_copied.into_iter().enumerate() {
+                if is_copied {
+                    table.empty_cells(row, cleared.iter().copied())?;
                 } else {
                     table.remove_row(row);
                 }
             }
-            rows += copied.len();
+            rows += copied;
             table.save_as(&draft.join(format!("{}.csv", source.stem_of(&kernel))))?;
         }
         let mapping = source.folder.join(MAPPING_FILE);
@@ -404,14 +391,7 @@ pub(crate) fn copy_rows(
 /// Returns the tables that a copy of a database's shapes lacks: collectives, and files whose names stand for no
 /// kernel.
 pub(crate) fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, DatabaseError> {
-    let mut left_out = Vec::new();
-    for entry in fs::read_dir(&source.folder).map_err(DatabaseError::io("list", &source.folder))? {
-        let name = entry.map_err(DatabaseError::io("list", &source.folder))?.file_name();
-        let name = name.to_string_lossy();
-        if name.ends_with(".csv") && !name.starts_with('.') && !copy.join(&*name).exists() {
-            left_out.push(name.into_owned());
-        }
-    }
-    left_out.sort();
-    Ok(left_out)
+    let mut names = file_names(&source.folder)?;
+    names.retain(|name| table_stem(name).is_some() && !copy.join(name).exists());
+    Ok(names)
 }

@@ -15,23 +15,23 @@ use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 use csv_core::ReadRecordResult;
 
 use super::DatabaseError;
-use crate::base::{
-    files::{atomic::write_atomic_by, read_regular},
-    table::{
-        CsvIndex, NeedsFullParser,
-        format::{encoding_problem, separator_problem},
-        raw_records::{
-            CsvPosition, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending,
-            unify_endings,
+use crate::{
+    base::{
+        files::{atomic::write_atomic_by, read_regular},
+        table::{
+            CsvIndex, NeedsFullParser,
+            format::{encoding_problem, separator_problem},
+            raw_records::{
+                CsvPosition, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending,
+                unify_endings,
+            },
+            row_ranges::{PIECE, row_places},
         },
-        row_ranges::{PIECE, row_places},
     },
+    kernel::CaseAttributes,
 };
 
 mod parts;
-
-/// Number of changed rows that are formatted at once.
-const BATCH: usize = 1024;
 
 /// Problem of a file that [`is_cut_header`] describes.
 pub(crate) const CUT_HEADER: &str =
@@ -64,8 +64,8 @@ pub(crate) fn is_cut_header(bytes: &[u8], header: &Range<usize>) -> bool {
 enum CsvRow {
     /// Bytes of the file.
     Original(CsvPosition),
-    /// Cells, and the line of a row of the file.
-    Changed(StringRecord, Option<u64>),
+    /// Cells, and the line of a row of the file; 0 for another row.
+    Changed(StringRecord, u64),
     /// Row of the file that is not written; the indices of the other rows stay.
     Removed(CsvPosition),
 }
@@ -183,10 +183,10 @@ impl KernelCsv {
         self.columns.get(name).copied()
     }
 
-    /// Returns the line of a row in the file, from 1; `None` for an appended row.
-    pub fn row_line(&self, row: usize) -> Option<u64> {
+    /// Returns the line of a row in the file, from 1; 0 for an appended row.
+    pub fn row_line(&self, row: usize) -> u64 {
         match &self.rows[row] {
-            CsvRow::Original(place) | CsvRow::Removed(place) => Some(place.line),
+            CsvRow::Original(place) | CsvRow::Removed(place) => place.line,
             CsvRow::Changed(_, line) => *line,
         }
     }
@@ -197,12 +197,17 @@ impl KernelCsv {
         Some(self.row_cells(row).ok()?.get(index).unwrap_or_default().to_owned())
     }
 
+    /// Returns true if a row has a value in a column: not empty, and not `N/A`.
+    pub(crate) fn has_value(&self, row: usize, column: &str) -> bool {
+        self.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
+    }
+
     /// Returns the cells of a row; those of appended columns are missing at the end. Fails with [`DatabaseError::Csv`]
     /// if the row is not UTF-8.
     pub fn row_cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
         StringRecord::from_byte_record(self.row_byte_cells(row)).map_err(|_| DatabaseError::Csv {
             path: self.path.clone(),
-            line: self.row_line(row).unwrap_or_default(),
+            line: self.row_line(row),
             problem: "is not UTF-8".to_owned(),
         })
     }
@@ -315,45 +320,36 @@ impl KernelCsv {
         self.header.len() - 1
     }
 
-    /// Appends a row with cells in the named columns, which must exist.
-    pub fn append_row(&mut self, cells: &[(&str, String)]) {
-        let cells = cells.iter().filter_map(|(name, value)| Some((self.column_index(name)?, value.clone())));
-        self.append_row_at(&cells.collect::<Vec<_>>());
+    /// Appends a row with cells in the named columns, of which missing ones are appended.
+    pub fn append_row(&mut self, cells: &[(impl AsRef<str>, String)]) {
+        let cells = cells.iter().map(|(name, text)| (self.ensure_column(name.as_ref()), text.clone()));
+        let cells: Vec<(usize, String)> = cells.collect();
+        self.append_row_at(&cells);
     }
 
     /// Appends a row with cells in columns given by index; all others are empty.
     pub(crate) fn append_row_at(&mut self, cells: &[(usize, String)]) {
-        self.rows.push(self.new_row(cells.iter().map(|(column, text)| (*column, text.as_str()))));
+        let mut row = vec![""; self.header.len()];
+        for (column, text) in cells {
+            row[*column] = text;
+        }
+        self.rows.push(CsvRow::Changed(StringRecord::from(row), 0));
         self.changed = true;
     }
 
-    /// Returns a row with cells in columns given by index; all others are empty.
-    fn new_row<'c>(&self, cells: impl Iterator<Item = (usize, &'c str)>) -> CsvRow {
-        let mut row = vec![""; self.header.len()];
-        for (column, text) in cells {
-            row[column] = text;
-        }
-        CsvRow::Changed(StringRecord::from(row), None)
-    }
-
     /// Inserts rows before the rows with the given indices, which ascend; the number of rows for the end. Cells are in the
-    /// named columns, which must exist. Returns the indices of the new rows.
-    pub(crate) fn insert_rows(&mut self, new: Vec<(usize, Vec<(&str, String)>)>) -> Vec<usize> {
+    /// named columns, of which missing ones are appended. Returns the indices of the new rows.
+    pub(crate) fn insert_rows(&mut self, new: &[(usize, Vec<(impl AsRef<str>, String)>)]) -> Vec<usize> {
         let mut indices = Vec::with_capacity(new.len());
-        let mut rows = Vec::with_capacity(self.rows.len() + new.len());
         let mut present = std::mem::take(&mut self.rows).into_iter();
         let mut passed = 0;
         for (place, cells) in new {
-            rows.extend(present.by_ref().take(place.saturating_sub(passed)));
-            passed = passed.max(place);
-            indices.push(rows.len());
-            let cells =
-                cells.iter().filter_map(|(name, text)| Some((self.column_index(name)?, text.as_str())));
-            rows.push(self.new_row(cells));
+            self.rows.extend(present.by_ref().take(place.saturating_sub(passed)));
+            passed = passed.max(*place);
+            indices.push(self.rows.len());
+            self.append_row(cells);
         }
-        rows.extend(present);
-        self.changed |= !indices.is_empty();
-        self.rows = rows;
+        self.rows.extend(present);
         indices
     }
 
@@ -378,6 +374,16 @@ impl KernelCsv {
         Ok(differs)
     }
 
+    /// Empties cells of a row; missing columns are appended. Fails as [`Self::update_row`].
+    pub(crate) fn empty_cells<'c>(
+        &mut self,
+        row: usize,
+        columns: impl Iterator<Item = &'c str>,
+    ) -> Result<bool, DatabaseError> {
+        let cells: Vec<(&str, String)> = columns.map(|column| (column, String::new())).collect();
+        self.update_row(row, &cells)
+    }
+
     pub(crate) fn set_cells(&mut self, row: usize, cells: Vec<String>) {
         self.rows[row] = CsvRow::Changed(StringRecord::from(cells), self.row_line(row));
         self.changed = true;
@@ -385,8 +391,7 @@ impl KernelCsv {
 
     /// Removes a row of the file; the indices of the other rows stay.
     pub(crate) fn remove_row(&mut self, row: usize) {
-        let line = self.row_line(row).unwrap_or_default();
-        self.rows[row] = CsvRow::Removed(CsvPosition { range: 0..0, line });
+        self.rows[row] = CsvRow::Removed(CsvPosition { range: 0..0, line: self.row_line(row) });
         self.changed = true;
     }
 
@@ -454,16 +459,20 @@ impl KernelCsv {
     fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let appended = self.header.len() - self.columns_in_file;
         if self.columns_in_file == 0 || self.header_renamed {
-            out.write_all(&self.format_record(self.header.iter().map(String::as_str)))?;
+            self.write_records(out, [self.header.iter().map(String::as_str)])?;
         } else {
-            self.copy_line(out, &self.original[..self.header_end], &self.header[self.columns_in_file..])?;
+            let mut names = vec![b','];
+            self.write_records(&mut names, [self.header[self.columns_in_file..].iter().map(String::as_str)])?;
+            names.truncate(if appended == 0 { 0 } else { names.len() - self.newline.len() });
+            self.copy_line(out, &self.original[..self.header_end], &names)?;
         }
-        let empty = vec![String::new(); appended];
-        // Adjacent unchanged rows are written in one piece.
+        let empty_cells = vec![b','; appended];
+        // Adjacent unchanged rows are written in one piece, adjacent changed rows are formatted together.
         let mut untouched: Range<usize> = 0..0;
-        let mut rows = self.rows.iter();
-        while let Some(row) = rows.next() {
-            match row {
+        let are_changed =
+            |one: &CsvRow, other: &CsvRow| matches!((one, other), (CsvRow::Changed(..), CsvRow::Changed(..)));
+        for rows in self.rows.chunk_by(are_changed) {
+            match &rows[0] {
                 CsvRow::Original(CsvPosition { range, .. }) if appended == 0 => {
                     if untouched.end != range.start {
                         self.copy_rows(out, &untouched)?;
@@ -472,21 +481,21 @@ impl KernelCsv {
                     untouched.end = range.end;
                 }
                 CsvRow::Original(place) => {
-                    self.copy_line(out, &self.original[place.range.clone()], &empty)?;
+                    self.copy_line(out, &self.original[place.range.clone()], &empty_cells)?;
                 }
                 CsvRow::Removed(_) => {}
-                CsvRow::Changed(cells, _) => {
+                CsvRow::Changed(..) => {
                     self.copy_rows(out, &std::mem::take(&mut untouched))?;
-                    // Adjacent changed rows are formatted together.
-                    let behind = rows.as_slice();
-                    let more = behind.iter().take(BATCH).take_while(|row| matches!(row, CsvRow::Changed(..)));
-                    let more = more.count();
-                    let changed = behind[..more].iter().filter_map(|row| match row {
+                    let changed = rows.iter().filter_map(|row| match row {
                         CsvRow::Changed(cells, _) => Some(cells),
                         CsvRow::Original(_) | CsvRow::Removed(_) => None,
                     });
-                    out.write_all(&self.format_rows(std::iter::once(cells).chain(changed)))?;
-                    rows = behind[more..].iter();
+                    // Columns may have been appended after the change.
+                    let missing = |cells: &StringRecord| self.header.len().saturating_sub(cells.len());
+                    self.write_records(
+                        out,
+                        changed.map(|cells| cells.iter().chain(std::iter::repeat_n("", missing(cells)))),
+                    )?;
                 }
             }
         }
@@ -499,53 +508,35 @@ impl KernelCsv {
     fn copy_rows(&self, out: &mut dyn Write, range: &Range<usize>) -> io::Result<()> {
         let bytes = &self.original[range.clone()];
         out.write_all(bytes)?;
-        if bytes.last().is_none_or(|last| matches!(last, b'\n' | b'\r')) {
-            Ok(())
-        } else {
-            out.write_all(self.newline.as_bytes())
-        }
+        let has_ending = bytes.last().is_none_or(|last| matches!(last, b'\n' | b'\r'));
+        out.write_all(if has_ending { b"" } else { self.newline.as_bytes() })
     }
 
-    /// Copies a line of the file, with cells appended before its line ending.
-    fn copy_line(&self, out: &mut dyn Write, line: &[u8], appended: &[String]) -> io::Result<()> {
+    /// Copies a line of the file, with bytes appended before its line ending.
+    fn copy_line(&self, out: &mut dyn Write, line: &[u8], appended: &[u8]) -> io::Result<()> {
         let body_end =
             line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-        out.write_all(&line[..body_end])?;
-        if !appended.is_empty() {
-            out.write_all(b",")?;
-            let cells = self.format_record(appended.iter().map(String::as_str));
-            // A single empty cell is formatted as `""`, which is not needed after a comma.
-            let plain = cells.as_slice() == [b"\"\"", self.newline.as_bytes()].concat();
-            out.write_all(if plain { &[] } else { &cells[..cells.len() - self.newline.len()] })?;
-        }
-        let ending = &line[body_end..];
+        let (body, ending) = line.split_at(body_end);
+        out.write_all(body)?;
+        out.write_all(appended)?;
         out.write_all(if ending.is_empty() { self.newline.as_bytes() } else { ending })
     }
 
-    fn format_record<'a>(&self, cells: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
-        let mut writer = self.record_writer();
-        // Writing to memory does not fail.
-        let _ = writer.write_record(cells);
-        writer.into_inner().unwrap_or_default()
-    }
-
-    /// Formats rows, with empty cells for columns that were appended later.
-    fn format_rows<'a>(&self, rows: impl Iterator<Item = &'a StringRecord>) -> Vec<u8> {
-        let mut writer = self.record_writer();
-        for cells in rows {
-            let missing = self.header.len().saturating_sub(cells.len());
-            let _ = writer.write_record(cells.iter().chain(std::iter::repeat_n("", missing)));
-        }
-        writer.into_inner().unwrap_or_default()
-    }
-
-    fn record_writer(&self) -> csv::Writer<Vec<u8>> {
+    fn write_records<'c>(
+        &self,
+        out: &mut dyn Write,
+        records: impl IntoIterator<Item = impl Iterator<Item = &'c str>>,
+    ) -> io::Result<()> {
         let terminator = match self.newline {
             "\r\n" => Terminator::CRLF,
             "\r" => Terminator::Any(b'\r'),
             _ => Terminator::Any(b'\n'),
         };
-        WriterBuilder::new().terminator(terminator).from_writer(Vec::new())
+        let mut writer = WriterBuilder::new().terminator(terminator).from_writer(out);
+        for record in records {
+            writer.write_record(record)?;
+        }
+        writer.flush()
     }
 }
 

@@ -75,11 +75,7 @@ pub fn merge_groups(
         }
         let mut cells: Vec<(&str, String)> = columns::SIGNATURE.into_iter().zip(signature).collect();
         cells.extend([(columns::STATE, state), (columns::CORE, core)]);
-        cells.extend(named_cells(&profiling).chain(named_cells(&extra)));
-        cells.extend(evidence.cells());
-        for (name, _) in &cells {
-            table.ensure_column(name);
-        }
+        cells.extend(named_cells(&profiling).chain(named_cells(&extra)).chain(evidence.cells()));
         table.append_row(&cells);
         merged.added += 1;
     }
@@ -158,10 +154,8 @@ fn update_group_row(
     profiled: &ProfiledRow<'_>,
 ) -> Result<RowChange, DatabaseError> {
     let ProfiledRow { case, profiling, extra, evidence, replace } = *profiled;
-    let is_set = |column: &str| {
-        table.cell_text(row.index, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
-    };
-    let mut news: Vec<(&str, String)> = named_cells(extra).filter(|(column, _)| !is_set(column)).collect();
+    let is_open = |(column, _): &(&str, String)| !table.has_value(row.index, column);
+    let mut news: Vec<(&str, String)> = named_cells(extra).filter(is_open).collect();
     if let Some((_, completeness)) = news.iter_mut().find(|(column, _)| *column == COMPLETENESS) {
         // Completeness counts the attributes of the row as well.
         let attributes = row.attributes.merged_over(&case.attributes);
@@ -190,13 +184,13 @@ fn move_records_of_other_ranks(
 ) -> Result<bool, DatabaseError> {
     let ProfiledRow { case, profiling, evidence, .. } = *profiled;
     let is_rank_count = |name: &str| ingest_option(name).is_some();
+    let counts = case.attributes.iter().filter(|(name, _)| is_rank_count(name));
+    let counts: Vec<(&str, String)> = counts.map(|(name, value)| (name, value.to_owned())).collect();
     let has_other_ranks = |row: &&SignatureRow| {
-        let mut known =
-            case.attributes.iter().map(|(name, value)| (name, row.attributes.get(name) == Some(value)));
-        let are_others_equal = known.all(|(name, is_equal)| is_equal || is_rank_count(name));
-        let mut counts = case.attributes.iter().filter(|(name, _)| is_rank_count(name));
-        are_others_equal
-            && counts.any(|(name, value)| row.attributes.get(name).is_some_and(|known| known != value))
+        case.attributes
+            .iter()
+            .all(|(name, value)| row.attributes.get(name) == Some(value) || is_rank_count(name))
+            && counts.iter().any(|(name, value)| row.attributes.get(name).is_some_and(|known| known != value))
     };
     let shows_records = |row: &&SignatureRow| {
         row_has_cells(table, row.index, profiling)
@@ -209,12 +203,8 @@ fn move_records_of_other_ranks(
     for row in withdrawn {
         if has_row || is_measured(table, row) {
             let names = profiling.iter().map(|(column, _)| column.as_str());
-            let names = names.chain(columns::EVIDENCE_COLUMNS);
-            let empty: Vec<(&str, String)> = names.map(|column| (column, String::new())).collect();
-            table.update_row(row, &empty)?;
+            table.empty_cells(row, names.chain(columns::EVIDENCE_COLUMNS))?;
         } else {
-            let counts = case.attributes.iter().filter(|(name, _)| is_rank_count(name));
-            let counts: Vec<(&str, String)> = counts.map(|(name, value)| (name, value.to_owned())).collect();
             table.update_row(row, &counts)?;
             (has_row, is_moved) = (true, true);
         }
@@ -227,10 +217,7 @@ fn move_records_of_other_ranks(
 pub(super) fn is_measured(table: &KernelCsv, row: usize) -> bool {
     let measured = [columns::VERDICT, columns::AVERAGE, columns::OLD_AVERAGE, columns::OLD_DURATION];
     let cold = columns::result_column(CacheState::Cold, columns::VERDICT);
-    measured
-        .into_iter()
-        .chain(cold)
-        .any(|column| table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell)))
+    measured.into_iter().chain(cold).any(|column| table.has_value(row, column))
 }
 
 /// Returns true if the row has more evidence than the profile: more ranks, or as many and more records; counters where the
@@ -241,15 +228,15 @@ pub(super) fn has_less_evidence(
     profiling: &[(String, String)],
     evidence: ProfilingEvidence,
 ) -> bool {
-    let has =
-        |column: &str| table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let (durations, counters) = profiling.split_at(columns::PROFILING.len());
     let is_less = match ProfilingEvidence::of_row(table, row) {
         Some(known) => (evidence.ranks, evidence.records) < (known.ranks, known.records),
-        None => durations.last().is_some_and(|(column, value)| value.is_empty() && has(column)),
+        None => {
+            durations.last().is_some_and(|(column, value)| value.is_empty() && table.has_value(row, column))
+        }
     };
-    let is_bare =
-        counters.iter().all(|(_, value)| value.is_empty()) && counters.iter().any(|(column, _)| has(column));
+    let is_bare = counters.iter().all(|(_, value)| value.is_empty())
+        && counters.iter().any(|(column, _)| table.has_value(row, column));
     is_less || is_bare
 }
 
@@ -259,10 +246,7 @@ pub(super) fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&
 
 /// Returns true if the row has exactly these cells.
 pub(super) fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(String, String)]) -> bool {
-    cells.iter().all(|(column, value)| {
-        let shown = table.cell_text(row, column).unwrap_or_default();
-        shown.trim() == value
-    })
+    cells.iter().all(|(column, value)| table.cell_text(row, column).unwrap_or_default().trim() == value)
 }
 
 /// Returns the cells of production durations; empty without any.

@@ -3,10 +3,13 @@
 use super::{
     DatabaseError, KernelCsv, MergeReport,
     collective_rows::{
-        CollectiveKey, CollectiveKeyColumns, PROFILING_ALGORITHM_TYPE, PROFILING_GROUP_SOURCE,
-        RECORDED_GROUP, STATED_GROUP, new_row_cells,
+        CollectiveKey, PROFILING_ALGORITHM_TYPE, PROFILING_GROUP_SOURCE, RECORDED_GROUP, STATED_GROUP,
+        keyed_rows, new_row_cells,
     },
-    merge::{ProfilingEvidence, RowChange, has_less_evidence, is_measured, production_cells, row_has_cells},
+    merge::{
+        ProfilingEvidence, RowChange, has_less_evidence, is_measured, named_cells, production_cells,
+        row_has_cells,
+    },
 };
 use crate::{
     base::stats::SampleSummary,
@@ -24,9 +27,7 @@ pub(crate) fn merge_collectives(
     ranks: &ProfileRanks,
     replace: bool,
 ) -> Result<MergeReport, DatabaseError> {
-    let keys = CollectiveKeyColumns::find(table.column_names());
-    let mut rows: Vec<(CollectiveKey, usize)> = Vec::new();
-    table.for_each_row(|row, cells| rows.extend(keys.key(cells).ok().map(|key| (key, row))));
+    let mut rows = keyed_rows(table);
     let mut merged = MergeReport::default();
     for (case, mut recorded) in collectives {
         let key = CollectiveKey::of_case(&case);
@@ -47,9 +48,7 @@ pub(crate) fn merge_collectives(
         let mut moved: Option<usize> = None;
         for row in withdrawn {
             if is_measured(table, row) {
-                let empty: Vec<(&str, String)> =
-                    cells.iter().map(|(column, _)| (column.as_str(), String::new())).collect();
-                table.update_row(row, &empty)?;
+                table.empty_cells(row, cells.iter().map(|(column, _)| column.as_str()))?;
             } else if rows.iter().any(|(known, _)| *known == key) {
                 table.remove_row(row);
                 rows.retain(|(_, known)| *known != row);
@@ -65,10 +64,7 @@ pub(crate) fn merge_collectives(
         let mut of_key = rows.iter().filter(|(row, _)| *row == key).peekable();
         if of_key.peek().is_none() {
             let mut all = new_row_cells(&case);
-            all.extend(cells.iter().map(|(column, cell)| (column.as_str(), cell.clone())));
-            for (column, _) in &all {
-                table.ensure_column(column);
-            }
+            all.extend(named_cells(&cells));
             table.append_row(&all);
             merged.added += 1;
             continue;

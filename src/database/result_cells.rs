@@ -15,7 +15,7 @@ use super::{
     numbers::DECIMALS,
     row_cases::RowCaseParser,
 };
-use crate::kernel::{CacheState, CaseAttributes, CaseOutcome, IdentifiedSoftware, RowResult};
+use crate::kernel::{CacheState, CaseOutcome, IdentifiedSoftware, RowResult};
 
 /// Content of a cell, which is formatted when it is written or compared: most of the rows that are compared are equal to
 /// those of the ledger, and need no text of their own.
@@ -136,27 +136,20 @@ pub(super) fn task_cells<'r>(
     row: usize,
     result: &'r RowResult,
 ) -> impl Iterator<Item = (&'static str, &'r str)> {
-    let is_open = move |column: &str| {
-        !table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
-    };
     let tasks = result.measurement.iter().map(|measured| &measured.task);
     let cells =
         tasks.flat_map(|task| [(columns::STATE, task.state.as_str()), (columns::CORE, task.core.as_str())]);
-    cells.filter(move |(column, text)| !text.is_empty() && is_open(column))
+    cells.filter(move |(column, text)| !text.is_empty() && !table.has_value(row, column))
 }
 
-/// Returns empty cells for the measured numbers that are not among [`columns::appended_columns`].
-pub(super) fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(&'static str, String)> {
-    if cache == CacheState::Cold {
-        return Vec::new();
-    }
-    if collective_of_table(table).is_some() {
-        let present = collective_rows::number_columns().filter(|column| table.column_index(column).is_some());
-        return present.map(|column| (column, String::new())).collect();
-    }
-    let measured = iter::once(columns::AVERAGE).chain(columns::microbench_counters());
-    let present = measured.filter(|column| table.column_index(column).is_some());
-    present.map(|column| (column, String::new())).collect()
+/// Returns the columns of a table with measured numbers that are not among [`columns::appended_columns`].
+pub(super) fn emptied_columns(table: &KernelCsv, cache: CacheState) -> Vec<&'static str> {
+    let measured: Vec<&str> = match collective_of_table(table) {
+        _ if cache == CacheState::Cold => Vec::new(),
+        Some(_) => collective_rows::number_columns().collect(),
+        None => iter::once(columns::AVERAGE).chain(columns::microbench_counters()).collect(),
+    };
+    measured.into_iter().filter(|column| table.column_index(column).is_some()).collect()
 }
 
 /// A measured cell whose content is not that of a result.

@@ -8,8 +8,8 @@ use super::{
     columns,
 };
 use crate::kernel::{
-    CacheState, Case, CaseAttributes, IntervalMethod, KernelName, Nanos, RecordedTask, ShownResult,
-    SignatureCells, Slot, Verdict,
+    CacheState, Case, CaseAttributes, CollectiveCase, Dims, IntervalMethod, KernelName, Nanos, RecordedTask,
+    ShownResult, SignatureCells, Slot, Verdict,
 };
 
 #[derive(Clone, Debug)]
@@ -91,61 +91,52 @@ pub(crate) struct RowColumns {
     shape_labels: Vec<(String, usize)>,
 }
 
-/// Indices of the columns of a result in one state of the cache.
+/// Indices of the columns of a result in one state of the cache, in the order of [`Self::COLUMNS`].
 #[derive(Debug)]
-struct ResultColumns {
-    average: Option<usize>,
-    median: Option<usize>,
-    verdict: Option<usize>,
-    run: Option<usize>,
-    samples: Option<usize>,
-    software: Option<usize>,
-    method: Option<usize>,
-    collections: Option<usize>,
-}
+struct ResultColumns([Option<usize>; 8]);
 
 impl ResultColumns {
-    fn find(header: &[String], cache: CacheState) -> Self {
-        let column = |name: &'static str| {
-            let name = columns::result_column(cache, name)?;
-            header.iter().position(|column| column == name)
-        };
-        Self {
-            average: column(columns::AVERAGE),
-            median: column(columns::MEDIAN),
-            verdict: column(columns::VERDICT),
-            run: column(columns::RUN),
-            samples: column(columns::SAMPLES),
-            software: column(columns::SOFTWARE),
-            method: column(columns::CI95_METHOD),
-            collections: column(columns::COLLECTIONS),
-        }
+    const COLUMNS: [&str; 8] = [
+        columns::AVERAGE,
+        columns::MEDIAN,
+        columns::VERDICT,
+        columns::RUN,
+        columns::SAMPLES,
+        columns::SOFTWARE,
+        columns::CI95_METHOD,
+        columns::COLLECTIONS,
+    ];
+
+    fn find(table: &KernelCsv, cache: CacheState) -> Self {
+        Self(Self::COLUMNS.map(|name| table.column_index(columns::result_column(cache, name)?)))
     }
 
     fn read(&self, cells: &ByteRecord) -> RowCells {
-        let text = |index: Option<usize>| cell_text(cells, index);
-        let number = |index: Option<usize>| {
-            let value = text(index).and_then(|cell| cell.parse::<f64>().ok());
+        let [average, median, verdict, run, samples, software, method, collections] =
+            self.0.map(|index| cell_text(cells, index));
+        let number = |cell: Option<&str>| {
+            let value = cell.and_then(|cell| cell.parse::<f64>().ok());
             value.filter(|value| value.is_finite() && *value > 0.0)
         };
-        let average = number(self.average);
-        let run = text(self.run).filter(|run| !run.is_empty()).map(str::to_owned);
+        let count = |cell: Option<&str>| cell.and_then(|cell| cell.parse().ok());
+        let average = number(average);
+        let run = run.filter(|run| !run.is_empty()).map(str::to_owned);
         let shown = || ShownResult {
             run: run.clone(),
-            verdict: text(self.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok),
-            samples: text(self.samples).and_then(|cell| cell.parse().ok()),
-            software: text(self.software).and_then(software_digest),
+            verdict: verdict.and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok),
+            samples: count(samples),
+            software: software.and_then(software_digest),
         };
         RowCells {
             shown: average.map(|_| shown()),
             average,
-            median: number(self.median),
-            run: run.clone(),
+            median: number(median),
             interval: ShownInterval {
-                method: text(self.method).and_then(|cell| cell.parse().ok()),
-                collections: text(self.collections).and_then(|cell| cell.parse().ok()),
+                method: method.and_then(|cell| cell.parse().ok()),
+                collections: count(collections),
             },
-            ran_as_other: text(self.verdict) == Some(Verdict::RanAsOther.as_str()),
+            ran_as_other: verdict == Some(Verdict::RanAsOther.as_str()),
+            run,
         }
     }
 }
@@ -158,18 +149,18 @@ impl RowColumns {
 
     /// Finds the columns by name; the error is the first missing column of the signature.
     pub(crate) fn find_columns(header: &[String]) -> Result<Self, &'static str> {
-        let column = |name: &str| header.iter().position(|column| column == name);
-        let attributes = header.iter().enumerate();
-        let attributes =
-            attributes.filter_map(|(index, name)| Some((CaseAttributes::name_of(name)?.into_owned(), index)));
-        let attributes = attributes.collect();
-        let labels = header.iter().enumerate().filter(|(_, name)| CaseAttributes::is_shape_label(name));
-        let shape_labels = labels.map(|(index, name)| (name.clone(), index)).collect();
         let mut signature = [0; 6];
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
-            *index = column(name).ok_or(name)?;
+            *index = header.iter().position(|column| column == name).ok_or(name)?;
         }
-        Ok(Self { signature, attributes, shape_labels })
+        let attribute =
+            |(index, name): (usize, &String)| Some((CaseAttributes::name_of(name)?.into_owned(), index));
+        let labels = header.iter().enumerate().filter(|(_, name)| CaseAttributes::is_shape_label(name));
+        Ok(Self {
+            signature,
+            attributes: header.iter().enumerate().filter_map(attribute).collect(),
+            shape_labels: labels.map(|(index, name)| (name.clone(), index)).collect(),
+        })
     }
 
     /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
@@ -220,17 +211,6 @@ fn cell_text(cells: &ByteRecord, column: Option<usize>) -> Option<&str> {
     std::str::from_utf8(cells.get(column?)?).ok().map(str::trim)
 }
 
-/// Returns the median of a case in production profiles; `None` without one.
-fn production_median(cells: &ByteRecord, column: Option<usize>) -> Option<Nanos> {
-    let median = Nanos::parse_micros(cell_text(cells, column)?.as_bytes()).ok()?;
-    (median.0 > 0).then_some(median)
-}
-
-/// Returns the number of production records of a row.
-fn production_records(cells: &ByteRecord, column: Option<usize>) -> u64 {
-    cell_text(cells, column).and_then(|cell| cell.parse().ok()).unwrap_or(1)
-}
-
 /// Columns that determine the case of a row.
 #[derive(Debug)]
 enum CaseColumns {
@@ -255,20 +235,19 @@ impl<'t> RowCaseParser<'t> {
     /// Finds the columns of a table. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is missing, or the
     /// sizes of a collective.
     pub(crate) fn new(kernel: &'t KernelName, table: &'t KernelCsv) -> Result<Self, DatabaseError> {
-        let header = table.column_names();
-        let results = |cache| ResultColumns::find(header, cache);
-        let (case, hot, cold, core) = if kernel.is_collective() {
+        let [mut hot, mut cold] =
+            [CacheState::Hot, CacheState::Cold].map(|cache| ResultColumns::find(table, cache));
+        let case = if kernel.is_collective() {
             let column = collective_rows::MESSAGE_BYTES;
             if table.column_index(column).is_none() {
                 return Err(DatabaseError::MissingColumn { path: table.path().to_owned(), column });
             }
-            let average = table.column_index(collective_rows::DURATION);
-            let hot = ResultColumns { average, ..results(CacheState::Hot) };
-            let case = CaseColumns::Collective(CollectiveKeyColumns::find(header));
-            (case, hot, ResultColumns::find(&[], CacheState::Cold), None)
+            // Collectives have another column for the duration, and no results with a cold cache.
+            hot.0[0] = table.column_index(collective_rows::DURATION);
+            cold = ResultColumns([None; 8]);
+            CaseColumns::Collective(CollectiveKeyColumns::find(table.column_names()))
         } else {
-            let case = CaseColumns::Kernel(RowColumns::from_table(table)?);
-            (case, results(CacheState::Hot), results(CacheState::Cold), table.column_index(columns::CORE))
+            CaseColumns::Kernel(RowColumns::from_table(table)?)
         };
         Ok(Self {
             kernel,
@@ -276,7 +255,7 @@ impl<'t> RowCaseParser<'t> {
             case,
             hot,
             cold,
-            core,
+            core: table.column_index(columns::CORE).filter(|_| !kernel.is_collective()),
             production: table.column_index(columns::PROFILING[1]),
             records: table.column_index(columns::PROFILING_RECORDS),
         })
@@ -288,17 +267,20 @@ impl<'t> RowCaseParser<'t> {
 
     /// Parses a row from its cells. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
     pub(crate) fn parse_row(&self, row: usize, cells: &ByteRecord) -> RowCase {
+        let production =
+            cell_text(cells, self.production).and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok());
+        let records = cell_text(cells, self.records).and_then(|cell| cell.parse().ok());
         RowCase {
             row,
-            line: self.table.row_line(row).unwrap_or_default(),
+            line: self.table.row_line(row),
             case: match &self.case {
                 CaseColumns::Kernel(columns) => columns.parse_case(self.kernel, cells),
                 CaseColumns::Collective(columns) => columns.parse_case(self.kernel, cells),
             },
             hot: self.hot.read(cells),
             cold: self.cold.read(cells),
-            production: production_median(cells, self.production),
-            production_records: production_records(cells, self.records),
+            production: production.filter(|median| median.0 > 0),
+            production_records: records.unwrap_or(1),
             is_on_ai_cpu: cell_text(cells, self.core) == Some(RecordedTask::AI_CPU),
         }
     }
@@ -322,36 +304,32 @@ pub(crate) fn for_each_row_case(
     Ok(())
 }
 
+/// Returns the cells of a new row for a case of a kernel or collective, without measurements, with at least this number of input
+/// slots.
+pub(super) fn new_row_cells(case: &Case, recorded_inputs: usize) -> Vec<(&str, String)> {
+    if let Some(collective) = CollectiveCase::of_case(case) {
+        return collective_rows::new_row_cells(&collective);
+    }
+    let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, recorded_inputs));
+    signature.chain(case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()))).collect()
+}
+
 /// Returns the cells of [`columns::SIGNATURE`] of a case, as a new row has them, with at least this number of input slots.
 pub(crate) fn signature_cells(case: &Case, recorded_inputs: usize) -> [String; 6] {
     let empty = recorded_inputs.saturating_sub(case.inputs.len());
-    let inputs = case.inputs.iter().chain(std::iter::repeat_n(&None, empty));
-    let [shapes, dtypes, formats] = format_slots(inputs);
+    let [shapes, dtypes, formats] = format_slots(case.inputs.iter().chain(std::iter::repeat_n(&None, empty)));
     let [output_shapes, output_dtypes, output_formats] = format_slots(case.outputs.iter());
     [shapes, dtypes, formats, output_shapes, output_dtypes, output_formats]
 }
 
 /// Formats cells as the profiler does: quoted shapes, `DT_UNDEFINED` and `NULL` for empty slots.
 fn format_slots<'a>(slots: impl Iterator<Item = &'a Slot>) -> [String; 3] {
-    let [mut shapes, mut dtypes, mut formats] = ["\"".to_owned(), String::new(), String::new()];
-    for (index, slot) in slots.enumerate() {
-        if index > 0 {
-            [&mut shapes, &mut dtypes, &mut formats].into_iter().for_each(|cell| cell.push(';'));
-        }
-        let Some(tensor) = slot else {
-            dtypes.push_str("DT_UNDEFINED");
-            formats.push_str("NULL");
-            continue;
-        };
-        for (position, dim) in tensor.dims.iter().enumerate() {
-            if position > 0 {
-                shapes.push(',');
-            }
-            shapes.push_str(&dim.to_string());
-        }
-        dtypes.push_str(tensor.dtype.as_str());
-        formats.push_str(tensor.format.as_str());
-    }
-    shapes.push('"');
-    [shapes, dtypes, formats]
+    let cells = slots.map(|slot| match slot {
+        Some(tensor) => [Dims(&tensor.dims).to_string(), tensor.dtype.to_string(), tensor.format.to_string()],
+        None => ["", "DT_UNDEFINED", "NULL"].map(str::to_owned),
+    });
+    let cells: Vec<[String; 3]> = cells.collect();
+    let [shapes, dtypes, formats] =
+        [0, 1, 2].map(|at| cells.iter().map(|slot| slot[at].as_str()).collect::<Vec<_>>().join(";"));
+    [format!("\"{shapes}\""), dtypes, formats]
 }

@@ -6,12 +6,12 @@ use std::{
 };
 
 use super::{
-    Database, DatabaseError, KernelCsv, RowCase, collective_rows, columns,
-    result_cells::{emptied_cells, result_cells, task_cells},
+    Database, DatabaseError, KernelCsv, RowCase, columns,
+    result_cells::{emptied_columns, result_cells, task_cells},
     row_cases,
-    row_cases::signature_cells,
+    row_cases::new_row_cells,
 };
-use crate::kernel::{CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, KernelName, RowResult};
+use crate::kernel::{CacheState, CaseId, IdentifiedCase, KernelName, RowResult};
 
 /// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,12 +57,13 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        let mut cells = written_cells(table, row.row, result);
+        let mut is_changed = table.update_row(row.row, &written_cells(table, row.row, result))?;
         // Only a withdrawn measurement is replaced by none.
         if shown.is_some() && result.measurement.is_none() {
-            cells.extend(emptied_cells(table, result.cache));
+            let emptied = emptied_columns(table, result.cache);
+            is_changed |= table.empty_cells(row.row, emptied.into_iter())?;
         }
-        written.changed += usize::from(table.update_row(row.row, &cells)?);
+        written.changed += usize::from(is_changed);
     }
     let new = insertable.iter().filter(|(id, _)| !found.contains(id));
     let new = new.filter_map(|(id, case)| Some((case, results.get(id)?)));
@@ -99,17 +100,15 @@ fn insert_rows<'r>(
     new.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let mut behind = present.iter().rev().peekable();
     // The last row that does not come after a case is searched from the end, for the last case first.
-    let mut placed: Vec<(usize, Vec<(&str, String)>)> = Vec::with_capacity(new.len());
+    let mut placed = Vec::with_capacity(new.len());
     for (key, case, _) in new.iter().rev() {
         while behind.next_if(|(present, _)| present > key).is_some() {}
         let place = behind.peek().map_or(range.start, |(_, row)| row + 1);
-        placed.push((place, new_row_cells(case)));
+        // Rows are inserted only for kernels as which calls of other kernels run; these have no `recorded_inputs:`.
+        placed.push((place, new_row_cells(case, 0)));
     }
     placed.reverse();
-    for (column, _) in placed.iter().flat_map(|(_, cells)| cells) {
-        table.ensure_column(column);
-    }
-    let indices = table.insert_rows(placed);
+    let indices = table.insert_rows(&placed);
     indices.into_iter().zip(new.into_iter().map(|(_, _, result)| result)).collect()
 }
 
@@ -134,17 +133,6 @@ fn insertion_range(table: &KernelCsv) -> Range<usize> {
         }
     });
     start..end.unwrap_or(table.len())
-}
-
-/// Returns the cells of a new row for a case, without measurements. Rows are inserted only for kernels as which calls of
-/// other kernels run; these have no `recorded_inputs:`, so no empty input slots are added at the end.
-fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
-    if let Some(collective) = CollectiveCase::of_case(case) {
-        return collective_rows::new_row_cells(&collective);
-    }
-    let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
-    let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
-    signature.chain(attributes).collect()
 }
 
 /// Returns the cells that a result writes into a row.

@@ -255,7 +255,7 @@ impl CollectiveTable {
                 let number: f64 = text(*index).parse().ok()?;
                 (number.is_finite() && number > 0.0).then_some((*kind, number))
             });
-            let line = table.row_line(row).and_then(|line| u32::try_from(line).ok());
+            let line = u32::try_from(table.row_line(row)).ok();
             if let (Some(bytes), Some(ranks), Some((column, latency)), Some(line)) =
                 (number(bytes), number(ranks), latency, line)
             {

@@ -273,7 +273,7 @@ impl RowReader<'_> {
             self.rows.unread += 1;
             return;
         };
-        let line = self.table.row_line(row).unwrap_or_default();
+        let line = self.table.row_line(row);
         let (Ok(first_dim), Ok(line)) = (u32::try_from(first_dim), u32::try_from(line)) else {
             self.rows.dims.truncate(first_dim);
             self.rows.unread += 1;

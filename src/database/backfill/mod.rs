@@ -31,6 +31,8 @@ pub(crate) struct FilledRow {
     pub calls: usize,
     /// `complete`, or the missing attributes.
     pub completeness: String,
+    #[serde(skip)]
+    pub(crate) is_complete: bool,
     /// Reason why attributes stay open or unchanged.
     pub remark: Option<String>,
 }
@@ -48,18 +50,16 @@ pub(crate) struct BackfillReport {
 impl FilledRow {
     /// Returns true if the row was complete before and no call of the dump fits it.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.filled == 0 && self.calls == 0 && self.remark.is_none() && self.completeness == COMPLETE
+        self.filled == 0 && self.calls == 0 && self.remark.is_none() && self.is_complete
     }
 }
 
 impl BackfillReport {
     pub(crate) fn complete_rows(&self) -> usize {
-        self.rows.iter().filter(|row| row.completeness == COMPLETE).count()
+        self.rows.iter().filter(|row| row.is_complete).count()
     }
 }
 
-const COMPLETE: &str = "complete";
-const PARTIAL: &str = "partial:";
 const DUMPED: &str = "dump of a serving process";
 
 /// Merges a dump into the table of the kernel; `add_variants` adds a row for each call whose values no row has. The
@@ -80,16 +80,14 @@ pub(super) fn backfill_table(
     for row in rows {
         match &row.case {
             Ok(case) => merge.merge_row(table, &row, case)?,
-            Err(problem) => {
-                let completeness = format!("unreadable: {problem}");
-                merge.done.rows.push(FilledRow {
-                    line: row.line,
-                    filled: 0,
-                    calls: 0,
-                    completeness,
-                    remark: None,
-                });
-            }
+            Err(problem) => merge.done.rows.push(FilledRow {
+                line: row.line,
+                filled: 0,
+                calls: 0,
+                completeness: format!("unreadable: {problem}"),
+                is_complete: false,
+                remark: None,
+            }),
         }
     }
     if add_variants {
@@ -135,24 +133,25 @@ impl<'a> DumpMerge<'a> {
         };
         let described = if refusal.is_some() { case } else { &filled };
         let kernel = AttentionCase::new(described);
-        let is_disputed =
-            kernel.missing_attributes().iter().any(|name| fits.iter().any(|fit| fit.get(name).is_some()));
+        let missing = kernel.missing_attributes();
+        let is_disputed = missing.iter().any(|name| fits.iter().any(|fit| fit.get(name).is_some()));
         let remark = match (refusal, contradicted) {
             (Some(refusal), _) => Some(refusal.to_owned()),
             (None, _) if is_disputed => Some(format!("{} {DIFFER}", fits.len())),
             (None, contradicted) => contradicted.map(|name| format!("other calls contradict its `{name}`")),
         };
-        let completeness = kernel.completeness();
-        let mut count = 0;
+        let (completeness, is_complete) = (kernel.completeness(), missing.is_empty());
+        let mut filled_count = 0;
         if refusal.is_none() && !fits.is_empty() {
             self.known.insert(filled.signature());
-            let remark = remark.as_deref().filter(|_| completeness != COMPLETE);
-            let cell =
-                remark.map_or_else(|| completeness.clone(), |remark| format!("{completeness} ({remark})"));
-            count = fill_row(table, row.row, &common, &cell)?;
+            let cell = match &remark {
+                Some(remark) if !is_complete => format!("{completeness} ({remark})"),
+                _ => completeness.clone(),
+            };
+            filled_count = fill_row(table, row.row, &common, &cell)?;
         }
-        let calls = fits.len();
-        self.done.rows.push(FilledRow { line: row.line, filled: count, calls, completeness, remark });
+        let (line, calls, filled) = (row.line, fits.len(), filled_count);
+        self.done.rows.push(FilledRow { line, filled, calls, completeness, is_complete, remark });
         Ok(())
     }
 
@@ -224,11 +223,8 @@ fn fill_row(
     let is_open = |name: &str| {
         cell(name).is_none() && (name != attention_attribute::AVG_SEQ_LEN || cell("avg_seq_len").is_none())
     };
-    let mut cells: Vec<(&str, String)> = attributes
-        .iter()
-        .filter(|(name, _)| is_open(name))
-        .map(|(name, value)| (name, value.to_owned()))
-        .collect();
+    let news = attributes.iter().filter(|(name, _)| is_open(name));
+    let mut cells: Vec<(&str, String)> = news.map(|(name, value)| (name, value.to_owned())).collect();
     let count = cells.len();
     match cell(SOURCE) {
         Some(source) if count > 0 && !source.contains(DUMPED) => {
@@ -238,7 +234,7 @@ fn fill_row(
         _ => {}
     }
     // The text of another tool is kept.
-    if cell(COMPLETENESS).is_none_or(|text| text == COMPLETE || text.starts_with(PARTIAL)) {
+    if cell(COMPLETENESS).is_none_or(|text| text == "complete" || text.starts_with("partial:")) {
         cells.push((COMPLETENESS, completeness.to_owned()));
     }
     table.update_row(row, &cells)?;
@@ -248,25 +244,20 @@ fn fill_row(
 /// Adds a row with the same tensors, other attributes and no measurements.
 fn append_variant(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), DatabaseError> {
     let header = table.column_names().to_vec();
-    let kept = |name: &String| {
-        columns::SIGNATURE.contains(&name.as_str())
-            || [columns::STATE, columns::CORE].contains(&name.as_str())
-            || (name.starts_with(RUNTIME) && CaseAttributes::name_of(name).is_none())
+    let kept = |name: &str| {
+        columns::SIGNATURE.contains(&name)
+            || matches!(name, columns::STATE | columns::CORE)
+            || (name.starts_with(RUNTIME)
+                && CaseAttributes::name_of(name).is_none()
+                && !matches!(name, SOURCE | COMPLETENESS))
     };
     let of_row = table.row_cells(like)?;
-    let mut cells: Vec<(&str, String)> = header
-        .iter()
-        .zip(of_row.iter())
-        .filter(|(name, _)| kept(name))
-        .map(|(name, cell)| (name.as_str(), cell.to_owned()))
-        .filter(|(name, _)| ![SOURCE, COMPLETENESS].contains(name))
-        .collect();
+    let copied = header.iter().zip(of_row.iter()).filter(|(name, _)| kept(name));
+    let mut cells: Vec<(&str, String)> =
+        copied.map(|(name, cell)| (name.as_str(), cell.to_owned())).collect();
     cells.extend(case.attributes.iter().map(|(name, value)| (name, value.to_owned())));
     cells.push((SOURCE, DUMPED.to_owned()));
     cells.push((COMPLETENESS, AttentionCase::new(case).completeness()));
-    for (name, _) in &cells {
-        table.ensure_column(name);
-    }
     table.append_row(&cells);
     Ok(())
 }

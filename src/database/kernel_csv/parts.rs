@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     /// Lines and cells of all rows.
-    type Rows = Vec<(Option<u64>, Vec<String>)>;
+    type Rows = Vec<(u64, Vec<String>)>;
 
     fn rows_of(table: &KernelCsv, rows: &mut Rows) {
         for row in 0..table.len() {

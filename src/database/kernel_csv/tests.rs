@@ -46,7 +46,7 @@ fn rows_are_inserted_between_those_of_the_file() {
         table.set_cells(1, vec!["2".to_owned(), "y".to_owned()]);
         let cells = |text: &str| vec![("b", text.to_owned())];
         let new = vec![(0, cells("first")), (1, cells("second")), (1, cells("third")), (3, cells("last"))];
-        assert_eq!(table.insert_rows(new), [0, 2, 3, 6]);
+        assert_eq!(table.insert_rows(&new), [0, 2, 3, 6]);
         assert_eq!(printed(&table), "a,b\n,first\n1,x\n,second\n,third\n2,y\n3,z\n,last\n");
         let mut seen = Vec::new();
         table.for_each_row(|row, cells| seen.push((row, cells.get(1).unwrap_or_default().to_vec())));

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::{Row, params};
+use rusqlite::{Params, params};
 
 use super::{
     Ledger, LedgerError, WITH_SAMPLES,
-    outcomes::{parse_verdict, read_outcome},
+    values::{fields, read_outcome},
 };
 use crate::{
     base::stats::CycleRate,
@@ -42,42 +42,21 @@ pub(crate) struct ClockOfRun {
     pub(crate) is_compared: bool,
 }
 
-/// Returns the query of attempts with cycles, see [`read_cycle_rate`]; `rest` are further conditions and the order.
-fn cycle_rates_sql(rest: &str) -> String {
-    let counter = |name: &str| COUNTERS.iter().position(|counter| *counter == name).unwrap_or_default();
-    let (cube, vector) = (counter("aic_total_cycles"), counter("aiv_total_cycles"));
-    format!(
-        "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software,
-                                  a.verdict, a.cycle_rate, a.cycle_rate_error,
-                                  iif(json_valid(a.counters), coalesce(json_extract(a.counters, '$[{cube}]'), 0)
-                                      + coalesce(json_extract(a.counters, '$[{vector}]'), 0), 0)
-                           FROM attempts a JOIN collections c USING (collection)
-                           WHERE a.verdict IN ({WITH_SAMPLES}, 'throttled') AND a.cycle_rate IS NOT NULL
-                                 AND a.cycle_rate_error IS NOT NULL {rest}"
-    )
-}
-
-fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
-    Ok(StoredCycleRate {
-        attempt: row.get(0)?,
-        case: row.get(1)?,
-        collection: row.get(2)?,
-        run: row.get(3)?,
-        number: row.get(4)?,
-        device: row.get(5)?,
-        software: row.get(6)?,
-        verdict: parse_verdict(row.get_ref(7)?.as_str()?)?,
-        rate: CycleRate { per_microsecond: row.get(8)?, error: row.get(9)? },
-        cycles: Some(row.get(10)?).filter(|cycles: &f64| *cycles > 0.0),
-    })
+/// An attempt of the same collection at a case with the same signature, but for the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EqualAttempt {
+    pub(crate) attempt: i64,
+    pub(crate) case: CaseId,
+    pub(crate) outcome: CaseOutcome,
+    /// Kernel of the case whose launches may be shared.
+    pub(crate) kernel: String,
 }
 
 impl Ledger {
     /// Returns the cycles per time of all attempts with recorded launches in one state of the cache, in the order of
     /// collections and launches.
     pub(crate) fn cycle_rates(&self, cache: CacheState) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        let sql = cycle_rates_sql("AND c.cache = ?1 ORDER BY a.collection, a.attempt");
-        self.read_rows(&sql, [cache.as_str()], read_cycle_rate)
+        self.read_cycle_rates("c.cache = ?1", [cache])
     }
 
     /// Returns those of the collections with the same state of the cache and the same software as this one.
@@ -85,12 +64,58 @@ impl Ledger {
         &self,
         collection: i64,
     ) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        let sql = cycle_rates_sql(
-            "AND c.software IS (SELECT software FROM collections WHERE collection = ?1)
-             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)
-             ORDER BY a.collection, a.attempt",
+        self.read_cycle_rates(
+            "c.software IS (SELECT software FROM collections WHERE collection = ?1)
+             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)",
+            [collection],
+        )
+    }
+
+    fn read_cycle_rates(
+        &self,
+        condition: &str,
+        parameters: impl Params,
+    ) -> Result<Vec<StoredCycleRate>, LedgerError> {
+        let counter = |name: &str| COUNTERS.iter().position(|counter| *counter == name).unwrap_or_default();
+        let (cube, vector) = (counter("aic_total_cycles"), counter("aiv_total_cycles"));
+        let sql = format!(
+            "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software, a.verdict, a.cycle_rate,
+                    a.cycle_rate_error,
+                    iif(json_valid(a.counters), coalesce(json_extract(a.counters, '$[{cube}]'), 0)
+                                                + coalesce(json_extract(a.counters, '$[{vector}]'), 0), 0.0)
+             FROM attempts a JOIN collections c USING (collection)
+             WHERE a.verdict IN ({WITH_SAMPLES}, 'throttled') AND a.cycle_rate IS NOT NULL
+                   AND a.cycle_rate_error IS NOT NULL AND {condition} ORDER BY a.collection, a.attempt"
         );
-        self.read_rows(&sql, [collection], read_cycle_rate)
+        self.read_rows(&sql, parameters, |row| {
+            let (
+                attempt,
+                case,
+                collection,
+                run,
+                number,
+                device,
+                software,
+                verdict,
+                per_microsecond,
+                error,
+                cycles,
+            ) = fields(row)?;
+            let rate = CycleRate { per_microsecond, error };
+            let cycles = Some(cycles).filter(|cycles: &f64| *cycles > 0.0);
+            Ok(StoredCycleRate {
+                attempt,
+                case,
+                collection,
+                run,
+                number,
+                device,
+                software,
+                verdict,
+                rate,
+                cycles,
+            })
+        })
     }
 
     /// Returns the runs and devices with cycles per time in collections with the software of a run's last collection
@@ -105,7 +130,8 @@ impl Ledger {
              WHERE {WITH_CYCLES} ORDER BY 1, 2, 3"
         );
         self.read_rows(&sql, [run], |row| {
-            Ok(ClockOfRun { run: row.get(0)?, device: row.get(1)?, is_compared: row.get(2)? })
+            let (run, device, is_compared) = fields(row)?;
+            Ok(ClockOfRun { run, device, is_compared })
         })
     }
 
@@ -114,8 +140,7 @@ impl Ledger {
         let sql = "SELECT count(*) FROM attempts a JOIN collections c USING (collection)
                    WHERE c.run = ?1
                    AND EXISTS (SELECT 1 FROM json_each(a.remarks) WHERE value ->> 'cause' = ?2)";
-        let counts: Vec<u32> = self.read_rows(sql, [run, remark.name()], |row| row.get(0))?;
-        Ok(counts.into_iter().sum())
+        Ok(self.read_first(sql, [run, remark.name()])?.unwrap_or_default())
     }
 
     /// Replaces the outcomes of attempts that were accepted: their samples do not count any more.
@@ -126,7 +151,7 @@ impl Ledger {
             )?;
             for (attempt, CaseOutcome { verdict, reason }) in withdrawn {
                 let [cause, remarks] = reason.to_json();
-                update.execute(params![attempt, verdict.as_str(), cause, remarks])?;
+                update.execute(params![attempt, verdict, cause, remarks])?;
             }
             Ok(())
         })
@@ -138,9 +163,7 @@ impl Ledger {
         case: &CaseId,
         cache: CacheState,
     ) -> Result<Option<WithdrawnAttempts>, LedgerError> {
-        let sql = format!("{ATTEMPT_RUNS} WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt");
-        let attempts = self.read_rows(&sql, [case.as_str(), cache.as_str()], read_attempt_run)?;
-        Ok(withdrawn_by_case(attempts).remove(case))
+        Ok(self.read_withdrawn("a.case_id = ?2", params![cache, case])?.remove(case))
     }
 
     /// Returns the withdrawn attempts of each case that has one in this state of the cache.
@@ -148,11 +171,36 @@ impl Ledger {
         &self,
         cache: CacheState,
     ) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
+        self.read_withdrawn("a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn)", [cache])
+    }
+
+    /// Reads the withdrawn attempts of cases with the runs of all their attempts from the first withdrawn one on.
+    fn read_withdrawn(
+        &self,
+        condition: &str,
+        parameters: impl Params,
+    ) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
         let sql = format!(
-            "{ATTEMPT_RUNS} WHERE a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn) AND c.cache = ?1
-             ORDER BY a.attempt"
+            "SELECT a.case_id, c.run, a.is_withdrawn, a.verdict, a.cause, a.remarks
+             FROM attempts a JOIN collections c USING (collection)
+             WHERE c.cache = ?1 AND {condition} ORDER BY a.attempt"
         );
-        Ok(withdrawn_by_case(self.read_rows(&sql, [cache.as_str()], read_attempt_run)?))
+        let mut by_case: BTreeMap<CaseId, WithdrawnAttempts> = BTreeMap::new();
+        self.visit_rows(&sql, parameters, |row| {
+            let (case, run): (CaseId, String) = (row.get(0)?, row.get(1)?);
+            let outcome = if row.get(2)? { Some(read_outcome(row, 3)?) } else { None };
+            if let Some(found) = by_case.get_mut(&case) {
+                found.runs.insert(run.clone());
+                if let Some(outcome) = outcome {
+                    (found.last_run, found.outcome) = (run, outcome);
+                }
+            } else if let Some(outcome) = outcome {
+                let runs = BTreeSet::from([run.clone()]);
+                by_case.insert(case, WithdrawnAttempts { runs, last_run: run, outcome });
+            }
+            Ok(())
+        })?;
+        Ok(by_case)
     }
 
     /// Returns true if a case has a measurement in this state of the cache that counts: its own, or that of the kernel
@@ -160,8 +208,7 @@ impl Ledger {
     pub(crate) fn has_measurement(&self, case: &CaseId, cache: CacheState) -> Result<bool, LedgerError> {
         let sql = format!("SELECT 1 FROM attempts a JOIN collections c USING (collection)
                    WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') LIMIT 1");
-        let found: Vec<i64> = self.read_rows(&sql, [case.as_str(), cache.as_str()], |row| row.get(0))?;
-        Ok(!found.is_empty())
+        Ok(self.read_first::<i64>(&sql, params![case, cache])?.is_some())
     }
 
     /// Returns the accepted attempts of the same collection at cases with the signature of an attempt's case, but for
@@ -188,50 +235,6 @@ impl Ledger {
             })
         })
     }
-}
-
-/// An attempt of the same collection at a case with the same signature, but for the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EqualAttempt {
-    pub(crate) attempt: i64,
-    pub(crate) case: CaseId,
-    pub(crate) outcome: CaseOutcome,
-    /// Kernel of the case whose launches may be shared.
-    pub(crate) kernel: String,
-}
-
-/// Attempts with their runs, see [`read_attempt_run`].
-const ATTEMPT_RUNS: &str = "SELECT a.case_id, c.run, a.is_withdrawn, a.verdict, a.cause, a.remarks
-                            FROM attempts a JOIN collections c USING (collection)";
-
-/// An attempt with its run; the outcome is that of a withdrawn one.
-type AttemptRun = (CaseId, String, Option<CaseOutcome>);
-
-fn read_attempt_run(row: &Row<'_>) -> rusqlite::Result<AttemptRun> {
-    let is_withdrawn: bool = row.get(2)?;
-    let outcome = if is_withdrawn { Some(read_outcome(row, 3)?) } else { None };
-    Ok((row.get(0)?, row.get(1)?, outcome))
-}
-
-/// Returns the withdrawn attempts by case, from all attempts in their order.
-fn withdrawn_by_case(attempts: Vec<AttemptRun>) -> BTreeMap<CaseId, WithdrawnAttempts> {
-    let mut by_case: BTreeMap<CaseId, WithdrawnAttempts> = BTreeMap::new();
-    for (case, run, outcome) in attempts {
-        match (by_case.get_mut(&case), outcome) {
-            (Some(found), outcome) => {
-                found.runs.insert(run.clone());
-                if let Some(outcome) = outcome {
-                    (found.last_run, found.outcome) = (run, outcome);
-                }
-            }
-            (None, Some(outcome)) => {
-                let runs = BTreeSet::from([run.clone()]);
-                by_case.insert(case, WithdrawnAttempts { runs, last_run: run, outcome });
-            }
-            (None, None) => {}
-        }
-    }
-    by_case
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Readings of the control kernels of collections.
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Params, params};
 
-use super::{Ledger, LedgerError, parse_json, read_word};
-use crate::{
-    base::stats::CycleRate,
-    kernel::{CacheState, ControlReading},
+use super::{
+    Ledger, LedgerError,
+    values::{Json, read_cycle_rate},
 };
+use crate::kernel::{CacheState, ControlReading};
 
 /// A reading with its collection.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,101 +21,82 @@ pub(crate) struct StoredControl {
     pub(crate) reading: ControlReading,
 }
 
-/// Columns of a reading, see [`read_control`].
-const CONTROL: &str =
-    "o.control, o.position, o.device, o.kernel, o.durations_ns, o.cycle_rate, o.cycle_rate_error";
-
-/// Readings with their collections, see [`read_stored_control`].
-const STORED_CONTROLS: &str =
-    "SELECT o.control, o.position, o.device, o.kernel, o.durations_ns, o.cycle_rate,
-                                      o.cycle_rate_error, o.collection, c.run, c.number, c.software
-                               FROM controls o JOIN collections c USING (collection)";
-const CONTROL_ORDER: &str = "ORDER BY o.collection, o.device, o.control, o.position";
-
-fn read_stored_control(row: &Row<'_>) -> rusqlite::Result<StoredControl> {
-    Ok(StoredControl {
-        collection: row.get(7)?,
-        run: row.get(8)?,
-        number: row.get(9)?,
-        software: row.get(10)?,
-        reading: read_control(row)?,
-    })
-}
-
-fn read_control(row: &Row<'_>) -> rusqlite::Result<ControlReading> {
-    let (rate, error): (Option<f64>, Option<f64>) = (row.get(5)?, row.get(6)?);
-    Ok(ControlReading {
-        control: read_word(row, 0)?,
-        end: read_word(row, 1)?,
-        device: row.get(2)?,
-        kernel: row.get(3)?,
-        durations: parse_json(&row.get::<_, String>(4)?)?,
-        cycle_rate: rate.zip(error).map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
-    })
-}
-
 impl Ledger {
     pub(crate) fn set_controls(
         &mut self,
         collection: i64,
         readings: &[ControlReading],
     ) -> Result<(), LedgerError> {
-        self.in_transaction(|tx| store_controls(tx, collection, readings))
+        self.in_transaction(|tx| {
+            tx.prepare_cached("DELETE FROM controls WHERE collection = ?1")?.execute([collection])?;
+            let mut insert = tx.prepare_cached(
+                "INSERT INTO controls (collection, device, control, position, kernel, durations_ns, cycle_rate, cycle_rate_error)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?;
+            for ControlReading { control, end, device, kernel, durations, cycle_rate } in readings {
+                let rate = cycle_rate.map(|rate| rate.per_microsecond);
+                let error = cycle_rate.map(|rate| rate.error);
+                let durations = Json(durations);
+                insert.execute(params![collection, device, control, end, kernel, durations, rate, error])?;
+            }
+            Ok(())
+        })
     }
 
     /// Returns the readings of a collection by device, kernel and end.
     pub(crate) fn controls(&self, collection: i64) -> Result<Vec<ControlReading>, LedgerError> {
-        let sql = format!(
-            "SELECT {CONTROL} FROM controls o WHERE o.collection = ?1 ORDER BY o.device, o.control, o.position"
-        );
-        self.read_rows(&sql, [collection], read_control)
+        let stored = self.read_controls("o.collection = ?1", [collection])?;
+        Ok(stored.into_iter().map(|stored| stored.reading).collect())
     }
 
     /// Returns the readings of all collections with one state of the cache, in the order of collections.
     pub(crate) fn all_controls(&self, cache: CacheState) -> Result<Vec<StoredControl>, LedgerError> {
-        let sql = format!("{STORED_CONTROLS} WHERE c.cache = ?1 {CONTROL_ORDER}");
-        self.read_rows(&sql, [cache.as_str()], read_stored_control)
+        self.read_controls("c.cache = ?1", [cache])
     }
 
-    /// Returns those of the collections with the same state of the cache and the same software as this one.
+    /// Returns the readings of the collections with the same state of the cache and the same software as this one.
     pub(crate) fn controls_of_software(&self, collection: i64) -> Result<Vec<StoredControl>, LedgerError> {
-        let sql = format!(
-            "{STORED_CONTROLS} WHERE c.software IS (SELECT software FROM collections WHERE collection = ?1)
-             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1) {CONTROL_ORDER}"
-        );
-        self.read_rows(&sql, [collection], read_stored_control)
+        self.read_controls(
+            "c.software IS (SELECT software FROM collections WHERE collection = ?1)
+             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)",
+            [collection],
+        )
     }
-}
 
-pub(super) fn store_controls(
-    tx: &Transaction<'_>,
-    collection: i64,
-    readings: &[ControlReading],
-) -> rusqlite::Result<()> {
-    tx.prepare_cached("DELETE FROM controls WHERE collection = ?1")?.execute([collection])?;
-    let mut insert = tx.prepare_cached(
-        "INSERT INTO controls (collection, device, control, position, kernel, durations_ns, cycle_rate, cycle_rate_error)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    )?;
-    for ControlReading { control, end, device, kernel, durations, cycle_rate } in readings {
-        insert.execute(params![
-            collection,
-            device,
-            control.to_string(),
-            end.to_string(),
-            kernel,
-            serde_json::to_string(durations).expect("numbers and texts are JSON"),
-            cycle_rate.map(|rate| rate.per_microsecond),
-            cycle_rate.map(|rate| rate.error),
-        ])?;
+    fn read_controls(
+        &self,
+        condition: &str,
+        parameters: impl Params,
+    ) -> Result<Vec<StoredControl>, LedgerError> {
+        let sql = format!(
+            "SELECT o.collection, c.run, c.number, c.software, o.control, o.position, o.device, o.kernel, o.durations_ns,
+                    o.cycle_rate, o.cycle_rate_error
+             FROM controls o JOIN collections c USING (collection) WHERE {condition}
+             ORDER BY o.collection, o.device, o.control, o.position"
+        );
+        self.read_rows(&sql, parameters, |row| {
+            let Json(durations) = row.get(8)?;
+            let reading = ControlReading {
+                control: row.get(4)?,
+                end: row.get(5)?,
+                device: row.get(6)?,
+                kernel: row.get(7)?,
+                durations,
+                cycle_rate: read_cycle_rate(row, 9)?,
+            };
+            let (collection, run, number, software) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+            Ok(StoredControl { collection, run, number, software, reading })
+        })
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{CollectionEnd, ControlKernel};
+    use crate::{
+        base::stats::CycleRate,
+        kernel::{CollectionEnd, ControlKernel},
+    };
 
     #[test]
     fn readings_of_a_collection_are_stored_and_replaced() {

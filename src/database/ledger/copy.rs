@@ -38,12 +38,9 @@ impl LedgerCopy {
             }
             let ledger = Ledger::open(copy)?;
             ledger.list_runs()?;
-            let lost: Vec<String> =
-                ledger.read_rows("SELECT DISTINCT \"table\" FROM pragma_foreign_key_check", [], |row| {
-                    row.get(0)
-                })?;
-            let lost = lost.first().map(|table| format!("rows of its table `{table}` refer to lost ones"));
-            Ok(lost)
+            let lost: Option<String> =
+                ledger.read_first("SELECT \"table\" FROM pragma_foreign_key_check", [])?;
+            Ok(lost.map(|table| format!("rows of its table `{table}` refer to lost ones")))
         };
         match check().map_err(|error| error.with_path(original))? {
             Some(problem) => Err(damaged(&problem)),

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Row, params, types::ValueRef};
 
 use super::{
-    DeviceReading, Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_launches, outcomes::read_outcome,
-    read_devices, read_word, software::stored_fingerprint,
+    DeviceReading, Ledger, LedgerError, WITH_SAMPLES,
+    launch_lists::read_launches,
+    values::{Json, fields, read_cycle_rate, read_devices, read_outcome},
 };
 use crate::{
     base::stats::CycleRate,
@@ -23,68 +24,8 @@ pub(super) const READINGS_DURING: &str =
      WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
      FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
 
-impl Ledger {
-    pub(crate) fn run_ids(&self) -> Result<BTreeSet<String>, LedgerError> {
-        self.read_rows("SELECT run FROM runs", [], |row| row.get(0))
-    }
-
-    /// Returns true if a collection was made in this state of the cache.
-    pub(crate) fn has_collections(&self, cache: CacheState) -> Result<bool, LedgerError> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM collections WHERE cache = ?1)";
-        let found: Vec<bool> = self.read_rows(sql, [cache.as_str()], |row| row.get(0))?;
-        Ok(found.contains(&true))
-    }
-
-    /// Returns true if the run of the newest collection has not ended, so that rows may lack results of the ledger.
-    pub(crate) fn has_unfinished_run(&self) -> Result<bool, LedgerError> {
-        let sql = "SELECT r.ended_ns IS NULL FROM collections c JOIN runs r USING (run)
-                   ORDER BY c.collection DESC LIMIT 1";
-        let newest: Vec<bool> = self.read_rows(sql, [], |row| row.get(0))?;
-        Ok(newest.into_iter().any(|is_open| is_open))
-    }
-
-    /// Returns run, case and verdict of the cases without accepted samples in one state of the cache: of the case in the run, and
-    /// of its attempts. `unsampled` are the cases without accepted samples that have attempts with a measurement; of other cases,
-    /// a verdict with samples is left out.
-    pub(crate) fn verdicts_without_samples<'c>(
-        &self,
-        cache: CacheState,
-        has_samples: impl Fn(&CaseId) -> bool,
-        unsampled: impl Iterator<Item = &'c CaseId>,
-    ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
-        let unsampled =
-            serde_json::to_string(&unsampled.collect::<Vec<_>>()).expect("numbers and texts are JSON");
-        let mut found = BTreeSet::new();
-        let mut add = |row: &Row<'_>| {
-            let case: CaseId = row.get(0)?;
-            if !has_samples(&case) {
-                found.insert((row.get(1)?, case, row.get(2)?));
-            }
-            Ok(())
-        };
-        let runs: Vec<String> = self.read_rows(
-            &format!("SELECT run FROM runs r WHERE {RUN_CACHE} = ?1"),
-            [cache.as_str()],
-            |row| row.get(0),
-        )?;
-        if !runs.is_empty() {
-            let runs = serde_json::to_string(&runs).expect("numbers and texts are JSON");
-            let sql = format!(
-                "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT value FROM json_each(?1))
-                 AND (verdict NOT IN ({WITH_SAMPLES}) OR case_id IN (SELECT value FROM json_each(?2)))"
-            );
-            let _: Vec<()> = self.read_rows(&sql, [&runs, &unsampled], &mut add)?;
-        }
-        if self.has_collections(cache)? {
-            let sql = format!(
-                "SELECT a.case_id, c.run, a.verdict FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
-                 WHERE c.cache = ?1 AND (a.verdict NOT IN ({WITH_SAMPLES}) OR a.case_id IN (SELECT value FROM json_each(?2)))"
-            );
-            let _: Vec<()> = self.read_rows(&sql, [cache.as_str(), &unsampled], add)?;
-        }
-        Ok(found)
-    }
-}
+/// Case, kernel and signature of all cases, see [`read_case`].
+const ALL_CASES: &str = "SELECT case_id, kernel, signature FROM cases NOT INDEXED";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownCase {
@@ -144,6 +85,55 @@ pub(crate) struct FailedAttempt {
 }
 
 impl Ledger {
+    pub(crate) fn run_ids(&self) -> Result<BTreeSet<String>, LedgerError> {
+        self.read_column("SELECT run FROM runs", [])
+    }
+
+    /// Returns true if a collection was made in this state of the cache.
+    pub(crate) fn has_collections(&self, cache: CacheState) -> Result<bool, LedgerError> {
+        Ok(self.read_first::<i64>("SELECT 1 FROM collections WHERE cache = ?1 LIMIT 1", [cache])?.is_some())
+    }
+
+    /// Returns true if the run of the newest collection has not ended, so that rows may lack results of the ledger.
+    pub(crate) fn has_unfinished_run(&self) -> Result<bool, LedgerError> {
+        let sql = "SELECT r.ended_ns IS NULL FROM collections c JOIN runs r USING (run)
+                   ORDER BY c.collection DESC LIMIT 1";
+        Ok(self.read_first(sql, [])?.unwrap_or_default())
+    }
+
+    /// Returns run, case and verdict of the cases without accepted samples in one state of the cache: of the case in the run, and
+    /// of its attempts. `unsampled` are the cases without accepted samples that have attempts with a measurement; of other cases,
+    /// a verdict with samples is left out.
+    pub(crate) fn verdicts_without_samples<'c>(
+        &self,
+        cache: CacheState,
+        has_samples: impl Fn(&CaseId) -> bool,
+        unsampled: impl Iterator<Item = &'c CaseId>,
+    ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
+        let unsampled = Json(unsampled.collect::<Vec<_>>());
+        let condition =
+            format!("(verdict NOT IN ({WITH_SAMPLES}) OR case_id IN (SELECT value FROM json_each(?2)))");
+        let of_runs = format!(
+            "SELECT run, case_id, verdict FROM verdicts
+             WHERE run IN (SELECT run FROM runs r WHERE {RUN_CACHE} = ?1) AND {condition}"
+        );
+        let of_attempts = format!(
+            "SELECT c.run, case_id, verdict FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
+             WHERE c.cache = ?1 AND {condition}"
+        );
+        let mut found = BTreeSet::new();
+        for sql in [of_runs, of_attempts] {
+            self.visit_rows(&sql, params![cache, unsampled], |row| {
+                let case = row.get(1)?;
+                if !has_samples(&case) {
+                    found.insert((row.get(0)?, case, row.get(2)?));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+
     /// Returns the newest launched attempt without an accepted result of each case that has one, in one run or in all. Cases that ran as
     /// another kernel are measured there.
     pub(crate) fn newest_failures(
@@ -158,7 +148,7 @@ impl Ledger {
                    AND a.verdict NOT IN ({WITH_SAMPLES}, '{ran_as_other}') ORDER BY a.attempt",
             ran_as_other = Verdict::RanAsOther
         );
-        self.read_rows(&sql, params![cache.as_str(), run], |row| {
+        self.read_rows(&sql, params![cache, run], |row| {
             let attempt = FailedAttempt { outcome: read_outcome(row, 1)?, is_withdrawn: row.get(4)? };
             Ok((row.get(0)?, attempt))
         })
@@ -168,63 +158,52 @@ impl Ledger {
     pub(crate) fn cases_with_prefix(&self, prefix: &str) -> Result<Vec<KnownCase>, LedgerError> {
         let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1
                    ORDER BY case_id";
-        self.read_rows(sql, [prefix], |row| {
-            let case: CaseId = row.get(0)?;
-            Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
-        })
+        self.read_rows(sql, [prefix], read_case)
     }
 
     /// Returns all cases in the order in which they were stored, which takes less time than that of their ids.
     pub(crate) fn known_cases(&self) -> Result<Vec<KnownCase>, LedgerError> {
-        self.read_rows("SELECT case_id, kernel, signature FROM cases NOT INDEXED", [], |row| {
-            let case: CaseId = row.get(0)?;
-            Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
-        })
+        self.read_rows(ALL_CASES, [], read_case)
     }
 
     /// Visits case, kernel and signature of all cases in the order in which they were stored: the texts of 100,000 cases need
     /// 20 MB.
     pub(crate) fn for_each_case(&self, mut visit: impl FnMut(CaseId, &str, &str)) -> Result<(), LedgerError> {
-        let _: Vec<()> =
-            self.read_rows("SELECT case_id, kernel, signature FROM cases NOT INDEXED", [], |row| {
-                visit(row.get(0)?, row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
-                Ok(())
-            })?;
-        Ok(())
+        self.visit_rows(ALL_CASES, [], |row| {
+            visit(row.get(0)?, row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
+            Ok(())
+        })
     }
 
     /// Returns the case of each attempt in any state of the cache, and true for a measured one.
     pub(crate) fn attempt_cases(&self) -> Result<Vec<(CaseId, bool)>, LedgerError> {
         let sql = format!("SELECT case_id, verdict IN ({WITH_SAMPLES}) FROM attempts NOT INDEXED");
-        self.read_rows(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        self.read_rows(&sql, [], fields)
     }
 
     /// Returns all attempts at a case with their launches, oldest first.
     pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
         let sql =
-            "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.cause, a.remarks,
-                    a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error, c.cache,
-                    a.op_state, a.core, a.operator, l.states, l.start_ns, l.offsets_ns, l.durations_ns
+            "SELECT c.run, c.number, c.device, c.gang, c.cache, c.started_ns, c.ended_ns, a.verdict, a.cause, a.remarks,
+                    a.launched, a.cycle_rate, a.cycle_rate_error, s.fingerprint, a.op_state, a.core, a.operator, c.archive,
+                    l.states, l.start_ns, l.offsets_ns, l.durations_ns
              FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
              LEFT JOIN launch_lists l USING (attempt) WHERE a.case_id = ?1 ORDER BY a.attempt";
-        self.read_rows(sql, [case.as_str()], |row| {
-            let (rate, error): (Option<f64>, Option<f64>) = (row.get(11)?, row.get(14)?);
+        self.read_rows(sql, [case], |row| {
             Ok(CaseAttempt {
-                run: row.get(1)?,
-                collection: row.get(2)?,
-                devices: read_devices(row, [3, 4])?,
-                cache: read_word(row, 15)?,
-                started: Nanos(row.get(5)?),
-                ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
+                run: row.get(0)?,
+                collection: row.get(1)?,
+                devices: read_devices(row, 2)?,
+                cache: row.get(4)?,
+                started: row.get(5)?,
+                ended: row.get(6)?,
                 outcome: read_outcome(row, 7)?,
                 launched: row.get(10)?,
-                cycle_rate: rate
-                    .zip(error)
-                    .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
-                software: stored_fingerprint(row, 12)?,
-                archive: row.get(13)?,
-                task: RecordedTask { state: row.get(16)?, core: row.get(17)?, operator: row.get(18)? },
-                launches: read_launches(row, 19)?,
+                cycle_rate: read_cycle_rate(row, 11)?,
+                software: row.get::<_, Option<Json<_>>>(13)?.map(|Json(software)| software),
+                task: RecordedTask { state: row.get(14)?, core: row.get(15)?, operator: row.get(16)? },
+                archive: row.get(17)?,
+                launches: read_launches(row, 18)?,
             })
         })
     }
@@ -234,28 +213,22 @@ impl Ledger {
         let sql =
             "SELECT run, number, archive FROM collections WHERE archive IS NOT NULL ORDER BY collection";
         self.read_rows(sql, [], |row| {
-            Ok(StoredArchive { run: row.get(0)?, collection: row.get(1)?, digest: row.get(2)? })
+            let (run, collection, digest) = fields(row)?;
+            Ok(StoredArchive { run, collection, digest })
         })
     }
 
     /// Returns the runs that planned a case with its verdicts, oldest first.
     pub(crate) fn planned_verdicts(&self, case: &CaseId) -> Result<Vec<PlannedVerdict>, LedgerError> {
         let sql = format!(
-            "SELECT r.run, r.started_ns, v.verdict, v.cause, v.remarks, {RUN_CACHE} FROM planned p JOIN runs r USING (run)
+            "SELECT r.run, {RUN_CACHE}, r.started_ns, v.verdict, v.cause, v.remarks FROM planned p JOIN runs r USING (run)
              LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
              WHERE p.case_id = ?1 ORDER BY r.started_ns, r.run"
         );
-        self.read_rows(&sql, [case.as_str()], |row| {
-            let outcome = match row.get_ref(2)? {
-                ValueRef::Null => None,
-                _ => Some(read_outcome(row, 2)?),
-            };
-            Ok(PlannedVerdict {
-                run: row.get(0)?,
-                cache: read_word(row, 5)?,
-                started: Nanos(row.get(1)?),
-                outcome,
-            })
+        self.read_rows(&sql, [case], |row| {
+            let has_verdict = row.get_ref(3)? != ValueRef::Null;
+            let outcome = has_verdict.then(|| read_outcome(row, 3)).transpose()?;
+            Ok(PlannedVerdict { run: row.get(0)?, cache: row.get(1)?, started: row.get(2)?, outcome })
         })
     }
 
@@ -271,7 +244,7 @@ impl Ledger {
              WHERE {RUN_CACHE} = ?1 ORDER BY r.started_ns, r.run"
         );
         let mut newest = BTreeMap::new();
-        let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
+        self.visit_rows(&sql, [cache], |row| {
             let outcome = read_outcome(row, 2)?;
             if !outcome.verdict.keeps_the_row() {
                 newest.insert(row.get::<_, CaseId>(0)?, (row.get(1)?, outcome));
@@ -299,21 +272,20 @@ impl Ledger {
     ) -> Result<Vec<DeviceReading>, LedgerError> {
         let mut readings = Vec::new();
         for device in devices {
-            let of_device: Vec<DeviceReading> =
-                self.read_rows(READINGS_DURING, params![run, device, start.0, end.0], read_reading)?;
-            readings.extend(of_device);
+            let parameters = params![run, device, start, end];
+            readings.extend(self.read_rows::<_, Vec<_>>(READINGS_DURING, parameters, read_reading)?);
         }
         Ok(readings)
     }
 }
 
+fn read_case(row: &Row<'_>) -> rusqlite::Result<KnownCase> {
+    let (case, kernel, signature) = fields(row)?;
+    Ok(KnownCase { case, kernel, signature })
+}
+
 fn read_reading(row: &Row<'_>) -> rusqlite::Result<DeviceReading> {
-    Ok(DeviceReading {
-        device: row.get(0)?,
-        at: Nanos(row.get(1)?),
-        health: row.get(2)?,
-        temperature: row.get(3)?,
-        power: row.get(4)?,
-        memory_used_mb: row.get::<_, Option<i64>>(5)?.map(i64::cast_unsigned),
-    })
+    let (device, at, health, temperature, power, memory) = fields(row)?;
+    let memory_used_mb = Option::map(memory, i64::cast_unsigned);
+    Ok(DeviceReading { device, at, health, temperature, power, memory_used_mb })
 }

@@ -2,17 +2,12 @@
 
 use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
 
+use super::values::Json;
 use crate::kernel::{Launch, Nanos};
 
 const WARM_UP: u8 = b'w';
 const ACCEPTED: u8 = b'a';
 const OUTLIER: u8 = b'o';
-
-/// Accepted samples of an attempt, in nanoseconds, and the number of the outliers.
-pub(super) struct MeasuredDurations {
-    pub(super) accepted: Vec<i64>,
-    pub(super) outliers: usize,
-}
 
 const fn launch_state(launch: &Launch) -> u8 {
     match launch {
@@ -32,7 +27,7 @@ pub(super) fn insert_launches(
     let states: String = launches.iter().map(|launch| char::from(launch_state(launch))).collect();
     let list = |number: fn(&Launch, Nanos) -> i64| {
         let numbers: Vec<i64> = launches.iter().map(|launch| number(launch, first)).collect();
-        serde_json::to_string(&numbers).expect("numbers and texts are JSON")
+        Json(numbers)
     };
     tx.prepare_cached(
         "INSERT INTO launch_lists (attempt, states, start_ns, offsets_ns, durations_ns) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -40,7 +35,7 @@ pub(super) fn insert_launches(
     .execute(params![
         attempt,
         states,
-        first.0,
+        first,
         list(|launch, first| launch.start.0 - first.0),
         list(|launch, _| launch.duration.0)
     ])?;
@@ -64,33 +59,22 @@ pub(super) fn read_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<Ve
         .collect()
 }
 
-/// Reads the launches of an attempt as [`read_launches`] does, without a list of them.
-fn check_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<()> {
-    let states = row.get_ref(column)?.as_bytes()?;
-    let _: i64 = row.get(column + 1)?;
-    check_list(row, column + 2, states.len())?;
-    check_list(row, column + 3, states.len())?;
-    states.iter().try_for_each(|state| state_flags(*state, column).map(|_| ()))
-}
-
-/// Reads the samples of an attempt from the columns `states` and `durations_ns`; none from NULL.
-pub(super) fn read_samples(
-    row: &Row<'_>,
-    [states, durations]: [usize; 2],
-) -> rusqlite::Result<MeasuredDurations> {
-    let mut measured = MeasuredDurations { accepted: Vec::new(), outliers: 0 };
-    let Some(letters) = row.get_ref(states)?.as_bytes_or_null()? else { return Ok(measured) };
-    let numbers = read_list(row, durations, letters.len())?;
+/// Reads the accepted samples of an attempt in nanoseconds, and the number of its outliers, from the columns `states` and
+/// `durations_ns`, which follow each other; none from NULL.
+pub(super) fn read_samples(row: &Row<'_>, column: usize) -> rusqlite::Result<(Vec<i64>, usize)> {
+    let Some(states) = row.get_ref(column)?.as_bytes_or_null()? else { return Ok((Vec::new(), 0)) };
+    let durations = read_list(row, column + 1, states.len())?;
     // The exact capacity: a ledger has millions of samples.
-    measured.accepted.reserve_exact(letters.iter().filter(|state| **state == ACCEPTED).count());
-    for (&state, duration) in letters.iter().zip(numbers) {
-        match state_flags(state, states)? {
-            [true, true] => measured.accepted.push(duration),
-            [true, false] => measured.outliers += 1,
+    let mut accepted = Vec::with_capacity(states.iter().filter(|state| **state == ACCEPTED).count());
+    let mut outliers = 0;
+    for (&state, duration) in states.iter().zip(durations) {
+        match state_flags(state, column)? {
+            [true, true] => accepted.push(duration),
+            [true, false] => outliers += 1,
             [false, _] => {}
         }
     }
-    Ok(measured)
+    Ok((accepted, outliers))
 }
 
 /// Returns the flags of a launch in this state: measured, accepted.
@@ -117,34 +101,16 @@ fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<
     Err(unreadable(column, format!("a list of {} values for {launches} launches", list.len())))
 }
 
-/// Checks a list as [`read_list`] does, without its values.
-fn check_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<()> {
-    let mut values = 0;
-    match visit_plain_list(row.get_ref(column)?.as_bytes()?, |_| values += 1) {
-        Some(()) if values == launches => Ok(()),
-        _ => read_list(row, column, launches).map(|_| ()),
-    }
-}
-
-/// Parses a list with [`visit_plain_list`]. `expected` is its capacity.
+/// Parses a JSON list of integers of up to 18 digits without spaces, as ledgers have them: they have millions, and a parser of
+/// any JSON takes twice as long. `None` for any other text. `expected` is the capacity of the list.
 fn parse_plain_list(text: &[u8], expected: usize) -> Option<Vec<i64>> {
     let mut list = Vec::with_capacity(expected);
-    visit_plain_list(text, |value| list.push(value))?;
-    Some(list)
-}
-
-/// Parses a JSON list of integers of up to 18 digits without spaces, as ledgers have them: they have millions, and a parser of
-/// any JSON takes twice as long. `None` for any other text, of which some values may have been visited.
-fn visit_plain_list(text: &[u8], mut visit: impl FnMut(i64)) -> Option<()> {
     let numbers = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
     if numbers.is_empty() {
-        return Some(());
+        return Some(list);
     }
     for number in numbers.split(|byte| *byte == b',') {
-        let (digits, is_negative) = match number {
-            [b'-', digits @ ..] => (digits, true),
-            digits => (digits, false),
-        };
+        let digits = number.strip_prefix(b"-").unwrap_or(number);
         // JSON has no leading zeros.
         if !(1..=18).contains(&digits.len()) || (digits[0] == b'0' && digits.len() > 1) {
             return None;
@@ -156,24 +122,24 @@ fn visit_plain_list(text: &[u8], mut visit: impl FnMut(i64)) -> Option<()> {
             }
             value = value * 10 + i64::from(digit - b'0');
         }
-        visit(if is_negative { -value } else { value });
+        list.push(if digits.len() < number.len() { -value } else { value });
     }
-    Some(())
+    Some(list)
 }
 
 fn unreadable(column: usize, problem: String) -> Error {
     Error::FromSqlConversionFailure(column, Type::Text, problem.into())
 }
 
-/// Returns the keys of the attempts whose launches cannot be read, with the problem.
-pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
-    let sql = "SELECT attempt, states, start_ns, offsets_ns, durations_ns FROM launch_lists";
+/// Returns the attempts whose launches cannot be read, with the problem.
+pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let sql = "SELECT states, start_ns, offsets_ns, durations_ns, attempt FROM launch_lists";
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
     let mut unreadable = Vec::new();
     while let Some(row) = rows.next()? {
-        if let Err(error) = check_launches(row, 1) {
-            unreadable.push((row.get(0)?, error.to_string()));
+        if let Err(problem) = read_launches(row, 0) {
+            unreadable.push(format!("launches of attempt {}: {problem}", row.get::<_, i64>(4)?));
         }
     }
     Ok(unreadable)

@@ -5,17 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::{
-    Params, Row, params,
-    types::{FromSql, FromSqlResult, ValueRef},
-};
+use rusqlite::{Params, Row, params};
 
 use super::{
     Ledger, LedgerError, WITH_SAMPLES,
-    launch_lists::{MeasuredDurations, read_samples},
-    outcomes::{parse_reason, parse_verdict},
-    parse_json, read_word,
-    software::stored_fingerprint,
+    launch_lists::read_samples,
+    values::{Json, parse_reason},
 };
 use crate::kernel::{
     AttemptSamples, CacheState, CaseId, CollectionSamples, IdentifiedSoftware, Reason, RecordedTask, Verdict,
@@ -24,7 +19,7 @@ use crate::kernel::{
 /// Columns of an attempt with a measurement, see [`AttemptReader::read`].
 const ATTEMPTS: &str =
     "SELECT a.attempt, a.case_id, a.collection, c.device, c.software, c.run, c.cache, a.verdict, a.cause,
-        a.counters, a.op_state, a.core, a.operator, s.fingerprint, l.states, l.durations_ns, a.remarks
+        a.remarks, a.counters, a.op_state, a.core, a.operator, s.fingerprint, l.states, l.durations_ns
  FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
  LEFT JOIN launch_lists l USING (attempt)";
 
@@ -84,23 +79,24 @@ impl AttemptReader {
             Some(digest) => match self.software.get(digest) {
                 Some(known) => known.clone(),
                 None => {
-                    let fingerprint = stored_fingerprint(row, 13)?.map(IdentifiedSoftware::new).map(Arc::new);
-                    self.software.insert(Arc::clone(digest), fingerprint.clone());
-                    fingerprint
+                    let stored: Option<Json<_>> = row.get(14)?;
+                    let software = stored.map(|Json(stored)| Arc::new(IdentifiedSoftware::new(stored)));
+                    self.software.insert(Arc::clone(digest), software.clone());
+                    software
                 }
             },
         };
-        let counters: Vec<Option<f64>> = parse_json(text(9)?)?;
-        let MeasuredDurations { accepted, outliers } = read_samples(row, [14, 15])?;
+        let Json(counters): Json<Vec<Option<f64>>> = row.get(10)?;
+        let (accepted, outliers) = read_samples(row, 15)?;
         let samples = AttemptSamples {
             run: self.share(text(5)?),
-            cache: read_word(row, 6)?,
-            verdict: parse_verdict(text(7)?)?,
-            reason: self.share_reason(text(8)?, text(16)?)?,
+            cache: row.get(6)?,
+            verdict: row.get(7)?,
+            reason: self.share_reason(text(8)?, text(9)?)?,
             samples: accepted.as_slice().into(),
             outliers,
             counters: counters.into(),
-            task: self.share_task([text(10)?, text(11)?, text(12)?]),
+            task: self.share_task([text(11)?, text(12)?, text(13)?]),
             software,
         };
         let measured = CollectionSamples {
@@ -115,12 +111,6 @@ impl AttemptReader {
     }
 }
 
-impl FromSql for CaseId {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        value.as_str().map(Self::from_stored)
-    }
-}
-
 impl Ledger {
     /// Visits every attempt with a measurement in one state of the cache, in the order of the attempts. Fails with
     /// [`LedgerError`] if the ledger cannot be read.
@@ -129,8 +119,7 @@ impl Ledger {
         cache: CacheState,
         visit: impl FnMut(MeasuredAttempt),
     ) -> Result<(), LedgerError> {
-        let condition = format!("c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})");
-        self.visit_attempts(&condition, [cache.as_str()], visit).map_err(self.sqlite_error())
+        self.visit_attempts("c.cache = ?1", [cache], visit)
     }
 
     /// Returns the samples of every attempt of a case with a measurement in one state of the cache, oldest first.
@@ -139,11 +128,10 @@ impl Ledger {
         case: &CaseId,
         cache: CacheState,
     ) -> Result<Vec<AttemptSamples>, LedgerError> {
-        let condition = format!("a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES})");
         let mut attempts = Vec::new();
-        let place = params![case.as_str(), cache.as_str()];
-        self.visit_attempts(&condition, place, |attempt| attempts.push(attempt.samples))
-            .map_err(self.sqlite_error())?;
+        self.visit_attempts("a.case_id = ?1 AND c.cache = ?2", params![case, cache], |attempt| {
+            attempts.push(attempt.samples);
+        })?;
         Ok(attempts)
     }
 
@@ -152,15 +140,14 @@ impl Ledger {
         condition: &str,
         parameters: impl Params,
         mut visit: impl FnMut(MeasuredAttempt),
-    ) -> rusqlite::Result<()> {
+    ) -> Result<(), LedgerError> {
         let mut reader = AttemptReader::default();
-        let sql = format!("{ATTEMPTS} WHERE {condition} ORDER BY a.attempt");
-        let mut attempts = self.connection.prepare_cached(&sql)?;
-        let mut attempts = attempts.query(parameters)?;
-        while let Some(row) = attempts.next()? {
+        let sql =
+            format!("{ATTEMPTS} WHERE {condition} AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt");
+        self.visit_rows(&sql, parameters, |row| {
             visit(reader.read(row)?);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Visits the accepted samples of every attempt with a measurement in one state of the cache, in the order of the
@@ -172,34 +159,24 @@ impl Ledger {
         mut visit: impl FnMut(&CollectionSamples),
     ) -> Result<(), LedgerError> {
         let sql = format!(
-            "SELECT a.case_id, a.collection, c.software, c.device, CASE a.verdict WHEN 'noisy' THEN a.cause END,
-                    l.states, l.durations_ns, a.remarks
+            "SELECT a.case_id, a.collection, c.software, c.device, l.states, l.durations_ns,
+                    CASE a.verdict WHEN 'noisy' THEN a.cause END, a.remarks
              FROM attempts a JOIN collections c USING (collection) JOIN launch_lists l USING (attempt)
              WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
-        let mut read_all = || -> rusqlite::Result<()> {
-            let mut statement = self.connection.prepare_cached(&sql)?;
-            let mut rows = statement.query([cache.as_str()])?;
-            while let Some(row) = rows.next()? {
-                let samples = read_samples(row, [5, 6])?.accepted;
-                if samples.is_empty() {
-                    continue;
-                }
-                let noise = match row.get_ref(4)?.as_str_or_null()? {
-                    Some(cause) => Some(Arc::new(parse_reason(cause, row.get_ref(7)?.as_str()?)?)),
-                    None => None,
-                };
-                visit(&CollectionSamples {
-                    case: row.get(0)?,
-                    collection: row.get(1)?,
-                    software: row.get(2)?,
-                    device: row.get(3)?,
-                    noise,
-                    samples,
-                });
+        self.visit_rows(&sql, [cache], |row| {
+            let (samples, _) = read_samples(row, 4)?;
+            if samples.is_empty() {
+                return Ok(());
             }
+            let noise = match row.get_ref(6)?.as_str_or_null()? {
+                Some(cause) => Some(Arc::new(parse_reason(cause, row.get_ref(7)?.as_str()?)?)),
+                None => None,
+            };
+            let (case, collection) = (row.get(0)?, row.get(1)?);
+            let (software, device) = (row.get(2)?, row.get(3)?);
+            visit(&CollectionSamples { case, collection, software, device, noise, samples });
             Ok(())
-        };
-        read_all().map_err(self.sqlite_error())
+        })
     }
 }

@@ -6,9 +6,12 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use rusqlite::{Row, types::Value};
+use rusqlite::types::Value;
 
-use super::{Ledger, LedgerCopy, LedgerError, WITH_SAMPLES, read_word, software::stored_fingerprint};
+use super::{
+    Ledger, LedgerCopy, LedgerError, WITH_SAMPLES,
+    values::{Json, fields},
+};
 use crate::kernel::{DataKind, Nanos, SoftwareFingerprint};
 
 #[cfg(test)]
@@ -48,19 +51,16 @@ pub(crate) fn merge_ledgers(
              CREATE TEMP TABLE origins (run TEXT PRIMARY KEY, ledger INTEGER NOT NULL);",
         )
         .map_err(united.sqlite_error())?;
-    for (number, source) in sources.iter().enumerate() {
+    for (number, source) in (0_i64..).zip(sources) {
         attach(&united, &source.copy, "source")?;
         if let Some((other, difference)) = find_contradiction(&united)? {
-            let other = sources.get(other).map_or(&source.original, |other| &other.original);
-            let (path, other) = (source.original.clone(), other.clone());
+            let other = usize::try_from(other).ok().and_then(|other| sources.get(other)).unwrap_or(source);
+            let (path, other) = (source.original.clone(), other.original.clone());
             return Err(LedgerError::Contradiction { path, other, difference });
         }
         united
             .in_transaction(|tx| {
-                tx.execute(
-                    "INSERT OR IGNORE INTO temp.origins SELECT run, ?1 FROM source.runs",
-                    [i64::try_from(number).unwrap_or(i64::MAX)],
-                )?;
+                tx.execute("INSERT OR IGNORE INTO temp.origins SELECT run, ?1 FROM source.runs", [number])?;
                 tx.execute_batch(UNITE)
             })
             .map_err(|error| error.with_path(&source.original))?;
@@ -80,40 +80,34 @@ fn attach(ledger: &Ledger, path: &Path, name: &str) -> Result<(), LedgerError> {
 }
 
 /// Returns the first run or collection of `source` that contradicts the union, with the number of the ledger that has added it.
-fn find_contradiction(united: &Ledger) -> Result<Option<(usize, String)>, LedgerError> {
-    let find = |object: &str, table: &str, key: &str, fixed: [&str; 5]| {
-        let columns = |side: &str| fixed.map(|column| format!("{side}.{column}")).join(", ");
+fn find_contradiction(united: &Ledger) -> Result<Option<(i64, String)>, LedgerError> {
+    let collection = "'collection ' || s.number || ' of run ' || s.run";
+    for (object, table, key, fixed) in [
+        ("'run ' || s.run", "runs", "run", FIXED_OF_RUN),
+        (collection, "collections", "run, number", FIXED_OF_COLLECTION),
+    ] {
+        let [of_source, of_union] =
+            ["s", "m"].map(|side| fixed.map(|column| format!("{side}.{column}")).join(", "));
         let sql = format!(
-            "SELECT o.ledger, {object}, {}, {} FROM source.{table} s JOIN main.{table} m USING ({key})
-             JOIN temp.origins o ON o.run = s.run WHERE ({}) IS NOT ({}) ORDER BY s.run LIMIT 1",
-            columns("s"),
-            columns("m"),
-            columns("s"),
-            columns("m")
+            "SELECT o.ledger, {object}, {of_source}, {of_union} FROM source.{table} s JOIN main.{table} m USING ({key})
+             JOIN temp.origins o ON o.run = s.run WHERE ({of_source}) IS NOT ({of_union}) ORDER BY s.run LIMIT 1"
         );
-        let read = |row: &Row<'_>| -> rusqlite::Result<(usize, String)> {
-            let ledger: i64 = row.get(0)?;
+        let found: Vec<(i64, String)> = united.read_rows(&sql, [], |row| {
             let name: String = row.get(1)?;
-            let mut difference = format!("{name} differs");
             for (index, column) in fixed.iter().enumerate() {
                 let (one, other): (Value, Value) = (row.get(2 + index)?, row.get(2 + fixed.len() + index)?);
                 if one != other {
-                    difference =
-                        format!("{name} has {column} {}, not {}", value_text(&one), value_text(&other));
-                    break;
+                    let values = format!("{}, not {}", value_text(&one), value_text(&other));
+                    return Ok((row.get(0)?, format!("{name} has {column} {values}")));
                 }
             }
-            Ok((usize::try_from(ledger).unwrap_or_default(), difference))
-        };
-        united.read_rows::<_, Vec<(usize, String)>>(&sql, [], read)
-    };
-    let runs = find("'run ' || s.run", "runs", "run", FIXED_OF_RUN)?;
-    if let Some(first) = runs.into_iter().next() {
-        return Ok(Some(first));
+            Ok((row.get(0)?, format!("{name} differs")))
+        })?;
+        if let Some(found) = found.into_iter().next() {
+            return Ok(Some(found));
+        }
     }
-    let collection = "'collection ' || s.number || ' of run ' || s.run";
-    let collections = find(collection, "collections", "run, number", FIXED_OF_COLLECTION)?;
-    Ok(collections.into_iter().next())
+    Ok(None)
 }
 
 /// Returns a cell as text for a message.
@@ -130,8 +124,7 @@ fn value_text(value: &Value) -> String {
 impl Ledger {
     pub(crate) fn size(&self) -> Result<LedgerSize, LedgerError> {
         let count = |sql: &str| -> Result<u64, LedgerError> {
-            let counts: Vec<i64> = self.read_rows(sql, [], |row| row.get(0))?;
-            Ok(counts.first().map_or(0, |count| count.cast_unsigned()))
+            Ok(self.read_first(sql, [])?.map_or(0, i64::cast_unsigned))
         };
         Ok(LedgerSize {
             runs: count("SELECT count(*) FROM runs")?,
@@ -143,14 +136,14 @@ impl Ledger {
 
     /// Returns the digest of the evidence of each collection, by run and number; `None` for those without compressed evidence.
     pub(crate) fn collection_archives(&self) -> Result<BTreeMap<(String, u32), Option<String>>, LedgerError> {
-        let sql = "SELECT run, number, archive FROM collections";
-        let archives: Vec<((String, u32), Option<String>)> =
-            self.read_rows(sql, [], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
-        Ok(archives.into_iter().collect())
+        self.read_rows("SELECT run, number, archive FROM collections", [], |row| {
+            let (run, number, archive) = fields(row)?;
+            Ok(((run, number), archive))
+        })
     }
 
     pub(crate) fn run_kinds(&self) -> Result<Vec<DataKind>, LedgerError> {
-        self.read_rows("SELECT DISTINCT kind FROM runs", [], |row| read_word(row, 0))
+        self.read_column("SELECT DISTINCT kind FROM runs", [])
     }
 
     /// Returns the start and the software of the newest collection with a measurement; `None` without one. Its software may be unknown.
@@ -160,8 +153,10 @@ impl Ledger {
              WHERE EXISTS (SELECT 1 FROM attempts a WHERE a.collection = c.collection AND a.verdict IN ({WITH_SAMPLES}))
              ORDER BY c.started_ns DESC, c.run DESC, c.number DESC LIMIT 1"
         );
-        let newest: Vec<(Nanos, Option<SoftwareFingerprint>)> =
-            self.read_rows(&sql, [], |row| Ok((Nanos(row.get(0)?), stored_fingerprint(row, 1)?)))?;
-        Ok(newest.into_iter().next().map(|(start, software)| (start, software.unwrap_or_default())))
+        let newest: Vec<(Nanos, Option<Json<SoftwareFingerprint>>)> = self.read_rows(&sql, [], fields)?;
+        let with_software = |(start, software): (_, Option<Json<_>>)| {
+            (start, software.map(|Json(software)| software).unwrap_or_default())
+        };
+        Ok(newest.into_iter().next().map(with_software))
     }
 }

@@ -6,13 +6,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
 use rusqlite::{
     Connection, Error, ErrorCode, OpenFlags, Params, Row, Transaction, TransactionBehavior, params,
+    types::FromSql,
 };
-use serde::de::DeserializeOwned;
 
 use crate::kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos};
 
@@ -26,14 +25,13 @@ mod evidence;
 mod launch_lists;
 mod measurements;
 mod merge;
-mod outcomes;
-mod reassess;
 pub(crate) mod runs;
 mod software;
 #[cfg(test)]
 mod tests;
+mod values;
 
-pub(crate) use attempts::AttemptState;
+pub(crate) use attempts::{AttemptChange, AttemptState, AttemptedCollection, StoredAttempt};
 pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use clock::{ClockOfRun, EqualAttempt, StoredCycleRate};
 pub(crate) use controls::StoredControl;
@@ -42,10 +40,9 @@ pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
 use launch_lists::unreadable_launches;
 pub(crate) use merge::{LedgerSize, merge_ledgers};
-use outcomes::{conversion_error, unreadable_outcomes};
-pub(crate) use reassess::{AttemptChange, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
+use values::{Json, fields, unreadable_outcomes};
 
 /// SQL list of the verdicts with samples, see [`Verdict::has_samples`](crate::kernel::Verdict::has_samples).
 const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
@@ -147,27 +144,6 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
-/// Reads a word of a fixed set. Another word is an error, because it must not count as one of them.
-fn read_word<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<T>
-where
-    T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
-{
-    let text: String = row.get(column)?;
-    text.parse().map_err(conversion_error)
-}
-
-fn parse_json<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
-    serde_json::from_str(text).map_err(conversion_error)
-}
-
-/// Reads the devices of a collection from its columns `device` and `gang`.
-fn read_devices(row: &Row<'_>, [device, gang]: [usize; 2]) -> rusqlite::Result<Vec<u32>> {
-    match row.get::<_, Option<String>>(gang)? {
-        Some(text) => parse_json(&text),
-        None => Ok(vec![row.get(device)?]),
-    }
-}
-
 impl Ledger {
     /// Opens the ledger; creates a missing one.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
@@ -206,36 +182,29 @@ impl Ledger {
     }
 
     /// Checks the structure of a ledger, if there is one, the verdicts with their causes, and the lists of its launches,
-    /// without changing it; returns the first
-    /// problems. Fails with [`LedgerError`] if it cannot be read at all or has another layout.
+    /// without changing it; returns the first problems. Fails with [`LedgerError`] if it cannot be read at all or has
+    /// another layout.
     pub(crate) fn find_damage(path: &Path) -> Result<Option<String>, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(LedgerError::NotAFile { path: path.to_owned() });
-        }
-        if !path.exists() {
-            return Ok(None);
-        }
-        // SQLite reads a file without content as a database without tables.
-        if fs::metadata(path).is_ok_and(|found| found.len() == 0) {
-            return Ok(Some("the file is empty".to_owned()));
+        match fs::metadata(path) {
+            Ok(found) if !found.is_file() => return Err(LedgerError::NotAFile { path: path.to_owned() }),
+            // SQLite reads a file without content as a database without tables.
+            Ok(found) if found.len() == 0 => return Ok(Some("the file is empty".to_owned())),
+            _ if !path.exists() => return Ok(None),
+            _ => {}
         }
         let connection = open_read_only(path).map_err(fail)?;
         connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
-        let check = |pragma: &str| -> rusqlite::Result<Vec<String>> {
-            let mut statement = connection.prepare(pragma)?;
-            statement.query_map([], |row| row.get::<_, String>(0))?.collect()
+        let check = || -> rusqlite::Result<Vec<String>> {
+            let mut statement = connection.prepare("PRAGMA integrity_check(5)")?;
+            statement.query_map([], |row| row.get(0))?.collect()
         };
-        let mut problems: Vec<String> = check("PRAGMA integrity_check(5)").map_err(fail)?;
+        let mut problems = check().map_err(fail)?;
         problems.retain(|problem| problem != "ok");
         if problems.is_empty() {
             check_layout(&connection, path)?;
-            let outcomes = unreadable_outcomes(&connection).map_err(fail)?;
-            problems.extend(outcomes.into_iter().take(5));
-            let unreadable = unreadable_launches(&connection).map_err(fail)?;
-            let shown = unreadable.iter().take(5);
-            problems
-                .extend(shown.map(|(attempt, problem)| format!("launches of attempt {attempt}: {problem}")));
+            problems.extend(unreadable_outcomes(&connection).map_err(fail)?.into_iter().take(5));
+            problems.extend(unreadable_launches(&connection).map_err(fail)?.into_iter().take(5));
         }
         Ok((!problems.is_empty()).then(|| problems.join("; ")))
     }
@@ -254,6 +223,35 @@ impl Ledger {
         rows().map_err(self.sqlite_error())
     }
 
+    /// Returns the first column of all rows of a query.
+    fn read_column<T: FromSql, C: FromIterator<T>>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+    ) -> Result<C, LedgerError> {
+        self.read_rows(sql, parameters, |row| row.get(0))
+    }
+
+    /// Returns the first column of the first row of a query; `None` without a row.
+    fn read_first<T: FromSql>(&self, sql: &str, parameters: impl Params) -> Result<Option<T>, LedgerError> {
+        Ok(self.read_column::<T, Vec<T>>(sql, parameters)?.into_iter().next())
+    }
+
+    /// Visits the rows of a query.
+    fn visit_rows(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        visit: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), LedgerError> {
+        self.read_rows(sql, parameters, visit)
+    }
+
+    /// Executes one statement, which is a transaction.
+    fn execute(&mut self, sql: &str, parameters: impl Params) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| tx.execute(sql, parameters).map(|_| ()))
+    }
+
     fn in_transaction<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
@@ -267,8 +265,7 @@ impl Ledger {
 
     /// Returns every run with its options, as JSON.
     pub fn run_options(&self) -> Result<Vec<(String, String)>, LedgerError> {
-        let sql = "SELECT run, options FROM runs ORDER BY started_ns";
-        self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        self.read_rows("SELECT run, options FROM runs ORDER BY started_ns", [], fields)
     }
 
     /// Stores a run and its plan, in order.
@@ -277,38 +274,34 @@ impl Ledger {
             let NewRun { run, kind, seed, options, host, started } = *run;
             tx.execute(
                 "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![run, kind.as_str(), seed.cast_signed(), options, host, started.0],
+                params![run, kind, seed.cast_signed(), options, host, started],
             )?;
             let mut planned = tx.prepare("INSERT INTO planned (run, ordinal, case_id) VALUES (?1, ?2, ?3)")?;
-            for (ordinal, entry) in plan.iter().enumerate() {
+            for (ordinal, entry) in (0_i64..).zip(plan) {
                 attempts::insert_case(tx, entry)?;
-                planned.execute(params![run, i64::try_from(ordinal).unwrap_or(i64::MAX), entry.id().as_str()])?;
+                planned.execute(params![run, ordinal, entry.id()])?;
             }
             Ok(())
         })
     }
 
     pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), LedgerError> {
-        self.in_transaction(|tx| {
-            tx.execute(
-                "UPDATE runs SET ended_ns = ?2, exit_code = ?3 WHERE run = ?1",
-                params![run, ended.0, exit],
-            )
-        })?;
-        Ok(())
+        self.execute(
+            "UPDATE runs SET ended_ns = ?2, exit_code = ?3 WHERE run = ?1",
+            params![run, ended, exit],
+        )
     }
 
     /// Stores the start of a collection; returns its key.
     pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
         let NewCollection { run, number, devices, purpose, cache, predicted, started } = *new;
-        let gang =
-            (devices.len() > 1).then(|| serde_json::to_string(devices).expect("numbers and texts are JSON"));
+        let gang = (devices.len() > 1).then_some(Json(devices));
         let first = devices.first().copied().unwrap_or_default();
         self.in_transaction(|tx| {
             tx.execute(
                 "INSERT INTO collections (run, number, device, gang, purpose, predicted_s, started_ns, cache)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![run, number, first, gang, purpose.as_str(), predicted, started.0, cache.as_str()],
+                params![run, number, first, gang, purpose, predicted, started, cache],
             )?;
             Ok(tx.last_insert_rowid())
         })
@@ -316,13 +309,7 @@ impl Ledger {
 
     /// Stores the SHA-256 of the compressed evidence of a collection.
     pub(crate) fn set_archive(&mut self, collection: i64, digest: &str) -> Result<(), LedgerError> {
-        self.in_transaction(|tx| {
-            tx.execute(
-                "UPDATE collections SET archive = ?2 WHERE collection = ?1",
-                params![collection, digest],
-            )
-        })?;
-        Ok(())
+        self.execute("UPDATE collections SET archive = ?2 WHERE collection = ?1", params![collection, digest])
     }
 
     /// Stores the final verdicts of cases in a run.
@@ -341,7 +328,7 @@ impl Ledger {
             )?;
             for (case, CaseOutcome { verdict, reason }) in verdicts {
                 let [cause, remarks] = reason.to_json();
-                insert.execute(params![run, case.as_str(), verdict.as_str(), cause, remarks, at.0])?;
+                insert.execute(params![run, case, verdict, cause, remarks, at])?;
             }
             Ok(())
         })
@@ -355,7 +342,7 @@ impl Ledger {
             )?;
             for DeviceReading { device, at, health, temperature, power, memory_used_mb } in readings {
                 let memory = memory_used_mb.map(u64::cast_signed);
-                insert.execute(params![run, device, at.0, health, temperature, power, memory])?;
+                insert.execute(params![run, device, at, health, temperature, power, memory])?;
             }
             Ok(())
         })
@@ -363,6 +350,6 @@ impl Ledger {
 
     /// Returns the kind of the runs in the ledger; `None` without runs.
     pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
-        Ok(self.run_kinds()?.into_iter().next())
+        self.read_first("SELECT kind FROM runs LIMIT 1", [])
     }
 }

@@ -5,14 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use rusqlite::{Error, Row, params, types::Type};
+use rusqlite::params;
 use serde::Serialize;
 
 use super::{
     Ledger, LedgerError, WITH_SAMPLES,
     launch_lists::read_samples,
-    outcomes::{conversion_error, parse_verdict, read_outcome},
-    read_devices, read_word,
+    values::{fields, read_devices, read_outcome},
 };
 use crate::{
     base::stats::SampleSummary,
@@ -84,12 +83,11 @@ impl Ledger {
             "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
-        let measured: Vec<(String, u32)> =
-            self.read_rows(&sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut devices: BTreeMap<CaseId, Vec<u32>> = BTreeMap::new();
-        for (case, device) in measured {
-            devices.entry(CaseId::from_stored(case)).or_default().push(device);
-        }
+        self.visit_rows(&sql, [cache], |row| {
+            devices.entry(row.get(0)?).or_default().push(row.get(1)?);
+            Ok(())
+        })?;
         Ok(devices)
     }
 
@@ -98,14 +96,21 @@ impl Ledger {
         let sql = "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
                           (SELECT count(*) FROM planned p WHERE p.run = r.run)
                    FROM runs r ORDER BY r.started_ns, r.run";
-        let mut runs: Vec<RunRecord> = self.read_rows(sql, [], run_record)?;
+        let mut runs: Vec<RunRecord> = self.read_rows(sql, [], |row| {
+            let (run, kind, seed, options, started, ended, exit, planned) = fields(row)?;
+            let (seed, verdicts) = (i64::cast_unsigned(seed), BTreeMap::new());
+            let planned: u32 = planned;
+            let planned = planned as usize;
+            Ok(RunRecord { run, kind, seed, options, started, ended, exit, planned, verdicts })
+        })?;
         let sql = "SELECT verdict, count(*) FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1) GROUP BY verdict";
-        if let Some(RunRecord { run, .. }) = runs.iter().find(|record| !is_run_id(&record.run)) {
-            return Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.clone() });
-        }
         for run in &mut runs {
-            run.verdicts = self.read_rows(sql, [&run.run], |row| Ok((row.get(0)?, read_count(row, 1)?)))?;
+            if !is_run_id(&run.run) {
+                return Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.run.clone() });
+            }
+            run.verdicts =
+                self.read_rows(sql, [&run.run], |row| Ok((row.get(0)?, row.get::<_, u32>(1)? as usize)))?;
         }
         Ok(runs)
     }
@@ -117,17 +122,12 @@ impl Ledger {
              WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})
              ORDER BY r.started_ns DESC, r.run DESC LIMIT 1"
         );
-        let newest: Vec<String> = self.read_rows(&sql, [cache.as_str()], |row| row.get(0))?;
-        Ok(newest.into_iter().next())
+        self.read_first(&sql, [cache])
     }
 
     /// Returns the run of each collection, by its key.
     pub(crate) fn collection_runs(&self) -> Result<BTreeMap<i64, String>, LedgerError> {
-        let pairs: Vec<(i64, String)> =
-            self.read_rows("SELECT collection, run FROM collections", [], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })?;
-        Ok(pairs.into_iter().collect())
+        self.read_rows("SELECT collection, run FROM collections", [], fields)
     }
 
     /// Returns the name of the host of each run; runs that do not state it are left out.
@@ -158,11 +158,22 @@ impl Ledger {
         let sql =
             "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
                    FROM collections WHERE run = ?1 ORDER BY number";
-        let mut collections: Vec<(i64, CollectionRecord)> =
-            self.read_rows(sql, [run], |row| Ok((row.get(8)?, collection_record(row)?)))?;
+        let mut collections: Vec<(i64, CollectionRecord)> = self.read_rows(sql, [run], |row| {
+            let collection = CollectionRecord {
+                number: row.get(0)?,
+                devices: read_devices(row, 1)?,
+                purpose: row.get(3)?,
+                predicted: row.get(4)?,
+                started: row.get(5)?,
+                ended: row.get(6)?,
+                outcome: row.get(7)?,
+                cases: Vec::new(),
+            };
+            Ok((row.get(8)?, collection))
+        })?;
         let sql = "SELECT case_id FROM attempts WHERE collection = ?1 ORDER BY attempt";
         for (key, collection) in &mut collections {
-            collection.cases = self.read_rows(sql, [*key], |row| row.get(0))?;
+            collection.cases = self.read_column(sql, [*key])?;
         }
         Ok(collections.into_iter().map(|(_, collection)| collection).collect())
     }
@@ -174,36 +185,28 @@ impl Ledger {
         let sql = "SELECT case_id, kernel, signature FROM cases WHERE rowid IN
                        (SELECT c.rowid FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1)";
         let mut cases: Vec<CaseRecord> = self.read_rows(sql, [run], |row| {
-            let (id, kernel): (String, String) = (row.get(0)?, row.get(1)?);
-            let invalid = |error| Error::FromSqlConversionFailure(1, Type::Text, Box::new(error));
-            let (concluded, outcome) = verdicts.remove(&id).unzip();
-            Ok(CaseRecord {
-                attempts: attempts.remove(&id).unwrap_or_default(),
-                case: CaseId::from_stored(id),
-                kernel: KernelName::new(&kernel).map_err(invalid)?,
-                signature: row.get(2)?,
-                concluded,
-                outcome,
-            })
+            let (case, kernel, signature): (CaseId, _, _) = fields(row)?;
+            let (concluded, outcome) = verdicts.remove(&case).unzip();
+            let attempts = attempts.remove(&case).unwrap_or_default();
+            Ok(CaseRecord { case, kernel, signature, outcome, concluded, attempts })
         })?;
         let sql = "SELECT case_id, ordinal FROM planned
                    WHERE rowid IN (SELECT rowid FROM planned WHERE run = ?1)";
-        let ordinals: HashMap<CaseId, i64> =
-            self.read_rows(sql, [run], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let ordinals: HashMap<CaseId, i64> = self.read_rows(sql, [run], fields)?;
         cases.sort_by_key(|case| ordinals.get(&case.case).copied());
         Ok(cases)
     }
 
-    fn run_verdicts(&self, run: &str) -> Result<HashMap<String, (Nanos, CaseOutcome)>, LedgerError> {
+    fn run_verdicts(&self, run: &str) -> Result<HashMap<CaseId, (Nanos, CaseOutcome)>, LedgerError> {
         let sql = "SELECT case_id, verdict, cause, remarks, at_ns FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";
-        self.read_rows(sql, [run], |row| Ok((row.get(0)?, (Nanos(row.get(4)?), read_outcome(row, 1)?))))
+        self.read_rows(sql, [run], |row| Ok((row.get(0)?, (row.get(4)?, read_outcome(row, 1)?))))
     }
 
     /// Returns the kernels of the plan of a run, in the order of their names.
     pub(crate) fn run_kernels(&self, run: &str) -> Result<Vec<KernelName>, LedgerError> {
         let sql = "SELECT DISTINCT c.kernel FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1 ORDER BY 1";
-        self.read_rows(sql, [run], |row| KernelName::new(row.get_ref(0)?.as_str()?).map_err(conversion_error))
+        self.read_column(sql, [run])
     }
 
     /// Returns the mean and the median of the samples of some cases in the collections of one run, in microseconds.
@@ -218,10 +221,10 @@ impl Ledger {
              WHERE c.run = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
         let mut samples: HashMap<CaseId, Vec<i64>> = HashMap::new();
-        let _: Vec<()> = self.read_rows(&sql, [run], |row| {
+        self.visit_rows(&sql, [run], |row| {
             let case: CaseId = row.get(0)?;
             if cases.contains(&case) {
-                samples.entry(case).or_default().extend(read_samples(row, [1, 2])?.accepted);
+                samples.entry(case).or_default().extend(read_samples(row, 1)?.0);
             }
             Ok(())
         })?;
@@ -239,7 +242,7 @@ impl Ledger {
                    WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)
                    AND a.attempt IN (SELECT max(attempt) FROM attempts JOIN collections USING (collection)
                                      WHERE run = ?1 GROUP BY case_id)";
-        self.read_rows(sql, [run], |row| parse_verdict(row.get_ref(0)?.as_str()?))
+        self.read_column(sql, [run])
     }
 
     /// Returns the numbers of planned cases by their newest verdict over all runs. A case that was not run in a later one keeps its verdict.
@@ -249,22 +252,19 @@ impl Ledger {
                            PARTITION BY case_id ORDER BY verdict = 'not_run', at_ns DESC) AS place
                        FROM verdicts JOIN planned USING (run, case_id))
                    WHERE place = 1 GROUP BY verdict";
-        self.read_rows(sql, [], |row| Ok((parse_verdict(row.get_ref(0)?.as_str()?)?, row.get::<_, u32>(1)? as usize)))
+        self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get::<_, u32>(1)? as usize)))
     }
 
-    fn run_attempts(&self, run: &str) -> Result<HashMap<String, Vec<AttemptRecord>>, LedgerError> {
+    fn run_attempts(&self, run: &str) -> Result<HashMap<CaseId, Vec<AttemptRecord>>, LedgerError> {
         let sql = "SELECT a.case_id, c.number, c.device, a.verdict, a.cause, a.remarks FROM attempts a
                    JOIN collections c USING (collection)
                    WHERE a.attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection) WHERE run = ?1)";
-        let rows: Vec<(String, AttemptRecord)> = self.read_rows(sql, [run], |row| {
-            let outcome = read_outcome(row, 3)?;
-            let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, outcome };
-            Ok((row.get(0)?, attempt))
+        let mut attempts: HashMap<CaseId, Vec<AttemptRecord>> = HashMap::new();
+        self.visit_rows(sql, [run], |row| {
+            let (collection, device, outcome) = (row.get(1)?, row.get(2)?, read_outcome(row, 3)?);
+            attempts.entry(row.get(0)?).or_default().push(AttemptRecord { collection, device, outcome });
+            Ok(())
         })?;
-        let mut attempts: HashMap<String, Vec<AttemptRecord>> = HashMap::new();
-        for (case, attempt) in rows {
-            attempts.entry(case).or_default().push(attempt);
-        }
         attempts.values_mut().for_each(|attempts| attempts.sort_by_key(|attempt| attempt.collection));
         Ok(attempts)
     }
@@ -277,7 +277,7 @@ impl Ledger {
             tx.execute(
                 "UPDATE collections SET ended_ns = ?2, outcome = 'interrupted'
                  WHERE run = ?1 AND ended_ns IS NULL",
-                params![run, now.0],
+                params![run, now],
             )?;
             tx.execute("DELETE FROM verdicts WHERE run = ?1 AND verdict = 'not_run'", [run])
         })?;
@@ -285,38 +285,7 @@ impl Ledger {
     }
 }
 
-fn read_count(row: &Row<'_>, column: usize) -> rusqlite::Result<usize> {
-    Ok(row.get::<_, i64>(column)?.try_into().unwrap_or_default())
-}
-
 /// Returns true for ids as npubench creates them: a word that is safe in paths and shell scripts.
 fn is_run_id(run: &str) -> bool {
     (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-}
-
-fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
-    Ok(RunRecord {
-        run: row.get(0)?,
-        kind: row.get(1)?,
-        seed: row.get::<_, i64>(2)?.cast_unsigned(),
-        options: row.get(3)?,
-        started: Nanos(row.get(4)?),
-        ended: row.get::<_, Option<i64>>(5)?.map(Nanos),
-        exit: row.get(6)?,
-        planned: read_count(row, 7)?,
-        verdicts: BTreeMap::new(),
-    })
-}
-
-fn collection_record(row: &Row<'_>) -> rusqlite::Result<CollectionRecord> {
-    Ok(CollectionRecord {
-        number: row.get(0)?,
-        devices: read_devices(row, [1, 2])?,
-        purpose: read_word(row, 3)?,
-        predicted: row.get(4)?,
-        started: Nanos(row.get(5)?),
-        ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
-        outcome: row.get(7)?,
-        cases: Vec::new(),
-    })
 }

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Transaction, params};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, outcomes::read_reason, parse_json};
+use super::{
+    Ledger, LedgerError, WITH_SAMPLES,
+    values::{Json, fields, read_reason},
+};
 use crate::kernel::{CacheState, CaseId, Reason, SoftwareFingerprint, Verdict};
 
 /// Cases whose newest measurement is of one software.
@@ -33,27 +36,17 @@ pub(super) fn store_software(
     if software.is_unknown() {
         return Ok(None);
     }
-    let (digest, text) =
-        (software.digest(), serde_json::to_string(software).expect("numbers and texts are JSON"));
+    let digest = software.digest();
     let sql = "INSERT INTO software (digest, fingerprint) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    tx.execute(sql, params![digest, text])?;
+    tx.execute(sql, params![digest, Json(software)])?;
     Ok(Some(digest))
-}
-
-pub(super) fn stored_fingerprint(
-    row: &Row<'_>,
-    column: usize,
-) -> rusqlite::Result<Option<SoftwareFingerprint>> {
-    let text: Option<String> = row.get(column)?;
-    text.map(|text| parse_json(&text)).transpose()
 }
 
 impl Ledger {
     /// Returns true if the software of a collection is unknown.
     pub(crate) fn lacks_software(&self, collection: i64) -> Result<bool, LedgerError> {
         let sql = "SELECT software IS NULL FROM collections WHERE collection = ?1";
-        let lacks: Vec<bool> = self.read_rows(sql, [collection], |row| row.get(0))?;
-        Ok(lacks.first().is_some_and(|lacks| *lacks))
+        Ok(self.read_first(sql, [collection])?.unwrap_or_default())
     }
 
     pub(crate) fn set_software(
@@ -81,32 +74,26 @@ impl Ledger {
             "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') ORDER BY a.attempt"
         );
-        let attempts: Vec<(String, bool, Option<String>)> =
-            self.read_rows(&sql, [cache.as_str()], |row| {
-                let verdict: String = row.get(1)?;
-                let is_accepted =
-                    [Verdict::Ok, Verdict::Suspicious].iter().any(|accepted| accepted.as_str() == verdict);
-                Ok((row.get(0)?, is_accepted, row.get(2)?))
-            })?;
-        let mut newest: BTreeMap<String, Option<String>> = BTreeMap::new();
-        let mut accepted: BTreeSet<(String, Option<String>)> = BTreeSet::new();
-        for (case, is_accepted, software) in attempts {
-            if is_accepted {
-                accepted.insert((case.clone(), software.clone()));
+        let mut newest: BTreeMap<CaseId, Option<String>> = BTreeMap::new();
+        let mut accepted: BTreeSet<(Option<String>, CaseId)> = BTreeSet::new();
+        self.visit_rows(&sql, [cache], |row| {
+            let (case, verdict, software): (CaseId, Verdict, Option<String>) = fields(row)?;
+            if matches!(verdict, Verdict::Ok | Verdict::Suspicious) {
+                accepted.insert((software.clone(), case.clone()));
             }
             newest.insert(case, software);
-        }
+            Ok(())
+        })?;
         let mut cases: BTreeMap<Option<String>, BTreeSet<CaseId>> = BTreeMap::new();
-        for (case, software) in accepted {
+        for (software, case) in accepted {
             if newest.get(&case) == Some(&software) {
-                cases.entry(software).or_default().insert(CaseId::from_stored(case));
+                cases.entry(software).or_default().insert(case);
             }
         }
-        let sql = "SELECT digest, fingerprint FROM software";
-        let known: BTreeMap<String, Option<SoftwareFingerprint>> =
-            self.read_rows(sql, [], |row| Ok((row.get(0)?, stored_fingerprint(row, 1)?)))?;
+        let mut known: BTreeMap<String, Json<SoftwareFingerprint>> =
+            self.read_rows("SELECT digest, fingerprint FROM software", [], fields)?;
         let generation = |(software, cases): (Option<String>, _)| {
-            let software = software.and_then(|digest| known.get(&digest).cloned().flatten());
+            let software = software.and_then(|digest| known.remove(&digest)).map(|Json(software)| software);
             SoftwareGeneration { software, cases }
         };
         Ok(cases.into_iter().map(generation).collect())
@@ -116,8 +103,7 @@ impl Ledger {
     pub(crate) fn run_software(&self, run: &str) -> Result<Option<SoftwareFingerprint>, LedgerError> {
         let sql = "SELECT s.fingerprint FROM collections c JOIN software s ON s.digest = c.software
                    WHERE c.run = ?1 AND c.outcome = 'done' ORDER BY c.collection DESC LIMIT 1";
-        let newest: Vec<_> = self.read_rows(sql, [run], |row| stored_fingerprint(row, 0))?;
-        Ok(newest.into_iter().next().flatten())
+        Ok(self.read_first(sql, [run])?.map(|Json(software)| software))
     }
 
     /// Returns the kernels with cases that are done: with accepted results, or run as another kernel; and the number of these
@@ -125,8 +111,7 @@ impl Ledger {
     pub(crate) fn measured_kernels(&self) -> Result<BTreeMap<String, u32>, LedgerError> {
         let sql = "SELECT c.kernel, count(DISTINCT c.case_id) FROM attempts a JOIN cases c USING (case_id)
                    WHERE a.verdict IN ('ok', 'suspicious', 'ran_as_other') GROUP BY c.kernel";
-        let counts: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(counts.into_iter().collect())
+        self.read_rows(sql, [], fields)
     }
 
     /// Returns the newest attempt at a case in one state of the cache if it ran as another kernel, as a case of which
@@ -140,14 +125,14 @@ impl Ledger {
             "SELECT a.verdict, a.cause, a.remarks, s.fingerprint FROM attempts a JOIN collections c USING (collection)
                    LEFT JOIN software s ON s.digest = c.software
                    WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt DESC LIMIT 1";
-        let place = [case.as_str(), cache.as_str()];
-        let newest: Vec<(String, OtherKernelAttempt)> = self.read_rows(sql, place, |row| {
-            let attempt =
-                OtherKernelAttempt { reason: read_reason(row, 1)?, software: stored_fingerprint(row, 3)? };
-            Ok((row.get(0)?, attempt))
+        let newest: Vec<Option<OtherKernelAttempt>> = self.read_rows(sql, params![case, cache], |row| {
+            if row.get::<_, Verdict>(0)? != Verdict::RanAsOther {
+                return Ok(None);
+            }
+            let software = row.get::<_, Option<Json<_>>>(3)?.map(|Json(software)| software);
+            Ok(Some(OtherKernelAttempt { reason: read_reason(row, 1)?, software }))
         })?;
-        let ran_as_other = |(verdict, _): &(String, _)| verdict == Verdict::RanAsOther.as_str();
-        Ok(newest.into_iter().find(ran_as_other).map(|(_, attempt)| attempt))
+        Ok(newest.into_iter().next().flatten())
     }
 
     /// Returns the reason of each case whose newest attempt in this state of the cache ran as another kernel, as a case
@@ -161,7 +146,7 @@ impl Ledger {
                     WHERE c.cache = ?1 AND a.case_id IN (SELECT case_id FROM attempts NOT INDEXED WHERE verdict = 'ran_as_other')
                     GROUP BY a.case_id) USING (attempt)
                    WHERE verdict = 'ran_as_other'";
-        self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, read_reason(row, 1)?)))
+        self.read_rows(sql, [cache], |row| Ok((row.get(0)?, read_reason(row, 1)?)))
     }
 
     /// Returns every case with samples in one state of the cache.
@@ -170,7 +155,7 @@ impl Ledger {
             "SELECT a.case_id FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})"
         );
-        self.read_rows(&sql, [cache.as_str()], |row| row.get(0))
+        self.read_column(&sql, [cache])
     }
 
     /// Returns every case with an accepted measurement of its newest software in one state of the cache.

@@ -18,12 +18,12 @@ use crate::{
         },
     },
     database::{
-        collective_rows,
+        collective_rows::{BANDWIDTH, CONTRACT_COLUMNS, DTYPE, DURATION, ENVIRONMENT, PART_WEIGHTS},
         columns::{self, MeasureKind},
         row_cases::{NO_SHAPES, RowColumns},
         zero_placeholders::ZeroFilled,
     },
-    kernel::{CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Slot, TensorFormat, Verdict},
+    kernel::{CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Tensor, TensorFormat, Verdict},
 };
 
 pub(crate) struct KernelRows<'a> {
@@ -35,28 +35,27 @@ pub(crate) struct KernelRows<'a> {
     /// Columns of the verdicts.
     verdicts: Vec<usize>,
     zeros: ZeroFilled,
-    zero_cells: ZeroCells,
+    /// Line of the first row with zeros in place of missing measurements, and the numbers of these rows and zeros.
+    zero_cells: Option<(u64, usize, usize)>,
     unknown_names: UnknownNames,
     seen: CaseMap<(u64, Range<usize>)>,
 }
 
 impl<'a> KernelRows<'a> {
     pub(crate) fn new(kernel: Option<&KernelName>, header: &'a [String]) -> Self {
-        let find = |name: &str| header.iter().position(|column| column == name);
         let verdicts =
             CacheState::ALL.iter().filter_map(|cache| columns::result_column(*cache, columns::VERDICT));
+        let find = |name: &str| header.iter().position(|column| column == name);
         let measures = header.iter().enumerate();
-        let measures =
-            measures.filter_map(|(index, name)| Some((index, columns::measured_kind(name)?))).collect();
         Self {
             header,
             // Rows of a file with an invalid name are compared as well.
             kernel: kernel.cloned().or_else(|| KernelName::new("unnamed").ok()),
             columns: RowColumns::find_columns(header).ok(),
-            measures,
+            measures: measures.filter_map(|(at, name)| Some((at, columns::measured_kind(name)?))).collect(),
             verdicts: verdicts.filter_map(find).collect(),
             zeros: ZeroFilled::from_header(header),
-            zero_cells: ZeroCells::default(),
+            zero_cells: None,
             unknown_names: UnknownNames::default(),
             seen: CaseMap::default(),
         }
@@ -86,14 +85,15 @@ impl<'a> KernelRows<'a> {
         }
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
         let zeros = self.zeros.find_zeros(&cells);
-        self.zero_cells.add_row(place.line, zeros.len());
+        if !zeros.is_empty() {
+            let (_, rows, count) = self.zero_cells.get_or_insert((place.line, 0, 0));
+            *rows += 1;
+            *count += zeros.len();
+        }
         for &(index, measure) in &self.measures {
             if let Err(problem) = check_number(&cells[index], measure, zeros.contains(&index)) {
-                remarks.add_issue(
-                    place.line,
-                    LintIssueKind::Number,
-                    format!("`{}` {problem}", quote_cell(&self.header[index])),
-                );
+                let text = format!("`{}` {problem}", quote_cell(&self.header[index]));
+                remarks.add_issue(place.line, LintIssueKind::Number, text);
             }
         }
         for &index in &self.verdicts {
@@ -126,10 +126,8 @@ impl<'a> KernelRows<'a> {
         let text = if differs.is_empty() {
             format!("the same row as line {line}")
         } else {
-            format!(
-                "the same signature as line {line}; different columns: {}",
-                join_list(differs.into_iter())
-            )
+            let differs = join_list(differs.into_iter());
+            format!("the same signature as line {line}; different columns: {differs}")
         };
         remarks.add_issue(place.line, LintIssueKind::Duplicate, text);
     }
@@ -137,8 +135,7 @@ impl<'a> KernelRows<'a> {
     /// Adds the issues that rows of the table share: unknown types and formats, and zeros.
     pub(crate) fn report_rows_together(self, remarks: &mut FileIssues) {
         self.unknown_names.report(remarks);
-        let ZeroCells { first_line, rows, cells } = self.zero_cells;
-        if rows > 0 {
+        if let Some((first_line, rows, cells)) = self.zero_cells {
             let has = if rows == 1 { "has" } else { "have" };
             let text = format!(
                 "{} from here on {has} 0 in place of measurements that do not exist ({}); `npubench db normalize` empties them",
@@ -150,28 +147,6 @@ impl<'a> KernelRows<'a> {
     }
 }
 
-/// Zeros of a table in place of missing measurements.
-#[derive(Debug, Default)]
-struct ZeroCells {
-    /// Line of the first row with such zeros.
-    first_line: u64,
-    rows: usize,
-    cells: usize,
-}
-
-impl ZeroCells {
-    fn add_row(&mut self, line: u64, cells: usize) {
-        if cells == 0 {
-            return;
-        }
-        if self.rows == 0 {
-            self.first_line = line;
-        }
-        self.rows += 1;
-        self.cells += cells;
-    }
-}
-
 /// Types and formats that CANN does not have, each with its column, the line of its first row and the number of its rows.
 #[derive(Debug, Default)]
 struct UnknownNames(BTreeMap<(&'static str, String), (u64, usize)>);
@@ -180,21 +155,31 @@ impl UnknownNames {
     fn add_case(&mut self, case: &Case, line: u64) {
         let [_, input_dtypes, input_formats, _, output_dtypes, output_formats] = columns::SIGNATURE;
         let mut names = BTreeSet::new();
-        add_unknown_names(&case.inputs, (input_dtypes, input_formats), &mut names);
-        add_unknown_names(&case.outputs, (output_dtypes, output_formats), &mut names);
+        for (slots, dtypes, formats) in
+            [(&case.inputs, input_dtypes, input_formats), (&case.outputs, output_dtypes, output_formats)]
+        {
+            for Tensor { dtype, format, .. } in slots.iter().flatten() {
+                if !dtype.is_of_cann() && !dtype.is_undefined() {
+                    names.insert((dtypes, dtype.as_str().to_owned()));
+                }
+                if !format.is_of_cann() {
+                    names.insert((formats, format.as_str().to_owned()));
+                }
+            }
+        }
         for name in names {
             self.0.entry(name).or_insert((line, 0)).1 += 1;
         }
     }
 
     fn report(self, remarks: &mut FileIssues) {
-        let is_dtype = |column| [columns::SIGNATURE[1], columns::SIGNATURE[4]].contains(&column);
         for ((column, name), (line, rows)) in self.0 {
-            let (noun, hint) = if is_dtype(column) {
-                ("type", did_you_mean_or(&name, Dtype::cann_names(), || "CANN has no such type".to_owned()))
-            } else {
-                let otherwise = || "CANN has no such format".to_owned();
-                ("format", did_you_mean_or(&name, TensorFormat::cann_names(), otherwise))
+            let is_dtype = [columns::SIGNATURE[1], columns::SIGNATURE[4]].contains(&column);
+            let noun = if is_dtype { "type" } else { "format" };
+            let otherwise = || format!("CANN has no such {noun}");
+            let hint = match is_dtype {
+                true => did_you_mean_or(&name, Dtype::cann_names(), otherwise),
+                false => did_you_mean_or(&name, TensorFormat::cann_names(), otherwise),
             };
             let text = format!(
                 "`{column}`: `{}` is not a known {noun}, {} from here on; {hint}",
@@ -206,32 +191,16 @@ impl UnknownNames {
     }
 }
 
-/// Adds the types and formats of slots that CANN does not have, with their columns.
-fn add_unknown_names(
-    slots: &[Slot],
-    (dtypes, formats): (&'static str, &'static str),
-    found: &mut BTreeSet<(&'static str, String)>,
-) {
-    for tensor in slots.iter().flatten() {
-        if !tensor.dtype.is_of_cann() && !tensor.dtype.is_undefined() {
-            found.insert((dtypes, tensor.dtype.as_str().to_owned()));
-        }
-        if !tensor.format.is_of_cann() {
-            found.insert((formats, tensor.format.as_str().to_owned()));
-        }
-    }
-}
-
 /// Truncates a message of the parser, which contains complete cells.
 fn truncate_problem(problem: &str) -> String {
-    const LONGEST: usize = 200;
+    const MAX_LENGTH: usize = 200;
     let text: String = problem.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    text.char_indices().nth(LONGEST).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
+    text.char_indices().nth(MAX_LENGTH).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
 }
 
 /// Returns true for digits with at most one point that are a positive number: most cells are, and parsing takes longer.
 fn is_plain_positive(cell: &str, measure: MeasureKind) -> bool {
-    const LONGEST: usize = 18;
+    const MAX_LENGTH: usize = 18;
     let mut points = 0;
     let mut is_positive = false;
     for byte in cell.bytes() {
@@ -242,13 +211,13 @@ fn is_plain_positive(cell: &str, measure: MeasureKind) -> bool {
             _ => return false,
         }
     }
-    is_positive && points <= usize::from(measure != MeasureKind::Count) && cell.len() <= LONGEST
+    is_positive && points <= usize::from(measure != MeasureKind::Count) && cell.len() <= MAX_LENGTH
 }
 
 /// Checks a measured cell. Cells without a measurement are empty or `N/A`.
 fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
     let cell = cell.trim();
-    if matches!(cell, "" | "N/A" | "NA") || is_plain_positive(cell, measure) {
+    if is_unmeasured(cell) || is_plain_positive(cell, measure) {
         return Ok(());
     }
     let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is not a number", quote_cell(cell)))?;
@@ -269,81 +238,69 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
     }
 }
 
+fn is_unmeasured(cell: &str) -> bool {
+    matches!(cell.trim(), "" | "N/A" | "NA")
+}
+
+/// Number of the columns of [`CONTRACT_COLUMNS`] that belong to the key of a collective.
+const KEY: usize = 4;
+
 pub(crate) struct CollectiveRows<'a> {
     header: &'a [String],
-    /// Columns in the order of [`Self::COLUMNS`].
-    columns: [Option<usize>; 6],
     seen: HashMap<Vec<String>, u64>,
 }
 
 impl<'a> CollectiveRows<'a> {
-    /// Columns of the key, then the measured ones.
-    pub(crate) const COLUMNS: [&'static str; 6] = collective_rows::CONTRACT_COLUMNS;
-    /// Number of columns of the key that every table has.
-    const KEY: usize = 4;
-
     pub(crate) fn new(header: &'a [String]) -> Self {
-        let find = |name: &str| header.iter().position(|column| column == name);
-        Self { header, columns: Self::COLUMNS.map(find), seen: HashMap::new() }
+        Self { header, seen: HashMap::new() }
     }
 
     pub(crate) fn check_row(&mut self, record: &ByteRecord, line: u64, remarks: &mut FileIssues) {
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
-        let is_filled = |name: &str| {
-            let index = self.header.iter().position(|column| column == name);
-            index
-                .and_then(|index| cells.get(index))
-                .is_some_and(|cell| !matches!(cell.trim(), "" | "N/A" | "NA"))
+        let cell = |name: &str| {
+            let index = self.header.iter().position(|column| column == name)?;
+            cells.get(index).map(str::trim)
         };
-        let [duration, bandwidth] = [collective_rows::DURATION, collective_rows::BANDWIDTH];
+        let is_filled = |name: &str| cell(name).is_some_and(|cell| !is_unmeasured(cell));
         // Rows of production profiles, and of cases without an accepted measurement, have no numbers of their own.
-        let may_be_unmeasured = !is_filled(duration)
-            && !is_filled(bandwidth)
+        let may_be_unmeasured = !is_filled(DURATION)
+            && !is_filled(BANDWIDTH)
             && (is_filled(columns::PROFILING[1]) || is_filled(columns::VERDICT));
-        for (name, index) in Self::COLUMNS.into_iter().zip(self.columns) {
-            let Some(cell) = index.map(|index| cells[index].trim()) else { continue };
-            if may_be_unmeasured && (name == duration || name == bandwidth) {
-                continue;
-            }
+        for name in CONTRACT_COLUMNS {
+            let Some(cell) = cell(name) else { continue };
             let problem = match name {
-                _ if matches!(cell, "" | "N/A" | "NA") => Err("is empty".to_owned()),
-                "dtype" => Ok(()),
-                "Duration(us)" => check_number(cell, MeasureKind::Duration, false),
-                "bandwidth_gbps" => check_number(cell, MeasureKind::Counter, false),
+                DURATION | BANDWIDTH if may_be_unmeasured => continue,
+                _ if is_unmeasured(cell) => Err("is empty".to_owned()),
+                DTYPE => Ok(()),
+                DURATION => check_number(cell, MeasureKind::Duration, false),
+                BANDWIDTH => check_number(cell, MeasureKind::Counter, false),
                 _ => check_number(cell, MeasureKind::Count, false),
             };
             if let Err(problem) = problem {
                 remarks.add_issue(line, LintIssueKind::Number, format!("`{name}` {problem}"));
             }
         }
-        let Some(key) = Self::row_key(self.header, &cells) else { return };
-        match self.seen.get(&key) {
-            Some(first) => {
-                let text = format!(
-                    "the same {} as line {first}: {}",
-                    Self::COLUMNS[..Self::KEY].join(", "),
-                    key.join(", ")
-                );
-                remarks.add_issue(line, LintIssueKind::Duplicate, truncate_problem(&text));
-            }
-            None => {
-                self.seen.insert(key, line);
-            }
+        let Some(key) = collective_key(self.header, &cells) else { return };
+        if let Some(first) = self.seen.get(&key) {
+            let columns = CONTRACT_COLUMNS[..KEY].join(", ");
+            let text = format!("the same {columns} as line {first}: {}", key.join(", "));
+            remarks.add_issue(line, LintIssueKind::Duplicate, truncate_problem(&text));
+        } else {
+            self.seen.insert(key, line);
         }
     }
+}
 
-    /// Returns the key of a row; `None` if a column of the key is missing.
-    pub(crate) fn row_key(header: &[String], cells: &StringRecord) -> Option<Vec<String>> {
-        let cell = |name: &&str| {
-            let index = header.iter().position(|column| column == name)?;
-            Some(cells.get(index)?.trim().to_owned())
-        };
-        let mut key: Vec<String> = Self::COLUMNS[..Self::KEY].iter().map(cell).collect::<Option<_>>()?;
-        for column in [collective_rows::ENVIRONMENT, collective_rows::PART_WEIGHTS] {
-            key.extend(cell(&column).filter(|cell| !cell.is_empty()));
-        }
-        Some(key)
-    }
+/// Returns the key of a collective's row; `None` if a column of the key is missing.
+pub(crate) fn collective_key(header: &[String], cells: &StringRecord) -> Option<Vec<String>> {
+    let cell = |name: &&str| {
+        let index = header.iter().position(|column| column == name)?;
+        Some(cells.get(index)?.trim().to_owned())
+    };
+    let mut key: Vec<String> = CONTRACT_COLUMNS[..KEY].iter().map(cell).collect::<Option<_>>()?;
+    let optional = [ENVIRONMENT, PART_WEIGHTS];
+    key.extend(optional.iter().filter_map(cell).filter(|cell| !cell.is_empty()));
+    Some(key)
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ mod table;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use csv::StringRecord;
+pub(crate) use cells::collective_key;
 pub(crate) use remark::{FileIssues, join_list, row_count_text};
 pub(crate) use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
 use super::{
     Database, DatabaseError,
-    folder::{STATE_FOLDER, ledger_path, table_stem},
+    folder::{STATE_FOLDER, file_names, ledger_path, table_stem},
 };
 use crate::base::command_error::Failure;
 use crate::{
@@ -97,10 +97,8 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
             remarks.add_issue(1, LintIssueKind::LeftBehind, text);
         } else if let Some(stem) = table_stem(name) {
             if let Some(other) = alike.insert(name.to_lowercase(), name) {
-                let text = format!(
-                    "`{}` differs only by case; some file systems keep one of them",
-                    quote_cell(other)
-                );
+                let other = quote_cell(other);
+                let text = format!("`{other}` differs only by case; some file systems keep one of them");
                 remarks.add_issue(1, LintIssueKind::NameCase, text);
             }
             checked.files += 1;
@@ -116,11 +114,8 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
         } else if matches!(name.as_str(), DATABASE | "op_mapping.yaml") {
             checked.files += 1;
             if read_regular(&folder.join(name)).is_ok_and(|bytes| bytes.starts_with(LFS)) {
-                remarks.add_issue(
-                    1,
-                    LintIssueKind::LfsPointer,
-                    "a Git LFS pointer, not the data; `git lfs pull` fetches it",
-                );
+                let text = "a Git LFS pointer, not the data; `git lfs pull` fetches it";
+                remarks.add_issue(1, LintIssueKind::LfsPointer, text);
             } else if name == DATABASE {
                 remarks.list.append(&mut of_database.list);
             } else if let Err((line, problem)) = check_mapping(&folder.join(name)) {
@@ -145,12 +140,24 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
 /// issue of its content.
 pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     let path = ledger_path(folder);
-    let exists = path.exists();
+    let file = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().into_owned();
+    let issue = |kind, text| Some(LintIssue { file, line: 1, kind, text });
     let is_empty = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0);
     match folders_of_runs(folder) {
         // A database without runs has none, and a run that was killed at its start an empty one.
-        0 if !exists || is_empty => return None,
-        runs if !exists => return Some(missing_ledger(folder, &path, runs)),
+        0 if !path.exists() || is_empty => return None,
+        runs if !path.exists() => {
+            let restore = match copy_path(&path).exists() {
+                true => format!("`npubench db rebuild {}` restores it from its copy", quoted_path(folder)),
+                false => "restore it from a backup".to_owned(),
+            };
+            let text = format!(
+                "the ledger is missing, although the folder has collections of {}: {restore}; rows keep their results, but these \
+                 runs can neither be shown nor compared with them",
+                format_count(runs, "run")
+            );
+            return issue(LintIssueKind::MissingLedger, text);
+        }
         _ => {}
     }
     let problem = match Ledger::find_damage(&path) {
@@ -160,9 +167,7 @@ pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
         Err(_) => return None,
     };
     let hint = LedgerError::Damaged { path: path.clone(), problem: String::new() }.hint();
-    let mut issues = FileIssues::new(&path.strip_prefix(folder).unwrap_or(&path).to_string_lossy());
-    issues.add_issue(1, LintIssueKind::DamagedLedger, format!("{}; {hint}", quote_cell(&problem)));
-    issues.list.pop()
+    issue(LintIssueKind::DamagedLedger, format!("{}; {hint}", quote_cell(&problem)))
 }
 
 /// Returns the number of runs with a folder of collections.
@@ -174,46 +179,10 @@ fn folders_of_runs(folder: &Path) -> usize {
     runs.filter(has_collections).count()
 }
 
-/// Returns the issue of a ledger that was removed, although the folder has the collections of its runs.
-fn missing_ledger(folder: &Path, path: &Path, runs: usize) -> LintIssue {
-    let runs = format_count(runs, "run");
-    let restore = match copy_path(path).exists() {
-        true => format!("`npubench db rebuild {}` restores it from its copy", quoted_path(folder)),
-        false => "restore it from a backup".to_owned(),
-    };
-    LintIssue {
-        file: path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned(),
-        line: 1,
-        kind: LintIssueKind::MissingLedger,
-        text: format!(
-            "the ledger is missing, although the folder has collections of {runs}: {restore}; rows keep their results, but these \
-             runs can neither be shown nor compared with them"
-        ),
-    }
-}
-
 /// Parses a mapping of operators; an error has the line and the problem.
 fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
     let text = read_regular_text(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
-}
-
-/// Returns the names of the files in a database folder, in order; folders are left out.
-pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
-        let entry = entry.map_err(DatabaseError::io("list", folder))?;
-        if !entry.path().is_dir() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// Returns the key of a collective's row; `None` if a column of the key is missing.
-pub(crate) fn collective_key(header: &[String], row: &StringRecord) -> Option<Vec<String>> {
-    cells::CollectiveRows::row_key(header, row)
 }
 
 /// Returns true if a folder of the kind may contain rows of the rehearsal host.

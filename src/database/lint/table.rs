@@ -14,7 +14,7 @@ use crate::{
     },
     database::{
         REHEARSAL_RUN,
-        collective_rows::is_own_column,
+        collective_rows::{CONTRACT_COLUMNS, is_own_column},
         columns::{self, COMPUTE_COLUMNS},
         kernel_csv::{CUT_HEADER, is_cut_header},
     },
@@ -66,7 +66,6 @@ pub(crate) fn check_table(
     };
     let mut rehearsed: Option<(u64, usize)> = None;
     let run_id = memchr::memmem::Finder::new(REHEARSAL_RUN);
-    let mut end = place.range.end;
     let mut last = place;
     while let Some(place) = records.read_record(&mut record) {
         let raw = &bytes[place.range.clone()];
@@ -75,7 +74,7 @@ pub(crate) fn check_table(
         }
         if run_id.find(raw).is_some() && record.iter().any(|cell| cell.starts_with(REHEARSAL_RUN.as_bytes()))
         {
-            rehearsed = Some(rehearsed.map_or((place.line, 1), |(line, count)| (line, count + 1)));
+            rehearsed.get_or_insert((place.line, 0)).1 += 1;
         }
         if let Some(problem) = describe_raggedness(record.len(), &header) {
             remarks.add_issue(place.line, LintIssueKind::Ragged, problem);
@@ -91,18 +90,14 @@ pub(crate) fn check_table(
                 TableRows::Collectives(rows) => rows.check_row(&record, place.line, remarks),
             }
         }
-        end = place.range.end;
         last = place;
     }
-    if mixed.is_none() && !has_uniform_endings(&bytes[end..], newline) {
+    if mixed.is_none() && !has_uniform_endings(&bytes[last.range.end..], newline) {
         mixed = Some(last.line);
     }
     if is_open(&bytes[last.range.clone()]) {
-        remarks.add_issue(
-            last.line,
-            LintIssueKind::OpenQuote,
-            "a quote in this row is not closed before the file ends",
-        );
+        let text = "a quote in this row is not closed before the file ends";
+        remarks.add_issue(last.line, LintIssueKind::OpenQuote, text);
     }
     if let Some(line) = mixed {
         let text = format!("the header ends in {newline:?}, this line does not");
@@ -183,7 +178,7 @@ fn check_header(
     let has = |name: &str| header.iter().any(|column| column == name);
     let needed: &[&str] = match content {
         TableContent::Kernel(_) => &columns::SIGNATURE,
-        TableContent::Collective => &CollectiveRows::COLUMNS,
+        TableContent::Collective => &CONTRACT_COLUMNS,
     };
     let missing: Vec<&str> = needed.iter().copied().filter(|name| !has(name)).collect();
     if !missing.is_empty() {
@@ -196,14 +191,11 @@ fn check_header(
             let text = format!("`{}` is now called `{}`", columns::OLD_AVERAGE, columns::AVERAGE);
             remarks.add_issue(line, LintIssueKind::OldColumn, text);
         }
-        let absent: Vec<&str> = COMPUTE_COLUMNS
-            .iter()
-            .map(String::as_str)
-            .filter(|name| !needed.contains(name) && !has(name))
-            .collect();
+        let absent = COMPUTE_COLUMNS.iter().map(String::as_str);
+        let absent: Vec<&str> = absent.filter(|name| !needed.contains(name) && !has(name)).collect();
         if !absent.is_empty() {
-            let text =
-                format!("{} of the 62 columns are missing: {}", absent.len(), join_list(absent.into_iter()));
+            let (count, names) = (absent.len(), join_list(absent.into_iter()));
+            let text = format!("{count} of the 62 columns are missing: {names}");
             remarks.add_issue(line, LintIssueKind::MissingColumns, text);
         }
     }

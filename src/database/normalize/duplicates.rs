@@ -2,46 +2,39 @@
 
 use std::collections::HashMap;
 
-use super::{NormalizeChange, NormalizeReport, row_cells, row_line};
+use super::{NormalizeChange, NormalizeReport, row_cells};
 use crate::database::{KernelCsv, columns, lint::join_list};
 
 /// Maximum number of rows of one signature that each further row is compared with; more contradicting rows are no
 /// table of results, and comparing all would take quadratic time.
-const MOST: usize = 64;
+const MAX_COMPARED: usize = 64;
 
-/// Groups of columns that are merged completely or not at all: a measurement and its provenance, so that no row shows
-/// one run's average beside another's counters or verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ColumnGroup {
-    Replay,
-    ColdReplay,
-    Profile,
-    Alone,
-}
+/// Number of the groups of [`column_group`].
+const GROUPS: usize = 3;
 
-fn column_group(column: &str) -> ColumnGroup {
-    if columns::is_cold_column(column) {
-        ColumnGroup::ColdReplay
-    } else if column == columns::AVERAGE || column.starts_with("MicroBench ") {
-        ColumnGroup::Replay
-    } else if column.starts_with("Profiling ") {
-        ColumnGroup::Profile
-    } else {
-        ColumnGroup::Alone
+/// Returns the group of columns that are merged completely or not at all: a measurement and its provenance, so that no row
+/// shows one run's average beside another's counters or verdict. `None` for a column that is merged alone.
+fn column_group(column: &str) -> Option<usize> {
+    match column {
+        _ if columns::is_cold_column(column) => Some(0),
+        columns::AVERAGE => Some(1),
+        _ if column.starts_with("MicroBench ") => Some(1),
+        _ if column.starts_with("Profiling ") => Some(2),
+        _ => None,
     }
 }
 
 /// Merges the rows of one signature, given in the order of the file.
 pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut NormalizeReport) {
-    let blocks: Vec<ColumnGroup> = table.column_names().iter().map(|name| column_group(name)).collect();
+    let groups: Vec<Option<usize>> = table.column_names().iter().map(|name| column_group(name)).collect();
     let mut kept: Vec<(usize, Vec<String>)> = Vec::new();
     let mut whole: HashMap<Vec<String>, usize> = HashMap::new();
     for &row in rows {
         let cells = row_cells(table, row);
         if let Some(&first) = whole.get(&cells) {
             table.remove_row(row);
-            let text = format!("the same row as line {}: one was removed", row_line(table, first));
-            report.done.push(NormalizeChange { line: row_line(table, row), text });
+            let text = format!("the same row as line {}: one was removed", table.row_line(first));
+            report.done.push(NormalizeChange { line: table.row_line(row), text });
         } else {
             whole.insert(cells.clone(), row);
             kept.push((row, cells));
@@ -52,7 +45,8 @@ pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut Nor
         let before = kept.len();
         let mut next: Vec<(usize, Vec<String>)> = Vec::with_capacity(before);
         for (row, cells) in kept {
-            let fits = next.iter_mut().take(MOST).find(|(_, into)| is_mergeable(&blocks, into, &cells));
+            let fits =
+                next.iter_mut().take(MAX_COMPARED).find(|(_, into)| is_mergeable(&groups, into, &cells));
             if let Some((into, into_cells)) = fits {
                 let gained = fill_empty_cells(into_cells, &cells);
                 let gained = gained.iter().map(|&index| table.column_names()[index].as_str());
@@ -61,8 +55,8 @@ pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut Nor
                 } else {
                     format!("which gets {}", join_list(gained))
                 };
-                let text = format!("the same signature as line {}, {gains}", row_line(table, *into));
-                report.done.push(NormalizeChange { line: row_line(table, row), text });
+                let text = format!("the same signature as line {}, {gains}", table.row_line(*into));
+                report.done.push(NormalizeChange { line: table.row_line(row), text });
                 table.remove_row(row);
                 table.set_cells(*into, into_cells.clone());
             } else {
@@ -77,7 +71,7 @@ pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut Nor
     if let Some(((first, first_cells), others)) = kept.split_first() {
         for (row, cells) in others {
             report.left.push(NormalizeChange {
-                line: row_line(table, *row),
+                line: table.row_line(*row),
                 text: describe_difference(table, *first, first_cells, cells),
             });
         }
@@ -90,25 +84,22 @@ fn is_empty(cell: &str) -> bool {
 
 /// Returns true if two rows can be merged: no cell differs, and of each column group one row has all values of the
 /// other.
-fn is_mergeable(blocks: &[ColumnGroup], one: &[String], other: &[String]) -> bool {
-    // Per column group: true if the first row, and the second, has a value that the other lacks.
-    let [mut replay, mut cold, mut profile] = [(false, false); 3];
-    for ((block, one), other) in blocks.iter().zip(one).zip(other) {
-        let more = match (is_empty(one), is_empty(other)) {
-            (true, true) => continue,
-            (false, false) if one == other => continue,
+fn is_mergeable(groups: &[Option<usize>], one: &[String], other: &[String]) -> bool {
+    // For each column group: true if the first row, and the second, has a value that the other lacks.
+    let mut has_more = [[false; 2]; GROUPS];
+    for ((group, one), other) in groups.iter().zip(one).zip(other) {
+        match (is_empty(one), is_empty(other)) {
+            (true, true) => {}
+            (false, false) if one == other => {}
             (false, false) => return false,
-            (is_less, _) => (!is_less, is_less),
-        };
-        let seen = match block {
-            ColumnGroup::Replay => &mut replay,
-            ColumnGroup::ColdReplay => &mut cold,
-            ColumnGroup::Profile => &mut profile,
-            ColumnGroup::Alone => continue,
-        };
-        *seen = (seen.0 || more.0, seen.1 || more.1);
+            (is_less, _) => {
+                if let Some(group) = *group {
+                    has_more[group][usize::from(is_less)] = true;
+                }
+            }
+        }
     }
-    ![replay, cold, profile].contains(&(true, true))
+    !has_more.contains(&[true, true])
 }
 
 /// Fills empty cells; returns their indices.
@@ -125,7 +116,7 @@ fn fill_empty_cells(into: &mut [String], from: &[String]) -> Vec<usize> {
 
 /// Describes why two rows of one signature are both kept.
 fn describe_difference(table: &KernelCsv, first: usize, one: &[String], other: &[String]) -> String {
-    let line = row_line(table, first);
+    let line = table.row_line(first);
     let cells = table.column_names().iter().zip(one.iter().zip(other));
     let differs = cells.filter(|(_, (a, b))| !is_empty(a) && !is_empty(b) && a != b);
     let differs: Vec<&str> = differs.map(|(name, _)| name.as_str()).collect();

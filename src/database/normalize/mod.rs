@@ -2,27 +2,28 @@
 
 mod duplicates;
 
-use std::{collections::HashMap, path::Path};
+use std::{hash::Hash, path::Path};
 
-use csv::StringRecord;
+use csv::{ByteRecord, StringRecord};
 use duplicates::merge_rows;
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     Database, DatabaseError, KernelCsv, columns,
-    folder::table_stem,
-    lint::{FileIssues, TableContent, check_table, collective_key, file_names},
+    folder::{file_names, table_stem},
+    lint::{FileIssues, TableContent, check_table, collective_key},
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
 };
 use crate::{
     base::{
         count_text::format_count,
-        files::{FolderLock, read_regular, write_atomic},
+        files::{read_regular, write_atomic},
         table::raw_records::BOM,
     },
-    kernel::{DataKind, KernelName},
+    kernel::DataKind,
 };
 
 /// A change, or a contradiction that was left, with its location.
@@ -61,12 +62,13 @@ pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<Norm
         let path = database.folder().join(&name);
         let (mut report, bytes) = match read_regular(&path) {
             Ok(bytes) => normalize_table(&name, stem, database.kind(), &bytes),
-            Err(error) => (refused_file(&name, 1, format!("cannot be read: {error}")), None),
+            Err(error) => (refused_file(&name, whole(format!("cannot be read: {error}"))), None),
         };
-        if let (Some(bytes), Some(lock)) = (bytes, &mut lock)
-            && let Err(error) = write_table(database, lock, &path, &bytes)
-        {
-            report = refused_file(&name, 1, error.to_string());
+        if let (Some(bytes), Some(lock)) = (bytes, &mut lock) {
+            let written = database.initialise(lock).and_then(|()| Ok(write_atomic(&path, &bytes)?));
+            if let Err(error) = written {
+                report = refused_file(&name, whole(error.to_string()));
+            }
         }
         if !report.done.is_empty() || !report.left.is_empty() || report.refused.is_some() {
             all.push(report);
@@ -75,22 +77,13 @@ pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<Norm
     Ok(all)
 }
 
-fn write_table(
-    database: &Database,
-    lock: &mut FolderLock,
-    path: &Path,
-    bytes: &[u8],
-) -> Result<(), DatabaseError> {
-    database.initialise(lock)?;
-    Ok(write_atomic(path, bytes)?)
+/// A change of a whole file.
+fn whole(text: String) -> NormalizeChange {
+    NormalizeChange { line: 1, text }
 }
 
-fn refused_file(name: &str, line: u64, text: String) -> NormalizeReport {
-    NormalizeReport {
-        file: name.to_owned(),
-        refused: Some(NormalizeChange { line, text }),
-        ..NormalizeReport::default()
-    }
+fn refused_file(name: &str, issue: NormalizeChange) -> NormalizeReport {
+    NormalizeReport { file: name.to_owned(), refused: Some(issue), ..NormalizeReport::default() }
 }
 
 /// Normalizes the bytes of a table; the new bytes are `None` if nothing changed.
@@ -105,30 +98,37 @@ fn normalize_table(
     check_table(&content, stem, Some(kind), original, &mut remarks);
     remarks.list.sort_by_key(|remark| remark.line);
     if let Some(remark) = remarks.list.into_iter().find(|remark| remark.kind.blocks_normalize()) {
-        return (refused_file(name, remark.line, remark.text), None);
+        return (refused_file(name, NormalizeChange { line: remark.line, text: remark.text }), None);
     }
     let mut report = NormalizeReport { file: name.to_owned(), ..NormalizeReport::default() };
     let mut bytes = original;
     while let Some(rest) = bytes.strip_prefix(BOM) {
         bytes = rest;
     }
-    let whole = |text: &str| NormalizeChange { line: 1, text: text.to_owned() };
     if bytes.len() < original.len() {
-        report.done.push(whole("the byte-order mark was removed"));
+        report.done.push(whole("the byte-order mark was removed".to_owned()));
     }
     let Ok(mut table) = KernelCsv::from_bytes(Path::new(name), bytes.to_vec()) else { return (report, None) };
     if let Some(newline) = table.unify_newlines() {
-        report.done.push(whole(&format!("every line now ends in {newline:?}, as the header does")));
+        report.done.push(whole(format!("every line now ends in {newline:?}, as the header does")));
     }
     let groups = match &content {
-        TableContent::Collective => collective_groups(&table),
+        TableContent::Collective => duplicates(&table, |record| {
+            let cells = StringRecord::from_byte_record_lossy(record.clone());
+            collective_key(table.column_names(), &cells)
+        }),
         TableContent::Kernel(kernel) => {
             if table.rename_column(columns::OLD_AVERAGE, columns::AVERAGE) {
-                let text = format!("`{}` was renamed to `{}`", columns::OLD_AVERAGE, columns::AVERAGE);
-                report.done.push(whole(&text));
+                let (old, new) = (columns::OLD_AVERAGE, columns::AVERAGE);
+                report.done.push(whole(format!("`{old}` was renamed to `{new}`")));
             }
             empty_zeros(&mut table, &mut report);
-            kernel.as_ref().map(|kernel| kernel_groups(kernel, &table)).unwrap_or_default()
+            match (kernel, RowColumns::find_columns(table.column_names())) {
+                (Some(kernel), Ok(columns)) => {
+                    duplicates(&table, |record| Some(columns.parse_case(kernel, record).ok()?.id()))
+                }
+                _ => Vec::new(),
+            }
         }
     };
     for rows in groups {
@@ -151,7 +151,7 @@ fn empty_zeros(table: &mut KernelCsv, report: &mut NormalizeReport) {
         }
     });
     let Some((first, _)) = rows.first() else { return };
-    let (first_line, count) = (row_line(table, *first), rows.len());
+    let (first_line, count) = (table.row_line(*first), rows.len());
     let cells: usize = rows.iter().map(|(_, zeros)| zeros.len()).sum();
     for (row, zeros) in rows {
         let mut cells = row_cells(table, row);
@@ -176,56 +176,15 @@ fn row_cells(table: &KernelCsv, row: usize) -> Vec<String> {
     cells.iter().map(str::to_owned).collect()
 }
 
-/// Returns the line of a row in the file, from 1.
-fn row_line(table: &KernelCsv, row: usize) -> u64 {
-    table.row_line(row).unwrap_or_default()
-}
-
-/// Returns the rows of each signature with more than one, in the order of the file.
-fn kernel_groups(kernel: &KernelName, table: &KernelCsv) -> Vec<Vec<usize>> {
-    let Ok(columns) = RowColumns::find_columns(table.column_names()) else { return Vec::new() };
-    let mut groups = DuplicateGroups::default();
+/// Returns the rows of each key that several rows have, in the order of the file.
+fn duplicates<K: Hash + Eq>(table: &KernelCsv, key: impl Fn(&ByteRecord) -> Option<K>) -> Vec<Vec<usize>> {
+    let mut groups: IndexMap<K, Vec<usize>> = IndexMap::new();
     table.for_each_row(|row, record| {
-        if let Ok(case) = columns.parse_case(kernel, record) {
-            groups.add_row(case.id(), row);
+        if let Some(key) = key(record) {
+            groups.entry(key).or_default().push(row);
         }
     });
-    groups.with_duplicates()
-}
-
-fn collective_groups(table: &KernelCsv) -> Vec<Vec<usize>> {
-    let mut groups = DuplicateGroups::default();
-    table.for_each_row(|row, record| {
-        let cells = StringRecord::from_byte_record_lossy(record.clone());
-        if let Some(key) = collective_key(table.column_names(), &cells) {
-            groups.add_row(key, row);
-        }
-    });
-    groups.with_duplicates()
-}
-
-/// Rows by their key.
-struct DuplicateGroups<K>(HashMap<K, usize>, Vec<Vec<usize>>);
-
-impl<K> Default for DuplicateGroups<K> {
-    fn default() -> Self {
-        Self(HashMap::new(), Vec::new())
-    }
-}
-
-impl<K: std::hash::Hash + Eq> DuplicateGroups<K> {
-    fn add_row(&mut self, key: K, row: usize) {
-        let next = self.1.len();
-        let group = *self.0.entry(key).or_insert(next);
-        if group == next {
-            self.1.push(Vec::new());
-        }
-        self.1[group].push(row);
-    }
-
-    fn with_duplicates(self) -> Vec<Vec<usize>> {
-        self.1.into_iter().filter(|rows| rows.len() > 1).collect()
-    }
+    groups.into_values().filter(|rows| rows.len() > 1).collect()
 }
 
 #[cfg(test)]

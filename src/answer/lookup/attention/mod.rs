@@ -129,7 +129,7 @@ impl AttentionTable {
         };
         let mut regimes = HashMap::new();
         table.for_each_row(|row, cells| {
-            let number = table.row_line(row).and_then(|line| numbers.get(&line));
+            let number = numbers.get(&table.row_line(row));
             let stated = completeness.and_then(|index| cells.get(index)).unwrap_or_default();
             if let (Some(number), Ok(case)) = (number, columns.parse_case(&rows.kernel, cells)) {
                 if rows.rows[*number as usize].is_measured() {
