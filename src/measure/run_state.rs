@@ -296,7 +296,6 @@ impl RunState {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a number of cases")]
 fn cases_per_minute(cases: usize, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| cases as f64 * 60.0 / seconds)
 }

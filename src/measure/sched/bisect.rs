@@ -128,7 +128,6 @@ mod tests {
         /// For each position of the cause, the bisection ends at it within its bound, and clears all other cases.
         #[test]
         fn bisection_finds_the_cause_within_its_bound(count in 1_usize..600, at in 0.0..1.0_f64) {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
             let cause = (at * count as f64) as usize;
             let (mut bisection, mut step) =
                 Bisection::start((0, 1), (0..count).collect(), None).expect("there are cases");

@@ -12,7 +12,7 @@ const WEIGHT: f64 = 0.25;
 /// Maximum ratio of an observation to the estimate; larger ones are clamped.
 const MAX_STEP: f64 = 20.0;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct LearnedCosts {
     startup: Seconds,
     export: FittedLine,
@@ -49,7 +49,6 @@ impl LearnedCosts {
     }
 
     /// Returns the predicted seconds of cases of a kernel, from the sum of their initial predictions.
-    #[expect(clippy::cast_precision_loss, reason = "a count of records")]
     pub(super) fn kernel_seconds(&self, kernel: usize, seconds: Seconds, records: u64) -> Seconds {
         let factor = self.kernels.get(kernel).copied().flatten().unwrap_or(self.overall);
         seconds * factor + self.export.slope * records as f64
@@ -124,7 +123,7 @@ fn smoothed(estimate: f64, observed: f64) -> f64 {
 
 /// Line fitted by least squares to observations and two artificial points of the initial prediction: the one at 0 has
 /// weight 0.5, the one at 2000 has weight 0.01, so that the first real observation decides the slope.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct FittedLine {
     base: f64,
     slope: f64,
@@ -197,7 +196,6 @@ mod tests {
             outcome: CaseOutcome::new(Verdict::Ok, ""),
             seconds: Some(0.1 * factor),
         };
-        #[expect(clippy::cast_precision_loss, reason = "a small count")]
         let count = cases as f64;
         CollectionFinished {
             collection: 1,

@@ -17,13 +17,15 @@ impl SchedulerState {
     /// Predicts which cases end in time: running ones, then waiting ones in their order, on the usable devices.
     pub fn forecast(&self, now: Seconds) -> RunForecast {
         let lanes = self.devices.values().filter(|device| device.is_usable()).count().max(1);
-        #[expect(clippy::cast_precision_loss, reason = "counts")]
         let (lanes, most) = (lanes as f64, self.limits.max_cases.max(1) as f64);
-        let running: Seconds =
-            self.running.values().map(|running| (running.predicted - (now - running.since)).max(0.0)).sum();
+        let running: Seconds = self
+            .running
+            .values()
+            .map(|running| (running.start.predicted - (now - running.since)).max(0.0))
+            .sum();
         let time = self.limits.deadline.map_or(f64::INFINITY, |deadline| (deadline - now).max(0.0));
         let mut work = running;
-        let running_jobs = self.running.values().flat_map(|running| &running.cases);
+        let running_jobs = self.running.values().flat_map(|running| &running.start.cases);
         let mut open: usize = running_jobs.map(|case| 1 + self.jobs[*case].equal_cases).sum();
         let mut in_time = open;
         // The overhead of a collection is divided among its cases.
@@ -35,7 +37,6 @@ impl SchedulerState {
             let job = &self.jobs[case];
             let seconds = self.costs.case_seconds(job);
             let overhead = self.costs.overhead_seconds() * (seconds / longest).max(1.0 / most);
-            #[expect(clippy::cast_precision_loss, reason = "a count of devices")]
             let more = (seconds + overhead) * job.devices.max(1) as f64;
             open += 1 + job.equal_cases;
             if (work + more) / lanes <= time {

@@ -1,9 +1,9 @@
 //! Handles the end of a collection: verdicts, new attempts, bisections, device faults.
 
 use super::{
-    CaseQueue, CaseResult, CollectionExit, CollectionFinished, SchedAction, Seconds,
+    CaseQueue, CaseResult, CollectionExit, CollectionFinished, SchedAction, StartCollection,
     bisect::{Bisection, BisectionRequest, BisectionStep},
-    state::{QueuedCollection, RunningCases, SchedulerState},
+    state::{QueuedCollection, SchedulerState, StartedCollection},
 };
 use crate::kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict, cause::BrokenCollection};
 
@@ -16,16 +16,12 @@ const MAX_SKIPS: u32 = 40;
 enum CaseDisposition {
     /// The result is its verdict.
     Final,
-    /// The collection may be at fault: the case is measured again.
-    Retry,
+    /// It stays open: the collection or the case may be at fault, or the case was not reached.
+    Open,
     /// The case runs alone in a process of its own.
     Alone,
     /// The device may be at fault: the case is measured on another one.
     Elsewhere,
-    /// The case may have broken the collection.
-    Suspect,
-    /// The collection is no evidence about the case.
-    NotReached,
 }
 
 /// State after a collection.
@@ -38,87 +34,80 @@ struct CollectionAftermath {
     open: Vec<usize>,
 }
 
+impl CollectionAftermath {
+    fn new(start: &StartCollection, broke: bool, open: Vec<usize>) -> Self {
+        let device = start.devices.first().copied().unwrap_or_default();
+        Self { origin: (device, start.collection), is_alone: start.cases.len() == 1, broke, open }
+    }
+}
+
 impl SchedulerState {
-    pub(super) fn on_finished(
-        &mut self,
-        now: Seconds,
-        ended: &CollectionFinished,
-        actions: &mut Vec<SchedAction>,
-    ) {
-        let Some(running) = self.running.remove(&ended.collection) else { return };
-        for device in &running.devices {
+    pub(super) fn on_finished(&mut self, ended: &CollectionFinished) {
+        let Some(StartedCollection { start, bisection, .. }) = self.running.remove(&ended.collection) else {
+            return;
+        };
+        for device in &start.devices {
             if let Some(device) = self.devices.get_mut(device) {
                 device.running = None;
             }
         }
         if ended.exit == CollectionExit::DiskFull {
-            self.on_disk_full(now, &running, ended, actions);
+            self.on_disk_full(&start, bisection, ended);
             return;
         }
         if ended.exit == CollectionExit::Completed && ended.has_readable_profile {
-            self.costs.record_collection(&self.jobs, ended, running.purpose, running.predicted);
+            self.costs.record_collection(&self.jobs, ended, start.purpose, start.predicted);
         }
-        self.record_evidence(now, &running.devices, ended, actions);
-        if running.purpose == CollectionPurpose::Control {
-            self.on_control_finished(now, &running, ended, actions);
+        self.record_evidence(&start.devices, ended);
+        if start.purpose == CollectionPurpose::Control {
+            self.on_control_finished(&start.devices, ended);
             return;
         }
         let has_launched = ended.exit != CollectionExit::NothingLaunched;
         let named =
             ended.results.iter().find(|result| is_suspect_outcome(&result.outcome)).map(|result| result.case);
         let broke = ended.exit == CollectionExit::Broken || named.is_some();
-        self.count_kernels(&running.devices, &ended.results);
-        let open = self.settle_cases(&running, ended, broke, actions);
+        self.count_kernels(&start.devices, &ended.results);
+        let open = self.settle_cases(&start, ended, broke);
         if self.is_stopping {
             return;
         }
         for device in self.take_blamed_devices(&ended.results) {
             let reason = "a case ran as another kernel on it and succeeded elsewhere";
-            self.record_device_fault(now, &[device], reason, actions);
+            self.record_device_fault(&[device], reason);
         }
         // Without a profile that was read, the device is paused instead.
         if has_launched && !broke && self.has_read_profile && is_profile_useless(&ended.results) {
-            self.record_device_fault(now, &running.devices, &ended.message, actions);
+            self.record_device_fault(&start.devices, &ended.message);
         }
-        let place = (running.devices.first().copied().unwrap_or_default(), ended.collection);
-        let is_alone = running.cases.len() == 1;
-        let left = CollectionAftermath { origin: place, is_alone, broke, open };
-        if let Some(bisection) = running.bisection.and_then(|id| self.bisections.remove(&id)) {
-            self.advance_bisection(now, bisection, left, actions);
+        let left = CollectionAftermath::new(&start, broke, open);
+        if let Some(bisection) = bisection.and_then(|id| self.bisections.remove(&id)) {
+            self.advance_bisection(bisection, left);
         } else if broke && has_launched {
-            self.start_bisection(left, named, actions);
+            self.start_bisection(left, named);
         } else {
             left.open.into_iter().for_each(|case| self.requeue_case(case));
         }
     }
 
     /// Concludes the cases that have a result although the disk was full, and queues the others as they were.
-    fn on_disk_full(
-        &mut self,
-        now: Seconds,
-        running: &RunningCases,
-        ended: &CollectionFinished,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    fn on_disk_full(&mut self, start: &StartCollection, bisection: Option<u32>, ended: &CollectionFinished) {
+        let purpose = start.purpose;
         // A control collection is started again, because its device still needs one.
-        if running.purpose == CollectionPurpose::Control {
+        if purpose == CollectionPurpose::Control {
             return;
         }
         let mut open = Vec::new();
         for CaseResult { case, outcome, .. } in &ended.results {
             if outcome.verdict != Verdict::NotRun || self.is_stopping {
-                self.finish_case(*case, outcome, true, actions);
+                self.finish_case(*case, outcome, true);
             } else {
                 open.push(*case);
             }
         }
-        let RunningCases { purpose, bisection, .. } = *running;
         if open.is_empty() {
             if let Some(bisection) = bisection.and_then(|id| self.bisections.remove(&id)) {
-                let origin = (running.devices.first().copied().unwrap_or_default(), ended.collection);
-                let is_alone = running.cases.len() == 1;
-                let left = CollectionAftermath { origin, is_alone, broke: false, open };
-                self.advance_bisection(now, bisection, left, actions);
+                self.advance_bisection(bisection, CollectionAftermath::new(start, false, open));
             }
         } else if bisection.is_some() || purpose != CollectionPurpose::Measure {
             self.queued.push_back(QueuedCollection { cases: open, purpose, avoid: Vec::new(), bisection });
@@ -130,31 +119,28 @@ impl SchedulerState {
     /// Concludes the cases with a final result; returns the others.
     fn settle_cases(
         &mut self,
-        running: &RunningCases,
+        start: &StartCollection,
         ended: &CollectionFinished,
         broke: bool,
-        actions: &mut Vec<SchedAction>,
     ) -> Vec<usize> {
         let mut open = Vec::new();
         let mut elsewhere = Vec::new();
         for CaseResult { case, outcome, .. } in &ended.results {
             let case = *case;
-            let disposition = self.disposition(case, outcome, running, broke);
+            let disposition = self.disposition(case, outcome, start, broke);
             if outcome.verdict.is_recorded() {
-                self.progress[case].measured_on.extend(&running.devices);
+                self.progress[case].measured_on.extend(&start.devices);
             }
             self.progress[case].last = Some(outcome.clone());
             match disposition {
-                CaseDisposition::Final => self.finish_case(case, outcome, broke, actions),
+                CaseDisposition::Final => self.finish_case(case, outcome, broke),
                 _ if self.is_stopping => {
                     let outcome = self.outcome_without_retry(outcome);
-                    self.conclude_case(case, outcome, actions);
+                    self.conclude_case(case, outcome);
                 }
-                CaseDisposition::Alone => self.run_alone(case, &running.devices),
+                CaseDisposition::Alone => self.run_alone(case, &start.devices),
                 CaseDisposition::Elsewhere => elsewhere.push(case),
-                CaseDisposition::Retry | CaseDisposition::NotReached | CaseDisposition::Suspect => {
-                    open.push(case);
-                }
+                CaseDisposition::Open => open.push(case),
             }
         }
         self.try_elsewhere(elsewhere);
@@ -165,24 +151,20 @@ impl SchedulerState {
         &mut self,
         case: usize,
         outcome: &CaseOutcome,
-        running: &RunningCases,
+        start: &StartCollection,
         broke: bool,
     ) -> CaseDisposition {
-        let is_alone = running.cases.len() == 1;
+        let is_alone = start.cases.len() == 1;
         let progress = &mut self.progress[case];
         if outcome.verdict != Verdict::NotRun {
-            progress.tried_on.extend(&running.devices);
+            progress.tried_on.extend(&start.devices);
         }
         match outcome.verdict {
-            Verdict::Crashed | Verdict::Hung => CaseDisposition::Suspect,
+            Verdict::Crashed | Verdict::Hung => CaseDisposition::Open,
             // A process that ends early leaves no records of its launches.
             verdict if verdict == Verdict::NotRun || (broke && verdict == Verdict::LostRecords) => {
                 progress.skipped += 1;
-                if progress.skipped > MAX_SKIPS {
-                    CaseDisposition::Final
-                } else {
-                    CaseDisposition::NotReached
-                }
+                if progress.skipped > MAX_SKIPS { CaseDisposition::Final } else { CaseDisposition::Open }
             }
             Verdict::Oom if !is_alone => CaseDisposition::Alone,
             Verdict::Oom => {
@@ -195,12 +177,12 @@ impl SchedulerState {
                 match MAX_ATTEMPTS.saturating_sub(progress.tries) {
                     0 => CaseDisposition::Final,
                     1 if !is_alone => CaseDisposition::Alone,
-                    _ => CaseDisposition::Retry,
+                    _ => CaseDisposition::Open,
                 }
             }
             Verdict::WrongKernel => {
                 progress.tries += 1;
-                match progress.tries < MAX_ATTEMPTS && self.may_be_right_elsewhere(case, &running.devices) {
+                match progress.tries < MAX_ATTEMPTS && self.may_be_right_elsewhere(case, &start.devices) {
                     true => CaseDisposition::Elsewhere,
                     false => CaseDisposition::Final,
                 }
@@ -209,21 +191,16 @@ impl SchedulerState {
         }
     }
 
-    fn finish_case(
-        &mut self,
-        case: usize,
-        outcome: &CaseOutcome,
-        broke: bool,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    fn finish_case(&mut self, case: usize, outcome: &CaseOutcome, broke: bool) {
         if outcome.verdict.is_done() || outcome.verdict.has_samples() {
             self.add_control_case(case);
             self.largest_ok = self.largest_ok.max(self.jobs[case].memory);
-            if !broke {
-                self.record_success(case);
+            let (kernel, max_cases) = (self.jobs[case].kernel, self.limits.max_cases);
+            if let Some(queue) = self.queue_for(case).filter(|_| !broke) {
+                queue.grow_batch(kernel, max_cases);
             }
         }
-        self.conclude_case(case, outcome.clone(), actions);
+        self.conclude_case(case, outcome.clone());
     }
 
     /// Keeps the cheapest successful cases for control collections.
@@ -238,13 +215,6 @@ impl SchedulerState {
         self.control_cases.truncate(CONTROLS);
     }
 
-    fn record_success(&mut self, case: usize) {
-        let (kernel, most) = (self.jobs[case].kernel, self.limits.max_cases);
-        if let Some(queue) = self.queue_for(case) {
-            queue.grow_batch(kernel, most);
-        }
-    }
-
     /// Returns the queue of a case: of single devices, or of gangs of its size.
     fn queue_for(&mut self, case: usize) -> Option<&mut CaseQueue> {
         match self.jobs[case].devices {
@@ -255,20 +225,15 @@ impl SchedulerState {
 
     /// Queues a case to run alone: on a device that it has not had, else on another one than those on which it failed.
     fn run_alone(&mut self, case: usize, failed_on: &[u32]) {
-        let task = QueuedCollection::new(vec![case], CollectionPurpose::Alone);
         let mut avoid = failed_on.to_vec();
         if self.has_untried_device(case) {
             avoid.extend(&self.progress[case].tried_on);
         }
+        let task = QueuedCollection::new(vec![case], CollectionPurpose::Alone);
         self.queued.push_back(QueuedCollection { avoid, ..task });
     }
 
-    fn start_bisection(
-        &mut self,
-        left: CollectionAftermath,
-        named: Option<usize>,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    fn start_bisection(&mut self, left: CollectionAftermath, named: Option<usize>) {
         if let Some(case) = named {
             let kernel = self.jobs[case].kernel;
             if let Some(queue) = self.queue_for(case) {
@@ -277,7 +242,7 @@ impl SchedulerState {
             self.progress[case].broken_on.push(left.origin);
             // The only case of its collection is the cause.
             if left.is_alone {
-                self.assess_suspect(case, actions);
+                self.assess_suspect(case);
                 return;
             }
         }
@@ -289,21 +254,15 @@ impl SchedulerState {
         }
     }
 
-    fn advance_bisection(
-        &mut self,
-        now: Seconds,
-        bisection: Bisection,
-        left: CollectionAftermath,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    fn advance_bisection(&mut self, bisection: Bisection, left: CollectionAftermath) {
         let (broke_on, _) = bisection.broken_on;
-        let CollectionAftermath { origin: place, is_alone, broke, open } = left;
+        let CollectionAftermath { origin, is_alone, broke, open } = left;
         let suspects = if broke { open.clone() } else { Vec::new() };
         if is_alone && broke {
             // A suspect that broke its collection alone is the cause.
             for case in open {
-                self.progress[case].broken_on.push(place);
-                self.assess_suspect(case, actions);
+                self.progress[case].broken_on.push(origin);
+                self.assess_suspect(case);
             }
         } else if !broke {
             open.into_iter().for_each(|case| self.requeue_case(case));
@@ -315,7 +274,7 @@ impl SchedulerState {
                 self.requeue_all(freed);
                 if was_misled {
                     let reason = "a case broke a collection on it and succeeded elsewhere";
-                    self.record_device_fault(now, &[broke_on], reason, actions);
+                    self.record_device_fault(&[broke_on], reason);
                 }
             }
         }
@@ -351,7 +310,7 @@ impl SchedulerState {
     }
 
     /// Concludes a case as quarantined once it broke two collections; before that, it runs alone again.
-    fn assess_suspect(&mut self, case: usize, actions: &mut Vec<SchedAction>) {
+    fn assess_suspect(&mut self, case: usize) {
         let progress = &self.progress[case];
         let avoid: Vec<u32> = progress.broken_on.iter().map(|(device, _)| *device).collect();
         if avoid.len() < 2 {
@@ -359,17 +318,11 @@ impl SchedulerState {
             return;
         }
         let outcome = quarantine_outcome(&progress.broken_on, progress.last.as_ref());
-        self.conclude_case(case, outcome, actions);
+        self.conclude_case(case, outcome);
     }
 
     /// Records a device fault that no case explains. The device then needs a successful control collection.
-    pub(super) fn record_device_fault(
-        &mut self,
-        now: Seconds,
-        devices: &[u32],
-        outcome: &str,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    pub(super) fn record_device_fault(&mut self, devices: &[u32], outcome: &str) {
         let may_exclude = self.may_exclude();
         for id in devices {
             let has_controls = !self.control_cases.is_empty();
@@ -377,19 +330,13 @@ impl SchedulerState {
             let Some(device) = self.devices.get_mut(id) else { continue };
             // Without a control case, a faulty device is quarantined if another one is usable.
             if device.record_fault() > 1 && !has_controls && others && device.is_usable() {
-                let until = device.start_quarantine(now, may_exclude);
-                actions.push(SchedAction::Pause { device: *id, reason: outcome.to_owned(), until });
+                let until = device.start_quarantine(self.now, may_exclude);
+                self.actions.push(SchedAction::Pause { device: *id, reason: outcome.to_owned(), until });
             }
         }
     }
 
-    fn on_control_finished(
-        &mut self,
-        now: Seconds,
-        running: &RunningCases,
-        ended: &CollectionFinished,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    fn on_control_finished(&mut self, devices: &[u32], ended: &CollectionFinished) {
         if ended.exit == CollectionExit::NothingLaunched {
             return;
         }
@@ -399,21 +346,21 @@ impl SchedulerState {
             verdict.is_recorded() || verdict.is_done()
         };
         let works = ended.results.iter().any(succeeded);
-        for id in &running.devices {
+        for id in devices {
             let Some(device) = self.devices.get_mut(id) else { continue };
             if works {
                 if device.record_working() {
-                    actions.push(SchedAction::Readmit { device: *id });
+                    self.actions.push(SchedAction::Readmit { device: *id });
                 }
                 continue;
             }
-            let until = device.start_quarantine(now, may_exclude);
+            let until = device.start_quarantine(self.now, may_exclude);
             let message = match ended.results.first() {
                 Some(first) => first.outcome.reason.to_string(),
                 None => ended.message.clone(),
             };
             let reason = format!("cases that succeeded elsewhere fail on it: {message}");
-            actions.push(SchedAction::Pause { device: *id, reason, until });
+            self.actions.push(SchedAction::Pause { device: *id, reason, until });
         }
     }
 }

@@ -39,7 +39,7 @@ struct KernelQueue {
     batch_limit: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CaseQueue {
     kernels: Vec<KernelQueue>,
     count: usize,

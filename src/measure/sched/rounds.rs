@@ -64,8 +64,7 @@ impl SchedulerState {
     /// Assigns cases to devices that they have had least often, with equal numbers from each device on which they were measured
     /// last, then with equal predicted times.
     fn deal_cases(&mut self, mut cases: Vec<usize>) {
-        let devices: Vec<u32> =
-            self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id).collect();
+        let devices: Vec<u32> = self.usable_devices().collect();
         cases.sort_by(|a, b| self.jobs[*b].value.total_cmp(&self.jobs[*a].value));
         let mut from: BTreeMap<(Option<u32>, u32), u32> = BTreeMap::new();
         let mut seconds: BTreeMap<u32, Seconds> = BTreeMap::new();

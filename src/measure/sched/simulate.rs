@@ -17,7 +17,6 @@ pub trait SimulatedHost {
 /// Virtual nanoseconds and a collection: the order in which collections end.
 type VirtualTime = (u64, u32);
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "virtual nanoseconds")]
 fn virtual_time(at: Seconds) -> u64 {
     (at.max(0.0) * 1e9) as u64
 }

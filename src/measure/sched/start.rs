@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     CollectionBudget, GangKey, SchedAction, Seconds, StartCollection,
-    state::{QueuedCollection, RunningCases, SchedulerState},
+    state::{QueuedCollection, SchedulerState, StartedCollection},
 };
 use crate::kernel::CollectionPurpose;
 
@@ -30,22 +30,21 @@ fn gang_devices(free: &[u32], size: usize, groups: &[Vec<u32>]) -> Option<Vec<u3
 
 impl SchedulerState {
     /// Starts collections on all free devices: controls, then queued collections, then gangs, then waiting cases.
-    pub(super) fn fill_devices(&mut self, now: Seconds, actions: &mut Vec<SchedAction>) {
+    pub(super) fn fill_devices(&mut self) {
         if self.is_paused || self.is_stopping || self.is_exclusively_used() {
             return;
         }
         let mut free: Vec<u32> =
             self.devices.iter().filter(|(_, device)| device.is_free()).map(|(id, _)| *id).collect();
-        self.start_controls(now, &mut free, actions);
-        self.start_queued(now, &mut free, actions);
-        self.start_gangs(now, &mut free, actions);
+        self.start_controls(&mut free);
+        self.start_queued(&mut free);
+        self.start_gangs(&mut free);
         if self.is_exclusively_used() {
             return;
         }
-        let usable: Vec<u32> =
-            self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id).collect();
+        let usable: Vec<u32> = self.usable_devices().collect();
         while let Some(&device) = free.first() {
-            let Some((cases, seconds)) = self.take_cases(now, device, &free, &usable) else { break };
+            let Some((cases, seconds)) = self.take_cases(device, &free, &usable) else { break };
             free.remove(0);
             if cases.is_empty() {
                 continue;
@@ -56,25 +55,19 @@ impl SchedulerState {
             });
             if cases.is_empty() {
                 free.insert(0, device);
-                self.start_queued(now, &mut free, actions);
+                self.start_queued(&mut free);
                 continue;
             }
             let task = QueuedCollection::new(cases, CollectionPurpose::Measure);
-            self.start_collection(now, vec![device], task, seconds, actions);
+            self.start_collection(vec![device], task, seconds);
         }
     }
 
     /// Takes the cases of the next collection of a device: waiting ones, those of a round that were dealt to it, then those
     /// dealt to a device that is busy. No case if none is suitable; `None` if no time is left.
-    fn take_cases(
-        &mut self,
-        now: Seconds,
-        device: u32,
-        free: &[u32],
-        usable: &[u32],
-    ) -> Option<(Vec<usize>, Seconds)> {
+    fn take_cases(&mut self, device: u32, free: &[u32], usable: &[u32]) -> Option<(Vec<usize>, Seconds)> {
         // Collections that were started at this time will not need more cases soon.
-        let others = self.running.values().filter(|running| running.since < now).count();
+        let others = self.running.values().filter(|running| running.since < self.now).count();
         // A case that is measured again runs on a device that it has had least often: on all of them before one has it again.
         let progress = &self.progress;
         let is_suitable = |case: usize| {
@@ -82,13 +75,13 @@ impl SchedulerState {
             usable.iter().all(|other| progress[case].times_on(*other) >= times)
         };
         let waiting = self.ready.predicted_seconds(&self.costs);
-        let budget = self.collection_budget(now, waiting, free.len(), others)?;
+        let budget = self.collection_budget(waiting, free.len(), others)?;
         let taken = self.ready.take_batch(&self.jobs, &self.costs, budget, is_suitable);
         if !taken.0.is_empty() {
             return Some(taken);
         }
         for (owner, work) in self.dealt_work(device, free) {
-            let budget = self.collection_budget(now, work, 1, usize::from(owner != device))?;
+            let budget = self.collection_budget(work, 1, usize::from(owner != device))?;
             let Some(queue) = self.dealt.get_mut(&owner) else { continue };
             let is_suitable = |case: usize| owner == device || is_suitable(case);
             let taken = queue.take_batch(&self.jobs, &self.costs, budget, is_suitable);
@@ -124,7 +117,7 @@ impl SchedulerState {
     /// Returns true while a collection of cases with device groups runs: collectives share links with whatever runs beside them,
     /// so that nothing does.
     fn is_exclusively_used(&self) -> bool {
-        let mut cases = self.running.values().flat_map(|running| &running.cases);
+        let mut cases = self.running.values().flat_map(|running| &running.start.cases);
         cases.any(|case| self.is_exclusive(*case))
     }
 
@@ -132,13 +125,12 @@ impl SchedulerState {
         !self.jobs[case].device_groups.is_empty()
     }
 
-    /// Returns true if a collection of these cases may run beside the running ones.
-    fn may_run_beside(&self, cases: &[usize]) -> bool {
-        let is_exclusive = cases.first().is_some_and(|case| self.is_exclusive(*case));
+    /// Returns true if a collection may run beside the running ones.
+    fn may_start(&self, is_exclusive: bool) -> bool {
         !self.is_exclusively_used() && (!is_exclusive || self.running.is_empty())
     }
 
-    fn start_controls(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
+    fn start_controls(&mut self, free: &mut Vec<u32>) {
         if self.control_cases.is_empty() {
             return;
         }
@@ -147,22 +139,23 @@ impl SchedulerState {
         for device in suspects {
             let seconds = self.predicted_seconds(&self.control_cases);
             free.retain(|other| *other != device);
-            if self.is_in_time(now, seconds) {
+            if self.is_in_time(seconds) {
                 let task = QueuedCollection::new(self.control_cases.clone(), CollectionPurpose::Control);
-                self.start_collection(now, vec![device], task, seconds, actions);
+                self.start_collection(vec![device], task, seconds);
             }
         }
     }
 
-    fn start_queued(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
+    fn start_queued(&mut self, free: &mut Vec<u32>) {
         let mut waiting = std::mem::take(&mut self.queued);
         while let Some(task) = waiting.pop_front() {
             let seconds = self.predicted_seconds(&task.cases);
             let size = task.cases.iter().map(|case| self.jobs[*case].devices).max().unwrap_or(1).max(1);
+            let is_exclusive = task.cases.first().is_some_and(|case| self.is_exclusive(*case));
             match self.choose_devices(&task, size, free) {
-                Some(devices) if self.is_in_time(now, seconds) && self.may_run_beside(&task.cases) => {
+                Some(devices) if self.is_in_time(seconds) && self.may_start(is_exclusive) => {
                     free.retain(|device| !devices.contains(device));
-                    self.start_collection(now, devices, task, seconds, actions);
+                    self.start_collection(devices, task, seconds);
                 }
                 _ => self.queued.push_back(task),
             }
@@ -176,29 +169,26 @@ impl SchedulerState {
             return gang_devices(free, size, &groups.unwrap_or_default());
         }
         let is_untried = |id: &u32| !task.avoid.contains(id);
-        let others = self.devices.iter().any(|(id, device)| device.is_usable() && is_untried(id));
+        let others = self.usable_devices().any(|id| is_untried(&id));
         free.iter().copied().find(|id| !others || is_untried(id)).map(|device| vec![device])
     }
 
     /// Starts gangs that have all their devices. While a gang waits, free devices stay idle: otherwise it would never
     /// find enough of them free.
-    fn start_gangs(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
+    fn start_gangs(&mut self, free: &mut Vec<u32>) {
         let gangs: Vec<GangKey> = self.gangs.keys().rev().cloned().collect();
         for gang in gangs {
             let (size, groups) = &gang;
             while let Some(queue) = self.gangs.get(&gang).filter(|queue| !queue.is_empty()) {
-                let usable = self.devices.iter().filter(|(_, device)| device.is_usable());
-                let usable: Vec<u32> = usable.map(|(id, _)| *id).collect();
+                let usable: Vec<u32> = self.usable_devices().collect();
                 if gang_devices(&usable, *size, groups).is_none() {
                     break;
                 }
-                let is_exclusive = !groups.is_empty();
-                if self.is_exclusively_used() || (is_exclusive && !self.running.is_empty()) {
+                if !self.may_start(!groups.is_empty()) {
                     free.clear();
                     return;
                 }
-                let Some(budget) = self.collection_budget(now, queue.predicted_seconds(&self.costs), 1, 0)
-                else {
+                let Some(budget) = self.collection_budget(queue.predicted_seconds(&self.costs), 1, 0) else {
                     return;
                 };
                 let Some(devices) = gang_devices(free, *size, groups) else {
@@ -212,29 +202,22 @@ impl SchedulerState {
                 }
                 free.retain(|device| !devices.contains(device));
                 let task = QueuedCollection::new(cases, CollectionPurpose::Measure);
-                self.start_collection(now, devices, task, seconds, actions);
+                self.start_collection(devices, task, seconds);
             }
         }
     }
 
     /// Returns the limits of the next collection: an equal share of half of the waiting work, so that all devices end
     /// together, and no more than can end before the deadline. `lanes` devices are free, `others` are busy.
-    fn collection_budget(
-        &self,
-        now: Seconds,
-        waiting: Seconds,
-        lanes: usize,
-        others: usize,
-    ) -> Option<CollectionBudget> {
+    fn collection_budget(&self, waiting: Seconds, lanes: usize, others: usize) -> Option<CollectionBudget> {
         let overhead = self.costs.overhead_seconds();
-        #[expect(clippy::cast_precision_loss, reason = "a count of devices")]
         let share = waiting / (lanes + others).max(1) as f64;
         let wanted = if share > 2.0 * overhead { (share / 2.0).max(2.0 * overhead) } else { share };
         // Work shorter than the overhead of a collection is not divided with busy devices.
         let wanted = if others > 0 { wanted.max(overhead.min(waiting)) } else { wanted };
         let longest = (self.limits.longest_collection - overhead).max(0.0);
         let left = match self.limits.deadline {
-            Some(deadline) => (deadline - now - KILL_GRACE) / self.costs.safety_factor() - overhead,
+            Some(deadline) => (deadline - self.now - KILL_GRACE) / self.costs.safety_factor() - overhead,
             None => f64::INFINITY,
         };
         (left > 0.0).then(|| CollectionBudget {
@@ -246,19 +229,12 @@ impl SchedulerState {
         })
     }
 
-    fn is_in_time(&self, now: Seconds, seconds: Seconds) -> bool {
+    fn is_in_time(&self, seconds: Seconds) -> bool {
         let needed = (self.costs.overhead_seconds() + seconds) * self.costs.safety_factor() + KILL_GRACE;
-        self.limits.deadline.is_none_or(|deadline| now + needed <= deadline)
+        self.limits.deadline.is_none_or(|deadline| self.now + needed <= deadline)
     }
 
-    fn start_collection(
-        &mut self,
-        now: Seconds,
-        devices: Vec<u32>,
-        task: QueuedCollection,
-        seconds: Seconds,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    fn start_collection(&mut self, devices: Vec<u32>, task: QueuedCollection, seconds: Seconds) {
         self.collections += 1;
         let collection = self.collections;
         for device in &devices {
@@ -268,27 +244,13 @@ impl SchedulerState {
         }
         let QueuedCollection { cases, purpose, bisection, .. } = task;
         let predicted = self.costs.overhead_seconds() + seconds;
-        let running = RunningCases {
-            devices: devices.clone(),
-            cases: cases.clone(),
-            purpose,
-            bisection,
-            predicted,
-            since: now,
-        };
-        self.running.insert(collection, running);
         let hang_limit = self.costs.time_limit(predicted);
-        let cut_off = self.limits.deadline.map(|deadline| (deadline - now - KILL_GRACE).max(1.0));
+        let cut_off = self.limits.deadline.map(|deadline| (deadline - self.now - KILL_GRACE).max(1.0));
         let limit = cut_off.map_or(hang_limit, |cut_off| cut_off.min(hang_limit));
-        actions.push(SchedAction::Start(StartCollection {
-            collection,
-            devices,
-            cases,
-            purpose,
-            predicted,
-            limit,
-            cut_off,
-        }));
+        let start = StartCollection { collection, devices, cases, purpose, predicted, limit, cut_off };
+        let running = StartedCollection { start: start.clone(), bisection, since: self.now };
+        self.running.insert(collection, running);
+        self.actions.push(SchedAction::Start(start));
     }
 
     fn predicted_seconds(&self, cases: &[usize]) -> Seconds {

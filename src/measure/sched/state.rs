@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, GangKey, KernelCounts,
-    LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds,
+    LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds, StartCollection,
 };
 use crate::kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict, cause::CollectionFailure};
 
@@ -59,18 +59,19 @@ impl QueuedCollection {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct RunningCases {
-    pub(super) devices: Vec<u32>,
-    pub(super) cases: Vec<usize>,
-    pub(super) purpose: CollectionPurpose,
+pub(super) struct StartedCollection {
+    pub(super) start: StartCollection,
     pub(super) bisection: Option<u32>,
-    pub(super) predicted: Seconds,
     pub(super) since: Seconds,
 }
 
 /// State of the scheduler.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SchedulerState {
+    /// Time of the event that is handled.
+    pub(super) now: Seconds,
+    /// Actions that follow from it.
+    pub(super) actions: Vec<SchedAction>,
     pub(super) jobs: Vec<SchedCase>,
     pub(super) limits: SchedLimits,
     pub(super) costs: LearnedCosts,
@@ -84,7 +85,7 @@ pub struct SchedulerState {
     pub(super) bisections: BTreeMap<u32, Bisection>,
     pub(super) next_bisection: u32,
     pub(super) devices: BTreeMap<u32, DeviceRecord>,
-    pub(super) running: BTreeMap<u32, RunningCases>,
+    pub(super) running: BTreeMap<u32, StartedCollection>,
     /// Launched cases of each device, by whether their kernel ran.
     pub(super) kernels: BTreeMap<u32, KernelCounts>,
     /// Number of the last collection.
@@ -115,46 +116,19 @@ impl SchedulerState {
     /// interrupted run, or 0.
     pub fn new(jobs: Vec<SchedCase>, devices: &[u32], limits: SchedLimits, collections: u32) -> Self {
         let kernels = jobs.iter().map(|job| job.kernel + 1).max().unwrap_or(0);
-        let mut ready = CaseQueue::new(kernels);
-        let mut gangs: BTreeMap<GangKey, CaseQueue> = BTreeMap::new();
-        for (case, job) in jobs.iter().enumerate() {
-            if job.devices > 1 {
-                gangs
-                    .entry(job.gang_key())
-                    .or_insert_with(|| CaseQueue::new(kernels))
-                    .insert_case(&jobs, case);
-            } else {
-                ready.insert_case(&jobs, case);
-            }
-        }
-        Self {
+        let mut state = Self {
             progress: vec![CaseProgress::default(); jobs.len()],
             open: jobs.len(),
             costs: LearnedCosts::new(kernels, &limits.prior),
             jobs,
             limits,
-            ready,
-            dealt: BTreeMap::new(),
-            gangs,
-            queued: VecDeque::new(),
-            bisections: BTreeMap::new(),
-            next_bisection: 0,
+            ready: CaseQueue::new(kernels),
             devices: devices.iter().map(|device| (*device, DeviceRecord::default())).collect(),
-            running: BTreeMap::new(),
-            kernels: BTreeMap::new(),
             collections,
-            control_cases: Vec::new(),
-            smallest_oom: None,
-            largest_ok: 0,
-            has_read_profile: false,
-            has_started: false,
-            is_paused: false,
-            is_stopping: false,
-            has_stop_request: false,
-            repetitions: 0,
-            timer_at: None,
-            has_ended: false,
-        }
+            ..Self::default()
+        };
+        (0..state.jobs.len()).for_each(|case| state.requeue_case(case));
+        state
     }
 
     /// Sets the devices that have measured a case in earlier runs.
@@ -181,7 +155,7 @@ impl SchedulerState {
 
     /// Returns the devices with running collections.
     pub fn busy_devices(&self) -> BTreeSet<u32> {
-        self.running.values().flat_map(|running| running.devices.iter().copied()).collect()
+        self.running.values().flat_map(|running| running.start.devices.iter().copied()).collect()
     }
 
     /// Returns true if collections gave no evidence and no profile was ever read: the host cannot measure.
@@ -190,79 +164,82 @@ impl SchedulerState {
     }
 
     /// Updates the state by an event at time `now` and returns the actions to execute, in order.
-    pub fn on_event(&mut self, now: Seconds, event: SchedEvent) -> Vec<SchedAction> {
-        let mut actions = Vec::new();
+    pub fn on_event(&mut self, event: SchedEvent) -> Vec<SchedAction> {
+        self.now = now;
         match event {
             SchedEvent::Started => self.has_started = true,
             SchedEvent::TimerFired => {}
-            SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
+            SchedEvent::Finished(ended) => self.on_finished(&ended),
             SchedEvent::StopRequested => {
                 self.has_stop_request = true;
-                self.stop_new_work(&Cause::RunStopped, &mut actions);
+                self.stop_new_work(&Cause::RunStopped);
             }
             SchedEvent::MeasureAgain(cases) => self.start_round(cases),
             SchedEvent::MeasurementsWithdrawn(cases) => self.reopen_withdrawn(cases),
             SchedEvent::DeviceDeviates { device, reason } => {
-                actions.extend(self.exclude_device(device, reason));
-            }
-            SchedEvent::DeviceLost { device, reason } => {
-                if self.may_exclude() {
-                    actions.extend(self.exclude_any_device(device, reason));
+                let is_left =
+                    |(other, record): (&u32, &DeviceRecord)| *other != device && !record.is_excluded();
+                if self.devices.iter().any(is_left) {
+                    self.exclude_device(device, reason);
                 }
             }
+            SchedEvent::DeviceLost { device, reason } if self.may_exclude() => {
+                self.exclude_device(device, reason);
+            }
+            SchedEvent::DeviceLost { .. } => {}
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,
             SchedEvent::ReservationsChanged { reserved, released } => {
-                reserved.into_iter().for_each(|device| self.set_reserved(device, true));
-                released.into_iter().for_each(|device| self.set_reserved(device, false));
+                for (id, device) in &mut self.devices {
+                    device.is_reserved |= reserved.contains(id);
+                    device.is_reserved &= !released.contains(id);
+                }
             }
         }
-        if !self.has_started {
-            return actions;
+        if self.has_started {
+            self.decide_actions();
         }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Starts what can be started, and ends the run if nothing is left.
+    fn decide_actions(&mut self) {
+        let now = self.now;
         for device in self.devices.values_mut() {
             device.end_quarantine(now);
         }
         if self.limits.deadline.is_some_and(|deadline| now >= deadline) {
-            self.stop_new_work(&Cause::DeadlineReached, &mut actions);
+            self.stop_new_work(&Cause::DeadlineReached);
         }
-        self.fill_devices(now, &mut actions);
-        self.give_up_what_cannot_run(&mut actions);
-        self.set_timer(&mut actions);
+        self.fill_devices();
+        self.give_up_what_cannot_run();
+        self.set_timer();
         if self.open == 0 && self.running.is_empty() && !self.has_ended {
             self.has_ended = true;
-            actions.push(SchedAction::Finish);
+            self.actions.push(SchedAction::Finish);
         }
-        actions
     }
 
-    /// Excludes a device for the rest of the run, unless no other one is left.
-    fn exclude_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
-        let is_left = |(other, record): (&u32, &DeviceRecord)| *other != device && !record.is_excluded();
-        self.devices.iter().any(is_left).then(|| self.exclude_any_device(device, reason)).flatten()
-    }
-
-    /// Excludes a device for the rest of the run, also the last one.
-    fn exclude_any_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
-        let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
-        record.exclude();
-        Some(SchedAction::Pause { device, reason, until: None })
+    /// Excludes a device for the rest of the run.
+    fn exclude_device(&mut self, device: u32, reason: String) {
+        if let Some(record) = self.devices.get_mut(&device).filter(|record| !record.is_excluded()) {
+            record.exclude();
+            self.actions.push(SchedAction::Pause { device, reason, until: None });
+        }
     }
 
     /// Returns true if a device can be used that has not launched the case in this run.
     pub(super) fn has_untried_device(&self, case: usize) -> bool {
         let tried = &self.progress[case].tried_on;
-        self.devices.iter().any(|(id, device)| device.is_usable() && !tried.contains(id))
+        self.usable_devices().any(|id| !tried.contains(&id))
     }
 
-    fn set_reserved(&mut self, device: u32, is_reserved: bool) {
-        if let Some(device) = self.devices.get_mut(&device) {
-            device.is_reserved = is_reserved;
-        }
+    pub(super) fn usable_devices(&self) -> impl Iterator<Item = u32> {
+        self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id)
     }
 
     /// Stops new collections and concludes all waiting cases.
-    pub(super) fn stop_new_work(&mut self, cause: &Cause, actions: &mut Vec<SchedAction>) {
+    pub(super) fn stop_new_work(&mut self, cause: &Cause) {
         self.is_stopping = true;
         for case in self.take_waiting() {
             let last = self.progress[case].last.take().filter(|last| last.verdict != Verdict::NotRun);
@@ -270,19 +247,18 @@ impl SchedulerState {
                 || CaseOutcome::new(Verdict::NotRun, cause.clone()),
                 |last| self.outcome_without_retry(&last),
             );
-            self.conclude_case(case, outcome, actions);
+            self.conclude_case(case, outcome);
         }
     }
 
     /// Returns the outcome of a case that a stop keeps from being tried again. After a stop request it was not run, so that `resume`
     /// tries it again: a signal to all processes of a job, such as that of `scancel`, ends the collections as well.
     pub(super) fn outcome_without_retry(&self, last: &CaseOutcome) -> CaseOutcome {
-        let CaseOutcome { verdict, reason } = last;
-        let verdict = *verdict;
+        let verdict = last.verdict;
         if !self.has_stop_request || !verdict.is_worth_a_retry() || verdict == Verdict::NotRun {
             return last.clone();
         }
-        let last = Box::new(reason.clone());
+        let last = Box::new(last.reason.clone());
         CaseOutcome::new(Verdict::NotRun, Cause::StoppedBeforeRetry { verdict, last })
     }
 
@@ -297,15 +273,10 @@ impl SchedulerState {
         cases
     }
 
-    pub(super) fn conclude_case(
-        &mut self,
-        case: usize,
-        outcome: CaseOutcome,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    pub(super) fn conclude_case(&mut self, case: usize, outcome: CaseOutcome) {
         if !std::mem::replace(&mut self.progress[case].is_concluded, true) {
             self.open -= 1;
-            actions.push(SchedAction::Conclude { case, outcome });
+            self.actions.push(SchedAction::Conclude { case, outcome });
         }
     }
 
@@ -324,7 +295,7 @@ impl SchedulerState {
     }
 
     /// Stops if no collection runs and no event can free a device: the remaining cases cannot run.
-    fn give_up_what_cannot_run(&mut self, actions: &mut Vec<SchedAction>) {
+    fn give_up_what_cannot_run(&mut self) {
         let may_change = self.is_paused
             || !self.running.is_empty()
             || self.devices.values().any(DeviceRecord::may_be_freed);
@@ -339,16 +310,16 @@ impl SchedulerState {
         } else {
             Cause::MoreDevicesThanRun
         };
-        self.stop_new_work(&cause, actions);
+        self.stop_new_work(&cause);
     }
 
-    fn set_timer(&mut self, actions: &mut Vec<SchedAction>) {
+    fn set_timer(&mut self) {
         let quarantines = self.devices.values().filter_map(DeviceRecord::quarantine_end);
         let deadline = self.limits.deadline.filter(|_| self.open > 0);
         let next = quarantines.chain(deadline).min_by(f64::total_cmp).filter(|_| !self.is_stopping);
         if next != self.timer_at {
             self.timer_at = next;
-            actions.extend(next.map(SchedAction::SetTimer));
+            self.actions.extend(next.map(SchedAction::SetTimer));
         }
     }
 
@@ -359,13 +330,7 @@ impl SchedulerState {
 
     /// Records whether a collection gave evidence. If it did not, its devices are paused, or those of the failed ranks
     /// if they are known; the run gives up if no device ever gives any.
-    pub(super) fn record_evidence(
-        &mut self,
-        now: Seconds,
-        devices: &[u32],
-        ended: &CollectionFinished,
-        actions: &mut Vec<SchedAction>,
-    ) {
+    pub(super) fn record_evidence(&mut self, devices: &[u32], ended: &CollectionFinished) {
         self.has_read_profile |= ended.has_readable_profile;
         let has_evidence = match ended.exit {
             CollectionExit::NothingLaunched => false,
@@ -379,10 +344,10 @@ impl SchedulerState {
         for id in devices.iter().filter(|device| has_evidence || is_failed(device)) {
             let Some(device) = self.devices.get_mut(id) else { continue };
             if has_evidence {
-                actions.extend(device.record_evidence().then_some(SchedAction::Readmit { device: *id }));
+                self.actions.extend(device.record_evidence().then_some(SchedAction::Readmit { device: *id }));
             } else {
-                let until = device.start_pause(now, self.limits.first_pause, may_exclude);
-                actions.push(SchedAction::Pause { device: *id, reason: ended.message.clone(), until });
+                let until = device.start_pause(self.now, self.limits.first_pause, may_exclude);
+                self.actions.push(SchedAction::Pause { device: *id, reason: ended.message.clone(), until });
             }
         }
         let is_hopeless =
@@ -393,7 +358,7 @@ impl SchedulerState {
                 _ => CollectionFailure::NoReadableProfile,
             };
             let (collections, message) = (MAX_EMPTY_COLLECTIONS, ended.message.clone());
-            self.stop_new_work(&Cause::CollectionsFailed { collections, failure, message }, actions);
+            self.stop_new_work(&Cause::CollectionsFailed { collections, failure, message });
         }
     }
 }

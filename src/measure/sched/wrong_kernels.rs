@@ -43,8 +43,7 @@ impl SchedulerState {
     /// Returns the usable devices on which the kernel of a case has not been missed.
     fn devices_to_try(&self, case: usize) -> impl Iterator<Item = u32> {
         let missed = &self.progress[case].wrong_on;
-        let usable = self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id);
-        usable.filter(move |id| !missed.contains(id))
+        self.usable_devices().filter(move |id| !missed.contains(id))
     }
 
     /// Returns true if a case whose kernel did not run on `device` is tried on another one: always on a second one, and on a third one

@@ -394,9 +394,7 @@ fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Opt
     sorted.sort_unstable();
     let median = median_of_sorted(&sorted)?;
     let explained = Nanos(expected.fastest.0.saturating_add(LAUNCH_PART.0));
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
     let ratio = median / explained.0 as f64;
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let is_far = ratio > MOST_BOUNDS as f64;
     // The links of a collective are much slower than the memory of the roofline.
     (is_far && !expected.is_on_ai_cpu && !expected.case.kernel.is_collective()).then(|| {
@@ -408,7 +406,6 @@ fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
     let mean = |index: usize| {
         let values: Vec<f64> =
             used.iter().filter_map(|record| record.counters.get(index).copied().flatten()).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
         let count = values.len() as f64;
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)
     };

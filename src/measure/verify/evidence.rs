@@ -160,7 +160,6 @@ fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
         let (mut sum, mut weight) = (0.0, 0.0);
         for attempt in used {
             if let Some(value) = attempt.counters.get(index) {
-                #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
                 let samples = attempt.samples.len() as f64;
                 sum += value * samples;
                 weight += samples;

@@ -103,7 +103,6 @@ impl<'a> ComparedRate<'a> {
     fn of_control(stored: &'a StoredControl) -> Option<Self> {
         let StoredControl { collection, run, reading, .. } = stored;
         let rate = reading.cycle_rate?;
-        #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
         let mut durations: Vec<f64> = reading.durations.iter().map(|nanos| *nanos as f64).collect();
         Some(Self {
             collection: *collection,

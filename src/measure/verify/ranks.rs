@@ -366,7 +366,6 @@ impl CollectiveLaunches {
     /// Returns the means over the accepted launches, in the order of the columns of tables of collectives: shortest,
     /// median and longest duration of the ranks in nanoseconds, skew in percent, the rank that started last in most
     /// of them, and the share of launches whose time is that by the clocks.
-    #[expect(clippy::cast_precision_loss, reason = "durations and counts of launches")]
     pub(super) fn counters(&self, launches: &[Launch]) -> Vec<Option<f64>> {
         let accepted: Vec<&RankView> = self.accepted(launches).collect();
         let mean = |value: &dyn Fn(&RankView) -> f64| {
@@ -390,7 +389,6 @@ impl CollectiveLaunches {
 
     /// Returns the rank that started last in most of the accepted launches, and its median delay in nanoseconds; `None` if the
     /// delay is at most [`LATE_PART`] of the median duration or [`LATE_NS`].
-    #[expect(clippy::cast_precision_loss, reason = "durations of launches")]
     fn latest_rank(&self, launches: &[Launch]) -> Option<(usize, f64)> {
         let mut delays: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
         for view in self.accepted(launches) {

@@ -53,154 +53,90 @@ pub(super) struct RecordRule {
     find_problem: fn(&CaseRecords<'_>) -> Option<Cause>,
 }
 
+const fn rule(
+    name: &'static str,
+    verdict: Verdict,
+    find_problem: fn(&CaseRecords<'_>) -> Option<Cause>,
+    condition: fn() -> String,
+) -> RecordRule {
+    RecordRule { name, verdict, condition, find_problem }
+}
+
 /// Rules in the order in which they are applied.
 pub(super) const RECORD_RULES: [RecordRule; 20] = [
-    RecordRule {
-        name: "device",
-        verdict: Verdict::Implausible,
-        condition: || "each record has the number of the device on which the script launched".to_owned(),
-        find_problem: other_device,
-    },
-    RecordRule {
-        name: "device_number",
-        verdict: Verdict::Implausible,
-        condition: || {
-            "each record has a device, by the column of its table or by the only folder `device_N` of the profile".to_owned()
-        },
-        find_problem: missing_device,
-    },
-    RecordRule {
-        name: "kernel",
-        verdict: Verdict::WrongKernel,
-        condition: || {
-            "a record between the sentinels has the kernel of the case or one of its other names".to_owned()
-        },
-        find_problem: other_kernel,
-    },
-    RecordRule {
-        name: "lost_records",
-        verdict: Verdict::LostRecords,
-        condition: || "as many records of the kernel as launches in the journal".to_owned(),
-        find_problem: fewer_records,
-    },
-    RecordRule {
-        name: "extra_records",
-        verdict: Verdict::WrongKernel,
-        condition: || "no more records of the kernel than launches in the journal".to_owned(),
-        find_problem: more_records,
-    },
-    RecordRule {
-        name: "flush",
-        verdict: Verdict::LostRecords,
-        condition: || "if the cache is flushed, a record of a flush before each launch".to_owned(),
-        find_problem: missing_flush,
-    },
-    RecordRule {
-        name: "signature",
-        verdict: Verdict::WrongKernel,
-        condition: || "shapes, types and formats of each record are those of the case".to_owned(),
-        find_problem: other_signature,
-    },
-    RecordRule {
-        name: "variant",
-        verdict: Verdict::WrongKernel,
-        condition: || {
-            "all launches have the same `OP State` and, but for numbers, the same `Op Name`: they ran the same binary".to_owned()
-        },
-        find_problem: several_variants,
-    },
-    RecordRule {
-        name: "ai_cpu",
-        verdict: Verdict::WrongKernel,
-        condition: || "no launch on an AI CPU, unless the row was recorded there".to_owned(),
-        find_problem: ai_cpu,
-    },
-    RecordRule {
-        name: "repeated_record",
-        verdict: Verdict::LostRecords,
-        condition: || "no two records have the same start".to_owned(),
-        find_problem: repeated_record,
-    },
-    RecordRule {
-        name: "core_type",
-        verdict: Verdict::WrongKernel,
-        condition: || "all launches ran on the same unit".to_owned(),
-        find_problem: several_core_types,
-    },
-    RecordRule {
-        name: "blocks",
-        verdict: Verdict::WrongKernel,
-        condition: || "all launches used the same number of blocks".to_owned(),
-        find_problem: several_block_counts,
-    },
-    RecordRule {
-        name: "stream",
-        verdict: Verdict::Implausible,
-        condition: || "all launches ran on the same stream, one after the other".to_owned(),
-        find_problem: several_streams,
-    },
-    RecordRule {
-        name: "timer_step",
-        verdict: Verdict::Implausible,
-        condition: || format!("no launch took less than a step of the timer, {} us", Nanos(TIMER_QUANTUM_NS)),
-        find_problem: below_timer_step,
-    },
-    RecordRule {
-        name: "coarse_timer",
-        verdict: Verdict::Implausible,
-        condition: || {
-            format!(
-                "the durations of the collection are no multiples of a step above {} % of the median, of {COARSE_STEP} us or more; where \
+    rule("device", Verdict::Implausible, other_device, || {
+        "each record has the number of the device on which the script launched".to_owned()
+    }),
+    rule("device_number", Verdict::Implausible, missing_device, || {
+        "each record has a device, by the column of its table or by the only folder `device_N` of the profile"
+            .to_owned()
+    }),
+    rule("kernel", Verdict::WrongKernel, other_kernel, || {
+        "a record between the sentinels has the kernel of the case or one of its other names".to_owned()
+    }),
+    rule("lost_records", Verdict::LostRecords, fewer_records, || {
+        "as many records of the kernel as launches in the journal".to_owned()
+    }),
+    rule("extra_records", Verdict::WrongKernel, more_records, || {
+        "no more records of the kernel than launches in the journal".to_owned()
+    }),
+    rule("flush", Verdict::LostRecords, missing_flush, || {
+        "if the cache is flushed, a record of a flush before each launch".to_owned()
+    }),
+    rule("signature", Verdict::WrongKernel, other_signature, || {
+        "shapes, types and formats of each record are those of the case".to_owned()
+    }),
+    rule("variant", Verdict::WrongKernel, several_variants, || {
+        "all launches have the same `OP State` and, but for numbers, the same `Op Name`: they ran the same binary".to_owned()
+    }),
+    rule("ai_cpu", Verdict::WrongKernel, ai_cpu, || {
+        "no launch on an AI CPU, unless the row was recorded there".to_owned()
+    }),
+    rule("repeated_record", Verdict::LostRecords, repeated_record, || {
+        "no two records have the same start".to_owned()
+    }),
+    rule("core_type", Verdict::WrongKernel, several_core_types, || {
+        "all launches ran on the same unit".to_owned()
+    }),
+    rule("blocks", Verdict::WrongKernel, several_block_counts, || {
+        "all launches used the same number of blocks".to_owned()
+    }),
+    rule("stream", Verdict::Implausible, several_streams, || {
+        "all launches ran on the same stream, one after the other".to_owned()
+    }),
+    rule("timer_step", Verdict::Implausible, below_timer_step, || {
+        format!("no launch took less than a step of the timer, {} us", Nanos(TIMER_QUANTUM_NS))
+    }),
+    rule("coarse_timer", Verdict::Implausible, coarse_timer, || {
+        format!(
+            "the durations of the collection are no multiples of a step above {} % of the median, of {COARSE_STEP} us or more; where \
                  few of them differ, neither are the differences of their starts",
-                100 / STEP_DIVISOR
-            )
-        },
-        find_problem: coarse_timer,
-    },
-    RecordRule {
-        name: "roofline",
-        verdict: Verdict::Implausible,
-        condition: || format!("no launch took less than {PLAUSIBLE} of the roofline bound"),
-        find_problem: below_roofline,
-    },
-    RecordRule {
-        name: "overlap",
-        verdict: Verdict::Implausible,
-        condition: || {
-            let percent = 100 / OVERLAP_DIVISOR;
-            format!(
-                "no launch took longer than until the start of the next one, by more than {percent} % and {MAX_OVERLAP} us"
-            )
-        },
-        find_problem: overlapping_launches,
-    },
-    RecordRule {
-        name: "core_time",
-        verdict: Verdict::Implausible,
-        condition: || {
-            format!(
-                "the cores worked at most {MOST_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
+            100 / STEP_DIVISOR
+        )
+    }),
+    rule("roofline", Verdict::Implausible, below_roofline, || {
+        format!("no launch took less than {PLAUSIBLE} of the roofline bound")
+    }),
+    rule("overlap", Verdict::Implausible, overlapping_launches, || {
+        let percent = 100 / OVERLAP_DIVISOR;
+        format!(
+            "no launch took longer than until the start of the next one, by more than {percent} % and {MAX_OVERLAP} us"
+        )
+    }),
+    rule("core_time", Verdict::Implausible, longer_core_time, || {
+        format!(
+            "the cores worked at most {MOST_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
                  or on cores of both kinds, and launches at another clock than most, are not judged"
-            )
-        },
-        find_problem: longer_core_time,
-    },
-    RecordRule {
-        name: "host_clock",
-        verdict: Verdict::Implausible,
-        condition: || {
-            format!(
-                "all launches together took at most {MAX_CLOCK_RATIO} times as long as the case by the host's clock"
-            )
-        },
-        find_problem: longer_than_the_case,
-    },
-    RecordRule {
-        name: "longest_launch",
-        verdict: Verdict::Implausible,
-        condition: || format!("no launch took more than {} s", Nanos::LONGEST_KERNEL.seconds()),
-        find_problem: absurd_duration,
-    },
+        )
+    }),
+    rule("host_clock", Verdict::Implausible, longer_than_the_case, || {
+        format!(
+            "all launches together took at most {MAX_CLOCK_RATIO} times as long as the case by the host's clock"
+        )
+    }),
+    rule("longest_launch", Verdict::Implausible, absurd_duration, || {
+        format!("no launch took more than {} s", Nanos::LONGEST_KERNEL.seconds())
+    }),
 ];
 
 /// Returns the outcome of the first rule that the records break.
@@ -250,8 +186,7 @@ fn more_records(case: &CaseRecords<'_>) -> Option<Cause> {
 }
 
 fn missing_flush(case: &CaseRecords<'_>) -> Option<Cause> {
-    let launch = case.flushes.launch_without_flush(case.own)?;
-    Some(Cause::NoFlush { launch })
+    case.flushes.launch_without_flush(case.own).map(|launch| Cause::NoFlush { launch })
 }
 
 fn count_problem(case: &CaseRecords<'_>) -> Cause {

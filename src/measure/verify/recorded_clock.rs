@@ -23,7 +23,6 @@ const LEAST_CORE_TIME: Nanos = Nanos(500);
 pub(super) fn throttling(used: &[&RawRecord]) -> Option<Cause> {
     let low: Vec<LowClock> = used.iter().filter_map(|record| record.low_clock).collect();
     let lowest = low.iter().copied().min_by(|one, other| one.mhz.total_cmp(&other.mhz))?;
-    #[expect(clippy::cast_precision_loss, reason = "counts of launches")]
     let share = low.len() as f64 / used.len() as f64;
     (share > MOST_THROTTLED).then(|| Cause::LowClockLaunches {
         low: low.len(),

@@ -80,7 +80,6 @@ pub(super) fn find_references(
         let Some(known) = signatures.get(&median.case) else { continue };
         let Ok(kernel) = KernelName::new(&known.kernel) else { continue };
         let (dims, class) = split_signature_dims(&kernel, &known.signature);
-        #[expect(clippy::cast_precision_loss, reason = "sizes of tensors")]
         let log_dims = dims.into_iter().map(|dim| (dim.max(1) as f64).ln()).collect();
         let class = classes.entry((median.software, known.kernel.as_str(), class)).or_default();
         class.medians.push(number);
@@ -111,7 +110,6 @@ pub(super) fn judge_contradiction(
 }
 
 fn nanos(log_nanos: f64) -> Nanos {
-    #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
     let nanos = log_nanos.exp().round() as i64;
     Nanos(nanos)
 }

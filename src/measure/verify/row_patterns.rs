@@ -107,7 +107,6 @@ impl MedianAgreement {
         if medians.len() < 2 {
             return None;
         }
-        #[expect(clippy::cast_precision_loss, reason = "a count of collections")]
         let count = medians.len() as f64;
         let mean = medians.iter().sum::<f64>() / count;
         let squares: f64 = medians.iter().map(|median| (median / mean - 1.0).powi(2)).sum();
@@ -115,7 +114,6 @@ impl MedianAgreement {
             .iter()
             .fold((f64::INFINITY, 0.0_f64), |(least, most), median| (least.min(*median), most.max(*median)));
         let error = (squares / (count - 1.0) / count).sqrt();
-        #[expect(clippy::cast_precision_loss, reason = "20 ns")]
         let is_poor = error > MOST_DISAGREEMENT && most - least > 2.0 * TIMER_QUANTUM_NS as f64;
         Some(Self { difference: (most - least) / mean, error, is_poor })
     }

@@ -13,8 +13,11 @@ use super::{
     variants::variant_contradiction,
 };
 use crate::{
-    base::stats::{
-        DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
+    base::{
+        count_text::format_count,
+        stats::{
+            DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
+        },
     },
     kernel::{
         CONFIRMING_COLLECTIONS, CacheState, CaseOutcome, Cause, IntervalMethod, Nanos, PRODUCTION_FACTOR,
@@ -25,22 +28,14 @@ use crate::{
 /// State of a rule for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum RuleState {
-    #[strum(to_string = "fulfilled")]
     Fulfilled,
-    #[strum(to_string = "broken")]
     Broken,
     /// Broken, and confirmed by several collections.
-    #[strum(to_string = "confirmed")]
     Confirmed,
     #[strum(to_string = "not judged")]
     NotJudged,
-}
-
-impl RuleState {
-    const fn broken_if(is_broken: bool) -> Self {
-        if is_broken { Self::Broken } else { Self::Fulfilled }
-    }
 }
 
 /// Result of a rule, or of the rules on records together. The fields are in the order of the JSON keys.
@@ -83,23 +78,40 @@ pub(crate) struct RowNumbers<'a> {
 
 /// Returns the result of each rule for a row.
 pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
-    let kinds = [
-        ("trend", is_trend as fn(&DurationPattern) -> bool),
-        ("step", |pattern| matches!(pattern, DurationPattern::Step { .. })),
-        ("modes", |pattern| matches!(pattern, DurationPattern::TwoModes { .. })),
-    ];
     let patterns = RowPatterns::of_collections(row.collections);
-    let of_patterns = kinds.map(|(rule, is_kind)| pattern_result(row, &patterns, rule, is_kind));
-    let of_samples =
-        [outlier_result(row), interval_result(row), agreement_result(&patterns), variant_result(row)];
-    let of_references =
-        [history_result(row), neighbour_result(row), production_result(row), roofline_result(row)];
-    let all = [record_result(row)].into_iter().chain(of_patterns).chain(of_samples).chain(of_references);
-    let of_reasons = [
+    let is_trend = |pattern: &DurationPattern| matches!(pattern, DurationPattern::Trend { .. });
+    let is_step = |pattern: &DurationPattern| matches!(pattern, DurationPattern::Step { .. });
+    let has_modes = |pattern: &DurationPattern| matches!(pattern, DurationPattern::TwoModes { .. });
+    vec![
+        record_result(row),
+        pattern_result(row, &patterns, "trend", is_trend),
+        pattern_result(row, &patterns, "step", is_step),
+        pattern_result(row, &patterns, "modes", has_modes),
+        outlier_result(row),
+        interval_result(row),
+        agreement_result(&patterns),
+        variant_result(row),
+        history_result(row),
+        neighbour_result(row),
+        production_result(row),
+        roofline_result(row),
         clause_result(row, "one_block", one_block, |broken, _| broken > 0),
         clause_result(row, "control_change", control_change, is_mostly_patterned),
-    ];
-    all.chain(of_reasons).chain([clock_result(row)]).collect()
+        clock_result(row),
+    ]
+}
+
+/// Returns the result of a rule that `found` breaks or not.
+const fn judged(rule: &'static str, is_broken: bool, found: String) -> RuleResult {
+    RuleResult { rule, state: if is_broken { RuleState::Broken } else { RuleState::Fulfilled }, found }
+}
+
+fn not_judged(rule: &'static str, reason: impl Into<String>) -> RuleResult {
+    RuleResult { rule, state: RuleState::NotJudged, found: reason.into() }
+}
+
+fn count_text(collections: usize) -> String {
+    format_count(collections, "collection")
 }
 
 /// Returns the result of the rules on records: a collection that breaks one of them is not in the row.
@@ -108,34 +120,11 @@ fn record_result(row: &RowNumbers<'_>) -> RuleResult {
     let failed = || row.left_out.iter().filter(|outcome| !outcome.verdict.is_recorded());
     let (rules, fulfilled) = (RECORD_RULES.len(), all - failed().count());
     let text = format!("the {rules} rules on records are fulfilled in {fulfilled} of {}", count_text(all));
-    RuleResult {
-        rule: "records",
-        state: RuleState::broken_if(fulfilled == 0),
-        found: match failed().next_back() {
-            Some(CaseOutcome { verdict, reason }) => {
-                format!("{text}; else, the last one: {verdict}, {}", reason.cause)
-            }
-            None => text,
-        },
-    }
-}
-
-const fn is_trend(pattern: &DurationPattern) -> bool {
-    matches!(pattern, DurationPattern::Trend { .. })
-}
-
-/// Returns the collections of a number of them, in words.
-fn each_text(collections: usize) -> String {
-    if collections == 1 { "the collection".to_owned() } else { format!("each of {collections} collections") }
-}
-
-/// Returns a number of collections in words.
-fn count_text(collections: usize) -> String {
-    if collections == 1 { "1 collection".to_owned() } else { format!("{collections} collections") }
-}
-
-fn not_judged(rule: &'static str, reason: &str) -> RuleResult {
-    RuleResult { rule, state: RuleState::NotJudged, found: reason.to_owned() }
+    let found = match failed().next_back() {
+        Some(last) => format!("{text}; else, the last one: {}, {}", last.verdict, last.reason.cause),
+        None => text,
+    };
+    judged("records", fulfilled == 0, found)
 }
 
 fn pattern_result(
@@ -147,9 +136,10 @@ fn pattern_result(
     let all = row.collections.len();
     // A trend is that of all samples together.
     let samples = row.collections.iter().map(|samples| samples.len());
-    let judged = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
-    if judged < LEAST_SAMPLES {
-        return not_judged(rule, &format!("below {LEAST_SAMPLES} samples in {}", each_text(all)));
+    let most = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
+    if most < LEAST_SAMPLES {
+        let each = if all == 1 { "the collection".to_owned() } else { format!("each of {all} collections") };
+        return not_judged(rule, format!("below {LEAST_SAMPLES} samples in {each}"));
     }
     let mut of_kind = patterns.of_collections.iter().filter(|pattern| is_kind(pattern));
     let number = of_kind.clone().count();
@@ -163,70 +153,52 @@ fn pattern_result(
         }
         (None, None) => (false, format!("none in {}", count_text(all))),
     };
-    RuleResult { rule, state: RuleState::broken_if(is_broken), found }
+    judged(rule, is_broken, found)
 }
 
 fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {
     let accepted: usize = row.collections.iter().map(|samples| samples.len()).sum();
     let all = accepted + row.outliers;
-    #[expect(clippy::cast_precision_loss, reason = "counts of samples")]
     let share = row.outliers as f64 / all.max(1) as f64;
-    RuleResult {
-        rule: "outliers",
-        state: RuleState::broken_if(row.outliers > 1 && share > MOST_OUTLIERS),
-        found: format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MOST_OUTLIERS * 100.0),
-    }
+    let found = format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MOST_OUTLIERS * 100.0);
+    judged("outliers", row.outliers > 1 && share > MOST_OUTLIERS, found)
 }
 
 fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
     let Some((low, high)) = row.interval else { return not_judged("interval", "too few samples") };
     let half = (high - row.median).max(row.median - low);
     let widest = widest_interval(row.method);
-    #[expect(clippy::cast_precision_loss, reason = "20 ns")]
-    let is_wide = half > TIMER_QUANTUM_NS as f64 && half > widest * row.median;
-    RuleResult {
-        rule: "interval",
-        state: RuleState::broken_if(is_wide),
-        found: format!(
-            "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {} us",
-            100.0 * half / row.median,
-            widest * 100.0,
-            Nanos(TIMER_QUANTUM_NS)
-        ),
-    }
+    let found = format!(
+        "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {} us",
+        100.0 * half / row.median,
+        widest * 100.0,
+        Nanos(TIMER_QUANTUM_NS)
+    );
+    judged("interval", half > TIMER_QUANTUM_NS as f64 && half > widest * row.median, found)
 }
 
 fn agreement_result(patterns: &RowPatterns<'_>) -> RuleResult {
     let Some(agreement) = patterns.agreement() else {
         return not_judged("agreement", "the row has fewer than two collections without a pattern");
     };
-    RuleResult {
-        rule: "agreement",
-        state: RuleState::broken_if(agreement.is_poor),
-        found: format!(
-            "the medians differ by {:.2} %, the error of their mean is {:.2} %; at most {:.1} %",
-            100.0 * agreement.difference,
-            100.0 * agreement.error,
-            100.0 * MOST_DISAGREEMENT
-        ),
-    }
+    let found = format!(
+        "the medians differ by {:.2} %, the error of their mean is {:.2} %; at most {:.1} %",
+        100.0 * agreement.difference,
+        100.0 * agreement.error,
+        100.0 * MOST_DISAGREEMENT
+    );
+    judged("agreement", agreement.is_poor, found)
 }
 
 fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
     let is_known = |task: &&&RecordedTask| !(task.operator.is_empty() && task.state.is_empty());
-    let difference = variant_contradiction(row.tasks);
-    match (difference, row.tasks.iter().filter(is_known).count()) {
-        (None, 0 | 1) => {
+    let known = row.tasks.iter().filter(is_known).count();
+    match variant_contradiction(row.tasks) {
+        Some(difference) => judged("row_variant", true, difference.to_string()),
+        None if known > 1 => judged("row_variant", false, format!("the same in {}", count_text(known))),
+        None => {
             not_judged("row_variant", "fewer than two collections of the row with `Op Name` or `OP State`")
         }
-        (difference, known) => RuleResult {
-            rule: "row_variant",
-            state: RuleState::broken_if(difference.is_some()),
-            found: match difference {
-                Some(difference) => difference.to_string(),
-                None => format!("the same in {}", count_text(known)),
-            },
-        },
     }
 }
 
@@ -240,21 +212,24 @@ fn clause_result(
 ) -> RuleResult {
     let broken: Vec<&Cause> = row.reasons.iter().filter_map(|reason| finding(reason)).collect();
     let all = row.reasons.len();
-    RuleResult {
-        rule,
-        state: RuleState::broken_if(is_broken(broken.len(), row.reasons.len())),
-        found: match broken.last() {
-            Some(last) => Cause::clone(last).in_collections(broken.len(), all).to_string(),
-            None => format!("none in {}", count_text(all)),
-        },
-    }
+    let found = match broken.last() {
+        Some(last) => Cause::clone(last).in_collections(broken.len(), all).to_string(),
+        None => format!("none in {}", count_text(all)),
+    };
+    judged(rule, is_broken(broken.len(), all), found)
 }
 
-/// Returns the state of a rule that several collections confirm.
-fn reference_state(row: &RowNumbers<'_>, is_contradicted: bool) -> RuleState {
-    match is_contradicted {
-        true if row.collections.len() >= CONFIRMING_COLLECTIONS => RuleState::Confirmed,
-        is_broken => RuleState::broken_if(is_broken),
+/// Returns the result of a comparison with another duration, which several collections confirm.
+fn reference_result(
+    row: &RowNumbers<'_>,
+    rule: &'static str,
+    is_contradicted: bool,
+    found: String,
+) -> RuleResult {
+    let result = judged(rule, is_contradicted, found);
+    match is_contradicted && row.collections.len() >= CONFIRMING_COLLECTIONS {
+        true => RuleResult { state: RuleState::Confirmed, ..result },
+        false => result,
     }
 }
 
@@ -264,11 +239,8 @@ fn history_result(row: &RowNumbers<'_>) -> RuleResult {
         return not_judged("history", "not measured with earlier software");
     };
     let median = references.log_median.exp();
-    RuleResult {
-        rule: "history",
-        state: reference_state(row, references.history_contradiction().is_some()),
-        found: ratio_text(median, earlier.exp(), "that with earlier software", HISTORY_FACTOR),
-    }
+    let found = ratio_text(median, earlier.exp(), "that with earlier software", HISTORY_FACTOR);
+    reference_result(row, "history", references.history_contradiction().is_some(), found)
 }
 
 fn neighbour_result(row: &RowNumbers<'_>) -> RuleResult {
@@ -278,38 +250,26 @@ fn neighbour_result(row: &RowNumbers<'_>) -> RuleResult {
     };
     let what = format!("that expected from {} cases of other sizes", fit.neighbours);
     let limit = NEIGHBOUR_FACTOR.max((NEIGHBOUR_DEVIATIONS * fit.deviation).exp());
-    RuleResult {
-        rule: "neighbours",
-        state: reference_state(row, references.neighbour_contradiction().is_some()),
-        found: ratio_text(references.log_median.exp(), fit.log_duration.exp(), &what, limit),
-    }
+    let found = ratio_text(references.log_median.exp(), fit.log_duration.exp(), &what, limit);
+    reference_result(row, "neighbours", references.neighbour_contradiction().is_some(), found)
 }
 
 fn production_result(row: &RowNumbers<'_>) -> RuleResult {
     let Some(production) = row.production else {
         return not_judged("production", "no production profile with which it can be compared");
     };
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
-    let expected = production.0 as f64;
-    RuleResult {
-        rule: "production",
-        state: RuleState::broken_if(production_contradiction(row.median, production, row.cache).is_some()),
-        found: ratio_text(row.median, expected, "that of production", PRODUCTION_FACTOR),
-    }
+    let is_broken = production_contradiction(row.median, production, row.cache).is_some();
+    let found = ratio_text(row.median, production.0 as f64, "that of production", PRODUCTION_FACTOR);
+    judged("production", is_broken, found)
 }
 
 fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
     let Some(fastest) = row.fastest else {
         return not_judged("far_above_roofline", "the call has no roofline bound");
     };
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
-    let (explained, most) = ((fastest.0 + LAUNCH_PART.0) as f64, MOST_BOUNDS as f64);
-    let ratio = row.median / explained;
-    RuleResult {
-        rule: "far_above_roofline",
-        state: RuleState::broken_if(ratio > most),
-        found: format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {most} times"),
-    }
+    let ratio = row.median / (fastest.0 + LAUNCH_PART.0) as f64;
+    let found = format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {MOST_BOUNDS} times");
+    judged("far_above_roofline", ratio > MOST_BOUNDS as f64, found)
 }
 
 fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
@@ -321,18 +281,15 @@ fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
     let Some(lowest) = row.clocks.iter().copied().min_by(f64::total_cmp) else {
         let found =
             "fewer than two collections with cycles: only control kernels and neighbours show the clock";
-        return not_judged("cycle_rate", &format!("{found}{left_out}"));
+        return not_judged("cycle_rate", format!("{found}{left_out}"));
     };
-    RuleResult {
-        rule: "cycle_rate",
-        // A difference within its error is none; collections at a low clock are not in the row.
-        state: RuleState::Fulfilled,
-        found: format!(
-            "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled{left_out}",
-            100.0 * lowest,
-            -100.0 * LEAST_CLOCK_DEFICIT
-        ),
-    }
+    let found = format!(
+        "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled{left_out}",
+        100.0 * lowest,
+        -100.0 * LEAST_CLOCK_DEFICIT
+    );
+    // A difference within its error is none; collections at a low clock are not in the row.
+    judged("cycle_rate", false, found)
 }
 
 /// Returns how often a duration is another one, with the limit in either direction.

@@ -47,42 +47,55 @@ pub(crate) struct VerificationRule {
     pub(crate) condition: String,
 }
 
-/// Returns the names and conditions of the rules on samples.
-fn sample_conditions() -> [(&'static str, String); 7] {
-    let percent = |share: f64| share * 100.0;
+type Rule = (&'static str, RuleScope, Verdict, String);
+
+/// Returns all rules in the order in which they are applied.
+pub(crate) fn verification_rules() -> Vec<VerificationRule> {
+    let of_records =
+        RECORD_RULES.iter().map(|rule| (rule.name, RuleScope::Records, rule.verdict, (rule.condition)()));
+    let others = sample_rules().into_iter().chain(reference_rules()).chain(device_rules());
+    let rules = of_records.chain(others);
+    rules
+        .map(|(rule, scope, verdict, condition)| VerificationRule { rule, scope, verdict, condition })
+        .collect()
+}
+
+fn percent(share: f64) -> f64 {
+    share * 100.0
+}
+
+/// Rules on the samples of a collection, and of a row.
+fn sample_rules() -> [Rule; 8] {
+    let noisy = |rule, condition| (rule, RuleScope::Samples, Verdict::Noisy, condition);
+    let change = percent(LEAST_CHANGE);
     [
-        (
+        noisy(
             "trend",
             format!(
-                "the durations of {LEAST_SAMPLES} samples or more change by less than {} %, or Kendall's S deviates by less than \
-                 {LEAST_TREND_DEVIATE} standard deviations, in a collection and summed over those of a row",
-                percent(LEAST_CHANGE)
+                "the durations of {LEAST_SAMPLES} samples or more change by less than {change} %, or Kendall's S deviates by less than \
+                 {LEAST_TREND_DEVIATE} standard deviations, in a collection and summed over those of a row"
             ),
         ),
-        (
+        noisy(
             "step",
             format!(
-                "no change by {} % or more at a launch with Student's t of 4.2 + 25 / n or more between the samples before and \
-                 after it",
-                percent(LEAST_CHANGE)
+                "no change by {change} % or more at a launch with Student's t of 4.2 + 25 / n or more between the samples before and \
+                 after it"
             ),
         ),
-        (
+        noisy(
             "modes",
-            format!(
-                "the durations have no two modes {} % apart or more with Ashman's D of 3 + 52 / n or more",
-                percent(LEAST_CHANGE)
-            ),
+            format!("the durations have no two modes {change} % apart or more with Ashman's D of 3 + 52 / n or more"),
         ),
-        ("too_few_samples", "the samples give an interval of the median: six of them".to_owned()),
-        (
+        noisy("too_few_samples", "the samples give an interval of the median: six of them".to_owned()),
+        noisy(
             "outliers",
             format!(
                 "at most one sample, or {} % of the samples, lies outside the severe outlier fence",
                 percent(MOST_OUTLIERS)
             ),
         ),
-        (
+        noisy(
             "interval",
             format!(
                 "half of the 95 % interval is at most {} % of the median ({} % where devices differ in all cases), or a step of the timer, {} us",
@@ -91,7 +104,7 @@ fn sample_conditions() -> [(&'static str, String); 7] {
                 Nanos(TIMER_QUANTUM_NS)
             ),
         ),
-        (
+        noisy(
             "agreement",
             format!(
                 "the standard error of the mean of the medians of a row's collections without a pattern is at most {} %, or they differ by two steps of \
@@ -99,31 +112,95 @@ fn sample_conditions() -> [(&'static str, String); 7] {
                 percent(MOST_DISAGREEMENT)
             ),
         ),
+        (
+            "row_variant",
+            RuleScope::Records,
+            Verdict::Suspicious,
+            "all collections of a row have the same `OP State`, unit and, but for numbers, `Op Name`, as far as they are recorded".to_owned(),
+        ),
     ]
 }
 
-/// Returns all rules in the order in which they are applied.
-pub(crate) fn verification_rules() -> Vec<VerificationRule> {
-    let of_records = RECORD_RULES.iter().map(|rule| VerificationRule {
-        rule: rule.name,
-        scope: RuleScope::Records,
-        verdict: rule.verdict,
-        condition: (rule.condition)(),
-    });
-    let other = |rule, scope, verdict, condition| VerificationRule { rule, scope, verdict, condition };
-    let of_samples = sample_conditions()
-        .into_iter()
-        .map(|(rule, condition)| other(rule, RuleScope::Samples, Verdict::Noisy, condition));
-    let percent = |share: f64| share * 100.0;
-    let clock = [
-        (
+/// Rules on the median of a row and other durations of the case.
+fn reference_rules() -> [Rule; 5] {
+    let suspicious = |rule, condition| (rule, RuleScope::References, Verdict::Suspicious, condition);
+    [
+        suspicious(
+            "history",
+            format!(
+                "the median is at most {HISTORY_FACTOR} times that with earlier software, in either direction, or so in \
+                 {CONFIRMING_COLLECTIONS} collections"
+            ),
+        ),
+        suspicious(
+            "neighbours",
+            format!(
+                "the median is at most the greater of {NEIGHBOUR_FACTOR} times and {NEIGHBOUR_DEVIATIONS} standard deviations from the line \
+                 through the nearest cases of other sizes, or so in {CONFIRMING_COLLECTIONS} collections"
+            ),
+        ),
+        suspicious(
+            "production",
+            format!(
+                "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction; with a cold cache it may be longer"
+            ),
+        ),
+        suspicious(
+            "one_block",
+            format!(
+                "a case on the vector cores whose tensors have {} MiB or more runs on several blocks",
+                ONE_BLOCK_BYTES >> 20
+            ),
+        ),
+        suspicious(
+            "far_above_roofline",
+            format!(
+                "the median is at most {MOST_BOUNDS} times the sum of the roofline bound and {LAUNCH_PART} us"
+            ),
+        ),
+    ]
+}
+
+/// Rules on the device and the host during a collection: control kernels, clock and software.
+fn device_rules() -> [Rule; 7] {
+    let control = |rule, verdict, condition| (rule, RuleScope::Controls, verdict, condition);
+    let clock = |rule, condition| (rule, RuleScope::Clock, Verdict::Throttled, condition);
+    [
+        control(
+            "control_overlap",
+            Verdict::Implausible,
+            "no launch of a control kernel took longer than until the start of the next one, with the limits of `overlap`".to_owned(),
+        ),
+        control(
+            "control_core_time",
+            Verdict::Implausible,
+            "the cores worked no longer than the launches of a control kernel took, with the limit of `core_time`".to_owned(),
+        ),
+        control(
+            "control_change",
+            Verdict::Noisy,
+            format!(
+                "each control kernel takes less than {} % more or less at the end of the collection than at its start, or the change is \
+                 below {CONTROL_CHANGE_ERRORS} standard errors, in more than half of the collections of a row",
+                percent(LEAST_CONTROL_CHANGE)
+            ),
+        ),
+        control(
+            "control_clock",
+            Verdict::Throttled,
+            format!(
+                "the cycles per time of a control kernel with such a change fell by less than {} %, or within their error",
+                percent(LEAST_CLOCK_DEFICIT)
+            ),
+        ),
+        clock(
             "frequency_track",
             format!(
                 "at most {} % of the launches ran at a lower clock than the set one, by the frequency track",
                 percent(MOST_THROTTLED)
             ),
         ),
-        (
+        clock(
             "cycle_rate",
             format!(
                 "cycles per block and time are less than {} % below those of other collections of the case, of its neighbours or of \
@@ -131,114 +208,13 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
                 percent(LEAST_CLOCK_DEFICIT)
             ),
         ),
-    ];
-    let of_clock = clock
-        .into_iter()
-        .map(|(rule, condition)| other(rule, RuleScope::Clock, Verdict::Throttled, condition));
-    let software = other(
-        "software",
-        RuleScope::Software,
-        Verdict::Implausible,
-        "the software of the host did not change during the collection".to_owned(),
-    );
-    let same_variant = other(
-        "row_variant",
-        RuleScope::Records,
-        Verdict::Suspicious,
-        "all collections of a row have the same `OP State`, unit and, but for numbers, `Op Name`, as far as they are recorded".to_owned(),
-    );
-    of_records
-        .chain(of_samples)
-        .chain([same_variant])
-        .chain(reference_rules())
-        .chain(control_rules())
-        .chain(of_clock)
-        .chain([software])
-        .collect()
-}
-
-/// Returns the rules on the median of a row and other durations of the case.
-fn reference_rules() -> impl Iterator<Item = VerificationRule> {
-    let references = [
         (
-            "history",
-            format!(
-                "the median is at most {HISTORY_FACTOR} times that with earlier software, in either direction, or so in \
-                 {CONFIRMING_COLLECTIONS} collections"
-            ),
-        ),
-        (
-            "neighbours",
-            format!(
-                "the median is at most the greater of {NEIGHBOUR_FACTOR} times and {NEIGHBOUR_DEVIATIONS} standard deviations from the line \
-                 through the nearest cases of other sizes, or so in {CONFIRMING_COLLECTIONS} collections"
-            ),
-        ),
-        (
-            "production",
-            format!(
-                "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction; with a cold cache it may be longer"
-            ),
-        ),
-        (
-            "one_block",
-            format!(
-                "a case on the vector cores whose tensors have {} MiB or more runs on several blocks",
-                ONE_BLOCK_BYTES >> 20
-            ),
-        ),
-        (
-            "far_above_roofline",
-            format!(
-                "the median is at most {MOST_BOUNDS} times the sum of the roofline bound and {LAUNCH_PART} us"
-            ),
-        ),
-    ];
-    references.into_iter().map(|(rule, condition)| VerificationRule {
-        rule,
-        scope: RuleScope::References,
-        verdict: Verdict::Suspicious,
-        condition,
-    })
-}
-
-/// Returns the rules on the control kernels at the ends of a collection.
-fn control_rules() -> impl Iterator<Item = VerificationRule> {
-    let rules = [
-        (
-            "control_overlap",
+            "software",
+            RuleScope::Software,
             Verdict::Implausible,
-            "no launch of a control kernel took longer than until the start of the next one, with the limits of `overlap`".to_owned(),
+            "the software of the host did not change during the collection".to_owned(),
         ),
-        (
-            "control_core_time",
-            Verdict::Implausible,
-            "the cores worked no longer than the launches of a control kernel took, with the limit of `core_time`".to_owned(),
-        ),
-        (
-            "control_change",
-            Verdict::Noisy,
-            format!(
-                "each control kernel takes less than {} % more or less at the end of the collection than at its start, or the change is \
-                 below {CONTROL_CHANGE_ERRORS} standard errors, in more than half of the collections of a row",
-                LEAST_CONTROL_CHANGE * 100.0
-            ),
-        ),
-        (
-            "control_clock",
-            Verdict::Throttled,
-            format!(
-                "the cycles per time of a control kernel with such a change fell by less than {} %, or within their error",
-                LEAST_CLOCK_DEFICIT * 100.0
-            ),
-        ),
-    ];
-    rules.into_iter().map(|(rule, verdict, condition)| VerificationRule {
-        rule,
-        scope: RuleScope::Controls,
-        verdict,
-        condition,
-    })
+    ]
 }
 
 #[cfg(test)]

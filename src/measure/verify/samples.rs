@@ -27,7 +27,6 @@ pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
 /// several; widened by half a step of the timer at both ends, because each duration is rounded to a step.
 pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     let (low, high) = sample_interval(collections, seed)?;
-    #[expect(clippy::cast_precision_loss, reason = "20 ns")]
     let half_step = TIMER_QUANTUM_NS as f64 / 2.0;
     Some(((low - half_step).max(0.0), high + half_step))
 }
@@ -40,7 +39,6 @@ fn sample_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     };
     let mut sorted = one.clone();
     sorted.sort_unstable();
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
     median_interval(&sorted, 0.95).map(|(low, high)| (low as f64, high as f64))
 }
 
@@ -65,14 +63,12 @@ pub(super) fn noise_reason(
     let Some((low, high)) = interval else {
         return Some(Cause::FewSamples { samples: pooled.len() });
     };
-    #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
     let left_out = outliers as f64 / (outliers + pooled.len()) as f64;
     if outliers > 1 && left_out > MOST_OUTLIERS {
         return Some(Cause::ManyOutliers { percent: (left_out * 100.0).into() });
     }
     let median = median_of_sorted(&pooled)?;
     let half = (high - median).max(median - low);
-    #[expect(clippy::cast_precision_loss, reason = "20 ns")]
     let quantum = TIMER_QUANTUM_NS as f64;
     let (known, target) = (half / median * 100.0, widest_interval(method) * 100.0);
     (half > quantum && known > target).then(|| Cause::WideInterval {
