@@ -15,28 +15,23 @@ use signal_hook::consts;
 use crate::{
     answer::{
         coverage::{CoverageAnalyzer, FillCase, FillCases, coverage_gaps, coverage_metrics},
+        fill_preview::{coverage_of, plan_fill_case},
+        used_rows::{UsedRowTime, cases_of_rows, unmeasured_rows},
         workload::Workload,
     },
     base::{
-        assets::AssetFiles, count_text::format_count, deadline::Deadline, exit::ExitStatus,
-        files::FolderLock, print::print_note, shell_argument::quoted_path,
+        assets::AssetFiles, command_error::CommandError, count_text::format_count, deadline::Deadline,
+        exit::ExitStatus, files::FolderLock, print::print_note, shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, PlannedCase},
     database::{AbsentRows, Database},
     kernel::{CaseId, DataKind, IdentifiedCase, KernelName, catalogue::Catalogue},
-    measure::{engine::dry_run, verify::JointEstimates},
-};
-use crate::{
-    answer::{
-        fill_preview::{coverage_of, plan_fill_case},
-        used_rows::{UsedRowTime, cases_of_rows, unmeasured_rows},
-    },
-    base::command_error::CommandError,
-    measure::run_options::RunOptions,
     measure::{
-        run_context::{EndedRun, RunContext},
-        run_id::new_run_id,
+        engine::dry_run,
+        run_context::{EndedRun, RunContext, new_run_id},
+        run_options::RunOptions,
         run_screen::RunScreen,
+        verify::JointEstimates,
     },
 };
 

@@ -17,4 +17,5 @@ pub(crate) mod shell_argument;
 pub mod stats;
 pub(crate) mod suggest;
 pub(crate) mod table;
+pub(crate) mod worker_thread;
 pub mod yaml;

@@ -13,7 +13,6 @@ use super::{
     options::{DatabaseFolder, LeaseOption, OutputFormat, OutputOptions, parse_kernels},
     runs::{find_run, past_runs},
 };
-use crate::show::run_lines::run_screen;
 use crate::{
     base::{
         assets::AssetFiles,
@@ -28,11 +27,11 @@ use crate::{
         ledger::{CaseRecord, Ledger, RunRecord},
     },
     kernel::{CaseId, Verdict},
-    measure::run_options::RunOptions,
     measure::{
-        filtered_cases::run_cache, nodes::session::resume_on_all_nodes, resume::ResumeState,
-        run_context::RunContext,
+        filtered_cases::run_cache, nodes::session::resume_on_all_nodes, run_context::RunContext,
+        run_options::RunOptions, run_plan::ResumeState,
     },
+    show::run_lines::run_screen,
 };
 
 /// Continues a run that was interrupted

@@ -9,18 +9,17 @@ use super::{
     options::{CacheChoice, OutputOptions, SelectionOptions},
     resume::{is_interrupted, resume_run},
 };
-use crate::show::run_lines::run_screen;
 use crate::{
     base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
     database::{Database, ShardNumber, ledger::Ledger},
     kernel::{CacheState, DataKind},
-    measure::run_options::RunOptions,
     measure::{
         fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
-        run_context::{EndedRun, RunContext},
-        run_id::new_run_id,
+        run_context::{EndedRun, RunContext, new_run_id},
+        run_options::RunOptions,
         run_plan::check_expert_skew,
     },
+    show::run_lines::run_screen,
 };
 
 /// Least rest of a budget in seconds for another state of the cache: few collections on devices end in less.

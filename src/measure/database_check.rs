@@ -13,9 +13,8 @@ use std::{
 
 use signal_hook::consts;
 
-use crate::{base::command_error::CommandError, measure::filtered_cases::row_filter};
 use crate::{
-    base::{assets::AssetFiles, files::FolderLock},
+    base::{assets::AssetFiles, command_error::CommandError, files::FolderLock},
     cases::plan::{CaseSelection, EqualCallEvidence, PlannedCase, RunPlan, UpdateMode, select_cases},
     database::{
         Database,
@@ -25,7 +24,10 @@ use crate::{
         CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName, catalogue::Catalogue,
         device::DeviceProfile, timestamp::Timestamp,
     },
-    measure::vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
+    measure::{
+        filtered_cases::row_filter,
+        vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
+    },
 };
 
 /// Outcomes stored in one transaction.

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use crate::base::command_error::CommandError;
 use crate::{
-    base::{assets::AssetFiles, files::ScratchFolder, print::print_note},
+    base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder, print::print_note},
     database::Database,
     kernel::{DataKind, device::DeviceProfile, soc_of_chip},
     measure::{

@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{base::command_error::CommandError, measure::run_options::RunOptions};
 use crate::{
+    base::command_error::CommandError,
     database::Database,
     kernel::{DataKind, SoftwareFingerprint},
     measure::{
@@ -17,6 +17,7 @@ use crate::{
             npu_smi::{NpuChip, NpuSmiInfo},
             operator_environment,
         },
+        run_options::RunOptions,
         vendor_check::package_folders,
     },
     rehearsal,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::measure::run_options::RunOptions;
 use crate::{
     base::command_error::CommandError,
     cases::plan::{FilterEvidence, FilteredTable, RowFilter},
@@ -18,7 +17,7 @@ use crate::{
         signature_attributes, split_signature,
         timestamp::Timestamp,
     },
-    measure::{case_numbers::RunNumbers, evidence::MeasuredSide},
+    measure::{case_numbers::RunNumbers, evidence::MeasuredSide, run_options::RunOptions},
 };
 
 /// Prepares the filter of a database's rows; `None` without a filter.

@@ -8,8 +8,7 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::mpsc::{self, RecvTimeoutError, Sender},
-    thread::{self, JoinHandle},
+    sync::mpsc::{Receiver, RecvTimeoutError},
     time::{Duration, Instant},
 };
 
@@ -19,6 +18,7 @@ use crate::{
     base::{
         files::{LockOwner, read_regular},
         print::report_first_error,
+        worker_thread::WorkerThread,
     },
     kernel::timestamp::Timestamp,
     measure::{events::RunEvent, run_state::RunState},
@@ -28,9 +28,9 @@ const FILE: &str = "status.json";
 /// The file is filled with spaces to a multiple of this size, that of a block of most file systems.
 const BLOCK: usize = 4096;
 /// Shortest interval between two writes.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest interval between two writes, also without events: a recent file shows that the run is active.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Content of the status file of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -57,19 +57,18 @@ impl RunStatusFile {
 
 /// Keeps the status file up to date while the run is active.
 #[derive(Debug)]
-pub(super) struct StatusFile {
-    events: Option<Sender<(Timestamp, RunEvent)>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct StatusFile(WorkerThread<(Timestamp, RunEvent)>);
 
 impl StatusFile {
     pub(super) fn start(folder: &Path) -> io::Result<Self> {
-        let (events, inbox) = mpsc::channel::<(Timestamp, RunEvent)>();
         let mut writer = StatusWriter::new(folder);
-        let work = move || {
+        let work = move |inbox: Receiver<(Timestamp, RunEvent)>| {
             loop {
                 match inbox.recv_timeout(writer.time_to_write()) {
-                    Ok((now, event)) => writer.apply_event(now, &event),
+                    Ok((now, event)) => {
+                        writer.state.on_event(now, &event);
+                        writer.is_stale = true;
+                    }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
@@ -79,24 +78,11 @@ impl StatusFile {
             }
             writer.write_file();
         };
-        let thread = thread::Builder::new().name("status".to_owned()).spawn(work)?;
-        Ok(Self { events: Some(events), thread: Some(thread) })
+        WorkerThread::spawn("status".to_owned(), work).map(Self)
     }
 
     pub(super) fn on_event(&self, now: Timestamp, event: &RunEvent) {
-        if let Some(events) = &self.events {
-            // The thread ends only when this sender is dropped.
-            let _ = events.send((now, event.clone()));
-        }
-    }
-}
-
-impl Drop for StatusFile {
-    fn drop(&mut self) {
-        self.events = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.0.send((now, event.clone()));
     }
 }
 
@@ -127,18 +113,13 @@ impl StatusWriter {
         }
     }
 
-    fn apply_event(&mut self, now: Timestamp, event: &RunEvent) {
-        self.state.on_event(now, event);
-        self.is_stale = true;
-    }
-
     /// Returns the time left until the file must be written.
     fn time_to_write(&self) -> Duration {
-        let step = if self.is_stale { SHORTEST } else { LONGEST };
+        let step = if self.is_stale { MIN_INTERVAL } else { MAX_INTERVAL };
         match self.written {
             Some(written) => step.saturating_sub(written.elapsed()),
             None if self.is_stale => Duration::ZERO,
-            None => LONGEST,
+            None => MAX_INTERVAL,
         }
     }
 

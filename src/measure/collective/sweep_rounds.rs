@@ -16,8 +16,7 @@ use crate::{
     kernel::{CaseId, CollectiveKind, DataKind},
     measure::{
         engine::SweepNodes,
-        run_context::{EndedRun, RunContext},
-        run_id::new_run_id,
+        run_context::{EndedRun, RunContext, new_run_id},
         run_options::RunOptions,
         run_screen::RunScreen,
     },

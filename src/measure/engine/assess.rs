@@ -1,18 +1,33 @@
-//! Output of a collection in its folder, and its assessment: in the collection itself, and again in `npubench reparse`.
+//! Output of a collection and its assessment: in the collection itself, and again from the compressed evidence, with the rules and
+//! the catalogue of this version.
 
-use std::path::Path;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
-use super::conditions::CollectionConditions;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::collect::stays_excused;
 use crate::{
-    cases::plan::PlannedCase,
+    base::files::unpack_archive,
+    cases::plan::{PlannedCase, planned_case},
+    database::ledger::{AttemptChange, AttemptState, StoredAttempt},
     kernel::{
-        Attempt, CaseOutcome, Cause, CollectiveKind, ControlReading, Verdict,
+        Attempt, CacheState, Case, CaseAttributes, CaseId, CaseOutcome, Cause, CollectiveKind,
+        ControlReading, IdentifiedCase, KernelName, Nanos, RecordedTask, Slot, SoftwareFingerprint, Tensor,
+        Verdict,
         catalogue::{Catalogue, CatalogueEntry},
-        render::{Manifest, files},
+        device::DeviceProfile,
+        render::{Manifest, ManifestCase, RecordedTensor, files},
     },
-    measure::verify::{
-        CollectionRecords, EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection,
-        control_readings, read_journal, read_records,
+    measure::{
+        evidence::{ArchiveState, archive_state},
+        verify::{
+            CollectionRecords, CollectionTermination, EqualKernel, ExpectedLaunches, LaunchJournal,
+            RawRecord, SoftwareChange, assess_collection, control_readings, read_journal, read_records,
+        },
     },
 };
 
@@ -140,4 +155,462 @@ fn equal_kernels<'a>(
 ) -> Vec<EqualKernel<'a>> {
     let others = catalogue.equal_entries(&entry.kernel, &planned.call.definition);
     others.map(|other| EqualKernel { kernel: &other.kernel, names: other.names().collect() }).collect()
+}
+
+/// End and software of a collection, and its cases as the plan had them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct CollectionConditions {
+    pub(super) termination: CollectionTermination,
+    /// Software for which the run checked the host.
+    pub(super) software_checked: SoftwareFingerprint,
+    pub(super) software_at_start: SoftwareFingerprint,
+    pub(super) software_at_end: SoftwareFingerprint,
+    /// In the order of the manifest.
+    pub(super) cases: Vec<LaunchedCase>,
+}
+
+/// A case of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct LaunchedCase {
+    pub(super) case: StoredCase,
+    /// Cases of other rows with the same call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) equal_cases: Vec<StoredCase>,
+    /// Assumptions about values that shapes do not determine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) notes: Vec<Cause>,
+    /// Roofline bound of the duration on the device of the collection.
+    pub(super) fastest_ns: i64,
+    #[serde(default)]
+    pub(super) is_on_ai_cpu: bool,
+}
+
+/// A case as data.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct StoredCase {
+    pub(super) case: CaseId,
+    kernel: String,
+    inputs: Vec<Option<RecordedTensor>>,
+    outputs: Vec<Option<RecordedTensor>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<String, String>,
+}
+
+impl CollectionConditions {
+    /// Writes the conditions into the folder of the collection. Without them the collection cannot be assessed again,
+    /// and its results hold all the same, so that a failed write is no error.
+    pub(super) fn write(&self, folder: &Path) {
+        let text = serde_json::to_string(self).expect("conditions are JSON");
+        let path = folder.join(files::CONDITIONS);
+        if let Err(error) = fs::write(&path, text) {
+            tracing::warn!(path = %path.display(), %error, "conditions not written");
+        }
+    }
+
+    pub(super) fn software_change(&self) -> SoftwareChange {
+        SoftwareChange::of_collection(&self.software_checked, &self.software_at_start, &self.software_at_end)
+    }
+}
+
+impl LaunchedCase {
+    pub(super) fn new(planned: &PlannedCase) -> Self {
+        Self {
+            case: StoredCase::new(&planned.case),
+            equal_cases: planned.equal_cases.iter().map(StoredCase::new).collect(),
+            notes: planned.call.notes.clone(),
+            fastest_ns: planned.fastest.0,
+            is_on_ai_cpu: planned.is_on_ai_cpu,
+        }
+    }
+
+    pub(super) const fn fastest(&self) -> Nanos {
+        Nanos(self.fastest_ns)
+    }
+}
+
+impl StoredCase {
+    fn new(case: &IdentifiedCase) -> Self {
+        let side =
+            |slots: &[Slot]| slots.iter().map(|slot| slot.as_ref().map(RecordedTensor::from)).collect();
+        let attributes = case.attributes.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self {
+            case: case.id().clone(),
+            kernel: case.kernel.as_str().to_owned(),
+            inputs: side(&case.inputs),
+            outputs: side(&case.outputs),
+            attributes: attributes.collect(),
+        }
+    }
+
+    /// Returns the case; `None` if it has another id than the stored one.
+    pub(super) fn restore(&self) -> Option<IdentifiedCase> {
+        let tensor = |stored: &RecordedTensor| -> Option<Tensor> { stored.tensor() };
+        let side = |slots: &[Option<RecordedTensor>]| -> Vec<Slot> {
+            slots.iter().map(|slot| slot.as_ref().and_then(tensor)).collect()
+        };
+        let mut attributes = CaseAttributes::default();
+        self.attributes.iter().for_each(|(name, value)| attributes.set(name, value));
+        let kernel = KernelName::new(&self.kernel).ok()?;
+        let case = Case { kernel, inputs: side(&self.inputs), outputs: side(&self.outputs), attributes };
+        Some(IdentifiedCase::new(case)).filter(|case| *case.id() == self.case)
+    }
+}
+
+/// Result of an assessment from artefacts.
+#[derive(Debug)]
+pub(crate) struct ReassessedCollection {
+    /// Each case with its attempt.
+    pub(crate) attempts: Vec<(IdentifiedCase, Attempt)>,
+    /// Readings of the control kernels.
+    pub(crate) controls: Vec<ControlReading>,
+    /// Software that the collection used.
+    pub(crate) software: SoftwareFingerprint,
+    /// Cases that cannot be assessed, with the reason.
+    pub(crate) left: Vec<(CaseId, String)>,
+}
+
+/// Rules by which collections are assessed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AssessmentRules<'a> {
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) device: &'a DeviceProfile,
+}
+
+impl AssessmentRules<'_> {
+    /// Assesses the collection in `folder`, which has this state of the cache, and whose evidence has the SHA-256
+    /// `digest`. It is unpacked below `scratch`, which must be empty. The error is the reason why the evidence cannot
+    /// be used.
+    pub(crate) fn reassess(
+        &self,
+        folder: &Path,
+        digest: &str,
+        cache: CacheState,
+        scratch: &Path,
+    ) -> Result<ReassessedCollection, String> {
+        let archive = folder.join(files::EVIDENCE);
+        let state = archive_state(folder, digest);
+        if state != ArchiveState::Unchanged {
+            return Err(format!("`{}`: {state}", archive.display()));
+        }
+        unpack_archive(&archive, scratch)
+            .map_err(|error| format!("`{}` cannot be unpacked: {error}", archive.display()))?;
+        let manifest: Manifest = read_json(scratch, files::MANIFEST, &archive)?;
+        if manifest.cache() != cache {
+            let (archive, found) = (archive.display(), manifest.cache());
+            return Err(format!(
+                "`{archive}` has launches with a {found} cache, the ledger has a {cache} one"
+            ));
+        }
+        if !scratch.join(files::CONDITIONS).exists() {
+            let archive = archive.display();
+            return Err(format!("`{archive}` has no {}", files::CONDITIONS));
+        }
+        let conditions: CollectionConditions = read_json(scratch, files::CONDITIONS, &archive)?;
+        let is_same = manifest.cases.len() == conditions.cases.len()
+            && manifest.cases.iter().zip(&conditions.cases).all(|(one, other)| one.case == other.case.case);
+        if !is_same {
+            let archive = archive.display();
+            return Err(format!(
+                "`{archive}`: {} and {} differ in their cases",
+                files::MANIFEST,
+                files::CONDITIONS
+            ));
+        }
+        let mut left = Vec::new();
+        let mut cases: Vec<IdentifiedCase> = Vec::new();
+        let mut planned: Vec<Option<PlannedCase>> = Vec::new();
+        for (listed, launched) in manifest.cases.iter().zip(&conditions.cases) {
+            let Some(case) = launched.case.restore() else {
+                let (case, archive) = (&listed.case, archive.display());
+                return Err(format!("`{archive}`: case {case} of {} cannot be restored", files::CONDITIONS));
+            };
+            cases.push(case.clone());
+            planned.push(match self.planned_case(case, listed, launched, manifest.seed) {
+                Ok(planned) => Some(planned),
+                Err(problem) => {
+                    left.push((listed.case.clone(), problem));
+                    None
+                }
+            });
+        }
+        let expected = planned.iter().zip(&cases).map(|(planned, case)| match planned {
+            Some(planned) => expected_launches(self.catalogue, planned),
+            None => without_rules(case),
+        });
+        let expected: Vec<ExpectedLaunches<'_>> = expected.collect();
+        let mut output = CollectionOutput::read(scratch, &manifest);
+        // Reasons name the file in the folder of the collection.
+        let places = [scratch, folder].map(|path| path.to_string_lossy().into_owned());
+        let in_folder = |problem: String| problem.replace(&places[0], &places[1]);
+        output.unreadable = output.unreadable.map(in_folder);
+        output.damaged = output.damaged.map(|(problem, count)| (in_folder(problem), count));
+        let attempts = output.assess(&manifest, &expected, &conditions);
+        drop(expected);
+        let attempts = cases.into_iter().zip(attempts).zip(planned);
+        let attempts = attempts.filter_map(|(attempt, planned)| planned.map(|_| attempt)).collect();
+        let controls = output.controls(&manifest);
+        let imported = output.journal().imported.unwrap_or_default();
+        let software = conditions.software_at_start.with_imported(imported);
+        Ok(ReassessedCollection { attempts, controls, software, left })
+    }
+
+    /// Resolves a launched case. The error is the reason why the records are not those of its call.
+    fn planned_case(
+        &self,
+        case: IdentifiedCase,
+        listed: &ManifestCase,
+        launched: &LaunchedCase,
+        seed: u64,
+    ) -> Result<PlannedCase, String> {
+        let planned = planned_case(self.catalogue, self.device, case).map_err(|(_, outcome)| {
+            let CaseOutcome { verdict, reason } = outcome;
+            format!("this version does not launch it: {verdict}: {reason}")
+        })?;
+        // In the form of the manifest, whose numbers may have lost digits.
+        let current = ManifestCase::new(listed.ordinal, &planned.case, &planned.call, seed);
+        let current =
+            serde_json::to_string(&current).and_then(|text| serde_json::from_str::<ManifestCase>(&text));
+        let current = current.map_err(|error| error.to_string())?;
+        if (&current.api, &current.arguments) != (&listed.api, &listed.arguments) {
+            return Err("this version launches another call for it".to_owned());
+        }
+        let is_same_work =
+            (current.record.flops, current.record.bytes) == (listed.record.flops, listed.record.bytes);
+        let fastest = if is_same_work { launched.fastest() } else { planned.fastest };
+        let equal_cases: Option<Vec<IdentifiedCase>> =
+            launched.equal_cases.iter().map(StoredCase::restore).collect();
+        let equal_cases = equal_cases.ok_or("a case with the same call cannot be restored")?;
+        let mut call = planned.call;
+        call.notes.clone_from(&launched.notes);
+        Ok(PlannedCase { call, fastest, is_on_ai_cpu: launched.is_on_ai_cpu, equal_cases, ..planned })
+    }
+}
+
+/// Returns the launches of a case that is not assessed; its place in the manifest must be filled.
+fn without_rules(case: &IdentifiedCase) -> ExpectedLaunches<'_> {
+    ExpectedLaunches {
+        case,
+        names: Vec::new(),
+        equal_kernels: Vec::new(),
+        equal_cases: &[],
+        also_launched: &[],
+        fastest: Nanos(0),
+        notes: &[],
+        is_on_ai_cpu: false,
+        host_slots: Vec::new(),
+    }
+}
+
+fn read_json<T: DeserializeOwned>(folder: &Path, name: &str, archive: &Path) -> Result<T, String> {
+    let text = fs::read(folder.join(name)).map_err(|error| error.to_string());
+    let value = text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
+    value.map_err(|problem| format!("`{}`: {name} cannot be read: {problem}", archive.display()))
+}
+
+/// Returns the changes that make the `stored` attempts of a collection those of another assessment. `is_complete` is
+/// true if every case of the collection was assessed.
+///
+/// An attempt that was withdrawn for a clock that deviates, as other collections show, stays withdrawn if it would be a
+/// measurement and its launches have the same cycles. An accepted attempt that is no measurement any more is withdrawn.
+pub(crate) fn find_changes(
+    stored: Vec<StoredAttempt>,
+    assessed: &[(IdentifiedCase, Attempt)],
+    is_complete: bool,
+) -> Vec<AttemptChange> {
+    let order: Vec<CaseId> = stored.iter().map(|attempt| attempt.case.clone()).collect();
+    let mut stored: BTreeMap<CaseId, StoredAttempt> =
+        stored.into_iter().map(|attempt| (attempt.case.clone(), attempt)).collect();
+    let mut seen = BTreeSet::new();
+    // Attempts of planned cases are stored first, and of several attempts at a case the first one.
+    let mut planned: Vec<(usize, &IdentifiedCase, &Attempt)> = Vec::new();
+    let mut equal: Vec<(usize, &IdentifiedCase, &Attempt)> = Vec::new();
+    for (index, (case, attempt)) in assessed.iter().enumerate() {
+        planned.push((index, case, attempt));
+        equal.extend(attempt.of_equal_calls.iter().map(|equal| (index, &equal.case, &equal.attempt)));
+    }
+    let all = planned.into_iter().chain(equal);
+    let first: Vec<_> = all.filter(|(_, case, _)| seen.insert(case.id().clone())).collect();
+    let other_cycles = first.iter().filter(|(_, case, attempt)| {
+        stored.get(case.id()).is_some_and(|stored| stored.state.cycle_rate != attempt.cycle_rate)
+    });
+    let other_cycles: BTreeSet<usize> = other_cycles.map(|(index, ..)| *index).collect();
+    let changes = first.into_iter().filter_map(|(index, case, attempt)| {
+        change(stored.get(case.id()), case, attempt, !other_cycles.contains(&index))
+    });
+    let mut changes: Vec<AttemptChange> = changes.collect();
+    seen.iter().for_each(|case| drop(stored.remove(case)));
+    let unassessed = order.iter().filter_map(|case| stored.remove(case)).filter(|attempt| {
+        let AttemptState { outcome, launches, .. } = &attempt.state;
+        is_complete && (is_measurement(outcome.verdict) || !launches.is_empty())
+    });
+    changes.extend(unassessed.map(|attempt| {
+        let StoredAttempt { attempt: key, case, kernel, state } = attempt;
+        let after = AttemptState {
+            launched: state.launched,
+            launches: Vec::new(),
+            counters: "[]".to_owned(),
+            task: RecordedTask::default(),
+            cycle_rate: None,
+            outcome: CaseOutcome::new(Verdict::NotRun, Cause::NotItsLaunches),
+            is_withdrawn: true,
+        };
+        AttemptChange { case, kernel, before: Some((key, state)), after, new_case: None }
+    }));
+    changes
+}
+
+fn change(
+    stored: Option<&StoredAttempt>,
+    case: &IdentifiedCase,
+    assessed: &Attempt,
+    has_same_cycles: bool,
+) -> Option<AttemptChange> {
+    let mut after = AttemptState::from(assessed);
+    let kernel = case.kernel.as_str().to_owned();
+    let Some(StoredAttempt { attempt, state, .. }) = stored else {
+        let new_case = Some(case.clone());
+        return Some(AttemptChange { case: case.id().clone(), kernel, before: None, after, new_case });
+    };
+    let is_measured = is_measurement(after.outcome.verdict);
+    let has_deviating_clock = state.is_withdrawn && state.outcome.verdict == Verdict::Throttled;
+    if has_deviating_clock && is_measured && has_same_cycles {
+        after.outcome = state.outcome.clone();
+        after.is_withdrawn = true;
+    } else {
+        after.is_withdrawn = !is_measured && (state.is_withdrawn || is_measurement(state.outcome.verdict));
+    }
+    if stays_excused(&state.outcome, &after.outcome) {
+        after.outcome = state.outcome.clone();
+        after.launches.clear();
+    } else if is_unreadable(&state.outcome) && is_unreadable(&after.outcome) {
+        // The messages may differ in the place of the folder.
+        after.outcome = state.outcome.clone();
+    }
+    let before = Some((*attempt, state.clone()));
+    (after != *state).then(|| AttemptChange {
+        case: case.id().clone(),
+        kernel,
+        before,
+        after,
+        new_case: None,
+    })
+}
+
+/// Returns true for an attempt that counts: a measurement, or one of the kernel as which the call ran.
+const fn is_measurement(verdict: Verdict) -> bool {
+    verdict.has_samples() || matches!(verdict, Verdict::RanAsOther)
+}
+
+const fn is_unreadable(outcome: &CaseOutcome) -> bool {
+    matches!(outcome.reason.cause, Cause::UnreadableProfile { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        base::stats::CycleRate,
+        kernel::{EqualCallAttempt, Reason, cause::with_replaced_texts},
+    };
+
+    fn attempt(kernel: &str, verdict: Verdict, rate: f64) -> (IdentifiedCase, Attempt) {
+        let case = IdentifiedCase::without_tensors(kernel);
+        let outcome = CaseOutcome::new(verdict, "assessed");
+        let cycle_rate = Some(CycleRate { per_microsecond: rate, error: 0.001 });
+        let attempt = Attempt { cycle_rate, ..Attempt::without_launches(case.id().clone(), 25, outcome) };
+        (case, attempt)
+    }
+
+    fn stored(
+        kernel: &str,
+        verdict: Verdict,
+        reason: impl Into<Reason>,
+        is_withdrawn: bool,
+    ) -> StoredAttempt {
+        let (case, attempt) = attempt(kernel, verdict, 1_700.0);
+        let outcome = CaseOutcome::new(verdict, reason);
+        let state = AttemptState { outcome, is_withdrawn, ..AttemptState::from(&attempt) };
+        StoredAttempt { attempt: 7, case: case.id().clone(), kernel: kernel.to_owned(), state }
+    }
+
+    fn ends(changes: &[AttemptChange]) -> Vec<(&str, Verdict, bool)> {
+        let end = |change: &AttemptChange| (change.after.outcome.verdict, change.after.is_withdrawn);
+        changes.iter().map(|change| (change.kernel.as_str(), end(change).0, end(change).1)).collect()
+    }
+
+    #[test]
+    fn withdrawal_for_a_clock_holds_while_the_cycles_are_the_same() {
+        let throttled = || vec![stored("Add", Verdict::Throttled, "the clock was lower", true)];
+        let find = |rate| find_changes(throttled(), &[attempt("Add", Verdict::Ok, rate)], true);
+        assert!(find(1_700.0).is_empty());
+        assert_eq!(ends(&find(1_600.0)), [("Add", Verdict::Ok, false)]);
+        // A row of the same call follows the launches, also without cycles of its own.
+        let (equal, mut shared) = attempt("Mul", Verdict::RanAsOther, 1_700.0);
+        shared.cycle_rate = None;
+        let mut both = throttled();
+        both.push(stored("Mul", Verdict::Throttled, "the clock was lower; ran as Add", true));
+        both[1].state.cycle_rate = None;
+        let find = |rate| {
+            let (case, own) = attempt("Add", Verdict::Ok, rate);
+            let of_equal_calls = vec![EqualCallAttempt { case: equal.clone(), attempt: shared.clone() }];
+            find_changes(both.clone(), &[(case, Attempt { of_equal_calls, ..own })], true)
+        };
+        assert!(find(1_700.0).is_empty());
+        assert_eq!(ends(&find(1_600.0)), [("Add", Verdict::Ok, false), ("Mul", Verdict::RanAsOther, false)]);
+    }
+
+    #[test]
+    fn accepted_attempt_that_is_no_measurement_any_more_is_withdrawn() {
+        let find = |verdict, is_withdrawn, assessed| {
+            let stored = vec![stored("Add", verdict, "assessed", is_withdrawn)];
+            find_changes(stored, &[attempt("Add", assessed, 1_700.0)], true)
+        };
+        let changes = find(Verdict::Ok, false, Verdict::Implausible);
+        assert_eq!(ends(&changes), [("Add", Verdict::Implausible, true)]);
+        assert_eq!(changes[0].before.as_ref().map(|(key, _)| *key), Some(7));
+        assert!(find(Verdict::Implausible, true, Verdict::Implausible).is_empty());
+        assert_eq!(ends(&find(Verdict::Implausible, true, Verdict::Ok)), [("Add", Verdict::Ok, false)]);
+        assert_eq!(ends(&find(Verdict::LostRecords, false, Verdict::Hung)), [("Add", Verdict::Hung, false)]);
+    }
+
+    /// A case as which a call ran by the rules of another version, and by those of this one.
+    #[test]
+    fn attempts_without_a_counterpart_are_withdrawn_or_new() {
+        let stored =
+            || vec![stored("Add", Verdict::Ok, "assessed", false), stored("Mul", Verdict::Ok, "", false)];
+        let assessed = || vec![attempt("Add", Verdict::Ok, 1_700.0)];
+        assert_eq!(ends(&find_changes(stored(), &assessed(), true)), [("Mul", Verdict::NotRun, true)]);
+        assert!(find_changes(stored(), &assessed(), false).is_empty(), "its planned case was not assessed");
+        let mut gone = stored();
+        gone[1].state = find_changes(stored(), &assessed(), true).remove(0).after;
+        assert!(find_changes(gone, &assessed(), true).is_empty(), "the second time nothing changes");
+        let (case, attempt) = attempt("Sub", Verdict::Ok, 1_700.0);
+        let mut with_equal = assessed();
+        with_equal[0].1.of_equal_calls = vec![EqualCallAttempt { case: case.clone(), attempt }];
+        let changes = find_changes(stored(), &with_equal, false);
+        assert_eq!(ends(&changes), [("Sub", Verdict::Ok, false)]);
+        assert!(changes[0].before.is_none() && changes[0].new_case == Some(case));
+    }
+
+    #[test]
+    fn attempts_excused_for_a_full_disk_and_unreadable_profiles_stay() {
+        let find = |before: &Cause, verdict, assessed: Verdict, cause: &Cause| {
+            let (case, mut attempt) = attempt("Add", assessed, 1_700.0);
+            attempt.outcome.reason = cause.clone().into();
+            let stored = stored("Add", verdict, before.clone(), false);
+            find_changes(vec![stored], &[(case, attempt)], true).len()
+        };
+        let check = || {
+            let lost = Cause::RecordCount { launches: 25, records: 3 };
+            let excused = Cause::DiskFull { failure: Box::new(lost.clone().into()) };
+            assert_eq!(find(&excused, Verdict::NotRun, Verdict::LostRecords, &lost), 0);
+            assert_eq!(find(&excused, Verdict::NotRun, Verdict::Ok, &Cause::EveryLaunchRecorded), 1);
+            let [here, there] =
+                ["/a", "/b"].map(|place| Cause::UnreadableProfile { message: format!("`{place}/x.csv`") });
+            assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &there), 0);
+            assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &lost), 1);
+        };
+        check();
+        with_replaced_texts(check);
+    }
 }

@@ -15,16 +15,12 @@ use tokio::{
 
 use super::{
     EngineError, RunOutcome,
-    collect::CollectionResult,
-    device_monitor::{DeviceSnapshot, device_reading},
-    disk_failures::DiskFailures,
-    equal_calls::EqualCallOutcomes,
-    host_monitor::HostMonitor,
+    collect::{CollectionResult, DiskFailures},
+    host_monitor::{DeviceSnapshot, HostMonitor, device_reading},
     lane::{CollectionStarter, LaneReport},
-    lane_context::{LaneContext, unix_time},
-    ledger_writer::{WriteWait, commit},
-    stop_requests::StopRequests,
-    write_back::{NewlySuspicious, WriteBack},
+    ledger_writer::{StopRequests, WriteWait, commit},
+    request::{LaneContext, unix_time},
+    write_back::{EqualCallOutcomes, NewlySuspicious, WriteBack},
 };
 use crate::{
     base::exit::ExitStatus,

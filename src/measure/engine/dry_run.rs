@@ -1,14 +1,15 @@
-//! Preview of a run: the scheduler in virtual time, on a host without faults where every case takes its predicted time.
+//! Input of the scheduler, and the preview of a run: the scheduler in virtual time, on a host without faults where every case
+//! takes its predicted time.
 
 use std::collections::BTreeSet;
 
-use super::scheduler_input::{scheduler_cases, scheduler_limits};
 use crate::{
+    base::stats::{hash_numbers, signed_unit_deviate},
     cases::plan::{InitialCosts, PlannedCase},
-    kernel::{CaseOutcome, Cause, DataKind, Verdict},
+    kernel::{CaseOutcome, Cause, DataKind, KernelName, MemoryFootprint, Verdict, render::ControlLaunches},
     measure::sched::{
-        CaseResult, CollectionExit, CollectionFinished, PriorCosts, SchedAction, SchedCase, SchedulerState,
-        Seconds, SimulatedHost, StartCollection, simulate,
+        CaseResult, CollectionExit, CollectionFinished, PriorCosts, SchedAction, SchedCase, SchedLimits,
+        SchedulerState, Seconds, SimulatedHost, StartCollection, simulate,
     },
 };
 
@@ -96,5 +97,120 @@ impl SimulatedHost for IdealHost {
         {
             self.cases[*case] = Err(outcome.reason.cause.clone());
         }
+    }
+}
+
+/// Predicted costs of a collection on the rehearsal host, on a machine with other load.
+const REHEARSAL_COSTS: PriorCosts =
+    PriorCosts { startup: 0.3, export: 0.2, export_record: 1e-4, hang_timeout: 10.0 };
+
+/// Seconds of a launch of a control kernel with its part of the tensors.
+const CONTROL_SECONDS: Seconds = 5e-4;
+
+/// Pause of a rehearsed device on which a collection launched nothing.
+const REHEARSAL_PAUSE: Seconds = 0.5;
+
+/// Returns the limits of the collections of a run on a host of this kind.
+pub(super) fn scheduler_limits(kind: DataKind, deadline: Option<Seconds>) -> SchedLimits {
+    let limits = SchedLimits { deadline, ..SchedLimits::default() };
+    let limits = match kind {
+        DataKind::Npu => limits,
+        DataKind::Rehearsal => SchedLimits { prior: REHEARSAL_COSTS, first_pause: REHEARSAL_PAUSE, ..limits },
+    };
+    SchedLimits { prior: with_controls(limits.prior), ..limits }
+}
+
+/// Adds the launches of the control kernels, half of them before the script has started, and their records.
+fn with_controls(prior: PriorCosts) -> PriorCosts {
+    let launches = f64::from(ControlLaunches::default().launch_count());
+    PriorCosts {
+        startup: prior.startup + launches / 2.0 * CONTROL_SECONDS,
+        export: prior.export + launches * (CONTROL_SECONDS / 2.0 + prior.export_record),
+        ..prior
+    }
+}
+
+/// Converts planned cases for the scheduler. Kernels are numbered in the order of their names.
+pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Vec<SchedCase> {
+    let mut kernels: Vec<&KernelName> = cases.iter().map(|planned| &planned.case.kernel).collect();
+    kernels.sort();
+    kernels.dedup();
+    let convert = |planned: &PlannedCase| SchedCase {
+        kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
+        seconds: costs.case_seconds(planned.predicted_launch()),
+        records: costs.record_count(planned.predicted_launch()),
+        equal_cases: planned.equal_cases.len(),
+        value: planned.value,
+        devices: planned.devices,
+        device_groups: planned.device_groups.clone().into(),
+        memory: MemoryFootprint::from_case(&planned.case).bytes(),
+    };
+    cases.iter().map(convert).collect()
+}
+
+/// Gives cases of equal weight a random order, those that were measured before behind the others: each has random company, and
+/// other neighbours than in its earlier collections. Ordered by cost, the cases of a kernel would share their collections, and a
+/// device that is slow in this kernel alone would look like an effect of these. `draw` differs between runs. Weights of the
+/// plan, if there are some, order the cases instead; where the time of the devices is short, new cases stay in the order of their
+/// costs, so that most of them are measured.
+pub(super) fn shuffle_cases(
+    jobs: &mut [SchedCase],
+    is_measured: impl Fn(usize) -> bool,
+    draw: u64,
+    device_seconds: Seconds,
+) {
+    if jobs.windows(2).any(|pair| pair[0].value != pair[1].value) {
+        return;
+    }
+    let is_time_short = jobs.iter().map(|job| job.seconds).sum::<Seconds>() > device_seconds / 2.0;
+    for (case, job) in jobs.iter_mut().enumerate() {
+        let random = signed_unit_deviate(hash_numbers(&[draw, case as u64])).abs();
+        match is_measured(case) {
+            true => job.value *= random,
+            false if is_time_short => {}
+            false => job.value *= 1.0 + random,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn jobs(value: impl Fn(usize) -> f64) -> Vec<SchedCase> {
+        let job = |case| SchedCase {
+            kernel: 0,
+            seconds: 1.0,
+            records: 20,
+            equal_cases: 0,
+            value: value(case),
+            devices: 1,
+            device_groups: Arc::default(),
+            memory: 0,
+        };
+        (0..40).map(job).collect()
+    }
+
+    fn shuffled(mut jobs: Vec<SchedCase>, draw: u64, device_seconds: Seconds) -> Vec<usize> {
+        shuffle_cases(&mut jobs, |case| case < 10, draw, device_seconds);
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
+        order.sort_by(|a, b| jobs[*b].value.total_cmp(&jobs[*a].value));
+        order
+    }
+
+    #[test]
+    fn cases_have_random_company_and_measured_ones_come_last() {
+        let (one, other) =
+            (shuffled(jobs(|_| 2.0), 1, f64::INFINITY), shuffled(jobs(|_| 2.0), 2, f64::INFINITY));
+        assert_ne!(one, other);
+        for order in [&one, &other] {
+            assert!(order[..30].iter().all(|case| *case >= 10) && !order.is_sorted(), "{order:?}");
+        }
+        let short = shuffled(jobs(|_| 2.0), 1, 60.0);
+        assert!(short[..30].is_sorted() && !short[30..].is_sorted(), "{short:?}");
+        let weighted = shuffled(jobs(|case| case as f64), 1, f64::INFINITY);
+        assert!(weighted.iter().rev().is_sorted(), "{weighted:?}");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::{io, path::PathBuf};
 
-use crate::base::command_error::Failure;
 use crate::{
     base::{
+        command_error::Failure,
         exit::ExitStatus,
         files::{FileError, disk_space},
         process::ProcessError,
@@ -56,6 +56,10 @@ pub(crate) enum EngineError {
 }
 
 impl EngineError {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
     /// Returns true if no disk space is left.
     pub(crate) fn is_disk_full(&self) -> bool {
         match self {

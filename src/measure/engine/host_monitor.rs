@@ -1,28 +1,42 @@
-//! Conditions of the host that keep collections from starting: a full disk, paused devices, devices that other
-//! processes use, and devices that are unhealthy or no longer listed.
-//!
-//! The monitor observes and reports changes; the scheduler decides.
+//! Conditions of the host that keep collections from starting: a full disk, devices that `npubench pause` reserves, devices that other
+//! processes use, and devices that are unhealthy or no longer listed. The monitor observes and reports changes; the scheduler decides.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
     path::{Path, PathBuf},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::RecvTimeoutError,
+    },
+    time::{self, Duration},
 };
 
-use tokio::time::Instant;
+use serde::{Deserialize, Serialize};
+use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 
-use super::{CollectionSettings, PausedDevices, pause_file};
+use super::{
+    CollectionSettings, EngineError,
+    request::{LaneContext, unix_time},
+};
 use crate::{
     base::{
-        files::disk_space::{free_bytes, has_space},
+        files::{
+            FileError,
+            disk_space::{free_bytes, has_space},
+            read_regular_text, stale, write_atomic,
+        },
         process::{ProcessOrigin, process_origin},
+        worker_thread::WorkerThread,
     },
-    database::Database,
+    database::{Database, DatabaseError, ledger::DeviceReading},
     kernel::DataKind,
     measure::{
         device::{
-            DeviceLeases,
-            npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
+            self, DeviceError, DeviceLeases,
+            npu_smi::{NpuChip, NpuProcess, NpuSmiError, NpuSmiInfo},
         },
         events::RunEvent,
         sched::SchedEvent,
@@ -74,12 +88,7 @@ struct UnlistedDevice {
     is_reported: bool,
 }
 
-impl UnlistedDevice {
-    fn new() -> Self {
-        Self { since: Instant::now(), is_lost: false, is_reported: false }
-    }
-}
-
+#[derive(Default)]
 pub(super) struct HostMonitor {
     pause_file: PathBuf,
     processes: PathBuf,
@@ -112,17 +121,10 @@ impl HostMonitor {
             processes: settings.processes.clone(),
             sees_host_processes: settings.sees_host_processes,
             folder: database.state_folder(),
-            paused: PausedDevices::default(),
-            unusable: BTreeMap::new(),
-            unleased: BTreeMap::new(),
-            reserved: BTreeSet::new(),
             devices,
-            unlisted: BTreeMap::new(),
-            is_full: false,
-            full_at: None,
-            has_failed_write: false,
             reserve,
             per_collection,
+            ..Self::default()
         }
     }
 
@@ -162,7 +164,8 @@ impl HostMonitor {
             if chip.is_some() || self.paused.contains(*device) {
                 self.unlisted.remove(device);
             } else {
-                let unlisted = self.unlisted.entry(*device).or_insert_with(UnlistedDevice::new);
+                let new = || UnlistedDevice { since: Instant::now(), is_lost: false, is_reported: false };
+                let unlisted = self.unlisted.entry(*device).or_insert_with(new);
                 unlisted.is_lost = unlisted.since.elapsed() >= LOST_AFTER;
             }
             let reason = match chip {
@@ -267,8 +270,166 @@ impl HostMonitor {
     }
 }
 
+/// Interval on a host with devices. One query takes a second of one core on a host of sixteen devices.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval on the rehearsal host, whose runs are short.
+const REHEARSAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the health and the sensor values of a device for the ledger.
+pub(super) fn device_reading(chip: &NpuChip) -> DeviceReading {
+    DeviceReading {
+        device: chip.physical_id,
+        at: unix_time(),
+        health: chip.health.clone(),
+        temperature: chip.temperature_c,
+        power: chip.power_w,
+        memory_used_mb: chip.memory_used_mb,
+    }
+}
+
+/// Output of `npu-smi`.
+#[derive(Debug)]
+pub(super) struct DeviceSnapshot {
+    pub(super) info: NpuSmiInfo,
+    /// Start of the query.
+    pub(super) queried_at: time::Instant,
+}
+
+/// Polling thread; dropping the monitor ends it.
+#[derive(Debug)]
+pub(super) struct DeviceMonitor {
+    /// Set to end a running query.
+    stop: Arc<AtomicBool>,
+    _thread: WorkerThread<()>,
+}
+
+impl DeviceMonitor {
+    pub(super) fn spawn(
+        context: &Arc<LaneContext>,
+        snapshots: UnboundedSender<DeviceSnapshot>,
+    ) -> Result<Self, EngineError> {
+        let settings = &context.settings;
+        let interval = if settings.kind == DataKind::Npu { POLL_INTERVAL } else { REHEARSAL_POLL_INTERVAL };
+        let (environment, scratch) = (settings.environment.clone(), settings.folder.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
+        let thread = WorkerThread::spawn("npu-smi".to_owned(), move |ended| {
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                // A failed query is repeated at the next interval; meanwhile the collections show device faults. On a
+                // full disk the output may be cut off.
+                let queried_at = time::Instant::now();
+                let info = match device::query_npu_smi_until(&environment, &scratch, &is_stopped) {
+                    // All devices of the host were lost since the run started.
+                    Err(DeviceError::Unreadable(NpuSmiError::NoChips)) => Ok(NpuSmiInfo::without_chips()),
+                    queried => queried,
+                };
+                if let Ok(info) = info
+                    && has_space(&scratch)
+                    && snapshots.send(DeviceSnapshot { info, queried_at }).is_err()
+                {
+                    break;
+                }
+            }
+        });
+        Ok(Self { stop, _thread: thread.map_err(EngineError::system("a thread"))? })
+    }
+}
+
+impl Drop for DeviceMonitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Lock held while the file is modified, so that of two concurrent changes neither is lost.
+const LOCK: &str = "paused.lock";
+
+/// Paused devices of a database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PausedDevices {
+    /// True if all devices are paused, except `except`.
+    pub all: bool,
+    pub devices: BTreeSet<u32>,
+    /// Devices that are not paused although `all` is set.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub except: BTreeSet<u32>,
+}
+
+pub(crate) fn pause_file(database: &Database) -> PathBuf {
+    database.state_folder().join("paused.json")
+}
+
+impl PausedDevices {
+    /// Reads the file; a missing file means that no device is paused.
+    pub(crate) fn load(file: &Path) -> Result<Self, String> {
+        match read_regular_text(file) {
+            Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Modifies the file under a lock; returns the devices paused before and after. Fails with [`DatabaseError::File`]
+    /// if the file cannot be read or written; it is then unchanged.
+    pub(crate) fn modify(
+        database: &Database,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<(Self, Self), DatabaseError> {
+        database.make_state_folder()?;
+        let (file, lock) = (pause_file(database), database.state_folder().join(LOCK));
+        let fail = |action, path: &Path, source| FileError::Io { action, path: path.to_owned(), source };
+        let held = File::options().write(true).create(true).truncate(false).open(&lock);
+        let held = held.and_then(|held| held.lock().map(|()| held));
+        let _held = held.map_err(|source| fail("lock", &lock, source))?;
+        if let Some(folder) = file.parent() {
+            // Those of a killed `pause`.
+            stale::remove_unfinished_files(folder);
+        }
+        let before = Self::load(&file).map_err(|why| fail("read", &file, io::Error::other(why)))?;
+        let mut after = before.clone();
+        change(&mut after);
+        let text = serde_json::to_string(&after).expect("devices are JSON");
+        write_atomic(&file, format!("{text}\n").as_bytes())?;
+        Ok((before, after))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.all && self.devices.is_empty()
+    }
+
+    pub(crate) fn contains(&self, device: u32) -> bool {
+        (self.all && !self.except.contains(&device)) || self.devices.contains(&device)
+    }
+
+    /// Pauses these devices; all if `None`.
+    pub(crate) fn pause(&mut self, devices: Option<&[u32]>) {
+        match devices {
+            None => *self = Self { all: true, ..Self::default() },
+            Some(devices) if self.all => devices.iter().for_each(|device| {
+                self.except.remove(device);
+            }),
+            Some(devices) => self.devices.extend(devices),
+        }
+    }
+
+    /// Ends the pause of these devices; of all if `None`.
+    pub(crate) fn unpause(&mut self, devices: Option<&[u32]>) {
+        match devices {
+            None => *self = Self::default(),
+            Some(devices) => {
+                self.devices.retain(|device| !devices.contains(device));
+                if self.all {
+                    self.except.extend(devices);
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use tokio::{runtime, time};
 
     use super::*;
@@ -279,17 +440,8 @@ mod tests {
             processes: folder.join("processes"),
             sees_host_processes: true,
             folder: folder.to_owned(),
-            paused: PausedDevices::default(),
-            unusable: BTreeMap::new(),
-            unleased: BTreeMap::new(),
-            reserved: BTreeSet::new(),
             devices: vec![0, 1],
-            unlisted: BTreeMap::new(),
-            is_full: false,
-            full_at: None,
-            has_failed_write: false,
-            reserve: 0,
-            per_collection: 0,
+            ..HostMonitor::default()
         }
     }
 
@@ -359,5 +511,31 @@ mod tests {
             let expected: [&[u32]; 13] = [&[], &[], &[], &[], &[], &[0], &[], &[], &[], &[], &[], &[0], &[]];
             assert_eq!(found, expected);
         });
+    }
+
+    proptest! {
+        /// After any sequence of changes, the last change of a device decides.
+        #[test]
+        fn last_change_of_a_device_decides(
+            steps in proptest::collection::vec(
+                (any::<bool>(), proptest::option::of(proptest::collection::vec(0_u32..4, 1..3))), 0..12),
+        ) {
+            let mut paused = PausedDevices::default();
+            let mut expected = [false; 5];
+            for (pauses, devices) in steps {
+                let devices = devices.as_deref();
+                for (device, is_paused) in (0_u32..).zip(&mut expected) {
+                    if devices.is_none_or(|devices| devices.contains(&device)) {
+                        *is_paused = pauses;
+                    }
+                }
+                if pauses { paused.pause(devices) } else { paused.unpause(devices) }
+            }
+            for (device, is_paused) in (0_u32..).zip(expected) {
+                prop_assert_eq!(paused.contains(device), is_paused);
+            }
+            let text = serde_json::to_string(&paused).expect("JSON");
+            prop_assert_eq!(serde_json::from_str::<PausedDevices>(&text).expect("read back"), paused);
+        }
     }
 }

@@ -7,11 +7,7 @@
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        mpsc::{self, Sender},
-    },
-    thread::{self, JoinHandle},
+    sync::Arc,
     time::Instant,
 };
 
@@ -20,9 +16,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{
     EngineError,
     collect::{CollectionResult, run_collection},
-    lane_context::LaneContext,
+    request::LaneContext,
 };
-use crate::measure::sched::StartCollection;
+use crate::{base::worker_thread::WorkerThread, measure::sched::StartCollection};
 
 /// Result of a collection, sent to the dispatcher.
 #[derive(Debug)]
@@ -41,7 +37,7 @@ pub(super) trait CollectionStarter {
 
 /// The lanes of a run, by device.
 #[derive(Debug)]
-pub(super) struct DeviceLanes(BTreeMap<u32, DeviceLane>);
+pub(super) struct DeviceLanes(BTreeMap<u32, WorkerThread<StartCollection>>);
 
 impl DeviceLanes {
     pub(super) fn spawn(
@@ -49,7 +45,22 @@ impl DeviceLanes {
         context: &Arc<LaneContext>,
         reports: &UnboundedSender<LaneReport>,
     ) -> Result<Self, EngineError> {
-        let spawn = |&device: &u32| Ok((device, DeviceLane::spawn(device, context, reports)?));
+        let spawn = |&device: &u32| {
+            let (context, reports) = (Arc::clone(context), reports.clone());
+            let lane = WorkerThread::spawn(format!("device {device}"), move |inbox| {
+                for start in inbox {
+                    let started = Instant::now();
+                    // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
+                    let result = catch_unwind(AssertUnwindSafe(|| run_collection(&context, &start)))
+                        .unwrap_or(Err(EngineError::Panicked { device }));
+                    let seconds = started.elapsed().as_secs_f64();
+                    if reports.send(LaneReport { start, seconds, result }).is_err() {
+                        break;
+                    }
+                }
+            });
+            Ok((device, lane.map_err(EngineError::system("a thread"))?))
+        };
         devices.iter().map(spawn).collect::<Result<_, _>>().map(Self)
     }
 }
@@ -57,57 +68,7 @@ impl DeviceLanes {
 impl CollectionStarter for DeviceLanes {
     fn start_collection(&self, start: StartCollection) {
         if let Some(lane) = start.devices.first().and_then(|device| self.0.get(device)) {
-            lane.start_collection(start);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct DeviceLane {
-    orders: Option<Sender<StartCollection>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl DeviceLane {
-    fn spawn(
-        device: u32,
-        context: &Arc<LaneContext>,
-        reports: &UnboundedSender<LaneReport>,
-    ) -> Result<Self, EngineError> {
-        let (orders, inbox) = mpsc::channel::<StartCollection>();
-        let (context, reports) = (Arc::clone(context), reports.clone());
-        let work = move || {
-            for start in inbox {
-                let started = Instant::now();
-                // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
-                let result = catch_unwind(AssertUnwindSafe(|| run_collection(&context, &start)))
-                    .unwrap_or(Err(EngineError::Panicked { device }));
-                let seconds = started.elapsed().as_secs_f64();
-                if reports.send(LaneReport { start, seconds, result }).is_err() {
-                    break;
-                }
-            }
-        };
-        let thread = thread::Builder::new()
-            .name(format!("device {device}"))
-            .spawn(work)
-            .map_err(|source| EngineError::System { what: "a thread", source })?;
-        Ok(Self { orders: Some(orders), thread: Some(thread) })
-    }
-
-    fn start_collection(&self, start: StartCollection) {
-        if let Some(orders) = &self.orders {
-            // The thread ends only after this sender is dropped.
-            let _ = orders.send(start);
-        }
-    }
-}
-
-impl Drop for DeviceLane {
-    fn drop(&mut self) {
-        self.orders = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            lane.send(start);
         }
     }
 }

@@ -16,13 +16,12 @@ use tokio::{
 
 use super::{
     CollectionSettings, EngineError, RunOutcome, RunRequest, SweepNodes,
-    device_monitor::{DeviceMonitor, DeviceSnapshot},
     dispatch::{Dispatcher, DispatcherInbox, RunStore},
+    dry_run::{scheduler_cases, scheduler_limits, shuffle_cases},
+    host_monitor::{DeviceMonitor, DeviceSnapshot},
     lane::{DeviceLanes, LaneReport},
-    lane_context::{LaneContext, unix_time},
-    ledger_writer::{WriteWait, commit},
-    scheduler_input::{scheduler_cases, scheduler_limits, shuffle_cases},
-    stop_requests::{StopRequests, StopSource},
+    ledger_writer::{StopRequests, StopSource, WriteWait, commit},
+    request::{LaneContext, unix_time},
     write_back::WriteBack,
 };
 use crate::{

@@ -6,7 +6,6 @@
 mod bisect;
 mod costs;
 mod device;
-mod forecast;
 mod on_finished;
 mod queue;
 mod rounds;
@@ -19,10 +18,9 @@ mod wrong_kernels;
 use bisect::Bisection;
 use costs::LearnedCosts;
 use device::DeviceRecord;
-pub(crate) use forecast::RunForecast;
 use queue::{CaseQueue, CollectionBudget};
 pub use simulate::{SimulatedHost, simulate};
-pub use state::SchedulerState;
+pub use state::{RunForecast, SchedulerState};
 use types::GangKey;
 pub use types::{
     CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedCase, SchedLimits, Seconds,

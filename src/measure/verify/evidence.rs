@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use super::{
     EstimatedCase, EstimatedMedian,
     controls::control_change,
-    row_patterns::{RowPatterns, is_mostly_patterned},
-    samples::{TIMER_QUANTUM_NS, noise_reason, published_interval},
-    variants::variant_contradiction,
+    samples::{
+        RowPatterns, TIMER_QUANTUM_NS, is_mostly_patterned, noise_reason, published_interval,
+        variant_contradiction,
+    },
 };
 use crate::{
     base::stats::SampleSummary,

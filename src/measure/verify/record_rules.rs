@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use super::{
     ExpectedLaunches, JournalLine, RawRecord,
-    cache_flushes::CacheFlushes,
     ranks::RankOutput,
     recorded_clock::{MOST_CORE_TIME, excess_core_time},
     samples::TIMER_QUANTUM_NS,
+    sentinels::CacheFlushes,
 };
 use crate::kernel::{CaseOutcome, Cause, DataKind, Nanos, Verdict, cause::Overlap, signature_mismatch};
 

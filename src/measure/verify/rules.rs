@@ -1,21 +1,31 @@
-//! List of the rules by which measurements get their verdicts, with their limits.
+//! The rules by which measurements get their verdicts, with their limits, and their results for one row.
 
 use serde::Serialize;
 
 use super::{
-    collection::{LAUNCH_PART, MOST_BOUNDS, ONE_BLOCK_BYTES},
+    CaseReferences,
+    collection::{LAUNCH_PART, MOST_BOUNDS, ONE_BLOCK_BYTES, one_block},
+    controls::control_change,
     record_rules::RECORD_RULES,
     recorded_clock::MOST_THROTTLED,
     references::HISTORY_FACTOR,
-    row_patterns::MOST_DISAGREEMENT,
-    samples::{DEVICE_TARGET, MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
+    samples::{
+        DEVICE_TARGET, MOST_DISAGREEMENT, MOST_OUTLIERS, NOISE_TARGET, RowPatterns, TIMER_QUANTUM_NS,
+        is_mostly_patterned, pattern_cause, variant_contradiction, widest_interval,
+    },
 };
 use crate::{
-    base::stats::{
-        CONTROL_CHANGE_ERRORS, LEAST_CHANGE, LEAST_CLOCK_DEFICIT, LEAST_CONTROL_CHANGE, LEAST_SAMPLES,
-        LEAST_TREND_DEVIATE, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
+    base::{
+        count_text::format_count,
+        stats::{
+            CONTROL_CHANGE_ERRORS, DurationPattern, LEAST_CHANGE, LEAST_CLOCK_DEFICIT, LEAST_CONTROL_CHANGE,
+            LEAST_SAMPLES, LEAST_TREND_DEVIATE, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
+        },
     },
-    kernel::{CONFIRMING_COLLECTIONS, Nanos, PRODUCTION_FACTOR, Verdict},
+    kernel::{
+        CONFIRMING_COLLECTIONS, CacheState, CaseOutcome, Cause, IntervalMethod, Nanos, PRODUCTION_FACTOR,
+        Reason, RecordedTask, Verdict, production_contradiction,
+    },
 };
 
 /// Measurements that a rule judges.
@@ -217,11 +227,288 @@ fn device_rules() -> [Rule; 7] {
     ]
 }
 
+/// State of a rule for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum RuleState {
+    Fulfilled,
+    Broken,
+    /// Broken, and confirmed by several collections.
+    Confirmed,
+    #[strum(to_string = "not judged")]
+    NotJudged,
+}
+
+/// Result of a rule, or of the rules on records together. The fields are in the order of the JSON keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(crate) struct RuleResult {
+    pub(crate) rule: &'static str,
+    pub(crate) state: RuleState,
+    /// What was found, and the limit.
+    pub(crate) found: String,
+}
+
+/// Numbers of a row that the rules judge. Durations are in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowNumbers<'a> {
+    /// Outcome of each collection of the case that is not in the row, oldest first.
+    pub(crate) left_out: &'a [&'a CaseOutcome],
+    /// Accepted samples of the collections in the row, each in launch order.
+    pub(crate) collections: &'a [&'a [i64]],
+    /// Reasons of their verdicts.
+    pub(crate) reasons: &'a [&'a Reason],
+    /// Operator, state and unit of each of them.
+    pub(crate) tasks: &'a [&'a RecordedTask],
+    /// Number of severe outliers of these collections.
+    pub(crate) outliers: usize,
+    pub(crate) median: f64,
+    /// 95 % interval.
+    pub(crate) interval: Option<(f64, f64)>,
+    /// Its method.
+    pub(crate) method: Option<IntervalMethod>,
+    pub(crate) references: Option<&'a CaseReferences>,
+    /// Median of production profiles; `None` without one, or if it cannot be compared.
+    pub(crate) production: Option<Nanos>,
+    /// State of the cache of all of these.
+    pub(crate) cache: CacheState,
+    /// Roofline bound.
+    pub(crate) fastest: Option<Nanos>,
+    /// Differences of the collections' clocks from their median, relative.
+    pub(crate) clocks: &'a [f64],
+}
+
+/// Returns the result of each rule for a row.
+pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
+    let patterns = RowPatterns::of_collections(row.collections);
+    let is_trend = |pattern: &DurationPattern| matches!(pattern, DurationPattern::Trend { .. });
+    let is_step = |pattern: &DurationPattern| matches!(pattern, DurationPattern::Step { .. });
+    let has_modes = |pattern: &DurationPattern| matches!(pattern, DurationPattern::TwoModes { .. });
+    vec![
+        record_result(row),
+        pattern_result(row, &patterns, "trend", is_trend),
+        pattern_result(row, &patterns, "step", is_step),
+        pattern_result(row, &patterns, "modes", has_modes),
+        outlier_result(row),
+        interval_result(row),
+        agreement_result(&patterns),
+        variant_result(row),
+        history_result(row),
+        neighbour_result(row),
+        production_result(row),
+        roofline_result(row),
+        clause_result(row, "one_block", one_block, |broken, _| broken > 0),
+        clause_result(row, "control_change", control_change, is_mostly_patterned),
+        clock_result(row),
+    ]
+}
+
+/// Returns the result of a rule that `found` breaks or not.
+const fn judged(rule: &'static str, is_broken: bool, found: String) -> RuleResult {
+    RuleResult { rule, state: if is_broken { RuleState::Broken } else { RuleState::Fulfilled }, found }
+}
+
+fn not_judged(rule: &'static str, reason: impl Into<String>) -> RuleResult {
+    RuleResult { rule, state: RuleState::NotJudged, found: reason.into() }
+}
+
+fn count_text(collections: usize) -> String {
+    format_count(collections, "collection")
+}
+
+/// Returns the result of the rules on records: a collection that breaks one of them is not in the row.
+fn record_result(row: &RowNumbers<'_>) -> RuleResult {
+    let all = row.collections.len() + row.left_out.len();
+    let failed = || row.left_out.iter().filter(|outcome| !outcome.verdict.is_recorded());
+    let (rules, fulfilled) = (RECORD_RULES.len(), all - failed().count());
+    let text = format!("the {rules} rules on records are fulfilled in {fulfilled} of {}", count_text(all));
+    let found = match failed().next_back() {
+        Some(last) => format!("{text}; else, the last one: {}, {}", last.verdict, last.reason.cause),
+        None => text,
+    };
+    judged("records", fulfilled == 0, found)
+}
+
+fn pattern_result(
+    row: &RowNumbers<'_>,
+    patterns: &RowPatterns<'_>,
+    rule: &'static str,
+    is_kind: fn(&DurationPattern) -> bool,
+) -> RuleResult {
+    let all = row.collections.len();
+    // A trend is that of all samples together.
+    let samples = row.collections.iter().map(|samples| samples.len());
+    let most = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
+    if most < LEAST_SAMPLES {
+        let each = if all == 1 { "the collection".to_owned() } else { format!("each of {all} collections") };
+        return not_judged(rule, format!("below {LEAST_SAMPLES} samples in {each}"));
+    }
+    let mut of_kind = patterns.of_collections.iter().filter(|pattern| is_kind(pattern));
+    let number = of_kind.clone().count();
+    let common = patterns.common.as_ref().filter(|pattern| is_kind(pattern));
+    let (is_broken, found) = match (of_kind.next_back(), common) {
+        (_, Some(trend)) => {
+            (true, format!("{}, in {} together", pattern_cause(trend), count_text(patterns.steady.len())))
+        }
+        (Some(pattern), None) => {
+            (patterns.is_of_most, format!("{}, in {number} of {}", pattern_cause(pattern), count_text(all)))
+        }
+        (None, None) => (false, format!("none in {}", count_text(all))),
+    };
+    judged(rule, is_broken, found)
+}
+
+fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {
+    let accepted: usize = row.collections.iter().map(|samples| samples.len()).sum();
+    let all = accepted + row.outliers;
+    let share = row.outliers as f64 / all.max(1) as f64;
+    let found = format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MOST_OUTLIERS * 100.0);
+    judged("outliers", row.outliers > 1 && share > MOST_OUTLIERS, found)
+}
+
+fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some((low, high)) = row.interval else { return not_judged("interval", "too few samples") };
+    let half = (high - row.median).max(row.median - low);
+    let widest = widest_interval(row.method);
+    let found = format!(
+        "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {} us",
+        100.0 * half / row.median,
+        widest * 100.0,
+        Nanos(TIMER_QUANTUM_NS)
+    );
+    judged("interval", half > TIMER_QUANTUM_NS as f64 && half > widest * row.median, found)
+}
+
+fn agreement_result(patterns: &RowPatterns<'_>) -> RuleResult {
+    let Some(agreement) = patterns.agreement() else {
+        return not_judged("agreement", "the row has fewer than two collections without a pattern");
+    };
+    let found = format!(
+        "the medians differ by {:.2} %, the error of their mean is {:.2} %; at most {:.1} %",
+        100.0 * agreement.difference,
+        100.0 * agreement.error,
+        100.0 * MOST_DISAGREEMENT
+    );
+    judged("agreement", agreement.is_poor, found)
+}
+
+fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
+    let is_known = |task: &&&RecordedTask| !(task.operator.is_empty() && task.state.is_empty());
+    let known = row.tasks.iter().filter(is_known).count();
+    match variant_contradiction(row.tasks) {
+        Some(difference) => judged("row_variant", true, difference.to_string()),
+        None if known > 1 => judged("row_variant", false, format!("the same in {}", count_text(known))),
+        None => {
+            not_judged("row_variant", "fewer than two collections of the row with `Op Name` or `OP State`")
+        }
+    }
+}
+
+/// Returns the result of a rule that is judged in each collection, by the finding that it adds to the reason. `is_broken` takes the
+/// number of collections with this finding and that of all.
+fn clause_result(
+    row: &RowNumbers<'_>,
+    rule: &'static str,
+    finding: fn(&Reason) -> Option<&Cause>,
+    is_broken: fn(usize, usize) -> bool,
+) -> RuleResult {
+    let broken: Vec<&Cause> = row.reasons.iter().filter_map(|reason| finding(reason)).collect();
+    let all = row.reasons.len();
+    let found = match broken.last() {
+        Some(last) => Cause::clone(last).in_collections(broken.len(), all).to_string(),
+        None => format!("none in {}", count_text(all)),
+    };
+    judged(rule, is_broken(broken.len(), all), found)
+}
+
+/// Returns the result of a comparison with another duration, which several collections confirm.
+fn reference_result(
+    row: &RowNumbers<'_>,
+    rule: &'static str,
+    is_contradicted: bool,
+    found: String,
+) -> RuleResult {
+    let result = judged(rule, is_contradicted, found);
+    match is_contradicted && row.collections.len() >= CONFIRMING_COLLECTIONS {
+        true => RuleResult { state: RuleState::Confirmed, ..result },
+        false => result,
+    }
+}
+
+fn history_result(row: &RowNumbers<'_>) -> RuleResult {
+    let earlier = row.references.and_then(|references| Some((references, references.earlier?)));
+    let Some((references, earlier)) = earlier else {
+        return not_judged("history", "not measured with earlier software");
+    };
+    let median = references.log_median.exp();
+    let found = ratio_text(median, earlier.exp(), "that with earlier software", HISTORY_FACTOR);
+    reference_result(row, "history", references.history_contradiction().is_some(), found)
+}
+
+fn neighbour_result(row: &RowNumbers<'_>) -> RuleResult {
+    let fit = row.references.and_then(|references| Some((references, references.neighbours?)));
+    let Some((references, fit)) = fit else {
+        return not_judged("neighbours", "too few measured cases of smaller and of larger sizes");
+    };
+    let what = format!("that expected from {} cases of other sizes", fit.neighbours);
+    let limit = NEIGHBOUR_FACTOR.max((NEIGHBOUR_DEVIATIONS * fit.deviation).exp());
+    let found = ratio_text(references.log_median.exp(), fit.log_duration.exp(), &what, limit);
+    reference_result(row, "neighbours", references.neighbour_contradiction().is_some(), found)
+}
+
+fn production_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some(production) = row.production else {
+        return not_judged("production", "no production profile with which it can be compared");
+    };
+    let is_broken = production_contradiction(row.median, production, row.cache).is_some();
+    let found = ratio_text(row.median, production.0 as f64, "that of production", PRODUCTION_FACTOR);
+    judged("production", is_broken, found)
+}
+
+fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some(fastest) = row.fastest else {
+        return not_judged("far_above_roofline", "the call has no roofline bound");
+    };
+    let ratio = row.median / (fastest.0 + LAUNCH_PART.0) as f64;
+    let found = format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {MOST_BOUNDS} times");
+    judged("far_above_roofline", ratio > MOST_BOUNDS as f64, found)
+}
+
+fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
+    let throttled = row.left_out.iter().filter(|outcome| outcome.verdict == Verdict::Throttled).count();
+    let left_out = match throttled {
+        0 => String::new(),
+        number => format!("; {} throttled and left out", count_text(number)),
+    };
+    let Some(lowest) = row.clocks.iter().copied().min_by(f64::total_cmp) else {
+        let found =
+            "fewer than two collections with cycles: only control kernels and neighbours show the clock";
+        return not_judged("cycle_rate", format!("{found}{left_out}"));
+    };
+    let found = format!(
+        "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled{left_out}",
+        100.0 * lowest,
+        -100.0 * LEAST_CLOCK_DEFICIT
+    );
+    // A difference within its error is none; collections at a low clock are not in the row.
+    judged("cycle_rate", false, found)
+}
+
+/// Returns how often a duration is another one, with the limit in either direction.
+fn ratio_text(median: f64, expected: f64, what: &str, limit: f64) -> String {
+    format!(
+        "{:.2} times {what}, {:.3} us; at most {limit:.2} times either way",
+        median / expected,
+        expected / 1e3
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::{base::stats::NeighbourFit, measure::verify::controls::control_change_of};
 
     #[test]
     fn rules_have_distinct_names_and_verdicts_that_are_not_ok() {
@@ -229,5 +516,57 @@ mod tests {
         let names: BTreeSet<&str> = rules.iter().map(|rule| rule.rule).collect();
         assert_eq!(names.len(), rules.len());
         assert!(rules.iter().all(|rule| rule.verdict != Verdict::Ok && !rule.condition.is_empty()));
+    }
+
+    #[test]
+    fn each_rule_states_its_numbers() {
+        let steady: Vec<i64> = (0..20).map(|launch| 10_000 + 20 * (launch * 7 % 5)).collect();
+        let rising: Vec<i64> = (0..20).map(|launch| 10_000 + 60 * launch).collect();
+        let references = CaseReferences {
+            log_median: 10_050_f64.ln(),
+            earlier: Some(5_000_f64.ln()),
+            neighbours: Some(NeighbourFit { log_duration: 9_800_f64.ln(), deviation: 0.1, neighbours: 8 }),
+        };
+        let collections = [steady.as_slice(), rising.as_slice()];
+        let task = |operator: &str| RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() };
+        let row = RowNumbers {
+            cache: CacheState::Hot,
+            left_out: &[
+                &CaseOutcome::new(Verdict::LostRecords, Cause::RecordCount { launches: 20, records: 19 }),
+                &CaseOutcome::new(Verdict::Throttled, "the clock was 4 % low"),
+            ],
+            collections: &collections,
+            reasons: &[&Cause::EveryLaunchRecorded.into(), &control_change_of(3.1).into()],
+            outliers: 3,
+            median: 10_050.0,
+            interval: Some((9_900.0, 10_300.0)),
+            method: None,
+            references: Some(&references),
+            production: Some(Nanos(6_000)),
+            fastest: Some(Nanos(4_000)),
+            clocks: &[0.001, -0.004],
+            tasks: &[&task("AddAiCore"), &task("AddV3")],
+        };
+        insta::assert_snapshot!(table(&judge_row_rules(&row)));
+        let bare = RowNumbers {
+            left_out: &[],
+            collections: &collections[..1],
+            reasons: &[&Cause::OneBlock { mib: 64 }.into()],
+            outliers: 0,
+            interval: None,
+            method: None,
+            references: None,
+            production: None,
+            fastest: None,
+            clocks: &[],
+            tasks: &[&task("AddAiCore")],
+            ..row
+        };
+        insta::assert_snapshot!(table(&judge_row_rules(&bare)));
+    }
+
+    fn table(results: &[RuleResult]) -> String {
+        let line = |result: &RuleResult| format!("{}: {}: {}", result.rule, result.state, result.found);
+        results.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::{runtime, sync::mpsc};
 
-use super::{super::stop_requests::StopSource, *};
+use super::*;
 use crate::{
     base::{assets::AssetFiles, process::ProcessError, stats::PrecisionAim},
     cases::plan::{
@@ -29,7 +29,8 @@ use crate::{
         device::{DeviceLease, DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
         engine::{
             CollectionSettings, PausedDevices, ResumedRun,
-            scheduler_input::{scheduler_cases, scheduler_limits},
+            dry_run::{scheduler_cases, scheduler_limits},
+            ledger_writer::StopSource,
         },
     },
 };

@@ -1,5 +1,7 @@
-use super::*;
-use crate::base::stats::{hash_numbers, normal_deviate};
+use crate::{
+    base::stats::{hash_numbers, normal_deviate},
+    measure::verify::estimates::*,
+};
 
 /// Draws of cases in collections, with effects that the cases of a collection share.
 struct DrawnNights {
