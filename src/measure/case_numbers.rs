@@ -25,7 +25,6 @@ pub(crate) struct CaseNumbers {
     pub(crate) interval_us: Option<[f64; 2]>,
     /// Centre of the interval.
     estimate_us: Option<f64>,
-    /// Row before the run.
     earlier: EarlierResult,
     /// Median in production profiles.
     pub(crate) production_us: Option<f64>,
@@ -59,7 +58,6 @@ fn percent_above(value: f64, reference: f64) -> f64 {
     100.0 * (value / reference - 1.0)
 }
 
-/// Numbers of the cases of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunNumbers {
     by_case: HashMap<CaseId, CaseNumbers>,
@@ -109,7 +107,6 @@ impl RunNumbers {
         Ok(numbers)
     }
 
-    /// Returns the numbers of a case, without any if it was not measured.
     pub(crate) fn of_case(&self, case: &CaseId) -> CaseNumbers {
         self.by_case.get(case).copied().unwrap_or_default()
     }
@@ -162,7 +159,6 @@ impl RunNumbers {
 const FILE: &str = "earlier_rows.csv";
 const HEADER: [&str; 3] = ["case", "median_us", "average_us"];
 
-/// Writes the results that rows had before a run into its folder.
 pub(crate) fn write_earlier_rows(
     folder: &Path,
     results: &BTreeMap<CaseId, EarlierResult>,

@@ -30,9 +30,7 @@ use crate::{
     },
 };
 
-/// Outcomes stored in one transaction.
 const TRANSACTION_SIZE: usize = 256;
-/// Longest time between an outcome and its transaction.
 const TRANSACTION_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) type CheckSink<'a> = dyn FnMut(&IdentifiedCase, &CheckOutcome) + 'a;
@@ -43,7 +41,6 @@ pub(crate) struct DatabaseCheck {
     ledger: Ledger,
     pub(crate) plan: RunPlan,
     digests: Vec<String>,
-    /// Outcomes of earlier checks.
     stored: HashMap<CaseId, StoredCheck>,
     pub(crate) versions: String,
     _lock: FolderLock,

@@ -13,12 +13,10 @@ use crate::{
     profile::DeviceEvidence,
 };
 
-/// Variable with the device of new databases.
 const DEVICE_VARIABLE: &str = "NPUBENCH_DEVICE";
 /// SoC name by npu-smi of every A3.
 const A3_FAMILY: &str = "Ascend910";
 
-/// Device profile of a new database, with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceChoice {
     pub(crate) name: String,
@@ -26,7 +24,6 @@ pub(crate) struct DeviceChoice {
     pub(crate) source: String,
 }
 
-/// How to correct a wrong device of a database.
 pub(crate) const CORRECT_DEVICE: &str = "use another folder for another device; if the device of the database is \
     wrong, correct `device` in its database.yaml: the profiling columns do not depend on it, and `run --update all` \
     assesses measured rows again";
@@ -116,7 +113,6 @@ fn check_evidence(
     Err(CommandError::bad_input(problem, hint))
 }
 
-/// Refuses a profile of another device than that of a database.
 pub(crate) fn check_profile_device(
     database: &Database,
     device: &DeviceProfile,

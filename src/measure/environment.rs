@@ -71,7 +71,6 @@ pub(crate) fn lease_free_devices(
 /// Surroundings of the host's programs.
 #[derive(Clone, Debug)]
 pub(super) struct ProgramEnvironment {
-    /// Variables that the programs need.
     pub(super) variables: Vec<(String, String)>,
     /// Software of the host, as far as it is known before a script has run.
     pub(super) software: HostSoftware,
@@ -82,7 +81,6 @@ pub(super) struct ProgramEnvironment {
 pub(super) struct RehearsedDurations {
     /// Recorded medians that cases take, in nanoseconds by case id.
     pub(super) recorded_medians: BTreeMap<String, i64>,
-    /// Number of earlier runs of the database.
     pub(super) earlier_runs: u64,
 }
 

@@ -69,7 +69,6 @@ pub(crate) fn candidate_filter(
     Ok(Some(filter))
 }
 
-/// Returns the state of the cache in which a run measured.
 pub(crate) fn run_cache(run: &RunRecord) -> Result<CacheState, CommandError> {
     Ok(RunOptions::of_run(run)?.cache)
 }
@@ -129,7 +128,6 @@ pub(crate) fn filter_sides(
     Ok(())
 }
 
-/// A case of a run, as the ledger has it.
 struct LedgerCase<'a> {
     id: &'a CaseId,
     kernel: &'a KernelName,

@@ -77,7 +77,6 @@ struct EventsFile {
     /// Length of the file after its last complete line; `None` if that line is incomplete, so that the next one starts
     /// on a new line.
     complete: Option<u64>,
-    /// Lines that could not be written yet.
     pending: VecDeque<String>,
     has_failed: bool,
 }
@@ -111,7 +110,6 @@ impl EventsFile {
         })
     }
 
-    /// Appends an event, after those that could not be written before.
     fn on_event(&mut self, at: Timestamp, event: &RunEvent) {
         let line = serde_json::to_string(&RecordedEvent { at, event }).expect("events have text keys");
         self.pending.push_back(line);
@@ -154,7 +152,6 @@ struct CaseLogs {
     folder: PathBuf,
     /// Collections of the cases that have no verdict yet.
     attempts: BTreeMap<CaseId, Vec<u32>>,
-    /// Links that could not be created yet.
     pending: Vec<(CaseId, u32)>,
     has_failed: bool,
 }

@@ -146,7 +146,6 @@ impl AttemptSummary {
         format!("{}{}", self.verdict, if self.is_withdrawn { " (withdrawn)" } else { "" })
     }
 
-    /// Returns verdict, number of samples and their median.
     fn text(&self) -> String {
         let median = self.median_us.map_or_else(String::new, |us| format!(", {} x {us:.3} us", self.samples));
         self.verdict_text() + &median
@@ -154,7 +153,6 @@ impl AttemptSummary {
 }
 
 impl AttemptDifference {
-    /// Returns what the ledger has and what follows from the evidence.
     fn text(&self) -> String {
         let ledger = self.before.as_ref().map_or_else(|| "no attempt".to_owned(), AttemptSummary::text);
         format!(
@@ -297,7 +295,6 @@ pub(crate) fn check_evidence(
     Ok(reparse_runs(database, &mut ledger, assets, None, false)?.issues(database))
 }
 
-/// Comparison of a ledger with the evidence of its collections.
 pub(super) struct EvidenceComparison {
     /// Differences; nothing of rows.
     pub(super) report: ReparseReport,

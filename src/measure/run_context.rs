@@ -64,7 +64,6 @@ pub(crate) struct RunContext {
     pub(crate) numbering: DeviceNumbering,
     /// Software of the host, as far as it is known before a script has run.
     pub(crate) software: SoftwareFingerprint,
-    /// Variables of the host's programs.
     variables: Vec<(String, String)>,
     /// Set by signals that come before a run; `None` where these end the program.
     pub(crate) stop: Option<Arc<AtomicBool>>,
@@ -75,11 +74,9 @@ pub(crate) struct RunContext {
     screen: &'static dyn RunScreen,
 }
 
-/// End of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedRun {
     pub(crate) exit: ExitStatus,
-    /// True if a stop was requested.
     pub(crate) is_stopped: bool,
 }
 
@@ -216,7 +213,6 @@ impl RunContext {
         require_check(check_device_use(found.map(|devices| devices.usable)))
     }
 
-    /// Plans a new run.
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         let mut plan = self.plan_on_host(options, kernels)?;
         plan.merge_equal_calls();
@@ -270,7 +266,6 @@ impl RunContext {
         Ok(plan)
     }
 
-    /// Returns the settings of the collections of a run in this folder.
     pub(super) fn collection_settings(
         &self,
         run: &str,
@@ -307,7 +302,6 @@ impl RunContext {
         }
     }
 
-    /// Carries a plan out.
     pub(crate) fn measure(
         self,
         run: &str,

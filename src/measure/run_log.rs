@@ -12,13 +12,11 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 
-/// Name of the file in the folder of a run.
 pub(crate) const LOG_FILE: &str = "npubench.log";
 
 /// File of the present run; a command may have several runs, one after the other.
 static FILE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Detail of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LogLevel {
@@ -46,7 +44,6 @@ pub(crate) fn start(folder: &Path, level: LogLevel) -> io::Result<()> {
     Ok(())
 }
 
-/// Writer of lines into the file of the present run.
 struct LogWriter;
 
 impl Write for LogWriter {

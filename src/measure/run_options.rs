@@ -13,16 +13,13 @@ use crate::{
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };
 
-/// Options that decide the results of a run. They are stored in the ledger, so that `resume` uses the same ones.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunOptions {
     pub(crate) update: UpdateMode,
-    /// State of the cache that the run measures.
     #[serde(skip_serializing_if = "CacheState::is_hot")]
     pub(crate) cache: CacheState,
     pub(crate) kernels: Vec<String>,
-    /// Detail of the log.
     pub(crate) log: LogLevel,
     /// Ids of cases, or their first digits; all if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -41,20 +38,17 @@ pub(crate) struct RunOptions {
     /// Relative half width of the 95 % interval for which cases are measured in further collections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) precision: Option<f64>,
-    /// Maximum number of collections of a case.
     pub(crate) max_collections: usize,
     pub(crate) rehearsal_model: NoiseModel,
     pub(crate) ignore_check: bool,
     /// True if the run was allowed without a passed selftest of the host, which its rows state.
     pub(crate) without_selftest: bool,
-    /// Verdicts that make the exit code 1.
     pub(crate) failing: FailingVerdicts,
     pub(crate) weight_column: Option<String>,
     /// Weights of cases by id, which precede those of rows.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) case_weights: BTreeMap<String, f64>,
     pub(crate) busy: BusyPolicy,
-    /// Folder of leases that was given.
     pub(crate) leases: Option<PathBuf>,
     pub(crate) profiler: ProfilerSettings,
     /// Pinned variables and switches of the last start.
@@ -66,13 +60,11 @@ pub(crate) struct RunOptions {
     /// Command of node 0 of a sweep over several nodes, which `resume` prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) command: Option<String>,
-    /// Faults of the rehearsal host.
     #[serde(skip_serializing_if = "FaultPlan::is_empty")]
     pub(crate) faults: FaultPlan,
 }
 
 impl RunOptions {
-    /// Reads the options of a run in a ledger.
     pub(crate) fn of_run(run: &RunRecord) -> Result<Self, CommandError> {
         serde_json::from_str(&run.options).map_err(|error| {
             CommandError::bad_input(

@@ -100,7 +100,6 @@ pub(crate) fn unmerged_plan(
     Ok(plan)
 }
 
-/// Plans the cases of a sweep.
 pub(crate) fn plan_of_sweep(
     database: &Database,
     catalogue: &Catalogue,
@@ -210,12 +209,10 @@ pub(crate) fn expert_skew_of(options: &str) -> Option<f64> {
     Some(options["expert_skew"].as_f64().unwrap_or(0.0))
 }
 
-/// An interrupted run, divided into what is open and what has its verdict.
 #[derive(Debug)]
 pub(crate) struct ResumeState {
     /// The cases that are still to be measured, and those that the rounds of a demanded precision may repeat.
     pub(crate) plan: RunPlan,
-    /// Outcomes and attempts that the run has already.
     pub(crate) resumed: ResumedRun,
 }
 

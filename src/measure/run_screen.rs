@@ -17,14 +17,11 @@ pub(crate) trait RunScreen: Debug + Sync {
     /// Shows that the command waits for a program, until the result is dropped.
     fn wait_for(&self, awaited: &str) -> Box<dyn Any>;
 
-    /// Returns the receiver of the events of a run.
     fn events(&self) -> Box<dyn EventSink>;
 
-    /// Shows the end of a run.
     fn end(&self, end: &RunEnd<'_>);
 }
 
-/// End of a run.
 #[derive(Debug)]
 pub(crate) struct RunEnd<'a> {
     /// Time by production of the rows of the plan.

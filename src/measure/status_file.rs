@@ -27,7 +27,6 @@ use crate::{
 const FILE: &str = "status.json";
 /// The file is filled with spaces to a multiple of this size, that of a block of most file systems.
 const BLOCK: usize = 4096;
-/// Shortest interval between two writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest interval between two writes, also without events: a recent file shows that the run is active.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
@@ -55,7 +54,6 @@ impl RunStatusFile {
     }
 }
 
-/// Keeps the status file up to date while the run is active.
 #[derive(Debug)]
 pub(super) struct StatusFile(WorkerThread<(Timestamp, RunEvent)>);
 

@@ -31,7 +31,6 @@ use crate::{
     },
 };
 
-/// Journals and records of a collection.
 #[derive(Debug)]
 pub(super) struct CollectionOutput {
     /// A journal per process, by rank.
@@ -71,12 +70,10 @@ impl CollectionOutput {
         output
     }
 
-    /// Returns the journal of all processes together.
     pub(super) fn journal(&self) -> LaunchJournal {
         LaunchJournal::merge_all(&self.journals)
     }
 
-    /// Returns the readings of the control kernels.
     pub(super) fn controls(&self, manifest: &Manifest) -> Vec<ControlReading> {
         control_readings(manifest, &self.journals, &self.records)
     }
@@ -169,7 +166,6 @@ pub(super) struct CollectionConditions {
     pub(super) cases: Vec<LaunchedCase>,
 }
 
-/// A case of a collection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LaunchedCase {
     pub(super) case: StoredCase,
@@ -256,20 +252,16 @@ impl StoredCase {
     }
 }
 
-/// Result of an assessment from artefacts.
 #[derive(Debug)]
 pub(crate) struct ReassessedCollection {
     /// Each case with its attempt.
     pub(crate) attempts: Vec<(IdentifiedCase, Attempt)>,
-    /// Readings of the control kernels.
     pub(crate) controls: Vec<ControlReading>,
-    /// Software that the collection used.
     pub(crate) software: SoftwareFingerprint,
     /// Cases that cannot be assessed, with the reason.
     pub(crate) left: Vec<(CaseId, String)>,
 }
 
-/// Rules by which collections are assessed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AssessmentRules<'a> {
     pub(crate) catalogue: &'a Catalogue,

@@ -55,9 +55,7 @@ pub(super) struct CollectionResult {
     pub(super) failed_devices: Vec<u32>,
     /// Description of the end, for the ledger and for reasons.
     pub(super) message: String,
-    /// Software of the host and of the script.
     pub(super) software: SoftwareFingerprint,
-    /// Readings of the control kernels.
     pub(super) controls: Vec<ControlReading>,
     /// SHA-256 of the compressed evidence; `None` if it could not be written.
     pub(super) archive: Option<String>,
@@ -194,7 +192,6 @@ pub(super) struct CollectionScript<'a> {
     pub(super) collection: u32,
     /// Devices whose leases the programs hold.
     pub(super) devices: &'a [u32],
-    /// Time limit in seconds.
     pub(super) limit: f64,
     /// Wall time in seconds after which the script is ended in any case.
     pub(super) cut_off: Option<f64>,
@@ -353,7 +350,6 @@ pub(super) fn last_line(log: &Path) -> String {
     format!("{}{mark} ({})", &line[..cut], log.display())
 }
 
-/// Place and devices of a collection.
 pub(super) struct ManifestRequest<'a> {
     pub(super) run: &'a str,
     pub(super) collection: u32,
@@ -490,7 +486,6 @@ pub(super) fn stays_excused(stored: &CaseOutcome, assessed: &CaseOutcome) -> boo
     matches!(stored.reason.cause, Cause::DiskFull { .. }) && is_excusable(assessed)
 }
 
-/// Number of launched collections of each case that failed while the disk was full.
 #[derive(Debug, Default)]
 pub(super) struct DiskFailures(BTreeMap<usize, u32>);
 

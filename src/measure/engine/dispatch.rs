@@ -49,7 +49,6 @@ const TICK: Duration = Duration::from_millis(500);
 /// Interval at which rows of kernels with open cases are written, so that a user sees results during a long run.
 const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Database and ledger of a run, and the rows to write.
 pub(super) struct RunStore<'a> {
     pub(super) database: &'a Database,
     pub(super) ledger: &'a mut Ledger,
@@ -86,9 +85,7 @@ pub(super) struct Dispatcher<'a> {
     equal_calls: EqualCallOutcomes,
     /// Kernels with rows that keep an earlier measurement, each reported once.
     kept: BTreeSet<KernelName>,
-    /// True if rows of any table were written.
     has_written_rows: bool,
-    /// Problems of the tables that could not be written.
     unwritten: BTreeMap<KernelName, String>,
     /// True if a table could not be written for lack of disk space since the last pass over all tables.
     lacks_space: bool,
@@ -151,12 +148,10 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Returns the seconds since the start of the run.
     fn elapsed(&self) -> Seconds {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Executes a transaction; waits while it cannot be stored.
     async fn commit<T>(
         &mut self,
         write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>,
@@ -519,7 +514,6 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Writes the results of all kernels that have some.
     fn write_pending_rows(&mut self) -> Result<(), EngineError> {
         self.rows_written_at = Instant::now();
         self.lacks_space = false;

@@ -13,7 +13,6 @@ use crate::{
     },
 };
 
-/// Predicted device and time of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScheduledSlot {
     pub collection: u32,
@@ -21,7 +20,6 @@ pub(crate) struct ScheduledSlot {
     pub device: u32,
     /// Start of the collection, in seconds from now.
     pub starts_at: Seconds,
-    /// End of the collection, in seconds from now.
     pub ends_at: Seconds,
 }
 
@@ -31,7 +29,6 @@ pub(crate) struct PlanPreview {
     pub cases: Vec<Result<ScheduledSlot, Cause>>,
     pub collections: u32,
     pub devices: BTreeSet<u32>,
-    /// Seconds from now to the end of the run.
     pub duration: Seconds,
 }
 
@@ -53,7 +50,6 @@ pub(crate) fn dry_run(
     PlanPreview { cases: host.cases, collections: host.collections, devices: host.devices, duration: ends }
 }
 
-/// A host without faults.
 #[derive(Default)]
 struct IdealHost {
     jobs: Vec<SchedCase>,

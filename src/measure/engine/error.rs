@@ -60,7 +60,6 @@ impl EngineError {
         move |source| Self::System { what, source }
     }
 
-    /// Returns true if no disk space is left.
     pub(crate) fn is_disk_full(&self) -> bool {
         match self {
             Self::Io { source, .. }

@@ -66,7 +66,6 @@ pub(crate) struct SweepNodes {
     pub(crate) cluster: Arc<NodeCluster>,
 }
 
-/// Hosts of a collection with ranks on several nodes.
 pub(super) struct GangParts<'a> {
     nodes: &'a SweepNodes,
     collection: u32,
@@ -254,7 +253,6 @@ impl<'a> GangParts<'a> {
     }
 }
 
-/// Returns the hosts as a manifest has them.
 pub(super) fn manifest_hosts(hosts: &[NodeHost]) -> Vec<GangHost> {
     hosts.iter().map(|host| GangHost { name: host.name.clone(), ranks: host.ranks }).collect()
 }
@@ -283,7 +281,6 @@ pub(super) fn common_text(manifest: &Manifest) -> String {
     serde_json::to_string(&Manifest { host: 0, ..manifest.clone() }).expect("a manifest is JSON")
 }
 
-/// Stop requests closer together than this count as one.
 const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
 /// Prefix of folders with evidence that could not be archived, beside the temporary ones.
 const UNSAVED_EVIDENCE: &str = "npubench-evidence-";
@@ -292,15 +289,11 @@ const UNSAVED_EVIDENCE: &str = "npubench-evidence-";
 #[derive(Debug)]
 pub(crate) struct FollowerRun {
     pub(crate) settings: CollectionSettings,
-    /// All cases of the sweep.
     pub(crate) cases: Vec<PlannedCase>,
-    /// Leases of the devices.
     pub(crate) leases: DeviceLeases,
-    /// Address of node 0 for torchrun's store.
     pub(crate) address: String,
 }
 
-/// Requests to end the parts of a follower.
 #[derive(Debug, Default)]
 struct PartStops {
     /// True if the running part is to be ended.
@@ -431,7 +424,6 @@ impl FollowerRun {
     }
 }
 
-/// Runs the parts of a follower one after the other.
 struct PartRunner<P, R> {
     run: FollowerRun,
     stops: Arc<PartStops>,

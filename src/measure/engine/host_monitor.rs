@@ -80,7 +80,6 @@ pub(super) struct HostChanges {
     pub(super) run_events: Vec<RunEvent>,
 }
 
-/// A device that `npu-smi` does not list.
 struct UnlistedDevice {
     since: Instant,
     /// True if an output after [`LOST_AFTER`] lacks it, too.
@@ -96,9 +95,7 @@ pub(super) struct HostMonitor {
     sees_host_processes: bool,
     folder: PathBuf,
     paused: PausedDevices,
-    /// Reasons why devices cannot be used, other than pauses.
     unusable: BTreeMap<u32, String>,
-    /// Reasons why devices have no lease.
     unleased: BTreeMap<u32, String>,
     reserved: BTreeSet<u32>,
     devices: Vec<u32>,
@@ -275,7 +272,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval on the rehearsal host, whose runs are short.
 const REHEARSAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the health and the sensor values of a device for the ledger.
 pub(super) fn device_reading(chip: &NpuChip) -> DeviceReading {
     DeviceReading {
         device: chip.physical_id,
@@ -287,11 +283,9 @@ pub(super) fn device_reading(chip: &NpuChip) -> DeviceReading {
     }
 }
 
-/// Output of `npu-smi`.
 #[derive(Debug)]
 pub(super) struct DeviceSnapshot {
     pub(super) info: NpuSmiInfo,
-    /// Start of the query.
     pub(super) queried_at: time::Instant,
 }
 
@@ -344,7 +338,6 @@ impl Drop for DeviceMonitor {
 /// Lock held while the file is modified, so that of two concurrent changes neither is lost.
 const LOCK: &str = "paused.lock";
 
-/// Paused devices of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PausedDevices {

@@ -23,7 +23,6 @@ use crate::{base::worker_thread::WorkerThread, measure::sched::StartCollection};
 /// Result of a collection, sent to the dispatcher.
 #[derive(Debug)]
 pub(super) struct LaneReport {
-    /// The request that started the collection.
     pub(super) start: StartCollection,
     pub(super) seconds: f64,
     pub(super) result: Result<CollectionResult, EngineError>,

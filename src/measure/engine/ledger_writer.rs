@@ -17,7 +17,6 @@ use crate::{
     measure::events::RunEvent,
 };
 
-/// Interval at which a failed write is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Parts of a run that matter while a write waits.
@@ -56,7 +55,6 @@ impl WriteWait<'_> {
     }
 }
 
-/// Result of a transaction that may have waited.
 #[derive(Debug)]
 pub(super) struct Committed<T> {
     pub(super) value: T,
@@ -101,7 +99,6 @@ pub(super) async fn commit<T>(
 /// Stop requests closer together than this count as one; no user presses Ctrl-C twice so fast.
 const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Origin of a stop request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopSource {
     /// A signal of a user or of the system.
@@ -146,7 +143,6 @@ impl StopRequests {
         }
     }
 
-    /// Returns true if a stop was requested.
     pub(super) const fn has_any(&self) -> bool {
         self.count > 0
     }

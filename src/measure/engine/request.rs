@@ -21,10 +21,8 @@ use crate::{
     measure::device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder, npu_smi::NpuSmiInfo},
 };
 
-/// Input of a run.
 #[derive(Debug)]
 pub(crate) struct RunRequest<'a> {
-    /// The database, locked by the caller.
     pub database: &'a Database,
     pub ledger: &'a mut Ledger,
     pub settings: CollectionSettings,
@@ -34,9 +32,7 @@ pub(crate) struct RunRequest<'a> {
     pub options: String,
     /// Fingerprint of host and software as JSON, for the ledger.
     pub host: String,
-    /// Output of `npu-smi` before the run.
     pub info: NpuSmiInfo,
-    /// Deadline of the run; `None` without one.
     pub deadline: Option<Deadline>,
     /// Results of the interrupted run that is resumed; `None` for a new run.
     pub resumed: Option<ResumedRun>,
@@ -44,7 +40,6 @@ pub(crate) struct RunRequest<'a> {
     pub stop: Option<Arc<AtomicBool>>,
 }
 
-/// Results of an interrupted run.
 #[derive(Debug, Default)]
 pub(crate) struct ResumedRun {
     /// Number of its last collection.
@@ -66,7 +61,6 @@ impl ResumedRun {
     }
 }
 
-/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct RunOutcome {
     /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
@@ -74,13 +68,11 @@ pub(crate) struct RunOutcome {
     pub exit: ExitStatus,
     /// True if a stop was requested, also if all cases were measured nevertheless.
     pub(crate) is_stopped: bool,
-    /// True if the run has written rows.
     pub(crate) has_written_rows: bool,
     /// Kernels with results that are in the ledger alone, because their tables could not be written.
     pub unwritten: Vec<KernelName>,
 }
 
-/// Settings shared by all collections of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectionSettings {
     pub run: String,
@@ -88,7 +80,6 @@ pub(crate) struct CollectionSettings {
     /// Folder of the run's scripts, logs and raw output.
     pub folder: PathBuf,
     pub seed: u64,
-    /// Python interpreter, as a name or a path.
     pub python: String,
     pub environment: Vec<(String, String)>,
     pub profiler: ProfilerSettings,
@@ -100,7 +91,6 @@ pub(crate) struct CollectionSettings {
     pub software: SoftwareFingerprint,
     /// Software of the host, which is read again for each collection.
     pub host_software: HostSoftware,
-    /// Verdicts that make the exit code 1.
     pub failing: FailingVerdicts,
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
@@ -110,7 +100,6 @@ pub(crate) struct CollectionSettings {
     /// True if `npu-smi` lists processes by the ids that this program sees; false inside a container with ids of its
     /// own and on the rehearsal host, which invents processes.
     pub sees_host_processes: bool,
-    /// Logical numbers of the devices.
     pub numbering: DeviceNumbering,
     /// Folder of the records of running programs.
     pub processes: PathBuf,

@@ -16,7 +16,6 @@ use crate::{
     measure::evidence::{LedgerComparison, RowComparison, case_row},
 };
 
-/// A case whose row is to be written.
 #[derive(Clone, Debug)]
 struct FinishedCase {
     case: CaseId,
@@ -32,7 +31,6 @@ pub(super) struct NewlySuspicious {
     pub(super) open: usize,
 }
 
-/// Verdict of a case in a run.
 #[derive(Clone, Debug)]
 struct RunVerdict {
     run: String,
@@ -46,9 +44,7 @@ pub(super) struct WriteBack {
     /// State of the cache whose results are written.
     cache: CacheState,
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
-    /// Cases whose rows are to be written.
     finished: BTreeMap<KernelName, Vec<FinishedCase>>,
-    /// Cases whose rows were written.
     written: BTreeMap<KernelName, Vec<FinishedCase>>,
     /// All measurements of the ledger with their estimates; `None` until the run ends, so that rows written before have the
     /// intervals of their own samples.
@@ -94,7 +90,6 @@ impl WriteBack {
         self.finished.entry(kernel.clone()).or_default().push(finished);
     }
 
-    /// Returns true if the case is planned and has no verdict yet.
     pub(super) fn is_open(&self, case: &IdentifiedCase) -> bool {
         self.open.get(&case.kernel).is_some_and(|open| open.contains(case.id()))
     }
@@ -116,7 +111,6 @@ impl WriteBack {
         open.remove(case) && open.is_empty()
     }
 
-    /// Returns the kernels with results that are not written yet.
     pub(super) fn pending_kernels(&self) -> Vec<KernelName> {
         self.finished.keys().cloned().collect()
     }
@@ -239,7 +233,6 @@ pub(super) fn readable<T>(kernel: &KernelName, content: Result<T, DatabaseError>
         .ok()
 }
 
-/// Rows that were written from the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct RewriteReport {
     pub(crate) rows: usize,
@@ -282,11 +275,9 @@ pub(crate) fn rewrite_rows(
     Ok(report)
 }
 
-/// A row that differs from the ledger.
 #[derive(Debug)]
 struct OutdatedRow {
     case: CaseId,
-    /// Run that wrote the row.
     run: Option<String>,
     /// Number of its collections if it is `ok` and suspicious by the ledger: newer measurements of other cases contradict it.
     suspicious_collections: Option<usize>,
@@ -339,7 +330,6 @@ fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase, case: &CaseId) -> bo
     })
 }
 
-/// Outcomes of cases that share launches, from the attempts of a run.
 #[derive(Debug, Default)]
 pub(super) struct EqualCallOutcomes {
     outcomes: BTreeMap<CaseId, CaseOutcome>,
@@ -365,7 +355,6 @@ impl EqualCallOutcomes {
         self.outcomes.extend(planned.equal_cases.iter().filter_map(of_case));
     }
 
-    /// Returns the newest outcome of a case.
     pub(super) fn outcome(&self, case: &CaseId) -> Option<&CaseOutcome> {
         self.outcomes.get(case)
     }
@@ -381,7 +370,6 @@ impl EqualCallOutcomes {
         self.reopened.contains(case)
     }
 
-    /// Registers that a case has its verdict.
     pub(super) fn close(&mut self, case: &CaseId) {
         self.reopened.remove(case);
     }

@@ -5,7 +5,6 @@
 //! contains the cause. The cleared cases wait for the end of the bisection, so that they cost one collection in all and
 //! not one per step. A bisection among n cases takes at most log2(n) collections, and one more for the last suspect.
 
-/// A bisection in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Bisection {
     /// Device and number of the collection that broke.
@@ -22,7 +21,6 @@ enum BisectionStage {
     Half { others: Vec<usize> },
 }
 
-/// Collection requested by a bisection.
 #[derive(Clone, Debug)]
 pub(super) struct BisectionRequest {
     /// Cases to run together.
@@ -31,12 +29,10 @@ pub(super) struct BisectionRequest {
     pub(super) is_eliminated: bool,
 }
 
-/// Next step of a bisection.
 #[derive(Debug)]
 pub(super) enum BisectionStep {
     Continue(Bisection, BisectionRequest),
     Done {
-        /// Cases that are cleared.
         cleared: Vec<usize>,
         /// True if the suspect succeeded alone, so that the device broke the collection.
         was_misled: bool,

@@ -7,7 +7,6 @@
 use super::{CollectionFinished, PriorCosts, SchedCase, Seconds};
 use crate::kernel::CollectionPurpose;
 
-/// Weight of the last observation.
 const WEIGHT: f64 = 0.25;
 /// Maximum ratio of an observation to the estimate; larger ones are clamped.
 const MAX_STEP: f64 = 20.0;
@@ -43,7 +42,6 @@ impl LearnedCosts {
         self.kernels.len()
     }
 
-    /// Returns the predicted seconds of a case in a collection.
     pub(super) fn case_seconds(&self, job: &SchedCase) -> Seconds {
         self.kernel_seconds(job.kernel, job.seconds, u64::from(job.records))
     }
@@ -54,7 +52,6 @@ impl LearnedCosts {
         seconds * factor + self.export.slope * records as f64
     }
 
-    /// Returns the predicted seconds of a collection without its cases.
     pub(super) const fn overhead_seconds(&self) -> Seconds {
         self.startup + self.export.base
     }
@@ -71,7 +68,6 @@ impl LearnedCosts {
         (1.0 + 2.0 * self.excess).clamp(1.05, 2.0)
     }
 
-    /// Returns the seconds after which a collection counts as hung.
     pub(super) fn time_limit(&self, predicted: Seconds) -> Seconds {
         if self.completed > 0 {
             (10.0 * self.overhead_seconds()).clamp(self.hang_timeout / 10.0, self.hang_timeout)

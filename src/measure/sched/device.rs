@@ -2,7 +2,6 @@
 
 use super::Seconds;
 
-/// Length of the first quarantine; each further one is twice as long.
 const FIRST_QUARANTINE: Seconds = 600.0;
 /// Length of the longest quarantine or pause.
 const LONGEST_QUARANTINE: Seconds = 2400.0;
@@ -13,7 +12,6 @@ const MAX_PAUSES: u32 = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRecord {
-    /// Number of its running collection.
     pub(super) running: Option<u32>,
     pub(super) is_reserved: bool,
     /// True if a control collection must succeed before any other collection is started on it.
@@ -44,7 +42,6 @@ impl DeviceRecord {
         !self.is_reserved && self.quarantine.is_none()
     }
 
-    /// Returns true if it is excluded for the rest of the run.
     pub(super) fn is_excluded(&self) -> bool {
         self.quarantine.is_some_and(|quarantine| quarantine.until.is_none())
     }
@@ -54,7 +51,6 @@ impl DeviceRecord {
         !self.is_excluded() && (self.is_reserved || self.quarantine.is_some())
     }
 
-    /// Returns the time of the next try.
     pub(super) fn quarantine_end(&self) -> Option<Seconds> {
         self.quarantine.and_then(|quarantine| quarantine.until)
     }
@@ -90,7 +86,6 @@ impl DeviceRecord {
         self.set_quarantine(now, length, may_exclude && self.empty_collections > MAX_PAUSES)
     }
 
-    /// Excludes the device for the rest of the run.
     pub(super) const fn exclude(&mut self) {
         self.quarantine = Some(QuarantinedUntil { until: None });
     }

@@ -24,13 +24,11 @@ enum CaseDisposition {
     Elsewhere,
 }
 
-/// State after a collection.
 struct CollectionAftermath {
     /// First device and number of the collection.
     origin: (u32, u32),
     is_alone: bool,
     broke: bool,
-    /// Cases that have no verdict yet.
     open: Vec<usize>,
 }
 

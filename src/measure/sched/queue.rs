@@ -7,7 +7,6 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{LearnedCosts, SchedCase, Seconds};
 
-/// Cases of a kernel in its first collections: a kernel that always crashes must not break a full collection.
 const INITIAL_BATCH: usize = 8;
 /// Number of cases of a kernel that are examined if the first is too long for the remaining time.
 const LOOK_AHEAD: usize = 16;
@@ -31,11 +30,9 @@ impl Ord for OrderedFloat {
 
 type QueueKey = (Reverse<OrderedFloat>, OrderedFloat, usize);
 
-/// Waiting cases of one kernel.
 #[derive(Clone, Debug)]
 struct KernelQueue {
     waiting: BTreeSet<QueueKey>,
-    /// Maximum number of its cases in one collection.
     batch_limit: usize,
 }
 
@@ -48,10 +45,8 @@ pub(super) struct CaseQueue {
     records: Vec<u64>,
 }
 
-/// Limits of one collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CollectionBudget {
-    /// Predicted seconds of its cases.
     pub(super) seconds: Seconds,
     /// Maximum predicted seconds of its first case: the remaining time of the run.
     pub(super) first_case_seconds: Seconds,
@@ -108,7 +103,6 @@ impl CaseQueue {
         kernels.map(|(kernel, (seconds, records))| costs.kernel_seconds(kernel, *seconds, *records)).sum()
     }
 
-    /// Removes and returns all cases, in the order of their indices.
     pub(super) fn take_all(&mut self) -> Vec<usize> {
         let mut cases: Vec<usize> = Vec::with_capacity(self.count);
         for (kernel, waiting) in self.kernels.iter_mut().enumerate() {
@@ -167,13 +161,11 @@ impl CaseQueue {
         heads.min().map(|(_, _, case)| *case)
     }
 
-    /// Raises the batch limit of a kernel by one after a successful case.
     pub(super) fn grow_batch(&mut self, kernel: usize, most: usize) {
         let trusted = &mut self.kernels[kernel].batch_limit;
         *trusted = (*trusted + 1).min(most.max(INITIAL_BATCH));
     }
 
-    /// Halves the batch limit of a kernel after one of its cases broke a collection.
     pub(super) fn shrink_batch(&mut self, kernel: usize) {
         let trusted = &mut self.kernels[kernel].batch_limit;
         *trusted = (*trusted / 2).max(1);

@@ -22,7 +22,6 @@ pub(super) struct CaseProgress {
     pub(super) broken_on: Vec<(u32, u32)>,
     /// True if a suspect named by the journal was cleared in a bisection with this case: names are ignored from then on.
     pub(super) was_misnamed: bool,
-    /// Devices that have measured it, once for each collection.
     pub(super) measured_on: Vec<u32>,
     /// Devices of the attempts in this run that are evidence about the case.
     pub(super) tried_on: BTreeSet<u32>,
@@ -30,13 +29,11 @@ pub(super) struct CaseProgress {
     pub(super) withdrawals: u32,
     /// Devices on which its launches ran as another kernel.
     pub(super) wrong_on: Vec<u32>,
-    /// Result of the last attempt.
     pub(super) last: Option<CaseOutcome>,
     pub(super) is_concluded: bool,
 }
 
 impl CaseProgress {
-    /// Returns the number of collections in which a device has measured it.
     pub(super) fn times_on(&self, device: u32) -> usize {
         self.measured_on.iter().filter(|had| **had == device).count()
     }
@@ -65,7 +62,6 @@ pub(super) struct StartedCollection {
     pub(super) since: Seconds,
 }
 
-/// State of the scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerState {
     /// Time of the event that is handled.
@@ -88,7 +84,6 @@ pub struct SchedulerState {
     pub(super) running: BTreeMap<u32, StartedCollection>,
     /// Launched cases of each device, by whether their kernel ran.
     pub(super) kernels: BTreeMap<u32, KernelCounts>,
-    /// Number of the last collection.
     pub(super) collections: u32,
     /// Successful cases for control collections, the cheapest first.
     pub(super) control_cases: Vec<usize>,
@@ -131,7 +126,6 @@ impl SchedulerState {
         state
     }
 
-    /// Sets the devices that have measured a case in earlier runs.
     pub(crate) fn set_measured_on(&mut self, case: usize, devices: &[u32]) {
         self.progress[case].measured_on = devices.to_vec();
     }
@@ -148,12 +142,10 @@ impl SchedulerState {
         }
     }
 
-    /// Returns the number of running collections.
     pub fn running_collections(&self) -> usize {
         self.running.len()
     }
 
-    /// Returns the devices with running collections.
     pub fn busy_devices(&self) -> BTreeSet<u32> {
         self.running.values().flat_map(|running| running.start.devices.iter().copied()).collect()
     }
@@ -220,7 +212,6 @@ impl SchedulerState {
         }
     }
 
-    /// Excludes a device for the rest of the run.
     fn exclude_device(&mut self, device: u32, reason: String) {
         if let Some(record) = self.devices.get_mut(&device).filter(|record| !record.is_excluded()) {
             record.exclude();
@@ -262,7 +253,6 @@ impl SchedulerState {
         CaseOutcome::new(Verdict::NotRun, Cause::StoppedBeforeRetry { verdict, last })
     }
 
-    /// Removes and returns all waiting cases, each once, in the order of their indices.
     fn take_waiting(&mut self) -> Vec<usize> {
         let mut cases = self.ready.take_all();
         cases.extend(self.dealt.values_mut().flat_map(CaseQueue::take_all));
@@ -280,7 +270,6 @@ impl SchedulerState {
         }
     }
 
-    /// Puts a case back into its queue.
     pub(super) fn requeue_case(&mut self, case: usize) {
         match self.jobs[case].devices {
             0 | 1 => self.ready.insert_case(&self.jobs, case),
@@ -363,7 +352,6 @@ impl SchedulerState {
     }
 }
 
-/// Forecast of the rest of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunForecast {
     /// Number of cases without a verdict, running ones and those with the same call included.

@@ -38,21 +38,18 @@ impl SchedCase {
     }
 }
 
-/// Limits of collections and of the run.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedLimits {
     /// Time at which everything must have ended.
     pub deadline: Option<Seconds>,
     /// Planned maximum length of a collection; a single longer case has a collection of its own.
     pub longest_collection: Seconds,
-    /// Maximum number of cases of a collection.
     pub max_cases: usize,
     /// Maximum number of records of the launches of a collection's cases: the profiler's output grows with them.
     pub max_records: u32,
     /// Pause of a device after a collection without evidence: nothing was launched, or its profile is unreadable and no
     /// profile of the run has been read. Each further one in a row triples it.
     pub first_pause: Seconds,
-    /// Predicted costs before the first collection has ended.
     pub prior: PriorCosts,
 }
 
@@ -91,7 +88,6 @@ impl Default for SchedLimits {
     }
 }
 
-/// Input of the scheduler.
 #[derive(Clone, Debug)]
 pub enum SchedEvent {
     Started,
@@ -128,14 +124,10 @@ pub enum SchedEvent {
     TimerFired,
 }
 
-/// End of a collection.
 #[derive(Clone, Debug)]
 pub struct CollectionFinished {
-    /// Number of the collection.
     pub collection: u32,
-    /// Results of its cases.
     pub results: Vec<CaseResult>,
-    /// Exit of its process.
     pub exit: CollectionExit,
     /// True if its profile has records and can be read.
     pub has_readable_profile: bool,
@@ -143,27 +135,21 @@ pub struct CollectionFinished {
     pub failed_devices: Vec<u32>,
     /// Seconds until its script could use the device; `None` if it could not.
     pub startup: Option<Seconds>,
-    /// Seconds from start to results.
     pub total: Seconds,
     /// Description, for reasons.
     pub message: String,
 }
 
-/// Result of a case in a collection.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// The case.
     pub case: usize,
-    /// Verdict and reason.
     pub outcome: CaseOutcome,
     /// Seconds including the construction of its tensors; `None` if it did not end.
     pub seconds: Option<Seconds>,
 }
 
-/// Exit of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionExit {
-    /// Its script finished.
     Completed,
     /// It crashed, hung, or was ended by another program.
     Broken,
@@ -175,30 +161,23 @@ pub enum CollectionExit {
     DiskFull,
 }
 
-/// Output of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedAction {
-    /// Start a collection.
     Start(StartCollection),
     /// Conclude a case; emitted once for every case, and once more each time it is measured again.
     Conclude {
-        /// The case.
         case: usize,
         /// Its verdict; of a case that is measured again, that of the new collection.
         outcome: CaseOutcome,
     },
     /// Report that a device is paused after faults.
     Pause {
-        /// The device.
         device: u32,
-        /// Reason.
         reason: String,
-        /// Time of the next try; `None` if it is excluded for the rest of the run.
         until: Option<Seconds>,
     },
     /// Report that a paused device is used again.
     Readmit {
-        /// The device.
         device: u32,
     },
     /// Send [`SchedEvent::TimerFired`] at this time; replaces an earlier timer.
@@ -207,18 +186,13 @@ pub enum SchedAction {
     Finish,
 }
 
-/// A collection to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartCollection {
     /// Number of the collection, from 1.
     pub collection: u32,
-    /// Its devices, which are free: one, or those of a gang.
     pub devices: Vec<u32>,
-    /// Its cases.
     pub cases: Vec<usize>,
-    /// Purpose of the collection.
     pub purpose: CollectionPurpose,
-    /// Predicted seconds.
     pub predicted: Seconds,
     /// Seconds after which it is ended, without the time in which it waits for a core of a busy host.
     pub limit: Seconds,

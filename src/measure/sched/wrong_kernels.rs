@@ -9,12 +9,10 @@ use super::{
 };
 use crate::kernel::{CollectionPurpose, Verdict};
 
-/// Launched cases of a device, by whether their kernel ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelCounts {
     /// Cases whose launches were recorded as their kernel, or as another choice for their call.
     pub(crate) right: u32,
-    /// Cases with verdict `wrong_kernel`.
     pub(crate) wrong: u32,
 }
 

@@ -30,7 +30,6 @@ use crate::{
     },
 };
 
-/// A kernel record of a collection.
 #[derive(Clone, Debug)]
 pub struct RawRecord {
     pub kernel: String,
@@ -43,29 +42,22 @@ pub struct RawRecord {
     pub host: usize,
     /// True if the table has a column for the device, so that a record without one is damaged.
     pub has_device_column: bool,
-    /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
-    /// Operator, state and unit.
     pub task: RecordedTask,
     /// Values of [`COUNTERS`].
     pub counters: Vec<Option<f64>>,
-    /// Number of blocks of the kernel; `None` if it is not recorded.
     pub blocks: Option<u32>,
-    /// Stream; `None` if it is not recorded.
     pub stream: Option<u32>,
     /// Clock of the cores, if it was below the set one; `None` also if the profile does not show it.
     pub low_clock: Option<LowClock>,
 }
 
-/// Expected records of a case.
 #[derive(Clone, Debug)]
 pub struct ExpectedLaunches<'a> {
-    /// The case.
     pub case: &'a Case,
     /// Names of the kernel in profiles, its type first; the row's name may be any of them.
     pub names: Vec<&'a str>,
-    /// Other kernels as which the same call may run.
     pub equal_kernels: Vec<EqualKernel<'a>>,
     /// Other cases with the same call, which share its launches.
     pub equal_cases: &'a [IdentifiedCase],
@@ -82,7 +74,6 @@ pub struct ExpectedLaunches<'a> {
     pub host_slots: Vec<usize>,
 }
 
-/// Termination of the process of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionTermination {
@@ -104,7 +95,6 @@ pub(super) const ONE_BLOCK_BYTES: u64 = 4 << 20;
 /// Part of any duration that does not depend on the work.
 pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
 
-/// Kernel records of a collection.
 #[derive(Debug, Default)]
 pub struct CollectionRecords {
     /// Records that can be read, sorted by start time.
@@ -280,7 +270,6 @@ fn rank_launches<'a>(
     }
 }
 
-/// A case of a collection with its line in the journal of a process.
 #[derive(Clone, Copy)]
 struct CollectedCase<'a> {
     kind: DataKind,
@@ -289,7 +278,6 @@ struct CollectedCase<'a> {
     flushes: &'a CacheFlushes,
 }
 
-/// Launches of a case by all processes.
 struct CaseEvidence<'a> {
     ranks: &'a [RankOutput<'a>],
     launches: &'a [RankLaunches<'a>],
@@ -440,7 +428,6 @@ fn noise_outcome(
     CaseOutcome::with_remarks(verdict, cause, remarks)
 }
 
-/// Change of the software of the host, as far as it concerns the samples of one collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SoftwareChange {
     /// The software is that for which the run checked the host.

@@ -6,12 +6,9 @@ use crate::kernel::{
     Attempt, Case, CaseId, CaseOutcome, Cause, EqualCallAttempt, IdentifiedCase, KernelName, Verdict,
 };
 
-/// Another kernel as which a call may run.
 #[derive(Clone, Debug)]
 pub struct EqualKernel<'a> {
-    /// The kernel, by its type.
     pub kernel: &'a KernelName,
-    /// Its names in profiles.
     pub names: Vec<&'a str>,
 }
 
@@ -29,7 +26,6 @@ pub(super) fn is_kernel_name(names: &[&str], recorded: &str) -> bool {
         || KernelName::without_variant(recorded).is_some_and(|kernel| names.contains(&kernel))
 }
 
-/// Records of the kernel that ran.
 pub(super) struct KernelRecords<'r> {
     /// Its launches, without those of other kernels of the call.
     pub(super) launches: Vec<&'r RawRecord>,

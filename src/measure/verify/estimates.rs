@@ -22,21 +22,18 @@ use crate::{
     },
 };
 
-/// Medians of one software, with numbers for its cases and collections.
 #[derive(Clone, Debug, Default)]
 struct SoftwareMedians {
     cases: CaseMap<usize>,
     /// Number of collections with a pattern, by the number of the case; none for a case without one.
     patterned: BTreeMap<usize, usize>,
     collections: BTreeMap<i64, usize>,
-    /// Numbers of the devices of all hosts.
     devices: BTreeMap<HostDevice, usize>,
     /// Number of the device of each collection, by its number.
     device_of_collection: Vec<usize>,
     medians: Vec<CollectionMedian>,
 }
 
-/// Estimates of the cases of one software.
 #[derive(Clone, Debug, Default)]
 struct SoftwareEstimates {
     by_case: Vec<Option<EstimatedMedian>>,
@@ -119,7 +116,6 @@ pub(crate) fn timer_resolution(log_medians: &[f64]) -> f64 {
     TIMER_QUANTUM_NS as f64 / mean(log_medians).exp()
 }
 
-/// Estimate of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EstimatedMedian {
     pub(crate) estimate: CaseEstimate,
@@ -131,13 +127,10 @@ pub(crate) struct EstimatedMedian {
 pub(crate) struct EstimatedCase {
     /// `None` with too few collections.
     pub(super) median: Option<EstimatedMedian>,
-    /// Number of collections.
     pub(super) collections: usize,
     /// Number of the collections whose durations have a pattern, or in which the control kernels show a change of the device.
     pub(super) patterned: usize,
-    /// True if the collections disagree.
     pub(super) disagrees: bool,
-    /// Number of the software.
     pub(super) software: usize,
     pub(super) references: Option<CaseReferences>,
 }
@@ -161,7 +154,6 @@ pub(crate) struct JointEstimates {
     devices: BTreeMap<usize, Vec<DeviceDeviation>>,
 }
 
-/// Measurements of a ledger for the fit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EstimateInput {
     by_software: BTreeMap<Option<Arc<str>>, SoftwareMedians>,
@@ -254,12 +246,10 @@ impl JointEstimates {
         Ok(Self { cache, ..input.estimate_cases(&ledger.known_cases()?) })
     }
 
-    /// Returns the number of collections of a case, 0 without a measurement.
     pub(crate) fn collection_count(&self, case: &CaseId) -> usize {
         self.cases.get(case).map_or(0, |found| found.collections)
     }
 
-    /// Returns the cases with measurements.
     pub(crate) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
         self.cases.keys()
     }
@@ -271,7 +261,6 @@ impl JointEstimates {
         software.and_then(|number| self.devices.get(&number)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns what the collections of a case show; `None` without a measurement.
     pub(crate) fn estimated_case(&self, case: &CaseId) -> Option<&EstimatedCase> {
         self.cases.get(case)
     }
@@ -359,21 +348,15 @@ fn disagree(log_medians: &[f64]) -> bool {
 pub(crate) struct RunEstimates {
     /// By case; cases without a known variance are left out.
     pub(crate) by_case: HashMap<CaseId, CaseEstimate>,
-    /// Number of collections of each measured case.
     pub(crate) collections: HashMap<CaseId, usize>,
 }
 
-/// Median of a case in a collection.
 #[derive(Clone, Debug)]
 struct MeasuredMedian {
     case: CaseId,
-    /// Index of the software.
     software: usize,
-    /// Key of the collection in the ledger.
     collection: i64,
-    /// True for a collection of the run.
     is_of_run: bool,
-    /// Index of the run.
     run: usize,
     /// Its case and collection are 0.
     median: CollectionMedian,

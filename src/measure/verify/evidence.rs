@@ -27,7 +27,6 @@ fn pooled_attempts(evidence: &[AttemptSamples]) -> Vec<&AttemptSamples> {
         .collect()
 }
 
-/// Returns the number of samples that a row of these attempts has.
 pub(crate) fn pooled_sample_count(evidence: &[AttemptSamples]) -> usize {
     pooled_attempts(evidence).iter().map(|attempt| attempt.samples.len()).sum()
 }
@@ -109,7 +108,6 @@ pub(crate) fn pool_attempts(
     })
 }
 
-/// Changes of the devices during the collections of a row, by their control kernels.
 struct PooledChange {
     /// The change in the last such collection, with their number; `None` without one.
     last: Option<Cause>,
@@ -141,7 +139,6 @@ fn estimated_interval(median: &EstimatedMedian) -> Option<MedianInterval> {
     })
 }
 
-/// Returns the interval of the samples themselves.
 fn sample_interval(collections: &[Vec<i64>], median: f64, seed: u64) -> Option<MedianInterval> {
     let (low, high) = published_interval(collections, seed)?;
     let method = if collections.len() == 1 { IntervalMethod::Launches } else { IntervalMethod::Bootstrap };

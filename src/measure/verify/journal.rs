@@ -6,14 +6,12 @@ use serde::Deserialize;
 
 use crate::kernel::{CaseOutcome, Cause, CollectionEnd, ImportedVersions, Verdict};
 
-/// Line of one case.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct JournalLine {
     /// Position of the case in its collection.
     pub ordinal: u32,
     /// Number of calls that returned.
     pub launched: u32,
-    /// Exception raised by the call.
     pub error: Option<PythonException>,
     /// False if the exception was raised when the device was synchronised, so that the device cannot be used any more.
     #[serde(default = "is_usable")]
@@ -113,20 +111,14 @@ const fn is_usable() -> bool {
     true
 }
 
-/// Journal of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaunchJournal {
-    /// Lines by ordinal; a case without a line was not reached.
     pub lines: BTreeMap<u32, JournalLine>,
-    /// Devices that torch counts, once the script has imported it.
     pub device_count: Option<u32>,
-    /// True if the script could use its device.
     pub is_started: bool,
     /// Time at which it could, in seconds since the epoch by the host's clock.
     pub started_at: Option<f64>,
-    /// Versions of the script's process; `None` if it could not use its device.
     pub imported: Option<ImportedVersions>,
-    /// True if the script launched all its cases.
     pub is_done: bool,
     /// True if the script ended by itself, also after a case left the device unusable; no case was running then.
     pub has_ended: bool,

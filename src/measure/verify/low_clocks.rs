@@ -15,7 +15,6 @@ use crate::{
 /// Least number of cases by which a collection is judged.
 const LEAST_CASES: usize = 3;
 
-/// An attempt at a clock that deviates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LowClockAttempt {
     pub(crate) attempt: StoredCycleRate,
@@ -34,7 +33,6 @@ pub(crate) struct Withdrawal {
     pub(crate) outcome: CaseOutcome,
 }
 
-/// Attempts and collections at a clock that deviates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LowClocks {
     pub(crate) attempts: Vec<LowClockAttempt>,
@@ -42,7 +40,6 @@ pub(crate) struct LowClocks {
     collections: BTreeMap<(String, u32), BTreeMap<i64, CollectionDeficit>>,
 }
 
-/// Deficit of the clock of a collection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CollectionDeficit {
     /// Median of its cases; below 0 for a higher clock.
@@ -57,12 +54,10 @@ pub(crate) struct RunningDevices {
     pub(crate) devices: BTreeSet<u32>,
 }
 
-/// A device with several collections at a clock that deviates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviatingDevice {
     pub(crate) device: u32,
     pub(crate) reason: String,
-    /// True if no majority of devices shows that it is this one that deviates.
     pub(crate) is_undecided: bool,
 }
 
@@ -78,7 +73,6 @@ struct ComparedRate<'a> {
     rate: CycleRate,
     /// Cycles of a launch, in the same unit for all that are compared.
     cycles: Option<f64>,
-    /// Index of the attempt; `None` for a control kernel.
     attempt: Option<usize>,
 }
 
@@ -251,7 +245,6 @@ impl LowClocks {
         }
     }
 
-    /// Returns true if an attempt at a clock that deviates is accepted.
     pub(crate) const fn has_accepted(&self) -> bool {
         !self.attempts.is_empty()
     }

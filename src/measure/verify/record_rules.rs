@@ -42,7 +42,6 @@ pub(super) struct CaseRecords<'a> {
     pub(super) flushes: &'a CacheFlushes,
 }
 
-/// A rule on the records of a case.
 pub(super) struct RecordRule {
     pub(super) name: &'static str,
     /// Verdict of a case that breaks the rule.
@@ -62,7 +61,6 @@ const fn rule(
     RecordRule { name, verdict, condition, find_problem }
 }
 
-/// Rules in the order in which they are applied.
 pub(super) const RECORD_RULES: [RecordRule; 20] = [
     rule("device", Verdict::Implausible, other_device, || {
         "each record has the number of the device on which the script launched".to_owned()
@@ -244,7 +242,6 @@ fn several_streams(case: &CaseRecords<'_>) -> Option<Cause> {
     (streams.len() > 1).then(|| Cause::SeveralStreams { streams: streams.into_iter().collect() })
 }
 
-/// Returns the shortest launch with its number.
 fn shortest_launch<'a>(case: &CaseRecords<'a>) -> Option<(usize, &'a RawRecord)> {
     case.own.iter().copied().enumerate().min_by_key(|(_, record)| record.duration)
 }

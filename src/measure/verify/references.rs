@@ -23,7 +23,6 @@ pub(super) struct CaseMedian {
     pub(super) case: CaseId,
     pub(super) log_median: f64,
     pub(super) earlier: Option<f64>,
-    /// Number of the newest software.
     pub(super) software: usize,
 }
 

@@ -265,12 +265,10 @@ pub(crate) struct RowNumbers<'a> {
     pub(crate) median: f64,
     /// 95 % interval.
     pub(crate) interval: Option<(f64, f64)>,
-    /// Its method.
     pub(crate) method: Option<IntervalMethod>,
     pub(crate) references: Option<&'a CaseReferences>,
     /// Median of production profiles; `None` without one, or if it cannot be compared.
     pub(crate) production: Option<Nanos>,
-    /// State of the cache of all of these.
     pub(crate) cache: CacheState,
     /// Roofline bound.
     pub(crate) fastest: Option<Nanos>,

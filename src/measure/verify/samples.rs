@@ -107,7 +107,6 @@ pub(super) fn pattern_cause(pattern: &DurationPattern) -> Cause {
 /// Greatest relative standard error of the mean of the medians of a row's collections: two of them are the noise target.
 pub(super) const MOST_DISAGREEMENT: f64 = NOISE_TARGET / 2.0;
 
-/// Patterns of the durations of a row's collections.
 #[derive(Debug)]
 pub(super) struct RowPatterns<'a> {
     /// Pattern of each collection that has one.
@@ -177,7 +176,6 @@ impl<'a> RowPatterns<'a> {
     }
 }
 
-/// Agreement of the medians of a row's collections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MedianAgreement {
     /// Difference of the largest and the smallest, relative to their mean.

@@ -26,7 +26,6 @@ pub(super) fn sentinel_brackets(manifest: &Manifest, records: &[RawRecord]) -> B
     cases.filter_map(|case| Some((case.ordinal, bracket(manifest, &positions, case.ordinal)?))).collect()
 }
 
-/// Returns the indices of the sentinels by their length.
 fn sentinel_positions(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u64, Vec<usize>> {
     let sentinels = &manifest.sentinels;
     let mut positions: BTreeMap<u64, Vec<usize>> = BTreeMap::new();

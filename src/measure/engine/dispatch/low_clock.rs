@@ -15,7 +15,6 @@ use crate::{
 
 /// A concluded case whose only measurement was withdrawn.
 struct ReopenedCase {
-    /// Index of the planned case.
     index: usize,
     case: IdentifiedCase,
     /// Verdict that does not hold any more.
