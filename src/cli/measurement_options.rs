@@ -13,11 +13,10 @@ use crate::{
     cases::plan::LaunchCount,
     kernel::DataKind,
     measure::{
-        run_log::LogLevel,
+        recorder::LogLevel,
         run_options::{BusyPolicy, RunOptions},
     },
-    rehearsal::NoiseModel,
-    rehearsal::load::load_fault_plan,
+    rehearsal::{NoiseModel, load::load_fault_plan},
 };
 
 /// Launches of a case before its samples.

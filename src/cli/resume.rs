@@ -29,7 +29,7 @@ use crate::{
     kernel::{CaseId, Verdict},
     measure::{
         filtered_cases::run_cache, nodes::session::resume_on_all_nodes, run_context::RunContext,
-        run_options::RunOptions, run_plan::ResumeState,
+        run_options::RunOptions,
     },
     show::run_lines::run_screen,
 };
@@ -86,7 +86,7 @@ pub(super) fn resume_run(
     let context = RunContext::find(db, database.kind(), assets, &run_options, run_screen(format))?;
     context.require_host(&run_options)?;
     let kernels = parse_kernels(&run_options.kernels)?;
-    let ResumeState { plan, resumed } = context.resumed_plan(&run_options, &kernels, &ledger, &record.run)?;
+    let (plan, resumed) = context.resumed_plan(&run_options, &kernels, &ledger, &record.run)?;
     drop(ledger);
     let ended = context.measure(&record.run, run_options, plan, Some(resumed), deadline.deadline());
     drop(lock);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs,
+    fs, io,
     path::Path,
 };
 
@@ -99,7 +99,9 @@ impl RunNumbers {
                 (found.average_us, found.median_us) = (Some(average), Some(median));
             }
         }
-        for (case, earlier) in read_earlier_rows(folder) {
+        let earlier = read_earlier_rows(folder);
+        let earlier = earlier.inspect_err(|error| numbers.unread_tables.push(format!("{FILE}: {error}")));
+        for (case, earlier) in earlier.unwrap_or_default() {
             if let Some(found) = numbers.by_case.get_mut(&case) {
                 found.earlier = earlier;
             }
@@ -176,22 +178,17 @@ pub(crate) fn write_earlier_rows(
     write_atomic(&folder.join(FILE), text.as_bytes())
 }
 
-/// Reads the results that rows had before a run; empty if the file is missing. Lines that are not
-/// such results are left out.
-fn read_earlier_rows(folder: &Path) -> HashMap<CaseId, EarlierResult> {
-    let text = fs::read_to_string(folder.join(FILE)).unwrap_or_default();
-    let mut lines = text.lines();
-    if lines.next() != Some(HEADER.join(",").as_str()) {
-        return HashMap::new();
-    }
-    let result = |line: &str| {
-        let cells: Vec<&str> = line.split(',').collect();
-        let [case, median, average] = cells.as_slice() else { return None };
-        let [median_us, average_us] =
-            [median, average].map(|cell| cell.parse::<f64>().ok().filter(|us| us.is_finite() && *us > 0.0));
-        Some((CaseId::from_stored((*case).to_owned()), EarlierResult { median_us, average_us }))
+/// Reads the results that rows had before a run; empty if the file is missing. The error is the problem of a file that cannot be
+/// read.
+fn read_earlier_rows(folder: &Path) -> Result<HashMap<CaseId, EarlierResult>, String> {
+    let text = match fs::read(folder.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        read => read.map_err(|error| error.to_string())?,
     };
-    lines.filter_map(result).collect()
+    let rows =
+        csv::Reader::from_reader(text.as_slice()).into_deserialize::<(CaseId, Option<f64>, Option<f64>)>();
+    let result = |(case, median_us, average_us)| (case, EarlierResult { median_us, average_us });
+    rows.map(|row| row.map(result).map_err(|error| error.to_string())).collect()
 }
 
 #[cfg(test)]
@@ -250,22 +247,18 @@ mod tests {
     }
 
     #[test]
-    fn results_are_read_back_and_other_lines_left_out() {
+    fn results_are_read_back_and_other_content_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(read_earlier_rows(folder.path()), Ok(HashMap::new()));
         let [first, second] = ["00000000000000aa", "00000000000000bb"].map(CaseId::from_stored);
         let results = BTreeMap::from([
-            (first.clone(), EarlierResult { median_us: Some(12.34), average_us: Some(12.5) }),
-            (second.clone(), EarlierResult { median_us: None, average_us: Some(3.0) }),
+            (first, EarlierResult { median_us: Some(12.34), average_us: Some(12.5) }),
+            (second, EarlierResult { median_us: None, average_us: Some(3.0) }),
         ]);
         write_earlier_rows(folder.path(), &results).expect("written");
-        let path = folder.path().join(FILE);
-        let text = fs::read_to_string(&path).expect("readable");
-        fs::write(&path, text + "00000000000000cc,nan,-1\nnot a line\n").expect("written");
-        let read = read_earlier_rows(folder.path());
-        assert_eq!((read.get(&first), read.get(&second)), (results.get(&first), results.get(&second)));
-        assert_eq!(read.get(&CaseId::from_stored("00000000000000cc")), Some(&EarlierResult::default()));
-        assert_eq!(read.len(), 3);
-        fs::write(&path, "case,median\n00000000000000aa,1\n").expect("written");
-        assert!(read_earlier_rows(folder.path()).is_empty());
+        assert_eq!(read_earlier_rows(folder.path()), Ok(results.into_iter().collect()));
+        fs::write(folder.path().join(FILE), "case,median_us,average_us\n00000000000000aa,1\n")
+            .expect("written");
+        assert!(read_earlier_rows(folder.path()).is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     cases::plan::{CaseSelection, EqualCallEvidence, PlannedCase, RunPlan, UpdateMode, select_cases},
     database::{
         Database,
-        ledger::{Ledger, NewCheck, StoredCheck},
+        ledger::{Ledger, LedgerError, NewCheck, StoredCheck},
     },
     kernel::{
         CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName, catalogue::Catalogue,
@@ -95,29 +95,26 @@ impl DatabaseCheck {
     /// Number of cases whose outcome is known without a call.
     pub(crate) fn known(&self) -> usize {
         let planned = self.plan.cases.iter().zip(&self.digests);
-        let stored = planned.filter(|(planned, digest)| {
-            valid_outcome(&self.stored, planned, digest, &self.versions).is_some()
-        });
-        self.plan.not_launched.len() + stored.count()
+        let known = planned.filter(|(planned, digest)| self.valid_outcome(planned, digest).is_some());
+        self.plan.not_launched.len() + known.count()
+    }
+
+    /// The stored outcome of a call, if neither the call nor the software has changed since.
+    fn valid_outcome(&self, planned: &PlannedCase, digest: &str) -> Option<&CheckOutcome> {
+        let check = self.stored.get(planned.case.id())?;
+        (check.digest == digest && check.software == self.versions).then_some(&check.outcome)
     }
 
     /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
-        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self
-            .plan
-            .not_launched
-            .iter()
-            .map(|(case, outcome)| (case, CheckOutcome::by_rule(outcome)))
-            .collect();
-        let checks: Vec<NewCheck<'_>> = by_rule
-            .iter()
-            .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })
-            .collect();
-        self.ledger.add_checks(&self.versions, Timestamp::now().0, &checks)?;
-        by_rule.iter().for_each(|(case, outcome)| report(case, outcome));
+        let by_rule = self.plan.not_launched.iter();
+        let by_rule: Vec<_> =
+            by_rule.map(|(case, outcome)| (case, "", CheckOutcome::by_rule(outcome))).collect();
+        store(&mut self.ledger, &self.versions, &by_rule)?;
+        by_rule.iter().for_each(|(case, _, outcome)| report(case, outcome));
         let mut open = Vec::new();
         for (planned, digest) in self.plan.cases.iter().zip(&self.digests) {
-            match valid_outcome(&self.stored, planned, digest, &self.versions) {
+            match self.valid_outcome(planned, digest) {
                 Some(outcome) => report(&planned.case, outcome),
                 None => open.push((planned.clone(), digest.as_str())),
             }
@@ -126,15 +123,16 @@ impl DatabaseCheck {
     }
 }
 
-/// The stored outcome of a call, if neither the call nor the software has changed since.
-fn valid_outcome<'a>(
-    stored: &'a HashMap<CaseId, StoredCheck>,
-    planned: &PlannedCase,
-    digest: &str,
+/// Stores the outcomes of cases with the digests of their calls.
+fn store(
+    ledger: &mut Ledger,
     versions: &str,
-) -> Option<&'a CheckOutcome> {
-    let check = stored.get(planned.case.id())?;
-    (check.digest == digest && check.software == versions).then_some(&check.outcome)
+    outcomes: &[(&IdentifiedCase, &str, CheckOutcome)],
+) -> Result<(), LedgerError> {
+    let checks = outcomes.iter();
+    let checks = checks.map(|(case, digest, outcome)| NewCheck { case: case.id().clone(), digest, outcome });
+    let checks: Vec<NewCheck<'_>> = checks.collect();
+    ledger.add_checks(versions, Timestamp::now().0, &checks)
 }
 
 /// Checks cases; every outcome is in the ledger before it is reported. Returns true if a signal stopped the check.
@@ -156,38 +154,24 @@ fn check_open(
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
     let mut failure = None;
-    let mut store = |waiting: &mut Vec<(usize, CheckOutcome)>, report: &mut CheckSink<'_>| {
-        let checks: Vec<NewCheck<'_>> = waiting
-            .iter()
-            .map(|(index, outcome)| NewCheck {
-                case: cases[*index].case.id().clone(),
-                digest: digests[*index],
-                outcome,
-            })
-            .collect();
-        match ledger.add_checks(versions, Timestamp::now().0, &checks) {
-            Ok(()) => {
-                for (index, outcome) in waiting.drain(..) {
-                    report(&cases[index].case, &outcome);
-                }
-            }
-            Err(error) => {
-                failure.get_or_insert(error);
-                stop.store(true, Ordering::Relaxed);
-                waiting.clear();
-            }
-        }
-    };
     let mut waiting = Vec::new();
     let mut last_transaction = Instant::now();
+    let mut store_waiting = |waiting: &mut Vec<_>| match store(ledger, versions, waiting) {
+        Ok(()) => waiting.drain(..).for_each(|(case, _, outcome)| report(case, &outcome)),
+        Err(error) => {
+            failure.get_or_insert(error);
+            stop.store(true, Ordering::Relaxed);
+            waiting.clear();
+        }
+    };
     let checked = check_cases(settings, &cases, &stop, &mut |index, outcome| {
-        waiting.push((index, outcome));
+        waiting.push((&cases[index].case, digests[index], outcome));
         if waiting.len() >= TRANSACTION_SIZE || last_transaction.elapsed() >= TRANSACTION_INTERVAL {
-            store(&mut waiting, report);
+            store_waiting(&mut waiting);
             last_transaction = Instant::now();
         }
     });
-    store(&mut waiting, report);
+    store_waiting(&mut waiting);
     if let Some(error) = failure {
         return Err(error.into());
     }

@@ -11,10 +11,10 @@ use crate::{
         row_cases,
     },
     kernel::{
-        CacheState, Case, CaseAttributes, CaseId, KernelName, SignatureCells, Slot,
+        CacheState, Case, CaseAttributes, CaseId, KernelName,
         case_filter::{CaseFilter, CaseValues, FilterNames},
+        case_of_signature,
         catalogue::Catalogue,
-        signature_attributes, split_signature,
         timestamp::Timestamp,
     },
     measure::{case_numbers::RunNumbers, evidence::MeasuredSide, run_options::RunOptions},
@@ -169,7 +169,12 @@ fn filter_ledger_cases<'a>(
             }
         }
         for (id, signature) in cases {
-            let case = case_of_signature(kernel, signature);
+            let case = case_of_signature(kernel, signature).unwrap_or_else(|| Case {
+                kernel: kernel.clone(),
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                attributes: CaseAttributes::default(),
+            });
             let devices = filter.evidence.devices.get(id).cloned().unwrap_or_default();
             let mut values =
                 CaseValues { case: Some(&case), id: Some(id), entry, devices, ..CaseValues::default() };
@@ -180,49 +185,4 @@ fn filter_ledger_cases<'a>(
         }
     }
     Ok(selected)
-}
-
-/// Returns the case of a canonical signature, which has no slots where they cannot be read.
-fn case_of_signature(kernel: &KernelName, signature: &str) -> Case {
-    let (inputs, outputs) = split_signature(kernel, signature);
-    let mut attributes = CaseAttributes::default();
-    for (column, value) in
-        signature_attributes(kernel, signature).split(';').filter_map(|text| text.split_once('='))
-    {
-        attributes.set(column, value);
-    }
-    Case {
-        kernel: kernel.clone(),
-        inputs: signature_slots(inputs),
-        outputs: signature_slots(outputs),
-        attributes,
-    }
-}
-
-/// Parses slots such as `64,1024:DT_BF16:ND;1024:DT_BF16:ND`.
-fn signature_slots(side: &str) -> Vec<Slot> {
-    let part = |index: usize| -> String {
-        // `-` is an omitted input.
-        let slots = side.split(';').map(|slot| if slot == "-" { "" } else { slot });
-        let parts = slots.map(|slot| slot.split(':').nth(index).unwrap_or_default());
-        parts.collect::<Vec<_>>().join(";")
-    };
-    let (shapes, dtypes, formats) = (part(0), part(1), part(2));
-    SignatureCells { shapes: &shapes, dtypes: &dtypes, formats: &formats }.parse().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_case_is_read_from_its_signature() {
-        let inputs =
-            SignatureCells { shapes: "64,1024;;8", dtypes: "DT_BF16;;INT8", formats: "ND;;NCHW" }.parse();
-        let mut attributes = CaseAttributes::default();
-        attributes.set("EP Size", "16");
-        let kernel = KernelName::new("Some|Kernel").expect("a name");
-        let case = Case { kernel, inputs: inputs.expect("slots"), outputs: Vec::new(), attributes };
-        assert_eq!(case_of_signature(&case.kernel, &case.signature()), case);
-    }
 }

@@ -18,7 +18,6 @@ pub(crate) mod rebuild;
 pub(crate) mod recorder;
 pub(crate) mod reparse;
 pub(crate) mod run_context;
-pub(crate) mod run_log;
 pub(crate) mod run_options;
 pub(crate) mod run_plan;
 pub(crate) mod run_screen;

@@ -27,9 +27,10 @@ use crate::{
         render::{Manifest, files},
     },
     measure::{
+        engine::WrittenRows,
         evidence::missing_rows,
         recorder::EVENTS,
-        reparse::{MissingKernelRows, WrittenRows, compare_with_evidence, rebuild_rows, write_rows},
+        reparse::{MissingKernelRows, compare_with_evidence, rebuild_rows, write_rows},
     },
 };
 
@@ -153,16 +154,9 @@ pub(crate) fn add_lost_rows(
                 (case.id() == id).then(|| (id.clone(), case))
             })
             .collect();
-        lost.missing.push(MissingKernelRows {
-            kernel: rows.kernel.to_string(),
-            has_table: rows.has_table,
-            cases: rows.cases.len(),
-            rebuilt: if writes {
-                rebuild_rows(database, catalogue, rows, &found, order)?
-            } else {
-                found.len()
-            },
-        });
+        let rebuilt =
+            if writes { rebuild_rows(database, catalogue, rows, &found, order)? } else { found.len() };
+        lost.missing.push(MissingKernelRows::new(rows, rebuilt));
         let is_inserted =
             |case: &&IdentifiedCase| case.kernel.is_collective() || !order.contains_key(case.id());
         lost.insertable.extend(found.values().filter(is_inserted).cloned());

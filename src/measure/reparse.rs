@@ -14,18 +14,18 @@ use serde::Serialize;
 use crate::{
     base::{
         assets::AssetFiles, command_error::CommandError, count_text::format_count, files::ScratchFolder,
-        shell_argument::quoted_path, stats::median_of_sorted,
+        shell_argument::quoted_path, stats::median,
     },
     database::{
         AbsentRows, Database, LintIssue, LintIssueKind,
         ledger::{AttemptChange, AttemptState, AttemptedCollection, Ledger},
     },
     kernel::{
-        CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, KernelName, Launch,
-        catalogue::Catalogue, device::DeviceProfile, render::files::EVIDENCE,
+        CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, catalogue::Catalogue,
+        device::DeviceProfile, render::files::EVIDENCE,
     },
     measure::{
-        engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},
+        engine::{AssessmentRules, ReassessedCollection, WrittenRows, find_changes, rewrite_rows},
         evidence::{MissingRows, missing_rows},
         verify::LowClocks,
     },
@@ -66,6 +66,11 @@ pub(crate) struct MissingKernelRows {
 }
 
 impl MissingKernelRows {
+    pub(super) fn new(rows: &MissingRows, rebuilt: usize) -> Self {
+        let (kernel, cases) = (rows.kernel.to_string(), rows.cases.len());
+        Self { kernel, has_table: rows.has_table, cases, rebuilt }
+    }
+
     /// Returns what was missing, as the begin of a sentence.
     pub(crate) fn place_text(&self) -> String {
         let (kernel, cases) = (&self.kernel, format_count(self.cases, "case"));
@@ -74,22 +79,6 @@ impl MissingKernelRows {
             false => format!("the table of {kernel} was missing, with {cases} of the ledger"),
         }
     }
-}
-
-/// Rows that were written from the artefacts.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct WrittenRows {
-    pub(crate) rows: usize,
-    /// Attempts that the comparison of clocks withdrew afterwards.
-    pub(crate) withdrawn: usize,
-    pub(crate) unwritten: Vec<UnwrittenTable>,
-}
-
-/// Table that could not be written.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct UnwrittenTable {
-    pub(crate) kernel: String,
-    pub(crate) problem: String,
 }
 
 /// Evidence that cannot be assessed again: that of a collection or of one of its cases.
@@ -131,13 +120,12 @@ pub(crate) struct AttemptSummary {
 impl AttemptSummary {
     fn new(state: &AttemptState) -> Self {
         let accepted = state.launches.iter().filter(|launch| launch.is_accepted);
-        let mut samples: Vec<i64> = accepted.map(|launch: &Launch| launch.duration.0).collect();
-        samples.sort_unstable();
+        let samples: Vec<i64> = accepted.map(|launch| launch.duration.0).collect();
         Self {
             verdict: state.outcome.verdict.to_string(),
             reason: state.outcome.reason.to_string(),
             samples: samples.len(),
-            median_us: median_of_sorted(&samples).map(|median| median / 1_000.0),
+            median_us: median(samples).map(|median| median / 1_000.0),
             is_withdrawn: state.is_withdrawn,
         }
     }
@@ -256,15 +244,7 @@ pub(crate) fn reparse_runs(
     let lost: BTreeSet<CaseId> = missing.iter().flat_map(|rows| &rows.cases).cloned().collect();
     let EvidenceComparison { mut report, found, unplanned } =
         compare_with_evidence(database, ledger, &catalogue, assets, (&collections, &lost), writes)?;
-    report.missing = missing
-        .iter()
-        .map(|rows| MissingKernelRows {
-            kernel: rows.kernel.to_string(),
-            has_table: rows.has_table,
-            cases: rows.cases.len(),
-            rebuilt: 0,
-        })
-        .collect();
+    report.missing = missing.iter().map(|rows| MissingKernelRows::new(rows, 0)).collect();
     if writes {
         let order = ledger.planned_order()?;
         for (missing, report) in missing.iter().zip(&mut report.missing) {
@@ -327,34 +307,41 @@ pub(super) fn compare_with_evidence(
             .map(|collection| reassess(rules, database, collection, &scratch))
             .collect();
         for (collection, assessed) in collections.iter().zip(assessed) {
-            let changes = match assessed {
+            let AttemptedCollection { collection: key, run, number, .. } = collection;
+            let left = |case, problem| LeftEvidence { run: run.clone(), collection: *number, case, problem };
+            let assessed = match assessed {
                 None => {
                     report.not_launched += 1;
                     continue;
                 }
-                Some(Ok(assessed)) => {
-                    let attempted = assessed.attempts.iter().map(|(case, _)| case);
-                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
-                    let all = attempted.chain(equal.map(|equal| &equal.case));
-                    let all = all.filter(|case| lost.contains(case.id()));
-                    found.extend(all.map(|case| (case.id().clone(), case.clone())));
-                    compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
-                    if ledger.lacks_software(collection.collection)? && !assessed.software.is_unknown() {
-                        report.other_software += 1;
-                        if writes {
-                            ledger.set_software(collection.collection, &assessed.software)?;
-                        }
-                    }
-                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
-                    let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
-                    unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
-                    add_assessed(&mut report, ledger, collection, assessed)?
-                }
                 Some(Err(problem)) => {
-                    report.left.push(left(collection, None, problem));
+                    report.left.push(left(None, problem));
                     continue;
                 }
+                Some(Ok(assessed)) => assessed,
             };
+            let ReassessedCollection { attempts, controls, software, left: cases } = assessed;
+            let equal = attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
+            let equal = equal.map(|equal| &equal.case);
+            let all = attempts.iter().map(|(case, _)| case).chain(equal.clone());
+            let all = all.filter(|case| lost.contains(case.id()));
+            found.extend(all.map(|case| (case.id().clone(), case.clone())));
+            let equal = equal.filter(|case| !planned.contains(case.id()));
+            unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
+            compare_controls(&mut report, ledger, *key, controls, writes)?;
+            if ledger.lacks_software(*key)? && !software.is_unknown() {
+                report.other_software += 1;
+                if writes {
+                    ledger.set_software(*key, &software)?;
+                }
+            }
+            let stored = ledger.collection_attempts(*key)?;
+            report.collections += 1;
+            report.attempts += stored.len();
+            let changes = find_changes(stored, &attempts, cases.is_empty());
+            report.left.extend(cases.into_iter().map(|(case, problem)| left(Some(case), problem)));
+            let differences = changes.iter().map(|change| AttemptDifference::new(run, *number, change));
+            report.differences.extend(differences);
             if writes && !changes.is_empty() {
                 ledger.replace_attempts(collection, &changes)?;
             }
@@ -382,48 +369,25 @@ fn reassess(
     Some(assessed)
 }
 
-fn left(collection: &AttemptedCollection, case: Option<CaseId>, problem: String) -> LeftEvidence {
-    LeftEvidence { run: collection.run.clone(), collection: collection.number, case, problem }
-}
-
 /// Counts a collection whose control kernels have other readings in the ledger, and replaces them if it `writes`.
 fn compare_controls(
     report: &mut ReparseReport,
     ledger: &mut Ledger,
-    collection: &AttemptedCollection,
-    assessed: &[ControlReading],
+    collection: i64,
+    mut assessed: Vec<ControlReading>,
     writes: bool,
 ) -> Result<(), CommandError> {
     let key = |reading: &ControlReading| (reading.device, reading.control, reading.end);
-    let mut stored = ledger.controls(collection.collection)?;
-    let mut assessed = assessed.to_vec();
+    let mut stored = ledger.controls(collection)?;
     stored.sort_by_key(key);
     assessed.sort_by_key(key);
     if stored != assessed {
         report.other_controls += 1;
         if writes {
-            ledger.set_controls(collection.collection, &assessed)?;
+            ledger.set_controls(collection, &assessed)?;
         }
     }
     Ok(())
-}
-
-/// Adds the differences of an assessment to the report; returns the changes of the ledger.
-fn add_assessed(
-    report: &mut ReparseReport,
-    ledger: &Ledger,
-    collection: &AttemptedCollection,
-    assessed: ReassessedCollection,
-) -> Result<Vec<AttemptChange>, CommandError> {
-    let stored = ledger.collection_attempts(collection.collection)?;
-    report.collections += 1;
-    report.attempts += stored.len();
-    let ReassessedCollection { attempts, left: cases, .. } = assessed;
-    let changes = find_changes(stored, &attempts, cases.is_empty());
-    report.left.extend(cases.into_iter().map(|(case, problem)| left(collection, Some(case), problem)));
-    let AttemptedCollection { run, number, .. } = collection;
-    report.differences.extend(changes.iter().map(|change| AttemptDifference::new(run, *number, change)));
-    Ok(changes)
 }
 
 /// Adds rows without results for the cases that were found; returns their number. Cases that no run planned get their rows
@@ -436,14 +400,13 @@ pub(super) fn rebuild_rows(
     order: &BTreeMap<CaseId, usize>,
 ) -> Result<usize, CommandError> {
     let kernel = &missing.kernel;
-    let cases: Vec<&IdentifiedCase> = missing.cases.iter().filter_map(|case| found.get(case)).collect();
-    let planned: Vec<&IdentifiedCase> =
-        cases.iter().copied().filter(|case| order.contains_key(case.id())).collect();
-    if !planned.is_empty() && !kernel.is_collective() {
+    let found = missing.cases.iter().filter_map(|case| found.get(case));
+    let cases: Vec<&IdentifiedCase> = found.clone().filter(|case| order.contains_key(case.id())).collect();
+    if !cases.is_empty() && !kernel.is_collective() {
         let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
-        AbsentRows { kernel, cases: planned, recorded_inputs, order }.add_to(database)?;
+        AbsentRows { kernel, cases, recorded_inputs, order }.add_to(database)?;
     }
-    Ok(cases.len())
+    Ok(found.count())
 }
 
 /// Compares the clocks of all collections, as the next run would, and writes the rows that differ from the ledger.
@@ -465,12 +428,5 @@ pub(super) fn write_rows(
             ledger.withdraw_attempts(&outcomes)?;
         }
     }
-    let written = rewrite_rows(database, ledger, unplanned)?;
-    Ok(WrittenRows { rows: written.rows, withdrawn, unwritten: unwritten_tables(written.unwritten) })
-}
-
-pub(super) fn unwritten_tables(unwritten: BTreeMap<KernelName, String>) -> Vec<UnwrittenTable> {
-    let table =
-        |(kernel, problem): (KernelName, String)| UnwrittenTable { kernel: kernel.to_string(), problem };
-    unwritten.into_iter().map(table).collect()
+    Ok(WrittenRows { withdrawn, ..rewrite_rows(database, ledger, unplanned)? })
 }

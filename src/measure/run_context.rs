@@ -9,7 +9,6 @@ use std::{
     time::Instant,
 };
 
-use super::run_plan::ResumeState;
 use crate::{
     base::{
         assets::AssetFiles,
@@ -44,10 +43,9 @@ use crate::{
             program_environment,
         },
         events::{EventSink, RunEvent},
-        recorder::RunRecorder,
-        run_log,
+        recorder::{RunRecorder, start_log},
         run_options::{BusyPolicy, RunOptions},
-        run_plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
+        run_plan::{check_expert_skew, plan_of_sweep, resume_plan, unmerged_plan},
         run_screen::{RunEnd, RunScreen},
         vendor_check::torch_devices,
     },
@@ -227,7 +225,7 @@ impl RunContext {
         kernels: &[KernelName],
         ledger: &Ledger,
         run: &str,
-    ) -> Result<ResumeState, CommandError> {
+    ) -> Result<(RunPlan, ResumedRun), CommandError> {
         // Rows that the run has measured already are excluded by means of the ledger, not by the update mode.
         let all = RunOptions { update: UpdateMode::All, filter: None, ..options.clone() };
         let mut plan = self.plan_on_host(&all, kernels)?;
@@ -239,9 +237,9 @@ impl RunContext {
             plan.not_launched.retain(|(case, _)| planned.contains(case.id()));
         }
         let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
-        let mut state = ResumeState::new(plan, &recorded, last, options.precision_aim().is_some());
-        state.plan.merge_equal_calls();
-        Ok(state)
+        let (mut plan, resumed) = resume_plan(plan, &recorded, last, options.precision_aim().is_some());
+        plan.merge_equal_calls();
+        Ok((plan, resumed))
     }
 
     /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of
@@ -283,18 +281,11 @@ impl RunContext {
             host_software: environment.software,
             run: run.to_owned(),
             folder: folder.to_owned(),
-            seed: options.seed,
-            python: options.python.clone(),
-            profiler: options.profiler.clone(),
-            pinned: options.pinned_environment(),
-            communication: options.sweep.as_ref().map(|sweep| sweep.communication).unwrap_or_default(),
+            options: options.clone(),
             leases,
             sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
             numbering: self.numbering.clone(),
             processes: database.state_folder().join("processes"),
-            failing: options.failing.clone(),
-            expert_skew: options.expert_skew,
-            aim: options.precision_aim(),
             costs: costs.with_cache(options.cache, &self.profile),
             nodes: self.nodes.clone(),
             catalogue: self.catalogue.clone(),
@@ -334,7 +325,7 @@ impl RunContext {
                 "{error}; the run continues, `show` will not show changes against the rows"
             ));
         }
-        if let Err(error) = run_log::start(&folder, options.log) {
+        if let Err(error) = start_log(&folder, options.log) {
             print_warning(&format!("`{}` has no log: {error}", folder.display()));
         }
         let recorded = mem::take(&mut plan.recorded);
@@ -343,8 +334,6 @@ impl RunContext {
             database: &database,
             ledger: &mut ledger,
             plan,
-            devices: options.devices.clone(),
-            options: serde_json::to_string(&options).expect("options are JSON"),
             host: serde_json::to_string(&host).expect("a fingerprint is JSON"),
             info,
             settings,

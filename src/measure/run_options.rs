@@ -8,8 +8,11 @@ use crate::{
     base::{command_error::CommandError, stats::PrecisionAim},
     cases::plan::{LaunchCount, UpdateMode},
     database::ledger::RunRecord,
-    kernel::{CacheState, FailingVerdicts, ProfilerSettings, render::PinnedEnvironment},
-    measure::{collective::sweep_session::CollectiveSweep, run_log::LogLevel},
+    kernel::{
+        CacheState, FailingVerdicts, ProfilerSettings,
+        render::{PinnedEnvironment, ScriptCommunication},
+    },
+    measure::{collective::sweep_session::CollectiveSweep, recorder::LogLevel},
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };
 
@@ -77,6 +80,11 @@ impl RunOptions {
     /// Returns the variables and switches of all collections.
     pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
         self.sweep.as_ref().map_or_else(PinnedEnvironment::default, CollectiveSweep::pinned_environment)
+    }
+
+    /// Returns the backend of collectives.
+    pub(crate) fn communication(&self) -> ScriptCommunication {
+        self.sweep.as_ref().map(|sweep| sweep.communication).unwrap_or_default()
     }
 
     pub(crate) fn precision_aim(&self) -> Option<PrecisionAim> {

@@ -46,37 +46,24 @@ pub(crate) fn unmerged_plan(
     kernels: &[KernelName],
 ) -> Result<RunPlan, CommandError> {
     let existing = database.existing_ledger()?;
-    let rows = match &existing {
-        Some(ledger) => Some(LedgerRows::read(ledger, options.cache)?),
-        None => None,
-    };
-    let measured: BTreeSet<_> = match (&existing, &rows) {
-        (Some(ledger), Some(rows)) => accepted_cases(ledger, rows, options.cache)?,
-        _ => BTreeSet::new(),
-    };
-    let imprecise = match (&rows, options.precision_aim()) {
-        (Some(rows), Some(aim)) => imprecise_cases(rows.estimates(), aim),
-        _ => BTreeSet::new(),
-    };
-    let equal_calls = match &existing {
-        Some(ledger) => EqualCallEvidence {
-            ran_as_other_reasons: ledger.ran_as_other_reasons(options.cache)?,
-            cases_with_samples: ledger.cases_with_samples(options.cache)?,
-        },
-        None => EqualCallEvidence::default(),
-    };
-    let mut withdrawn = match &existing {
-        Some(ledger) => ledger.all_withdrawn_attempts(options.cache)?,
-        None => BTreeMap::new(),
-    };
-    withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));
-    let refused = match &existing {
-        Some(ledger) if !options.ignore_check => {
-            let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
-            refused_calls(ledger, installed)?
+    let (mut measured, mut imprecise) = (BTreeSet::new(), BTreeSet::new());
+    let (mut equal_calls, mut withdrawn) = (EqualCallEvidence::default(), BTreeMap::new());
+    let mut refused = BTreeMap::new();
+    if let Some(ledger) = &existing {
+        let rows = LedgerRows::read(ledger, options.cache)?;
+        measured = accepted_cases(ledger, &rows, options.cache)?;
+        if let Some(aim) = options.precision_aim() {
+            imprecise = imprecise_cases(rows.estimates(), aim);
         }
-        _ => BTreeMap::new(),
-    };
+        equal_calls.ran_as_other_reasons = ledger.ran_as_other_reasons(options.cache)?;
+        equal_calls.cases_with_samples = ledger.cases_with_samples(options.cache)?;
+        withdrawn = ledger.all_withdrawn_attempts(options.cache)?;
+        withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));
+        if !options.ignore_check {
+            let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
+            refused = refused_calls(ledger, installed)?;
+        }
+    }
     let filter = row_filter(options.filter.as_deref(), database, catalogue, options.cache)?;
     let selection = CaseSelection {
         update: options.update,
@@ -209,56 +196,52 @@ pub(crate) fn expert_skew_of(options: &str) -> Option<f64> {
     Some(options["expert_skew"].as_f64().unwrap_or(0.0))
 }
 
-#[derive(Debug)]
-pub(crate) struct ResumeState {
-    /// The cases that are still to be measured, and those that the rounds of a demanded precision may repeat.
-    pub(crate) plan: RunPlan,
-    pub(crate) resumed: ResumedRun,
-}
-
-impl ResumeState {
-    /// Divides the plan of all rows by what the ledger has of the run.
-    ///
-    /// Rows that were added to the database after the run started are not part of it. `last_collection` is the
-    /// highest number of its collections, 0 if it has none. Measured cases stay planned if the run `has_rounds`.
-    pub(crate) fn new(plan: RunPlan, records: &[CaseRecord], last_collection: u32, has_rounds: bool) -> Self {
-        let by_case: BTreeMap<&CaseId, &CaseRecord> =
-            records.iter().map(|record| (&record.case, record)).collect();
-        let mut outcomes = Vec::new();
-        let mut measured = BTreeMap::new();
-        let mut keep_open = |case: IdentifiedCase, record: &CaseRecord| match final_outcome(record) {
-            Some(outcome) => {
-                outcomes.push((case, outcome));
-                None
-            }
-            None => Some(case),
-        };
-        let mut open = Vec::new();
-        for planned in plan.cases {
-            let Some(record) = by_case.get(planned.case.id()) else { continue };
-            if has_rounds
-                && let Some(outcome) = final_outcome(record).filter(|outcome| outcome.verdict.is_recorded())
-            {
-                measured.insert(planned.case.id().clone(), outcome);
-                open.push(planned);
-                continue;
-            }
-            let case = keep_open(planned.case.clone(), record);
-            open.extend(case.map(|case| PlannedCase { case, ..planned }));
+/// Divides the plan of all rows by what the ledger has of an interrupted run: the cases that are still to be measured, with those
+/// that the rounds of a demanded precision may repeat, and what the run has already.
+///
+/// Rows that were added to the database after the run started are not part of it. `last_collection` is the
+/// highest number of its collections, 0 if it has none. Measured cases stay planned if the run `has_rounds`.
+pub(crate) fn resume_plan(
+    plan: RunPlan,
+    records: &[CaseRecord],
+    last_collection: u32,
+    has_rounds: bool,
+) -> (RunPlan, ResumedRun) {
+    let by_case: BTreeMap<&CaseId, &CaseRecord> =
+        records.iter().map(|record| (&record.case, record)).collect();
+    let mut outcomes = Vec::new();
+    let mut measured = BTreeMap::new();
+    let mut keep_open = |case: IdentifiedCase, record: &CaseRecord| match final_outcome(record) {
+        Some(outcome) => {
+            outcomes.push((case, outcome));
+            None
         }
-        let mut not_launched = Vec::new();
-        for (case, outcome) in plan.not_launched {
-            let Some(record) = by_case.get(case.id()) else { continue };
-            not_launched.extend(keep_open(case, record).map(|case| (case, outcome)));
+        None => Some(case),
+    };
+    let mut open = Vec::new();
+    for planned in plan.cases {
+        let Some(record) = by_case.get(planned.case.id()) else { continue };
+        if has_rounds
+            && let Some(outcome) = final_outcome(record).filter(|outcome| outcome.verdict.is_recorded())
+        {
+            measured.insert(planned.case.id().clone(), outcome);
+            open.push(planned);
+            continue;
         }
-        let unfinished = records.iter().filter(|record| record.outcome.is_none());
-        let attempted = unfinished.flat_map(|record| {
-            record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection))
-        });
-        let resumed =
-            ResumedRun { collections: last_collection, outcomes, measured, attempted: attempted.collect() };
-        Self { plan: RunPlan { cases: open, not_launched, already_measured: 0, ..plan }, resumed }
+        let case = keep_open(planned.case.clone(), record);
+        open.extend(case.map(|case| PlannedCase { case, ..planned }));
     }
+    let mut not_launched = Vec::new();
+    for (case, outcome) in plan.not_launched {
+        let Some(record) = by_case.get(case.id()) else { continue };
+        not_launched.extend(keep_open(case, record).map(|case| (case, outcome)));
+    }
+    let unfinished = records.iter().filter(|record| record.outcome.is_none());
+    let attempted = unfinished
+        .flat_map(|record| record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection)));
+    let resumed =
+        ResumedRun { collections: last_collection, outcomes, measured, attempted: attempted.collect() };
+    (RunPlan { cases: open, not_launched, already_measured: 0, ..plan }, resumed)
 }
 
 /// The verdict of a case, else that of its last attempt: the run may have been killed between the two.
@@ -355,7 +338,7 @@ mod tests {
             record("Done", Some(Verdict::Ok), &[Verdict::Ok]),
             record("Open", None, &[Verdict::LostRecords]),
         ];
-        let ResumeState { plan, resumed } = ResumeState::new(plan, &records, 4, false);
+        let (plan, resumed) = resume_plan(plan, &records, 4, false);
         let names: Vec<&str> = plan.not_launched.iter().map(|(case, _)| case.kernel.as_str()).collect();
         assert_eq!((names, plan.already_measured), (vec!["Open"], 0));
         assert_eq!(resumed.collections, 4);

@@ -33,10 +33,8 @@ pub(crate) enum DeviceActivity {
     Idle,
     Running,
     /// Nothing: it did not work and is tried again later, or not in this run.
-    #[serde(alias = "set_aside", alias = "quarantined")]
     Paused,
     /// Nothing: it is reserved for others.
-    #[serde(alias = "lent")]
     Reserved,
 }
 
@@ -49,7 +47,6 @@ pub(crate) struct RunningCollection {
     pub cases: usize,
     /// The case, if the collection has only one.
     pub case: Option<CaseId>,
-    #[serde(alias = "since")]
     pub started: Timestamp,
     pub predicted_s: f64,
     pub predicted_end: Timestamp,
@@ -72,7 +69,6 @@ pub(crate) struct DeviceStatus {
     pub state: DeviceActivity,
     /// True if no new collection is started on the device: it is reserved by `npubench pause`, in use by other programs,
     /// unhealthy or no longer listed.
-    #[serde(alias = "paused", alias = "is_paused")]
     pub reserved: bool,
     pub reason: Option<String>,
     /// Time at which a device that failed is tried again.
@@ -144,7 +140,6 @@ pub(crate) struct RunState {
     pub cases_per_minute: Option<f64>,
     /// Number of cases by verdict, including cases that were not launched.
     pub verdicts: BTreeMap<Verdict, usize>,
-    #[serde(alias = "is_disk_full")]
     pub disk_full: bool,
     /// True while a result cannot be stored in the ledger.
     #[serde(default)]
@@ -450,12 +445,5 @@ mod tests {
         assert_eq!((state.done, state.open, state.verdicts.clone()), (1, 3, [(Verdict::Ok, 1)].into()));
         state.on_event(start, &finished("b", Verdict::Throttled));
         assert_eq!((state.done, state.open), (2, 2));
-    }
-
-    #[test]
-    fn device_states_of_the_previous_version_are_read() {
-        let read = |text: &str| serde_json::from_str::<DeviceActivity>(text).expect("a state");
-        assert_eq!(read("\"lent\""), DeviceActivity::Reserved);
-        assert_eq!(["\"set_aside\"", "\"quarantined\""].map(read), [DeviceActivity::Paused; 2]);
     }
 }

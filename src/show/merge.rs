@@ -6,9 +6,10 @@ use crate::{
     base::count_text::format_count,
     database::ledger::LedgerSize,
     measure::{
+        engine::{UnwrittenTable, WrittenRows},
         evidence::HostLevel,
         fleet::{DatabaseInUse, HostsOfCache, MergeReport},
-        reparse::{MissingKernelRows, UnwrittenTable, WrittenRows},
+        reparse::MissingKernelRows,
     },
 };
 

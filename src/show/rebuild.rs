@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use crate::{
     base::count_text::format_count,
     measure::{
+        engine::{UnwrittenTable, WrittenRows},
         rebuild::{RebuildReport, RestoredLedger},
-        reparse::{MissingKernelRows, UnwrittenTable, WrittenRows},
+        reparse::MissingKernelRows,
     },
 };
 

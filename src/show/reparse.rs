@@ -2,9 +2,9 @@
 
 use crate::{
     base::count_text::format_count,
-    measure::reparse::{
-        AttemptDifference, AttemptSummary, LeftEvidence, MissingKernelRows, ReparseReport, UnwrittenTable,
-        WrittenRows,
+    measure::{
+        engine::{UnwrittenTable, WrittenRows},
+        reparse::{AttemptDifference, AttemptSummary, LeftEvidence, MissingKernelRows, ReparseReport},
     },
     show::table::{DETAIL, FittedColumn, FittedRow, FittedTable},
 };

@@ -39,5 +39,5 @@ pub(crate) use neighbour_fit::{
 };
 pub(crate) use outlier::{OutlierFence, OutlierKind};
 pub use random::SplitMix64;
-pub(crate) use summary::{SampleSummary, median_of_sorted};
+pub(crate) use summary::{SampleSummary, median, median_of_sorted};
 pub(crate) use variance_sources::{CollectionPlace, MeasurementDesign, VarianceSources};

@@ -45,6 +45,13 @@ pub(crate) fn median_of_sorted(sorted: &[i64]) -> Option<f64> {
     twice_median_of_sorted(sorted).map(|twice| rounded_quotient(twice, 2))
 }
 
+/// Returns the median of samples, rounded once; `None` without samples.
+pub(crate) fn median(samples: impl IntoIterator<Item = i64>) -> Option<f64> {
+    let mut sorted: Vec<i64> = samples.into_iter().collect();
+    sorted.sort_unstable();
+    median_of_sorted(&sorted)
+}
+
 /// Returns twice the median of values in ascending order, which is always an integer.
 pub(super) fn twice_median_of_sorted<T: Copy + Into<i128> + PartialOrd>(sorted: &[T]) -> Option<i128> {
     debug_assert!(sorted.is_sorted(), "the caller sorts");

@@ -16,8 +16,7 @@ use crate::{
     database::ledger::{AttemptChange, AttemptState, StoredAttempt},
     kernel::{
         Attempt, CacheState, Case, CaseAttributes, CaseId, CaseOutcome, Cause, CollectiveKind,
-        ControlReading, IdentifiedCase, KernelName, Nanos, RecordedTask, Slot, SoftwareFingerprint, Tensor,
-        Verdict,
+        ControlReading, IdentifiedCase, KernelName, Nanos, RecordedTask, Slot, SoftwareFingerprint, Verdict,
         catalogue::{Catalogue, CatalogueEntry},
         device::DeviceProfile,
         render::{Manifest, ManifestCase, RecordedTensor, files},
@@ -105,22 +104,13 @@ impl CollectionOutput {
 
     /// Returns the software in which the hosts of a gang differ, as the scripts have imported it; `None` if it is equal.
     fn differing_software(&self, manifest: &Manifest) -> Option<Cause> {
-        let of_host = |host: usize| {
-            let first = self.journals.get(manifest.ranks_of_host(host).start)?;
-            first.imported.clone()
-        };
+        let of_host = |host: usize| self.journals.get(manifest.ranks_of_host(host).start)?.imported.clone();
         let first = of_host(0)?;
-        let other = (1..manifest.hosts.len()).find_map(|host| {
-            let found = of_host(host).filter(|found| *found != first)?;
-            Some((host, found))
-        });
-        let (host, found) = other?;
+        let differing = |host| Some((host, of_host(host).filter(|found| *found != first)?));
+        let (host, found) = (1..manifest.hosts.len()).find_map(differing)?;
         let text = |versions| serde_json::to_string(&versions).expect("versions are texts");
-        let software = [first, found].map(text);
-        Some(Cause::SoftwareOfHosts {
-            software,
-            hosts: [0, host].map(|host| manifest.hosts[host].name.clone()),
-        })
+        let hosts = [0, host].map(|host| manifest.hosts[host].name.clone());
+        Some(Cause::SoftwareOfHosts { software: [first, found].map(text), hosts })
     }
 }
 
@@ -218,10 +208,6 @@ impl LaunchedCase {
             is_on_ai_cpu: planned.is_on_ai_cpu,
         }
     }
-
-    pub(super) const fn fastest(&self) -> Nanos {
-        Nanos(self.fastest_ns)
-    }
 }
 
 impl StoredCase {
@@ -240,9 +226,8 @@ impl StoredCase {
 
     /// Returns the case; `None` if it has another id than the stored one.
     pub(super) fn restore(&self) -> Option<IdentifiedCase> {
-        let tensor = |stored: &RecordedTensor| -> Option<Tensor> { stored.tensor() };
         let side = |slots: &[Option<RecordedTensor>]| -> Vec<Slot> {
-            slots.iter().map(|slot| slot.as_ref().and_then(tensor)).collect()
+            slots.iter().map(|slot| slot.as_ref().and_then(RecordedTensor::tensor)).collect()
         };
         let mut attributes = CaseAttributes::default();
         self.attributes.iter().for_each(|(name, value)| attributes.set(name, value));
@@ -280,50 +265,41 @@ impl AssessmentRules<'_> {
         scratch: &Path,
     ) -> Result<ReassessedCollection, String> {
         let archive = folder.join(files::EVIDENCE);
-        let state = archive_state(folder, digest);
-        if state != ArchiveState::Unchanged {
-            return Err(format!("`{}`: {state}", archive.display()));
+        let refuse = |problem: String| format!("`{}`{problem}", archive.display());
+        match archive_state(folder, digest) {
+            ArchiveState::Unchanged => {}
+            state => return Err(refuse(format!(": {state}"))),
         }
-        unpack_archive(&archive, scratch)
-            .map_err(|error| format!("`{}` cannot be unpacked: {error}", archive.display()))?;
-        let manifest: Manifest = read_json(scratch, files::MANIFEST, &archive)?;
+        unpack_archive(&archive, scratch).map_err(|error| refuse(format!(" cannot be unpacked: {error}")))?;
+        let manifest: Manifest = read_json(scratch, files::MANIFEST).map_err(refuse)?;
         if manifest.cache() != cache {
-            let (archive, found) = (archive.display(), manifest.cache());
-            return Err(format!(
-                "`{archive}` has launches with a {found} cache, the ledger has a {cache} one"
-            ));
+            let found = manifest.cache();
+            return Err(refuse(format!(" has launches with a {found} cache, the ledger has a {cache} one")));
         }
         if !scratch.join(files::CONDITIONS).exists() {
-            let archive = archive.display();
-            return Err(format!("`{archive}` has no {}", files::CONDITIONS));
+            return Err(refuse(format!(" has no {}", files::CONDITIONS)));
         }
-        let conditions: CollectionConditions = read_json(scratch, files::CONDITIONS, &archive)?;
-        let is_same = manifest.cases.len() == conditions.cases.len()
-            && manifest.cases.iter().zip(&conditions.cases).all(|(one, other)| one.case == other.case.case);
-        if !is_same {
-            let archive = archive.display();
-            return Err(format!(
-                "`{archive}`: {} and {} differ in their cases",
-                files::MANIFEST,
-                files::CONDITIONS
-            ));
+        let conditions: CollectionConditions = read_json(scratch, files::CONDITIONS).map_err(refuse)?;
+        if !manifest
+            .cases
+            .iter()
+            .map(|case| &case.case)
+            .eq(conditions.cases.iter().map(|case| &case.case.case))
+        {
+            let (manifest, conditions) = (files::MANIFEST, files::CONDITIONS);
+            return Err(refuse(format!(": {manifest} and {conditions} differ in their cases")));
         }
         let mut left = Vec::new();
         let mut cases: Vec<IdentifiedCase> = Vec::new();
         let mut planned: Vec<Option<PlannedCase>> = Vec::new();
         for (listed, launched) in manifest.cases.iter().zip(&conditions.cases) {
-            let Some(case) = launched.case.restore() else {
-                let (case, archive) = (&listed.case, archive.display());
-                return Err(format!("`{archive}`: case {case} of {} cannot be restored", files::CONDITIONS));
-            };
+            let case = launched.case.restore().ok_or_else(|| {
+                refuse(format!(": case {} of {} cannot be restored", listed.case, files::CONDITIONS))
+            })?;
             cases.push(case.clone());
-            planned.push(match self.planned_case(case, listed, launched, manifest.seed) {
-                Ok(planned) => Some(planned),
-                Err(problem) => {
-                    left.push((listed.case.clone(), problem));
-                    None
-                }
-            });
+            let resolved = self.planned_case(case, listed, launched, manifest.seed);
+            let resolved = resolved.map_err(|problem| left.push((listed.case.clone(), problem)));
+            planned.push(resolved.ok());
         }
         let expected = planned.iter().zip(&cases).map(|(planned, case)| match planned {
             Some(planned) => expected_launches(self.catalogue, planned),
@@ -368,7 +344,7 @@ impl AssessmentRules<'_> {
         }
         let is_same_work =
             (current.record.flops, current.record.bytes) == (listed.record.flops, listed.record.bytes);
-        let fastest = if is_same_work { launched.fastest() } else { planned.fastest };
+        let fastest = if is_same_work { Nanos(launched.fastest_ns) } else { planned.fastest };
         let equal_cases: Option<Vec<IdentifiedCase>> =
             launched.equal_cases.iter().map(StoredCase::restore).collect();
         let equal_cases = equal_cases.ok_or("a case with the same call cannot be restored")?;
@@ -393,10 +369,10 @@ fn without_rules(case: &IdentifiedCase) -> ExpectedLaunches<'_> {
     }
 }
 
-fn read_json<T: DeserializeOwned>(folder: &Path, name: &str, archive: &Path) -> Result<T, String> {
+fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, String> {
     let text = fs::read(folder.join(name)).map_err(|error| error.to_string());
     let value = text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
-    value.map_err(|problem| format!("`{}`: {name} cannot be read: {problem}", archive.display()))
+    value.map_err(|problem| format!(": {name} cannot be read: {problem}"))
 }
 
 /// Returns the changes that make the `stored` attempts of a collection those of another assessment. `is_complete` is
@@ -414,14 +390,13 @@ pub(crate) fn find_changes(
         stored.into_iter().map(|attempt| (attempt.case.clone(), attempt)).collect();
     let mut seen = BTreeSet::new();
     // Attempts of planned cases are stored first, and of several attempts at a case the first one.
-    let mut planned: Vec<(usize, &IdentifiedCase, &Attempt)> = Vec::new();
-    let mut equal: Vec<(usize, &IdentifiedCase, &Attempt)> = Vec::new();
-    for (index, (case, attempt)) in assessed.iter().enumerate() {
-        planned.push((index, case, attempt));
-        equal.extend(attempt.of_equal_calls.iter().map(|equal| (index, &equal.case, &equal.attempt)));
-    }
-    let all = planned.into_iter().chain(equal);
-    let first: Vec<_> = all.filter(|(_, case, _)| seen.insert(case.id().clone())).collect();
+    let all = || assessed.iter().enumerate();
+    let planned = all().map(|(index, (case, attempt))| (index, case, attempt));
+    let equal = all().flat_map(|(index, (_, attempt))| {
+        attempt.of_equal_calls.iter().map(move |equal| (index, &equal.case, &equal.attempt))
+    });
+    let first = planned.chain(equal).filter(|(_, case, _)| seen.insert(case.id().clone()));
+    let first: Vec<(usize, &IdentifiedCase, &Attempt)> = first.collect();
     let other_cycles = first.iter().filter(|(_, case, attempt)| {
         stored.get(case.id()).is_some_and(|stored| stored.state.cycle_rate != attempt.cycle_rate)
     });

@@ -1,27 +1,30 @@
-//! Runs one collection on the thread of a lane: renders its folder, runs its script, assesses its records. The result
-//! goes to the dispatcher, which stores it in the ledger.
+//! Runs the collections of a device one after the other, on its lane: renders the folder of each, runs its script, and assesses its
+//! records. The result goes to the dispatcher, which stores it in the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::atomic::AtomicBool,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
     CollectionSettings, EngineError,
     assess::{CollectionConditions, CollectionOutput, LaunchedCase, expected_launches},
-    gang::{GangEnd, GangParts, common_text},
+    gang::{GangEnd, GangParts},
     request::LaneContext,
 };
 use crate::{
     base::{
         files::write_archive,
         process::{self, CommandSpec, ExitKind},
+        worker_thread::WorkerThread,
     },
     cases::plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
     database::collection_path,
@@ -70,33 +73,35 @@ pub(super) fn run_collection(
     let folder = settings.folder.join(collection_path(start.collection));
     let parts = GangParts::find(settings.nodes.as_ref(), start);
     let devices = parts.as_ref().map_or_else(|| start.devices.clone(), |parts| parts.devices(start));
-    let request = ManifestRequest {
-        run: &settings.run,
-        collection: start.collection,
-        devices: &devices,
-        hosts: parts.as_ref().map(GangParts::manifest_hosts).unwrap_or_default(),
-        host: 0,
-    };
-    let manifest = collection_manifest(settings, request, &cases);
-    let rendezvous = parts.as_ref().map(|parts| {
-        let (address, port) = parts.address();
-        GangRendezvous { hosts: manifest.hosts.len(), host: 0, address, port }
-    });
-    write_folder(settings, &folder, &manifest, &cases, rendezvous)?;
-    let software = settings.host_software.read_fingerprint();
-    let started = SystemTime::now();
-    let job = CollectionScript {
+    let hosts = parts.as_ref().map(GangParts::manifest_hosts).unwrap_or_default();
+    let job = RenderedCollection {
         settings,
         leases: &context.leases,
-        run: &settings.run,
-        collection: start.collection,
+        manifest: collection_manifest(
+            settings,
+            (&settings.run, start.collection),
+            &devices,
+            (hosts, 0),
+            &cases,
+        ),
+        cases: &cases,
         devices: &start.devices,
         limit: start.limit,
         cut_off: start.cut_off,
         folder: &folder,
     };
+    let manifest = &job.manifest;
+    job.write(parts.as_ref().map(|parts| {
+        let (address, port) = parts.address();
+        GangRendezvous { hosts: manifest.hosts.len(), host: 0, address, port }
+    }))?;
+    let software = settings.host_software.read_fingerprint();
+    let started = SystemTime::now();
     let own_ranks = manifest.ranks_of_host(0);
-    let GangEnd { exit: ended, cause } = job.run_with_parts(context, parts.as_ref(), &manifest, &cases)?;
+    let GangEnd { exit: ended, cause } = match &parts {
+        Some(parts) => job.run_with_parts(&context.stop, parts)?,
+        None => GangEnd { exit: job.run_script(None, files::LOG, &context.stop)?, cause: None },
+    };
     let collection_end = match ended {
         ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionTermination::Exited,
         ExitKind::TimedOut => CollectionTermination::TimedOut,
@@ -104,14 +109,14 @@ pub(super) fn run_collection(
     };
     let expected: Vec<ExpectedLaunches<'_>> =
         cases.iter().map(|planned| expected_launches(&settings.catalogue, planned)).collect();
-    let mut output = CollectionOutput::read(&folder, &manifest);
+    let mut output = CollectionOutput::read(&folder, manifest);
     // msprof may exit with 0 without exporting tables; a second export of its raw data mostly succeeds.
-    let is_silent = output.unreadable.is_none() && lacks_a_device(&manifest, &output.records);
+    let is_silent = output.unreadable.is_none() && lacks_a_device(manifest, &output.records);
     let is_silent = is_silent && !output.journal().lines.is_empty();
     let profile = folder.join(files::PROFILE);
     if is_silent && collection_end == CollectionTermination::Exited && has_profile(&profile) {
         job.run_script(Some("export"), files::EXPORT_LOG, &context.stop)?;
-        output = CollectionOutput::read(&folder, &manifest);
+        output = CollectionOutput::read(&folder, manifest);
     }
     let conditions = CollectionConditions {
         termination: collection_end,
@@ -121,12 +126,12 @@ pub(super) fn run_collection(
         cases: cases.iter().map(|planned| LaunchedCase::new(planned)).collect(),
     };
     conditions.write(&folder);
-    let attempts = output.assess(&manifest, &expected, &conditions);
+    let attempts = output.assess(manifest, &expected, &conditions);
     for attempt in &attempts {
         let CaseOutcome { verdict, reason } = &attempt.outcome;
         tracing::debug!(collection = start.collection, case = %attempt.case, %verdict, %reason, "assessed");
     }
-    let controls = output.controls(&manifest);
+    let controls = output.controls(manifest);
     write_rank_durations(&folder, &attempts);
     let journal = output.journal();
     // The clocks of other hosts differ.
@@ -157,7 +162,7 @@ pub(super) fn run_collection(
         startup: of_host.started_at.filter(|_| journal.is_started).and_then(|at| seconds_since(started, at)),
         exit: collection_exit(&journal, collection_end),
         has_readable_profile,
-        failed_devices: failed_devices(&manifest, &start.devices, &folder),
+        failed_devices: failed_devices(manifest, &start.devices, &folder),
         message: outcome,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
         controls,
@@ -184,49 +189,99 @@ fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
     }
 }
 
-/// The script of a collection in its rendered folder.
-pub(super) struct CollectionScript<'a> {
+/// A collection, or the part of one that runs on this host, with its rendered folder.
+pub(super) struct RenderedCollection<'a> {
     pub(super) settings: &'a CollectionSettings,
     pub(super) leases: &'a DeviceLeases,
-    pub(super) run: &'a str,
-    pub(super) collection: u32,
+    pub(super) manifest: Manifest,
+    pub(super) cases: &'a [&'a PlannedCase],
     /// Devices whose leases the programs hold.
     pub(super) devices: &'a [u32],
+    /// Time limit in seconds.
     pub(super) limit: f64,
     /// Wall time in seconds after which the script is ended in any case.
     pub(super) cut_off: Option<f64>,
     pub(super) folder: &'a Path,
 }
 
-impl CollectionScript<'_> {
-    /// Runs the script together with the parts of other nodes, if there are some, until all have ended.
-    fn run_with_parts(
-        &self,
-        context: &LaneContext,
-        parts: Option<&GangParts<'_>>,
-        manifest: &Manifest,
-        cases: &[&PlannedCase],
-    ) -> Result<GangEnd, EngineError> {
-        let Some(parts) = parts else {
-            let exit = self.run_script(None, files::LOG, &context.stop)?;
-            return Ok(GangEnd { exit, cause: None });
+impl RenderedCollection<'_> {
+    fn communication(&self) -> ScriptCommunication {
+        match has_collectives(self.cases) {
+            true => self.settings.options.communication(),
+            false => ScriptCommunication::Kernels,
+        }
+    }
+
+    fn replay_script(&self) -> Result<String, EngineError> {
+        let entry = |planned: &&PlannedCase| self.settings.catalogue.entry(&planned.case.kernel);
+        let entries = self.cases.iter().filter_map(|planned| Some((&planned.case.kernel, entry(planned)?)));
+        Ok(replay_script(&self.settings.assets, self.communication(), entries)?)
+    }
+
+    /// Returns the digest of manifest and script, which is the same on all hosts of a gang.
+    pub(super) fn digest(&self) -> Result<String, EngineError> {
+        // The manifests of the hosts differ in the place of the host.
+        let manifest = Manifest { host: 0, ..self.manifest.clone() };
+        let manifest = serde_json::to_string(&manifest).expect("a manifest is JSON");
+        let text = format!("{manifest}\n{}", self.replay_script()?);
+        Ok(Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Writes the folder; a gang on several hosts has a rendezvous.
+    pub(super) fn write(&self, rendezvous: Option<GangRendezvous<'_>>) -> Result<(), EngineError> {
+        let Self { settings, manifest, folder, .. } = self;
+        let is_gloo = self.communication() == ScriptCommunication::Gloo;
+        let ranks = manifest.ranks_of_host(manifest.host).len();
+        let script = CollectScript {
+            run: &manifest.run,
+            collection: manifest.collection,
+            python: &settings.options.python,
+            // The stand-ins of a rehearsal host have no torch that communicates.
+            environment: if is_gloo { &[] } else { &settings.environment },
+            pinned: &manifest.environment,
+            profiler: &manifest.profiler,
+            gang: (!manifest.gang.is_empty()).then_some(GangLaunch { ranks, rendezvous }),
+            is_gloo,
         };
+        let collect = collect_script(&settings.assets, &script)?;
+        let text = serde_json::to_string_pretty(manifest).expect("a manifest is JSON");
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| EngineError::Io { path, source }
+        };
+        let profile = folder.join(files::PROFILE);
+        fs::create_dir_all(&profile).map_err(io(&profile))?;
+        let replay = self.replay_script()?;
+        for (name, text) in [(files::REPLAY, replay), (files::COLLECT, collect), (files::MANIFEST, text)] {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(io(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the script together with the parts of other nodes until all have ended.
+    fn run_with_parts(&self, stop: &AtomicBool, parts: &GangParts<'_>) -> Result<GangEnd, EngineError> {
+        let manifest = &self.manifest;
         parts.start(&PartOrder {
-            run: self.run.to_owned(),
-            collection: self.collection,
-            cases: cases.iter().map(|planned| planned.case.id().as_str().to_owned()).collect(),
+            run: manifest.run.clone(),
+            collection: manifest.collection,
+            cases: self.cases.iter().map(|planned| planned.case.id().as_str().to_owned()).collect(),
             devices: manifest.host_numbers.devices.clone(),
             hosts: Vec::new(),
             place: 0,
             store_port: parts.address().1,
             limit: self.limit,
             cut_off: self.cut_off,
-            digest: rendered_digest(self.settings, manifest, cases)?,
+            digest: self.digest()?,
         });
-        let mut own_ranks = manifest.ranks_of_host(0);
-        let is_done = || own_ranks.all(|rank| read_journal(&self.folder.join(files::journal(rank))).is_done);
         let run = |stop: &AtomicBool| self.run_script(None, files::LOG, stop);
-        parts.run(self.folder, &context.stop, run, is_done)
+        parts.run(self.folder, stop, run, || self.is_done())
+    }
+
+    /// Returns true if all ranks of this host have launched everything; exit codes of msprof are unreliable.
+    pub(super) fn is_done(&self) -> bool {
+        let mut ranks = self.manifest.ranks_of_host(self.manifest.host);
+        ranks.all(|rank| read_journal(&self.folder.join(files::journal(rank))).is_done)
     }
 
     /// Runs the script to its end, its time limit, or until `stop` is set.
@@ -236,12 +291,9 @@ impl CollectionScript<'_> {
         log: &str,
         stop: &AtomicBool,
     ) -> Result<ExitKind, EngineError> {
-        let settings = self.settings;
-        let record = format!("{}-{:05}.json", self.run, self.collection);
-        let stdin = self
-            .leases
-            .share_files(self.devices)
-            .map_err(|source| EngineError::System { what: "a file descriptor", source })?;
+        let record = format!("{}-{:05}.json", self.manifest.run, self.manifest.collection);
+        let stdin =
+            self.leases.share_files(self.devices).map_err(EngineError::system("a file descriptor"))?;
         let job = CommandSpec {
             command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
             folder: self.folder,
@@ -250,7 +302,7 @@ impl CollectionScript<'_> {
             limit: Duration::try_from_secs_f64(self.limit).unwrap_or(Duration::MAX),
             cut_off: self.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
             stdin: Some(stdin),
-            record: Some(&settings.processes.join(record)),
+            record: Some(&self.settings.processes.join(record)),
         };
         Ok(process::run_command(&job, stop)?)
     }
@@ -350,29 +402,21 @@ pub(super) fn last_line(log: &Path) -> String {
     format!("{}{mark} ({})", &line[..cut], log.display())
 }
 
-pub(super) struct ManifestRequest<'a> {
-    pub(super) run: &'a str,
-    pub(super) collection: u32,
-    /// Devices by rank, each by the number on its host.
-    pub(super) devices: &'a [u32],
-    /// Hosts of the ranks; empty for one host.
-    pub(super) hosts: Vec<GangHost>,
-    /// Place of this host among them.
-    pub(super) host: usize,
-}
-
+/// Returns the manifest of a collection of a run. `numbers` are its devices by rank, each by the number on its host; `hosts` those of
+/// the ranks, empty for one host, with the place of this host among them.
 pub(super) fn collection_manifest(
     settings: &CollectionSettings,
-    request: ManifestRequest<'_>,
+    (run, collection): (&str, u32),
+    numbers: &[u32],
+    (hosts, host): (Vec<GangHost>, usize),
     cases: &[&PlannedCase],
 ) -> Manifest {
-    let ManifestRequest { run, collection, devices: numbers, hosts, host } = request;
     let listed = cases.iter().zip(0..).map(|(planned, ordinal)| {
         let measured = match settings.costs.launches {
             LaunchCount::Adaptive => Some(settings.costs.sample_count(planned.predicted_launch())),
             LaunchCount::Fixed(_) => None,
         };
-        let case = ManifestCase::new(ordinal, &planned.case, &planned.call, settings.seed);
+        let case = ManifestCase::new(ordinal, &planned.case, &planned.call, settings.options.seed);
         ManifestCase { measured, ..case }
     });
     let numbering = &settings.numbering;
@@ -390,16 +434,16 @@ pub(super) fn collection_manifest(
             listed: numbering.listed(),
             is_exact: numbering.is_exact(),
         },
-        seed: settings.seed,
+        seed: settings.options.seed,
         warm_up: settings.costs.warm_up,
         measured: match settings.costs.launches {
             LaunchCount::Adaptive => DEFAULT_LAUNCHES,
             LaunchCount::Fixed(number) => number,
         },
         flush_bytes: None,
-        expert_skew: settings.expert_skew,
-        profiler: settings.profiler.clone(),
-        environment: settings.pinned.clone(),
+        expert_skew: settings.options.expert_skew,
+        profiler: settings.options.profiler.clone(),
+        environment: settings.options.pinned_environment(),
         sentinels: SentinelLengths::default(),
         // Collectives are bound by links, which control kernels do not use.
         controls: (!has_collectives(cases)).then(ControlLaunches::default),
@@ -412,64 +456,6 @@ pub(super) fn collection_manifest(
 
 fn has_collectives(cases: &[&PlannedCase]) -> bool {
     cases.iter().any(|planned| planned.case.kernel.is_collective())
-}
-
-fn communication_of(settings: &CollectionSettings, cases: &[&PlannedCase]) -> ScriptCommunication {
-    if has_collectives(cases) { settings.communication } else { ScriptCommunication::Kernels }
-}
-
-fn rendered_replay(settings: &CollectionSettings, cases: &[&PlannedCase]) -> Result<String, EngineError> {
-    let entries = cases
-        .iter()
-        .filter_map(|planned| Some((&planned.case.kernel, settings.catalogue.entry(&planned.case.kernel)?)));
-    Ok(replay_script(&settings.assets, communication_of(settings, cases), entries)?)
-}
-
-/// Returns the digest of manifest and script, which is the same on all hosts of a gang.
-pub(super) fn rendered_digest(
-    settings: &CollectionSettings,
-    manifest: &Manifest,
-    cases: &[&PlannedCase],
-) -> Result<String, EngineError> {
-    let text = format!("{}\n{}", common_text(manifest), rendered_replay(settings, cases)?);
-    Ok(Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Writes the folder of a collection; a gang on several hosts has a rendezvous.
-pub(super) fn write_folder(
-    settings: &CollectionSettings,
-    folder: &Path,
-    manifest: &Manifest,
-    cases: &[&PlannedCase],
-    rendezvous: Option<GangRendezvous<'_>>,
-) -> Result<(), EngineError> {
-    let communication = communication_of(settings, cases);
-    let replay = rendered_replay(settings, cases)?;
-    let ranks = manifest.ranks_of_host(manifest.host).len();
-    let script = CollectScript {
-        run: &manifest.run,
-        collection: manifest.collection,
-        python: &settings.python,
-        // The stand-ins of a rehearsal host have no torch that communicates.
-        environment: if communication == ScriptCommunication::Gloo { &[] } else { &settings.environment },
-        pinned: &manifest.environment,
-        profiler: &manifest.profiler,
-        gang: (!manifest.gang.is_empty()).then_some(GangLaunch { ranks, rendezvous }),
-        is_gloo: communication == ScriptCommunication::Gloo,
-    };
-    let collect = collect_script(&settings.assets, &script)?;
-    let manifest = serde_json::to_string_pretty(manifest).expect("a manifest is JSON");
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| EngineError::Io { path, source }
-    };
-    let profile = folder.join(files::PROFILE);
-    fs::create_dir_all(&profile).map_err(io(&profile))?;
-    for (name, text) in [(files::REPLAY, replay), (files::COLLECT, collect), (files::MANIFEST, manifest)] {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(io(&path))?;
-    }
-    Ok(())
 }
 
 /// Number of collections with launches after which a failure of a case counts although the disk was full: the case may
@@ -513,6 +499,60 @@ impl DiskFailures {
         }
         result.exit = CollectionExit::DiskFull;
         result.message = format!("the disk was full: {}", result.message);
+    }
+}
+
+/// Result of a collection, sent to the dispatcher.
+#[derive(Debug)]
+pub(super) struct LaneReport {
+    pub(super) start: StartCollection,
+    pub(super) seconds: f64,
+    pub(super) result: Result<CollectionResult, EngineError>,
+}
+
+/// Starts collections; their results arrive as [`LaneReport`] on the dispatcher's channel. Tests of the dispatcher
+/// replace the threads by prepared results.
+pub(super) trait CollectionStarter {
+    fn start_collection(&self, start: StartCollection);
+}
+
+/// The lanes of a run, by device: one long-lived thread for each, because the kernel may end a child process with the thread that
+/// started it (`PR_SET_PDEATHSIG`). The collection of a gang runs on the lane of its first device; the scheduler starts none on the
+/// other devices meanwhile.
+#[derive(Debug)]
+pub(super) struct DeviceLanes(BTreeMap<u32, WorkerThread<StartCollection>>);
+
+impl DeviceLanes {
+    pub(super) fn spawn(
+        devices: &[u32],
+        context: &Arc<LaneContext>,
+        reports: &UnboundedSender<LaneReport>,
+    ) -> Result<Self, EngineError> {
+        let spawn = |&device: &u32| {
+            let (context, reports) = (Arc::clone(context), reports.clone());
+            let lane = WorkerThread::spawn(format!("device {device}"), move |inbox| {
+                for start in inbox {
+                    let started = Instant::now();
+                    // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
+                    let result = catch_unwind(AssertUnwindSafe(|| run_collection(&context, &start)))
+                        .unwrap_or(Err(EngineError::Panicked { device }));
+                    let seconds = started.elapsed().as_secs_f64();
+                    if reports.send(LaneReport { start, seconds, result }).is_err() {
+                        break;
+                    }
+                }
+            });
+            Ok((device, lane.map_err(EngineError::system("a thread"))?))
+        };
+        devices.iter().map(spawn).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl CollectionStarter for DeviceLanes {
+    fn start_collection(&self, start: StartCollection) {
+        if let Some(lane) = start.devices.first().and_then(|device| self.0.get(device)) {
+            lane.send(start);
+        }
     }
 }
 

@@ -8,17 +8,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::mpsc::UnboundedReceiver,
-    time::{self, Instant},
-};
+use tokio::time::{self, Instant};
 
 use super::{
     EngineError, RunOutcome,
-    collect::{CollectionResult, DiskFailures},
+    collect::{CollectionResult, CollectionStarter, DiskFailures, LaneReport},
     host_monitor::{DeviceSnapshot, HostMonitor, device_reading},
-    lane::{CollectionStarter, LaneReport},
-    ledger_writer::{StopRequests, WriteWait, commit},
+    ledger_writer::{DispatcherInbox, WriteWait, commit},
     request::{LaneContext, unix_time},
     write_back::{EqualCallOutcomes, NewlySuspicious, WriteBack},
 };
@@ -59,12 +55,6 @@ pub(super) struct RunStore<'a> {
     pub(super) production: BTreeMap<CaseId, Nanos>,
     /// True if rows of the database cannot be read or their table is missing, so that they are not measured.
     pub(super) has_lost_rows: bool,
-}
-
-pub(super) struct DispatcherInbox {
-    pub(super) reports: UnboundedReceiver<LaneReport>,
-    pub(super) snapshots: UnboundedReceiver<DeviceSnapshot>,
-    pub(super) stops: StopRequests,
 }
 
 pub(super) struct Dispatcher<'a> {
@@ -156,18 +146,13 @@ impl<'a> Dispatcher<'a> {
         &mut self,
         write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>,
     ) -> Result<T, EngineError> {
-        let wait = WriteWait {
-            stop: &self.context.stop,
-            stops: &mut self.inbox.stops,
-            reports: &self.inbox.reports,
-            running: self.ledger_keys.len(),
-            emit: &mut *self.emit,
-        };
-        let committed = commit(self.store.ledger, wait, write).await?;
-        if committed.has_lacked_space {
+        let (stop, running) = (&self.context.stop, self.ledger_keys.len());
+        let wait = WriteWait { stop, inbox: &mut self.inbox, running, emit: &mut *self.emit };
+        let (value, has_lacked_space) = commit(self.store.ledger, wait, write).await?;
+        if has_lacked_space {
             self.host_monitor.report_full_disk();
         }
-        Ok(committed.value)
+        Ok(value)
     }
 
     /// Handles messages until the scheduler has finished, then ends the run in the ledger. Fails with [`EngineError`]
@@ -386,19 +371,24 @@ impl<'a> Dispatcher<'a> {
         tracing::debug!(now, ?event, "scheduler");
         let actions = self.state.on_event(now, event);
         actions.iter().for_each(|action| tracing::info!(now, ?action, "scheduler"));
-        let mut verdicts = Vec::new();
+        let mut concluded = Vec::new();
         for action in &actions {
-            let SchedAction::Conclude { case, outcome } = action else { continue };
-            let concluded = self.concluded_outcomes(*case, outcome);
-            verdicts.extend(concluded.into_iter().map(|(case, outcome)| (case.id().clone(), outcome)));
+            if let SchedAction::Conclude { case, outcome } = action {
+                concluded.push(self.conclude_case(*case, outcome));
+            }
         }
+        let verdicts = concluded.iter().flatten();
+        let verdicts: Vec<_> = verdicts.map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
         if !verdicts.is_empty() {
             self.set_verdicts(&verdicts).await?;
         }
+        let mut concluded = concluded.into_iter();
         for action in actions {
             match action {
                 SchedAction::Start(start) => self.start_collection(start).await?,
-                SchedAction::Conclude { case, outcome } => self.conclude_case(case, outcome)?,
+                SchedAction::Conclude { .. } => {
+                    self.report_concluded(concluded.next().unwrap_or_default())?;
+                }
                 SchedAction::Pause { device, reason, until } => {
                     let retry_in_s = until.map(|until| until - self.elapsed());
                     (self.emit)(&RunEvent::DevicePaused { device, reason, retry_in_s });
@@ -414,7 +404,7 @@ impl<'a> Dispatcher<'a> {
     async fn start_collection(&mut self, start: StartCollection) -> Result<(), EngineError> {
         let context = Arc::clone(&self.context);
         let new = NewCollection {
-            cache: self.context.settings.cache(),
+            cache: self.context.settings.options.cache,
             run: &context.settings.run,
             number: start.collection,
             devices: &start.devices,
@@ -443,13 +433,9 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Returns the new outcomes of a planned case and its equal cases. A case that keeps an earlier verdict has none,
-    /// and of its equal cases those whose measurements were withdrawn.
-    fn concluded_outcomes(
-        &mut self,
-        index: usize,
-        outcome: &CaseOutcome,
-    ) -> Vec<(IdentifiedCase, CaseOutcome)> {
+    /// Sets the outcome of a planned case; returns the new outcomes of it and its equal cases. If it keeps an earlier verdict,
+    /// these are only the equal cases whose measurements were withdrawn.
+    fn conclude_case(&mut self, index: usize, outcome: &CaseOutcome) -> Vec<(IdentifiedCase, CaseOutcome)> {
         let is_kept = self.keeps_verdict(index, outcome);
         let planned = &self.context.cases[index];
         let mut cases = self.equal_calls.outcomes_of(planned, outcome);
@@ -457,16 +443,13 @@ impl<'a> Dispatcher<'a> {
             cases.retain(|(case, _)| self.equal_calls.is_reopened(case.id()));
         } else {
             cases.insert(0, (planned.case.clone(), outcome.clone()));
+            self.outcomes[index] = Some(outcome.clone());
         }
         cases
     }
 
-    /// Reports the verdict of a case, which the ledger has stored, and writes the kernel's rows after its last case.
-    fn conclude_case(&mut self, index: usize, outcome: CaseOutcome) -> Result<(), EngineError> {
-        let cases = self.concluded_outcomes(index, &outcome);
-        if !self.keeps_verdict(index, &outcome) {
-            self.outcomes[index] = Some(outcome);
-        }
+    /// Reports verdicts, which the ledger has stored, and writes the rows of a kernel after its last case.
+    fn report_concluded(&mut self, cases: Vec<(IdentifiedCase, CaseOutcome)>) -> Result<(), EngineError> {
         for (case, outcome) in cases {
             self.equal_calls.close(case.id());
             (self.emit)(&case_finished(&case, &outcome));
@@ -527,13 +510,8 @@ impl<'a> Dispatcher<'a> {
             if !self.lacks_space {
                 return Ok(());
             }
-            let mut wait = WriteWait {
-                stop: &self.context.stop,
-                stops: &mut self.inbox.stops,
-                reports: &self.inbox.reports,
-                running: 0,
-                emit: &mut *self.emit,
-            };
+            let (stop, inbox) = (&self.context.stop, &mut self.inbox);
+            let mut wait = WriteWait { stop, inbox, running: 0, emit: &mut *self.emit };
             if !wait.wait_for_retry().await {
                 return Ok(());
             }
@@ -544,7 +522,7 @@ impl<'a> Dispatcher<'a> {
         self.write_last_rows().await?;
         // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
         // their rows were written.
-        let (database, cache) = (self.store.database, self.context.settings.cache());
+        let (database, cache) = (self.store.database, self.context.settings.options.cache);
         let ledger = self.commit(|ledger| LedgerComparison::read(ledger, database, cache)).await?;
         let settled = self.settle_row_verdicts(&ledger).await?;
         let imprecise = self.report_precision(ledger.ledger_rows().estimates());
@@ -564,49 +542,46 @@ impl<'a> Dispatcher<'a> {
         for (index, (planned, outcome)) in planned.enumerate() {
             let open = || CaseOutcome::new(Verdict::NotRun, Cause::RunEnded);
             let outcome = outcome.unwrap_or_else(open);
+            let first = outcomes.len();
             let equal = self.equal_calls.outcomes_of(planned, &outcome);
-            let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
-            has_measured |= !self.measured_before.contains(&index)
-                && equal
-                    .iter()
-                    .map(|(_, outcome)| outcome)
-                    .chain([&outcome])
-                    .any(|outcome| is_measured(outcome.verdict));
             outcomes.push((planned.case.clone(), outcome));
             outcomes.extend(equal);
+            let is_measured = |(_, outcome): &(IdentifiedCase, CaseOutcome)| {
+                outcome.verdict.is_recorded() || outcome.verdict.is_done()
+            };
+            has_measured |=
+                !self.measured_before.contains(&index) && outcomes[first..].iter().any(is_measured);
         }
         outcomes.extend(std::mem::take(&mut self.store.predecided));
+        let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
         for (case, outcome) in &mut outcomes {
             if let Some(judged) = settled.get(case.id()) {
                 *outcome = judged.clone();
             }
+            *counts.entry(outcome.verdict).or_default() += 1;
         }
         let context = Arc::clone(&self.context);
         let settings = &context.settings;
-        // Of cases that are not planned: the kernels as which planned calls ran.
+        // Cases that are not planned: the kernels as which planned calls ran.
         let unplanned = self.commit(|ledger| ledger.unplanned_verdicts(&settings.run)).await?;
-        let count =
-            |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
-        let open = count(Verdict::NotRun) + imprecise + self.stopped_again.len();
+        let mut verdicts = counts.keys().chain(&unplanned);
+        let has_failed = verdicts.any(|verdict| settings.options.failing.contains(*verdict));
+        let not_run = counts.get(&Verdict::NotRun).copied().unwrap_or_default();
+        let open = not_run + imprecise + self.stopped_again.len();
         let exit = if self.inbox.stops.has_any() && open > 0 {
             ExitStatus::Interrupted
         } else if self.state.gave_up() && !has_measured {
             ExitStatus::CannotMeasure
-        } else if !outcomes.iter().any(|(_, outcome)| settings.failing.contains(outcome.verdict))
-            && !unplanned.iter().any(|verdict| settings.failing.contains(*verdict))
-            && !self.store.has_lost_rows
-            && self.unwritten.is_empty()
-        {
-            ExitStatus::Done
-        } else {
+        } else if has_failed || self.store.has_lost_rows || !self.unwritten.is_empty() {
             ExitStatus::SomeNotOk
+        } else {
+            ExitStatus::Done
         };
         self.commit(|ledger| ledger.end_run(&settings.run, unix_time(), exit.code())).await?;
-        let verdicts = Verdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
         let seconds = self.started.elapsed().as_secs_f64();
         (self.emit)(&RunEvent::RunFinished {
             run: settings.run.clone(),
-            verdicts: verdicts.filter(|(_, count)| *count > 0).collect(),
+            verdicts: counts.into_iter().collect(),
             seconds,
             folder: settings.folder.clone(),
         });

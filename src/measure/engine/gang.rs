@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -21,20 +21,20 @@ use signal_hook::{
 
 use super::{
     CollectionSettings, EngineError,
-    collect::{
-        CollectionScript, ManifestRequest, collection_manifest, last_line, rendered_digest, write_folder,
-    },
+    collect::{RenderedCollection, collection_manifest, last_line},
     host_monitor::missing_space,
+    ledger_writer::STOP_DEBOUNCE,
 };
 use crate::{
     base::{
         exit::ExitStatus,
         files::{disk_space::has_space, keep_folder, unpack_archive, write_archive},
         process::{ExitKind, ProcessGuard},
+        worker_thread::WorkerThread,
     },
     cases::plan::PlannedCase,
     database::collection_path,
-    kernel::render::{GangHost, GangRendezvous, Manifest, files},
+    kernel::render::{GangHost, GangRendezvous, files},
     measure::{
         collective::NodeLayout,
         device::DeviceLeases,
@@ -44,7 +44,6 @@ use crate::{
             PartState, ResultSender,
         },
         sched::StartCollection,
-        verify::read_journal,
     },
 };
 
@@ -276,12 +275,6 @@ fn unpack_part(folder: &Path, place: usize, result: &PartResult) -> io::Result<(
     Ok(())
 }
 
-/// Returns the manifest of all parts, from which those of the hosts differ by the place of the host.
-pub(super) fn common_text(manifest: &Manifest) -> String {
-    serde_json::to_string(&Manifest { host: 0, ..manifest.clone() }).expect("a manifest is JSON")
-}
-
-const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
 /// Prefix of folders with evidence that could not be archived, beside the temporary ones.
 const UNSAVED_EVIDENCE: &str = "npubench-evidence-";
 
@@ -299,28 +292,19 @@ struct PartStops {
     /// True if the running part is to be ended.
     part: AtomicBool,
     /// True if all further parts are to be ended, too.
-    all: Mutex<bool>,
+    all: AtomicBool,
 }
 
 impl PartStops {
-    /// Resets the request of an earlier part.
+    /// Resets the request of an earlier part. The order of the two writes keeps a request for all parts that comes meanwhile.
     fn begin_part(&self) {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        self.part.store(*all, Ordering::Relaxed);
-    }
-
-    fn end_part(&self) {
-        self.part.store(true, Ordering::Relaxed);
+        self.part.store(false, Ordering::SeqCst);
+        self.part.fetch_or(self.all.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     fn end_all(&self) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        *all = true;
-        self.part.store(true, Ordering::Relaxed);
-    }
-
-    fn ends_all(&self) -> bool {
-        *self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.store(true, Ordering::SeqCst);
+        self.part.store(true, Ordering::SeqCst);
     }
 }
 
@@ -351,15 +335,24 @@ impl FollowerRun {
         plan: impl Fn(&str) -> Result<Vec<PlannedCase>, String> + Send + 'static,
         report: impl Fn(&str) + Send + Clone + 'static,
     ) -> Result<u8, EngineError> {
-        let system = |what| move |source| EngineError::System { what, source };
+        let system = EngineError::system;
         // Ends the programs if this process is killed.
         let _guard = ProcessGuard::start(&self.settings.processes).map_err(system("a process"))?;
         let stops = Arc::new(PartStops::default());
-        let (tasks, inbox) = mpsc::channel::<FollowerTask>();
+        let runner = PartRunner {
+            run: self,
+            stops: Arc::clone(&stops),
+            results: connection.results(),
+            plan,
+            plan_problem: None,
+            report: report.clone(),
+        };
+        let worker = WorkerThread::spawn("parts".to_owned(), move |inbox| runner.execute_tasks(inbox));
+        let worker = Arc::new(worker.map_err(system("a thread"))?);
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(system("signal handlers"))?;
         let handle = signals.handle();
-        let (sender, note) = (connection.results(), report.clone());
-        let (of_signals, leave) = (Arc::clone(&stops), tasks.clone());
+        let sender = connection.results();
+        let (of_signals, leave) = (Arc::clone(&stops), Arc::clone(&worker));
         let listen = move || {
             let mut last: Option<Instant> = None;
             for _ in signals.forever() {
@@ -367,13 +360,13 @@ impl FollowerRun {
                 match previous {
                     None => {
                         sender.request_stop();
-                        note(
+                        report(
                             "stop requested: node 0 ends the sweep after the running collection; once more ends it at once",
                         );
                     }
                     Some(previous) if previous.elapsed() >= STOP_DEBOUNCE => {
                         of_signals.end_all();
-                        let _ = leave.send(FollowerTask::Leave);
+                        leave.send(FollowerTask::Leave);
                     }
                     Some(_) => {}
                 }
@@ -381,45 +374,26 @@ impl FollowerRun {
         };
         let listener =
             thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(system("a thread"))?;
-        let runner = PartRunner {
-            run: self,
-            stops: Arc::clone(&stops),
-            results: connection.results(),
-            plan,
-            plan_problem: None,
-            report,
-        };
-        let worker = thread::Builder::new()
-            .name("parts".to_owned())
-            .spawn(move || runner.execute_tasks(&inbox))
-            .map_err(system("a thread"))?;
         let mut current = None;
         let end = loop {
-            // The worker ends only after all senders of tasks are dropped.
             match connection.receive() {
-                Ok(FollowerRequest::AddCases { sweep }) => {
-                    let _ = tasks.send(FollowerTask::AddCases(sweep));
-                }
+                Ok(FollowerRequest::AddCases { sweep }) => worker.send(FollowerTask::AddCases(sweep)),
                 Ok(FollowerRequest::Start(order)) => {
                     current = Some(order.collection);
                     stops.begin_part();
-                    let _ = tasks.send(FollowerTask::Run(*order));
+                    worker.send(FollowerTask::Run(*order));
                 }
                 Ok(FollowerRequest::Stop { collection }) => {
-                    if current == Some(collection) {
-                        stops.end_part();
-                    }
+                    stops.part.fetch_or(current == Some(collection), Ordering::SeqCst);
                 }
                 Ok(FollowerRequest::End { exit }) => break Ok(exit),
-                Err(_) if stops.ends_all() => break Ok(ExitStatus::Interrupted.code()),
+                Err(_) if stops.all.load(Ordering::SeqCst) => break Ok(ExitStatus::Interrupted.code()),
                 Err(error) => break Err(error.into()),
             }
         };
         stops.end_all();
         handle.close();
         let _ = listener.join();
-        drop(tasks);
-        let _ = worker.join();
         end
     }
 }
@@ -439,7 +413,7 @@ where
     P: Fn(&str) -> Result<Vec<PlannedCase>, String>,
     R: Fn(&str),
 {
-    fn execute_tasks(mut self, inbox: &mpsc::Receiver<FollowerTask>) {
+    fn execute_tasks(mut self, inbox: mpsc::Receiver<FollowerTask>) {
         for task in inbox {
             match task {
                 FollowerTask::Run(order) => self.run_and_send(&order),
@@ -517,47 +491,31 @@ impl FollowerRun {
         stop: &AtomicBool,
     ) -> Result<(PartEnd, String), EngineError> {
         let Self { settings, cases, leases, address } = self;
-        let refused = |problem: String| Ok((PartEnd::NotStarted, problem));
+        let refused = |problem: &str| Ok((PartEnd::NotStarted, problem.to_owned()));
         let find = |id: &String| cases.iter().find(|planned| planned.case.id().as_str() == id);
         let Some(cases) = order.cases.iter().map(find).collect::<Option<Vec<&PlannedCase>>>() else {
-            return refused("this node does not have all cases of the collection".to_owned());
+            return refused("this node does not have all cases of the collection");
         };
-        let request = ManifestRequest {
-            run: &order.run,
-            collection: order.collection,
-            devices: &order.devices,
-            hosts: manifest_hosts(&order.hosts),
-            host: order.place,
-        };
-        let manifest = collection_manifest(settings, request, &cases);
-        if rendered_digest(settings, &manifest, &cases)? != order.digest {
+        let (id, hosts) = ((&*order.run, order.collection), manifest_hosts(&order.hosts));
+        let manifest = collection_manifest(settings, id, &order.devices, (hosts, order.place), &cases);
+        let devices = order.devices.get(manifest.ranks_of_host(order.place)).unwrap_or_default();
+        let (limit, cut_off) = (order.limit, order.cut_off);
+        let part =
+            RenderedCollection { settings, leases, manifest, cases: &cases, devices, limit, cut_off, folder };
+        if part.digest()? != order.digest {
             return refused(
-            "this node renders another script or manifest than node 0; use the same `--assets`, devices and build of npubench"
-                .to_owned(),
-        );
+                "this node renders another script or manifest than node 0; use the same `--assets`, devices and build of npubench",
+            );
         }
-        let ranks = manifest.ranks_of_host(order.place);
-        let Some(devices) = order.devices.get(ranks.clone()) else {
-            return refused("the collection has no devices of this node".to_owned());
-        };
+        if devices.is_empty() {
+            return refused("the collection has no devices of this node");
+        }
         let rendezvous =
             GangRendezvous { hosts: order.hosts.len(), host: order.place, address, port: order.store_port };
-        write_folder(settings, folder, &manifest, &cases, Some(rendezvous))?;
-        let script = CollectionScript {
-            settings,
-            leases,
-            run: &order.run,
-            collection: order.collection,
-            devices,
-            limit: order.limit,
-            cut_off: order.cut_off,
-            folder,
-        };
-        let exit = script.run_script(None, files::LOG, stop)?;
-        // Exit codes of msprof are unreliable.
-        let is_done = ranks.clone().all(|rank| read_journal(&folder.join(files::journal(rank))).is_done);
+        part.write(Some(rendezvous))?;
+        let exit = part.run_script(None, files::LOG, stop)?;
         Ok(match exit {
-            _ if is_done => (PartEnd::Done, "done".to_owned()),
+            _ if part.is_done() => (PartEnd::Done, "done".to_owned()),
             ExitKind::Exited(_) => (PartEnd::Failed, last_line(&folder.join(files::LOG))),
             ExitKind::Signalled(signal) => (PartEnd::Failed, format!("ended by signal {signal}")),
             ExitKind::TimedOut => {
@@ -576,11 +534,11 @@ mod tests {
     fn second_stop_request_between_two_collections_ends_the_next_one() {
         let stops = PartStops::default();
         stops.begin_part();
-        stops.end_part();
+        stops.part.store(true, Ordering::SeqCst);
         stops.begin_part();
         assert!(!stops.part.load(Ordering::Relaxed), "the request was for another part");
         stops.end_all();
         stops.begin_part();
-        assert!(stops.part.load(Ordering::Relaxed) && stops.ends_all());
+        assert!(stops.part.load(Ordering::Relaxed) && stops.all.load(Ordering::SeqCst));
     }
 }

@@ -43,22 +43,15 @@ use crate::{
     },
 };
 
-/// Free bytes below which no collection is started: the parsed form of a profile is twenty times its size.
-const RESERVE: u64 = 4 << 30;
-/// Free bytes needed for each running collection: msprof may write 50 MB/s for a minute.
-const PER_COLLECTION: u64 = 3 << 30;
-/// The same on the rehearsal host, whose profiles are small.
-const REHEARSAL_RESERVE: u64 = 32 << 20;
-const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
-
 /// Time after which a device that is not listed is not expected to come back.
 const LOST_AFTER: Duration = Duration::from_secs(30 * 60);
 
-/// Returns the free bytes below which no collection is started, and those that each running one needs.
+/// Returns the free bytes below which no collection is started, because the parsed form of a profile is twenty times its size; and
+/// those that each running one needs, because msprof may write 50 MB/s for a minute. Profiles of the rehearsal host are small.
 const fn disk_limits(kind: DataKind) -> (u64, u64) {
     match kind {
-        DataKind::Npu => (RESERVE, PER_COLLECTION),
-        DataKind::Rehearsal => (REHEARSAL_RESERVE, REHEARSAL_PER_COLLECTION),
+        DataKind::Npu => (4 << 30, 3 << 30),
+        DataKind::Rehearsal => (32 << 20, 2 << 20),
     }
 }
 
@@ -186,9 +179,10 @@ impl HostMonitor {
             ProcessOrigin::Unknown => !is_busy,
         };
         let process = info.processes_on(chip).find(is_foreign)?;
-        let place =
-            if self.sees_host_processes || process.container_pid.is_some() { "" } else { " of the host" };
-        let pid = process.container_pid.unwrap_or(process.pid);
+        let (pid, place) = match process.container_pid {
+            Some(pid) => (pid, ""),
+            None => (process.pid, if self.sees_host_processes { "" } else { " of the host" }),
+        };
         Some(format!("process {pid}{place} ({}) uses it", process.name))
     }
 

@@ -11,7 +11,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{EngineError, lane::LaneReport};
+use super::{EngineError, collect::LaneReport, host_monitor::DeviceSnapshot};
 use crate::{
     database::ledger::{Ledger, LedgerError},
     measure::events::RunEvent,
@@ -19,13 +19,19 @@ use crate::{
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Messages to the dispatcher.
+pub(super) struct DispatcherInbox {
+    pub(super) reports: UnboundedReceiver<LaneReport>,
+    pub(super) snapshots: UnboundedReceiver<DeviceSnapshot>,
+    pub(super) stops: StopRequests,
+}
+
 /// Parts of a run that matter while a write waits.
 pub(super) struct WriteWait<'w> {
     /// Set to end running collections at once.
     pub(super) stop: &'w AtomicBool,
-    pub(super) stops: &'w mut StopRequests,
-    /// Reports of ended collections, which are not received meanwhile.
-    pub(super) reports: &'w UnboundedReceiver<LaneReport>,
+    /// Reports of ended collections are not received meanwhile.
+    pub(super) inbox: &'w mut DispatcherInbox,
     /// Number of collections that run or whose report was not received.
     pub(super) running: usize,
     pub(super) emit: &'w mut dyn FnMut(&RunEvent),
@@ -37,12 +43,12 @@ impl WriteWait<'_> {
     pub(super) async fn wait_for_retry(&mut self) -> bool {
         let retry_at = Instant::now() + RETRY_INTERVAL;
         loop {
-            let running = self.running.saturating_sub(self.reports.len());
-            if self.stops.has_any() && running == 0 {
+            let running = self.running.saturating_sub(self.inbox.reports.len());
+            if self.inbox.stops.has_any() && running == 0 {
                 return false;
             }
             tokio::select! {
-                at_once = self.stops.next() => {
+                at_once = self.inbox.stops.next() => {
                     (self.emit)(&RunEvent::StopRequested { running, at_once });
                     if at_once {
                         self.stop.store(true, Ordering::Relaxed);
@@ -55,20 +61,13 @@ impl WriteWait<'_> {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Committed<T> {
-    pub(super) value: T,
-    /// True if the transaction failed at first because no disk space was left.
-    pub(super) has_lacked_space: bool,
-}
-
-/// Executes a transaction. Fails with [`EngineError::StoppedWaiting`] if the run is stopped before it can be stored, and
+/// Executes a transaction; returns true with its result if it failed at first because no disk space was left. Fails with [`EngineError::StoppedWaiting`] if the run is stopped before it can be stored, and
 /// with [`EngineError::Ledger`] for errors that waiting does not remove.
 pub(super) async fn commit<T>(
     ledger: &mut Ledger,
     mut wait: WriteWait<'_>,
     mut write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>,
-) -> Result<Committed<T>, EngineError> {
+) -> Result<(T, bool), EngineError> {
     let mut waiting_since: Option<Instant> = None;
     let mut has_lacked_space = false;
     loop {
@@ -78,7 +77,7 @@ pub(super) async fn commit<T>(
                     let seconds = since.elapsed().as_secs_f64();
                     (wait.emit)(&RunEvent::LedgerWritable { ledger: ledger.path().to_owned(), seconds });
                 }
-                return Ok(Committed { value, has_lacked_space });
+                return Ok((value, has_lacked_space));
             }
             Err(error) if error.is_temporary() => {
                 has_lacked_space |= error.is_disk_full();
@@ -97,7 +96,7 @@ pub(super) async fn commit<T>(
 }
 
 /// Stop requests closer together than this count as one; no user presses Ctrl-C twice so fast.
-const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
+pub(super) const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopSource {

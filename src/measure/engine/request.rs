@@ -9,16 +9,17 @@ use std::{
 
 use super::gang::SweepNodes;
 use crate::{
-    base::{assets::AssetFiles, deadline::Deadline, exit::ExitStatus, stats::PrecisionAim},
+    base::{assets::AssetFiles, deadline::Deadline, exit::ExitStatus},
     cases::plan::{InitialCosts, PlannedCase, RunPlan},
     database::{Database, ledger::Ledger},
     kernel::{
-        CacheState, CaseId, CaseOutcome, DataKind, FailingVerdicts, IdentifiedCase, KernelName, Nanos,
-        ProfilerSettings, SoftwareFingerprint,
+        CaseId, CaseOutcome, DataKind, IdentifiedCase, KernelName, Nanos, SoftwareFingerprint,
         catalogue::Catalogue,
-        render::{PinnedEnvironment, ScriptCommunication},
     },
-    measure::device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder, npu_smi::NpuSmiInfo},
+    measure::{
+        device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder, npu_smi::NpuSmiInfo},
+        run_options::RunOptions,
+    },
 };
 
 #[derive(Debug)]
@@ -27,9 +28,6 @@ pub(crate) struct RunRequest<'a> {
     pub ledger: &'a mut Ledger,
     pub settings: CollectionSettings,
     pub plan: RunPlan,
-    pub devices: Vec<u32>,
-    /// Options of the run as JSON, for the ledger.
-    pub options: String,
     /// Fingerprint of host and software as JSON, for the ledger.
     pub host: String,
     pub info: NpuSmiInfo,
@@ -79,23 +77,13 @@ pub(crate) struct CollectionSettings {
     pub kind: DataKind,
     /// Folder of the run's scripts, logs and raw output.
     pub folder: PathBuf,
-    pub seed: u64,
-    pub python: String,
+    pub(crate) options: RunOptions,
+    /// Variables that the host's programs need.
     pub environment: Vec<(String, String)>,
-    pub profiler: ProfilerSettings,
-    /// Variables and switches with fixed values.
-    pub(crate) pinned: PinnedEnvironment,
-    /// Backend of collectives.
-    pub(crate) communication: ScriptCommunication,
     /// Software of the host when the run began.
     pub software: SoftwareFingerprint,
     /// Software of the host, which is read again for each collection.
     pub host_software: HostSoftware,
-    pub failing: FailingVerdicts,
-    /// Skew of the distribution of tokens over experts; 0 is even.
-    pub expert_skew: f64,
-    /// Precision for which cases are measured in further collections; `None` for one collection of each.
-    pub aim: Option<PrecisionAim>,
     pub leases: LeaseFolder,
     /// True if `npu-smi` lists processes by the ids that this program sees; false inside a container with ids of its
     /// own and on the rehearsal host, which invents processes.
@@ -109,16 +97,6 @@ pub(crate) struct CollectionSettings {
     pub(crate) nodes: Option<SweepNodes>,
     pub catalogue: Catalogue,
     pub assets: AssetFiles,
-}
-
-impl CollectionSettings {
-    /// Returns the state of the cache that the run measures.
-    pub(crate) const fn cache(&self) -> CacheState {
-        match self.costs.flush {
-            Some(_) => CacheState::Cold,
-            None => CacheState::Hot,
-        }
-    }
 }
 
 /// Read-only data of a run, and the flag that stops it.

@@ -16,11 +16,11 @@ use tokio::{
 
 use super::{
     CollectionSettings, EngineError, RunOutcome, RunRequest, SweepNodes,
-    dispatch::{Dispatcher, DispatcherInbox, RunStore},
+    collect::{DeviceLanes, LaneReport},
+    dispatch::{Dispatcher, RunStore},
     dry_run::{scheduler_cases, scheduler_limits, shuffle_cases},
     host_monitor::{DeviceMonitor, DeviceSnapshot},
-    lane::{DeviceLanes, LaneReport},
-    ledger_writer::{StopRequests, StopSource, WriteWait, commit},
+    ledger_writer::{DispatcherInbox, StopRequests, StopSource, WriteWait, commit},
     request::{LaneContext, unix_time},
     write_back::WriteBack,
 };
@@ -106,18 +106,11 @@ async fn start_dispatcher<'a>(
     emit: &'a mut dyn FnMut(&RunEvent),
     reports: &UnboundedSender<LaneReport>,
 ) -> Result<(Arc<LaneContext>, Dispatcher<'a>), EngineError> {
-    let RunRequest {
-        database, ledger, settings, plan, devices, options, host, info, deadline, resumed, ..
-    } = request;
+    let RunRequest { database, ledger, settings, plan, host, info, deadline, resumed, .. } = request;
+    let devices = settings.options.devices.clone();
     let stop = AtomicBool::new(false);
-    let wait = WriteWait {
-        stop: &stop,
-        stops: &mut inbox.stops,
-        reports: &inbox.reports,
-        running: 0,
-        emit: &mut *emit,
-    };
-    store_plan(ledger, wait, &settings, &plan, [&options, &host], resumed.is_some()).await?;
+    let wait = WriteWait { stop: &stop, inbox: &mut inbox, running: 0, emit: &mut *emit };
+    store_plan(ledger, wait, &settings, &plan, &host, resumed.is_some()).await?;
     for place in &plan.unreadable_rows {
         emit(&RunEvent::RowUnreadable { place: place.clone() });
     }
@@ -141,7 +134,7 @@ async fn start_dispatcher<'a>(
         resumed: is_resumed,
         budget_s: budget,
     });
-    let measuring_devices = ledger.measuring_devices(settings.cache())?;
+    let measuring_devices = ledger.measuring_devices(settings.options.cache)?;
     let mut cases = scheduler_cases(&settings.costs, &plan.cases);
     let is_measured = |case: usize| measuring_devices.contains_key(plan.cases[case].case.id());
     let measurements = measuring_devices.values().map(Vec::len).sum::<usize>();
@@ -157,7 +150,7 @@ async fn start_dispatcher<'a>(
         }
     }
     state.set_concluded(&measured);
-    let rows = WriteBack::for_plan(&settings.run, settings.cache(), &plan);
+    let rows = WriteBack::for_plan(&settings.run, settings.options.cache, &plan);
     let mut predecided = resumed.outcomes;
     predecided.extend(plan.not_launched);
     // Orphans of a killed run are ended before their devices are used.
@@ -178,14 +171,13 @@ async fn start_dispatcher<'a>(
     Ok((context, dispatcher))
 }
 
-/// Stores the run and its plan in the ledger; a resumed run is already stored. `texts` are the options and the
-/// fingerprint of the host.
+/// Stores the run and its plan in the ledger; a resumed run is already stored.
 async fn store_plan(
     ledger: &mut Ledger,
     wait: WriteWait<'_>,
     settings: &CollectionSettings,
     plan: &RunPlan,
-    [options, host]: [&str; 2],
+    host: &str,
     is_resumed: bool,
 ) -> Result<(), EngineError> {
     if is_resumed {
@@ -199,8 +191,8 @@ async fn store_plan(
     let new = NewRun {
         run: &settings.run,
         kind: settings.kind,
-        seed: settings.seed,
-        options,
+        seed: settings.options.seed,
+        options: &serde_json::to_string(&settings.options).expect("options are JSON"),
         host,
         started: unix_time(),
     };

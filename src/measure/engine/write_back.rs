@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::EngineError;
 use crate::{
     cases::plan::{PlannedCase, RunPlan},
@@ -16,12 +19,9 @@ use crate::{
     measure::evidence::{LedgerComparison, RowComparison, case_row},
 };
 
-#[derive(Clone, Debug)]
-struct FinishedCase {
-    case: CaseId,
-    /// Verdict of a row without a measurement; `None` for a result of the ledger that the row does not show.
-    verdict: Option<RunVerdict>,
-}
+/// A case whose row is to be written, with a run and its verdict for a row without a measurement; without them for a result of the
+/// ledger that the row does not show.
+type FinishedCase = (CaseId, Option<(String, CaseOutcome)>);
 
 /// Numbers of the cases whose rows of earlier runs become suspicious.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,14 +31,8 @@ pub(super) struct NewlySuspicious {
     pub(super) open: usize,
 }
 
-#[derive(Clone, Debug)]
-struct RunVerdict {
-    run: String,
-    outcome: CaseOutcome,
-}
-
 /// Open and finished cases of each kernel.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WriteBack {
     run: String,
     /// State of the cache whose results are written.
@@ -56,15 +50,7 @@ pub(super) struct WriteBack {
 impl WriteBack {
     /// Registers the cases of a plan: cases to measure, and results of the ledger that the rows do not show.
     pub(super) fn for_plan(run: &str, cache: CacheState, plan: &RunPlan) -> Self {
-        let mut rows = Self {
-            run: run.to_owned(),
-            cache,
-            open: BTreeMap::new(),
-            finished: BTreeMap::new(),
-            written: BTreeMap::new(),
-            ledger: None,
-            insertable: BTreeMap::new(),
-        };
+        let mut rows = Self { run: run.to_owned(), cache, ..Self::default() };
         for case in plan.cases.iter().flat_map(PlannedCase::cases) {
             // Cases of sweeps have no row before they are measured.
             if case.kernel.is_collective() {
@@ -82,12 +68,9 @@ impl WriteBack {
         rows
     }
 
-    /// Registers a case whose row is to be written, with a run and its verdict for a row without a measurement.
     fn add_finished(&mut self, kernel: &KernelName, case: &CaseId, verdict: Option<(&str, &CaseOutcome)>) {
-        let verdict =
-            verdict.map(|(run, outcome)| RunVerdict { run: run.to_owned(), outcome: outcome.clone() });
-        let finished = FinishedCase { case: case.clone(), verdict };
-        self.finished.entry(kernel.clone()).or_default().push(finished);
+        let verdict = verdict.map(|(run, outcome)| (run.to_owned(), outcome.clone()));
+        self.finished.entry(kernel.clone()).or_default().push((case.clone(), verdict));
     }
 
     pub(super) fn is_open(&self, case: &IdentifiedCase) -> bool {
@@ -123,10 +106,12 @@ impl WriteBack {
         ledger: &Ledger,
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
-        for FinishedCase { case, verdict } in self.finished.get(kernel).into_iter().flatten() {
+        for (case, verdict) in self.finished.get(kernel).into_iter().flatten() {
             results.extend(self.row_result(case, verdict.as_ref(), ledger)?.map(|row| (case.clone(), row)));
         }
-        let report = write_back_kernel(database, kernel, &results, &self.insertable_of(kernel))?;
+        let insertable = self.insertable.iter().filter(|(_, case)| case.kernel == *kernel);
+        let insertable = insertable.map(|(id, case)| (id.clone(), case.clone())).collect();
+        let report = write_back_kernel(database, kernel, &results, &insertable)?;
         let finished = self.finished.remove(kernel).unwrap_or_default();
         self.written.entry(kernel.clone()).or_default().extend(finished);
         Ok(report)
@@ -137,7 +122,7 @@ impl WriteBack {
     fn row_result(
         &self,
         case: &CaseId,
-        verdict: Option<&RunVerdict>,
+        verdict: Option<&(String, CaseOutcome)>,
         ledger: &Ledger,
     ) -> Result<Option<RowResult>, EngineError> {
         let (measured, withdrawn) = match &self.ledger {
@@ -146,10 +131,10 @@ impl WriteBack {
         };
         let withdrawn_runs = withdrawn.as_ref().map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
         // The measurement of such a verdict was withdrawn by a later run, which did not plan the case.
-        let verdict = verdict.filter(|verdict| !verdict.outcome.verdict.has_samples());
-        let row = match (measured, verdict, withdrawn) {
-            (Some(row), ..) => Some(RowResult { withdrawn_runs, ..row }),
-            (None, Some(RunVerdict { run, outcome }), _) => Some(RowResult {
+        let verdict = verdict.filter(|(_, outcome)| !outcome.verdict.has_samples());
+        Ok(match (measured, verdict) {
+            (Some(row), _) => Some(RowResult { withdrawn_runs, ..row }),
+            (None, Some((run, outcome))) => Some(RowResult {
                 case: case.clone(),
                 cache: self.cache,
                 run: run.clone(),
@@ -158,54 +143,45 @@ impl WriteBack {
                 software: None,
                 withdrawn_runs,
             }),
-            (None, None, withdrawn) => {
+            (None, None) => {
                 withdrawn.map(|withdrawn| RowResult::of_withdrawn(case.clone(), self.cache, withdrawn))
             }
-        };
-        Ok(row)
+        })
     }
 
-    fn insertable_of(&self, kernel: &KernelName) -> BTreeMap<CaseId, IdentifiedCase> {
-        let cases = self.insertable.iter().filter(|(_, case)| case.kernel == *kernel);
-        cases.map(|(id, case)| (id.clone(), case.clone())).collect()
-    }
-
-    /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Tables that cannot be read are
-    /// left out. Returns the numbers of those that become suspicious.
+    /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Rows of other ledgers differ only if
+    /// they lack the estimate from several collections. Returns the numbers of `ok` rows that become suspicious, because newer
+    /// measurements of other cases contradict them.
     pub(super) fn add_outdated(&mut self, database: &Database) -> NewlySuspicious {
         let mut suspicious = NewlySuspicious::default();
+        let Some(ledger) = self.ledger.take() else { return suspicious };
         for kernel in kernels_of(database) {
-            let Some(ledger) = &self.ledger else { break };
-            let Some(outdated) = readable(&kernel, outdated_rows(database, &kernel, ledger)) else {
-                continue;
-            };
-            let of_other_runs = outdated.iter().filter(|row| row.run.as_ref() != Some(&self.run));
-            for collections in of_other_runs.filter_map(|row| row.suspicious_collections) {
-                suspicious.cases += 1;
-                suspicious.open += usize::from(collections < CONFIRMING_COLLECTIONS);
-            }
-            outdated.iter().for_each(|row| self.add_finished(&kernel, &row.case, None));
+            let outdated = find_in_rows(database, &kernel, |row, case| {
+                let cells = row.parsed.cells(ledger.cache());
+                let shown = cells.shown.as_ref()?;
+                let is_outdated = match ledger.compare_row(row, &case) {
+                    RowComparison::Behind | RowComparison::Different { .. } => true,
+                    RowComparison::OtherLedger | RowComparison::UnknownRun { .. } => {
+                        lacks_estimate(&ledger, &row.parsed, &case)
+                    }
+                    _ => false,
+                };
+                if is_outdated
+                    && shown.verdict == Verdict::Ok
+                    && cells.run.as_ref() != Some(&self.run)
+                    && let Some(judged) = ledger.judged_row(&case, row.parsed.production)
+                    && let (Verdict::Suspicious, Some(measured)) =
+                        (judged.outcome.verdict, judged.measurement)
+                {
+                    suspicious.cases += 1;
+                    suspicious.open += usize::from(measured.collections < CONFIRMING_COLLECTIONS);
+                }
+                is_outdated.then_some(case)
+            });
+            outdated.iter().for_each(|case| self.add_finished(&kernel, case, None));
         }
+        self.ledger = Some(ledger);
         suspicious
-    }
-
-    /// Returns the cases whose rows may be of another ledger, such as that of another host. Tables that cannot be read are left
-    /// out.
-    fn cases_of_other_ledgers(&self, database: &Database) -> BTreeSet<CaseId> {
-        let mut cases = BTreeSet::new();
-        let Some(ledger) = &self.ledger else { return cases };
-        for kernel in kernels_of(database) {
-            let Some(table) = readable(&kernel, database.kernel_csv(&kernel)) else { continue };
-            let Some(rows) = readable(&kernel, row_cases(&kernel, &table)) else { continue };
-            let rows = rows.into_iter();
-            cases.extend(rows.filter_map(|row| {
-                let case = row.case.as_ref().ok()?.id();
-                let compared = ledger.compare_row(&TableRow::read_cells(&table, row), &case);
-                matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. })
-                    .then_some(case)
-            }));
-        }
-        cases
     }
 
     /// Makes the written cases pending again, with the estimates of the whole ledger. A table may have been replaced, or lost
@@ -226,18 +202,42 @@ fn kernels_of(database: &Database) -> Vec<KernelName> {
     })
 }
 
-/// Returns the content of a table. A table that cannot be read keeps its rows: the log has the problem, and `db check` finds it.
-pub(super) fn readable<T>(kernel: &KernelName, content: Result<T, DatabaseError>) -> Option<T> {
-    content
-        .inspect_err(|error| tracing::error!(%kernel, %error, "the table is not compared with the ledger"))
-        .ok()
+/// Returns what `find` returns for the rows of a table with a case. A table that cannot be read keeps its rows: the log has the
+/// problem, and `db check` finds it.
+pub(super) fn find_in_rows<T>(
+    database: &Database,
+    kernel: &KernelName,
+    mut find: impl FnMut(&TableRow<'_>, CaseId) -> Option<T>,
+) -> Vec<T> {
+    let mut read = || -> Result<Vec<T>, DatabaseError> {
+        let table = database.kernel_csv(kernel)?;
+        let rows = row_cases(kernel, &table)?.into_iter();
+        let found = rows.filter_map(|row| {
+            let case = row.case.as_ref().ok()?.id();
+            find(&TableRow::read_cells(&table, row), case)
+        });
+        Ok(found.collect())
+    };
+    read().unwrap_or_else(|error| {
+        tracing::error!(%kernel, %error, "the table is not compared with the ledger");
+        Vec::new()
+    })
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct RewriteReport {
+/// Rows that were written from the ledger.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct WrittenRows {
     pub(crate) rows: usize,
-    /// Tables that could not be written, each with the problem.
-    pub(crate) unwritten: BTreeMap<KernelName, String>,
+    /// Attempts that the comparison of clocks withdrew afterwards.
+    pub(crate) withdrawn: usize,
+    pub(crate) unwritten: Vec<UnwrittenTable>,
+}
+
+/// Table that could not be written.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UnwrittenTable {
+    pub(crate) kernel: String,
+    pub(crate) problem: String,
 }
 
 /// Writes the rows of all cases of the ledger that differ from it, and new rows for the measured cases among
@@ -247,14 +247,23 @@ pub(crate) fn rewrite_rows(
     database: &Database,
     ledger: &Ledger,
     insertable: &[IdentifiedCase],
-) -> Result<RewriteReport, EngineError> {
-    let mut report = RewriteReport::default();
+) -> Result<WrittenRows, EngineError> {
+    let mut written_rows = 0;
+    let mut problems: BTreeMap<KernelName, String> = BTreeMap::new();
     for &cache in CacheState::ALL {
         let mut rows = WriteBack::for_plan("", cache, &RunPlan::default());
-        rows.ledger = Some(LedgerComparison::read(ledger, database, cache)?);
+        let compared = LedgerComparison::read(ledger, database, cache)?;
+        let is_foreign = |row: &TableRow<'_>, case: CaseId| {
+            let compared = compared.compare_row(row, &case);
+            matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. }).then_some(case)
+        };
+        let kernels = kernels_of(database).into_iter();
+        // Rows of another ledger, such as that of another host.
+        let foreign: BTreeSet<CaseId> =
+            kernels.flat_map(|kernel| find_in_rows(database, &kernel, is_foreign)).collect();
+        rows.ledger = Some(compared);
         rows.add_outdated(database);
         let verdicts = ledger.newest_row_verdicts(cache)?;
-        let foreign = rows.cases_of_other_ledgers(database);
         let attempted = ledger.attempted_cases(cache)?.into_iter();
         for (case, kernel) in attempted.filter(|(case, _)| !foreign.contains(case)) {
             let Ok(kernel) = KernelName::new(&kernel) else { continue };
@@ -264,59 +273,18 @@ pub(crate) fn rewrite_rows(
         insertable.iter().for_each(|case| rows.add_unplanned(case));
         for kernel in rows.pending_kernels() {
             match rows.write_kernel(&kernel, database, ledger) {
-                Ok(written) => report.rows += written.changed,
+                Ok(written) => written_rows += written.changed,
                 Err(EngineError::Database(error)) => {
-                    report.unwritten.insert(kernel, error.to_string());
+                    problems.insert(kernel, error.to_string());
                 }
                 Err(error) => return Err(error),
             }
         }
     }
-    Ok(report)
-}
-
-#[derive(Debug)]
-struct OutdatedRow {
-    case: CaseId,
-    run: Option<String>,
-    /// Number of its collections if it is `ok` and suspicious by the ledger: newer measurements of other cases contradict it.
-    suspicious_collections: Option<usize>,
-}
-
-/// Returns the measured rows of a table that differ from the ledger. Rows of other ledgers differ only if they
-/// lack the estimate from several collections.
-fn outdated_rows(
-    database: &Database,
-    kernel: &KernelName,
-    ledger: &LedgerComparison,
-) -> Result<Vec<OutdatedRow>, DatabaseError> {
-    let table = database.kernel_csv(kernel)?;
-    let rows = row_cases(kernel, &table)?.into_iter();
-    let rows = rows.filter(|row| row.cells(ledger.cache()).shown.is_some());
-    let outdated = rows.filter_map(|row| {
-        let row = TableRow::read_cells(&table, row);
-        let cells = row.parsed.cells(ledger.cache());
-        let shown = cells.shown.as_ref()?;
-        let case = row.parsed.case.as_ref().ok()?.id();
-        let is_outdated = match ledger.compare_row(&row, &case) {
-            RowComparison::Behind | RowComparison::Different { .. } => true,
-            RowComparison::OtherLedger | RowComparison::UnknownRun { .. } => {
-                lacks_estimate(ledger, &row.parsed, &case)
-            }
-            _ => false,
-        };
-        if !is_outdated {
-            return None;
-        }
-        let suspicious_collections = || {
-            let judged = ledger.judged_row(&case, row.parsed.production)?;
-            let measured = judged.measurement.filter(|_| judged.outcome.verdict == Verdict::Suspicious)?;
-            Some(measured.collections)
-        };
-        let suspicious_collections = (shown.verdict == Verdict::Ok).then(suspicious_collections).flatten();
-        Some(OutdatedRow { case, run: cells.run.clone(), suspicious_collections })
-    });
-    Ok(outdated.collect())
+    let table =
+        |(kernel, problem): (KernelName, String)| UnwrittenTable { kernel: kernel.to_string(), problem };
+    let unwritten = problems.into_iter().map(table).collect();
+    Ok(WrittenRows { rows: written_rows, withdrawn: 0, unwritten })
 }
 
 /// Returns true if the ledger has an estimate from several collections, and the row another one or none.

@@ -31,10 +31,10 @@ use crate::{
         catalogue::Catalogue,
     },
     measure::{
-        engine::rewrite_rows,
+        engine::{WrittenRows, rewrite_rows},
         evidence::{HostLevel, host_levels},
         rebuild::{LostRows, add_lost_rows},
-        reparse::{MissingKernelRows, WrittenRows, unwritten_tables},
+        reparse::MissingKernelRows,
         run_plan::{expert_skew_of, run_with_other_skew},
     },
 };
@@ -485,10 +485,8 @@ fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) 
     let ledger = target.ledger()?;
     let order = order_of_cases(&ledger)?;
     let LostRows { missing, insertable } = add_lost_rows(target, &ledger, &catalogue, &order, true)?;
-    let written = rewrite_rows(target, &ledger, &insertable)?;
     report.missing = missing;
-    let unwritten = unwritten_tables(written.unwritten);
-    report.written = Some(WrittenRows { rows: written.rows, withdrawn: 0, unwritten });
+    report.written = Some(rewrite_rows(target, &ledger, &insertable)?);
     ledger.write_copy()?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::Seconds;
 
 const FIRST_QUARANTINE: Seconds = 600.0;
 /// Length of the longest quarantine or pause.
-const LONGEST_QUARANTINE: Seconds = 2400.0;
+const MAX_PAUSE: Seconds = 2400.0;
 /// Number of quarantines after which a device is excluded from a run without a deadline.
 const MAX_QUARANTINES: u32 = 3;
 /// Number of collections in a row without evidence after which a device is excluded from a run without a deadline.
@@ -16,19 +16,14 @@ pub(super) struct DeviceRecord {
     pub(super) is_reserved: bool,
     /// True if a control collection must succeed before any other collection is started on it.
     pub(super) needs_control: bool,
-    quarantine: Option<QuarantinedUntil>,
+    /// End of a quarantine or pause; infinite if the device is excluded for the rest of the run.
+    quarantine: Option<Seconds>,
     /// True if it was quarantined and no control has succeeded since.
     was_quarantined: bool,
     quarantines: u32,
     faults: u32,
     /// Number of collections in a row that gave no evidence on it.
     pub(super) empty_collections: u32,
-}
-
-/// End of a quarantine; `None` if the device is excluded for the rest of the run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct QuarantinedUntil {
-    until: Option<Seconds>,
 }
 
 impl DeviceRecord {
@@ -43,7 +38,7 @@ impl DeviceRecord {
     }
 
     pub(super) fn is_excluded(&self) -> bool {
-        self.quarantine.is_some_and(|quarantine| quarantine.until.is_none())
+        self.quarantine == Some(f64::INFINITY)
     }
 
     /// Returns true if it is not available now and can become so.
@@ -52,7 +47,7 @@ impl DeviceRecord {
     }
 
     pub(super) fn quarantine_end(&self) -> Option<Seconds> {
-        self.quarantine.and_then(|quarantine| quarantine.until)
+        self.quarantine.filter(|until| until.is_finite())
     }
 
     /// Records a fault that no case explains. Returns the number of faults since the last successful control.
@@ -87,14 +82,14 @@ impl DeviceRecord {
     }
 
     pub(super) const fn exclude(&mut self) {
-        self.quarantine = Some(QuarantinedUntil { until: None });
+        self.quarantine = Some(f64::INFINITY);
     }
 
     fn set_quarantine(&mut self, now: Seconds, length: Seconds, is_excluded: bool) -> Option<Seconds> {
         // A collection that ends after the device was excluded does not readmit it.
-        let until = (!is_excluded && !self.is_excluded()).then(|| now + length.min(LONGEST_QUARANTINE));
-        self.quarantine = Some(QuarantinedUntil { until });
-        until
+        let is_excluded = is_excluded || self.is_excluded();
+        self.quarantine = Some(if is_excluded { f64::INFINITY } else { now + length.min(MAX_PAUSE) });
+        self.quarantine_end()
     }
 
     /// Records a collection with evidence. Returns true if the device had been paused.
@@ -147,7 +142,7 @@ mod tests {
         let mut device = DeviceRecord::default();
         for _ in 0..20 {
             assert!(device.start_pause(0.0, 10.0, false).is_some());
-            assert!(device.start_quarantine(0.0, false).is_some_and(|until| until <= LONGEST_QUARANTINE));
+            assert!(device.start_quarantine(0.0, false).is_some_and(|until| until <= MAX_PAUSE));
         }
     }
 }

@@ -11,24 +11,14 @@ const INITIAL_BATCH: usize = 8;
 /// Number of cases of a kernel that are examined if the first is too long for the remaining time.
 const LOOK_AHEAD: usize = 16;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct OrderedFloat(f64);
+/// Value and initially predicted seconds of a case as [`order_of`], and its index.
+type QueueKey = (Reverse<i64>, i64, usize);
 
-impl Eq for OrderedFloat {}
-
-impl PartialOrd for OrderedFloat {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
+/// Returns a number with the order of [`f64::total_cmp`], whose source has this transformation.
+const fn order_of(value: f64) -> i64 {
+    let bits = value.to_bits().cast_signed();
+    bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed()
 }
-
-impl Ord for OrderedFloat {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-type QueueKey = (Reverse<OrderedFloat>, OrderedFloat, usize);
 
 #[derive(Clone, Debug)]
 struct KernelQueue {
@@ -55,7 +45,7 @@ pub(super) struct CollectionBudget {
 }
 
 fn queue_key(jobs: &[SchedCase], case: usize) -> QueueKey {
-    (Reverse(OrderedFloat(jobs[case].value)), OrderedFloat(jobs[case].seconds), case)
+    (Reverse(order_of(jobs[case].value)), order_of(jobs[case].seconds), case)
 }
 
 impl CaseQueue {
@@ -198,6 +188,10 @@ mod tests {
         ready
     }
 
+    fn costs() -> LearnedCosts {
+        LearnedCosts::new(3, &PriorCosts::default())
+    }
+
     const BUDGET: CollectionBudget =
         CollectionBudget { seconds: 100.0, first_case_seconds: 100.0, cases: 100, records: 1000 };
 
@@ -206,19 +200,12 @@ mod tests {
         let jobs = [job(0, 1.0, 1.0), job(1, 5.0, 9.0), job(0, 1.0, 0.5), job(2, 5.0, 2.0), job(2, 0.0, 0.1)];
         let mut all = ready(&jobs);
         assert_eq!(all.in_order(), [3, 1, 2, 0, 4]);
-        let (taken, seconds) = all.take_batch(
-            &jobs,
-            &LearnedCosts::new(3, &PriorCosts::default()),
-            CollectionBudget { cases: 3, ..BUDGET },
-            |_| true,
-        );
+        let (taken, seconds) =
+            all.take_batch(&jobs, &costs(), CollectionBudget { cases: 3, ..BUDGET }, |_| true);
         assert_eq!(taken, [1, 2, 3]);
         assert!((seconds - 11.5).abs() < 1e-9, "{seconds}");
         assert_eq!(all.take_all(), [0, 4]);
-        assert!(
-            all.is_empty()
-                && all.predicted_seconds(&LearnedCosts::new(3, &PriorCosts::default())).abs() < 1e-9
-        );
+        assert!(all.is_empty() && all.predicted_seconds(&costs()).abs() < 1e-9);
     }
 
     #[test]
@@ -226,35 +213,20 @@ mod tests {
         let jobs = [job(0, 9.0, 50.0), job(0, 1.0, 3.0), job(1, 1.0, 4.0)];
         let mut all = ready(&jobs);
         let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 8.0, ..BUDGET };
-        assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget, |_| true).0,
-            [1, 2]
-        );
+        assert_eq!(all.take_batch(&jobs, &costs(), budget, |_| true).0, [1, 2]);
         // The first case may be longer than the planned length.
         let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 60.0, ..BUDGET };
-        assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget, |_| true).0,
-            [0]
-        );
+        assert_eq!(all.take_batch(&jobs, &costs(), budget, |_| true).0, [0]);
     }
 
     #[test]
     fn batch_limit_of_a_kernel_grows_with_successes_and_halves_after_a_break() {
         let jobs: Vec<SchedCase> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
         let mut all = ready(&jobs);
-        assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
-            INITIAL_BATCH
-        );
+        assert_eq!(all.take_batch(&jobs, &costs(), BUDGET, |_| true).0.len(), INITIAL_BATCH);
         (0..24).for_each(|_| all.grow_batch(0, 64));
-        assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
-            4 * INITIAL_BATCH
-        );
+        assert_eq!(all.take_batch(&jobs, &costs(), BUDGET, |_| true).0.len(), 4 * INITIAL_BATCH);
         all.shrink_batch(0);
-        assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
-            2 * INITIAL_BATCH
-        );
+        assert_eq!(all.take_batch(&jobs, &costs(), BUDGET, |_| true).0.len(), 2 * INITIAL_BATCH);
     }
 }

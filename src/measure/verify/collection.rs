@@ -12,15 +12,14 @@ use super::{
         RankLaunches, RankOutput, collective_launches, fastest_durations, merge_ranks, rank_spread,
         slowest_records, split_by_rank,
     },
-    record_rules::{CaseRecords, broken_rule},
-    recorded_clock::{cycle_rate, throttling},
+    record_rules::{CaseRecords, broken_rule, cycle_rate, throttling},
     samples::{accepted_samples, noise_reason, pattern_reason, published_interval},
     sentinels::{CacheFlushes, sentinel_brackets},
 };
 use crate::{
-    base::stats::median_of_sorted,
+    base::stats::median,
     kernel::{
-        Attempt, Case, CaseOutcome, Cause, CollectiveKind, DataKind, IdentifiedCase, KernelName, Launch,
+        Attempt, Case, CaseOutcome, Cause, CollectiveKind, IdentifiedCase, KernelName, Launch,
         LogicalDeviceId, Nanos, Reason, RecordedTask, Slot, SoftwareFingerprint, Verdict,
         render::{Manifest, ManifestCase},
     },
@@ -87,7 +86,7 @@ pub enum CollectionTermination {
 
 /// Greatest ratio of the median of a case to its roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach
 /// 11.
-pub(super) const MOST_BOUNDS: i64 = 100;
+pub(super) const MAX_BOUNDS: i64 = 100;
 /// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block
 /// in recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have
 /// more.
@@ -201,19 +200,24 @@ pub fn assess_collection(
             if let Some(error) = &line.error {
                 return Err(error.outcome(line.usable));
             }
-            match brackets.get(&ordinal) {
-                Some(&(from, to)) => {
-                    let of_case = CollectedCase { kind: manifest.kind, expected, line, flushes: &flushes };
-                    rank_launches(rank, &of_case, &rank.records[from..to])
-                }
-                None => Err(without_bracket(line, &rank.records, end)),
+            let Some(&(from, to)) = brackets.get(&ordinal) else {
+                return Err(without_bracket(line, &rank.records, end));
+            };
+            let records = &rank.records[from..to];
+            let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
+            let (kind, flushes) = (manifest.kind, &flushes);
+            match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own, flushes }) {
+                Some(outcome) => Err(outcome),
+                None => Ok(RankLaunches { launched: line.launched, records, own, ran_as }),
             }
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match merge_ranks(ordinal, &ranks, evidence) {
             Ok(evidence) => {
-                let evidence = CaseEvidence { ranks: &ranks, launches: &evidence };
-                assess_case(manifest, case, expected, &evidence, software, &controls)
+                let attempt = assess_case(manifest, case, expected, &ranks, &evidence);
+                let outcome = controls.judge_outcome(ordinal, attempt.outcome);
+                let attempt = Attempt { outcome: software.judge_outcome(outcome), ..attempt };
+                share_attempt(attempt, expected, evidence.first().and_then(|first| first.ran_as))
             }
             Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
@@ -256,42 +260,14 @@ fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionTer
     CaseOutcome::new(verdict, cause)
 }
 
-/// Returns the launches of a case by one process, or the reason why its records do not match.
-fn rank_launches<'a>(
-    rank: &RankOutput<'_>,
-    case: &CollectedCase<'_>,
-    records: &'a [RawRecord],
-) -> Result<RankLaunches<'a>, CaseOutcome> {
-    let CollectedCase { kind, expected, line, flushes } = *case;
-    let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
-    match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own, flushes }) {
-        Some(outcome) => Err(outcome),
-        None => Ok(RankLaunches { launched: line.launched, records, own, ran_as }),
-    }
-}
-
-#[derive(Clone, Copy)]
-struct CollectedCase<'a> {
-    kind: DataKind,
-    expected: &'a ExpectedLaunches<'a>,
-    line: &'a JournalLine,
-    flushes: &'a CacheFlushes,
-}
-
-struct CaseEvidence<'a> {
-    ranks: &'a [RankOutput<'a>],
-    launches: &'a [RankLaunches<'a>],
-}
-
+/// Returns the attempt at a case by the launches of all processes, judged by these alone.
 fn assess_case(
     manifest: &Manifest,
     case: &ManifestCase,
     expected: &ExpectedLaunches<'_>,
-    evidence: &CaseEvidence<'_>,
-    software: &SoftwareChange,
-    controls: &ControlFindings,
+    ranks: &[RankOutput<'_>],
+    evidence: &[RankLaunches<'_>],
 ) -> Attempt {
-    let CaseEvidence { ranks, launches: evidence } = *evidence;
     let collective = CollectiveKind::of_kernel(&expected.case.kernel)
         .map(|kind| collective_launches(evidence, kind, manifest.spans_hosts()));
     let own: Vec<&RawRecord> = match &collective {
@@ -299,26 +275,16 @@ fn assess_case(
         None => slowest_records(evidence),
     };
     let launched = evidence.first().map_or(0, |first| first.launched);
-    let is_sample = |number: usize| number >= manifest.warm_up as usize;
     let samples: Vec<i64> = own.iter().skip(manifest.warm_up as usize).map(|r| r.duration.0).collect();
     let mut keep = accepted_samples(&samples).into_iter();
-    let launches: Vec<Launch> = own
-        .iter()
-        .enumerate()
-        .map(|(number, record)| Launch {
-            number: u32::try_from(number).unwrap_or(u32::MAX),
-            is_measured: is_sample(number),
-            is_accepted: is_sample(number) && keep.next().unwrap_or(false),
-            start: record.start,
-            duration: record.duration,
-        })
-        .collect();
-    let used: Vec<&RawRecord> = own
-        .iter()
-        .zip(&launches)
-        .filter(|(_, launch)| launch.is_accepted)
-        .map(|(record, _)| *record)
-        .collect();
+    let launch = |(record, number): (&&RawRecord, u32)| {
+        let is_measured = number >= manifest.warm_up;
+        let is_accepted = is_measured && keep.next().unwrap_or(false);
+        Launch { number, is_measured, is_accepted, start: record.start, duration: record.duration }
+    };
+    let launches: Vec<Launch> = own.iter().zip(0..).map(launch).collect();
+    let accepted = own.iter().zip(&launches).filter(|(_, launch)| launch.is_accepted);
+    let used: Vec<&RawRecord> = accepted.map(|(record, _)| *record).collect();
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
     let counters = match &collective {
         Some(collective) => collective.counters(&launches),
@@ -342,11 +308,8 @@ fn assess_case(
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, cause, outcome.reason.remarks);
     }
-    let outcome = software.judge_outcome(controls.judge_outcome(case.ordinal, outcome));
-    let of_equal_calls = Vec::new();
-    let case = case.case.clone();
-    let measured = Attempt {
-        case,
+    Attempt {
+        case: case.case.clone(),
         launched,
         launches,
         fastest_ranks,
@@ -354,9 +317,8 @@ fn assess_case(
         task,
         cycle_rate,
         outcome,
-        of_equal_calls,
-    };
-    share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
+        of_equal_calls: Vec::new(),
+    }
 }
 
 /// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large;
@@ -376,12 +338,10 @@ pub(super) fn one_block(reason: &Reason) -> Option<&Cause> {
 /// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI
 /// CPU, which have no roofline.
 fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Option<Cause> {
-    let mut sorted = durations.to_vec();
-    sorted.sort_unstable();
-    let median = median_of_sorted(&sorted)?;
+    let median = median(durations.iter().copied())?;
     let explained = Nanos(expected.fastest.0.saturating_add(LAUNCH_PART.0));
     let ratio = median / explained.0 as f64;
-    let is_far = ratio > MOST_BOUNDS as f64;
+    let is_far = ratio > MAX_BOUNDS as f64;
     // The links of a collective are much slower than the memory of the roofline.
     (is_far && !expected.is_on_ai_cpu && !expected.case.kernel.is_collective()).then(|| {
         Cause::FarAboveRoofline { times: ratio.into(), launch_ns: LAUNCH_PART, explained_ns: explained }
@@ -390,10 +350,9 @@ fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Opt
 
 fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
     let mean = |index: usize| {
-        let values: Vec<f64> =
-            used.iter().filter_map(|record| record.counters.get(index).copied().flatten()).collect();
-        let count = values.len() as f64;
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)
+        let values = used.iter().filter_map(|record| record.counters.get(index).copied().flatten());
+        let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+        (count > 0).then(|| sum / f64::from(count))
     };
     (0..COUNTERS.len()).map(mean).collect()
 }

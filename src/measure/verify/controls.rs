@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     LaunchJournal, RawRecord,
     ranks::{RankOutput, split_by_rank},
-    record_rules::first_overlap,
-    recorded_clock::{cycle_rate, excess_core_time},
+    record_rules::{cycle_rate, excess_core_time, first_overlap},
     sentinels::sentinel_range,
 };
 use crate::{
@@ -17,8 +16,40 @@ use crate::{
     },
 };
 
-/// Returns the readings of the control kernels by device, end and kernel. A kernel whose launches are not all recorded, or
-/// not as one kernel with its shapes, has no reading: cases are assessed without it.
+/// Launches of a control kernel by one process, warm-up included.
+struct ControlLaunches<'a> {
+    control: ControlKernel,
+    end: CollectionEnd,
+    records: Vec<&'a RawRecord>,
+}
+
+/// Returns the launches of the control kernels by end and kernel. A kernel whose launches are not all recorded, or not as one
+/// kernel with its shapes, is left out: cases are assessed without it.
+fn control_launches<'a>(manifest: &Manifest, rank: &'a RankOutput<'_>) -> Vec<ControlLaunches<'a>> {
+    let Some(controls) = &manifest.controls else { return Vec::new() };
+    let places = |&end| controls.kernels.iter().enumerate().map(move |(place, call)| (end, place, call));
+    let launches = CollectionEnd::ALL.iter().flat_map(places).filter_map(|(end, place, call)| {
+        let between = sentinel_range(manifest, &rank.records, manifest.control_ordinal(end, place))?;
+        let records = &rank.records[between];
+        let first = records.first()?;
+        // A copy reads its second tensor only.
+        let is_own = |record: &RawRecord| {
+            let mut inputs = record.inputs.iter().flatten();
+            record.kernel == first.kernel
+                && record.device.is_none_or(|device| device == rank.device)
+                && inputs.any(|tensor| call.tensors.contains(&tensor.dims))
+                && record.duration.0 > 0
+        };
+        let is_complete = records.len() == (controls.warm_up + controls.measured) as usize;
+        // One launch recorded twice, and another one lost.
+        let is_repeated = records.windows(2).any(|pair| pair[0].start == pair[1].start);
+        let records = (is_complete && !is_repeated && records.iter().all(is_own)).then_some(records)?;
+        Some(ControlLaunches { control: call.control, end, records: records.iter().collect() })
+    });
+    launches.collect()
+}
+
+/// Returns the readings of the control kernels by device, end and kernel.
 pub(crate) fn control_readings(
     manifest: &Manifest,
     journals: &[LaunchJournal],
@@ -27,65 +58,26 @@ pub(crate) fn control_readings(
     let Some(controls) = &manifest.controls else { return Vec::new() };
     let mut readings = Vec::new();
     for rank in split_by_rank(manifest, journals, records) {
-        for &end in CollectionEnd::ALL {
-            let places = 0..controls.kernels.len();
-            readings.extend(places.filter_map(|place| control_reading(manifest, place, end, &rank)));
+        for ControlLaunches { control, end, records } in control_launches(manifest, &rank) {
+            let read = records.get(controls.warm_up as usize..).unwrap_or_default();
+            readings.push(ControlReading {
+                control,
+                end,
+                device: rank.physical_id,
+                kernel: records.first().map_or_else(String::new, |first| first.kernel.clone()),
+                durations: read.iter().map(|record| record.duration.0).collect(),
+                cycle_rate: cycle_rate(read),
+            });
         }
     }
     readings
 }
 
-/// Returns the records of the launches of a control kernel; `None` if they are not all recorded, or not as one kernel with its
-/// shapes.
-fn control_launches<'a>(
-    manifest: &Manifest,
-    place: usize,
-    end: CollectionEnd,
-    rank: &'a RankOutput<'_>,
-) -> Option<&'a [RawRecord]> {
-    let controls = manifest.controls.as_ref()?;
-    let call = controls.kernels.get(place)?;
-    let between = sentinel_range(manifest, &rank.records, manifest.control_ordinal(end, place))?;
-    let records = &rank.records[between];
-    let first = records.first()?;
-    // A copy reads its second tensor only.
-    let is_own = |record: &RawRecord| {
-        let mut inputs = record.inputs.iter().flatten();
-        record.kernel == first.kernel
-            && record.device.is_none_or(|device| device == rank.device)
-            && inputs.any(|tensor| call.tensors.contains(&tensor.dims))
-            && record.duration.0 > 0
-    };
-    let is_complete = records.len() == (controls.warm_up + controls.measured) as usize;
-    // One launch recorded twice, and another one lost.
-    let is_repeated = records.windows(2).any(|pair| pair[0].start == pair[1].start);
-    (is_complete && !is_repeated && records.iter().all(is_own)).then_some(records)
-}
-
-fn control_reading(
-    manifest: &Manifest,
-    place: usize,
-    end: CollectionEnd,
-    rank: &RankOutput<'_>,
-) -> Option<ControlReading> {
-    let records = control_launches(manifest, place, end, rank)?;
-    let controls = manifest.controls.as_ref()?;
-    let (call, first) = (controls.kernels.get(place)?, records.first()?);
-    let read: Vec<&RawRecord> = records.iter().skip(controls.warm_up as usize).collect();
-    Some(ControlReading {
-        control: call.control,
-        end,
-        device: rank.physical_id,
-        kernel: first.kernel.clone(),
-        durations: read.iter().map(|record| record.duration.0).collect(),
-        cycle_rate: cycle_rate(&read),
-    })
-}
-
 /// Evidence on all cases of a collection from the launches beside theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ControlFindings {
-    change: Option<DeviceChange>,
+    /// Verdict and cause of a change of the device between the ends of the collection.
+    change: Option<(Verdict, Cause)>,
     /// Contradiction of the durations of the control kernels by their starts, or by the time of the cores.
     contradiction: Option<Cause>,
     /// Remarks on such launches that failed.
@@ -118,10 +110,10 @@ impl ControlFindings {
             return CaseOutcome::with_remarks(Verdict::Implausible, contradiction.clone(), remarks);
         }
         let outcome = match &self.change {
-            Some(DeviceChange { verdict, cause }) if *verdict > outcome.verdict => {
+            Some((verdict, cause)) if *verdict > outcome.verdict => {
                 CaseOutcome::with_remarks(*verdict, cause.clone(), outcome.reason.remarks)
             }
-            Some(change) => outcome.with_remark(change.cause.clone()),
+            Some((_, cause)) => outcome.with_remark(cause.clone()),
             None => outcome,
         };
         remarks.fold(outcome, CaseOutcome::with_remark)
@@ -129,38 +121,27 @@ impl ControlFindings {
 }
 
 /// Returns how the durations of the control kernels contradict other columns of the table, whatever the case.
+///
+/// Control kernels follow each other closely, so that one that lasts beyond the start of the next shows durations in a larger unit
+/// than the starts. The cores work during most of a long one: where they worked longer than it took, the durations are in a smaller
+/// unit, or the clock is above its rating, also where short cases do not show it.
 fn control_contradiction(
     manifest: &Manifest,
     journals: &[LaunchJournal],
     records: &[RawRecord],
 ) -> Option<Cause> {
-    let controls = manifest.controls.as_ref()?;
-    let places: Vec<usize> = (0..controls.kernels.len()).collect();
     split_by_rank(manifest, journals, records).iter().find_map(|rank| {
-        let of_end = |&end| places.iter().map(move |&place| (end, place));
-        CollectionEnd::ALL.iter().flat_map(of_end).find_map(|(end, place)| {
-            let launches: Vec<&RawRecord> = control_launches(manifest, place, end, rank)?.iter().collect();
-            let control = controls.kernels[place].control;
-            control_overlap(&launches, control).or_else(|| control_core_time(&launches, control, rank))
-        })
+        control_launches(manifest, rank).into_iter().find_map(
+            |ControlLaunches { control, records, .. }| {
+                let control = control.to_string();
+                match first_overlap(&records) {
+                    Some(overlap) => Some(Cause::ControlOverlap { control, overlap }),
+                    None => excess_core_time(&records, rank.rated_clock)
+                        .map(|ratio| Cause::ControlCoreTime { control, ratio }),
+                }
+            },
+        )
     })
-}
-
-/// Returns how a control kernel lasted beyond the start of its next launch. They follow each other closely, so that the durations
-/// are in a larger unit than the starts.
-fn control_overlap(launches: &[&RawRecord], control: ControlKernel) -> Option<Cause> {
-    Some(Cause::ControlOverlap { control: control.to_string(), overlap: first_overlap(launches)? })
-}
-
-/// Returns how the cores worked longer than a control kernel took. They work during most of a long one, so that the durations are
-/// in a smaller unit, or the clock is above its rating, also where short cases do not show it.
-fn control_core_time(
-    launches: &[&RawRecord],
-    control: ControlKernel,
-    rank: &RankOutput<'_>,
-) -> Option<Cause> {
-    let ratio = excess_core_time(launches, rank.rated_clock)?;
-    Some(Cause::ControlCoreTime { control: control.to_string(), ratio })
 }
 
 /// Returns the cause or remark of a collection that states a change of the device.
@@ -168,16 +149,9 @@ pub(super) fn control_change(reason: &Reason) -> Option<&Cause> {
     reason.all().find(|finding| matches!(finding, Cause::ControlChange { .. }))
 }
 
-/// Change of a device between the start and the end of a collection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct DeviceChange {
-    /// `throttled` if the cycles per time fell as well, else `noisy`.
-    verdict: Verdict,
-    cause: Cause,
-}
-
-/// Returns the greatest change of a control kernel between the ends of a collection, if it is significant.
-fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
+/// Returns the greatest change of a control kernel between the ends of a collection, if it is significant; with its verdict:
+/// `throttled` if the cycles per time fell as well, else `noisy`.
+fn device_change(readings: &[ControlReading]) -> Option<(Verdict, Cause)> {
     let pairs = readings.iter().filter(|reading| reading.end == CollectionEnd::Begin).filter_map(|begin| {
         let is_same = |other: &&ControlReading| {
             other.end == CollectionEnd::End
@@ -201,11 +175,10 @@ fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
     // At a lower clock the fastest launches take longer as well; those that wait for another process are a part of all.
     let shortest = |reading: &ControlReading| reading.durations.iter().min().map(|&shortest| shortest as f64);
     let of_shortest = shortest(end).zip(shortest(begin)).map_or(0.0, |(end, begin)| (end / begin).ln());
-    let is_clock = fell >= LEAST_CLOCK_DEFICIT && of_shortest >= change.log_change / 2.0;
-    let clock = match (is_clock, fell >= LEAST_CLOCK_DEFICIT) {
-        (true, _) => ControlClock::Fell,
-        (false, true) => ControlClock::FellInPart,
-        (false, false) => ControlClock::Unchanged,
+    let clock = match fell >= LEAST_CLOCK_DEFICIT {
+        true if of_shortest >= change.log_change / 2.0 => ControlClock::Fell,
+        true => ControlClock::FellInPart,
+        false => ControlClock::Unchanged,
     };
     let cause = Cause::ControlChange {
         control: begin.control.to_string(),
@@ -215,7 +188,8 @@ fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
         begin_us: (begin.median()? / 1e3).into(),
         clock,
     };
-    Some(DeviceChange { verdict: if is_clock { Verdict::Throttled } else { Verdict::Noisy }, cause })
+    let verdict = if clock == ControlClock::Fell { Verdict::Throttled } else { Verdict::Noisy };
+    Some((verdict, cause))
 }
 
 /// Returns the change of a control kernel by a percentage.

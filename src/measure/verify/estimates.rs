@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{
     base::stats::{
-        CaseEstimate, CollectionMedian, DeviceEffects, EffectModel, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES,
-        PrecisionAim, VariancePrior, estimate_median, fit_medians, hash_numbers, repeated_cases,
+        CaseEstimate, CollectionMedian, DeviceEffects, EffectModel, JointFit, MIN_OWN_COLLECTIONS,
+        MIN_REPEATED_CASES, PrecisionAim, VariancePrior, estimate_median, fit_medians, hash_numbers,
+        repeated_cases,
     },
     database::ledger::{KnownCase, Ledger, LedgerError},
     kernel::{
@@ -32,6 +33,8 @@ struct SoftwareMedians {
     /// Number of the device of each collection, by its number.
     device_of_collection: Vec<usize>,
     medians: Vec<CollectionMedian>,
+    /// Logarithms of the medians of each case.
+    by_case: Vec<Vec<f64>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -51,7 +54,9 @@ impl SoftwareMedians {
             let device = HostDevice { host: host.to_owned(), device: measured.device };
             self.device_of_collection.push(*self.devices.entry(device).or_insert(next));
         }
+        self.by_case.resize(self.cases.len(), Vec::new());
         let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
+        self.by_case[case].extend(median.as_ref().map(|median| median.log_median));
         self.medians.extend(median);
         let has_changed = || measured.noise.as_deref().is_some_and(|noise| control_change(noise).is_some());
         if pattern_reason(&measured.samples).is_some() || has_changed() {
@@ -59,28 +64,21 @@ impl SoftwareMedians {
         }
     }
 
-    /// Returns the logarithms of the medians of each case.
-    fn by_case(&self) -> Vec<Vec<f64>> {
-        let mut by_case = vec![Vec::new(); self.cases.len()];
-        self.medians.iter().for_each(|median| by_case[median.case].push(median.log_median));
-        by_case
-    }
-
     /// Estimates all cases: jointly if enough of them have several collections, else those with at least three collections
-    /// from their own medians. `by_case` has these, see [`Self::by_case`].
-    fn estimate_cases(&self, by_case: &[Vec<f64>]) -> SoftwareEstimates {
+    /// from their own medians.
+    fn estimate_cases(&self) -> SoftwareEstimates {
+        let by_case = &self.by_case;
         let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
         let has_one_device = self.devices.len() == 1;
         let repeated = by_case.iter().filter(|medians| medians.len() > 1).count();
         if repeated < MIN_REPEATED_CASES {
+            let method = match has_one_device {
+                true => IntervalMethod::CollectionsOnOneDevice,
+                false => IntervalMethod::Collections,
+            };
             let own = by_case.iter().zip(resolutions).map(|(medians, resolution)| {
                 let is_enough = medians.len() >= MIN_OWN_COLLECTIONS;
-                let estimate = is_enough.then(|| estimate_median(medians, resolution))?;
-                let method = match has_one_device {
-                    true => IntervalMethod::CollectionsOnOneDevice,
-                    false => IntervalMethod::Collections,
-                };
-                Some(EstimatedMedian { estimate, method })
+                is_enough.then(|| EstimatedMedian { estimate: estimate_median(medians, resolution), method })
             });
             return SoftwareEstimates { by_case: own.collect(), devices: Vec::new() };
         }
@@ -186,18 +184,15 @@ impl EstimateInput {
     /// Estimates all cases; `cases` has their signatures.
     fn estimate_cases(&self, cases: &[KnownCase]) -> JointEstimates {
         let mut all = JointEstimates::default();
-        let log_medians: BTreeMap<&Option<Arc<str>>, Vec<Vec<f64>>> =
-            self.by_software.iter().map(|(software, medians)| (software, medians.by_case())).collect();
         let mut of_cases = Vec::new();
         for (number, (software, medians)) in self.by_software.iter().enumerate() {
-            let SoftwareEstimates { by_case: estimates, devices } =
-                medians.estimate_cases(&log_medians[software]);
+            let SoftwareEstimates { by_case: estimates, devices } = medians.estimate_cases();
             if !devices.is_empty() {
                 all.devices.insert(number, devices);
             }
             for (case, &index) in &medians.cases {
                 if self.newest.get(case) == Some(software) {
-                    let of_case = &log_medians[software][index];
+                    let of_case = &medians.by_case[index];
                     let estimated = EstimatedCase {
                         median: estimates[index],
                         collections: of_case.len(),
@@ -209,17 +204,15 @@ impl EstimateInput {
                     all.cases.insert(case.clone(), estimated);
                     let log_median = mean(of_case);
                     let earlier = self.earlier.get(case).and_then(|earlier| {
-                        let index = self.by_software.get(earlier)?.cases.get(case)?;
-                        Some(mean(&log_medians.get(earlier)?[*index]))
+                        let earlier = self.by_software.get(earlier)?;
+                        Some(mean(&earlier.by_case[*earlier.cases.get(case)?]))
                     });
                     of_cases.push(CaseMedian { case: case.clone(), log_median, earlier, software: number });
                 }
             }
         }
         for (case, references) in find_references(of_cases, cases) {
-            if let Some(estimated) = all.cases.get_mut(&case) {
-                estimated.references = Some(references);
-            }
+            all.cases.entry(case).and_modify(|estimated| estimated.references = Some(references));
         }
         all
     }
@@ -367,6 +360,8 @@ struct MeasuredMedian {
 struct NumberedMedians<'a> {
     medians: Vec<CollectionMedian>,
     cases: Vec<&'a CaseId>,
+    /// Logarithms of the medians of each case.
+    by_case: Vec<Vec<f64>>,
 }
 
 impl<'a> NumberedMedians<'a> {
@@ -378,28 +373,24 @@ impl<'a> NumberedMedians<'a> {
             let run = if divides_runs { one.run } else { 0 };
             let case = *cases.entry((&one.case, run)).or_insert_with(|| {
                 numbered.cases.push(&one.case);
+                numbered.by_case.push(Vec::new());
                 numbered.cases.len() - 1
             });
             let next = collections.len();
             let collection = *collections.entry(one.collection).or_insert(next);
+            numbered.by_case[case].push(one.median.log_median);
             numbered.medians.push(CollectionMedian { case, collection, ..one.median });
         }
         numbered
     }
 
-    fn by_case(&self) -> Vec<Vec<f64>> {
-        let mut by_case = vec![Vec::new(); self.cases.len()];
-        self.medians.iter().for_each(|median| by_case[median.case].push(median.log_median));
-        by_case
-    }
-
     fn repeated_count(&self) -> usize {
-        self.by_case().iter().filter(|medians| medians.len() > 1).count()
+        self.by_case.iter().filter(|medians| medians.len() > 1).count()
     }
 
-    fn fit(&self, model: EffectModel<'_>, prior: Option<&VariancePrior>) -> Vec<Option<CaseEstimate>> {
-        let resolutions: Vec<f64> = self.by_case().iter().map(|medians| timer_resolution(medians)).collect();
-        fit_medians(&self.medians, &resolutions, model, prior).estimates
+    fn fit(&self, model: EffectModel<'_>, prior: Option<&VariancePrior>) -> JointFit {
+        let resolutions: Vec<f64> = self.by_case.iter().map(|medians| timer_resolution(medians)).collect();
+        fit_medians(&self.medians, &resolutions, model, prior)
     }
 
     /// Returns the variance between collections, effects that their cases share included; `None` with too few repeated cases.
@@ -407,15 +398,10 @@ impl<'a> NumberedMedians<'a> {
         if self.repeated_count() < MIN_REPEATED_CASES {
             return None;
         }
-        let by_case = self.by_case();
-        let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
-        let prior = fit_medians(&self.medians, &resolutions, EffectModel::Independent, None).prior?;
-        let freedom = prior.freedom.min(self.collection_freedom().max(1.0));
-        Some(VariancePrior { freedom, ..prior })
+        let prior = self.fit(EffectModel::Independent, None).prior?;
+        Some(VariancePrior { freedom: prior.freedom.min(self.collection_freedom().max(1.0)), ..prior })
     }
-}
 
-impl NumberedMedians<'_> {
     /// Returns the number of independent differences between collections of the same case: all cases together show no more
     /// than these of an effect that the cases of a collection share.
     fn collection_freedom(&self) -> f64 {
@@ -500,23 +486,22 @@ impl RunEstimates {
     fn add_software(&mut self, measured: &[&MeasuredMedian], is_newest: impl Fn(&CaseId) -> bool) {
         let of_run: Vec<&MeasuredMedian> = measured.iter().copied().filter(|one| one.is_of_run).collect();
         let run = NumberedMedians::new(&of_run, false);
-        let by_case = run.by_case();
         let fitted = if run.repeated_count() >= MIN_REPEATED_CASES {
-            Some(run.fit(EffectModel::Joint, None))
+            Some(run.fit(EffectModel::Joint, None).estimates)
         } else {
             // A difference between runs is what a comparison is to find; it counts as noise only where no run repeats cases.
             let prior = [true, false]
                 .into_iter()
                 .find_map(|divides_runs| NumberedMedians::new(measured, divides_runs).variance_prior());
-            prior.map(|prior| run.fit(EffectModel::Independent, Some(&prior)))
+            prior.map(|prior| run.fit(EffectModel::Independent, Some(&prior)).estimates)
         };
         let estimates = fitted.unwrap_or_else(|| {
             let all = NumberedMedians::new(measured, false);
-            let ledger: HashMap<&CaseId, Vec<f64>> = all.cases.iter().copied().zip(all.by_case()).collect();
-            let own = run.cases.iter().zip(&by_case);
+            let ledger: HashMap<&CaseId, Vec<f64>> = all.cases.into_iter().zip(all.by_case).collect();
+            let own = run.cases.iter().zip(&run.by_case);
             own.map(|(case, medians)| estimate_by_own_variance(medians, &ledger[case])).collect()
         });
-        for ((case, medians), estimate) in run.cases.iter().zip(&by_case).zip(estimates) {
+        for ((case, medians), estimate) in run.cases.iter().zip(&run.by_case).zip(estimates) {
             if is_newest(case) {
                 self.collections.insert((*case).clone(), medians.len());
                 self.by_case.extend(estimate.map(|estimate| ((*case).clone(), estimate)));

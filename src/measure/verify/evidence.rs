@@ -71,8 +71,10 @@ pub(crate) fn pool_attempts(
         _ => RowPatterns::of_collections(&by_collection),
     };
     let (pattern, pattern_remarks) = patterns.cause_and_remarks();
-    let change = PooledChange::of_attempts(&used);
-    let pattern = pattern.or_else(|| change.last.clone().filter(|_| change.is_of_most));
+    let changes: Vec<&Cause> = used.iter().filter_map(|attempt| control_change(&attempt.reason)).collect();
+    let change = changes.last().map(|last| Cause::clone(last).in_collections(changes.len(), used.len()));
+    let is_changed = is_mostly_patterned(changes.len(), used.len());
+    let pattern = pattern.or_else(|| change.clone().filter(|_| is_changed));
     let suspicious = used.iter().rfind(|attempt| attempt.verdict == Verdict::Suspicious);
     let noise = noise_reason(&pooled, ends, interval.map(|interval| interval.method), outliers)
         .or_else(|| patterns.disagreement_reason());
@@ -87,7 +89,7 @@ pub(crate) fn pool_attempts(
     // Assumptions of one collection, such as a host without a selftest, concern the pooled samples as well.
     let remarks = used.iter().flat_map(|attempt| &attempt.reason.remarks);
     let remarks = remarks.filter(|remark| !matches!(remark, Cause::ControlChange { .. }));
-    let remarks = remarks.chain(&pattern_remarks).chain(&change.last).cloned();
+    let remarks = remarks.chain(&pattern_remarks).chain(&change).cloned();
     let mut outcome = CaseOutcome::with_remarks(verdict, cause, remarks);
     // Whatever the spread: there is no common median.
     let tasks: Vec<&RecordedTask> = used.iter().map(|attempt| attempt.task.as_ref()).collect();
@@ -106,22 +108,6 @@ pub(crate) fn pool_attempts(
         software: last.software.clone(),
         withdrawn_runs: BTreeSet::new(),
     })
-}
-
-struct PooledChange {
-    /// The change in the last such collection, with their number; `None` without one.
-    last: Option<Cause>,
-    /// True if so many collections have one that the median is not known.
-    is_of_most: bool,
-}
-
-impl PooledChange {
-    fn of_attempts(used: &[&AttemptSamples]) -> Self {
-        let changes: Vec<&Cause> =
-            used.iter().filter_map(|attempt| control_change(&attempt.reason)).collect();
-        let last = changes.last().map(|last| Cause::clone(last).in_collections(changes.len(), used.len()));
-        Self { last, is_of_most: is_mostly_patterned(changes.len(), used.len()) }
-    }
 }
 
 /// Returns the interval of an estimate, widened by half a step of the timer; `None` if nothing bounds it.
@@ -158,9 +144,8 @@ fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
         let (mut sum, mut weight) = (0.0, 0.0);
         for attempt in used {
             if let Some(value) = attempt.counters.get(index) {
-                let samples = attempt.samples.len() as f64;
-                sum += value * samples;
-                weight += samples;
+                sum += value * attempt.samples.len() as f64;
+                weight += attempt.samples.len() as f64;
             }
         }
         (weight > 0.0).then(|| sum / weight)
@@ -193,11 +178,23 @@ mod tests {
         }
     }
 
+    fn case() -> CaseId {
+        CaseId::from_stored("00000000000000ff")
+    }
+
+    fn row(attempts: &[AttemptSamples]) -> RowResult {
+        pool_attempts(&case(), attempts, None).expect("evidence")
+    }
+
+    fn outcome(attempts: &[AttemptSamples]) -> (Verdict, String) {
+        let CaseOutcome { verdict, reason } = row(attempts).outcome;
+        (verdict, reason.to_string())
+    }
+
     #[test]
     fn attempts_of_several_collections_are_pooled() {
-        let case = CaseId::from_stored("00000000000000ff");
         let attempts = [attempt(Verdict::Ok, &[10, 20, 30], 1.0), attempt(Verdict::Ok, &[40], 5.0)];
-        let row = pool_attempts(&case, &attempts, None).expect("evidence");
+        let row = row(&attempts);
         let measured = row.measurement.expect("numbers");
         assert_eq!((measured.samples, measured.collections), (4, 2));
         assert!((measured.summary.mean - 25.0).abs() < 1e-12);
@@ -207,7 +204,6 @@ mod tests {
 
     #[test]
     fn only_attempts_of_the_newest_software_are_pooled() {
-        let case = CaseId::from_stored("00000000000000ff");
         let of = |cann: Option<&str>, verdict, samples: &[i64]| {
             let software =
                 |cann: &str| SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() };
@@ -220,7 +216,7 @@ mod tests {
         let old = of(Some("8.3"), Verdict::Ok, &[10; 9]);
         let new = of(Some("8.5"), Verdict::Noisy, &[20; 8]);
         let samples = |attempts: &[AttemptSamples]| {
-            let row = pool_attempts(&case, attempts, None).expect("evidence");
+            let row = row(attempts);
             (
                 row.measurement.expect("numbers").samples,
                 row.software.and_then(|software| software.fingerprint().cann.clone()),
@@ -244,7 +240,6 @@ mod tests {
 
     #[test]
     fn attempts_of_different_binaries_are_suspicious_whatever_their_spread() {
-        let case = CaseId::from_stored("00000000000000ff");
         let of = |operator: &str, cann: &str, samples: &[i64]| AttemptSamples {
             task: Arc::new(RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() }),
             software: Some(Arc::new(IdentifiedSoftware::new(SoftwareFingerprint {
@@ -252,10 +247,6 @@ mod tests {
                 ..Default::default()
             }))),
             ..attempt(Verdict::Ok, samples, 1.0)
-        };
-        let outcome = |attempts: &[AttemptSamples]| {
-            let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.outcome.verdict, row.outcome.reason.to_string())
         };
         let (one, other, unknown) = ("AddAiCore", "AddV3", "");
         let steady = [10_000; 20];
@@ -272,7 +263,6 @@ mod tests {
 
     #[test]
     fn remarks_of_all_pooled_attempts_are_kept() {
-        let case = CaseId::from_stored("00000000000000ff");
         let with = |verdict, samples: &[i64], remarks: &[&str]| AttemptSamples {
             reason: Arc::new(Reason::new(
                 Cause::EveryLaunchRecorded,
@@ -280,20 +270,16 @@ mod tests {
             )),
             ..attempt(verdict, samples, 1.0)
         };
-        let reason = |attempts: &[AttemptSamples]| {
-            let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.outcome.verdict, row.outcome.reason.to_string())
-        };
         let steady = [10_000; 20];
         let marked = with(Verdict::Ok, &steady, &["without a selftest", "assumed experts"]);
         let unmarked = with(Verdict::Ok, &steady, &["assumed experts"]);
         let expected = "every launch recorded; without a selftest; assumed experts".to_owned();
-        assert_eq!(reason(&[marked.clone(), unmarked.clone()]), (Verdict::Ok, expected.clone()));
+        assert_eq!(outcome(&[marked.clone(), unmarked.clone()]), (Verdict::Ok, expected.clone()));
         let reversed = "every launch recorded; assumed experts; without a selftest".to_owned();
-        assert_eq!(reason(&[unmarked, marked.clone()]), (Verdict::Ok, reversed));
-        assert_eq!(reason(std::slice::from_ref(&marked)), (Verdict::Ok, expected));
+        assert_eq!(outcome(&[unmarked, marked.clone()]), (Verdict::Ok, reversed));
+        assert_eq!(outcome(std::slice::from_ref(&marked)), (Verdict::Ok, expected));
         let other = with(Verdict::Ok, &[13_000; 20], &[]);
-        let (verdict, differing) = reason(&[marked, other]);
+        let (verdict, differing) = outcome(&[marked, other]);
         assert_eq!(verdict, Verdict::Noisy);
         assert!(
             differing.ends_with(", over 2 collections; without a selftest; assumed experts"),
@@ -303,9 +289,8 @@ mod tests {
 
     #[test]
     fn noisy_attempts_are_pooled_with_ok_ones() {
-        let case = CaseId::from_stored("00000000000000ff");
         let pooled = |attempts: &[AttemptSamples]| {
-            let row = pool_attempts(&case, attempts, None).expect("evidence");
+            let row = row(attempts);
             (row.measurement.expect("numbers").samples, row.outcome.verdict)
         };
         let good = attempt(Verdict::Ok, &[1000; 8], 1.0);
@@ -316,20 +301,15 @@ mod tests {
         assert_eq!(pooled(&[noisy.clone(), good.clone()]), (16, Verdict::Ok));
         let apart = attempt(Verdict::Noisy, &[1300; 8], 1.0);
         assert_eq!(pooled(&[good, apart]), (16, Verdict::Noisy), "the spread between collections counts");
-        assert_eq!(pool_attempts(&case, &[], None), None);
+        assert_eq!(pool_attempts(&case(), &[], None), None);
     }
 
     /// A device that changed leaves no trace in samples that are steady together.
     #[test]
     fn changes_of_the_device_in_half_of_the_collections_make_a_row_noisy() {
-        let case = CaseId::from_stored("00000000000000ff");
         let with = |verdict, cause: Cause, remarks: Vec<Cause>| AttemptSamples {
             reason: Arc::new(Reason { cause, remarks }),
             ..attempt(verdict, &[10_000; 20], 1.0)
-        };
-        let outcome = |attempts: &[AttemptSamples]| {
-            let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.outcome.verdict, row.outcome.reason.to_string())
         };
         let steady = with(Verdict::Ok, Cause::EveryLaunchRecorded, Vec::new());
         let took = |percent: u32| control_change_of(f64::from(percent));
@@ -352,7 +332,6 @@ mod tests {
 
     #[test]
     fn joint_estimate_is_the_interval_and_states_its_correction() {
-        let case = CaseId::from_stored("00000000000000ff");
         let attempts = [attempt(Verdict::Ok, &[10_000; 8], 1.0), attempt(Verdict::Ok, &[10_200; 8], 1.0)];
         let estimate = CaseEstimate {
             log_median: 10_000_f64.ln(),
@@ -365,7 +344,7 @@ mod tests {
             let collections = median.estimate.collections;
             let estimated =
                 EstimatedCase { median: Some(median), collections, patterned: 0, ..EstimatedCase::default() };
-            let row = pool_attempts(&case, &attempts, Some(&estimated)).expect("evidence");
+            let row = pool_attempts(&case(), &attempts, Some(&estimated)).expect("evidence");
             row.measurement.expect("numbers").interval.expect("an interval")
         };
         let joint_fit = |estimate| EstimatedMedian { estimate, method: IntervalMethod::JointFit };
@@ -383,16 +362,10 @@ mod tests {
 
     #[test]
     fn outliers_of_all_collections_are_counted() {
-        let case = CaseId::from_stored("00000000000000ff");
         let with = |outliers| AttemptSamples { outliers, ..attempt(Verdict::Noisy, &[1000; 12], 1.0) };
-        let row = pool_attempts(&case, &[with(8), with(8)], None).expect("evidence");
-        let expected = "40 % of the samples are severe outliers, over 2 collections";
-        assert_eq!(
-            (row.outcome.verdict, row.outcome.reason.to_string().as_str()),
-            (Verdict::Noisy, expected)
-        );
-        let row =
-            pool_attempts(&case, &[with(8), with(0), with(0), with(0), with(0), with(0), with(0)], None);
-        assert_eq!(row.expect("evidence").outcome.verdict, Verdict::Ok, "8 of 92 are less than a tenth");
+        let expected = "40 % of the samples are severe outliers, over 2 collections".to_owned();
+        assert_eq!(outcome(&[with(8), with(8)]), (Verdict::Noisy, expected));
+        let few = [with(8), with(0), with(0), with(0), with(0), with(0), with(0)];
+        assert_eq!(outcome(&few).0, Verdict::Ok, "8 of 92 are less than a tenth");
     }
 }

@@ -43,22 +43,6 @@ impl PythonException {
             || self.error_codes().any(|code| code == 207_001)
     }
 
-    /// Returns true if the catalogue's call does not fit the installed packages, which the script checks before it
-    /// launches anything.
-    pub fn is_installation_mismatch(&self) -> bool {
-        self.class == "InstallationMismatch"
-    }
-
-    /// Returns true if a collective returned wrong data, which the script compares before it launches samples.
-    pub fn is_wrong_result(&self) -> bool {
-        self.class == "WrongResult"
-    }
-
-    /// Returns true if this process skipped the case because another rank could not launch it.
-    pub fn is_of_another_rank(&self) -> bool {
-        self.class == "OtherRank"
-    }
-
     /// Returns true if the device failed, not the call: error codes 107xxx and 507xxx of the runtime.
     pub fn is_device_fault(&self) -> bool {
         self.error_codes().any(|code| matches!(code / 1000, 107 | 507))
@@ -73,21 +57,21 @@ impl PythonException {
     /// used any more. Messages are read here and nowhere else.
     pub(super) fn outcome(&self, usable: bool) -> CaseOutcome {
         let (class, message) = (self.class.clone(), self.message.clone());
-        if self.is_of_another_rank() {
-            CaseOutcome::new(Verdict::NotRun, Cause::OtherRankFailed { class, message })
-        } else if self.is_installation_mismatch() {
-            CaseOutcome::new(Verdict::Unsupported, Cause::InstallationMismatch { message })
-        } else if self.is_wrong_result() {
-            CaseOutcome::new(Verdict::WrongResult, Cause::WrongResult { message })
-        } else if self.is_out_of_memory() {
-            CaseOutcome::new(Verdict::Oom, Cause::Oom { class, message })
-        } else if self.is_device_fault() || (self.is_compact() && !usable) {
-            CaseOutcome::new(Verdict::Crashed, Cause::DeviceFault { class, message })
-        } else if self.is_disk_full() {
-            CaseOutcome::new(Verdict::Rejected, Cause::NoSpace { class, message })
-        } else {
-            CaseOutcome::new(Verdict::Rejected, Cause::Refused { class, message })
-        }
+        let (verdict, cause) = match self.class.as_str() {
+            // The process skipped the case because another rank could not launch it.
+            "OtherRank" => (Verdict::NotRun, Cause::OtherRankFailed { class, message }),
+            // The script checks before it launches anything whether the catalogue's call fits the installed packages.
+            "InstallationMismatch" => (Verdict::Unsupported, Cause::InstallationMismatch { message }),
+            // The script compares the data that a collective returns before it launches samples.
+            "WrongResult" => (Verdict::WrongResult, Cause::WrongResult { message }),
+            _ if self.is_out_of_memory() => (Verdict::Oom, Cause::Oom { class, message }),
+            _ if self.is_device_fault() || (self.is_compact() && !usable) => {
+                (Verdict::Crashed, Cause::DeviceFault { class, message })
+            }
+            _ if self.is_disk_full() => (Verdict::Rejected, Cause::NoSpace { class, message }),
+            _ => (Verdict::Rejected, Cause::Refused { class, message }),
+        };
+        CaseOutcome::new(verdict, cause)
     }
 
     /// Returns true for an error of CANN without a code, as torch_npu prints it with compact error output.
@@ -159,11 +143,12 @@ impl LaunchJournal {
 
     /// Returns remarks on launches beside those of the cases that failed.
     pub(super) fn remarks(&self) -> Vec<Cause> {
-        let parts = |error: PythonException| (error.class, error.message);
-        let controls = self.controls_error.clone().map(parts);
-        let settling = self.settling_error.clone().map(parts);
-        let controls = controls.map(|(class, message)| Cause::NoControls { class, message });
-        let settling = settling.map(|(class, message)| Cause::NotSettled { class, message });
+        let controls = self.controls_error.clone();
+        let controls =
+            controls.map(|PythonException { class, message }| Cause::NoControls { class, message });
+        let settling = self.settling_error.clone();
+        let settling =
+            settling.map(|PythonException { class, message }| Cause::NotSettled { class, message });
         controls.into_iter().chain(settling).collect()
     }
 }
@@ -182,6 +167,15 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
         error: Option<PythonException>,
         settling_error: Option<PythonException>,
     }
+    impl JournalMark {
+        const fn is_known(&self) -> bool {
+            self.device_count.is_some()
+                || self.started.is_some()
+                || self.done.is_some()
+                || self.controls.is_some()
+                || self.settling_error.is_some()
+        }
+    }
     let mut journal = LaunchJournal::default();
     // A process that was killed may have cut its last line within a character.
     for line in String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).lines() {
@@ -190,18 +184,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
             continue;
         }
         match serde_json::from_str::<JournalMark>(line) {
-            Ok(JournalMark {
-                device_count: None,
-                started: None,
-                done: None,
-                controls: None,
-                settling_error: None,
-                ..
-            })
-            | Err(_) => {
-                break;
-            }
-            Ok(mark) => {
+            Ok(mark) if mark.is_known() => {
                 journal.device_count = journal.device_count.or(mark.device_count);
                 journal.is_started |= mark.started == Some(true);
                 journal.started_at = journal.started_at.or(mark.at);
@@ -211,6 +194,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
                 journal.controls_error = journal.controls_error.take().or(mark.error);
                 journal.settling_error = journal.settling_error.take().or(mark.settling_error);
             }
+            _ => break,
         }
     }
     journal

@@ -1,6 +1,9 @@
 //! Attempts of a ledger during which the clock of the device was lower than during others, or higher than that of most devices.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
+};
 
 use super::equal_calls::{failed_as_other, is_measured_as};
 use crate::{
@@ -13,7 +16,7 @@ use crate::{
 };
 
 /// Least number of cases by which a collection is judged.
-const LEAST_CASES: usize = 3;
+const MIN_CASES: usize = 3;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LowClockAttempt {
@@ -118,7 +121,8 @@ impl LowClocks {
     /// Compares the cycles per time of all attempts in one state of the cache with the same software. Fails with
     /// [`LedgerError`] if the ledger cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
-        Ok(Self::from_rates(ledger.cycle_rates(cache)?, &ledger.all_controls(cache)?))
+        let (rates, controls) = (ledger.cycle_rates(cache)?, ledger.all_controls(cache)?);
+        Ok(Self::from_rates(rates, &controls, &RunningDevices::default()))
     }
 
     /// Compares those of the collections with the same software and state of the cache as this one, while collections run on
@@ -129,18 +133,10 @@ impl LowClocks {
         running: &RunningDevices,
     ) -> Result<Self, LedgerError> {
         let rates = ledger.cycle_rates_of_software(collection)?;
-        Ok(Self::from_rates_beside(rates, &ledger.controls_of_software(collection)?, running))
+        Ok(Self::from_rates(rates, &ledger.controls_of_software(collection)?, running))
     }
 
-    fn from_rates(rates: Vec<StoredCycleRate>, controls: &[StoredControl]) -> Self {
-        Self::from_rates_beside(rates, controls, &RunningDevices::default())
-    }
-
-    fn from_rates_beside(
-        rates: Vec<StoredCycleRate>,
-        controls: &[StoredControl],
-        running: &RunningDevices,
-    ) -> Self {
+    fn from_rates(rates: Vec<StoredCycleRate>, controls: &[StoredControl], running: &RunningDevices) -> Self {
         let mut by_software: BTreeMap<Option<String>, Vec<StoredCycleRate>> = BTreeMap::new();
         for rate in rates {
             by_software.entry(rate.software.clone()).or_default().push(rate);
@@ -165,45 +161,27 @@ impl LowClocks {
         controls: Vec<ComparedRate<'_>>,
         running: &RunningDevices,
     ) {
-        let of_attempts = rates.iter().enumerate().map(|(index, stored)| ComparedRate {
-            collection: stored.collection,
-            run: &stored.run,
-            device: stored.device,
-            place: LaunchPlace::Case,
-            kernel: ComparedKernel::Case(&stored.case),
-            rate: stored.rate,
-            cycles: stored.cycles,
-            attempt: Some(index),
+        let of_attempts = rates.iter().enumerate().map(|(index, stored)| {
+            let &StoredCycleRate { collection, ref run, device, ref case, rate, cycles, .. } = stored;
+            let (place, kernel) = (LaunchPlace::Case, ComparedKernel::Case(case));
+            ComparedRate { collection, run, device, place, kernel, rate, cycles, attempt: Some(index) }
         });
         let mut compared: Vec<ComparedRate<'_>> = of_attempts.chain(controls).collect();
         compared.sort_by_key(|one| (one.collection, one.device, one.place));
-        let mut kernels: HashMap<ComparedKernel<'_>, usize> = HashMap::new();
-        let mut collections: BTreeMap<(i64, u32), usize> = BTreeMap::new();
-        let mut runs: HashMap<&str, usize> = HashMap::new();
-        let readings: Vec<CycleReading> = compared
-            .iter()
-            .map(|one| {
-                let next = kernels.len();
-                let case = *kernels.entry(one.kernel).or_insert(next);
-                let next = collections.len();
-                let collection = *collections.entry((one.collection, one.device)).or_insert(next);
-                let next = runs.len();
-                let run = *runs.entry(one.run).or_insert(next);
-                CycleReading {
-                    case,
-                    collection,
-                    run,
-                    device: one.device,
-                    rate: one.rate,
-                    cycles: one.cycles,
-                    is_control: one.attempt.is_none(),
-                }
-            })
-            .collect();
-        let awaited: Vec<(usize, u32)> = match runs.get(running.run.as_str()) {
-            Some(run) => running.devices.iter().map(|device| (*run, *device)).collect(),
-            None => Vec::new(),
-        };
+        let (mut kernels, mut collections, mut runs) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let readings = compared.iter().map(|one| CycleReading {
+            case: number_of(&mut kernels, one.kernel),
+            collection: number_of(&mut collections, (one.collection, one.device)),
+            run: number_of(&mut runs, one.run.to_owned()),
+            device: one.device,
+            rate: one.rate,
+            cycles: one.cycles,
+            is_control: one.attempt.is_none(),
+        });
+        let readings: Vec<CycleReading> = readings.collect();
+        let run = runs.get(&running.run);
+        let awaited: Vec<(usize, u32)> =
+            run.iter().flat_map(|run| running.devices.iter().map(|device| (**run, *device))).collect();
         let all_deficits = find_clock_deficits(&readings, &awaited);
         let mut deficits: Vec<Option<ClockDeficit>> = vec![None; rates.len()];
         let mut from = 0;
@@ -220,7 +198,7 @@ impl LowClocks {
                 .filter_map(|(one, found)| Some((one.attempt?, *found)))
                 .collect();
             let mut off: Vec<ClockDeficit> = cases.iter().filter_map(|(_, found)| *found).collect();
-            if let Some((first, _)) = cases.first().copied().filter(|_| cases.len() >= LEAST_CASES)
+            if let Some((first, _)) = cases.first().copied().filter(|_| cases.len() >= MIN_CASES)
                 && off.len() * 2 > cases.len()
             {
                 off.sort_unstable_by(|one, other| one.deficit.total_cmp(&other.deficit));
@@ -301,6 +279,12 @@ impl LowClocks {
         });
         devices.collect()
     }
+}
+
+/// Returns the number of a key, in the order of the first use of keys.
+fn number_of<K: Eq + Hash>(numbers: &mut HashMap<K, usize>, key: K) -> usize {
+    let next = numbers.len();
+    *numbers.entry(key).or_insert(next)
 }
 
 /// Returns the outcome of an attempt with the signature of one that is withdrawn with `outcome`; `None` if it is of

@@ -10,7 +10,6 @@ mod journal;
 mod low_clocks;
 mod ranks;
 mod record_rules;
-mod recorded_clock;
 mod references;
 mod rules;
 mod samples;

@@ -6,9 +6,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{LaunchJournal, RawRecord, recorded_clock::rated_clock};
+use super::{LaunchJournal, RawRecord, record_rules::rated_clock};
 use crate::{
-    base::stats::median_of_sorted,
+    base::stats::{median, median_of_sorted},
     kernel::{CaseOutcome, Cause, CollectiveKind, Launch, LogicalDeviceId, Nanos, Verdict, render::Manifest},
 };
 
@@ -172,17 +172,10 @@ pub(super) fn slowest_records<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawR
 
 /// Returns the duration of the fastest rank for each launch; nothing for one rank.
 pub(super) fn fastest_durations(evidence: &[RankLaunches<'_>]) -> Vec<Nanos> {
-    let [first, others @ ..] = evidence else { return Vec::new() };
-    if others.is_empty() {
-        return Vec::new();
-    }
-    let mut fastest: Vec<Nanos> = first.own.iter().map(|record| record.duration).collect();
-    for rank in others {
-        for (duration, other) in fastest.iter_mut().zip(&rank.own) {
-            *duration = (*duration).min(other.duration);
-        }
-    }
-    fastest
+    let [first, _, ..] = evidence else { return Vec::new() };
+    let fastest =
+        |launch: usize| evidence.iter().filter_map(|rank| Some(rank.own.get(launch)?.duration)).min();
+    (0..first.own.len()).filter_map(fastest).collect()
 }
 
 /// Launches of a collective by all ranks as one record each, and the ranks' view of them.
@@ -190,7 +183,8 @@ pub(super) struct CollectiveLaunches {
     /// The record of the slowest rank, with start and duration of the launch.
     pub(super) records: Vec<RawRecord>,
     views: Vec<RankView>,
-    end_difference: EndDifference,
+    /// Remark on the ends of the ranks, if they differ by their clocks so much that it changes the time of the launches.
+    end_difference: Option<Cause>,
 }
 
 /// Durations and starts of one launch over the ranks.
@@ -202,18 +196,6 @@ struct RankView {
     is_by_clocks: bool,
     /// Rank that started last, and the time from the median start of the ranks to it.
     latest: (usize, Nanos),
-}
-
-/// Difference between the ends of the ranks by their clocks.
-enum EndDifference {
-    /// Too small to change the time of the launches, or nothing is known about it.
-    Small,
-    /// The clocks may differ, and the time is that of the rank that waited least. Medians over the launches: the ends
-    /// of the ranks differ by `ends`, and by the clocks the time would be `by_clocks`; in nanoseconds.
-    ClocksMayDiffer { ends: f64, by_clocks: f64 },
-    /// The ranks of this collective need not end together, and the time is that by the clocks. Medians over the launches of
-    /// that time and of the shortest duration of a rank, in nanoseconds.
-    RanksMayEndApart { by_clocks: f64, shortest: f64 },
 }
 
 /// Delay of the last rank, as a part of the duration and at least, above which it is late: smaller delays are those of the
@@ -295,46 +277,21 @@ impl<'a> LaunchRecords<'a> {
     }
 }
 
-impl EndDifference {
-    /// Compares the times of the launches by the clocks with the shortest durations, which do not depend on
-    /// the clocks. If all ranks end together by their clocks, both are equal.
-    fn find(launches: &[LaunchRecords<'_>], kind: CollectiveKind) -> Self {
-        let median = |value: &dyn Fn(&LaunchRecords<'_>) -> i64| {
-            let mut values: Vec<i64> =
-                launches.iter().filter(|launch| launch.overlaps()).map(value).collect();
-            values.sort_unstable();
-            median_of_sorted(&values)
-        };
-        let (Some(by_clocks), Some(shortest), Some(ends)) = (
-            median(&|launch| launch.by_clocks()),
-            median(&|launch| launch.shortest()),
-            median(&|launch| launch.last_end - launch.first_end),
-        ) else {
-            return Self::Small;
-        };
-        if by_clocks <= shortest * (1.0 + CLOCK_PART) {
-            Self::Small
-        } else if kind.ends_together() {
-            Self::ClocksMayDiffer { ends, by_clocks }
-        } else {
-            Self::RanksMayEndApart { by_clocks, shortest }
-        }
-    }
-
-    /// Returns the remark on a difference that changes the time.
-    fn remark(&self) -> Option<Cause> {
-        match self {
-            Self::Small => None,
-            Self::ClocksMayDiffer { ends, by_clocks } => Some(Cause::ClocksMayDiffer {
-                apart_us: (ends / 1e3).into(),
-                by_clocks_us: (by_clocks / 1e3).into(),
-            }),
-            Self::RanksMayEndApart { by_clocks, shortest } => Some(Cause::RanksMayEndApart {
-                by_clocks_us: (by_clocks / 1e3).into(),
-                shortest_us: (shortest / 1e3).into(),
-            }),
-        }
-    }
+/// Compares the times of the launches by the clocks with the shortest durations, which do not depend on the clocks. If all ranks end
+/// together by their clocks, both are equal. Else the clocks differ, if the ranks of this collective must end together; the medians
+/// are those over the launches.
+fn end_difference(launches: &[LaunchRecords<'_>], kind: CollectiveKind) -> Option<Cause> {
+    let median_of = |value: &dyn Fn(&LaunchRecords<'_>) -> i64| {
+        median(launches.iter().filter(|launch| launch.overlaps()).map(value))
+    };
+    let by_clocks = median_of(&|launch| launch.by_clocks())?;
+    let shortest = median_of(&|launch| launch.shortest())?;
+    let ends = median_of(&|launch| launch.last_end - launch.first_end)?;
+    let by_clocks_us = (by_clocks / 1e3).into();
+    (by_clocks > shortest * (1.0 + CLOCK_PART)).then(|| match kind.ends_together() {
+        true => Cause::ClocksMayDiffer { apart_us: (ends / 1e3).into(), by_clocks_us },
+        false => Cause::RanksMayEndApart { by_clocks_us, shortest_us: (shortest / 1e3).into() },
+    })
 }
 
 /// Merges the records of a collective: a launch takes from the last start to the last end over the ranks, because a
@@ -351,9 +308,8 @@ pub(super) fn collective_launches(
     let launches: Vec<LaunchRecords<'_>> =
         slowest.filter_map(|(number, record)| LaunchRecords::new(record, of_ranks(number))).collect();
     // Clocks of different hosts may show an overlap by chance.
-    let end_difference =
-        if spans_hosts { EndDifference::Small } else { EndDifference::find(&launches, kind) };
-    let are_clocks_equal = !spans_hosts && !matches!(end_difference, EndDifference::ClocksMayDiffer { .. });
+    let end_difference = if spans_hosts { None } else { end_difference(&launches, kind) };
+    let are_clocks_equal = !spans_hosts && !matches!(end_difference, Some(Cause::ClocksMayDiffer { .. }));
     let merged = launches.iter().map(|launch| {
         let is_by_clocks = are_clocks_equal && launch.overlaps();
         launch.launch(is_by_clocks, is_by_clocks && !kind.ends_together())
@@ -395,35 +351,25 @@ impl CollectiveLaunches {
             delays.entry(view.latest.0).or_default().push(view.latest.1.0);
         }
         let all = delays.values().map(Vec::len).sum::<usize>();
-        let (rank, mut delays) = delays.into_iter().max_by_key(|(_, delays)| delays.len())?;
+        let (rank, delays) = delays.into_iter().max_by_key(|(_, delays)| delays.len())?;
         if delays.len() * 2 <= all {
             return None;
         }
-        delays.sort_unstable();
-        let delay = median_of_sorted(&delays)?;
-        let least = (LATE_PART * median_duration(launches)?).max(LATE_NS as f64);
+        let delay = median(delays)?;
+        let accepted = launches.iter().filter(|launch| launch.is_accepted);
+        let typical = median(accepted.map(|launch| launch.duration.0))?;
+        let least = (LATE_PART * typical).max(LATE_NS as f64);
         (delay > least).then_some((rank, delay))
     }
 
     /// Returns the remarks on clocks and on a late rank.
     pub(super) fn remarks(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Vec<Cause> {
-        [self.end_difference.remark(), self.late_rank(launches, ranks)].into_iter().flatten().collect()
+        let late = self.latest_rank(launches).and_then(|(rank, delay)| {
+            let device = ranks.get(rank)?.device_name();
+            Some(Cause::LateRank { rank, device, delay_us: (delay / 1e3).into() })
+        });
+        self.end_difference.clone().into_iter().chain(late).collect()
     }
-
-    /// Returns a remark that names a rank which starts late in most launches; `None` without one.
-    fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<Cause> {
-        let (rank, delay) = self.latest_rank(launches)?;
-        let device = ranks.get(rank).map(RankOutput::device_name)?;
-        Some(Cause::LateRank { rank, device, delay_us: (delay / 1e3).into() })
-    }
-}
-
-/// Returns the median duration of the accepted launches in nanoseconds.
-fn median_duration(launches: &[Launch]) -> Option<f64> {
-    let accepted = launches.iter().filter(|launch| launch.is_accepted);
-    let mut durations: Vec<i64> = accepted.map(|launch| launch.duration.0).collect();
-    durations.sort_unstable();
-    median_of_sorted(&durations)
 }
 
 /// Difference between the fastest and the slowest rank above which the reason of a case names it.
@@ -433,11 +379,8 @@ const RANK_SPREAD: f64 = 0.05;
 /// small.
 pub(super) fn rank_spread(launches: &[Launch], fastest: &[Nanos]) -> Option<Cause> {
     let measured = || launches.iter().zip(fastest).filter(|(launch, _)| launch.is_measured);
-    let mut slow: Vec<i64> = measured().map(|(launch, _)| launch.duration.0).collect();
-    let mut fast: Vec<i64> = measured().map(|(_, fastest)| fastest.0).collect();
-    slow.sort_unstable();
-    fast.sort_unstable();
-    let (slow, fast) = (median_of_sorted(&slow)?, median_of_sorted(&fast)?);
+    let slow = median(measured().map(|(launch, _)| launch.duration.0))?;
+    let fast = median(measured().map(|(_, fastest)| fastest.0))?;
     (fast < slow * (1.0 - RANK_SPREAD))
         .then(|| Cause::RankSpread { fastest_us: (fast / 1e3).into(), slowest_us: (slow / 1e3).into() })
 }

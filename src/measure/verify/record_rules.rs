@@ -1,16 +1,21 @@
 //! Rules on the records of the launches of a case: each launch has a record of its own, of the expected kernel on the expected
-//! device, and its duration is possible.
+//! device, and its duration is possible, also by the clock of the cores.
 
 use std::collections::BTreeSet;
 
 use super::{
-    ExpectedLaunches, JournalLine, RawRecord,
-    ranks::RankOutput,
-    recorded_clock::{MOST_CORE_TIME, excess_core_time},
-    samples::TIMER_QUANTUM_NS,
+    ExpectedLaunches, JournalLine, RawRecord, ranks::RankOutput, samples::TIMER_QUANTUM_NS,
     sentinels::CacheFlushes,
 };
-use crate::kernel::{CaseOutcome, Cause, DataKind, Nanos, Verdict, cause::Overlap, signature_mismatch};
+use crate::{
+    base::stats::{CycleRate, median_of_floats},
+    kernel::{
+        CaseOutcome, Cause, DataKind, Nanos, Verdict,
+        cause::{Decimal, Overlap},
+        signature_mismatch,
+    },
+    profile::{COUNTERS, LowClock},
+};
 
 /// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
 /// and rounding.
@@ -123,7 +128,7 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
     }),
     rule("core_time", Verdict::Implausible, longer_core_time, || {
         format!(
-            "the cores worked at most {MOST_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
+            "the cores worked at most {MAX_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
                  or on cores of both kinds, and launches at another clock than most, are not judged"
         )
     }),
@@ -176,19 +181,17 @@ fn other_kernel(case: &CaseRecords<'_>) -> Option<Cause> {
 }
 
 fn fewer_records(case: &CaseRecords<'_>) -> Option<Cause> {
-    (case.own.len() < case.line.launched as usize).then(|| count_problem(case))
+    let (launches, records) = (case.line.launched, case.own.len());
+    (records < launches as usize).then_some(Cause::RecordCount { launches, records })
 }
 
 fn more_records(case: &CaseRecords<'_>) -> Option<Cause> {
-    (case.own.len() > case.line.launched as usize).then(|| count_problem(case))
+    let (launches, records) = (case.line.launched, case.own.len());
+    (records > launches as usize).then_some(Cause::RecordCount { launches, records })
 }
 
 fn missing_flush(case: &CaseRecords<'_>) -> Option<Cause> {
     case.flushes.launch_without_flush(case.own).map(|launch| Cause::NoFlush { launch })
-}
-
-fn count_problem(case: &CaseRecords<'_>) -> Cause {
-    Cause::RecordCount { launches: case.line.launched, records: case.own.len() }
 }
 
 fn other_signature(case: &CaseRecords<'_>) -> Option<Cause> {
@@ -207,13 +210,16 @@ fn ai_cpu(case: &CaseRecords<'_>) -> Option<Cause> {
     (is_there && !case.expected.is_on_ai_cpu).then_some(Cause::AiCpu)
 }
 
+/// Returns the recorded values of a property, sorted, if the launches differ in it.
+fn several<T: Ord>(case: &CaseRecords<'_>, property: impl Fn(&RawRecord) -> Option<T>) -> Option<Vec<T>> {
+    let values: BTreeSet<T> = case.own.iter().filter_map(|record| property(record)).collect();
+    (values.len() > 1).then(|| values.into_iter().collect())
+}
+
 /// The type of a kernel does not show which of its binaries ran.
 fn several_variants(case: &CaseRecords<'_>) -> Option<Cause> {
-    let variants = case.own.iter().map(|record| (record.task.operator.as_str(), record.task.state.as_str()));
-    let variants: BTreeSet<(&str, &str)> = variants.collect();
-    let operators: Vec<(String, String)> =
-        variants.into_iter().map(|(operator, state)| (operator.to_owned(), state.to_owned())).collect();
-    (operators.len() > 1).then_some(Cause::SeveralOperators { operators })
+    let variant = |record: &RawRecord| Some((record.task.operator.clone(), record.task.state.clone()));
+    several(case, variant).map(|operators| Cause::SeveralOperators { operators })
 }
 
 /// Launches of one stream start one after the other: two records with the same start are of one launch, so that the record of
@@ -224,22 +230,18 @@ fn repeated_record(case: &CaseRecords<'_>) -> Option<Cause> {
 }
 
 fn several_core_types(case: &CaseRecords<'_>) -> Option<Cause> {
-    let cores = case.own.iter().map(|record| record.task.core.as_str());
-    let types: BTreeSet<&str> = cores.filter(|core| !core.is_empty()).collect();
-    let units: Vec<String> = types.into_iter().map(str::to_owned).collect();
-    (units.len() > 1).then_some(Cause::SeveralUnits { units })
+    let core = |record: &RawRecord| Some(record.task.core.clone()).filter(|core| !core.is_empty());
+    several(case, core).map(|units| Cause::SeveralUnits { units })
 }
 
 /// The number of blocks follows from shapes and installation, so that it is the same for equal calls.
 fn several_block_counts(case: &CaseRecords<'_>) -> Option<Cause> {
-    let counts: BTreeSet<u32> = case.own.iter().filter_map(|record| record.blocks).collect();
-    (counts.len() > 1).then(|| Cause::SeveralBlockCounts { blocks: counts.into_iter().collect() })
+    several(case, |record| record.blocks).map(|blocks| Cause::SeveralBlockCounts { blocks })
 }
 
 /// The script launches on one stream. On several, launches may overlap each other.
 fn several_streams(case: &CaseRecords<'_>) -> Option<Cause> {
-    let streams: BTreeSet<u32> = case.own.iter().filter_map(|record| record.stream).collect();
-    (streams.len() > 1).then(|| Cause::SeveralStreams { streams: streams.into_iter().collect() })
+    several(case, |record| record.stream).map(|streams| Cause::SeveralStreams { streams })
 }
 
 fn shortest_launch<'a>(case: &CaseRecords<'a>) -> Option<(usize, &'a RawRecord)> {
@@ -340,4 +342,90 @@ fn longer_than_the_case(case: &CaseRecords<'_>) -> Option<Cause> {
         let factor = total / elapsed.max(f64::MIN_POSITIVE);
         Cause::LongerThanCase { seconds: total.into(), factor: factor.into() }
     })
+}
+
+/// Greatest share of launches at a clock below the set one.
+pub(super) const MAX_THROTTLED: f64 = 0.1;
+
+/// Greatest ratio of the time of the cores to the duration. Of 2,597 recorded kernels on one kind of core and in one wave, none has
+/// more than 0.9992.
+pub(super) const MAX_CORE_TIME: f64 = 1.01;
+
+/// Smallest part of the clock of a collection that a record shows whose time is not that of several waves or of a lower clock.
+const SAME_CLOCK: f64 = 0.99;
+/// Shortest time of the cores from which the clock is computed; times have a step of 1 ns.
+const MIN_CORE_TIME: Nanos = Nanos(500);
+
+/// Returns the clock of the launches if too many of them ran below the set one.
+pub(super) fn throttling(used: &[&RawRecord]) -> Option<Cause> {
+    let low: Vec<LowClock> = used.iter().filter_map(|record| record.low_clock).collect();
+    let lowest = low.iter().copied().min_by(|one, other| one.mhz.total_cmp(&other.mhz))?;
+    let share = low.len() as f64 / used.len() as f64;
+    (share > MAX_THROTTLED).then(|| Cause::LowClockLaunches {
+        low: low.len(),
+        launches: used.len(),
+        set_mhz: lowest.set_mhz.into(),
+        lowest_mhz: lowest.mhz.into(),
+    })
+}
+
+/// Work of the cores of one kind in a launch, by its counters.
+#[derive(Clone, Copy, Debug)]
+struct CoreWork {
+    /// Nanoseconds, which the profiler computes from the cycles.
+    time: f64,
+    /// Cycles of a block per nanosecond of this time.
+    clock: f64,
+}
+
+impl CoreWork {
+    /// Reads the work of a record; `None` without counters, and for kernels on cores of both kinds.
+    fn of_record(record: &RawRecord) -> Option<Self> {
+        let counter = |name: &str| {
+            let index = COUNTERS.iter().position(|counter| *counter == name)?;
+            record.counters.get(index).copied().flatten().filter(|value| *value > 0.0)
+        };
+        let blocks = f64::from(record.blocks.filter(|blocks| *blocks > 0)?);
+        let [time, cycles] = match (counter("aicore_time(us)"), counter("aiv_time(us)")) {
+            (Some(time), None) => [time, counter("aic_total_cycles")?],
+            (None, Some(time)) => [time, counter("aiv_total_cycles")?],
+            _ => return None,
+        };
+        let time = time * 1e3;
+        Some(Self { time, clock: cycles / blocks / time })
+    }
+}
+
+/// Returns the clock in GHz with which the profiler computed the times of the cores of a collection; `None` without counters.
+/// A kernel with more blocks than cores runs in several waves, whose number is a factor of its time: it shows a part of the
+/// clock, as does one for which the profiler used a lower clock of the frequency track.
+pub(super) fn rated_clock(records: &[RawRecord]) -> Option<f64> {
+    let work = records.iter().filter_map(CoreWork::of_record);
+    work.filter(|work| work.time >= MIN_CORE_TIME.0 as f64).map(|work| work.clock).reduce(f64::max)
+}
+
+/// Returns how many times as long as the launches of a kernel the cores worked, in their median: the durations are too short, or
+/// the clock is above its rating. `None` if they did not work longer, and if a launch does not show it at the clock of the collection.
+pub(super) fn excess_core_time(used: &[&RawRecord], clock: Option<f64>) -> Option<Decimal<3>> {
+    let clock = clock?;
+    let ratio = |record: &&RawRecord| {
+        let work = CoreWork::of_record(record).filter(|work| work.clock >= SAME_CLOCK * clock)?;
+        (record.duration.0 > 0).then(|| work.time / record.duration.0 as f64)
+    };
+    let mut ratios: Vec<f64> = used.iter().map(ratio).collect::<Option<_>>()?;
+    let median = median_of_floats(&mut ratios)?;
+    (median > MAX_CORE_TIME).then(|| median.into())
+}
+
+/// Returns the cycles per time of launches; `None` if a record lacks its cycles, or none has the number of blocks.
+pub(super) fn cycle_rate(used: &[&RawRecord]) -> Option<CycleRate> {
+    let columns: Vec<usize> =
+        (0..COUNTERS.len()).filter(|&index| COUNTERS[index].ends_with("_total_cycles")).collect();
+    let cycles = |record: &RawRecord| {
+        let cycles = columns.iter().map(|index| record.counters.get(*index).copied().flatten());
+        cycles.sum::<Option<f64>>().map(|cycles| (cycles, record.duration.0))
+    };
+    let launches: Option<Vec<(f64, i64)>> = used.iter().map(|record| cycles(record)).collect();
+    let blocks = used.iter().filter_map(|record| record.blocks).max().filter(|blocks| *blocks > 0)?;
+    CycleRate::from_launches(&launches?, blocks)
 }

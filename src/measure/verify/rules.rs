@@ -4,13 +4,12 @@ use serde::Serialize;
 
 use super::{
     CaseReferences,
-    collection::{LAUNCH_PART, MOST_BOUNDS, ONE_BLOCK_BYTES, one_block},
+    collection::{LAUNCH_PART, MAX_BOUNDS, ONE_BLOCK_BYTES, one_block},
     controls::control_change,
-    record_rules::RECORD_RULES,
-    recorded_clock::MOST_THROTTLED,
+    record_rules::{MAX_THROTTLED, RECORD_RULES},
     references::HISTORY_FACTOR,
     samples::{
-        DEVICE_TARGET, MOST_DISAGREEMENT, MOST_OUTLIERS, NOISE_TARGET, RowPatterns, TIMER_QUANTUM_NS,
+        DEVICE_TARGET, MAX_DISAGREEMENT, MAX_OUTLIERS, NOISE_TARGET, RowPatterns, TIMER_QUANTUM_NS,
         is_mostly_patterned, pattern_cause, variant_contradiction, widest_interval,
     },
 };
@@ -102,7 +101,7 @@ fn sample_rules() -> [Rule; 8] {
             "outliers",
             format!(
                 "at most one sample, or {} % of the samples, lies outside the severe outlier fence",
-                percent(MOST_OUTLIERS)
+                percent(MAX_OUTLIERS)
             ),
         ),
         noisy(
@@ -119,7 +118,7 @@ fn sample_rules() -> [Rule; 8] {
             format!(
                 "the standard error of the mean of the medians of a row's collections without a pattern is at most {} %, or they differ by two steps of \
                  the timer at most",
-                percent(MOST_DISAGREEMENT)
+                percent(MAX_DISAGREEMENT)
             ),
         ),
         (
@@ -165,7 +164,7 @@ fn reference_rules() -> [Rule; 5] {
         suspicious(
             "far_above_roofline",
             format!(
-                "the median is at most {MOST_BOUNDS} times the sum of the roofline bound and {LAUNCH_PART} us"
+                "the median is at most {MAX_BOUNDS} times the sum of the roofline bound and {LAUNCH_PART} us"
             ),
         ),
     ]
@@ -207,7 +206,7 @@ fn device_rules() -> [Rule; 7] {
             "frequency_track",
             format!(
                 "at most {} % of the launches ran at a lower clock than the set one, by the frequency track",
-                percent(MOST_THROTTLED)
+                percent(MAX_THROTTLED)
             ),
         ),
         clock(
@@ -360,8 +359,8 @@ fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {
     let accepted: usize = row.collections.iter().map(|samples| samples.len()).sum();
     let all = accepted + row.outliers;
     let share = row.outliers as f64 / all.max(1) as f64;
-    let found = format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MOST_OUTLIERS * 100.0);
-    judged("outliers", row.outliers > 1 && share > MOST_OUTLIERS, found)
+    let found = format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MAX_OUTLIERS * 100.0);
+    judged("outliers", row.outliers > 1 && share > MAX_OUTLIERS, found)
 }
 
 fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
@@ -385,7 +384,7 @@ fn agreement_result(patterns: &RowPatterns<'_>) -> RuleResult {
         "the medians differ by {:.2} %, the error of their mean is {:.2} %; at most {:.1} %",
         100.0 * agreement.difference,
         100.0 * agreement.error,
-        100.0 * MOST_DISAGREEMENT
+        100.0 * MAX_DISAGREEMENT
     );
     judged("agreement", agreement.is_poor, found)
 }
@@ -468,8 +467,8 @@ fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
         return not_judged("far_above_roofline", "the call has no roofline bound");
     };
     let ratio = row.median / (fastest.0 + LAUNCH_PART.0) as f64;
-    let found = format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {MOST_BOUNDS} times");
-    judged("far_above_roofline", ratio > MOST_BOUNDS as f64, found)
+    let found = format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {MAX_BOUNDS} times");
+    judged("far_above_roofline", ratio > MAX_BOUNDS as f64, found)
 }
 
 fn clock_result(row: &RowNumbers<'_>) -> RuleResult {

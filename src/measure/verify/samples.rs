@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     base::stats::{
         DurationPattern, OutlierFence, OutlierKind, find_common_modes, find_common_trend,
-        find_duration_pattern, median_interval, median_interval_of_collections, median_of_sorted,
+        find_duration_pattern, median, median_interval, median_interval_of_collections,
     },
     kernel::{
         Cause, IntervalMethod, RecordedTask,
@@ -20,7 +20,7 @@ pub(super) const DEVICE_TARGET: f64 = 0.03;
 /// Step of the device's timer: profiles hold multiples of 20 ns.
 pub(crate) const TIMER_QUANTUM_NS: i64 = 20;
 /// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
-pub(super) const MOST_OUTLIERS: f64 = 0.1;
+pub(super) const MAX_OUTLIERS: f64 = 0.1;
 
 /// Returns for each sample whether it is inside the severe outlier fence.
 pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
@@ -65,16 +65,14 @@ pub(super) fn noise_reason(
     method: Option<IntervalMethod>,
     outliers: usize,
 ) -> Option<Cause> {
-    let mut pooled: Vec<i64> = samples.to_vec();
-    pooled.sort_unstable();
     let Some((low, high)) = interval else {
-        return Some(Cause::FewSamples { samples: pooled.len() });
+        return Some(Cause::FewSamples { samples: samples.len() });
     };
-    let left_out = outliers as f64 / (outliers + pooled.len()) as f64;
-    if outliers > 1 && left_out > MOST_OUTLIERS {
+    let left_out = outliers as f64 / (outliers + samples.len()) as f64;
+    if outliers > 1 && left_out > MAX_OUTLIERS {
         return Some(Cause::ManyOutliers { percent: (left_out * 100.0).into() });
     }
-    let median = median_of_sorted(&pooled)?;
+    let median = median(samples.iter().copied())?;
     let half = (high - median).max(median - low);
     let quantum = TIMER_QUANTUM_NS as f64;
     let (known, target) = (half / median * 100.0, widest_interval(method) * 100.0);
@@ -105,7 +103,7 @@ pub(super) fn pattern_cause(pattern: &DurationPattern) -> Cause {
 }
 
 /// Greatest relative standard error of the mean of the medians of a row's collections: two of them are the noise target.
-pub(super) const MOST_DISAGREEMENT: f64 = NOISE_TARGET / 2.0;
+pub(super) const MAX_DISAGREEMENT: f64 = NOISE_TARGET / 2.0;
 
 #[derive(Debug)]
 pub(super) struct RowPatterns<'a> {
@@ -188,11 +186,7 @@ pub(super) struct MedianAgreement {
 
 impl MedianAgreement {
     fn of_collections(collections: &[&[i64]]) -> Option<Self> {
-        let medians = collections.iter().filter_map(|samples| {
-            let mut sorted = samples.to_vec();
-            sorted.sort_unstable();
-            median_of_sorted(&sorted)
-        });
+        let medians = collections.iter().filter_map(|samples| median(samples.iter().copied()));
         Self::of_medians(&medians.collect::<Vec<_>>())
     }
 
@@ -208,7 +202,7 @@ impl MedianAgreement {
             .iter()
             .fold((f64::INFINITY, 0.0_f64), |(least, most), median| (least.min(*median), most.max(*median)));
         let error = (squares / (count - 1.0) / count).sqrt();
-        let is_poor = error > MOST_DISAGREEMENT && most - least > 2.0 * TIMER_QUANTUM_NS as f64;
+        let is_poor = error > MAX_DISAGREEMENT && most - least > 2.0 * TIMER_QUANTUM_NS as f64;
         Some(Self { difference: (most - least) / mean, error, is_poor })
     }
 }

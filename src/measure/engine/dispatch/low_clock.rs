@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Dispatcher, EngineError, unix_time};
+use super::{Dispatcher, EngineError};
 use crate::{
     kernel::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Verdict},
     measure::{
@@ -27,7 +27,7 @@ impl Dispatcher<'_> {
     /// killed before it withdrew them. Cases that this run has measured are measured again, or end as `throttled` if
     /// they are not planned any more.
     pub(super) async fn judge_earlier_clocks(&mut self) -> Result<(), EngineError> {
-        let cache = self.context.settings.cache();
+        let cache = self.context.settings.options.cache;
         let found = self.commit(|ledger| LowClocks::from_ledger(ledger, cache)).await?;
         self.withdraw_attempts(&found).await?;
         let withdrawn = self.commit(|ledger| ledger.all_withdrawn_attempts(cache)).await?;
@@ -95,7 +95,7 @@ impl Dispatcher<'_> {
         let verdicts: Vec<(CaseId, CaseOutcome)> =
             reopened.iter().map(|one| (one.case.id().clone(), one.outcome.clone())).collect();
         let context = Arc::clone(&self.context);
-        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
+        self.set_verdicts(&verdicts).await?;
         let mut indices: Vec<usize> = reopened.iter().map(|one| one.index).collect();
         indices.sort_unstable();
         indices.dedup();
@@ -149,7 +149,7 @@ impl Dispatcher<'_> {
     }
 
     async fn has_measurement(&mut self, case: &CaseId) -> Result<bool, EngineError> {
-        let cache = self.context.settings.cache();
+        let cache = self.context.settings.options.cache;
         self.commit(|ledger| ledger.has_measurement(case, cache)).await
     }
 

@@ -6,13 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use super::{Dispatcher, EngineError, case_finished, unix_time};
+use super::{Dispatcher, EngineError, case_finished};
 use crate::{
     base::stats::PrecisionAim,
-    database::{Database, DatabaseError, row_cases},
     kernel::{CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
     measure::{
-        engine::write_back::readable, events::RunEvent, evidence::LedgerComparison, sched::SchedEvent,
+        engine::write_back::find_in_rows, events::RunEvent, evidence::LedgerComparison, sched::SchedEvent,
         verify::JointEstimates,
     },
 };
@@ -63,10 +62,12 @@ impl Dispatcher<'_> {
             return Ok(Vec::new());
         }
         let throttled = self.throttled_cases();
-        let Some(aim) = context.settings.aim.filter(|aim| self.round as usize <= aim.max_collections) else {
+        let Some(aim) =
+            context.settings.options.precision_aim().filter(|aim| self.round as usize <= aim.max_collections)
+        else {
             return Ok(throttled);
         };
-        let cache = context.settings.cache();
+        let cache = context.settings.options.cache;
         let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger, cache)).await?;
         let mut cases = throttled;
         cases.extend(self.imprecise_cases(&estimates, aim));
@@ -125,12 +126,13 @@ impl Dispatcher<'_> {
         let kernels: BTreeSet<&KernelName> = measured.values().map(|(case, _)| &case.kernel).collect();
         let settled: BTreeMap<CaseId, CaseOutcome> = kernels
             .into_iter()
-            .filter_map(|kernel| readable(kernel, judged_rows(self.store.database, kernel, ledger)))
-            .flatten()
-            .filter(|(case, judged)| {
-                let concluded = measured.get(case).map(|(_, verdict)| *verdict);
-                let is_suspicious = judged.verdict == Verdict::Suspicious;
-                concluded.is_some_and(|verdict| verdict != judged.verdict || is_suspicious)
+            .flat_map(|kernel| {
+                find_in_rows(self.store.database, kernel, |row, case| {
+                    let (_, concluded) = measured.get(&case)?;
+                    let judged = ledger.judged_row(&case, row.parsed.production)?.outcome;
+                    let is_new = *concluded != judged.verdict || judged.verdict == Verdict::Suspicious;
+                    (judged.verdict.has_samples() && is_new).then_some((case, judged))
+                })
             })
             .collect();
         if settled.is_empty() {
@@ -138,7 +140,7 @@ impl Dispatcher<'_> {
         }
         let verdicts: Vec<(CaseId, CaseOutcome)> =
             settled.iter().map(|(case, outcome)| (case.clone(), outcome.clone())).collect();
-        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
+        self.set_verdicts(&verdicts).await?;
         let mut suspicious = settled.iter().filter(|(_, outcome)| outcome.verdict == Verdict::Suspicious);
         let count = suspicious.clone().count();
         if let Some((first, outcome)) = suspicious.next() {
@@ -177,7 +179,7 @@ impl Dispatcher<'_> {
         if !devices.is_empty() {
             (self.emit)(&RunEvent::DevicesDiffer { devices: devices.to_vec() });
         }
-        let Some(aim) = self.context.settings.aim else { return 0 };
+        let Some(aim) = self.context.settings.options.precision_aim() else { return 0 };
         let open = self.imprecise_cases(estimates, aim).len();
         let has_samples =
             |case: &usize| self.outcomes[*case].as_ref().is_some_and(|outcome| outcome.verdict.has_samples());
@@ -212,20 +214,4 @@ impl Dispatcher<'_> {
             (earlier.verdict, outcome.verdict) == (Verdict::Throttled, Verdict::RanAsOther);
         earlier.verdict <= outcome.verdict && !is_measured_at_last
     }
-}
-
-/// Returns the rows of a table with samples by the whole ledger, each as it is written.
-fn judged_rows(
-    database: &Database,
-    kernel: &KernelName,
-    ledger: &LedgerComparison,
-) -> Result<Vec<(CaseId, CaseOutcome)>, DatabaseError> {
-    let table = database.kernel_csv(kernel)?;
-    let rows = row_cases(kernel, &table)?.into_iter();
-    let judged = rows.filter_map(|row| {
-        let case = row.case.ok()?.id();
-        let outcome = ledger.judged_row(&case, row.production)?.outcome;
-        outcome.verdict.has_samples().then_some((case, outcome))
-    });
-    Ok(judged.collect())
 }

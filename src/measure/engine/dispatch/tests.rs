@@ -19,19 +19,17 @@ use crate::{
     },
     database::{database_file::DatabaseFile, ledger::NewRun},
     kernel::{
-        CacheState, CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, RecordedTask,
-        SoftwareFingerprint,
-        catalogue::Catalogue,
+        CacheState, CaseId, DataKind, Launch, Nanos, RecordedTask, SoftwareFingerprint, catalogue::Catalogue,
         device::DeviceProfile,
-        render::{PinnedEnvironment, ScriptCommunication},
     },
     measure::{
         device::{DeviceLease, DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
         engine::{
             CollectionSettings, PausedDevices, ResumedRun,
             dry_run::{scheduler_cases, scheduler_limits},
-            ledger_writer::StopSource,
+            ledger_writer::{StopRequests, StopSource},
         },
+        run_options::RunOptions,
     },
 };
 
@@ -159,17 +157,14 @@ impl Fixture {
             nodes: None,
             kind: DataKind::Rehearsal,
             folder: self.folder.path().join("run"),
-            seed: 1,
-            python: "python3".to_owned(),
+            options: RunOptions {
+                precision: self.aim.map(|aim| aim.half_width),
+                max_collections: self.aim.map_or(0, |aim| aim.max_collections),
+                ..RunOptions::default()
+            },
             environment: Vec::new(),
-            pinned: PinnedEnvironment::default(),
-            communication: ScriptCommunication::default(),
-            profiler: ProfilerSettings::default(),
             software: SoftwareFingerprint::default(),
             host_software: HostSoftware::default(),
-            failing: FailingVerdicts::default(),
-            expert_skew: 0.0,
-            aim: self.aim,
             leases: LeaseFolder::of_database(self.folder.path().join("leases")),
             sees_host_processes: true,
             numbering: DeviceNumbering::default(),

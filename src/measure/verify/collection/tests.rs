@@ -236,17 +236,6 @@ fn flushes_of_the_cache_are_no_launches_of_a_case() {
     assert!(collection.outcomes().into_iter().all(is_other_size));
 }
 
-/// The count is right where the record of another launch is missing.
-#[test]
-fn launch_that_is_recorded_twice_hides_a_lost_record() {
-    let (verdict, reason) = after(|c| {
-        let second = c.own(0).nth(4).expect("a launch").clone();
-        *c.own(0).nth(5).expect("a launch") = second;
-    });
-    assert_eq!(verdict, Verdict::LostRecords);
-    assert_eq!(reason, "one launch is recorded twice, as launches 4 and 5");
-}
-
 #[test]
 fn order_of_records_in_the_file_does_not_matter() {
     let mut shuffled = Collection::without_faults();
@@ -256,87 +245,11 @@ fn order_of_records_in_the_file_does_not_matter() {
 }
 
 #[test]
-fn lost_record_affects_only_its_case() {
-    let (verdict, reason) = after(|c| {
-        c.records.remove(4);
-    });
-    assert_eq!((verdict, reason.as_str()), (Verdict::LostRecords, "10 launches, 9 records"));
-}
-
-#[test]
-fn lost_sentinel_is_lost_records() {
-    let (verdict, reason) = after(|c| {
-        c.records.remove(0);
-    });
-    assert_eq!(verdict, Verdict::LostRecords);
-    assert!(reason.contains("sentinels"), "{reason}");
-}
-
-#[test]
 fn empty_profile_is_lost_records() {
     let mut collection = Collection::without_faults();
     collection.records.clear();
     for outcome in collection.outcomes() {
         assert_eq!(outcome, (Verdict::LostRecords, "msprof left no records"));
-    }
-}
-
-#[test]
-fn other_kernel_is_wrong_kernel_and_named() {
-    let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.kernel = "Adds".to_owned()));
-    assert_eq!((verdict, reason.as_str()), (Verdict::WrongKernel, "the call ran as Adds, not as Add"));
-}
-
-#[test]
-fn other_shapes_are_wrong_kernel_and_named() {
-    let (verdict, reason) = after(|c| {
-        c.own(0).for_each(|record| record.outputs = vec![Some(Tensor::new(vec![8, 8], Dtype::Float))]);
-    });
-    assert_eq!(verdict, Verdict::WrongKernel);
-    assert_eq!(reason, "output 0 was recorded as FLOAT[8,8], the case has FLOAT[16,8]");
-}
-
-#[test]
-fn omitted_outputs_may_be_missing_in_the_record() {
-    let (verdict, _) =
-        after(|c| c.own(0).for_each(|record| record.outputs.push(Some(Tensor::new(vec![], Dtype::Float)))));
-    assert_eq!(verdict, Verdict::Ok);
-    let (verdict, reason) =
-        after(|c| c.own(0).for_each(|record| record.outputs.push(Some(Tensor::new(vec![4], Dtype::Float)))));
-    assert_eq!((verdict, reason.as_str()), (Verdict::WrongKernel, "recorded with 2 outputs, the case has 1"));
-}
-
-#[test]
-fn dtype_of_a_scalar_is_ignored() {
-    let (verdict, _) = after(|c| {
-        c.own(0).for_each(|record| record.inputs[1] = Some(Tensor::new(vec![], Dtype::Double)));
-    });
-    assert_eq!(verdict, Verdict::Ok);
-}
-
-#[test]
-fn helper_kernels_of_the_call_are_in_the_reason() {
-    let (verdict, reason) = after(|c| {
-        let helper = record("TransData", &case(99), 5000);
-        c.records.insert(3, helper);
-        c.restamp();
-    });
-    assert_eq!(
-        (verdict, reason.as_str()),
-        (Verdict::Ok, "every launch recorded; the call also launched TransData")
-    );
-}
-
-#[test]
-fn exception_decides_the_verdict() {
-    for (class, message, verdict) in [
-        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied", Verdict::Rejected),
-        ("OutOfMemoryError", "NPU out of memory", Verdict::Oom),
-        ("RuntimeError", "aclrtSynchronizeStream failed, error code is 507015", Verdict::Crashed),
-    ] {
-        let raised = PythonException { class: class.to_owned(), message: message.to_owned() };
-        let (found, reason) = after(|c| c.journal.lines.get_mut(&0).expect("a line").error = Some(raised));
-        assert_eq!((found, reason), (verdict, format!("{class}: {message}")));
     }
 }
 
@@ -350,16 +263,6 @@ fn launches_without_exported_records_are_not_run_after_a_time_limit() {
             assert_eq!(outcome.verdict, Verdict::NotRun, "{}", outcome.reason);
         }
     }
-}
-
-#[test]
-fn more_records_than_launches_are_wrong_kernel() {
-    let (verdict, reason) = after(|c| {
-        let twice = c.own(0).next().expect("a launch").clone();
-        c.records.insert(2, twice);
-        c.restamp();
-    });
-    assert_eq!((verdict, reason.as_str()), (Verdict::WrongKernel, "10 launches, 11 records"));
 }
 
 #[test]
@@ -388,20 +291,126 @@ fn running_case_of_a_dead_process_is_crashed_and_later_ones_are_not_run() {
     assert_ne!(collection.attempts()[1].case, CaseId::from_stored("x"));
 }
 
+/// Asserts the verdict of the first case after a change, and the begin of its reason; the second case must stay `ok`.
+fn check(verdict: Verdict, reason: &str, change: impl FnOnce(&mut Collection)) {
+    let (found, text) = after(change);
+    assert_eq!(found, verdict, "{text}");
+    assert!(text.starts_with(reason), "{text}");
+}
+
 #[test]
-fn launches_of_another_binary_are_a_wrong_kernel() {
-    let name = |collection: &mut Collection, operator: &str, from: usize| {
-        collection.own(0).skip(from).for_each(|record| record.task.operator = operator.to_owned());
+fn lost_and_foreign_records_are_found_and_leave_the_other_case_ok() {
+    // The count is right where the record of another launch is missing.
+    check(Verdict::LostRecords, "one launch is recorded twice, as launches 4 and 5", |c| {
+        let second = c.own(0).nth(4).expect("a launch").clone();
+        *c.own(0).nth(5).expect("a launch") = second;
+    });
+    check(Verdict::LostRecords, "10 launches, 9 records", |c| drop(c.records.remove(4)));
+    check(Verdict::LostRecords, "10 launches, but their sentinels", |c| drop(c.records.remove(0)));
+    check(Verdict::WrongKernel, "10 launches, 11 records", |c| {
+        let twice = c.own(0).next().expect("a launch").clone();
+        c.records.insert(2, twice);
+        c.restamp();
+    });
+    check(Verdict::WrongKernel, "the call ran as Adds, not as Add", |c| {
+        c.own(0).for_each(|record| record.kernel = "Adds".to_owned());
+    });
+    check(Verdict::Ok, "every launch recorded; the call also launched TransData", |c| {
+        let helper = record("TransData", &case(99), 5000);
+        c.records.insert(3, helper);
+        c.restamp();
+    });
+    check(Verdict::Implausible, "launched on device 3, recorded on device 5", |c| {
+        c.own(0).for_each(|record| record.device = Some(LogicalDeviceId(5)));
+    });
+    // Fails in the state in which a record without a device matched every device.
+    check(Verdict::Implausible, "launched on device 3, but 2 of 10 records name no device", |c| {
+        c.own(0).take(2).for_each(|record| record.device = None);
+    });
+    check(Verdict::Implausible, "launched on device 3, but the profile has no column for the device", |c| {
+        c.own(0).for_each(|record| (record.device, record.has_device_column) = (None, false));
+    });
+}
+
+#[test]
+fn shapes_and_variants_of_the_launches_are_those_of_the_case() {
+    let output = |dims: Vec<u64>| Some(Tensor::new(dims, Dtype::Float));
+    check(Verdict::WrongKernel, "output 0 was recorded as FLOAT[8,8], the case has FLOAT[16,8]", |c| {
+        c.own(0).for_each(|record| record.outputs = vec![output(vec![8, 8])]);
+    });
+    check(Verdict::WrongKernel, "recorded with 2 outputs, the case has 1", |c| {
+        c.own(0).for_each(|record| record.outputs.push(output(vec![4])));
+    });
+    // An omitted output, and the type of a scalar.
+    check(Verdict::Ok, "", |c| c.own(0).for_each(|record| record.outputs.push(output(vec![]))));
+    check(Verdict::Ok, "", |c| {
+        c.own(0).for_each(|record| record.inputs[1] = Some(Tensor::new(vec![], Dtype::Double)));
+    });
+    let named = |c: &mut Collection, operator: &str, from: usize| {
+        c.own(0).skip(from).for_each(|record| record.task.operator = operator.to_owned());
     };
-    let mut collection = Collection::without_faults();
-    name(&mut collection, "aclnnAdd_AddAiCore_Add", 0);
-    assert_eq!(collection.outcomes()[0].verdict, Verdict::Ok);
-    name(&mut collection, "aclnnAdd_AddV3_Add", 4);
-    let outcome = collection.outcomes().remove(0);
-    assert_eq!(outcome.verdict, Verdict::WrongKernel);
+    check(Verdict::Ok, "", |c| named(c, "aclnnAdd_AddAiCore_Add", 0));
     let reason = "its launches ran as different operators: aclnnAdd_AddAiCore_Add (), aclnnAdd_AddV3_Add ()";
-    assert_eq!(outcome.reason, reason);
-    let mut collection = Collection::without_faults();
-    collection.own(0).take(1).for_each(|record| record.task.state = "static".to_owned());
-    assert_eq!(collection.outcomes()[0].verdict, Verdict::WrongKernel);
+    check(Verdict::WrongKernel, reason, |c| {
+        named(c, "aclnnAdd_AddAiCore_Add", 0);
+        named(c, "aclnnAdd_AddV3_Add", 4);
+    });
+    check(Verdict::WrongKernel, "its launches ran as different operators", |c| {
+        c.own(0).take(1).for_each(|record| record.task.state = "static".to_owned());
+    });
+    check(Verdict::WrongKernel, "its launches ran on different units: AI_CORE, AI_VECTOR_CORE", |c| {
+        c.own(0).for_each(|record| record.task.core = "AI_CORE".to_owned());
+        c.own(0).skip(7).for_each(|record| record.task.core = "AI_VECTOR_CORE".to_owned());
+    });
+    check(Verdict::WrongKernel, "the kernel ran on an AI CPU", |c| {
+        c.own(0).for_each(|record| record.task.core = RecordedTask::AI_CPU.to_owned());
+    });
+    check(Verdict::Ok, "", |c| c.own(0).for_each(|record| record.blocks = Some(24)));
+    check(Verdict::WrongKernel, "its launches used different numbers of blocks: 1, 24", |c| {
+        c.own(0).for_each(|record| record.blocks = Some(24));
+        c.own(0).skip(7).for_each(|record| record.blocks = Some(1));
+    });
+    check(Verdict::Ok, "", |c| c.own(0).for_each(|record| record.stream = Some(3)));
+    check(Verdict::Implausible, "its launches ran on different streams: 3, 11", |c| {
+        c.own(0).for_each(|record| record.stream = Some(3));
+        c.own(0).skip(9).for_each(|record| record.stream = Some(11));
+    });
+}
+
+#[test]
+fn durations_of_the_launches_are_possible() {
+    // Nanoseconds in the column of microseconds.
+    check(
+        Verdict::Implausible,
+        "launch 0 took 1000.000 us, but the next one started 5.000 us after it",
+        |c| {
+            c.own(0).for_each(|record| record.duration.0 *= 1000);
+        },
+    );
+    check(Verdict::Implausible, "launch 4 took 0.840 us, the roofline allows no less than 0.900 us", |c| {
+        c.own(0).nth(4).expect("a launch").duration = Nanos(840);
+    });
+    // A warm-up within the margin.
+    check(Verdict::Ok, "", |c| c.own(0).nth(1).expect("a launch").duration = Nanos(880));
+    check(Verdict::Noisy, "median known to ", |c| {
+        c.own(0).zip(0..).for_each(|(record, number)| record.duration = Nanos(1000 + number * 100));
+    });
+    let low = Some(LowClock { mhz: 1_321.4, set_mhz: 1_850.0 });
+    let reason = "6 of 8 launches ran at a lower clock than the 1850 MHz for which the device is set, down to 1321 MHz";
+    check(Verdict::Throttled, reason, |c| c.own(0).skip(4).for_each(|record| record.low_clock = low));
+    check(Verdict::Ok, "", |c| c.own(0).take(2).for_each(|record| record.low_clock = low));
+}
+
+#[test]
+fn exception_decides_the_verdict() {
+    for (class, message, verdict) in [
+        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied", Verdict::Rejected),
+        ("OutOfMemoryError", "NPU out of memory", Verdict::Oom),
+        ("RuntimeError", "aclrtSynchronizeStream failed, error code is 507015", Verdict::Crashed),
+    ] {
+        let raised = PythonException { class: class.to_owned(), message: message.to_owned() };
+        check(verdict, &format!("{class}: {message}"), |c| {
+            c.journal.lines.get_mut(&0).expect("a line").error = Some(raised);
+        });
+    }
 }

@@ -3,6 +3,10 @@
 use super::*;
 use crate::kernel::ControlReading;
 
+fn low_clocks(rates: Vec<StoredCycleRate>, controls: &[StoredControl]) -> LowClocks {
+    LowClocks::from_rates(rates, controls, &RunningDevices::default())
+}
+
 fn stored(case: u32, collection: u32, device: u32, rate: f64, software: &str) -> StoredCycleRate {
     StoredCycleRate {
         attempt: i64::from(collection * 100 + case),
@@ -31,7 +35,7 @@ fn excluded(found: &LowClocks) -> Vec<(u32, String)> {
 fn device_with_two_slow_collections_is_named_with_the_range_of_its_deficits() {
     let others = [collection(1, 0, 1_650.0, "8.5"), collection(2, 2, 1_650.0, "8.5")].concat();
     let one = [others, collection(3, 1, 1_600.0, "8.5")].concat();
-    let found = LowClocks::from_rates(one.clone(), &[]);
+    let found = low_clocks(one.clone(), &[]);
     assert_eq!(found.attempts.len(), 6);
     let reason = "the clock of device 1 was 3.0 % lower than that of device 2 in collection 2: 1600 instead of 1650 cycles per \
                   block and us";
@@ -39,8 +43,8 @@ fn device_with_two_slow_collections_is_named_with_the_range_of_its_deficits() {
     assert_eq!(excluded(&found), []);
     let again = [one, collection(4, 1, 1_570.0, "8.5")].concat();
     let reason = "its clock was 3.0 to 4.8 % lower than that of other collections, or its kernels waited for another process, in 2 collections";
-    assert_eq!(excluded(&LowClocks::from_rates(again.clone(), &[])), [(1, reason.to_owned())]);
-    assert_eq!(LowClocks::from_rates(again, &[]).deviating_devices("r2"), []);
+    assert_eq!(excluded(&low_clocks(again.clone(), &[])), [(1, reason.to_owned())]);
+    assert_eq!(low_clocks(again, &[]).deviating_devices("r2"), []);
 }
 
 /// Kernels that take 0.9 of the time for the same cycles are wrong as slow ones are.
@@ -48,7 +52,7 @@ fn device_with_two_slow_collections_is_named_with_the_range_of_its_deficits() {
 fn device_with_a_higher_clock_than_most_is_withdrawn_and_named() {
     let clocks = [(1, 0, 1_833.0), (2, 1, 1_650.0), (3, 2, 1_650.0), (4, 0, 1_840.0)];
     let rates = clocks.map(|(number, device, rate)| collection(number, device, rate, "8.5")).concat();
-    let found = LowClocks::from_rates(rates, &[]);
+    let found = low_clocks(rates, &[]);
     assert_eq!(found.attempts.iter().map(|one| one.attempt.device).collect::<Vec<_>>(), [0; 12]);
     let reason = "the clock of device 0 was 11.1 % higher than that of most devices, such as device 2 in collection 3: 1833 instead \
                   of 1650 cycles per block and us";
@@ -61,7 +65,7 @@ fn device_with_a_higher_clock_than_most_is_withdrawn_and_named() {
 fn low_clock_of_one_of_two_devices_is_undecided() {
     let clocks = [(1, 0, 1_833.0), (2, 1, 1_650.0), (3, 1, 1_650.0)];
     let rates = clocks.map(|(number, device, rate)| collection(number, device, rate, "8.5")).concat();
-    let found = LowClocks::from_rates(rates, &[]);
+    let found = low_clocks(rates, &[]);
     let reason = "the clock of device 1 was 10.0 % lower than that of device 0 in collection 1: 1650 instead of 1833 cycles per \
                   block and us; undecided: no majority of devices or earlier runs shows which clock is right, the highest counts";
     assert_eq!(found.attempts[0].outcome, (Verdict::Throttled, reason));
@@ -79,7 +83,7 @@ fn clock_that_is_stated_is_the_one_that_was_compared() {
     let mixed = [&all[..4], &[20], &all[4..]].concat();
     let clocks = [(&all, 1, 1_650.0), (&all, 2, 1_650.0), (&mixed, 3, 1_520.0), (&vec![20], 4, 1_516.0)];
     let rates = clocks.map(|(cases, number, rate)| of_cases(cases, number, rate)).concat();
-    let found = LowClocks::from_rates(rates, &[]);
+    let found = low_clocks(rates, &[]);
     let last = found.attempts.last().expect("collection 4");
     let reason = "the clock of device 4 was 8.1 % lower than that of device 3 in collection 3: 1516 instead of 1650 cycles per \
                   block and us, the 1520 of that collection corrected for its own lower clock";
@@ -92,7 +96,7 @@ fn attempts_that_are_throttled_are_not_found_again() {
     let mut rates = [1, 2, 3].map(|number| collection(number, 1, 1_600.0, "8.5")).concat();
     rates.extend(collection(4, 0, 1_650.0, "8.5"));
     rates[..12].iter_mut().for_each(|stored| stored.verdict = Verdict::Throttled);
-    let found = LowClocks::from_rates(rates, &[]);
+    let found = low_clocks(rates, &[]);
     let collections = found.attempts.iter().map(|low| low.attempt.collection);
     assert_eq!(collections.collect::<Vec<_>>(), [3; 6]);
     let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, or its kernels waited for another process, in 3 collections";
@@ -103,7 +107,7 @@ fn attempts_that_are_throttled_are_not_found_again() {
 #[test]
 fn collections_of_other_software_are_no_reference() {
     let rates = [collection(1, 0, 1_650.0, "8.3"), collection(2, 1, 1_500.0, "8.5")].concat();
-    assert_eq!(LowClocks::from_rates(rates, &[]), LowClocks::default());
+    assert_eq!(low_clocks(rates, &[]), LowClocks::default());
 }
 
 fn control(collection: u32, device: u32, rate: f64, software: &str) -> Vec<StoredControl> {
@@ -136,14 +140,14 @@ fn controls_show_the_clock_of_collections_without_a_common_case() {
     };
     let rates = [cases(0, 1, 0, 900.0), cases(10, 2, 1, 400.0)].concat();
     let at = |clock: f64| [control(1, 0, 1_650.0, "8.5"), control(2, 1, clock, "8.5")].concat();
-    assert_eq!(LowClocks::from_rates(rates.clone(), &at(1_645.0)), LowClocks::default());
-    let found = LowClocks::from_rates(rates.clone(), &at(1_585.0));
+    assert_eq!(low_clocks(rates.clone(), &at(1_645.0)), LowClocks::default());
+    let found = low_clocks(rates.clone(), &at(1_585.0));
     let collections = found.attempts.iter().map(|low| low.attempt.collection);
     assert_eq!(collections.collect::<Vec<_>>(), [2; 6]);
     let reason = "the clock of device 1 was 3.9 % lower than that of other collections, by the cycles of";
     assert!(found.attempts[0].outcome.reason.starts_with(reason), "{:?}", found.attempts[0].outcome);
     let other = [control(1, 0, 1_650.0, "8.3"), control(2, 1, 1_585.0, "8.5")].concat();
-    assert_eq!(LowClocks::from_rates(rates, &other), LowClocks::default());
+    assert_eq!(low_clocks(rates, &other), LowClocks::default());
 }
 
 /// Six readings of control kernels are no three cases.
@@ -158,7 +162,7 @@ fn collections_of_one_case_are_not_judged_by_their_controls() {
         .collect();
     let slow = |count: u32| {
         let rates = [cases(6, 1, 0, 900.0), cases(count, 2, 1, 400.0), cases(count, 3, 1, 300.0)].concat();
-        LowClocks::from_rates(rates, &controls).deviating_devices("r1").len()
+        low_clocks(rates, &controls).deviating_devices("r1").len()
     };
     assert_eq!([1, 2, 3, 6].map(slow), [0, 0, 1, 1]);
 }
@@ -174,7 +178,7 @@ fn controls_of_a_gang_are_those_of_their_own_devices() {
         let of_gang =
             [control(2, 1, first, "8.5"), control(2, 2, second, "8.5"), control(2, 3, second, "8.5")];
         let controls = [control(1, 0, 1_650.0, "8.5"), of_gang.concat()].concat();
-        let found = LowClocks::from_rates(rates.clone(), &controls);
+        let found = low_clocks(rates.clone(), &controls);
         found.attempts.iter().map(|low| low.attempt.device).collect::<Vec<_>>()
     };
     assert_eq!(with_gang(1_650.0, 1_500.0), Vec::<u32>::new());

@@ -39,14 +39,6 @@ fn launches_that_are_shorter_than_the_work_of_their_cores_are_implausible() {
     assert_eq!(with(2.0, one).0, Verdict::Ok, "a single launch");
 }
 
-/// Durations in nanoseconds in the column of microseconds.
-#[test]
-fn durations_in_another_unit_are_implausible() {
-    let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.duration.0 *= 1000));
-    assert_eq!(verdict, Verdict::Implausible);
-    assert_eq!(reason, "launch 0 took 1000.000 us, but the next one started 5.000 us after it");
-}
-
 /// Durations in whole microseconds: a median of 20 us can be half of one off, one of 200 us is exact enough.
 #[test]
 fn medians_of_few_steps_of_a_coarse_timer_are_implausible() {
@@ -91,17 +83,6 @@ fn steps_of_any_size_are_implausible() {
     assert_eq!(verdicts(|_| i64::MAX), [Verdict::Implausible; 2]);
 }
 
-#[test]
-fn launches_at_a_lower_clock_are_throttled_but_warm_ups_are_not() {
-    let low = Some(LowClock { mhz: 1_321.4, set_mhz: 1_850.0 });
-    let (verdict, reason) = after(|c| c.own(0).skip(4).for_each(|record| record.low_clock = low));
-    assert_eq!(verdict, Verdict::Throttled);
-    let cause = "6 of 8 launches ran at a lower clock than the 1850 MHz for which the device is set, down to 1321 MHz";
-    assert_eq!(reason, cause);
-    let (verdict, _) = after(|c| c.own(0).take(2).for_each(|record| record.low_clock = low));
-    assert_eq!(verdict, Verdict::Ok);
-}
-
 /// Starts may be in the wrong unit as well; then only the host's clock shows it. Simulated durations are independent of
 /// the host's clock.
 #[test]
@@ -125,26 +106,6 @@ fn launches_longer_than_the_case_by_the_hosts_clock_are_implausible() {
         line.seconds = Some(0.011);
     }
     assert!(collection.outcomes().iter().all(|outcome| outcome.verdict == Verdict::Ok));
-}
-
-#[test]
-fn faster_than_the_roofline_is_implausible() {
-    let (verdict, reason) = after(|c| c.own(0).nth(4).expect("a launch").duration = Nanos(840));
-    assert_eq!(verdict, Verdict::Implausible);
-    assert_eq!(reason, "launch 4 took 0.840 us, the roofline allows no less than 0.900 us");
-    let (verdict, _) = after(|c| c.own(0).nth(1).expect("a warm-up launch").duration = Nanos(880));
-    assert_eq!(verdict, Verdict::Ok, "within the margin");
-}
-
-#[test]
-fn wide_spread_is_noisy_and_still_measured() {
-    let (verdict, reason) = after(|c| {
-        for (record, number) in c.own(0).zip(0..) {
-            record.duration = Nanos(1000 + number * 100);
-        }
-    });
-    assert_eq!(verdict, Verdict::Noisy);
-    assert!(reason.starts_with("median known to "), "{reason}");
 }
 
 #[test]
