@@ -94,11 +94,7 @@ pub(crate) fn filter_run_cases(
         values.devices = record.attempts.iter().map(|attempt| attempt.device).collect();
         filter.set_run(values, &run.run);
     };
-    let ledger_cases = cases.iter().map(|record| LedgerCase {
-        id: &record.case,
-        kernel: &record.kernel,
-        signature: &record.signature,
-    });
+    let ledger_cases = cases.iter().map(|record| (&record.case, &record.kernel, record.signature.as_str()));
     let selected = filter_ledger_cases(&filter, database, catalogue, ledger_cases, &set_values_of_run)?;
     cases.retain(|case| selected.contains(&case.case));
     Ok(())
@@ -121,31 +117,25 @@ pub(crate) fn filter_sides(
         .collect();
     let cases = known.values().filter_map(|known| {
         let kernel = kernels.get(known.kernel.as_str())?;
-        Some(LedgerCase { id: &known.case, kernel, signature: &known.signature })
+        Some((&known.case, kernel, known.signature.as_str()))
     });
     let selected = filter_ledger_cases(&filter, database, catalogue, cases, &|_, _| ())?;
     [first, second].into_iter().for_each(|side| side.keep_cases(&selected));
     Ok(())
 }
 
-struct LedgerCase<'a> {
-    id: &'a CaseId,
-    kernel: &'a KernelName,
-    signature: &'a str,
-}
-
-/// Returns the cases that a filter selects. They have the values of their rows, changed by `adjust`; a case without a row has
+/// Returns the cases, given with kernel and signature, that a filter selects. They have the values of their rows, changed by `adjust`; a case without a row has
 /// those of its signature only.
 fn filter_ledger_cases<'a>(
     filter: &RowFilter,
     database: &Database,
     catalogue: &Catalogue,
-    cases: impl IntoIterator<Item = LedgerCase<'a>>,
+    cases: impl IntoIterator<Item = (&'a CaseId, &'a KernelName, &'a str)>,
     adjust: &dyn Fn(&CaseId, &mut CaseValues<'_>),
 ) -> Result<BTreeSet<CaseId>, CommandError> {
     let mut selected = BTreeSet::new();
     let mut open: BTreeMap<&KernelName, BTreeMap<&CaseId, &str>> = BTreeMap::new();
-    for LedgerCase { id, kernel, signature } in cases {
+    for (id, kernel, signature) in cases {
         open.entry(kernel).or_default().insert(id, signature);
     }
     let tables = database.kernels_and_collectives()?;

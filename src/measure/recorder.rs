@@ -50,12 +50,7 @@ impl RunRecorder {
         let events = created.and_then(|()| EventsFile::open(&path));
         let events = events.inspect_err(|error| report_write_error(&path, error)).ok();
         let status = StatusFile::start(folder).inspect_err(|error| report_write_error(folder, error)).ok();
-        let mut logs = CaseLogs {
-            folder: folder.to_owned(),
-            attempts: BTreeMap::new(),
-            pending: Vec::new(),
-            has_failed: false,
-        };
+        let mut logs = CaseLogs { folder: folder.to_owned(), ..CaseLogs::default() };
         earlier.iter().for_each(|(case, collection)| logs.add_attempt(case, *collection));
         Self { screen, events, status, logs }
     }
@@ -153,6 +148,7 @@ pub(crate) fn case_log(case: &CaseId, collection: u32) -> PathBuf {
 }
 
 /// Creates links, named by case, to the logs of the collections of cases with a verdict other than `ok`.
+#[derive(Default)]
 struct CaseLogs {
     folder: PathBuf,
     /// Collections of the cases that have no verdict yet.

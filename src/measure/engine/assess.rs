@@ -84,8 +84,11 @@ impl CollectionOutput {
         expected: &[ExpectedLaunches<'_>],
         conditions: &CollectionConditions,
     ) -> Vec<Attempt> {
-        let (end, change) = (conditions.termination, conditions.software_change());
-        let mut attempts = assess_collection(manifest, expected, &self.journals, &self.records, end, &change);
+        let CollectionConditions { termination: end, software_checked, software_at_start, .. } = conditions;
+        let change =
+            SoftwareChange::of_collection(software_checked, software_at_start, &conditions.software_at_end);
+        let mut attempts =
+            assess_collection(manifest, expected, &self.journals, &self.records, *end, &change);
         for attempt in attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords) {
             if let Some((message, rows)) = self.damaged.clone() {
                 attempt.outcome.reason.add(Cause::UnreadableRows { rows, message });
@@ -191,10 +194,6 @@ impl CollectionConditions {
         if let Err(error) = fs::write(&path, text) {
             tracing::warn!(path = %path.display(), %error, "conditions not written");
         }
-    }
-
-    pub(super) fn software_change(&self) -> SoftwareChange {
-        SoftwareChange::of_collection(&self.software_checked, &self.software_at_start, &self.software_at_end)
     }
 }
 
@@ -303,7 +302,8 @@ impl AssessmentRules<'_> {
         }
         let expected = planned.iter().zip(&cases).map(|(planned, case)| match planned {
             Some(planned) => expected_launches(self.catalogue, planned),
-            None => without_rules(case),
+            // It is not assessed, but its place in the manifest must be filled.
+            None => ExpectedLaunches::without_rules(case),
         });
         let expected: Vec<ExpectedLaunches<'_>> = expected.collect();
         let mut output = CollectionOutput::read(scratch, &manifest);
@@ -351,21 +351,6 @@ impl AssessmentRules<'_> {
         let mut call = planned.call;
         call.notes.clone_from(&launched.notes);
         Ok(PlannedCase { call, fastest, is_on_ai_cpu: launched.is_on_ai_cpu, equal_cases, ..planned })
-    }
-}
-
-/// Returns the launches of a case that is not assessed; its place in the manifest must be filled.
-fn without_rules(case: &IdentifiedCase) -> ExpectedLaunches<'_> {
-    ExpectedLaunches {
-        case,
-        names: Vec::new(),
-        equal_kernels: Vec::new(),
-        equal_cases: &[],
-        also_launched: &[],
-        fastest: Nanos(0),
-        notes: &[],
-        is_on_ai_cpu: false,
-        host_slots: Vec::new(),
     }
 }
 

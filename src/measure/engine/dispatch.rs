@@ -159,7 +159,8 @@ impl<'a> Dispatcher<'a> {
     /// if the ledger or the database fails, or a lane reports an error of the run itself.
     pub(super) async fn run_to_end(&mut self) -> Result<RunOutcome, EngineError> {
         self.judge_earlier_clocks().await?;
-        self.finish_predecided().await?;
+        let predecided = self.store.predecided.clone();
+        self.finish_without_launch(&predecided).await?;
         self.poll_host().await?;
         self.on_event(SchedEvent::Started).await?;
         let mut ticks = time::interval(TICK);
@@ -239,13 +240,13 @@ impl<'a> Dispatcher<'a> {
         (self.emit)(&RunEvent::Progress { open, in_time, seconds });
     }
 
-    /// Stores the verdicts of cases that are settled without another launch.
-    async fn finish_predecided(&mut self) -> Result<(), EngineError> {
-        let predecided = self.store.predecided.iter();
-        let verdicts: Vec<_> =
-            predecided.map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
-        self.set_verdicts(&verdicts).await?;
-        for (case, outcome) in &self.store.predecided {
+    /// Stores and reports the verdicts of cases that are settled without another launch.
+    async fn finish_without_launch(
+        &mut self,
+        cases: &[(IdentifiedCase, CaseOutcome)],
+    ) -> Result<(), EngineError> {
+        self.set_verdicts(&verdicts_of(cases)).await?;
+        for (case, outcome) in cases {
             self.store.rows.finish_case(&case.kernel, case.id(), outcome);
             (self.emit)(&case_finished(case, outcome));
         }
@@ -440,7 +441,7 @@ impl<'a> Dispatcher<'a> {
         let planned = &self.context.cases[index];
         let mut cases = self.equal_calls.outcomes_of(planned, outcome);
         if is_kept {
-            cases.retain(|(case, _)| self.equal_calls.is_reopened(case.id()));
+            cases.retain(|(case, _)| self.equal_calls.reopened.contains(case.id()));
         } else {
             cases.insert(0, (planned.case.clone(), outcome.clone()));
             self.outcomes[index] = Some(outcome.clone());
@@ -451,7 +452,7 @@ impl<'a> Dispatcher<'a> {
     /// Reports verdicts, which the ledger has stored, and writes the rows of a kernel after its last case.
     fn report_concluded(&mut self, cases: Vec<(IdentifiedCase, CaseOutcome)>) -> Result<(), EngineError> {
         for (case, outcome) in cases {
-            self.equal_calls.close(case.id());
+            self.equal_calls.reopened.remove(case.id());
             (self.emit)(&case_finished(&case, &outcome));
             if self.store.rows.finish_case(&case.kernel, case.id(), &outcome) {
                 self.write_rows(&case.kernel)?;
@@ -611,6 +612,12 @@ fn is_temporary(error: &EngineError) -> bool {
         EngineError::Database(_) => true,
         _ => false,
     }
+}
+
+fn verdicts_of<'a>(
+    cases: impl IntoIterator<Item = &'a (IdentifiedCase, CaseOutcome)>,
+) -> Vec<(CaseId, CaseOutcome)> {
+    cases.into_iter().map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect()
 }
 
 fn case_finished(case: &IdentifiedCase, outcome: &CaseOutcome) -> RunEvent {

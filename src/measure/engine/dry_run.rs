@@ -171,22 +171,11 @@ pub(super) fn shuffle_cases(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn jobs(value: impl Fn(usize) -> f64) -> Vec<SchedCase> {
-        let job = |case| SchedCase {
-            kernel: 0,
-            seconds: 1.0,
-            records: 20,
-            equal_cases: 0,
-            value: value(case),
-            devices: 1,
-            device_groups: Arc::default(),
-            memory: 0,
-        };
-        (0..40).map(job).collect()
+        let job = SchedCase { seconds: 1.0, records: 20, devices: 1, ..SchedCase::default() };
+        (0..40).map(|case| SchedCase { value: value(case), ..job.clone() }).collect()
     }
 
     fn shuffled(mut jobs: Vec<SchedCase>, draw: u64, device_seconds: Seconds) -> Vec<usize> {

@@ -300,9 +300,9 @@ fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase, case: &CaseId) -> bo
 
 #[derive(Debug, Default)]
 pub(super) struct EqualCallOutcomes {
-    outcomes: BTreeMap<CaseId, CaseOutcome>,
+    pub(super) outcomes: BTreeMap<CaseId, CaseOutcome>,
     /// Cases whose measurements were withdrawn, until their planned cases have been measured again.
-    reopened: BTreeSet<CaseId>,
+    pub(super) reopened: BTreeSet<CaseId>,
 }
 
 impl EqualCallOutcomes {
@@ -317,31 +317,6 @@ impl EqualCallOutcomes {
         }
     }
 
-    /// Adds the outcomes of the equal cases of a planned case that an interrupted run has measured.
-    pub(super) fn add_outcomes(&mut self, planned: &PlannedCase, outcomes: &BTreeMap<CaseId, CaseOutcome>) {
-        let of_case = |case: &IdentifiedCase| Some((case.id().clone(), outcomes.get(case.id())?.clone()));
-        self.outcomes.extend(planned.equal_cases.iter().filter_map(of_case));
-    }
-
-    pub(super) fn outcome(&self, case: &CaseId) -> Option<&CaseOutcome> {
-        self.outcomes.get(case)
-    }
-
-    /// Registers a case whose measurement was withdrawn, with the outcome of the withdrawn attempt.
-    pub(super) fn reopen(&mut self, case: &CaseId, outcome: CaseOutcome) {
-        self.outcomes.insert(case.clone(), outcome);
-        self.reopened.insert(case.clone());
-    }
-
-    /// Returns true from [`Self::reopen`] to [`Self::close`].
-    pub(super) fn is_reopened(&self, case: &CaseId) -> bool {
-        self.reopened.contains(case)
-    }
-
-    pub(super) fn close(&mut self, case: &CaseId) {
-        self.reopened.remove(case);
-    }
-
     /// Returns the outcomes of the equal cases of a planned case. Without a measurement they share its outcome: the call
     /// is the same.
     pub(super) fn outcomes_of(
@@ -349,7 +324,7 @@ impl EqualCallOutcomes {
         planned: &PlannedCase,
         outcome: &CaseOutcome,
     ) -> Vec<(IdentifiedCase, CaseOutcome)> {
-        let of_case = |case: &CaseId| self.outcome(case).unwrap_or(outcome).clone();
+        let of_case = |case: &CaseId| self.outcomes.get(case).unwrap_or(outcome).clone();
         planned.equal_cases.iter().map(|case| (case.clone(), of_case(case.id()))).collect()
     }
 }

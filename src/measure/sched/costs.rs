@@ -163,8 +163,6 @@ impl FittedLine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{
         kernel::{CaseOutcome, Verdict},
@@ -172,16 +170,7 @@ mod tests {
     };
 
     fn job(kernel: usize) -> SchedCase {
-        SchedCase {
-            kernel,
-            seconds: 0.1,
-            records: 25,
-            equal_cases: 0,
-            value: 1.0,
-            devices: 1,
-            device_groups: Arc::default(),
-            memory: 0,
-        }
+        SchedCase { kernel, seconds: 0.1, records: 25, value: 1.0, devices: 1, ..SchedCase::default() }
     }
 
     /// A collection with a startup of 3 s, an export of 2 s and 0.4 ms per launch, and cases that take `factor` times

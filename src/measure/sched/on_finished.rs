@@ -62,8 +62,9 @@ impl SchedulerState {
             return;
         }
         let has_launched = ended.exit != CollectionExit::NothingLaunched;
-        let named =
-            ended.results.iter().find(|result| is_suspect_outcome(&result.outcome)).map(|result| result.case);
+        let is_suspect =
+            |result: &&CaseResult| matches!(result.outcome.verdict, Verdict::Crashed | Verdict::Hung);
+        let named = ended.results.iter().find(is_suspect).map(|result| result.case);
         let broke = ended.exit == CollectionExit::Broken || named.is_some();
         self.count_kernels(&start.devices, &ended.results);
         let open = self.settle_cases(&start, ended, broke);
@@ -361,10 +362,6 @@ impl SchedulerState {
             self.actions.push(SchedAction::Pause { device: *id, reason, until });
         }
     }
-}
-
-const fn is_suspect_outcome(outcome: &CaseOutcome) -> bool {
-    matches!(outcome.verdict, Verdict::Crashed | Verdict::Hung)
 }
 
 /// Returns true if the profile of several cases is useless for all of them, which no single case explains.

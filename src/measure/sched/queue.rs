@@ -164,22 +164,11 @@ impl CaseQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::measure::sched::PriorCosts;
 
     fn job(kernel: usize, value: f64, seconds: Seconds) -> SchedCase {
-        SchedCase {
-            kernel,
-            seconds,
-            records: 0,
-            equal_cases: 0,
-            value,
-            devices: 1,
-            device_groups: Arc::default(),
-            memory: 0,
-        }
+        SchedCase { kernel, seconds, value, devices: 1, ..SchedCase::default() }
     }
 
     fn ready(jobs: &[SchedCase]) -> CaseQueue {

@@ -56,7 +56,8 @@ impl SchedulerState {
             progress.wrong_on.clear();
             self.open += 1;
             // Values order the queue; with those of the plan, a case would meet the same neighbours in each collection.
-            self.jobs[case].value = random_value(self.repetitions, case);
+            let random = signed_unit_deviate(hash_numbers(&[self.repetitions, case as u64]));
+            self.jobs[case].value = random.abs();
         }
         cases
     }
@@ -90,9 +91,4 @@ impl SchedulerState {
             queue.insert_case(&self.jobs, case);
         }
     }
-}
-
-/// Value of a case in a repetition: a number from 0 to 1 by hash.
-fn random_value(repetition: u64, case: usize) -> f64 {
-    signed_unit_deviate(hash_numbers(&[repetition, case as u64])).abs()
 }

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use std::sync::Arc;
-
 use super::*;
 use crate::{
     base::stats::SplitMix64,
@@ -56,6 +54,7 @@ enum DeviceFault {
 }
 
 /// Simulated host with faults, which asserts the invariants at every action.
+#[derive(Default)]
 struct FaultyHost {
     jobs: Vec<SchedCase>,
     case_faults: Vec<CaseFault>,
@@ -81,16 +80,7 @@ struct FaultyHost {
 }
 
 fn job(kernel: usize, seconds: Seconds) -> SchedCase {
-    SchedCase {
-        kernel,
-        seconds,
-        records: 25,
-        equal_cases: 0,
-        value: 1.0,
-        devices: 1,
-        device_groups: Arc::default(),
-        memory: 1,
-    }
+    SchedCase { kernel, seconds, records: 25, value: 1.0, devices: 1, memory: 1, ..SchedCase::default() }
 }
 
 impl FaultyHost {
@@ -99,21 +89,9 @@ impl FaultyHost {
             attempts: vec![0; jobs.len()],
             jobs,
             case_faults,
-            device_faults: BTreeMap::new(),
             slowdown: 1.0,
             overhead: 7.0,
-            deadline: None,
-            busy_until: BTreeMap::new(),
-            numbers: BTreeSet::new(),
-            concluded: BTreeMap::new(),
-            collections: Vec::new(),
-            busy: 0.0,
-            quarantined: Vec::new(),
-            readmitted: Vec::new(),
-            wrong_kernel_devices: Vec::new(),
-            last_end: 0.0,
-            longest: 0.0,
-            has_ended: false,
+            ..Self::default()
         }
     }
 

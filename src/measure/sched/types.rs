@@ -8,7 +8,7 @@ use crate::kernel::{CaseOutcome, CollectionPurpose};
 pub type Seconds = f64;
 
 /// A case as the scheduler sees it, identified by its index.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SchedCase {
     /// Number of its kernel. Costs are learned per kernel.
     pub kernel: usize,

@@ -73,6 +73,23 @@ pub struct ExpectedLaunches<'a> {
     pub host_slots: Vec<usize>,
 }
 
+impl<'a> ExpectedLaunches<'a> {
+    /// Returns the launches of a case without rules of a catalogue entry.
+    pub(crate) const fn without_rules(case: &'a Case) -> Self {
+        Self {
+            case,
+            names: Vec::new(),
+            equal_kernels: Vec::new(),
+            equal_cases: &[],
+            also_launched: &[],
+            fastest: Nanos(0),
+            notes: &[],
+            is_on_ai_cpu: false,
+            host_slots: Vec::new(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionTermination {

@@ -59,7 +59,12 @@ pub(crate) fn pool_attempts(
         samples,
         collections: used.len(),
         counters: pooled_counters(&used),
-        task: newest_task(&used),
+        // Operator, state and unit of the newest attempt that has a unit.
+        task: used
+            .iter()
+            .rfind(|attempt| !attempt.task.core.is_empty())
+            .map(|attempt| RecordedTask::clone(&attempt.task))
+            .unwrap_or_default(),
     };
     // Pooled samples may be steadier than individual collections, or less steady.
     let outliers = used.iter().map(|attempt| attempt.outliers).sum();
@@ -129,12 +134,6 @@ fn sample_interval(collections: &[Vec<i64>], median: f64, seed: u64) -> Option<M
     let (low, high) = published_interval(collections, seed)?;
     let method = if collections.len() == 1 { IntervalMethod::Launches } else { IntervalMethod::Bootstrap };
     Some(MedianInterval { estimate: median, low, high, method, correction: None })
-}
-
-/// Returns operator, state and unit of the newest attempt that has a unit.
-fn newest_task(used: &[&AttemptSamples]) -> RecordedTask {
-    let known = used.iter().rfind(|attempt| !attempt.task.core.is_empty());
-    known.map(|attempt| RecordedTask::clone(&attempt.task)).unwrap_or_default()
 }
 
 /// Returns the means of the counters over all launches; attempts are weighted by their samples.

@@ -38,6 +38,7 @@ pub(crate) struct Withdrawal {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LowClocks {
+    /// Accepted attempts at such a clock.
     pub(crate) attempts: Vec<LowClockAttempt>,
     /// Keys of the collections of which most cases had such a clock, by run and device.
     collections: BTreeMap<(String, u32), BTreeMap<i64, CollectionDeficit>>,
@@ -221,10 +222,6 @@ impl LowClocks {
             let outcome = deficit_outcome(stored, deficit, rates);
             self.attempts.push(LowClockAttempt { attempt: stored.clone(), outcome });
         }
-    }
-
-    pub(crate) const fn has_accepted(&self) -> bool {
-        !self.attempts.is_empty()
     }
 
     /// Returns the accepted attempts in their order, with those that share their launches: rows of the same call under

@@ -10,7 +10,6 @@ mod journal;
 mod low_clocks;
 mod ranks;
 mod record_rules;
-mod references;
 mod rules;
 mod samples;
 mod sentinels;
@@ -23,12 +22,12 @@ pub use collection::{
 pub(crate) use controls::control_readings;
 pub use equal_calls::EqualKernel;
 pub(crate) use estimates::{
-    EstimateInput, EstimatedCase, EstimatedMedian, JointEstimates, RunEstimates, timer_resolution,
+    CaseReferences, EstimateInput, EstimatedCase, EstimatedMedian, JointEstimates, RunEstimates,
+    timer_resolution,
 };
 pub(crate) use evidence::{pool_attempts, pooled_sample_count};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, Withdrawal};
-pub(crate) use references::CaseReferences;
 pub(crate) use rules::{RowNumbers, RuleResult, VerificationRule, judge_row_rules, verification_rules};
 pub(crate) use samples::TIMER_QUANTUM_NS;

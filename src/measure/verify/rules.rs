@@ -6,8 +6,8 @@ use super::{
     CaseReferences,
     collection::{LAUNCH_PART, MAX_BOUNDS, ONE_BLOCK_BYTES, one_block},
     controls::control_change,
+    estimates::HISTORY_FACTOR,
     record_rules::{MAX_THROTTLED, RECORD_RULES},
-    references::HISTORY_FACTOR,
     samples::{
         DEVICE_TARGET, MAX_DISAGREEMENT, MAX_OUTLIERS, NOISE_TARGET, RowPatterns, TIMER_QUANTUM_NS,
         is_mostly_patterned, pattern_cause, variant_contradiction, widest_interval,

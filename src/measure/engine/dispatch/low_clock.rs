@@ -71,7 +71,7 @@ impl Dispatcher<'_> {
 
     /// Withdraws all accepted attempts at a clock that deviates, with those that share their launches; returns them.
     async fn withdraw_attempts(&mut self, found: &LowClocks) -> Result<Vec<Withdrawal>, EngineError> {
-        if !found.has_accepted() {
+        if found.attempts.is_empty() {
             return Ok(Vec::new());
         }
         let context = Arc::clone(&self.context);
@@ -109,7 +109,8 @@ impl Dispatcher<'_> {
             if context.cases[index].case.id() == case.id() {
                 self.outcomes[index] = Some(outcome);
             } else {
-                self.equal_calls.reopen(case.id(), outcome);
+                self.equal_calls.outcomes.insert(case.id().clone(), outcome);
+                self.equal_calls.reopened.insert(case.id().clone());
             }
         }
         let verdicts = counts.into_iter().collect();
@@ -144,7 +145,7 @@ impl Dispatcher<'_> {
     pub(super) fn concluded_verdict(&self, index: usize, case: &CaseId) -> Option<Verdict> {
         let outcome = self.outcomes[index].as_ref()?;
         let is_planned = self.context.cases[index].case.id() == case;
-        let of_equal_call = self.equal_calls.outcome(case).filter(|_| !is_planned);
+        let of_equal_call = self.equal_calls.outcomes.get(case).filter(|_| !is_planned);
         Some(of_equal_call.unwrap_or(outcome).verdict)
     }
 

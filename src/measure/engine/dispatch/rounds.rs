@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Dispatcher, EngineError, case_finished};
+use super::{Dispatcher, EngineError, verdicts_of};
 use crate::{
     base::stats::PrecisionAim,
     kernel::{CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
@@ -25,23 +25,17 @@ impl Dispatcher<'_> {
         outcomes: &BTreeMap<CaseId, CaseOutcome>,
     ) -> Result<(), EngineError> {
         let context = Arc::clone(&self.context);
-        let mut verdicts = Vec::new();
+        let mut measured = Vec::new();
         for &index in indices {
             let planned = &context.cases[index];
             self.outcomes[index] = outcomes.get(planned.case.id()).cloned();
-            self.equal_calls.add_outcomes(planned, outcomes);
-            let cases = planned.cases().filter_map(|case| Some((case, outcomes.get(case.id())?)));
-            verdicts.extend(cases);
+            let outcome = |case: &IdentifiedCase| Some((case.clone(), outcomes.get(case.id())?.clone()));
+            let cases: Vec<_> = planned.cases().filter_map(outcome).collect();
+            self.equal_calls.outcomes.extend(verdicts_of(&cases));
+            measured.extend(cases);
         }
         self.measured_before.extend(indices);
-        let stored: Vec<_> =
-            verdicts.iter().map(|&(case, outcome)| (case.id().clone(), outcome.clone())).collect();
-        self.set_verdicts(&stored).await?;
-        for (case, outcome) in verdicts {
-            self.store.rows.finish_case(&case.kernel, case.id(), outcome);
-            (self.emit)(&case_finished(case, outcome));
-        }
-        Ok(())
+        self.finish_without_launch(&measured).await
     }
 
     /// Measures cases again whose intervals are wider than demanded, or finishes the run without such cases.
@@ -138,9 +132,7 @@ impl Dispatcher<'_> {
         if settled.is_empty() {
             return Ok(settled);
         }
-        let verdicts: Vec<(CaseId, CaseOutcome)> =
-            settled.iter().map(|(case, outcome)| (case.clone(), outcome.clone())).collect();
-        self.set_verdicts(&verdicts).await?;
+        self.set_verdicts(&settled.clone().into_iter().collect::<Vec<_>>()).await?;
         let mut suspicious = settled.iter().filter(|(_, outcome)| outcome.verdict == Verdict::Suspicious);
         let count = suspicious.clone().count();
         if let Some((first, outcome)) = suspicious.next() {
@@ -173,18 +165,18 @@ impl Dispatcher<'_> {
     /// Reports how many cases have the demanded precision at the end of a run; returns the number of those that further
     /// collections can bring to it.
     pub(super) fn report_precision(&mut self, estimates: &JointEstimates) -> usize {
-        let cases: Vec<&CaseId> =
-            self.repeatable_cases().into_iter().map(|index| self.context.cases[index].case.id()).collect();
-        let devices = estimates.unequal_devices(&cases);
+        let indices = self.repeatable_cases();
+        let id = |index: &usize| self.context.cases[*index].case.id();
+        let devices = estimates.unequal_devices(&indices.iter().map(id).collect::<Vec<_>>());
         if !devices.is_empty() {
             (self.emit)(&RunEvent::DevicesDiffer { devices: devices.to_vec() });
         }
         let Some(aim) = self.context.settings.options.precision_aim() else { return 0 };
         let open = self.imprecise_cases(estimates, aim).len();
-        let has_samples =
-            |case: &usize| self.outcomes[*case].as_ref().is_some_and(|outcome| outcome.verdict.has_samples());
-        let of_run = self.repeatable_cases().into_iter().filter(has_samples);
-        let cases: Vec<&CaseId> = of_run.map(|index| self.context.cases[index].case.id()).collect();
+        let has_samples = |case: &&usize| {
+            self.outcomes[**case].as_ref().is_some_and(|outcome| outcome.verdict.has_samples())
+        };
+        let cases: Vec<&CaseId> = indices.iter().filter(has_samples).map(id).collect();
         let measured = cases.iter().filter(|case| estimates.collection_count(case) > 0).count();
         if measured > 0 {
             let precise = estimates.count_precise(&cases, aim);

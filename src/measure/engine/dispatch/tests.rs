@@ -288,6 +288,10 @@ impl Observed {
         counts
     }
 
+    fn assert_end(&self, exit: ExitStatus, verdicts: &[(Verdict, usize)]) {
+        assert_eq!((self.exit(), self.verdicts()), (exit, verdicts.iter().copied().collect()));
+    }
+
     fn exit(&self) -> ExitStatus {
         self.outcome.as_ref().expect("the run ended").exit
     }
@@ -396,10 +400,7 @@ fn ledger_holds_every_result_before_its_event_is_emitted() {
     let plan = fixture.plan(&BTreeSet::new());
     let observed =
         fixture.run(plan, &[0, 1], None, &[], &|context, _, start| (2.0, success(context, start)), &observe);
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 12)]))
-    );
+    observed.assert_end(ExitStatus::Done, &[(Verdict::Ok, 12)]);
     let seen = seen.into_inner();
     assert_eq!((seen["attempted"], seen["verdict"], seen["rows"], seen["run"]), (12, 12, 1, 1));
     assert_eq!((seen["started"], seen["finished"]), (observed.started.len(), observed.started.len()));
@@ -475,13 +476,12 @@ fn second_stop_request_ends_running_collections() {
         }
     };
     let plan = fixture.plan(&BTreeSet::new());
-    let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+    let respond = |context: &LaneContext, _, start: &StartCollection| {
         (10.0, Ok(collection_result(context, start, Verdict::NotRun, CollectionExit::Stopped)))
     };
     let observed = fixture.run(plan, &[0], None, &[1.0, 2.0], &respond, &observe);
     assert_eq!(requests.into_inner(), [(1, false, false), (1, true, true)]);
-    assert_eq!(observed.exit(), ExitStatus::Interrupted);
-    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
+    observed.assert_end(ExitStatus::Interrupted, &[(Verdict::NotRun, 40)]);
 }
 
 /// A scheduler of a cluster signals all processes of a job, so that a collection may break because of the request.
@@ -490,12 +490,11 @@ fn collection_that_breaks_after_a_stop_request_leaves_its_cases_to_resume() {
     let fixture = Fixture::new(40);
     for verdict in [Verdict::Crashed, Verdict::LostRecords] {
         let plan = fixture.plan(&BTreeSet::new());
-        let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+        let respond = |context: &LaneContext, _, start: &StartCollection| {
             (10.0, Ok(collection_result(context, start, verdict, CollectionExit::Broken)))
         };
         let observed = fixture.run(plan, &[0], None, &[1.0], &respond, &|_, _| {});
-        assert_eq!(observed.exit(), ExitStatus::Interrupted);
-        assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
+        observed.assert_end(ExitStatus::Interrupted, &[(Verdict::NotRun, 40)]);
     }
 }
 
@@ -503,7 +502,7 @@ fn collection_that_breaks_after_a_stop_request_leaves_its_cases_to_resume() {
 fn no_collection_is_started_that_would_end_after_the_deadline() {
     let fixture = Fixture::new(64);
     let plan = fixture.plan(&BTreeSet::new());
-    let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+    let respond = |context: &LaneContext, _, start: &StartCollection| {
         assert!(start.limit <= 50.0);
         (12.0, success(context, start))
     };
@@ -536,10 +535,7 @@ fn deleted_rows_are_reported_and_rows_are_written_during_a_long_run() {
         |context: &LaneContext, _: Seconds, start: &StartCollection| (50.0, success(context, start));
     let observed = fixture.run(plan, &[0], None, &[], &respond, &observe);
     assert!(seen.borrow().len() > 1, "{seen:?}");
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::SomeNotOk, BTreeMap::from([(Verdict::Ok, 40)]))
-    );
+    observed.assert_end(ExitStatus::SomeNotOk, &[(Verdict::Ok, 40)]);
     let problems: Vec<&str> = observed
         .events
         .iter()
@@ -563,7 +559,7 @@ fn damaged_table_does_not_end_the_run_and_the_next_run_writes_its_rows() {
         }
     };
     let plan = fixture.plan(&BTreeSet::new());
-    let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| (1.0, success(context, start));
+    let respond = |context: &LaneContext, _, start: &StartCollection| (1.0, success(context, start));
     let observed = fixture.run(plan, &[0], None, &[], &respond, &observe);
     fs::write(&table, &before).expect("restored");
     assert_eq!(observed.exit(), ExitStatus::SomeNotOk);

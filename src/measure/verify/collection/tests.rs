@@ -129,17 +129,7 @@ impl Collection {
 }
 
 fn expected_of<'a>(case: &'a Case, names: Vec<&'a str>) -> ExpectedLaunches<'a> {
-    ExpectedLaunches {
-        equal_kernels: Vec::new(),
-        equal_cases: &[],
-        case,
-        names,
-        also_launched: &[],
-        fastest: FASTEST,
-        notes: &[],
-        host_slots: Vec::new(),
-        is_on_ai_cpu: false,
-    }
+    ExpectedLaunches { names, fastest: FASTEST, ..ExpectedLaunches::without_rules(case) }
 }
 
 fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt> {

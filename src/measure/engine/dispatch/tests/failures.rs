@@ -9,10 +9,7 @@ fn collection_that_cannot_be_started_is_repeated() {
     let observed = fixture.run_all(&[0], &|context, _, start| {
         (1.0, if start.collection == 1 { missing_program() } else { success(context, start) })
     });
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 4)]))
-    );
+    observed.assert_end(ExitStatus::Done, &[(Verdict::Ok, 4)]);
 }
 
 /// Results of collections on a full disk are no evidence: neither a device nor a case is blamed.
@@ -30,10 +27,7 @@ fn collection_that_fails_on_a_full_disk_is_repeated_without_blame() {
         _ => (1.0, success(context, start)),
     };
     let observed = fixture.run_all(&[0, 1], &respond);
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 12)]))
-    );
+    observed.assert_end(ExitStatus::Done, &[(Verdict::Ok, 12)]);
     let count =
         |matches: fn(&RunEvent) -> bool| observed.events.iter().filter(|(_, event)| matches(event)).count();
     assert_eq!(count(|event| matches!(event, RunEvent::DevicePaused { .. })), 0);
@@ -85,8 +79,7 @@ fn locked_ledger_is_waited_for_and_a_stop_request_ends_the_wait() {
 fn run_gives_up_if_no_collection_can_be_started() {
     let fixture = Fixture::new(40);
     let observed = fixture.run_all(&[0], &|_, _, _| (1.0, missing_program()));
-    assert_eq!(observed.exit(), ExitStatus::CannotMeasure);
-    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
+    observed.assert_end(ExitStatus::CannotMeasure, &[(Verdict::NotRun, 40)]);
     assert_eq!(
         observed.reasons(),
         BTreeSet::from(
@@ -109,8 +102,7 @@ fn resumed_run_gives_up_if_no_collection_can_be_started() {
     assert_eq!(open.cases.len(), 39);
     fixture.predecided = vec![(measured, CaseOutcome::new(Verdict::Ok, "every launch recorded, steady"))];
     let observed = fixture.run(open, &[0], None, &[], &|_, _, _| (1.0, missing_program()), &|_, _| {});
-    assert_eq!(observed.exit(), ExitStatus::CannotMeasure);
-    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, 1), (Verdict::NotRun, 39)]));
+    observed.assert_end(ExitStatus::CannotMeasure, &[(Verdict::Ok, 1), (Verdict::NotRun, 39)]);
 }
 
 /// Cases that were launched keep the fault of the table as their reason; the others were not run.
@@ -122,8 +114,7 @@ fn run_gives_up_if_no_profile_can_be_read() {
     };
     // A few cases are tried as often.
     let few = Fixture::new(4).run_all(&[0, 1], &respond);
-    assert_eq!(few.exit(), ExitStatus::CannotMeasure);
-    assert_eq!(few.verdicts(), BTreeMap::from([(Verdict::LostRecords, 4)]));
+    few.assert_end(ExitStatus::CannotMeasure, &[(Verdict::LostRecords, 4)]);
     let observed = Fixture::new(2000).run_all(&[0, 1], &respond);
     assert_eq!(observed.exit(), ExitStatus::CannotMeasure);
     assert_eq!(observed.started.len(), 6);
@@ -156,10 +147,7 @@ fn failing_device_is_paused_and_readmitted() {
         0 if now < 300.0 => (1.0, missing_program()),
         _ => (200.0, success(context, start)),
     });
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 96)]))
-    );
+    observed.assert_end(ExitStatus::Done, &[(Verdict::Ok, 96)]);
     let pauses: Vec<(Seconds, Seconds)> = observed
         .events
         .iter()

@@ -65,10 +65,7 @@ fn device_with_another_clock_than_most_measures_no_row_and_is_excluded() {
             let rate = if start.devices == [1] { clock } else { 1_700.0 };
             (1.0, with_controls(context, start, rate))
         });
-        assert_eq!(
-            (observed.exit(), observed.verdicts()),
-            (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 25)]))
-        );
+        observed.assert_end(ExitStatus::Done, &[(Verdict::Ok, 25)]);
         assert_eq!(verdicts_on(&fixture, 1), BTreeSet::from([Verdict::Throttled]));
         // The first two of three devices are a tie, in which the higher clock counts until the third one has measured.
         let ok = BTreeSet::from([Verdict::Ok]);
@@ -136,10 +133,7 @@ fn healthy_run_after_a_slow_one_is_not_withdrawn() {
         let earlier = of_run(0, "= 'ok'");
         assert!(earlier >= 50, "{earlier}");
         let healthy = fixture.run_all(devices, &at(1_700.0));
-        assert_eq!(
-            (healthy.exit(), healthy.verdicts()),
-            (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 25)]))
-        );
+        healthy.assert_end(ExitStatus::Done, &[(Verdict::Ok, 25)]);
         let withdrawn = |event: &RunEvent| {
             matches!(event, RunEvent::MeasurementsWithdrawn { .. } | RunEvent::DevicePaused { .. })
         };

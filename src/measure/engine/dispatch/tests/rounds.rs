@@ -85,7 +85,7 @@ fn two_stop_requests_in_a_later_round_interrupt_the_run() {
     for cases in [5, 25] {
         let fixture = Fixture { aim: Some(AIM), ..Fixture::new(cases) };
         let measured = RefCell::new(BTreeSet::new());
-        let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+        let respond = |context: &LaneContext, _, start: &StartCollection| {
             let is_first = start.cases.iter().all(|case| measured.borrow_mut().insert(*case));
             match is_first {
                 true => (1.0, success(context, start)),

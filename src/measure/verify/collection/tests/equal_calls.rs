@@ -23,11 +23,8 @@ fn assessed_with_software(
         names: vec!["Add", "AddAiCore"],
         equal_kernels: vec![EqualKernel { kernel: &other, names: vec!["AddV2", "AddV2AiCore"] }],
         equal_cases: &equal_cases,
-        also_launched: &[],
         fastest: FASTEST,
-        notes: &[],
-        host_slots: Vec::new(),
-        is_on_ai_cpu: false,
+        ..ExpectedLaunches::without_rules(case)
     });
     let journals = std::slice::from_ref(&collection.journal);
     let (records, end) = (&collection.records, collection.end);
