@@ -28,6 +28,10 @@ impl CommandError {
         Self { message: message.into(), hint: hint.into(), exit: ExitStatus::BadInput }
     }
 
+    pub(crate) fn cannot_measure(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into(), exit: ExitStatus::CannotMeasure }
+    }
+
     /// Creates the error of a command line that clap accepts but that contradicts itself or the data.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into(), exit: ExitStatus::Usage }

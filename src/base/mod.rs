@@ -13,6 +13,7 @@ pub(crate) mod live_text;
 pub(crate) mod print;
 pub mod process;
 pub(crate) mod result_file;
+pub(crate) mod shared_work;
 pub(crate) mod shell_argument;
 pub mod stats;
 pub(crate) mod suggest;

@@ -66,7 +66,7 @@ pub(super) struct SelftestOptions {
 
 pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError> {
     if options.report {
-        print_data(&selftest_report(&Database::open(&options.database.db)?));
+        print_data(&selftest_report(&Database::open(&options.database.db)?)?);
         return Ok(ExitStatus::Done);
     }
     let kind = DataKind::from(options.host);

@@ -60,6 +60,30 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Creates the manifest of a collection on one device, without cases and with the default settings.
+    pub(crate) fn without_cases(run: &str, collection: u32, kind: DataKind) -> Self {
+        Self {
+            run: run.to_owned(),
+            collection,
+            kind,
+            device: LogicalDeviceId::default(),
+            gang: Vec::new(),
+            hosts: Vec::new(),
+            host: 0,
+            host_numbers: HostNumbers::default(),
+            seed: 0,
+            warm_up: 0,
+            measured: 0,
+            flush_bytes: None,
+            expert_skew: 0.0,
+            profiler: ProfilerSettings::default(),
+            environment: PinnedEnvironment::default(),
+            sentinels: SentinelLengths::default(),
+            controls: None,
+            cases: Vec::new(),
+        }
+    }
+
     /// Returns the devices, one per process that launches.
     pub(crate) fn devices(&self) -> &[LogicalDeviceId] {
         if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }

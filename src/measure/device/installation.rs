@@ -10,9 +10,9 @@ use super::{
 use crate::{base::process::find_program, kernel::version_numbers};
 
 /// Oldest CANN whose msprof takes the application behind its options; 6.x and 7.0 have other values of `--task-time`.
-const OLDEST_CANN: [u32; 3] = [8, 0, 0];
+pub(crate) const MIN_CANN: [u32; 3] = [8, 0, 0];
 /// Oldest Python with which msprof exports, by its documentation.
-const OLDEST_EXPORT_PYTHON: [u32; 3] = [3, 7, 5];
+pub(crate) const MIN_EXPORT_PYTHON: [u32; 3] = [3, 7, 5];
 const SET_CANN: &str = "source CANN's set_env.sh";
 const UPDATE_CANN: &str = "install CANN 8.0 or later, and source its set_env.sh";
 const UPDATE_PYTHON: &str =
@@ -36,7 +36,13 @@ pub(crate) fn check_installation(
         Some(path) => doctor_check("msprof", CheckStatus::Passed, path.to_string_lossy(), ""),
         None => doctor_check("msprof", CheckStatus::Missing, "not in the PATH", SET_CANN),
     };
-    let python = run_host_program("python3", &["--version"], &[], scratch, &AtomicBool::new(false));
+    let python = run_host_program(
+        "python3",
+        &["--version"],
+        &[],
+        &scratch.join("python3.txt"),
+        &AtomicBool::new(false),
+    );
     let python = python.map_err(|error| error.to_string());
     vec![cann, check_cann_version(cann_version), msprof, check_export_python(python.as_deref())]
 }
@@ -44,7 +50,7 @@ pub(crate) fn check_installation(
 fn check_cann_version(version: Option<&str>) -> DoctorCheck {
     const NAME: &str = "CANN version";
     match version.map(|text| (text, version_numbers(text))) {
-        Some((text, Some(numbers))) if numbers >= OLDEST_CANN => {
+        Some((text, Some(numbers))) if numbers >= MIN_CANN => {
             doctor_check(NAME, CheckStatus::Passed, text, "")
         }
         Some((text, Some(_))) => doctor_check(
@@ -65,7 +71,7 @@ fn check_cann_version(version: Option<&str>) -> DoctorCheck {
 fn check_export_python(version: Result<&str, &String>) -> DoctorCheck {
     const NAME: &str = "python3 of the export";
     match version.map(|text| (text.trim(), version_numbers(text))) {
-        Ok((text, Some(numbers))) if numbers >= OLDEST_EXPORT_PYTHON => {
+        Ok((text, Some(numbers))) if numbers >= MIN_EXPORT_PYTHON => {
             doctor_check(NAME, CheckStatus::Passed, text, "")
         }
         Ok((text, _)) => doctor_check(NAME, CheckStatus::Missing, text, UPDATE_PYTHON),

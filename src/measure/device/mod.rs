@@ -20,7 +20,7 @@ use std::{
 
 pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_environment};
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
-pub(crate) use installation::check_installation;
+pub(crate) use installation::{MIN_CANN, MIN_EXPORT_PYTHON, check_installation};
 pub use lease::DeviceLease;
 pub(crate) use lease::DeviceLeases;
 pub(crate) use lease_folder::LeaseFolder;
@@ -208,18 +208,18 @@ fn run_npu_smi(
     scratch: &Path,
     stop: &AtomicBool,
 ) -> Result<String, DeviceError> {
-    run_host_program("npu-smi", arguments, environment, scratch, stop)
+    run_host_program("npu-smi", arguments, environment, &scratch.join("npu-smi.txt"), stop)
 }
 
-/// Runs a program that prints a short text, and returns its output, which is also written to `scratch`.
-fn run_host_program(
+/// Runs a program that prints a short text until it ends or `stop` is set, and returns its output, which is written to a
+/// log in an existing folder, too.
+pub(crate) fn run_host_program(
     name: &str,
     arguments: &[&str],
     environment: &[(String, String)],
-    scratch: &Path,
+    log: &Path,
     stop: &AtomicBool,
 ) -> Result<String, DeviceError> {
-    let log = scratch.join(format!("{name}.txt"));
     // The PATH of the collection scripts comes before our own.
     let path = search_path(environment);
     let program = process::find_program(name, &path);
@@ -231,13 +231,15 @@ fn run_host_program(
         environment: &environment,
         ..CommandSpec::new(
             iter::once(program.into_os_string()).chain(arguments.iter().map(Into::into)).collect(),
-            scratch,
-            &log,
+            log.parent().expect("a log is in a folder"),
+            log,
             NPU_SMI_LIMIT,
         )
     };
     let ended = process::run_query(&job, stop)?;
-    let text = fs::read_to_string(&log).unwrap_or_default();
+    let text =
+        fs::read(log).map_err(|error| DeviceError::Failed(format!("its output cannot be read: {error}")))?;
+    let text = String::from_utf8_lossy(&text).into_owned();
     match ended {
         ExitKind::Exited(0) => Ok(text),
         ExitKind::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),

@@ -40,8 +40,8 @@ use crate::{
         device::DeviceLeases,
         evidence::files_to_archive,
         nodes::{
-            FollowerRequest, LeaderConnection, NodeCluster, NodeHost, PartEnd, PartOrder, PartResult,
-            PartState, ResultSender,
+            LeaderConnection, NodeCluster, NodeError, NodeHost, NodeMessage, NodeSender, PartEnd, PartOrder,
+            PartResult, PartState,
         },
         sched::StartCollection,
     },
@@ -105,7 +105,7 @@ impl<'a> GangParts<'a> {
     }
 
     pub(super) fn address(&self) -> (&str, u16) {
-        (self.nodes.cluster.address(), self.nodes.cluster.store_port())
+        (&self.nodes.cluster.address, self.nodes.cluster.store_port)
     }
 
     /// Starts the parts of the other nodes; `order` is that of all.
@@ -342,7 +342,7 @@ impl FollowerRun {
         let runner = PartRunner {
             run: self,
             stops: Arc::clone(&stops),
-            results: connection.results(),
+            results: Arc::clone(&connection.sender),
             plan,
             plan_problem: None,
             report: report.clone(),
@@ -351,7 +351,7 @@ impl FollowerRun {
         let worker = Arc::new(worker.map_err(system("a thread"))?);
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(system("signal handlers"))?;
         let handle = signals.handle();
-        let sender = connection.results();
+        let sender = Arc::clone(&connection.sender);
         let (of_signals, leave) = (Arc::clone(&stops), Arc::clone(&worker));
         let listen = move || {
             let mut last: Option<Instant> = None;
@@ -377,16 +377,17 @@ impl FollowerRun {
         let mut current = None;
         let end = loop {
             match connection.receive() {
-                Ok(FollowerRequest::AddCases { sweep }) => worker.send(FollowerTask::AddCases(sweep)),
-                Ok(FollowerRequest::Start(order)) => {
+                Ok(NodeMessage::FurtherCases { sweep }) => worker.send(FollowerTask::AddCases(sweep)),
+                Ok(NodeMessage::Start(order)) => {
                     current = Some(order.collection);
                     stops.begin_part();
                     worker.send(FollowerTask::Run(*order));
                 }
-                Ok(FollowerRequest::Stop { collection }) => {
+                Ok(NodeMessage::Stop { collection }) => {
                     stops.part.fetch_or(current == Some(collection), Ordering::SeqCst);
                 }
-                Ok(FollowerRequest::End { exit }) => break Ok(exit),
+                Ok(NodeMessage::End { exit }) => break Ok(exit),
+                Ok(_) => break Err(connection.unexpected().into()),
                 Err(_) if stops.all.load(Ordering::SeqCst) => break Ok(ExitStatus::Interrupted.code()),
                 Err(error) => break Err(error.into()),
             }
@@ -401,7 +402,7 @@ impl FollowerRun {
 struct PartRunner<P, R> {
     run: FollowerRun,
     stops: Arc<PartStops>,
-    results: ResultSender,
+    results: Arc<NodeSender>,
     plan: P,
     /// Reason why further cases could not be planned.
     plan_problem: Option<String>,
@@ -421,7 +422,7 @@ where
                     Ok(cases) => self.run.cases.extend(cases),
                     Err(problem) => self.plan_problem = Some(problem),
                 },
-                FollowerTask::Leave => self.results.leave("a user has ended its part"),
+                FollowerTask::Leave => self.results.refuse(NodeError::refused("a user has ended its part", "")),
             }
         }
     }

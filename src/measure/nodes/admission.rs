@@ -1,9 +1,9 @@
 //! Admission of the followers by node 0: all connect, and all must have the same values, before anything is launched.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
     path::PathBuf,
     sync::{Arc, mpsc},
     thread,
@@ -13,9 +13,9 @@ use std::{
 use nix::errno::Errno;
 
 use super::{
-    NodeAgreement, NodeError, NodeRefusal,
-    cluster::{NodeCluster, StartedFollower},
-    connection::{ConnectionTimes, NodeReceiver, NodeSender, split_stream},
+    NodeError,
+    cluster::{Follower, NodeCluster},
+    connection::{NodeReceiver, NodeSender, TIMEOUT, split_stream},
     follower::UNEXPECTED,
     messages::NodeMessage,
     node_name,
@@ -32,45 +32,35 @@ pub(crate) struct NodeListener {
     port: u16,
 }
 
-/// Returns the address on which node 0 listens: only hosts that are this one by name get connections of this one alone.
-fn listening_address(address: &str, port: u16) -> SocketAddr {
-    let resolved = (address, port).to_socket_addrs().into_iter().flatten().next();
-    let is_given_as_local =
-        address == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
-    match resolved {
-        Some(resolved) if is_given_as_local => resolved,
-        Some(SocketAddr::V6(_)) => SocketAddr::new(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), port),
-        _ => any,
-    }
-}
-
+/// Opens a port. Only for an address that is given as one of this host, such as `localhost`, other hosts cannot connect.
 fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
-    TcpListener::bind(listening_address(address, port)).map_err(|error| NodeError::Port {
-        address: address.to_owned(),
-        port,
-        problem: match error.kind() {
+    let resolved = (address, port).to_socket_addrs().into_iter().flatten().next();
+    let is_local = address == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let place = match resolved {
+        Some(resolved) if is_local => resolved,
+        Some(SocketAddr::V6(_)) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
+        _ => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
+    };
+    TcpListener::bind(place).map_err(|error| {
+        let problem = match error.kind() {
             io::ErrorKind::AddrInUse => "another program uses it".to_owned(),
             _ => error.to_string(),
-        },
+        };
+        NodeError::refused(
+            format!("port {port} of {address} cannot be opened: {problem}"),
+            "choose another one for all nodes with `--master-port`; it and the following port must be free on node 0",
+        )
     })
 }
 
-/// Result of the admission of a connection.
-enum Admission {
-    Ready {
-        node: usize,
-        agreement: NodeAgreement,
-        follower: AdmittedFollower,
-    },
-    Refused(NodeError),
-    /// A connection of another program.
-    Foreign,
-}
+/// Values of a node by their names.
+pub(super) type NodeAgreement = BTreeMap<String, String>;
 
 /// A follower that waits for the others.
 struct AdmittedFollower {
+    node: usize,
     host: String,
+    agreement: NodeAgreement,
     sender: Arc<NodeSender>,
     receiver: NodeReceiver,
 }
@@ -85,7 +75,7 @@ pub(crate) struct AdmissionTerms {
     /// Device profile of the database.
     pub(crate) device_profile: String,
     /// Values of node 0.
-    pub(crate) agreement: NodeAgreement,
+    pub(super) agreement: NodeAgreement,
     /// Time in which all followers must have connected.
     pub(crate) timeout: Duration,
     /// Folder of received files.
@@ -128,20 +118,17 @@ impl NodeListener {
         let mut ready: BTreeMap<usize, AdmittedFollower> = BTreeMap::new();
         let host = terms.host.clone();
         if let Err(error) = self.wait_for_followers(terms, &mut ready) {
-            let refusal = error.refusal();
-            for follower in ready.values() {
-                let _ = follower.sender.send(&NodeMessage::Refused(refusal.clone()));
-            }
+            ready.values().for_each(|follower| follower.sender.refuse(error.clone()));
             return Err(error);
         }
         let mut followers = BTreeMap::new();
-        for (node, AdmittedFollower { host, sender, receiver }) in ready {
-            let lost = |error: io::Error| follower_lost(node, &host, &error);
-            sender.send(&NodeMessage::Accepted).map_err(lost)?;
-            let follower = StartedFollower::start(node, host.clone(), sender, receiver).map_err(lost)?;
-            followers.insert(node, follower);
+        for (node, AdmittedFollower { host, sender, receiver, .. }) in ready {
+            let accepted = sender.send(&NodeMessage::Accepted);
+            let started = accepted.and_then(|()| Follower::start(node, host.clone(), sender, receiver));
+            followers.insert(node, started.map_err(|error| follower_lost(node, &host, &error))?);
         }
-        Ok(NodeCluster::new(host, self.address, self.port.saturating_add(1), followers))
+        let store_port = self.port.saturating_add(1);
+        Ok(NodeCluster { host, address: self.address, store_port, followers })
     }
 
     fn wait_for_followers(
@@ -149,10 +136,13 @@ impl NodeListener {
         terms: AdmissionTerms,
         ready: &mut BTreeMap<usize, AdmittedFollower>,
     ) -> Result<(), NodeError> {
-        let system = |error: io::Error| NodeError::Admission {
-            address: self.address.clone(),
-            port: self.port,
-            problem: error.to_string(),
+        let Self { address, port, .. } = self;
+        let system = |error: io::Error| {
+            NodeError::of_host(
+                format!("the other nodes cannot connect to {address} port {port}: {error}"),
+                "raise the limits of open files (`ulimit -n`) and processes (`ulimit -u`) on node 0, then start the same \
+                 command again on all nodes",
+            )
         };
         self.listener.set_nonblocking(true).map_err(system)?;
         let (admissions, admitted) = mpsc::channel();
@@ -162,40 +152,30 @@ impl NodeListener {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     let (admissions, terms) = (admissions.clone(), Arc::clone(&terms));
-                    let admit = move || {
-                        let _ = admissions.send(admit_follower(stream, &terms, deadline));
-                    };
+                    let admit = move || admissions.send(terms.admit(stream, deadline));
                     thread::Builder::new().name("node".to_owned()).spawn(admit).map_err(system)?;
                 }
                 Err(error) if is_retried(&error) => thread::sleep(ACCEPT_INTERVAL),
                 Err(error) => return Err(system(error)),
             }
-            while let Ok(admission) = admitted.try_recv() {
-                match admission {
-                    Admission::Foreign => {}
-                    Admission::Refused(error) => return Err(error),
-                    Admission::Ready { node, agreement, follower } => {
-                        if let Some(refusal) = terms.difference(node, &agreement, &follower, ready.get(&node))
-                        {
-                            let _ = follower.sender.send(&NodeMessage::Refused(refusal.clone()));
-                            return Err(NodeError::Refused(refusal));
-                        }
-                        ready.insert(node, follower);
-                    }
+            for admission in admitted.try_iter() {
+                let Some(follower) = admission? else { continue };
+                if let Some(error) = terms.difference(&follower, ready.get(&follower.node)) {
+                    follower.sender.refuse(error.clone());
+                    return Err(error);
                 }
+                ready.insert(follower.node, follower);
             }
             if Instant::now() >= deadline {
-                let missing: Vec<String> = (1..terms.nodes)
-                    .filter(|node| !ready.contains_key(node))
-                    .map(|node| node.to_string())
-                    .collect();
+                let missing = (1..terms.nodes).filter(|node| !ready.contains_key(node));
+                let missing: Vec<String> = missing.map(|node| node.to_string()).collect();
                 let word = if missing.len() == 1 { "node" } else { "nodes" };
-                return Err(NodeError::Missing {
-                    nodes: format!("{word} {}", missing.join(", ")),
-                    address: self.address.clone(),
-                    port: self.port,
-                    seconds: terms.timeout.as_secs(),
-                });
+                let (nodes, seconds) = (missing.join(", "), terms.timeout.as_secs());
+                return Err(NodeError::of_host(
+                    format!("{word} {nodes} did not connect to {address} port {port} within {seconds} s"),
+                    "start the same command on each node with its `--node-rank`; `--node-timeout` gives the time to wait, and a \
+                     firewall must allow the port and the following one",
+                ));
             }
         }
         Ok(())
@@ -203,26 +183,43 @@ impl NodeListener {
 }
 
 fn follower_lost(node: usize, host: &str, problem: &impl ToString) -> NodeError {
-    NodeError::FollowerLost { node: node_name(node, host), problem: problem.to_string() }
+    NodeError::of_host(
+        format!("{} was lost: {}", node_name(node, host), problem.to_string()),
+        "the output of that node has the reason, unless its host or the network failed; start the same command again on all \
+         nodes",
+    )
+}
+
+/// Describes the values in which another node differs from node 0, with both values and both hosts; `None` if all are
+/// equal.
+fn differing_values(own: &NodeAgreement, others: &NodeAgreement, [one, two]: [&str; 2]) -> Option<String> {
+    let shown = |value: Option<&String>| match value.map(String::as_str) {
+        None | Some("") => "none".to_owned(),
+        Some(value) => format!("`{value}`"),
+    };
+    let names: BTreeSet<&String> = own.keys().chain(others.keys()).collect();
+    let differing: Vec<String> = names
+        .into_iter()
+        .map(|name| (name, own.get(name), others.get(name)))
+        .filter(|(_, own, other)| own != other)
+        .map(|(name, own, other)| format!("{name}: {} on {one}, {} on {two}", shown(own), shown(other)))
+        .collect();
+    (!differing.is_empty()).then(|| format!("the nodes differ: {}", differing.join("; ")))
 }
 
 impl AdmissionTerms {
-    /// Describes why a follower cannot be admitted: another one has its number, or its values differ.
-    fn difference(
-        &self,
-        node: usize,
-        agreement: &NodeAgreement,
-        follower: &AdmittedFollower,
-        known: Option<&AdmittedFollower>,
-    ) -> Option<NodeRefusal> {
+    /// Returns the error of a follower that cannot be admitted: another one has its number, or its values differ.
+    fn difference(&self, follower: &AdmittedFollower, known: Option<&AdmittedFollower>) -> Option<NodeError> {
+        let AdmittedFollower { node, host, agreement, .. } = follower;
         if let Some(known) = known {
-            return Some(NodeRefusal::new(
-                format!("two hosts are node {node}: {} and {}", known.host, follower.host),
+            return Some(NodeError::refused(
+                format!("two hosts are node {node}: {} and {host}", known.host),
                 "give each node its own `--node-rank`; under `srun`, start one task on each node",
             ));
         }
-        let difference = self.agreement.difference(&self.host, node, agreement, &follower.host)?;
-        Some(NodeRefusal::new(
+        let names = [&*node_name(0, &self.host), &node_name(*node, host)];
+        let difference = differing_values(&self.agreement, agreement, names)?;
+        Some(NodeError::refused(
             difference,
             "start the same command, with the same options and variables of HCCL, on hosts with the same devices and versions; \
              nothing has been launched",
@@ -230,63 +227,58 @@ impl AdmissionTerms {
     }
 
     /// Checks version and number of a follower.
-    fn check_hello(&self, version: &str, node: usize, nodes: usize, host: &str) -> Result<(), NodeRefusal> {
+    fn check_hello(&self, version: &str, node: usize, nodes: usize, host: &str) -> Result<(), NodeError> {
         let [first, other] = [node_name(0, &self.host), node_name(node, host)];
         let own_version = env!("CARGO_PKG_VERSION");
         if version != own_version {
-            return Err(NodeRefusal::new(
+            return Err(NodeError::refused(
                 format!("npubench is {own_version} on {first} and {version} on {other}"),
                 "install the same version of npubench on all nodes",
             ));
         }
         if nodes != self.nodes {
-            return Err(NodeRefusal::new(
+            return Err(NodeError::refused(
                 format!("the number of nodes is {} on {first} and {nodes} on {other}", self.nodes),
                 "give the same `--nnodes` on all nodes",
             ));
         }
         if node == 0 || node >= nodes {
             let last = nodes.saturating_sub(1);
-            return Err(NodeRefusal::new(
+            return Err(NodeError::refused(
                 format!("{host} is node {node}, expected 1 to {last}"),
                 format!("give each node its own `--node-rank`, from 0 to {last}"),
             ));
         }
         Ok(())
     }
-}
 
-/// Exchanges versions and values with a follower.
-fn admit_follower(stream: TcpStream, terms: &AdmissionTerms, deadline: Instant) -> Admission {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
-    // A follower reads its devices and its catalogue before it answers.
-    let times = ConnectionTimes::default();
-    let times = ConnectionTimes { timeout: left.max(times.timeout), ..times };
-    let Ok((sender, mut receiver)) = split_stream(stream, &terms.folder, times) else {
-        return Admission::Foreign;
-    };
-    let Ok((NodeMessage::Hello { version, node, nodes, host }, _)) = receiver.receive() else {
-        return Admission::Foreign;
-    };
-    if let Err(refusal) = terms.check_hello(&version, node, nodes, &host) {
-        let _ = sender.send(&NodeMessage::Refused(refusal.clone()));
-        return Admission::Refused(NodeError::Refused(refusal));
-    }
-    let welcome =
-        NodeMessage::Welcome { device_profile: terms.device_profile.clone(), host: terms.host.clone() };
-    let answer = sender.send(&welcome).and_then(|()| receiver.receive());
-    match answer {
-        Ok((NodeMessage::Agreement(values), _)) => Admission::Ready {
-            node,
-            agreement: NodeAgreement::from_values(values),
-            follower: AdmittedFollower { host, sender, receiver },
-        },
-        Ok((NodeMessage::Refused(NodeRefusal { message, hint }), _)) => {
-            let message = format!("{} cannot take part: {message}", node_name(node, &host));
-            Admission::Refused(NodeError::Refused(NodeRefusal { message, hint }))
+    /// Exchanges versions and values with a follower; `None` for the connection of another program.
+    fn admit(&self, stream: TcpStream, deadline: Instant) -> Result<Option<AdmittedFollower>, NodeError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // A follower reads its devices and its catalogue before it answers.
+        let Ok((sender, mut receiver)) = split_stream(stream, &self.folder, left.max(TIMEOUT)) else {
+            return Ok(None);
+        };
+        let Ok((NodeMessage::Hello { version, node, nodes, host }, _)) = receiver.receive() else {
+            return Ok(None);
+        };
+        if let Err(error) = self.check_hello(&version, node, nodes, &host) {
+            sender.refuse(error.clone());
+            return Err(error);
         }
-        Ok(_) => Admission::Refused(follower_lost(node, &host, &UNEXPECTED)),
-        Err(error) => Admission::Refused(follower_lost(node, &host, &error)),
+        let (device_profile, own_host) = (self.device_profile.clone(), self.host.clone());
+        let welcome = sender.send(&NodeMessage::Welcome { device_profile, host: own_host });
+        match welcome.and_then(|()| receiver.receive()) {
+            Ok((NodeMessage::Agreement(agreement), _)) => {
+                Ok(Some(AdmittedFollower { node, host, agreement, sender, receiver }))
+            }
+            Ok((NodeMessage::Refused(NodeError { message, hint, .. }), _)) => {
+                let message = format!("{} cannot take part: {message}", node_name(node, &host));
+                Err(NodeError::refused(message, hint))
+            }
+            Ok(_) => Err(follower_lost(node, &host, &UNEXPECTED)),
+            Err(error) => Err(follower_lost(node, &host, &error)),
+        }
     }
 }
 
@@ -302,5 +294,20 @@ mod tests {
         for code in [Errno::EMFILE, Errno::ENOBUFS, Errno::EBADF] {
             assert!(!is_retried(&io::Error::from_raw_os_error(code as i32)), "{code}");
         }
+    }
+
+    #[test]
+    fn a_difference_names_both_values_and_both_hosts() {
+        let values = |pairs: &[(&str, &str)]| -> NodeAgreement {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let one = values(&[("sizes", "1024, 2048"), ("HCCL variables", "")]);
+        assert_eq!(differing_values(&one, &one, ["a", "b"]), None);
+        let other =
+            values(&[("sizes", "1024, 2048"), ("HCCL variables", "HCCL_ALGO=ring"), ("torch", "2.9")]);
+        assert_eq!(
+            differing_values(&one, &other, ["a", "b"]).expect("they differ"),
+            "the nodes differ: HCCL variables: none on a, `HCCL_ALGO=ring` on b; torch: none on a, `2.9` on b"
+        );
     }
 }

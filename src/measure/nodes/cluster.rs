@@ -3,15 +3,12 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
 use super::{
-    connection::{ConnectionTimes, NodeReceiver, NodeSender},
+    connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender, TIMEOUT},
     messages::{NodeMessage, PartOrder, PartResult},
     node_name,
 };
@@ -28,43 +25,38 @@ pub(crate) enum PartState {
 /// Connected followers. Dropping it closes the connections, which ends their sweep.
 #[derive(Debug)]
 pub(crate) struct NodeCluster {
-    host: String,
-    address: String,
-    store_port: u16,
-    followers: BTreeMap<usize, StartedFollower>,
+    pub(super) host: String,
+    /// Address and port of torchrun's store on node 0.
+    pub(crate) address: String,
+    pub(crate) store_port: u16,
+    pub(super) followers: BTreeMap<usize, Follower>,
 }
 
-/// A follower with the thread that receives from it.
+/// A follower with the state that a thread receives from it.
 #[derive(Debug)]
-pub(super) struct StartedFollower {
-    node: usize,
+pub(super) struct Follower {
     host: String,
+    /// Number and host, for messages.
+    name: String,
     sender: Arc<NodeSender>,
-    state: Arc<FollowerState>,
+    state: Arc<Mutex<FollowerState>>,
 }
 
 #[derive(Debug, Default)]
 struct FollowerState {
-    received: Mutex<Received>,
-    /// True if the follower has received a signal to stop, was lost, or cannot measure any more.
-    wants_stop: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Received {
     results: BTreeMap<u32, PartResult>,
     lost: Option<String>,
     /// Reason why its host cannot measure any more.
     failure: Option<String>,
+    /// True if it has received a signal to stop.
+    is_stop_requested: bool,
 }
 
-impl FollowerState {
-    fn lock(&self) -> MutexGuard<'_, Received> {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(state: &Mutex<FollowerState>) -> MutexGuard<'_, FollowerState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl StartedFollower {
+impl Follower {
     /// Starts the heartbeats and the thread that receives.
     pub(super) fn start(
         node: usize,
@@ -72,51 +64,41 @@ impl StartedFollower {
         sender: Arc<NodeSender>,
         mut receiver: NodeReceiver,
     ) -> io::Result<Self> {
-        let state = Arc::new(FollowerState::default());
-        let times = ConnectionTimes::default();
-        sender.start_heartbeats(times)?;
-        receiver.set_read_timeout(times.timeout)?;
+        let state = Arc::new(Mutex::new(FollowerState::default()));
+        sender.start_heartbeats(HEARTBEAT_INTERVAL)?;
+        receiver.set_timeout(TIMEOUT)?;
         let shared = Arc::clone(&state);
         let receive = move || {
             let problem = loop {
                 match receiver.receive() {
                     Ok((NodeMessage::Ended(result), archive)) => {
-                        shared.lock().results.insert(result.collection, PartResult { archive, ..result });
+                        lock(&shared).results.insert(result.collection, PartResult { archive, ..result });
                     }
-                    Ok((NodeMessage::StopRequested, _)) => shared.wants_stop.store(true, Ordering::Relaxed),
-                    Ok((NodeMessage::Refused(refusal), _)) => break refusal.message,
+                    Ok((NodeMessage::StopRequested, _)) => lock(&shared).is_stop_requested = true,
+                    Ok((NodeMessage::Refused(error), _)) => break error.to_string(),
                     Ok(_) => break "it sent an unexpected message".to_owned(),
                     Err(error) => break error.to_string(),
                 }
             };
-            shared.lock().lost = Some(problem);
-            shared.wants_stop.store(true, Ordering::Relaxed);
+            lock(&shared).lost.get_or_insert(problem);
         };
         thread::Builder::new().name(format!("node {node}")).spawn(receive)?;
-        Ok(Self { node, host, sender, state })
+        Ok(Self { name: node_name(node, &host), host, sender, state })
+    }
+
+    fn send(&self, message: &NodeMessage) {
+        if let Err(error) = self.sender.send(message) {
+            self.give_up(error.to_string());
+        }
+    }
+
+    fn give_up(&self, problem: String) {
+        lock(&self.state).lost.get_or_insert(problem);
+        self.sender.close();
     }
 }
 
 impl NodeCluster {
-    pub(super) const fn new(
-        host: String,
-        address: String,
-        store_port: u16,
-        followers: BTreeMap<usize, StartedFollower>,
-    ) -> Self {
-        Self { host, address, store_port, followers }
-    }
-
-    /// Address of node 0 for torchrun's store.
-    pub(crate) fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Port of torchrun's store on node 0.
-    pub(crate) const fn store_port(&self) -> u16 {
-        self.store_port
-    }
-
     /// Returns the name of a node's host.
     pub(crate) fn host(&self, node: usize) -> &str {
         self.followers.get(&node).map_or(&self.host, |follower| &follower.host)
@@ -124,30 +106,23 @@ impl NodeCluster {
 
     /// Starts the part of a node. A node that cannot be reached is lost.
     pub(crate) fn start_part(&self, node: usize, order: PartOrder) {
-        // Collections of an earlier run of the sweep have the same numbers.
         if let Some(follower) = self.followers.get(&node) {
-            follower.state.lock().results.remove(&order.collection);
+            // Collections of an earlier run of the sweep have the same numbers.
+            lock(&follower.state).results.remove(&order.collection);
+            follower.send(&NodeMessage::Start(Box::new(order)));
         }
-        self.send(node, &NodeMessage::Start(Box::new(order)));
     }
 
     /// Sends all nodes further cases of the sweep.
     pub(crate) fn add_cases(&self, sweep: &str) {
         let message = NodeMessage::FurtherCases { sweep: sweep.to_owned() };
-        self.followers.keys().for_each(|node| self.send(*node, &message));
+        self.followers.values().for_each(|follower| follower.send(&message));
     }
 
     /// Ends the part of a node in a collection.
     pub(crate) fn stop_part(&self, node: usize, collection: u32) {
-        self.send(node, &NodeMessage::Stop { collection });
-    }
-
-    fn send(&self, node: usize, message: &NodeMessage) {
-        let Some(follower) = self.followers.get(&node) else { return };
-        if let Err(error) = follower.sender.send(message) {
-            follower.state.lock().lost.get_or_insert_with(|| error.to_string());
-            follower.state.wants_stop.store(true, Ordering::Relaxed);
-            follower.sender.close();
+        if let Some(follower) = self.followers.get(&node) {
+            follower.send(&NodeMessage::Stop { collection });
         }
     }
 
@@ -156,47 +131,43 @@ impl NodeCluster {
         let Some(follower) = self.followers.get(&node) else {
             return PartState::Lost(format!("node {node} is no node of the sweep"));
         };
-        let received = follower.state.lock();
-        match (received.results.get(&collection), &received.lost) {
+        let state = lock(&follower.state);
+        match (state.results.get(&collection), &state.lost) {
             (Some(result), _) => PartState::Ended(result.clone()),
-            (None, Some(problem)) => {
-                PartState::Lost(format!("{} was lost: {problem}", node_name(follower.node, &follower.host)))
-            }
+            (None, Some(problem)) => PartState::Lost(format!("{} was lost: {problem}", follower.name)),
             (None, None) => PartState::Running,
         }
     }
 
     /// Gives a node up that does not answer any more.
     pub(crate) fn give_up(&self, node: usize) {
-        let Some(follower) = self.followers.get(&node) else { return };
-        follower.state.lock().lost.get_or_insert_with(|| "it did not end its part in time".to_owned());
-        follower.state.wants_stop.store(true, Ordering::Relaxed);
-        follower.sender.close();
+        if let Some(follower) = self.followers.get(&node) {
+            follower.give_up("it did not end its part in time".to_owned());
+        }
     }
 
     /// Ends the sweep after the running collection, because the host of a node cannot measure any more.
     pub(crate) fn fail_node(&self, node: usize, reason: &str) {
-        let Some(follower) = self.followers.get(&node) else { return };
-        follower.state.lock().failure.get_or_insert_with(|| reason.to_owned());
-        follower.state.wants_stop.store(true, Ordering::Relaxed);
+        if let Some(follower) = self.followers.get(&node) {
+            lock(&follower.state).failure.get_or_insert_with(|| reason.to_owned());
+        }
     }
 
     /// Returns true if a follower has received a signal to stop, was lost, or cannot measure any more: then the sweep ends
     /// after the running collection.
     pub(crate) fn wants_stop(&self) -> bool {
-        self.followers.values().any(|follower| follower.state.wants_stop.load(Ordering::Relaxed))
+        self.followers.values().any(|follower| {
+            let state = lock(&follower.state);
+            state.is_stop_requested || state.lost.is_some() || state.failure.is_some()
+        })
     }
 
     /// Returns the reasons for which nodes were lost or cannot measure any more.
     pub(crate) fn node_failures(&self) -> Vec<String> {
-        let failures = self.followers.values().filter_map(|follower| {
-            let name = node_name(follower.node, &follower.host);
-            let received = follower.state.lock();
-            match (&received.failure, &received.lost) {
-                (Some(failure), _) => Some(format!("{name}: {failure}")),
-                (None, Some(problem)) => Some(format!("{name} was lost: {problem}")),
-                (None, None) => None,
-            }
+        let failures = self.followers.values().filter_map(|Follower { name, state, .. }| {
+            let state = lock(state);
+            let lost = || state.lost.as_ref().map(|problem| format!("{name} was lost: {problem}"));
+            state.failure.as_ref().map(|failure| format!("{name}: {failure}")).or_else(lost)
         });
         failures.collect()
     }

@@ -6,7 +6,7 @@ use std::{
     net::{Shutdown, TcpStream},
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -15,26 +15,18 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::messages::NodeMessage;
+use super::{
+    NodeError,
+    messages::{NodeMessage, PartResult},
+};
 
-/// Greatest length of a message in bytes.
-const LONGEST_LINE: u64 = 4 << 20;
-/// Greatest size of a file in bytes.
-const LARGEST_FILE: u64 = 8 << 30;
-
-/// Times of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionTimes {
-    pub(super) heartbeat_interval: Duration,
-    /// Time without a message after which the other node counts as lost.
-    pub(super) timeout: Duration,
-}
-
-impl Default for ConnectionTimes {
-    fn default() -> Self {
-        Self { heartbeat_interval: Duration::from_secs(3), timeout: Duration::from_secs(30) }
-    }
-}
+/// Maximum length of a message in bytes.
+const MAX_LINE: u64 = 4 << 20;
+/// Maximum size of a file in bytes.
+const MAX_FILE: u64 = 8 << 30;
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+/// Time without a message after which the other node counts as lost.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Header line of a message.
 #[derive(Serialize, Deserialize)]
@@ -47,12 +39,10 @@ struct MessageLine<M> {
 
 /// Sending side of a connection, shared by threads.
 #[derive(Debug)]
-pub(super) struct NodeSender {
+pub(crate) struct NodeSender {
     stream: Mutex<TcpStream>,
     /// The same stream, to close it while a thread sends.
     closer: TcpStream,
-    is_closed: Mutex<bool>,
-    closed: Condvar,
 }
 
 /// Receiving side of a connection.
@@ -70,18 +60,13 @@ static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 pub(super) fn split_stream(
     stream: TcpStream,
     folder: &Path,
-    times: ConnectionTimes,
+    timeout: Duration,
 ) -> io::Result<(Arc<NodeSender>, NodeReceiver)> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(times.timeout))?;
-    stream.set_write_timeout(Some(times.timeout))?;
-    let sender = NodeSender {
-        stream: Mutex::new(stream.try_clone()?),
-        closer: stream.try_clone()?,
-        is_closed: Mutex::new(false),
-        closed: Condvar::new(),
-    };
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    let sender = NodeSender { stream: Mutex::new(stream.try_clone()?), closer: stream.try_clone()? };
     Ok((Arc::new(sender), NodeReceiver { stream: BufReader::new(stream), folder: folder.to_owned() }))
 }
 
@@ -90,12 +75,9 @@ impl NodeSender {
         self.send_with(message, None)
     }
 
-    /// Sends a message with a file.
-    pub(super) fn send_file(&self, message: &NodeMessage, file: &Path) -> io::Result<()> {
-        self.send_with(message, Some(File::open(file)?))
-    }
-
-    fn send_with(&self, message: &NodeMessage, file: Option<File>) -> io::Result<()> {
+    /// Sends a message, and the content of a file.
+    fn send_with(&self, message: &NodeMessage, file: Option<&Path>) -> io::Result<()> {
+        let file = file.map(File::open).transpose()?;
         let size = file.as_ref().map(File::metadata).transpose()?.map(|metadata| metadata.len());
         let mut line = serde_json::to_vec(&MessageLine { message, file: size })?;
         line.push(b'\n');
@@ -112,21 +94,30 @@ impl NodeSender {
         stream.flush()
     }
 
+    /// Sends a result with its archive. A failure is noticed by the thread that receives.
+    pub(crate) fn send_result(&self, result: PartResult, archive: Option<&Path>) {
+        if self.send_with(&NodeMessage::Ended(result), archive).is_err() {
+            self.close();
+        }
+    }
+
+    /// Sends node 0 the request to end the sweep after the running collection.
+    pub(crate) fn request_stop(&self) {
+        let _ = self.send(&NodeMessage::StopRequested);
+    }
+
+    /// Ends the connection for this reason.
+    pub(crate) fn refuse(&self, error: NodeError) {
+        let _ = self.send(&NodeMessage::Refused(error));
+        self.close();
+    }
+
     /// Sends heartbeats on a thread of its own until the connection is closed.
-    pub(super) fn start_heartbeats(self: &Arc<Self>, times: ConnectionTimes) -> io::Result<()> {
+    pub(super) fn start_heartbeats(self: &Arc<Self>, interval: Duration) -> io::Result<()> {
         let sender = Arc::clone(self);
         let send = move || {
-            let mut is_closed = sender.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*is_closed {
-                drop(is_closed);
-                if sender.send(&NodeMessage::Heartbeat).is_err() {
-                    return;
-                }
-                is_closed = sender.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
-                if !*is_closed {
-                    let waited = sender.closed.wait_timeout(is_closed, times.heartbeat_interval);
-                    is_closed = waited.unwrap_or_else(PoisonError::into_inner).0;
-                }
+            while sender.send(&NodeMessage::Heartbeat).is_ok() {
+                thread::sleep(interval);
             }
         };
         thread::Builder::new().name("heartbeats".to_owned()).spawn(send).map(drop)
@@ -134,15 +125,13 @@ impl NodeSender {
 
     /// Closes the connection; a thread that receives from it ends.
     pub(super) fn close(&self) {
-        *self.is_closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.closed.notify_all();
         let _ = self.closer.shutdown(Shutdown::Both);
     }
 }
 
 impl NodeReceiver {
     /// Sets the time without a message after which the other node counts as lost.
-    pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+    pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.stream.get_ref().set_read_timeout(Some(timeout))
     }
 
@@ -151,7 +140,7 @@ impl NodeReceiver {
     pub(super) fn receive(&mut self) -> io::Result<(NodeMessage, Option<PathBuf>)> {
         loop {
             let mut line = Vec::new();
-            let length = self.stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line);
+            let length = self.stream.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
             let length = length.map_err(describe_timeout)?;
             if length == 0 {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
@@ -169,7 +158,7 @@ impl NodeReceiver {
     }
 
     fn receive_file(&mut self, size: u64) -> io::Result<PathBuf> {
-        if size > LARGEST_FILE {
+        if size > MAX_FILE {
             return Err(invalid("it sent a file that is too large"));
         }
         let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
@@ -202,10 +191,7 @@ mod tests {
 
     use super::*;
 
-    const SHORT: ConnectionTimes = ConnectionTimes {
-        heartbeat_interval: Duration::from_millis(20),
-        timeout: Duration::from_millis(200),
-    };
+    const TIMEOUT: Duration = Duration::from_millis(200);
 
     type Side = (Arc<NodeSender>, NodeReceiver);
 
@@ -214,11 +200,8 @@ mod tests {
         let one = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         let raw = one.try_clone().expect("cloned");
         let other = listener.accept().expect("accepted").0;
-        (
-            split_stream(one, folder, SHORT).expect("set"),
-            split_stream(other, folder, SHORT).expect("set"),
-            raw,
-        )
+        let split = |stream| split_stream(stream, folder, TIMEOUT).expect("set");
+        (split(one), split(other), raw)
     }
 
     #[test]
@@ -228,7 +211,7 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, vec![b'\n'; 100_000]).expect("written");
         let stop = NodeMessage::Stop { collection: 3 };
-        one.0.send_file(&NodeMessage::Accepted, &file).expect("sent");
+        one.0.send_with(&NodeMessage::Accepted, Some(&file)).expect("sent");
         one.0.send(&stop).expect("sent");
         let (message, received) = other.1.receive().expect("received");
         assert_eq!(message, NodeMessage::Accepted);
@@ -237,9 +220,9 @@ mod tests {
         let silent = other.1.receive().expect_err("nothing is sent");
         assert_eq!(silent.to_string(), "it sent no heartbeat in time");
         // With heartbeats it is waited for.
-        one.0.start_heartbeats(SHORT).expect("a thread");
+        one.0.start_heartbeats(TIMEOUT / 10).expect("a thread");
         let waiting = thread::spawn(move || other.1.receive().map(|(message, _)| message));
-        thread::sleep(3 * SHORT.timeout);
+        thread::sleep(3 * TIMEOUT);
         one.0.send(&stop).expect("sent");
         assert_eq!(waiting.join().expect("no panic").expect("received"), stop);
         one.0.close();

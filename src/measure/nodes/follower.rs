@@ -10,9 +10,10 @@ use std::{
 };
 
 use super::{
-    NodeAgreement, NodeError,
-    connection::{ConnectionTimes, NodeReceiver, NodeSender, split_stream},
-    messages::{NodeMessage, NodeRefusal, PartOrder, PartResult},
+    NodeError,
+    admission::NodeAgreement,
+    connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender, TIMEOUT, split_stream},
+    messages::NodeMessage,
 };
 
 /// Interval at which a follower tries to connect.
@@ -31,89 +32,49 @@ pub(crate) struct LeaderAddress {
 #[derive(Debug)]
 pub(crate) struct LeaderConnection {
     leader: LeaderAddress,
-    sender: Arc<NodeSender>,
+    pub(crate) sender: Arc<NodeSender>,
     receiver: NodeReceiver,
-}
-
-/// Request of node 0.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum FollowerRequest {
-    /// Adds cases of the sweep, as text of JSON.
-    AddCases {
-        sweep: String,
-    },
-    Start(Box<PartOrder>),
-    Stop {
-        collection: u32,
-    },
-    /// The sweep has ended with this exit code.
-    End {
-        exit: u8,
-    },
-}
-
-/// Sends the results of a follower, from any thread.
-#[derive(Clone, Debug)]
-pub(crate) struct ResultSender(Arc<NodeSender>);
-
-impl ResultSender {
-    /// Sends a result with its archive. A failure is noticed by the thread that receives.
-    pub(crate) fn send_result(&self, result: PartResult, archive: Option<&Path>) {
-        let message = NodeMessage::Ended(result);
-        let sent = match archive {
-            Some(archive) => self.0.send_file(&message, archive),
-            None => self.0.send(&message),
-        };
-        if sent.is_err() {
-            self.0.close();
-        }
-    }
-
-    /// Sends node 0 the request to end the sweep after the running collection.
-    pub(crate) fn request_stop(&self) {
-        let _ = self.0.send(&NodeMessage::StopRequested);
-    }
-
-    /// Leaves the sweep for this reason.
-    pub(crate) fn leave(&self, reason: &str) {
-        let _ = self.0.send(&NodeMessage::Refused(NodeRefusal::new(reason, "")));
-        self.0.close();
-    }
 }
 
 impl LeaderAddress {
     /// Returns the error of a lost connection.
     fn lost(&self, problem: &impl ToString) -> NodeError {
-        NodeError::LeaderLost { address: self.address.clone(), port: self.port, problem: problem.to_string() }
+        NodeError::of_host(
+            format!("node 0 at {} port {} was lost: {}", self.address, self.port, problem.to_string()),
+            "the output of node 0 has the reason, unless its host or the network failed; start the same command again on all \
+             nodes",
+        )
     }
 
+    /// Connects to the first address of the host that answers; tries again until the deadline.
     fn connect(&self, timeout: Duration) -> Result<TcpStream, NodeError> {
         let deadline = Instant::now() + timeout;
-        loop {
-            let attempt = || -> io::Result<TcpStream> {
-                let places = (self.address.as_str(), self.port).to_socket_addrs()?;
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-                for place in places {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    match TcpStream::connect_timeout(
-                        &place,
-                        left.clamp(CONNECT_INTERVAL, Duration::from_secs(10)),
-                    ) {
-                        Ok(stream) => return Ok(stream),
-                        Err(error) => last = error,
-                    }
+        let attempt = || -> io::Result<TcpStream> {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            for place in (self.address.as_str(), self.port).to_socket_addrs()? {
+                let left = deadline.saturating_duration_since(Instant::now());
+                match TcpStream::connect_timeout(
+                    &place,
+                    left.clamp(CONNECT_INTERVAL, Duration::from_secs(10)),
+                ) {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = error,
                 }
-                Err(last)
-            };
+            }
+            Err(last)
+        };
+        loop {
             match attempt() {
                 Ok(stream) => return Ok(stream),
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(NodeError::Unreachable {
-                        address: self.address.clone(),
-                        port: self.port,
-                        seconds: timeout.as_secs(),
-                        problem: error.to_string(),
-                    });
+                    let (Self { address, port }, seconds) = (self, timeout.as_secs());
+                    return Err(NodeError::of_host(
+                        format!(
+                            "node 0 at {address} port {port} is not reachable within {seconds} s: {error}"
+                        ),
+                        "`--master-addr` and `--master-port` are those of node 0, where the same command must run; \
+                         `--node-timeout` gives the time to wait",
+                    ));
                 }
                 Err(_) => thread::sleep(CONNECT_INTERVAL),
             }
@@ -133,62 +94,45 @@ impl LeaderConnection {
         folder: &Path,
     ) -> Result<(Self, String), NodeError> {
         let stream = leader.connect(timeout)?;
-        let lost = |error: io::Error| leader.lost(&error);
         // Node 0 answers when all nodes have connected.
-        let times = ConnectionTimes::default();
-        let times = ConnectionTimes { timeout: timeout.max(times.timeout), ..times };
-        let (sender, mut receiver) = split_stream(stream, folder, times).map_err(lost)?;
-        let hello = NodeMessage::Hello {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            node,
-            nodes,
-            host: host.to_owned(),
-        };
-        sender.send(&hello).map_err(lost)?;
-        match receiver.receive().map_err(lost)?.0 {
-            NodeMessage::Welcome { device_profile, .. } => {
-                Ok((Self { leader, sender, receiver }, device_profile))
-            }
-            NodeMessage::Refused(refusal) => Err(NodeError::Refused(refusal)),
-            _ => Err(leader.lost(&UNEXPECTED)),
+        let (sender, receiver) =
+            split_stream(stream, folder, timeout.max(TIMEOUT)).map_err(|e| leader.lost(&e))?;
+        let mut connection = Self { leader, sender, receiver };
+        let (version, host) = (env!("CARGO_PKG_VERSION").to_owned(), host.to_owned());
+        connection.send(&NodeMessage::Hello { version, node, nodes, host })?;
+        match connection.receive()? {
+            NodeMessage::Welcome { device_profile, .. } => Ok((connection, device_profile)),
+            _ => Err(connection.unexpected()),
         }
     }
 
     /// Sends the values of this node, and waits until all nodes agree.
-    pub(crate) fn agree(&mut self, agreement: &NodeAgreement) -> Result<(), NodeError> {
-        let lost = |error: io::Error| self.leader.lost(&error);
-        self.sender.send(&NodeMessage::Agreement(agreement.values())).map_err(lost)?;
-        match self.receiver.receive().map_err(lost)?.0 {
-            NodeMessage::Accepted => {}
-            NodeMessage::Refused(refusal) => return Err(NodeError::Refused(refusal)),
-            _ => return Err(self.leader.lost(&UNEXPECTED)),
+    pub(crate) fn agree(&mut self, agreement: NodeAgreement) -> Result<(), NodeError> {
+        self.send(&NodeMessage::Agreement(agreement))?;
+        if self.receive()? != NodeMessage::Accepted {
+            return Err(self.unexpected());
         }
-        let times = ConnectionTimes::default();
-        let receiver = self.receiver.set_read_timeout(times.timeout);
-        receiver.and_then(|()| self.sender.start_heartbeats(times)).map_err(lost)
+        let started = self.receiver.set_timeout(TIMEOUT);
+        started
+            .and_then(|()| self.sender.start_heartbeats(HEARTBEAT_INTERVAL))
+            .map_err(|e| self.leader.lost(&e))
     }
 
-    /// Sends node 0 the reason why this node cannot take part.
-    pub(crate) fn refuse(&self, refusal: NodeRefusal) {
-        let _ = self.sender.send(&NodeMessage::Refused(refusal));
-        self.sender.close();
+    fn send(&self, message: &NodeMessage) -> Result<(), NodeError> {
+        self.sender.send(message).map_err(|error| self.leader.lost(&error))
     }
 
-    pub(crate) fn results(&self) -> ResultSender {
-        ResultSender(Arc::clone(&self.sender))
-    }
-
-    /// Returns the next request of node 0. Fails if it was lost.
-    pub(crate) fn receive(&mut self) -> Result<FollowerRequest, NodeError> {
-        let lost = |error: io::Error| self.leader.lost(&error);
-        match self.receiver.receive().map_err(lost)?.0 {
-            NodeMessage::FurtherCases { sweep } => Ok(FollowerRequest::AddCases { sweep }),
-            NodeMessage::Start(order) => Ok(FollowerRequest::Start(order)),
-            NodeMessage::Stop { collection } => Ok(FollowerRequest::Stop { collection }),
-            NodeMessage::End { exit } => Ok(FollowerRequest::End { exit }),
-            NodeMessage::Refused(refusal) => Err(NodeError::Refused(refusal)),
-            _ => Err(self.leader.lost(&UNEXPECTED)),
+    /// Returns the next message of node 0. Fails if it was lost, or refuses this node.
+    pub(crate) fn receive(&mut self) -> Result<NodeMessage, NodeError> {
+        match self.receiver.receive().map_err(|error| self.leader.lost(&error))?.0 {
+            NodeMessage::Refused(error) => Err(error),
+            message => Ok(message),
         }
+    }
+
+    /// Returns the error of a message that has no meaning here.
+    pub(crate) fn unexpected(&self) -> NodeError {
+        self.leader.lost(&UNEXPECTED)
     }
 }
 

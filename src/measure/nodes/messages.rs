@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::NodeError;
+
 /// A host with ranks of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeHost {
@@ -67,21 +69,6 @@ pub(crate) struct PartResult {
     pub(crate) archive: Option<PathBuf>,
 }
 
-/// Reason why a node cannot take part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeRefusal {
-    pub(crate) message: String,
-    /// Recommended action.
-    #[serde(default)]
-    pub(crate) hint: String,
-}
-
-impl NodeRefusal {
-    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: hint.into() }
-    }
-}
-
 /// A message of either side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,7 +88,7 @@ pub(crate) enum NodeMessage {
     /// What the follower has, by name.
     Agreement(BTreeMap<String, String>),
     /// The sender cannot take part, or refuses the other one.
-    Refused(NodeRefusal),
+    Refused(NodeError),
     /// All nodes agree.
     Accepted,
     /// Further cases of the sweep, as text of JSON.

@@ -2,24 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use indexmap::IndexSet;
 use sha2::{Digest as _, Sha256};
 
-use crate::measure::run_screen::RunScreen;
-use crate::{
-    base::command_error::CommandError,
-    measure::run_options::RunOptions,
-    measure::{
-        collective::sweep_session::{CollectiveSweep, SweepPart},
-        environment::{
-            ProgramEnvironment, RehearsedDurations, lease_folder, lease_free_devices, program_environment,
-        },
-        run_context::RunContext,
-    },
+use super::{
+    AdmissionTerms, LeaderAddress, LeaderConnection, NodeError, NodeListener, admission::NodeAgreement,
 };
 use crate::{
     base::{
-        assets::AssetFiles, exit::ExitStatus, files::ScratchFolder, print::print_note,
-        shell_argument::quoted_argument,
+        assets::AssetFiles, command_error::CommandError, exit::ExitStatus, files::ScratchFolder,
+        print::print_note, shell_argument::quoted_argument,
     },
     cases::plan::{PlannedCase, RunPlan, UpdateMode},
     database::{Database, DatabaseError, database_file::DatabaseFile},
@@ -28,8 +20,12 @@ use crate::{
         render::{ScriptCommunication, script_templates},
     },
     measure::{
+        collective::sweep_session::{CollectiveSweep, SweepPart},
         engine::{EngineError, FollowerRun, SweepNodes},
-        nodes::{AdmissionTerms, LeaderAddress, LeaderConnection, NodeAgreement, NodeListener, NodeRefusal},
+        environment::{RehearsedDurations, lease_folder, lease_free_devices, program_environment},
+        run_context::RunContext,
+        run_options::RunOptions,
+        run_screen::RunScreen,
         vendor_check::{installed_software, installed_torch},
     },
 };
@@ -57,18 +53,18 @@ impl NodePlace {
     /// Returns the command of this node for a shell: its arguments after the name of the program, with the variables of
     /// HCCL by their key, and with `srun` in a step of Slurm.
     pub(crate) fn command(&self, arguments: &[String], environment: &str) -> String {
-        let variables = hccl_variables(environment).into_iter();
-        let variables = variables.map(|(name, value)| quoted_argument(&format!("{name}={value}")));
-        let shell = (!environment.is_empty()).then(|| "env".to_owned());
-        let launcher = self.is_slurm_step.then(|| format!("srun --nodes={} --ntasks-per-node=1", self.nodes));
-        let arguments = arguments.iter().map(|argument| quoted_argument(argument));
-        let words = shell
-            .into_iter()
-            .chain(variables)
-            .chain(launcher)
-            .chain(["npubench".to_owned()])
-            .chain(arguments);
-        words.collect::<Vec<_>>().join(" ")
+        let mut words = Vec::new();
+        if !environment.is_empty() {
+            words.push("env".to_owned());
+            let variables = hccl_variables(environment).into_iter();
+            words.extend(variables.map(|(name, value)| quoted_argument(&format!("{name}={value}"))));
+        }
+        if self.is_slurm_step {
+            words.push(format!("srun --nodes={} --ntasks-per-node=1", self.nodes));
+        }
+        words.push("npubench".to_owned());
+        words.extend(arguments.iter().map(|argument| quoted_argument(argument)));
+        words.join(" ")
     }
 }
 
@@ -109,14 +105,7 @@ fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
 
 /// Lists each item once, in the order of the first.
 fn list_unique<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
-    let mut unique: Vec<String> = Vec::new();
-    for item in items {
-        let item = item.to_string();
-        if !unique.contains(&item) {
-            unique.push(item);
-        }
-    }
-    list(unique)
+    list(items.into_iter().map(|item| item.to_string()).collect::<IndexSet<_>>())
 }
 
 impl RunContext {
@@ -126,55 +115,54 @@ impl RunContext {
         options: &RunOptions,
         sweep: &CollectiveSweep,
     ) -> Result<NodeAgreement, CommandError> {
-        let mut values = NodeAgreement::default();
         let is_gloo = sweep.communication == ScriptCommunication::Gloo;
-        values.set("host", if self.database.kind() == DataKind::Npu { "npu" } else { "rehearsal" });
-        values.set("backend", if is_gloo { "gloo" } else { "hccl" });
+        let is_npu = self.database.kind() == DataKind::Npu;
         let parts = || sweep.parts.iter();
-        values.set("collectives", list_unique(parts().flat_map(|part| &part.kinds)));
-        values.set("types", list_unique(parts().flat_map(|part| &part.dtypes)));
-        values.set("sizes", list_unique(parts().flat_map(|part| &part.sizes)));
         let groups = parts().flat_map(|part| &part.groups);
         let groups = groups.map(|group| format!("{} ranks on tier {}", group.ranks, group.tier));
-        values.set("groups", list_unique(groups));
-        values.set("HCCL variables", sweep.environment.as_str());
-        values.set("warm-up", options.warm_up.to_string());
-        values.set("launches", options.launches.to_string());
-        values.set("seed", options.seed.to_string());
-        values.set("options of msprof", options.profiler.options().join(" "));
-        values.set("number of devices", self.chips.len().to_string());
-        values.set("devices", list(self.chips.iter().map(|chip| chip.physical_id)));
         let numbers = self.chips.iter().map(|chip| self.numbering.logical_id(chip.physical_id));
-        values.set("devices by torch's numbers", list(numbers));
-        values.set("listed devices", self.numbering.listed().to_string());
         let mut chips: Vec<&str> = self.chips.iter().map(|chip| chip.name.as_str()).collect();
         chips.dedup();
-        values.set("chips", list(chips));
+        let cases = sweep.cases()?;
+        let ids: Vec<&str> = cases.iter().map(|(case, _)| case.id().as_str()).collect();
+        let profile = self.assets.device_profiles()?.remove(&format!("{}.yaml", self.profile.device));
+        let values = [
+            ("host", if is_npu { "npu" } else { "rehearsal" }.to_owned()),
+            ("backend", if is_gloo { "gloo" } else { "hccl" }.to_owned()),
+            ("collectives", list_unique(parts().flat_map(|part| &part.kinds))),
+            ("types", list_unique(parts().flat_map(|part| &part.dtypes))),
+            ("sizes", list_unique(parts().flat_map(|part| &part.sizes))),
+            ("groups", list_unique(groups)),
+            ("HCCL variables", sweep.environment.clone()),
+            ("warm-up", options.warm_up.to_string()),
+            ("launches", options.launches.to_string()),
+            ("seed", options.seed.to_string()),
+            ("options of msprof", options.profiler.options().join(" ")),
+            ("number of devices", self.chips.len().to_string()),
+            ("devices", list(self.chips.iter().map(|chip| chip.physical_id))),
+            ("devices by torch's numbers", list(numbers)),
+            ("listed devices", self.numbering.listed().to_string()),
+            ("chips", list(chips)),
+            ("cases", format!("{} with digest {}", ids.len(), digest(&ids.join("\n")))),
+            // Builds of the same version and files of `--assets` may differ.
+            ("templates of scripts by digest", digest(&script_templates(&self.assets)?)),
+            ("device profile by digest", profile.map(|file| digest(&file.text)).unwrap_or_default()),
+        ];
         // The environment of the collections is that of HCCL's variables and the version of npubench.
         let software =
             SoftwareFingerprint { profiler: None, environment: BTreeMap::new(), ..self.software.clone() };
-        for name in HOST_VERSIONS {
-            values.set(name, UNKNOWN);
-        }
-        for (name, version) in software.values() {
-            values.set(name, version.into_owned());
-        }
+        let software = software.values().into_iter().map(|(name, version)| (name, version.into_owned()));
+        let unknown = HOST_VERSIONS.map(|name| (name, UNKNOWN.to_owned()));
+        let all = values.into_iter().chain(unknown).chain(software);
+        let mut values: NodeAgreement = all.map(|(name, value)| (name.to_owned(), value)).collect();
         // Versions that cannot be read would be equal on all nodes. The rehearsal host needs no torch.
-        match (is_gloo, self.database.kind()) {
-            (true, _) => values.set("installed torch", installed_torch(&options.python)?),
-            (false, DataKind::Npu) => {
-                values.set("installed torch", installed_software(&options.python)?.to_string());
-            }
-            (false, DataKind::Rehearsal) => {}
+        if is_gloo || is_npu {
+            let torch = match is_gloo {
+                true => installed_torch(&options.python)?,
+                false => installed_software(&options.python)?.to_string(),
+            };
+            values.insert("installed torch".to_owned(), torch);
         }
-        let cases = sweep.cases()?;
-        let ids: Vec<&str> = cases.iter().map(|(case, _)| case.id().as_str()).collect();
-        values.set("cases", format!("{} with digest {}", ids.len(), digest(&ids.join("\n"))));
-        // Builds of the same version and files of `--assets` may differ.
-        values.set("templates of scripts by digest", digest(&script_templates(&self.assets)?));
-        let profile = format!("{}.yaml", self.profile.device);
-        let text = self.assets.device_profiles()?.remove(&profile).map(|file| digest(&file.text));
-        values.set("device profile by digest", text.unwrap_or_default());
         Ok(values)
     }
 
@@ -186,16 +174,11 @@ impl RunContext {
         options: &RunOptions,
         received: &std::path::Path,
     ) -> Result<SweepNodes, CommandError> {
-        let Some((sweep, layout)) = options.sweep.as_ref().and_then(|sweep| Some((sweep, sweep.nodes?)))
-        else {
-            return Err(CommandError::bad_input(
-                "the run is no sweep over several nodes",
-                "start it on one host",
-            ));
-        };
+        let sweep = options.sweep.as_ref().expect("the options of a sweep");
+        let layout = sweep.nodes.expect("a sweep over several nodes");
         let agreement = self.node_agreement(options, sweep)?;
         let unknown: Vec<&str> =
-            HOST_VERSIONS.into_iter().filter(|name| agreement.has(name, UNKNOWN)).collect();
+            HOST_VERSIONS.into_iter().filter(|name| agreement[*name] == UNKNOWN).collect();
         if self.database.kind() == DataKind::Npu && !unknown.is_empty() {
             print_note(&format!(
                 "not compared between the nodes, because this one cannot read them: {}",
@@ -229,14 +212,6 @@ pub(crate) struct SweepFollower<'a> {
     pub(crate) screen: &'static dyn RunScreen,
 }
 
-/// A follower that can run its parts.
-struct PreparedFollower {
-    context: RunContext,
-    options: RunOptions,
-    run: FollowerRun,
-    agreement: NodeAgreement,
-}
-
 impl SweepFollower<'_> {
     /// Takes part in the sweep until node 0 ends it. `find_parts` finds the parts of the sweep.
     pub(crate) fn follow(
@@ -248,15 +223,14 @@ impl SweepFollower<'_> {
         let NodePlace { nodes, node, leader, timeout, .. } = self.place;
         let (mut connection, device) =
             LeaderConnection::open(leader.clone(), *node, *nodes, &host, *timeout, scratch.path())?;
-        let prepared = match self.prepare(find_parts, &device, &scratch) {
+        let (context, options, run, agreement) = match self.prepare(find_parts, &device, &scratch) {
             Ok(prepared) => prepared,
             Err(error) => {
-                connection.refuse(NodeRefusal::new(&error.message, &error.hint));
+                connection.sender.refuse(NodeError::refused(&error.message, &error.hint));
                 return Err(error);
             }
         };
-        let PreparedFollower { context, options, run, agreement } = prepared;
-        connection.agree(&agreement)?;
+        connection.agree(agreement)?;
         print_note(&format!("node {node} ({host}) takes part in the sweep of {}", leader.address));
         let plan = move |sweep: &str| context.plan_further_cases(&options, sweep);
         match run.follow(connection, plan, |line: &str| print_note(&format!("node: {line}"))) {
@@ -282,7 +256,7 @@ impl SweepFollower<'_> {
         find_parts: impl Fn(&RunContext) -> Result<Vec<SweepPart>, CommandError>,
         device: &str,
         scratch: &ScratchFolder,
-    ) -> Result<PreparedFollower, CommandError> {
+    ) -> Result<(RunContext, RunOptions, FollowerRun, NodeAgreement), CommandError> {
         let Self { kind, assets, place, .. } = self;
         // Results are in the database of node 0; this one is empty, so that the plan has all cases.
         let db = scratch.path().join("db");
@@ -305,28 +279,23 @@ impl SweepFollower<'_> {
         let devices = context.chips.iter().map(|chip| chip.physical_id);
         let used: Vec<u32> = devices.filter(|device| !free.contains(device)).collect();
         if !used.is_empty() {
-            return Err(CommandError {
-                message: format!("other programs use the devices {}", list(&used)),
-                hint: "end them, or give other devices on all nodes with `--devices`".to_owned(),
-                exit: ExitStatus::CannotMeasure,
-            });
+            return Err(CommandError::cannot_measure(
+                format!("other programs use the devices {}", list(&used)),
+                "end them, or give other devices on all nodes with `--devices`",
+            ));
         }
-        let environment: ProgramEnvironment = program_environment(
-            &options,
-            &folder.join("host"),
-            &context.database,
-            RehearsedDurations::default,
-        )?;
+        let host = folder.join("host");
+        let environment =
+            program_environment(&options, &host, &context.database, RehearsedDurations::default)?;
         let settings = context.collection_settings("part", &folder, &options, environment, lease_folder);
         let run = FollowerRun { settings, cases, leases, address: place.leader.address.clone() };
         if let Some(problem) = run.missing_space() {
-            return Err(CommandError {
-                message: problem,
-                hint: "free space there, or set TMPDIR to a folder of a larger disk".to_owned(),
-                exit: ExitStatus::CannotMeasure,
-            });
+            return Err(CommandError::cannot_measure(
+                problem,
+                "free space there, or set TMPDIR to a folder of a larger disk",
+            ));
         }
-        Ok(PreparedFollower { context, options, run, agreement })
+        Ok((context, options, run, agreement))
     }
 }
 

@@ -6,14 +6,22 @@
 
 use std::path::Path;
 
-use serde_json::json;
-
 use super::{
     evidence::SelftestContext,
-    finding::{EvidenceError, ExperimentFinding},
-    kernel_steps::{LaunchStep, PREHEAT, StepCache, StepKernel, StepRecords, WARM_UP},
+    experiment::{EvidenceError, Experiment, Finding},
+    kernel_steps::{LaunchStep, StepCache, StepKernel, StepSettings, WARM_UP, median_of, step_durations},
 };
 use crate::kernel::{Nanos, device::DeviceProfile};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    number: 6,
+    name: "cache-bandwidth",
+    assumption: "the cache has the size of the device profile, and no kernel is faster than its roofline bound",
+    expected: "the bandwidth of hot copies falls where source and destination together exceed the cache of the device \
+               profile (within a factor of 2); cold launches are not faster than hot ones; none beneath the roofline bound",
+    fix: "correct `l2_mib` and the rates of the device profile; true durations would end as implausible",
+    run,
+};
 
 /// Sizes of the copied tensors in MiB.
 const COPY_MIB: [u64; 12] = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512];
@@ -35,31 +43,22 @@ const PLAUSIBLE: f64 = 0.95;
 /// Share and nanoseconds by which a cold median may be below a hot one.
 const NOISE_SHARE: f64 = 0.03;
 const NOISE_NANOS: f64 = 200.0;
-const EXPECTED: &str = "the bandwidth of hot copies falls where source and destination together exceed the cache of the \
-     device profile (within a factor of 2); cold launches are not faster than hot ones; none beneath the roofline bound";
 
-/// Runs the experiment.
-pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let cache_mib = context.profile.l2_mib;
     let steps = launch_steps(cache_mib);
-    let parameters = json!({
-        "steps": steps,
-        "preheat": PREHEAT,
-        "flush_mib": 2 * cache_mib,
-        "warm_up": WARM_UP,
-        "events": false,
-    });
-    let evidence = context.complete(folder, "steps", parameters)?;
+    let settings = StepSettings { flush_mib: 2 * cache_mib, ..StepSettings::default() };
+    let evidence = context.script(folder, "steps", settings.parameters(&steps)).complete()?;
     let records = evidence.readable_records()?;
-    let measured: Result<Vec<MeasuredStep>, String> = (0..)
+    let measured = (0..)
         .zip(steps)
-        .map(|(number, step)| Ok(MeasuredStep { step, records: StepRecords::find(records, number, &step)? }))
-        .collect();
-    let bandwidths = CacheBandwidths { measured: measured.map_err(EvidenceError::Missing)? };
-    let problems = [bandwidths.order_problems(), bandwidths.bound_problems(&context.profile)].concat();
+        .map(|(number, step)| Ok(MeasuredStep { step, durations: step_durations(records, number, &step)? }));
+    let bandwidths = CacheBandwidths(measured.collect::<Result<_, EvidenceError>>()?);
     let (seen, knee_problem) = bandwidths.compare_knee(cache_mib);
-    let problems: Vec<String> = knee_problem.into_iter().chain(problems).collect();
-    Ok(ExperimentFinding::from_problems(EXPECTED, seen, &problems))
+    let mut problems: Vec<String> = knee_problem.into_iter().collect();
+    problems.extend(bandwidths.order_problems());
+    problems.extend(bandwidths.bound_problems(&context.profile));
+    Ok(Finding { seen, problems })
 }
 
 /// Returns the steps; rotated tensors together exceed the cache twice.
@@ -95,25 +94,27 @@ fn step_name(step: &LaunchStep) -> String {
     }
 }
 
-/// A step with its records.
+/// A step with its durations in nanoseconds.
 #[derive(Clone, Debug)]
 struct MeasuredStep {
     step: LaunchStep,
-    records: StepRecords,
+    durations: Vec<i64>,
 }
 
 impl MeasuredStep {
+    fn median(&self) -> f64 {
+        median_of(&self.durations)
+    }
+
     /// Returns the bandwidth of the median launch in TB/s.
     fn bandwidth(&self) -> f64 {
-        self.step.kernel.work().bytes / self.records.median().max(1.0) / 1e3
+        self.step.kernel.work().bytes / self.median().max(1.0) / 1e3
     }
 }
 
 /// Durations of all steps.
 #[derive(Clone, Debug)]
-struct CacheBandwidths {
-    measured: Vec<MeasuredStep>,
-}
+struct CacheBandwidths(Vec<MeasuredStep>);
 
 impl CacheBandwidths {
     /// Returns the copies in one state of the cache, by MiB of source and destination, with their bandwidths in TB/s.
@@ -122,39 +123,33 @@ impl CacheBandwidths {
             StepKernel::Copy { mib } if measured.step.cache == cache => Some((2 * mib, measured.bandwidth())),
             _ => None,
         };
-        self.measured.iter().filter_map(copy).collect()
-    }
-
-    /// Returns the hot step of a kernel.
-    fn hot_step(&self, kernel: StepKernel) -> Option<&MeasuredStep> {
-        let is_hot = |measured: &&MeasuredStep| {
-            measured.step.kernel == kernel && measured.step.cache == StepCache::Hot
-        };
-        self.measured.iter().find(is_hot)
+        self.0.iter().filter_map(copy).collect()
     }
 
     /// Returns the steps that are faster than the hot one of the same kernel.
     fn order_problems(&self) -> Vec<String> {
         let problem = |measured: &MeasuredStep| {
-            let (hot, cold) =
-                (self.hot_step(measured.step.kernel)?.records.median(), measured.records.median());
+            let is_hot = |other: &&MeasuredStep| {
+                other.step == LaunchStep::hot(measured.step.kernel, other.step.launches)
+            };
+            let (hot, cold) = (self.0.iter().find(is_hot)?.median(), measured.median());
             let is_faster = cold < hot * (1.0 - NOISE_SHARE) - NOISE_NANOS;
             let name = step_name(&measured.step);
             is_faster.then(|| format!("{name} takes {:.2} us, hot {:.2} us", cold / 1e3, hot / 1e3))
         };
-        self.measured.iter().filter_map(problem).collect()
+        self.0.iter().filter_map(problem).collect()
     }
 
     /// Returns the steps with a launch that is faster than the roofline bound.
     fn bound_problems(&self, profile: &DeviceProfile) -> Vec<String> {
         let problem = |measured: &MeasuredStep| {
-            let shortest = Nanos(measured.records.durations.iter().min().copied()?);
+            let shortest = Nanos(measured.durations.iter().min().copied()?);
             let bound = profile.fastest(&measured.step.kernel.work());
             let name = step_name(&measured.step);
             let is_implausible = shortest.seconds() < bound.seconds() * PLAUSIBLE;
             is_implausible.then(|| format!("{name} takes {shortest} us, the roofline bound is {bound} us"))
         };
-        self.measured.iter().filter_map(problem).collect()
+        self.0.iter().filter_map(problem).collect()
     }
 
     /// Compares the size at which the bandwidth of hot copies falls with a cache of this size; returns a description of
@@ -197,7 +192,7 @@ impl CacheBandwidths {
             let is_product = |measured: &&MeasuredStep| {
                 matches!(measured.step.kernel, StepKernel::Matmul { .. }) && measured.step.cache == cache
             };
-            self.measured.iter().filter(is_product).map(MeasuredStep::bandwidth).fold(0.0, f64::max)
+            self.0.iter().filter(is_product).map(MeasuredStep::bandwidth).fold(0.0, f64::max)
         };
         let [hot, flushed] = [StepCache::Hot, StepCache::Flushed].map(highest_of);
         format!("products up to {hot:.2} TB/s hot, {flushed:.2} TB/s flushed")
@@ -226,9 +221,9 @@ mod tests {
             let is_cached = step.cache == StepCache::Hot && work.bytes <= (cache_mib << 20) as f64;
             let seconds = work.bytes / if is_cached { 2.5e12 } else { 1e12 } + 2e-6;
             let durations = vec![Nanos::from_seconds(seconds).0; 8];
-            MeasuredStep { step, records: StepRecords { kernel: String::new(), durations } }
+            MeasuredStep { step, durations }
         };
-        CacheBandwidths { measured: launch_steps(profile().l2_mib).into_iter().map(measured).collect() }
+        CacheBandwidths(launch_steps(profile().l2_mib).into_iter().map(measured).collect())
     }
 
     #[test]
@@ -259,8 +254,8 @@ mod tests {
             cache: StepCache::Flushed,
             ..LaunchStep::hot(StepKernel::Copy { mib: 64 }, WARM_UP + MEASURED)
         };
-        let place = device.measured.iter().position(|measured| measured.step == step).expect("a step");
-        device.measured[place].records.durations = vec![1_000; 8];
+        let place = device.0.iter().position(|measured| measured.step == step).expect("a step");
+        device.0[place].durations = vec![1_000; 8];
         let order = device.order_problems();
         assert_eq!(order, ["flushed copy of 64 MiB takes 1.00 us, hot 55.69 us"]);
         let bound = device.bound_problems(&profile);

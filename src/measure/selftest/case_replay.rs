@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{
     evidence::{CollectedEvidence, SelftestContext},
-    finding::EvidenceError,
+    experiment::EvidenceError,
 };
 use crate::{
     base::process::ExitKind,
@@ -48,32 +48,29 @@ impl SelftestContext {
         folder: &Path,
         replay: &CaseReplay<'_>,
     ) -> Result<Vec<Attempt>, EvidenceError> {
-        let manifest = self.case_manifest(replay);
+        let mut manifest = Manifest {
+            warm_up: replay.warm_up,
+            measured: replay.measured,
+            ..self.empty_manifest(replay.devices, 1)
+        };
+        let cases = replay.cases.iter().zip(0..).map(|(planned, ordinal)| {
+            ManifestCase::new(ordinal, &planned.case, &planned.call, manifest.seed)
+        });
+        manifest.cases = cases.collect();
+        manifest.set_flush(replay.flush_bytes);
+        manifest.set_gang(&self.logical_ids(replay.devices));
         let kernels = replay.cases.iter().map(|planned| &planned.case.kernel);
         let entries = kernels.filter_map(|kernel| Some((kernel, self.catalogue.entry(kernel)?)));
         let script = replay_script(&self.assets, ScriptCommunication::Kernels, entries)?;
-        let text = serde_json::to_string_pretty(&manifest).unwrap_or_default();
+        let text = serde_json::to_string_pretty(&manifest).expect("a manifest has texts as keys");
         self.write_folder(folder, &manifest, &text, &script)?;
         let exit = self.run_script(folder, replay.devices, None, files::LOG)?;
-        let mut evidence = self.read_evidence(folder, exit)?;
+        let mut evidence = self.read_evidence(folder, exit);
         if evidence.records.as_ref().map_or(true, Vec::is_empty) {
             // As in a run: msprof may end without tables, which a second export mostly recovers.
             evidence = CollectedEvidence { exit, ..self.export_again(folder, replay.devices)? };
         }
         Ok(self.assess_cases(&manifest, replay.cases, &evidence))
-    }
-
-    fn case_manifest(&self, replay: &CaseReplay<'_>) -> Manifest {
-        let mut manifest = self.empty_manifest(replay.devices);
-        let cases = replay.cases.iter().zip(0..);
-        manifest.cases = cases
-            .map(|(planned, ordinal)| ManifestCase::new(ordinal, &planned.case, &planned.call, manifest.seed))
-            .collect();
-        manifest.warm_up = replay.warm_up;
-        manifest.measured = replay.measured;
-        manifest.set_flush(replay.flush_bytes);
-        manifest.set_gang(&self.logical_ids(replay.devices));
-        manifest
     }
 
     /// Assesses the records of a collection. The log has the reason why a case was not launched.

@@ -1,69 +1,168 @@
 //! Experiment 4: the call of each catalogue entry runs as the entry's kernel, and is recorded with its shapes, types and
 //! formats. One kernel is also captured as an NPUGraph.
 //!
-//! Each entry has a collection of its own as long as no device gets more than [`ROUNDS`] of them in sequence; else
+//! Each entry has a collection of its own as long as no device gets more than [`MAX_ROUNDS`] of them in sequence; else
 //! entries share collections. Entries that a broken collection did not reach are repeated alone. The rehearsal host has
 //! one collection for each device, because it has no entry that could break it.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    path::Path,
-    sync::{Mutex, PoisonError},
-    thread,
-};
+use std::{collections::BTreeMap, path::Path};
 
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 
 use super::{
     case_replay::CaseReplay,
-    entry_cases::{EntryCase, entry_cases},
-    entry_table::{EntryResult, EntryStatus, write_entry_table},
-    evidence::{SelftestContext, join_all},
-    finding::{EvidenceError, ExperimentFinding},
+    evidence::{SelftestContext, write_table},
+    experiment::{EvidenceError, Experiment, Finding},
     recorded_rows::{RecordedRow, read_rows, rows_between},
 };
 use crate::{
+    base::shared_work::share_work,
     cases::plan::PlannedCase,
+    database::{DatabaseError, row_cases},
     kernel::{
-        CaseOutcome, DataKind, Verdict,
+        Case, CaseOutcome, DataKind, IdentifiedCase, KernelName, Verdict,
         catalogue::CatalogueEntry,
         render::{SentinelLengths, files},
     },
 };
 
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    number: 4,
+    name: "catalogue-entries",
+    assumption: "the call of each catalogue entry runs as its kernel and is recorded with the entry's shapes and types",
+    expected: "the smallest case of each entry runs as the kernel of its entry, with the recorded shapes, types and formats \
+               of the entry and a record for each launch; the summary shows how a captured kernel is recorded",
+    fix: "see entries.csv of the evidence; rows of the named kernels would end as wrong_kernel or rejected",
+    run,
+};
+
 /// Launches of each case.
 const LAUNCHES: u32 = 2;
-/// Greatest number of collections in sequence on a device.
-const ROUNDS: usize = 6;
+/// Maximum number of collections in sequence on a device.
+const MAX_ROUNDS: usize = 6;
 /// Dimensions of the captured matrix product.
 const PRODUCT: (u64, u64, u64) = (64, 256, 128);
 /// Lengths of the marks around the product, and around the replays of its graph.
 const PRODUCT_MARKS: [(u64, u64); 2] = [(2, 3), (4, 5)];
-const EXPECTED: &str = "the smallest case of each entry runs as the kernel of its entry, with the recorded shapes, types and \
-     formats of the entry and a record for each launch; the summary shows how a captured kernel is recorded";
+/// Table with a line for each kind of record of an entry.
+const TABLE: &str = "entries.csv";
+const HEADER: [&str; 15] = [
+    "Entry",
+    "Status",
+    "Case From",
+    "Case Shapes",
+    "Launches",
+    "Records",
+    "OP Type",
+    "Library Function",
+    "Core",
+    "Input Shapes",
+    "Input Data Types",
+    "Input Formats",
+    "Output Shapes",
+    "Output Data Types",
+    "Reason",
+];
 
-/// Runs the experiment.
-pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+/// Comparison of the records of an entry's case with the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
+enum EntryStatus {
+    #[strum(serialize = "as expected")]
+    AsExpected,
+    /// CANN chose a kernel whose entry has the same definition, as MatMulV2 and MatMulV3.
+    #[strum(serialize = "ran as an equal entry")]
+    RanAsEqualEntry,
+    /// The operator's package is not installed.
+    #[strum(serialize = "not installed")]
+    NotInstalled,
+    #[strum(serialize = "not tested")]
+    NotTested,
+    #[strum(serialize = "mismatch")]
+    Mismatch,
+}
+
+/// Origin of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+enum CaseOrigin {
+    Row,
+    Example,
+}
+
+/// Case of an entry, or the reason why it is not launched: its example, else a row of the database. Rows come second, because
+/// those of a grid may have shapes that CANN launches as another kernel.
+#[derive(Clone, Debug)]
+struct EntryCase<'a> {
+    entry: &'a CatalogueEntry,
+    origin: CaseOrigin,
+    planned: Result<PlannedCase, String>,
+}
+
+/// Returns the smallest case of each entry that runs on one device, in the order of the entries.
+fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, EvidenceError> {
+    let mut rows = smallest_rows(context).map_err(EvidenceError::missing)?;
+    let cases = context.catalogue.entries().map(|entry| {
+        let example = entry.example.clone().map(|case| (case, CaseOrigin::Example));
+        let mut row = || rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row));
+        let Some((case, origin)) = example.or_else(&mut row) else {
+            let reason = "no row in the database, and no example in the entry".to_owned();
+            return EntryCase { entry, origin: CaseOrigin::Example, planned: Err(reason) };
+        };
+        let planned =
+            context.planned_case(IdentifiedCase::new(case)).and_then(|planned| match planned.devices {
+                1 => Ok(planned),
+                _ => Err("it needs several devices; experiment 11".to_owned()),
+            });
+        EntryCase { entry, origin, planned }
+    });
+    Ok(cases.collect())
+}
+
+/// Returns the row with the fewest bytes of each entry that has one; rows that cannot be replayed on one device do not
+/// count.
+fn smallest_rows(context: &SelftestContext) -> Result<BTreeMap<KernelName, Case>, DatabaseError> {
+    let mut smallest: BTreeMap<KernelName, Case> = BTreeMap::new();
+    for kernel in context.database.kernels()? {
+        let Some(entry) = context.catalogue.entry(&kernel) else { continue };
+        let table = context.database.kernel_csv(&kernel)?;
+        let cases = row_cases(&kernel, &table)?;
+        // A row of a kernel on an AI CPU proves nothing about the AI cores.
+        let cases = cases.into_iter().filter(|row| !row.is_on_ai_cpu);
+        let mut cases: Vec<Case> = cases.filter_map(|row| row.case.ok()).collect();
+        cases.sort_by_cached_key(|case| (case.bytes(), case.id()));
+        let fits = |case: &Case| {
+            context.planned_case(IdentifiedCase::new(case.clone())).is_ok_and(|planned| planned.devices == 1)
+        };
+        let Some(case) = cases.into_iter().find(fits) else { continue };
+        if smallest.get(&entry.kernel).is_none_or(|known| case.bytes() < known.bytes()) {
+            smallest.insert(entry.kernel.clone(), case);
+        }
+    }
+    Ok(smallest)
+}
+
+fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let cases = entry_cases(context)?;
-    let mut observed = BTreeMap::new();
-    replay_groups(context, folder, &cases, grouped(context, &cases), &mut observed)?;
+    let mut observed = replay_groups(context, folder, &cases, grouped(context, &cases))?;
     if let Some(reason) = nothing_launched(&observed) {
         return Err(EvidenceError::Missing(reason));
     }
     // After a case that breaks its collection, the cases before it have no records and those after it no launches.
-    let shared = |observation: &EntryObservation| {
+    let is_repeated = |observation: &EntryObservation| {
         observation.is_shared && matches!(observation.outcome.verdict, Verdict::NotRun | Verdict::LostRecords)
     };
-    let left = observed.iter().filter(|(_, observation)| shared(observation));
+    let left = observed.iter().filter(|(_, observation)| is_repeated(observation));
     let left: Vec<Vec<usize>> = left.map(|(index, _)| vec![*index]).collect();
-    replay_groups(context, folder, &cases, left, &mut observed)?;
+    observed.extend(replay_groups(context, folder, &cases, left)?);
     let results: Vec<EntryResult<'_>> =
         cases.iter().enumerate().map(|(index, case)| entry_result(case, observed.remove(&index))).collect();
-    write_entry_table(folder, &results)?;
+    write_table(&folder.join(TABLE), &HEADER, results.iter().flat_map(result_lines))?;
     let (captured, graph_problem) = captured_product(context, &folder.join("npu-graph"))?;
-    let mut problems: Vec<String> = results.iter().filter_map(EntryResult::problem).collect();
-    problems.extend(graph_problem);
-    Ok(ExperimentFinding::from_problems(EXPECTED, format!("{}; {captured}", summary(&results)), &problems))
+    let mismatches = results.iter().filter(|result| result.status == EntryStatus::Mismatch);
+    let mismatches = mismatches.map(|result| format!("{}: {}", result.entry.kernel, result.reason));
+    let problems = mismatches.chain(graph_problem).collect();
+    Ok(Finding { seen: format!("{}; {captured}", summary(&results)), problems })
 }
 
 /// Returns the reason of the first case if no case was launched.
@@ -76,7 +175,7 @@ fn nothing_launched(observed: &BTreeMap<usize, EntryObservation>) -> Option<Stri
 fn grouped(context: &SelftestContext, cases: &[EntryCase<'_>]) -> Vec<Vec<usize>> {
     let indices: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].planned.is_ok()).collect();
     let rounds = match context.kind() {
-        DataKind::Npu => ROUNDS,
+        DataKind::Npu => MAX_ROUNDS,
         DataKind::Rehearsal => 1,
     };
     let size = indices.len().div_ceil(context.devices.len().max(1) * rounds).max(1);
@@ -100,26 +199,9 @@ fn replay_groups(
     folder: &Path,
     cases: &[EntryCase<'_>],
     groups: Vec<Vec<usize>>,
-    observed: &mut BTreeMap<usize, EntryObservation>,
-) -> Result<(), EvidenceError> {
-    let queue = Mutex::new(VecDeque::from(groups));
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let replay_all = |device: u32| {
-        let mut found = Vec::new();
-        while let Some(group) = next() {
-            found.extend(replay_group(context, folder, cases, &group, device)?);
-        }
-        Ok::<_, EvidenceError>(found)
-    };
-    let results: Vec<Result<_, EvidenceError>> = thread::scope(|scope| {
-        let workers: Vec<_> =
-            context.devices.iter().map(|device| scope.spawn(|| replay_all(*device))).collect();
-        join_all(workers)
-    });
-    for found in results {
-        observed.extend(found?);
-    }
-    Ok(())
+) -> Result<BTreeMap<usize, EntryObservation>, EvidenceError> {
+    let replay = |device: &u32, group: Vec<usize>| replay_group(context, folder, cases, &group, *device);
+    Ok(share_work(&context.devices, groups, replay)?.into_iter().flatten().collect())
 }
 
 fn replay_group(
@@ -129,21 +211,21 @@ fn replay_group(
     group: &[usize],
     device: u32,
 ) -> Result<Vec<(usize, EntryObservation)>, EvidenceError> {
-    let planned = |index: &usize| Some((*index, cases[*index].planned.as_ref().ok()?));
-    let (indices, planned): (Vec<usize>, Vec<&PlannedCase>) = group.iter().filter_map(planned).unzip();
-    let Some(first) = planned.first() else { return Ok(Vec::new()) };
+    let planned = group.iter().filter_map(|index| cases[*index].planned.as_ref().ok());
+    let planned: Vec<&PlannedCase> = planned.collect();
+    let first = planned[0].case.kernel.file_stem();
     let name = match planned.len() {
-        1 => first.case.kernel.file_stem().to_string(),
-        count => format!("{}-and-{}-more", first.case.kernel.file_stem(), count - 1),
+        1 => first.to_string(),
+        count => format!("{first}-and-{}-more", count - 1),
     };
     let folder = folder.join(name);
     let replay =
         CaseReplay { cases: &planned, devices: &[device], warm_up: 0, measured: LAUNCHES, flush_bytes: None };
     let attempts = context.replay_cases(&folder, &replay)?;
-    // A table that cannot be read is the reason of each attempt.
+    // Where the table cannot be read, each attempt has the reason.
     let rows = read_rows(&folder.join(files::PROFILE)).unwrap_or_default();
     let sentinels = SentinelLengths::default();
-    let observations = indices.into_iter().zip(attempts).zip(0..).map(|((index, attempt), ordinal)| {
+    let observations = group.iter().zip(attempts).zip(0..).map(|((index, attempt), ordinal)| {
         let (opening, closing) = (sentinels.opening(ordinal), sentinels.closing_length(ordinal));
         let observation = EntryObservation {
             outcome: attempt.outcome,
@@ -151,9 +233,55 @@ fn replay_group(
             rows: rows_between(&rows, opening, closing).to_vec(),
             is_shared: planned.len() > 1,
         };
-        (index, observation)
+        (*index, observation)
     });
     Ok(observations.collect())
+}
+
+/// Result of an entry.
+#[derive(Debug)]
+struct EntryResult<'a> {
+    entry: &'a CatalogueEntry,
+    origin: CaseOrigin,
+    /// Shapes of the case; empty without one.
+    shapes: String,
+    status: EntryStatus,
+    /// Reason of the status.
+    reason: String,
+    launched: u32,
+    rows: Vec<RecordedRow>,
+}
+
+/// Returns a line for each kind of record; one without a record for an entry that has none.
+fn result_lines(result: &EntryResult<'_>) -> Vec<Vec<String>> {
+    let line = |records: usize, row: Option<&RecordedRow>| {
+        let cell = |text: fn(&RecordedRow) -> &str| row.map(text).unwrap_or_default().to_owned();
+        vec![
+            result.entry.kernel.to_string(),
+            result.status.to_string(),
+            result.origin.to_string(),
+            result.shapes.clone(),
+            result.launched.to_string(),
+            records.to_string(),
+            cell(|row| &row.kernel),
+            cell(RecordedRow::library_function),
+            cell(|row| &row.core),
+            cell(|row| &row.cells[0]),
+            cell(|row| &row.cells[1]),
+            cell(|row| &row.cells[2]),
+            cell(|row| &row.cells[3]),
+            cell(|row| &row.cells[4]),
+            result.reason.clone(),
+        ]
+    };
+    let mut kinds: IndexMap<_, (usize, &RecordedRow)> = IndexMap::new();
+    for row in &result.rows {
+        kinds.entry((&row.kernel, &row.core, &row.cells)).or_insert((0, row)).0 += 1;
+    }
+    if kinds.is_empty() {
+        return vec![line(0, None)];
+    }
+    kinds.into_values().map(|(count, row)| line(count, Some(row))).collect()
 }
 
 fn entry_result<'a>(case: &EntryCase<'a>, observation: Option<EntryObservation>) -> EntryResult<'a> {
@@ -219,7 +347,7 @@ fn captured_product(
 ) -> Result<(String, Option<String>), EvidenceError> {
     let (rows, inner, columns) = PRODUCT;
     let parameters = json!({ "rows": rows, "inner": inner, "columns": columns, "launches": LAUNCHES });
-    let evidence = context.complete(folder, "graph", parameters)?;
+    let evidence = context.script(folder, "graph", parameters).complete()?;
     if let Some(reason) = evidence.journal_value("not_captured").and_then(Value::as_str) {
         return Ok((format!("no NPUGraph: {reason}"), None));
     }

@@ -9,30 +9,29 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use crate::measure::run_screen::RunScreen;
-use crate::{
-    base::command_error::CommandError,
-    measure::run_options::RunOptions,
-    measure::{
-        environment::{RehearsedDurations, lease_folder, program_environment},
-        run_context::RunContext,
+use super::{
+    evidence::SelftestContext,
+    experiment::{EvidenceError, ExperimentReport, ExperimentStatus, run_experiments},
+    production_agreement::{COMPARED_ROWS, heaviest_rows},
+    results::{
+        SelftestDescription, append_report, markdown_report, missing_selftest, new_selftest_folder,
+        store_description, stored_selftests,
     },
 };
 use crate::{
     base::{
-        assets::AssetFiles, exit::ExitStatus, print::print_note, process::sees_host_processes,
-        shell_argument::quoted_path,
+        assets::AssetFiles, command_error::CommandError, exit::ExitStatus, print::print_note,
+        process::sees_host_processes, shell_argument::quoted_path,
     },
     database::Database,
     kernel::{DataKind, ImportedVersions, SoftwareFingerprint},
     measure::{
         device::{DeviceError, DeviceLeases, HostFingerprint},
         engine::{PausedDevices, pause_file},
-        selftest::{
-            COMPARED_ROWS, EvidenceError, ExperimentReport, ExperimentStatus, SelftestContext,
-            SelftestDescription, append_report, heaviest_rows, markdown_report, missing_selftest,
-            new_selftest_folder, run_experiments, store_description, stored_selftests,
-        },
+        environment::{RehearsedDurations, lease_folder, program_environment},
+        run_context::RunContext,
+        run_options::RunOptions,
+        run_screen::RunScreen,
         vendor_check::{CheckSoftware, installed_software},
     },
 };
@@ -78,7 +77,7 @@ pub(crate) fn run_selftest(
     };
     let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
     let folder = new_selftest_folder(&host.database, &description.host, &time);
-    store_description(&folder, &description).map_err(results_not_stored)?;
+    store_description(&folder, &description)?;
     let context = selftest_context(host, &options, &folder, description.devices, leases)?;
     let mut reports = Vec::new();
     let is_complete = run_experiments(&context, &folder, &experiments, |report| {
@@ -100,7 +99,11 @@ pub(crate) fn run_selftest(
 /// Leases the devices of the host. Those that are paused or that another run uses are left out; it is an error if none is
 /// left.
 fn lease_devices(host: &RunContext, options: &RunOptions) -> Result<(DeviceLeases, Vec<u32>), CommandError> {
-    let paused = PausedDevices::load(&pause_file(&host.database)).unwrap_or_default();
+    let file = pause_file(&host.database);
+    let paused = PausedDevices::load(&file).map_err(|error| {
+        let problem = format!("`{}` cannot be read: {error}", file.display());
+        CommandError::bad_input(problem, "correct or remove the file; `npubench pause` writes it")
+    })?;
     let all = host.chips.iter().map(|chip| chip.physical_id);
     let (reserved, mut devices): (Vec<u32>, Vec<u32>) = all.partition(|device| paused.contains(*device));
     // All listed chips, so that the names of the leases are those of runs.
@@ -137,7 +140,7 @@ fn selftest_context(
         program_environment(options, &folder.join("host"), &host.database, durations)?.variables;
     let RunContext { database, assets, catalogue, profile, numbering, software, info, .. } = host;
     let first = info.chips.iter().find(|chip| devices.first() == Some(&chip.physical_id));
-    let first_card = first.map(|chip| chip.npu).unwrap_or_default();
+    let first_card = first.map_or(0, |chip| chip.npu);
     let kind = database.kind();
     Ok(SelftestContext {
         database,
@@ -186,17 +189,16 @@ impl RunContext {
         // Selftests are of the host, and the database of a shard has none of its own.
         let divided = self.database.divided_folder().map(Database::open).transpose()?;
         let database = divided.as_ref().unwrap_or(&self.database);
-        match missing_selftest(&stored_selftests(database), &fingerprint, &devices) {
+        match missing_selftest(&stored_selftests(database)?, &fingerprint, &devices) {
             None => Ok(()),
-            Some(problem) => Err(CommandError {
-                message: problem,
-                hint: format!(
+            Some(problem) => Err(CommandError::cannot_measure(
+                problem,
+                format!(
                     "`npubench selftest --db {} --experiments 0-4` runs the required experiments on all free devices; \
                      `--without-selftest` measures without them and marks the rows",
                     quoted_path(database.folder())
                 ),
-                exit: ExitStatus::CannotMeasure,
-            }),
+            )),
         }
     }
 }
@@ -212,8 +214,8 @@ fn imported_versions(software: CheckSoftware) -> ImportedVersions {
 }
 
 /// Returns the Markdown table of the assumptions of a database's selftests.
-pub(crate) fn selftest_report(database: &Database) -> String {
-    markdown_report(&stored_selftests(database))
+pub(crate) fn selftest_report(database: &Database) -> Result<String, CommandError> {
+    Ok(markdown_report(&stored_selftests(database)?))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the function is passed to `map_err`")]

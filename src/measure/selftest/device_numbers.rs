@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    panic::resume_unwind,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -14,16 +15,27 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    evidence::{ScriptRequest, SelftestContext, join_all},
-    finding::{EvidenceError, ExperimentFinding},
-    record_loss::mark_length,
+    evidence::{SelftestContext, SelftestScript, journal_lines},
+    experiment::{EvidenceError, Experiment, Finding},
+    marked_launches::count_marks,
 };
 use crate::{
+    base::shared_work::share_work,
     kernel::{LogicalDeviceId, render::files},
     measure::device::{
         npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
         query_npu_smi,
     },
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    number: 1,
+    name: "device-numbers",
+    assumption: "torch's number of a device, the profiler's Device_id and the row of npu-smi belong to one chip",
+    expected: "each torch device busy on exactly one row of npu-smi, recorded under its own Device_id, and as many rows as \
+               torch counts devices",
+    fix: "compare `npu-smi info -m` with docs/devices.md; choose devices whose numbers agree with `--devices`",
+    run,
 };
 
 /// Length of the marked launches, whose number is that of the device plus one.
@@ -38,28 +50,17 @@ const READINGS: usize = 8;
 const BUSY_PERCENT: u32 = 50;
 /// Interval at which the journal of the script is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-const EXPECTED: &str = "each torch device busy on exactly one row of npu-smi, recorded under its own Device_id, and as \
-     many rows as torch counts devices";
 
-/// Runs the experiment.
-pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let observe = |device: u32, others_are_busy: bool| {
         observe_device(context, &folder.join(format!("device-{device}")), device, others_are_busy)
     };
     let mut observations = vec![observe(context.first_device(), false)?];
-    let others = context.devices.get(1..).unwrap_or_default();
-    if observations[0].is_found_by_process {
-        // Several devices can be busy at once, because npu-smi lists their processes.
-        observations.extend(thread::scope(|scope| {
-            let running: Vec<_> =
-                others.iter().map(|&device| scope.spawn(move || observe(device, true))).collect();
-            join_all(running).into_iter().collect::<Result<Vec<_>, _>>()
-        })?);
-    } else {
-        for &device in others {
-            observations.push(observe(device, false)?);
-        }
-    }
+    // Several devices can be busy at once if npu-smi lists their processes.
+    let together = observations[0].is_found_by_process;
+    let others = &context.devices[1..];
+    let threads = vec![(); if together { others.len() } else { 1 }];
+    observations.extend(share_work(&threads, others.to_vec(), |(), device| observe(device, together))?);
     let rows = read_npu_smi(context, folder)?.chips.len();
     let problems = mapping_problems(&observations, rows);
     let pairs = observations.iter().filter_map(|seen| {
@@ -67,7 +68,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
         Some(format!("{}={row}", seen.logical_id))
     });
     let seen = format!("torch={{npu-smi}}: {}", pairs.collect::<Vec<_>>().join(" "));
-    Ok(ExperimentFinding::from_problems(EXPECTED, seen, &problems))
+    Ok(Finding { seen, problems })
 }
 
 /// Evidence for one device.
@@ -96,32 +97,29 @@ fn observe_device(
     device: u32,
     others_are_busy: bool,
 ) -> Result<DeviceObservation, EvidenceError> {
-    let devices = [device];
     let parameters = json!({ "marks": device + 1, "seconds": BUSY_SECONDS });
-    let request = ScriptRequest { function: "busy", parameters, devices: &devices };
-    context.prepare_script(folder, &request)?;
+    let script = SelftestScript { devices: &[device], ..context.script(folder, "busy", parameters) };
+    script.prepare()?;
     let before = read_npu_smi(context, folder)?;
-    let (exit, rows) = thread::scope(|scope| {
-        let script = scope.spawn(|| context.run_script(folder, &devices, None, files::LOG));
-        let rows = read_busy_rows(context, folder, &before, others_are_busy, || script.is_finished());
+    let (evidence, found) = thread::scope(|scope| {
+        let running = scope.spawn(|| script.run());
+        let found = read_busy_rows(context, folder, &before, others_are_busy, || running.is_finished());
         // The script ends when the file exists.
         let release = folder.join("release");
         let released = fs::write(&release, "").map_err(EvidenceError::io(&release));
-        let exit = script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        released.and(exit).map(|exit| (exit, rows))
+        let evidence = running.join().unwrap_or_else(|panic| resume_unwind(panic));
+        released.and(evidence).map(|evidence| (evidence, found))
     })?;
-    let evidence = context.read_evidence(folder, exit)?;
-    evidence.require_completed()?;
+    let evidence = evidence.completed()?;
     let records = evidence.readable_records()?;
-    let is_mark = |length: &u64| *length == MARK_LENGTH;
-    let BusyRows { rows, is_found_by_process } = rows?;
+    let BusyRows { rows, is_found_by_process } = found?;
     Ok(DeviceObservation {
         logical_id: context.numbering.logical_id(device),
         physical_id: device,
         rows,
         is_found_by_process,
         recorded: records.iter().map(|record| record.device).collect(),
-        marks: records.iter().filter_map(mark_length).filter(is_mark).count() as u64,
+        marks: count_marks(records, MARK_LENGTH..=MARK_LENGTH) as u64,
         torch_devices: evidence.journal_value("device_count").and_then(Value::as_u64),
     })
 }
@@ -142,11 +140,12 @@ fn read_busy_rows(
     others_are_busy: bool,
     has_ended: impl Fn() -> bool,
 ) -> Result<BusyRows, EvidenceError> {
-    let journal = folder.join(files::JOURNAL);
-    let Some(pid) = wait_for_process(&journal, has_ended) else { return Ok(BusyRows::default()) };
-    let own = OwnProcess { pid, sees_host_processes: context.sees_host_processes };
+    let Some(pid) = wait_for_process(&folder.join(files::JOURNAL), has_ended) else {
+        return Ok(BusyRows::default());
+    };
     for _ in 0..READINGS {
-        let found = own.find_busy_rows(before, &read_npu_smi(context, folder)?);
+        let now = read_npu_smi(context, folder)?;
+        let found = find_busy_rows(pid, context.sees_host_processes, before, &now);
         // Use of the cores does not distinguish devices that are busy at the same time.
         if !found.rows.is_empty() && (found.is_found_by_process || !others_are_busy) {
             return Ok(found);
@@ -159,9 +158,7 @@ fn read_busy_rows(
 fn wait_for_process(journal: &Path, has_ended: impl Fn() -> bool) -> Option<u32> {
     let started = Instant::now();
     loop {
-        let text = fs::read_to_string(journal).unwrap_or_default();
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        if let Some(pid) = lines.into_iter().find_map(|line| line.get("pid")?.as_u64()) {
+        if let Some(pid) = journal_lines(journal).iter().find_map(|line| line.get("pid")?.as_u64()) {
             return u32::try_from(pid).ok();
         }
         if has_ended() || started.elapsed() > START_LIMIT {
@@ -172,44 +169,29 @@ fn wait_for_process(journal: &Path, has_ended: impl Fn() -> bool) -> Option<u32>
 }
 
 fn read_npu_smi(context: &SelftestContext, folder: &Path) -> Result<NpuSmiInfo, EvidenceError> {
-    fs::create_dir_all(folder).map_err(EvidenceError::io(folder))?;
-    query_npu_smi(&context.environment, folder).map_err(|error| EvidenceError::Missing(error.to_string()))
+    query_npu_smi(&context.environment, folder).map_err(EvidenceError::missing)
 }
 
-/// The script's process.
-#[derive(Clone, Copy, Debug)]
-struct OwnProcess {
-    /// Id inside the container, if there is one.
-    pid: u32,
-    /// True if npu-smi's ids are those of this process namespace.
-    sees_host_processes: bool,
-}
-
-impl OwnProcess {
-    /// Returns the devices on which the process is: by its id; else, inside a container whose npu-smi lists only ids of
-    /// the host, those whose cores are busy and were not before.
-    fn find_busy_rows(self, before: &NpuSmiInfo, now: &NpuSmiInfo) -> BusyRows {
-        let has_process = |chip: &&NpuChip| now.processes_on(chip).any(|process| self.is_listed_as(process));
-        let by_process: Vec<u32> =
-            now.chips.iter().filter(has_process).map(|chip| chip.physical_id).collect();
-        if !by_process.is_empty() {
-            return BusyRows { rows: by_process, is_found_by_process: true };
-        }
-        let is_busy = |chip: &NpuChip| chip.aicore_percent.is_some_and(|percent| percent > BUSY_PERCENT);
-        let was_busy: BTreeSet<u32> =
-            before.chips.iter().filter(|chip| is_busy(chip)).map(|chip| chip.physical_id).collect();
-        let is_new = |chip: &&NpuChip| is_busy(chip) && !was_busy.contains(&chip.physical_id);
-        let rows = now.chips.iter().filter(is_new).map(|chip| chip.physical_id).collect();
-        BusyRows { rows, is_found_by_process: false }
+/// Returns the devices on which the script's process is, by its id (inside the container, if there is one); else, inside a
+/// container whose npu-smi lists only ids of the host, those whose cores are busy and were not before.
+/// `sees_host_processes` is true if npu-smi's ids are those of this process namespace; an id of the host can equal one of
+/// the container.
+fn find_busy_rows(pid: u32, sees_host_processes: bool, before: &NpuSmiInfo, now: &NpuSmiInfo) -> BusyRows {
+    let rows_with = |info: &NpuSmiInfo, is_shown: &dyn Fn(&NpuChip) -> bool| -> Vec<u32> {
+        info.chips.iter().filter(|chip| is_shown(chip)).map(|chip| chip.physical_id).collect()
+    };
+    let is_own = |process: &NpuProcess| match process.container_pid {
+        Some(inner) => inner == pid,
+        None => sees_host_processes && process.pid == pid,
+    };
+    let by_process = rows_with(now, &|chip| now.processes_on(chip).any(is_own));
+    if !by_process.is_empty() {
+        return BusyRows { rows: by_process, is_found_by_process: true };
     }
-
-    /// Returns true if npu-smi lists the process under this entry. An id of the host can equal one of the container.
-    fn is_listed_as(self, process: &NpuProcess) -> bool {
-        match process.container_pid {
-            Some(inner) => inner == self.pid,
-            None => self.sees_host_processes && process.pid == self.pid,
-        }
-    }
+    let is_busy = |chip: &NpuChip| chip.aicore_percent.is_some_and(|percent| percent > BUSY_PERCENT);
+    let was_busy = rows_with(before, &is_busy);
+    let rows = rows_with(now, &|chip| is_busy(chip) && !was_busy.contains(&chip.physical_id));
+    BusyRows { rows, is_found_by_process: false }
 }
 
 /// Returns the contradictions to a one-to-one mapping; `rows` is the number of devices that npu-smi lists.
@@ -322,7 +304,7 @@ mod tests {
             }
         };
         let find = |sees_host_processes: bool, before: &NpuSmiInfo, now: &NpuSmiInfo| {
-            let found = OwnProcess { pid: 77, sees_host_processes }.find_busy_rows(before, now);
+            let found = find_busy_rows(77, sees_host_processes, before, now);
             (found.rows, found.is_found_by_process)
         };
         let idle = info(&[], None);

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    panic::resume_unwind,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -13,14 +14,24 @@ use serde_json::{Value, json};
 
 use super::{
     case_replay::CaseReplay,
-    evidence::{CollectedEvidence, ScriptRequest, SelftestContext, join_all},
-    finding::{EvidenceError, ExperimentFinding},
-    record_loss::mark_length,
+    evidence::{CollectedEvidence, SelftestContext, SelftestScript, journal_lines},
+    experiment::{EvidenceError, Experiment, Finding},
+    kernel_steps::median_of,
+    marked_launches::count_marks,
 };
 use crate::{
-    base::stats::median_of_sorted,
     kernel::{Attempt, IdentifiedCase, KernelName, LogicalDeviceId, Nanos, Verdict, render::files},
     measure::verify::{RawRecord, read_records},
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    number: 11,
+    name: "gangs",
+    assumption: "each rank of a gang has a profile with its own Device_id, and several gangs run at once",
+    expected: "two gangs of two ranks at once, each rank with a profile of its own that has its Device_id and its launches; \
+               minimum and maximum over the ranks",
+    fix: "see collect.log of the gang; HCCL may need HCCL_IF_IP, HCCL_BUFFSIZE or /etc/hccn.conf in the container",
+    run,
 };
 
 /// Kernel that communicates with the other ranks itself.
@@ -39,15 +50,14 @@ const ALL_REDUCE: &str = "hcom_allReduce_";
 const FORM_SECONDS: f64 = 240.0;
 /// Interval at which the journals of the gangs are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-const EXPECTED: &str = "two gangs of two ranks at once, each rank with a profile of its own that has its Device_id and its \
-     launches; minimum and maximum over the ranks";
 
-/// Runs the experiment.
-pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let pairs = gang_pairs(&context.devices);
     let Some(first) = pairs.first() else {
-        let reason = format!("a gang needs two devices, this selftest has {:?}", context.devices);
-        return Ok(ExperimentFinding::unknown(EXPECTED, reason));
+        let devices = &context.devices;
+        return Err(EvidenceError::Missing(format!(
+            "a gang needs two devices, this selftest has {devices:?}"
+        )));
     };
     let gangs = run_together(context, folder, pairs.get(..2).unwrap_or(&pairs[..1]))?;
     let mut problems: Vec<String> = gangs.iter().flat_map(gang_problems).collect();
@@ -55,16 +65,16 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
         1 => "one gang, because two at once need four devices".to_owned(),
         count => format!("{count} gangs at once"),
     }];
-    seen.extend(gangs.first().map(|gang| match rank_extremes(&gang.sums_by_rank()) {
+    seen.push(match rank_extremes(&gangs[0].sums_by_rank()) {
         Some(extremes) => format!("all_reduce {extremes}"),
         None => "the profiler does not record all_reduce".to_owned(),
-    }));
+    });
     problems.extend(gangs.iter().filter_map(|gang| missing_sums(&gang.sums_by_rank())));
     match kernel_of_gang(context, &folder.join(GANG_KERNEL), first)? {
         Ok(text) => seen.push(format!("{GANG_KERNEL} {text}")),
         Err(problem) => problems.push(format!("{GANG_KERNEL}: {problem}")),
     }
-    Ok(ExperimentFinding::from_problems(EXPECTED, seen.join("; "), &problems))
+    Ok(Finding { seen: seen.join("; "), problems })
 }
 
 /// Returns pairs of devices: those of one card (2k and 2k+1) first, then the remaining ones in their order.
@@ -91,18 +101,17 @@ fn run_together(
     let folders: Vec<PathBuf> =
         pairs.iter().map(|[one, other]| folder.join(format!("devices-{one}-{other}"))).collect();
     let collected: Vec<Result<CollectedEvidence, EvidenceError>> = thread::scope(|scope| {
-        let scripts: Vec<_> = pairs
-            .iter()
-            .zip(&folders)
-            .map(|(pair, folder)| {
-                let parameters = json!({ "elements": ELEMENTS, "launches": LAUNCHES, "wait": FORM_SECONDS });
-                scope.spawn(move || {
-                    let request = ScriptRequest { function: "collective", parameters, devices: pair };
-                    context.collect(folder, &request)
-                })
-            })
-            .collect();
+        let start = |(devices, folder)| {
+            let parameters = json!({ "elements": ELEMENTS, "launches": LAUNCHES, "wait": FORM_SECONDS });
+            let script = context.script(folder, "collective", parameters);
+            scope.spawn(move || SelftestScript { devices, ..script }.collect())
+        };
+        let scripts: Vec<_> = pairs.iter().map(|pair| &pair[..]).zip(&folders).map(start).collect();
         let started = Instant::now();
+        // A rank writes its number when its group exists.
+        let has_formed = |folder: &PathBuf| {
+            journal_lines(&folder.join(files::JOURNAL)).iter().any(|line| line.get("rank").is_some())
+        };
         let have_formed = || {
             scripts.iter().zip(&folders).all(|(script, folder)| script.is_finished() || has_formed(folder))
         };
@@ -113,16 +122,12 @@ fn run_together(
             // A gang without the file ends after its waiting time.
             let _ = fs::write(folder.join("release"), "");
         }
-        join_all(scripts)
+        let ended =
+            scripts.into_iter().map(|script| script.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        ended.collect()
     });
     let observed = collected.into_iter().zip(pairs);
     observed.map(|(evidence, pair)| Ok(GangObservation::read(context, pair, &evidence?))).collect()
-}
-
-/// Returns true if a rank of the gang in a folder has written that its group exists.
-fn has_formed(folder: &Path) -> bool {
-    let text = fs::read_to_string(folder.join(files::JOURNAL)).unwrap_or_default();
-    text.contains("\"rank\"")
 }
 
 /// Profile of one rank.
@@ -153,12 +158,8 @@ struct GangObservation {
 
 impl GangObservation {
     fn read(context: &SelftestContext, devices: &[u32], evidence: &CollectedEvidence) -> Self {
-        let journals: Vec<Vec<Value>> = (0..devices.len())
-            .map(|rank| {
-                let text = fs::read_to_string(evidence.folder.join(files::journal(rank))).unwrap_or_default();
-                text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
-            })
-            .collect();
+        let journal = |rank| journal_lines(&evidence.folder.join(files::journal(rank)));
+        let journals: Vec<Vec<Value>> = (0..devices.len()).map(journal).collect();
         let value = |journal: &[Value], key: &str| journal.iter().find_map(|line| line.get(key).cloned());
         let has_finished = journals.iter().all(|journal| value(journal, "done").is_some());
         let profiles = evidence.profile_folders();
@@ -191,7 +192,7 @@ impl RankProfile {
         let is_sum = |record: &&RawRecord| record.kernel.starts_with(ALL_REDUCE);
         Self {
             recorded: records.iter().map(|record| record.device).collect(),
-            marks: records.iter().filter_map(mark_length).filter(|length| *length == MARK_LENGTH).count(),
+            marks: count_marks(records, MARK_LENGTH..=MARK_LENGTH),
             sums: records.iter().filter(is_sum).map(|record| record.duration).collect(),
         }
     }
@@ -257,11 +258,9 @@ fn rank_extremes(by_rank: &[Vec<Nanos>]) -> Option<String> {
         return None;
     }
     let of_launch = |launch: usize| by_rank.iter().map(move |rank| rank[launch].0);
-    let mut fastest: Vec<i64> = (0..launches).filter_map(|launch| of_launch(launch).min()).collect();
-    let mut slowest: Vec<i64> = (0..launches).filter_map(|launch| of_launch(launch).max()).collect();
-    fastest.sort_unstable();
-    slowest.sort_unstable();
-    let [low, high] = [median_of_sorted(&fastest)?, median_of_sorted(&slowest)?].map(|nanos| nanos / 1e3);
+    let fastest: Vec<i64> = (0..launches).filter_map(|launch| of_launch(launch).min()).collect();
+    let slowest: Vec<i64> = (0..launches).filter_map(|launch| of_launch(launch).max()).collect();
+    let [low, high] = [fastest, slowest].map(|nanos| median_of(&nanos) / 1e3);
     Some(format!("{low:.2} us on the fastest rank, {high:.2} us on the slowest"))
 }
 
@@ -282,8 +281,7 @@ fn kernel_of_gang(
     let (warm_up, measured) = KERNEL_LAUNCHES;
     let replay = CaseReplay { cases: &[&planned], devices, warm_up, measured, flush_bytes: None };
     let attempts = context.replay_cases(folder, &replay)?;
-    let missing = || EvidenceError::Missing("the collection has no case".to_owned());
-    attempts.first().map(kernel_result).ok_or_else(missing)
+    Ok(kernel_result(&attempts[0]))
 }
 
 /// Returns the minimum and maximum over the ranks, or the reason why there are none.

@@ -1,8 +1,10 @@
 //! Steps of the script's function `steps`: equal launches of one kernel between two marks.
 
+use indexmap::IndexMap;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::record_loss::mark_length;
+use super::{experiment::EvidenceError, marked_launches::mark_length};
 use crate::{
     base::stats::median_of_sorted,
     kernel::{
@@ -14,8 +16,6 @@ use crate::{
 
 /// First launches of each step, which are left out of its durations.
 pub(super) const WARM_UP: u32 = 5;
-/// Products of 4096 x 4096 matrices before the first step, about 0.1 s, in which the clock reaches its rating.
-pub(super) const PREHEAT: u32 = 200;
 /// Bytes of an element of all tensors, BF16.
 const ELEMENT_BYTES: u64 = 2;
 
@@ -81,52 +81,58 @@ impl LaunchStep {
     }
 }
 
-/// Recorded launches of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StepRecords {
-    /// Name of the kernel that the call launched.
-    pub(super) kernel: String,
-    /// Durations without the warm-up, in nanoseconds.
-    pub(super) durations: Vec<i64>,
+/// Settings of all steps of a collection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepSettings {
+    /// Products of 4096 x 4096 matrices before the first step.
+    pub(super) preheat: u32,
+    pub(super) flush_mib: u64,
+    pub(super) warm_up: u32,
+    /// True if events of the stream state the time of the launches.
+    pub(super) events: bool,
 }
 
-impl StepRecords {
-    /// Finds the launches of a step by its number: of the kernels between its marks (of the lengths 2n + 2 and 2n + 3)
-    /// that were launched as often as the step states, the one with the longest time. The marks and the kernel that
-    /// flushes the cache, `Neg`, do not count. The error names the recorded kernels.
-    pub(super) fn find(records: &[RawRecord], number: u64, step: &LaunchStep) -> Result<Self, String> {
-        let place = |length: u64| records.iter().position(|record| mark_length(record) == Some(length));
-        let bracket = place(2 * number + 2).zip(place(2 * number + 3));
-        let inside = bracket
-            .and_then(|(first, last)| records.get(first..last))
-            .ok_or_else(|| format!("the marks of step {number} are not recorded"))?;
-        let inside = inside.iter().filter(|record| !record.kernel.starts_with("Neg"));
-        let mut kernels: Vec<(&str, Vec<i64>)> = Vec::new();
-        for record in inside {
-            match kernels.iter_mut().find(|(kernel, _)| *kernel == record.kernel) {
-                Some((_, durations)) => durations.push(record.duration.0),
-                None => kernels.push((&record.kernel, vec![record.duration.0])),
-            }
-        }
-        let complete =
-            kernels.iter().filter(|(_, durations)| durations.len() as u64 == u64::from(step.launches));
-        let Some((kernel, durations)) = complete.max_by_key(|(_, durations)| durations.iter().sum::<i64>())
-        else {
-            let counts: Vec<String> = kernels
-                .iter()
-                .map(|(kernel, durations)| format!("{} of {kernel}", durations.len()))
-                .collect();
-            let recorded = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
-            return Err(format!("step {number}: expected {} launches, recorded: {recorded}", step.launches));
-        };
-        let durations = durations.get(WARM_UP as usize..).unwrap_or_default().to_vec();
-        Ok(Self { kernel: (*kernel).to_owned(), durations })
+impl Default for StepSettings {
+    /// Products of about 0.1 s, in which the clock reaches its rating.
+    fn default() -> Self {
+        Self { preheat: 200, flush_mib: 0, warm_up: WARM_UP, events: false }
     }
+}
 
-    /// Returns the median in nanoseconds; 0 without durations.
-    pub(super) fn median(&self) -> f64 {
-        median_of(&self.durations)
+impl StepSettings {
+    /// Returns the parameters of the script's function `steps`.
+    pub(super) fn parameters(self, steps: &[LaunchStep]) -> Value {
+        let Self { preheat, flush_mib, warm_up, events } = self;
+        json!({ "steps": steps, "preheat": preheat, "flush_mib": flush_mib, "warm_up": warm_up, "events": events })
     }
+}
+
+/// Finds the durations of a step without its warm-up, in nanoseconds, by the number of the step: of the kernels between
+/// its marks (of the lengths 2n + 2 and 2n + 3) that were launched as often as the step states, those with the longest
+/// time. The marks and the kernel that flushes the cache, `Neg`, do not count. The error names the recorded kernels.
+pub(super) fn step_durations(
+    records: &[RawRecord],
+    number: u64,
+    step: &LaunchStep,
+) -> Result<Vec<i64>, EvidenceError> {
+    let place = |length: u64| records.iter().position(|record| mark_length(record) == Some(length));
+    let bracket = place(2 * number + 2).zip(place(2 * number + 3));
+    let inside = bracket.and_then(|(first, last)| records.get(first..last));
+    let inside = inside
+        .ok_or_else(|| EvidenceError::Missing(format!("the marks of step {number} are not recorded")))?;
+    let mut kernels: IndexMap<&str, Vec<i64>> = IndexMap::new();
+    for record in inside.iter().filter(|record| !record.kernel.starts_with("Neg")) {
+        kernels.entry(&record.kernel).or_default().push(record.duration.0);
+    }
+    let complete = kernels.values().filter(|durations| durations.len() == step.launches as usize);
+    if let Some(durations) = complete.max_by_key(|durations| durations.iter().sum::<i64>()) {
+        return Ok(durations.get(WARM_UP as usize..).unwrap_or_default().to_vec());
+    }
+    let counts = kernels.iter().map(|(kernel, durations)| format!("{} of {kernel}", durations.len()));
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    let recorded = if counts.is_empty() { "none" } else { &counts };
+    let problem = format!("step {number}: expected {} launches, recorded: {recorded}", step.launches);
+    Err(EvidenceError::Missing(problem))
 }
 
 /// Returns the median of durations; 0 without any.
@@ -187,14 +193,15 @@ pub(super) mod tests {
         let other = [kernel("MatMulV2", 50_000), mark(2), mark(3)];
         let records: Vec<RawRecord> =
             other.into_iter().chain([mark(4)]).chain(launches).chain([mark(5)]).collect();
-        let found = StepRecords::find(&records, 1, &step).expect("recorded");
-        assert_eq!(found, StepRecords { kernel: "TensorMove".to_owned(), durations: vec![9_005, 9_006] });
+        let found = step_durations(&records, 1, &step).expect("recorded");
+        assert_eq!(found, [9_005, 9_006]);
+        let problem = |number, step: &LaunchStep| {
+            step_durations(&records, number, step).expect_err("not recorded").to_string()
+        };
         let fewer = LaunchStep { launches: 8, ..step };
-        let problem = StepRecords::find(&records, 1, &fewer).expect_err("one launch is missing");
-        assert_eq!(problem, "step 1: expected 8 launches, recorded: 7 of TensorMove, 7 of Cast");
-        let none = StepRecords::find(&records, 0, &step).expect_err("nothing between the marks");
-        assert!(none.ends_with("recorded: none"), "{none}");
-        assert!(StepRecords::find(&records, 2, &step).is_err_and(|problem| problem.contains("marks")));
+        assert_eq!(problem(1, &fewer), "step 1: expected 8 launches, recorded: 7 of TensorMove, 7 of Cast");
+        assert!(problem(0, &step).ends_with("recorded: none"));
+        assert!(problem(2, &step).contains("marks"));
     }
 
     #[test]

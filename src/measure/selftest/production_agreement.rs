@@ -6,17 +6,31 @@ use std::path::Path;
 use super::{
     case_replay::CaseReplay,
     evidence::{SelftestContext, write_table},
-    finding::{EvidenceError, ExperimentFinding},
-    heaviest_rows::heaviest_rows,
+    experiment::{EvidenceError, Experiment, Finding},
+    kernel_steps::median_of,
 };
 use crate::{
-    base::stats::median_of_sorted,
-    cases::plan::PlannedCase,
-    kernel::{Attempt, Verdict},
+    cases::plan::{PlannedCase, planned_case},
+    database::{Database, DatabaseError, ProductionRow, production_rows},
+    kernel::{
+        Attempt, IdentifiedCase, Nanos, Verdict,
+        catalogue::{Catalogue, CatalogueEntry},
+        device::DeviceProfile,
+    },
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    number: 9,
+    name: "production-agreement",
+    assumption: "replays with a cold cache take as long as the same kernels in production, with a warm one no longer",
+    expected: "medians of the ten heaviest rows with a flushed cache within 0.9 to 1.1 of their production medians; with a \
+               warm cache not above those with a flushed one",
+    fix: "see production.csv of the evidence; compare software, clock and `--aic-metrics` with those of the profile",
+    run,
 };
 
 /// Number of rows, those with the greatest production time.
-pub(crate) const COMPARED_ROWS: usize = 10;
+pub(super) const COMPARED_ROWS: usize = 10;
 /// Launches before the samples, and samples of each case.
 const LAUNCHES: (u32, u32) = (3, 10);
 /// Size of the tensor that is read before each cold launch, in sizes of the cache.
@@ -27,17 +41,48 @@ const AGREEMENT: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 const NOISE: f64 = 0.03;
 const TABLE: &str = "production.csv";
 const HEADER: [&str; 5] = ["Row", "Records", "Production Median(us)", "Hot Median(us)", "Cold Median(us)"];
-const EXPECTED: &str = "medians of the ten heaviest rows with a flushed cache within 0.9 to 1.1 of their production medians; with \
-     a warm cache not above those with a flushed one";
 
-/// Runs the experiment.
-pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+/// A row that one device can replay.
+#[derive(Clone, Debug)]
+pub(super) struct PlannedRow {
+    pub(super) planned: PlannedCase,
+    /// Median of the production records.
+    pub(super) median: Nanos,
+    /// Number of production records.
+    pub(super) records: u64,
+}
+
+/// Returns the rows with the greatest production time (median times records) that one device can replay, the heaviest
+/// first.
+pub(super) fn heaviest_rows(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    count: usize,
+) -> Result<Vec<PlannedRow>, DatabaseError> {
+    let mut rows: Vec<ProductionRow> = Vec::new();
+    for kernel in database.kernels()? {
+        rows.extend(production_rows(&kernel, &database.kernel_csv(&kernel)?)?);
+    }
+    rows.sort_by(|one, other| other.total_seconds().total_cmp(&one.total_seconds()));
+    let planned = rows.into_iter().filter_map(|ProductionRow { case, median, records, is_on_ai_cpu }| {
+        let planned = planned_case(catalogue, profile, IdentifiedCase::new(case)).ok()?;
+        let planned = PlannedCase { is_on_ai_cpu, ..planned };
+        let can_be_launched =
+            catalogue.entry(&planned.case.kernel).is_some_and(CatalogueEntry::can_be_launched);
+        (planned.devices == 1 && can_be_launched).then_some(PlannedRow { planned, median, records })
+    });
+    Ok(planned.take(count).collect())
+}
+
+fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let rows = heaviest_rows(&context.database, &context.catalogue, &context.profile, COMPARED_ROWS)
-        .map_err(|error| EvidenceError::Missing(error.to_string()))?;
+        .map_err(EvidenceError::missing)?;
     if rows.is_empty() {
-        let reason = "the database has no rows with `Profiling Median Duration(us)` that one device can replay: ingest a \
-                      profile of a production run";
-        return Ok(ExperimentFinding::unknown(EXPECTED, reason));
+        return Err(EvidenceError::missing(
+            "the database has no rows with `Profiling Median Duration(us)` that one device can replay: ingest a profile of a \
+             production run",
+        ));
     }
     let cases: Vec<&PlannedCase> = rows.iter().map(|row| &row.planned).collect();
     let devices = [context.first_device()];
@@ -47,26 +92,20 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
         context.replay_cases(&folder.join(name), &replay)
     };
     let hot = replay("hot", None)?;
-    if let Some(attempt) = hot.first()
-        && hot.iter().all(|attempt| attempt.outcome.verdict == Verdict::NotRun)
-    {
-        return Err(EvidenceError::Missing(attempt.outcome.reason.to_string()));
+    if hot.iter().all(|attempt| attempt.outcome.verdict == Verdict::NotRun) {
+        return Err(EvidenceError::missing(&hot[0].outcome.reason));
     }
     let cold = replay("cold", Some((FLUSH_CACHES * context.profile.l2_mib) << 20))?;
-    let pairs = hot.iter().map(RowMedian::from_attempt).zip(cold.iter().map(RowMedian::from_attempt));
-    let compared: Vec<ComparedRow> = rows
-        .iter()
-        .zip(pairs)
-        .map(|(row, (hot, cold))| ComparedRow {
-            name: format!("{} {}", row.planned.case.kernel, row.planned.case.shapes()),
-            records: row.records,
-            production: row.median.micros(),
-            hot,
-            cold,
-        })
-        .collect();
+    let compared = rows.iter().zip(hot.iter().zip(&cold)).map(|(row, (hot, cold))| ComparedRow {
+        name: format!("{} {}", row.planned.case.kernel, row.planned.case.shapes()),
+        records: row.records,
+        production: row.median.micros(),
+        hot: RowMedian::from_attempt(hot),
+        cold: RowMedian::from_attempt(cold),
+    });
+    let compared: Vec<ComparedRow> = compared.collect();
     write_medians(folder, &compared)?;
-    Ok(finding(&compared))
+    compare_rows(&compared)
 }
 
 /// Median of the samples of a case.
@@ -82,13 +121,14 @@ enum RowMedian {
 impl RowMedian {
     fn from_attempt(attempt: &Attempt) -> Self {
         let accepted = attempt.launches.iter().filter(|launch| launch.is_accepted);
-        let mut samples: Vec<i64> = accepted.map(|launch| launch.duration.0).collect();
-        samples.sort_unstable();
+        let samples: Vec<i64> = accepted.map(|launch| launch.duration.0).collect();
         let reason = &attempt.outcome.reason;
-        match (attempt.outcome.verdict, median_of_sorted(&samples)) {
-            (verdict, Some(median)) if verdict.is_recorded() => Self::Measured(median / 1e3),
-            (Verdict::Unsupported, _) => Self::NotInstalled(reason.to_string()),
-            (verdict, _) => Self::Failed(format!("{verdict}: {reason}")),
+        match attempt.outcome.verdict {
+            verdict if verdict.is_recorded() && !samples.is_empty() => {
+                Self::Measured(median_of(&samples) / 1e3)
+            }
+            Verdict::Unsupported => Self::NotInstalled(reason.to_string()),
+            verdict => Self::Failed(format!("{verdict}: {reason}")),
         }
     }
 
@@ -129,8 +169,8 @@ impl ComparedRow {
                 RowMedian::Measured(_) | RowMedian::NotInstalled(_) => None,
             });
         let mut problems: Vec<String> = failures.collect();
-        let Some((agreement, warm)) = self.ratios() else { return problems };
-        let [hot, cold] = [hot, cold].map(|median| median.micros().unwrap_or_default());
+        let (Some(hot), Some(cold)) = (hot.micros(), cold.micros()) else { return problems };
+        let (agreement, warm) = (cold / production, hot / cold);
         if !AGREEMENT.contains(&agreement) {
             problems.push(format!(
                 "{name}: {cold:.2} us with a flushed cache are {agreement:.2} of the production median of {production:.2} us"
@@ -143,12 +183,14 @@ impl ComparedRow {
     }
 }
 
-fn finding(rows: &[ComparedRow]) -> ExperimentFinding {
+fn compare_rows(rows: &[ComparedRow]) -> Result<Finding, EvidenceError> {
     let missing: Vec<&str> =
         rows.iter().filter(|row| !row.is_installed()).map(|row| row.name.as_str()).collect();
     if missing.len() == rows.len() {
-        let reason = format!("the operators of all rows are not installed: {}", missing.join(", "));
-        return ExperimentFinding::unknown(EXPECTED, reason);
+        let missing = missing.join(", ");
+        return Err(EvidenceError::Missing(format!(
+            "the operators of all rows are not installed: {missing}"
+        )));
     }
     let problems: Vec<String> = rows.iter().flat_map(ComparedRow::problems).collect();
     let ratios: Vec<(f64, f64)> = rows.iter().filter_map(ComparedRow::ratios).collect();
@@ -166,7 +208,7 @@ fn finding(rows: &[ComparedRow]) -> ExperimentFinding {
     if !missing.is_empty() {
         seen.push_str(&format!("; left out, because not installed: {}", missing.join(", ")));
     }
-    ExperimentFinding::from_problems(EXPECTED, seen, &problems)
+    Ok(Finding { seen, problems })
 }
 
 /// Writes the medians of the rows into the folder of the experiment.
@@ -185,7 +227,6 @@ fn write_medians(folder: &Path, rows: &[ComparedRow]) -> Result<(), EvidenceErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::selftest::finding::ExperimentStatus;
 
     fn row(production: f64, hot: f64, cold: f64) -> ComparedRow {
         ComparedRow {
@@ -199,30 +240,32 @@ mod tests {
 
     #[test]
     fn cold_medians_agree_with_production_and_hot_ones_are_not_above() {
-        let good = finding(&[row(10.0, 9.0, 10.5), row(10.0, 9.4, 9.2)]);
-        assert_eq!(good.status, ExperimentStatus::Pass);
+        let found = |rows: &[ComparedRow]| compare_rows(rows).expect("installed operators");
+        let good = found(&[row(10.0, 9.0, 10.5), row(10.0, 9.4, 9.2)]);
+        assert_eq!(good.problems, [""; 0]);
         assert_eq!(good.seen, "2 rows: cold/production 0.92 to 1.05, hot/cold 0.86 to 1.02");
-        let slow = finding(&[row(10.0, 9.0, 10.5), row(10.0, 9.0, 13.0)]);
-        assert_eq!(slow.status, ExperimentStatus::Fail);
+        let slow = found(&[row(10.0, 9.0, 10.5), row(10.0, 9.0, 13.0)]).problems;
         assert!(
-            slow.seen.contains("13.00 us with a flushed cache are 1.30 of the production median of 10.00 us")
+            slow[0].contains("13.00 us with a flushed cache are 1.30 of the production median of 10.00 us"),
+            "{slow:?}"
         );
-        let fast = finding(&[row(10.0, 5.0, 8.0)]);
-        assert_eq!(fast.status, ExperimentStatus::Fail);
-        let warm = finding(&[row(10.0, 11.0, 10.0)]);
-        assert!(warm.status == ExperimentStatus::Fail && warm.seen.contains("11.00 us with a warm cache"));
+        assert_eq!(found(&[row(10.0, 5.0, 8.0)]).problems.len(), 1);
+        let warm = found(&[row(10.0, 11.0, 10.0)]).problems;
+        assert!(warm[0].contains("11.00 us with a warm cache"), "{warm:?}");
     }
 
     #[test]
     fn rows_that_cannot_be_launched_are_named() {
         let failed =
             ComparedRow { cold: RowMedian::Failed("oom: no memory".to_owned()), ..row(10.0, 9.0, 10.0) };
-        assert!(finding(&[failed, row(10.0, 9.0, 10.0)]).seen.contains("cold: oom: no memory"));
+        let failed = compare_rows(&[failed, row(10.0, 9.0, 10.0)]).expect("installed operators");
+        assert!(failed.problems[0].contains("cold: oom: no memory"), "{failed:?}");
         let missing = RowMedian::NotInstalled("no module".to_owned());
         let missing = ComparedRow { hot: missing.clone(), cold: missing, ..row(10.0, 9.0, 10.0) };
-        assert_eq!(finding(std::slice::from_ref(&missing)).status, ExperimentStatus::Unknown);
-        let some = finding(&[missing, row(10.0, 9.0, 10.0)]);
-        assert_eq!(some.status, ExperimentStatus::Pass);
-        assert!(some.seen.ends_with("left out, because not installed: Add 4;4 -> 4"), "{}", some.seen);
+        assert!(compare_rows(std::slice::from_ref(&missing)).is_err());
+        let some = compare_rows(&[missing, row(10.0, 9.0, 10.0)]).expect("one is installed");
+        assert!(
+            some.problems.is_empty() && some.seen.ends_with("left out, because not installed: Add 4;4 -> 4")
+        );
     }
 }

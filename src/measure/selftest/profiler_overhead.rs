@@ -7,48 +7,53 @@
 
 use std::{fs, path::Path};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    evidence::{CollectedEvidence, CollectionVariant, ScriptRequest, SelftestContext},
-    finding::{EvidenceError, ExperimentFinding},
-    kernel_steps::{LaunchStep, StepKernel, median_of, percent},
+    evidence::{CollectedEvidence, SelftestContext, SelftestScript},
+    experiment::{EvidenceError, Experiment, Finding},
+    kernel_steps::{LaunchStep, StepKernel, StepSettings, median_of, percent},
 };
 use crate::{
     kernel::{AicMetrics, Nanos, ProfilerSettings},
     measure::verify::RawRecord,
 };
 
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    number: 8,
+    name: "profiler-overhead",
+    assumption: "a recorded duration does not depend on the profiler's settings and agrees with events",
+    expected: "the median of a product of 8192 x 8192 matrices moves by less than 2 % without counters and with \
+               --task-time=l0, and agrees with events of the stream",
+    fix: "measure with `--aic-metrics none`; durations with counters contain the profiler's overhead",
+    run,
+};
+
 /// Number of launches of the product, without the warm-up.
 const MEASURED: u32 = 20;
 /// Product of about 3 ms, beside which the pause between two launches is small.
 const PRODUCT: StepKernel = StepKernel::Matmul { rows: 8_192, inner: 8_192, columns: 8_192 };
-/// Products of 4096 x 4096 matrices would be among the longest tasks; the first launches of the product settle the clock.
-const PREHEAT: u32 = 0;
 /// First launches of the product, about 0.1 s.
 const SETTLING: u32 = 30;
 /// Limit of a difference from the settings of runs, in percent.
 const LIMIT: f64 = 2.0;
 /// Largest factor between the times of launches of the product.
 const EQUAL: i64 = 3;
-const EXPECTED: &str = "the median of a product of 8192 x 8192 matrices moves by less than 2 % without counters and with \
-     --task-time=l0, and agrees with events of the stream";
 
-/// Runs the experiment.
-pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let runs = ProfilerSettings::default();
     let without_counters = ProfilerSettings { aic_metrics: AicMetrics::Disabled, ..runs.clone() };
     let level_0 = ProfilerSettings { task_time: "l0".to_owned(), ..without_counters.clone() };
-    let with_runs = collect_product(context, &folder.join("counters"), 1, runs)?;
-    let others = [
-        ("without counters", collect_product(context, &folder.join("no-counters"), 2, without_counters)?),
-        ("with --task-time=l0", collect_product(context, &folder.join("task-time-l0"), 3, level_0)?),
-    ];
-    let mut medians: Vec<(&str, f64)> = others.iter().map(|(name, times)| (*name, times.median)).collect();
+    let with_counters = collect_product(context, &folder.join("counters"), 1, runs)?;
+    let without = collect_product(context, &folder.join("no-counters"), 2, without_counters)?;
+    let level_0 = collect_product(context, &folder.join("task-time-l0"), 3, level_0)?;
     // Events of the collection with the least overhead; they contain the pauses between launches.
-    medians.extend(others.last().map(|(_, times)| ("by events", times.event_mean)));
-    let (seen, problems) = compare_medians(with_runs.median, &medians);
-    Ok(ExperimentFinding::from_problems(EXPECTED, seen, &problems))
+    let others = [
+        ("without counters", without.median),
+        ("with --task-time=l0", level_0.median),
+        ("by events", level_0.event_mean),
+    ];
+    Ok(compare_medians(with_counters.median, &others))
 }
 
 /// Times of a launch of the product in nanoseconds.
@@ -68,19 +73,16 @@ fn collect_product(
     profiler: ProfilerSettings,
 ) -> Result<ProductTimes, EvidenceError> {
     let launches = SETTLING + MEASURED;
-    let step = LaunchStep::hot(PRODUCT, launches);
-    let parameters =
-        json!({ "steps": [step], "preheat": PREHEAT, "flush_mib": 0, "warm_up": SETTLING, "events": true });
-    let devices = [context.first_device()];
-    let request = ScriptRequest { function: "steps", parameters, devices: &devices };
-    let evidence = context.collect_variant(folder, &request, &CollectionVariant { number, profiler })?;
-    evidence.require_completed()?;
+    // Other products would be among the longest tasks; the first launches settle the clock.
+    let settings = StepSettings { preheat: 0, warm_up: SETTLING, events: true, ..StepSettings::default() };
+    let parameters = settings.parameters(&[LaunchStep::hot(PRODUCT, launches)]);
+    let script = context.script(folder, "steps", parameters);
+    let evidence = SelftestScript { number, profiler, ..script }.complete()?;
     let mean = evidence.journal_value("event_ms").and_then(Value::as_f64);
-    let mean = mean.ok_or_else(|| EvidenceError::Missing("the journal has no time by events".to_owned()))?;
+    let mean = mean.ok_or_else(|| EvidenceError::missing("the journal has no time by events"))?;
     let durations = launches_of_product(&recorded_tasks(&evidence)?, launches)
         .map_err(|problem| EvidenceError::Missing(format!("{}: {problem}", folder.display())))?;
-    let measured = durations.get(SETTLING as usize..).unwrap_or_default();
-    Ok(ProductTimes { median: median_of(measured), event_mean: mean * 1e6 })
+    Ok(ProductTimes { median: median_of(&durations[SETTLING as usize..]), event_mean: mean * 1e6 })
 }
 
 /// A task's start and duration.
@@ -95,9 +97,10 @@ fn recorded_tasks(evidence: &CollectedEvidence) -> Result<Vec<TaskTimes>, Eviden
     }
     let mut tasks = Vec::new();
     for profile in evidence.profile_folders() {
-        let entries = fs::read_dir(profile.join("mindstudio_profiler_output")).into_iter().flatten();
-        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("task_time_")) {
+        for entry in fs::read_dir(profile.join("mindstudio_profiler_output")).into_iter().flatten().flatten()
+        {
+            if entry.file_name().to_string_lossy().starts_with("task_time_") {
+                let path = entry.path();
                 let text = fs::read_to_string(&path).map_err(EvidenceError::io(&path))?;
                 tasks.extend(parse_task_times(&text));
             }
@@ -138,8 +141,8 @@ fn launches_of_product(tasks: &[TaskTimes], launches: u32) -> Result<Vec<i64>, S
     }
 }
 
-/// Compares medians with that of a run's settings; returns a description and the problems.
-fn compare_medians(of_runs: f64, others: &[(&str, f64)]) -> (String, Vec<String>) {
+/// Compares medians with the one with a run's settings.
+fn compare_medians(of_runs: f64, others: &[(&str, f64)]) -> Finding {
     let mut seen = vec![format!("{:.2} us with counters", of_runs / 1e3)];
     let mut problems = Vec::new();
     for (name, median) in others {
@@ -153,7 +156,7 @@ fn compare_medians(of_runs: f64, others: &[(&str, f64)]) -> (String, Vec<String>
             ));
         }
     }
-    (seen.join(", "), problems)
+    Finding { seen: seen.join(", "), problems }
 }
 
 #[cfg(test)]
@@ -162,10 +165,11 @@ mod tests {
 
     #[test]
     fn small_differences_pass_and_larger_ones_are_named() {
-        let (seen, problems) = compare_medians(3e6, &[("without counters", 2.99e6), ("by events", 3.01e6)]);
+        let Finding { seen, problems } =
+            compare_medians(3e6, &[("without counters", 2.99e6), ("by events", 3.01e6)]);
         assert_eq!(problems, [""; 0]);
         assert_eq!(seen, "3000.00 us with counters, -0.33 % without counters, +0.33 % by events");
-        let problems = compare_medians(3e6, &[("without counters", 2.85e6)]).1;
+        let problems = compare_medians(3e6, &[("without counters", 2.85e6)]).problems;
         assert_eq!(
             problems,
             ["a product takes 3000.00 us with counters, 2850.00 us without counters (-5.0 %)"]

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::finding::EvidenceError;
+use super::experiment::EvidenceError;
 use crate::{
-    kernel::{Dtype, Nanos, SignatureCells, Slot},
+    kernel::{Dtype, Nanos, SignatureCells, Slot, Tensor},
     profile::{REHEARSAL_PREFIX, RecordReader, collection_summaries},
 };
 
@@ -25,18 +25,16 @@ pub(super) struct RecordedRow {
 impl RecordedRow {
     /// Returns the length of a vector of int32, if it is the only input, as of a sentinel.
     pub(super) fn sentinel_length(&self) -> Option<u64> {
-        let slots = self.input_slots();
-        let ([Some(tensor)], true) = (slots.as_slice(), self.kernel.starts_with("Neg")) else { return None };
-        if let ([length], Dtype::Int32) = (tensor.dims.as_slice(), &tensor.dtype) {
-            Some(*length)
-        } else {
-            None
-        }
-    }
-
-    fn input_slots(&self) -> Vec<Slot> {
         let [shapes, dtypes, formats, ..] = &self.cells;
-        SignatureCells { shapes, dtypes, formats }.parse().unwrap_or_default()
+        let slots: Vec<Slot> = SignatureCells { shapes, dtypes, formats }.parse().ok()?;
+        match slots.as_slice() {
+            [Some(Tensor { dims, dtype: Dtype::Int32, .. })]
+                if self.kernel.starts_with("Neg") && dims.len() == 1 =>
+            {
+                Some(dims[0])
+            }
+            _ => None,
+        }
     }
 
     /// Returns the name of the library function below the aclnn interface: the part of the operator's name between the

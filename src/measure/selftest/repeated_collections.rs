@@ -2,12 +2,20 @@
 
 use std::path::Path;
 
-use serde_json::json;
-
 use super::{
-    evidence::{CollectionVariant, ScriptRequest, SelftestContext},
-    finding::{EvidenceError, ExperimentFinding},
-    kernel_steps::{LaunchStep, PREHEAT, StepKernel, StepRecords, WARM_UP, median_of, percent},
+    evidence::{SelftestContext, SelftestScript},
+    experiment::{EvidenceError, Experiment, Finding},
+    kernel_steps::{LaunchStep, StepKernel, StepSettings, WARM_UP, median_of, percent, step_durations},
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    number: 7,
+    name: "repeated-collections",
+    assumption: "durations of equal launches agree within and between collections and devices",
+    expected: "the middle half of 20 launches differs by less than 5 %, medians of 3 collections by less than 3 %, medians \
+               of 2 devices by less than 5 %",
+    fix: "see temperature and power of the devices in `npu-smi info`; leave out a slower one with `--devices`",
+    run,
 };
 
 /// Number of collections on each device.
@@ -23,80 +31,68 @@ const KERNELS: [(&str, StepKernel); 3] = [
     ("copy", StepKernel::Copy { mib: 32 }),
     ("rms_norm", StepKernel::RmsNorm { rows: 2_048, width: 7_168 }),
 ];
-/// Limits in percent of the median.
-const LIMITS: SpreadPercent = SpreadPercent { launches: 5.0, collections: 3.0, devices: Some(5.0) };
-const EXPECTED: &str = "the middle half of 20 launches differs by less than 5 %, medians of 3 collections by less than \
-     3 %, medians of 2 devices by less than 5 %";
+/// Limits of the differences of launches, collections and devices in percent.
+const LIMITS: [(&str, f64); 3] = [("launches", 5.0), ("collections", 3.0), ("devices", 5.0)];
+
+/// Durations of one kernel in nanoseconds, by device and collection.
+type KernelSamples = Vec<Vec<Vec<i64>>>;
 
 /// Runs the experiment. The collections of the devices alternate, so that a drift of the host affects both.
-pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let devices = context.devices.get(..DEVICES).unwrap_or(&context.devices);
     let steps = KERNELS.map(|(_, kernel)| LaunchStep::hot(kernel, WARM_UP + MEASURED));
-    let parameters =
-        json!({ "steps": steps, "preheat": PREHEAT, "flush_mib": 0, "warm_up": WARM_UP, "events": false });
-    let mut samples = vec![KernelSamples::default(); KERNELS.len()];
+    let mut samples: [KernelSamples; KERNELS.len()] = Default::default();
+    samples.iter_mut().for_each(|kernel| kernel.resize(devices.len(), Vec::new()));
     for number in 1..=COLLECTIONS {
         for (place, device) in devices.iter().enumerate() {
-            let variant = CollectionVariant { number, ..CollectionVariant::default() };
-            let request = ScriptRequest {
-                function: "steps",
-                parameters: parameters.clone(),
-                devices: std::slice::from_ref(device),
-            };
-            let subfolder = folder.join(format!("device-{device}-{number}"));
-            let evidence = context.collect_variant(&subfolder, &request, &variant)?;
-            evidence.require_completed()?;
+            let folder = folder.join(format!("device-{device}-{number}"));
+            let script = context.script(folder, "steps", StepSettings::default().parameters(&steps));
+            let devices = std::slice::from_ref(device);
+            let evidence = SelftestScript { devices, number, ..script }.complete()?;
             let records = evidence.readable_records()?;
             for ((step, kernel), n) in steps.iter().zip(&mut samples).zip(0_u64..) {
-                let found = StepRecords::find(records, n, step).map_err(EvidenceError::Missing)?;
-                kernel.add_collection(place, found.durations);
+                kernel[place].push(step_durations(records, n, step)?);
             }
         }
     }
     let (mut seen, mut problems) = (Vec::new(), Vec::new());
     for ((name, _), kernel) in KERNELS.iter().zip(&samples) {
-        let spread = kernel.spread();
-        problems.extend(spread.first_above(&LIMITS).map(|problem| format!("{name}: {problem}")));
-        seen.push(format!("{name} {:.2} us ({})", kernel.median() / 1e3, spread.describe()));
+        let differences = differences(kernel);
+        problems.extend(first_above(differences).map(|problem| format!("{name}: {problem}")));
+        let median = median_of(&kernel.concat().concat()) / 1e3;
+        seen.push(format!("{name} {median:.2} us ({})", describe(differences)));
     }
-    let seen =
-        format!("{}{}", seen.join(", "), if devices.len() < DEVICES { "; one device only" } else { "" });
-    Ok(ExperimentFinding::from_problems(EXPECTED, seen, &problems))
+    let alone = if devices.len() < DEVICES { "; one device only" } else { "" };
+    Ok(Finding { seen: format!("{}{alone}", seen.join(", ")), problems })
 }
 
-/// Durations of one kernel in nanoseconds, by device and collection.
-#[derive(Clone, Debug, Default)]
-struct KernelSamples {
-    devices: Vec<Vec<Vec<i64>>>,
+/// Returns the largest differences within a collection, between the collections of a device, and between devices; `None` for
+/// the devices if there is one.
+fn differences(devices: &KernelSamples) -> [Option<f64>; 3] {
+    let largest = |values: &mut dyn Iterator<Item = f64>| Some(values.fold(0.0, f64::max));
+    let medians = |collections: &Vec<Vec<i64>>| -> Vec<f64> {
+        collections.iter().map(|durations| median_of(durations)).collect()
+    };
+    let of_devices: Vec<f64> = devices.iter().map(|device| median_of(&device.concat())).collect();
+    [
+        largest(&mut devices.iter().flatten().map(|collection| middle_half(collection))),
+        largest(&mut devices.iter().map(|device| range(&medians(device)))),
+        (of_devices.len() > 1).then(|| range(&of_devices)),
+    ]
 }
 
-impl KernelSamples {
-    fn add_collection(&mut self, device: usize, durations: Vec<i64>) {
-        if self.devices.len() <= device {
-            self.devices.resize(device + 1, Vec::new());
-        }
-        self.devices[device].push(durations);
-    }
+fn describe(differences: [Option<f64>; 3]) -> String {
+    let shown = LIMITS.iter().zip(differences);
+    let shown = shown.filter_map(|((name, _), value)| Some(format!("{name} {:.1} %", value?)));
+    shown.collect::<Vec<_>>().join(", ")
+}
 
-    /// Returns the median of all launches.
-    fn median(&self) -> f64 {
-        median_of(&self.devices.concat().concat())
-    }
-
-    /// Returns the largest differences within a collection, between the collections of a device, and between devices.
-    fn spread(&self) -> SpreadPercent {
-        let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-        let medians = |device: &Vec<Vec<i64>>| -> Vec<f64> {
-            device.iter().map(|collection| median_of(collection)).collect()
-        };
-        let device_medians: Vec<f64> =
-            self.devices.iter().map(|device| median_of(&device.concat())).collect();
-        SpreadPercent {
-            launches: largest(&mut self.devices.iter().flatten().map(|collection| middle_half(collection))),
-            collections: largest(&mut self.devices.iter().map(|device| range(&medians(device)))),
-            devices: (device_medians.len() > 1).then(|| range(&device_medians)),
-        }
-    }
+/// Returns the first difference above its limit.
+fn first_above(differences: [Option<f64>; 3]) -> Option<String> {
+    LIMITS.iter().zip(differences).find_map(|((name, limit), value)| {
+        let value = value.filter(|value| value >= limit)?;
+        Some(format!("{name} differ by {value:.1} %, expected less than {limit:.0} %"))
+    })
 }
 
 /// Returns the range of the middle half of durations in percent of their median.
@@ -116,79 +112,33 @@ fn range(values: &[f64]) -> f64 {
     percent(most - least, least)
 }
 
-/// Differences of durations in percent.
-#[derive(Clone, Debug, PartialEq)]
-struct SpreadPercent {
-    /// Range of the middle half of the launches of a collection.
-    launches: f64,
-    /// Range of the medians of collections.
-    collections: f64,
-    /// Range of the medians of devices; `None` for one device.
-    devices: Option<f64>,
-}
-
-impl SpreadPercent {
-    fn parts(&self) -> [(&'static str, Option<f64>); 3] {
-        [
-            ("launches", Some(self.launches)),
-            ("collections", Some(self.collections)),
-            ("devices", self.devices),
-        ]
-    }
-
-    fn describe(&self) -> String {
-        let shown = |(name, value): (&str, Option<f64>)| Some(format!("{name} {:.1} %", value?));
-        self.parts().into_iter().filter_map(shown).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Returns the first difference above its limit.
-    fn first_above(&self, limits: &Self) -> Option<String> {
-        let pairs = self.parts().into_iter().zip(limits.parts());
-        pairs.into_iter().find_map(|((name, value), (_, limit))| {
-            let (value, limit) = value.zip(limit)?;
-            (value >= limit)
-                .then(|| format!("{name} differ by {value:.1} %, expected less than {limit:.0} %"))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn samples(devices: &[&[i64]]) -> KernelSamples {
-        let mut samples = KernelSamples::default();
-        for (place, device) in devices.iter().enumerate() {
-            for median in *device {
-                samples.add_collection(place, (-10..=10).map(|n| median + 10 * n).collect());
-            }
-        }
-        samples
+        let collection = |median: &i64| (-10..=10).map(|n| median + 10 * n).collect();
+        devices.iter().map(|medians| medians.iter().map(collection).collect()).collect()
     }
 
     #[test]
     fn equal_collections_and_devices_pass() {
-        let spread = samples(&[&[10_000, 10_100, 10_050], &[10_200, 10_150, 10_180]]).spread();
-        assert_eq!(spread.first_above(&LIMITS), None);
-        assert_eq!(spread.describe(), "launches 1.0 %, collections 1.0 %, devices 1.3 %");
+        let found = differences(&samples(&[&[10_000, 10_100, 10_050], &[10_200, 10_150, 10_180]]));
+        assert_eq!(first_above(found), None);
+        assert_eq!(describe(found), "launches 1.0 %, collections 1.0 %, devices 1.3 %");
+        let alone = differences(&samples(&[&[10_000, 10_100, 10_050]]));
+        assert_eq!((alone[2], first_above(alone)), (None, None), "one device");
     }
 
     #[test]
     fn each_difference_has_its_limit() {
-        let problem = |devices: &[&[i64]]| samples(devices).spread().first_above(&LIMITS).unwrap_or_default();
-        let devices = problem(&[&[10_000, 10_000, 10_000], &[11_000, 11_000, 11_000]]);
-        assert_eq!(devices, "devices differ by 10.0 %, expected less than 5 %");
-        let collections = problem(&[&[10_000, 10_400, 10_000]]);
-        assert_eq!(collections, "collections differ by 4.0 %, expected less than 3 %");
+        let problem = |samples: &KernelSamples| first_above(differences(samples)).unwrap_or_default();
+        let devices = samples(&[&[10_000, 10_000, 10_000], &[11_000, 11_000, 11_000]]);
+        assert_eq!(problem(&devices), "devices differ by 10.0 %, expected less than 5 %");
+        let collections = samples(&[&[10_000, 10_400, 10_000]]);
+        assert_eq!(problem(&collections), "collections differ by 4.0 %, expected less than 3 %");
         let mut noisy = samples(&[&[10_000]]);
-        noisy.devices[0][0].iter_mut().for_each(|duration| *duration += (*duration - 10_000) * 5);
-        let problem = noisy.spread().first_above(&LIMITS).unwrap_or_default();
-        assert!(problem.starts_with("launches differ by 6.0 %"), "{problem}");
-    }
-
-    #[test]
-    fn single_device_has_no_difference_of_devices() {
-        let spread = samples(&[&[10_000, 10_100, 10_050]]).spread();
-        assert_eq!((spread.devices, spread.first_above(&LIMITS)), (None, None));
+        noisy[0][0].iter_mut().for_each(|duration| *duration += (*duration - 10_000) * 5);
+        assert!(problem(&noisy).starts_with("launches differ by 6.0 %"), "{}", problem(&noisy));
     }
 }

@@ -4,63 +4,70 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::Write as _,
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    finding::{EvidenceError, ExperimentReport, ExperimentStatus},
-    suite::required_experiments,
+use super::experiment::{EXPERIMENTS, EvidenceError, ExperimentReport, ExperimentStatus};
+use crate::{
+    base::{
+        command_error::CommandError,
+        files::{read_regular_text, write_atomic},
+    },
+    database::{Database, DatabaseError},
+    kernel::DataKind,
 };
-use crate::{database::Database, kernel::DataKind};
 
 const FOLDER: &str = "selftest";
 const DESCRIPTION_FILE: &str = "selftest.json";
 const RESULTS_FILE: &str = "results.jsonl";
+/// Experiment that proves the numbers of each device of its selftest.
+const DEVICE_NUMBERS: u32 = 1;
+/// Last of the experiments that measurements on a device require.
+const LAST_REQUIRED: u32 = 4;
 
 /// Description of a selftest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct SelftestDescription {
-    pub(crate) host: String,
+pub(super) struct SelftestDescription {
+    pub(super) host: String,
     /// Measured or rehearsed: the evidence of a rehearsal is no evidence about a device.
-    pub(crate) kind: DataKind,
+    pub(super) kind: DataKind,
     /// Start, UTC.
-    pub(crate) started: String,
+    pub(super) started: String,
     /// Host and software, as text that is equal for equal hosts.
-    pub(crate) fingerprint: String,
-    pub(crate) devices: Vec<u32>,
-    pub(crate) npubench: String,
+    pub(super) fingerprint: String,
+    pub(super) devices: Vec<u32>,
+    pub(super) npubench: String,
 }
 
 /// A stored selftest.
 #[derive(Clone, Debug)]
-pub(crate) struct StoredSelftest {
-    pub(crate) description: SelftestDescription,
-    pub(crate) reports: Vec<ExperimentReport>,
+pub(super) struct StoredSelftest {
+    pub(super) description: SelftestDescription,
+    pub(super) reports: Vec<ExperimentReport>,
 }
 
 /// Returns a new folder for a selftest of the host at a time.
-pub(crate) fn new_selftest_folder(database: &Database, host: &str, time: &str) -> PathBuf {
+pub(super) fn new_selftest_folder(database: &Database, host: &str, time: &str) -> PathBuf {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let name: String = host.chars().map(safe).collect();
     database.state_folder().join(FOLDER).join(format!("{name}-{time}-{}", std::process::id()))
 }
 
 /// Writes the description into a folder, which is created.
-pub(crate) fn store_description(
+pub(super) fn store_description(
     folder: &Path,
     description: &SelftestDescription,
-) -> Result<(), EvidenceError> {
-    fs::create_dir_all(folder).map_err(EvidenceError::io(folder))?;
-    let path = folder.join(DESCRIPTION_FILE);
+) -> Result<(), CommandError> {
+    fs::create_dir_all(folder).map_err(DatabaseError::io("create", folder))?;
     let text = serde_json::to_string_pretty(description).expect("a description has texts as keys");
-    fs::write(&path, text).map_err(EvidenceError::io(&path))
+    Ok(write_atomic(&folder.join(DESCRIPTION_FILE), text.as_bytes())?)
 }
 
 /// Appends a line to the results of a selftest.
-pub(crate) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), EvidenceError> {
+pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), EvidenceError> {
     let path = folder.join(RESULTS_FILE);
     let line = serde_json::to_string(report).expect("a report has texts as keys");
     let append = || {
@@ -71,27 +78,46 @@ pub(crate) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<
     append().map_err(EvidenceError::io(&path))
 }
 
-/// Returns the stored selftests of a database, the earliest first. Folders that cannot be read are left out.
-pub(crate) fn stored_selftests(database: &Database) -> Vec<StoredSelftest> {
-    let entries = fs::read_dir(database.state_folder().join(FOLDER)).into_iter().flatten().flatten();
-    let mut found: Vec<StoredSelftest> = entries.filter_map(|entry| read_selftest(&entry.path())).collect();
+/// Returns the stored selftests of a database, the earliest first.
+pub(super) fn stored_selftests(database: &Database) -> Result<Vec<StoredSelftest>, CommandError> {
+    let folder = database.state_folder().join(FOLDER);
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(DatabaseError::io("read", &folder))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(DatabaseError::io("read", &folder))?;
+        found.extend(read_selftest(&entry.path())?);
+    }
     found.sort_by(|one, other| one.description.started.cmp(&other.description.started));
-    found
+    Ok(found)
 }
 
-fn read_selftest(folder: &Path) -> Option<StoredSelftest> {
-    let description = serde_json::from_str(&fs::read_to_string(folder.join(DESCRIPTION_FILE)).ok()?).ok()?;
-    let lines = fs::read_to_string(folder.join(RESULTS_FILE)).unwrap_or_default();
+/// Reads a selftest; `None` if it was ended before it had a description. The last line of its results may be cut.
+fn read_selftest(folder: &Path) -> Result<Option<StoredSelftest>, CommandError> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        match read_regular_text(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            text => text.map(Some).map_err(DatabaseError::io("read", &path)),
+        }
+    };
+    let Some(description) = read(DESCRIPTION_FILE)? else { return Ok(None) };
+    let description = serde_json::from_str(&description).map_err(|error| {
+        CommandError::bad_input(
+            format!("`{}` is no description of a selftest: {error}", folder.join(DESCRIPTION_FILE).display()),
+            "remove its folder, and repeat the selftest",
+        )
+    })?;
+    let lines = read(RESULTS_FILE)?.unwrap_or_default();
     let reports = lines.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
-    Some(StoredSelftest { description, reports })
+    Ok(Some(StoredSelftest { description, reports }))
 }
-
-/// Number of the experiment that proves the numbers of each device of its selftest.
-const DEVICE_NUMBERS: u32 = 1;
 
 /// Returns the reason why the stored selftests do not allow measurements on devices of a host with this fingerprint;
 /// `None` if the last result of each required experiment is a pass, and the last result of each device's numbers, too.
-pub(crate) fn missing_selftest(
+pub(super) fn missing_selftest(
     stored: &[StoredSelftest],
     fingerprint: &str,
     devices: &[u32],
@@ -114,7 +140,7 @@ pub(crate) fn missing_selftest(
     if last.is_empty() {
         return Some("this host has no selftest with its present software".to_owned());
     }
-    let problems: Vec<String> = required_experiments()
+    let problems: Vec<String> = (0..=LAST_REQUIRED)
         .filter_map(|number| match last.get(&number) {
             None => Some(format!("experiment {number} was not run")),
             Some(report) if report.status == ExperimentStatus::Pass => None,
@@ -131,6 +157,31 @@ pub(crate) fn missing_selftest(
     (!untested.is_empty()).then(|| {
         format!("experiment {DEVICE_NUMBERS} of the selftest did not pass for device {}", untested.join(", "))
     })
+}
+
+/// Returns the Markdown table of the assumptions with the last result of each experiment.
+pub(super) fn markdown_report(stored: &[StoredSelftest]) -> String {
+    let results =
+        stored.iter().flat_map(|selftest| selftest.reports.iter().map(move |report| (selftest, report)));
+    let last: BTreeMap<u32, (&StoredSelftest, &ExperimentReport)> =
+        results.map(|(selftest, report)| (report.number, (selftest, report))).collect();
+    let mut text =
+        "| assumption | experiment | last result | host and date |\n|---|---|---|---|\n".to_owned();
+    for experiment in &EXPERIMENTS {
+        let (result, place) = match last.get(&experiment.number) {
+            None => ("not run".to_owned(), String::new()),
+            Some((StoredSelftest { description, .. }, report)) => {
+                let mark = if description.kind == DataKind::Rehearsal { " (rehearsal)" } else { "" };
+                let day = description.started.get(..10).unwrap_or(&description.started);
+                (format!("{}{mark}: {}", report.status, report.seen), format!("{}, {day}", description.host))
+            }
+        };
+        let cells =
+            [experiment.assumption, &format!("{} {}", experiment.number, experiment.name), &result, &place]
+                .map(|cell| cell.replace('|', "\\|").replace('\n', " "));
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -162,13 +213,9 @@ mod tests {
         }
     }
 
-    const PASSED: [(u32, ExperimentStatus); 5] = [
-        (0, ExperimentStatus::Pass),
-        (1, ExperimentStatus::Pass),
-        (2, ExperimentStatus::Pass),
-        (3, ExperimentStatus::Pass),
-        (4, ExperimentStatus::Pass),
-    ];
+    use ExperimentStatus::Pass;
+
+    const PASSED: [(u32, ExperimentStatus); 5] = [(0, Pass), (1, Pass), (2, Pass), (3, Pass), (4, Pass)];
 
     #[test]
     fn the_last_result_of_each_required_experiment_counts() {
@@ -189,7 +236,7 @@ mod tests {
     #[test]
     fn every_device_of_a_run_needs_proven_numbers() {
         let first = selftest(DataKind::Npu, &PASSED);
-        let mut second = selftest(DataKind::Npu, &[(1, ExperimentStatus::Pass)]);
+        let mut second = selftest(DataKind::Npu, &[(1, Pass)]);
         second.description.devices = vec![2, 3];
         let why = missing_selftest(std::slice::from_ref(&first), "f", &[0, 2, 3]).expect("untested devices");
         assert_eq!(why, "experiment 1 of the selftest did not pass for device 2, 3");
@@ -218,7 +265,16 @@ mod tests {
         let mut text = fs::read_to_string(&path).expect("readable");
         text.push_str("{\"number\":2,\"na");
         fs::write(&path, text).expect("written");
-        let read = read_selftest(folder.path()).expect("a selftest");
+        let read = read_selftest(folder.path()).expect("readable").expect("a selftest");
         assert_eq!((read.description, read.reports.len()), (example.description, 2));
+    }
+
+    #[test]
+    fn a_damaged_description_is_an_error_and_a_missing_one_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(read_selftest(folder.path()).is_ok_and(|read| read.is_none()));
+        fs::write(folder.path().join(DESCRIPTION_FILE), "{").expect("written");
+        let error = read_selftest(folder.path()).expect_err("damaged");
+        assert!(error.message.contains("is no description of a selftest"), "{error}");
     }
 }

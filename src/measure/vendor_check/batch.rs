@@ -5,8 +5,9 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{BufRead as _, BufReader},
+    iter,
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::Sender,
@@ -28,11 +29,8 @@ use crate::{
     },
     cases::plan::PlannedCase,
     kernel::{
-        CheckMethod, CheckOutcome, CheckVerdict, DataKind, LogicalDeviceId, ProfilerSettings,
-        render::{
-            HostNumbers, Manifest, ManifestCase, PinnedEnvironment, ScriptCommunication, SentinelLengths,
-            replay_script,
-        },
+        CheckMethod, CheckOutcome, CheckVerdict, DataKind,
+        render::{Manifest, ManifestCase, ScriptCommunication, replay_script},
     },
 };
 
@@ -45,6 +43,8 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Interval at which the journal is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+const JOURNAL: &str = "checked.jsonl";
+
 /// Runs the script that is the first argument, with the others, as Python itself would.
 const RUN_SCRIPT: &str =
     "import runpy, sys\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')";
@@ -54,12 +54,16 @@ const RUN_SCRIPT: &str =
 struct JournalEntry {
     #[serde(default)]
     started: bool,
-    ordinal: Option<u32>,
-    verdict: Option<String>,
-    by: Option<String>,
+    /// Place of the case in the manifest.
+    ordinal: Option<usize>,
+    verdict: Option<CheckVerdict>,
+    by: Option<CheckMethod>,
     #[serde(default)]
     message: String,
 }
+
+/// Outcomes with the indices of their cases. The receiver is dropped only after the check.
+pub(super) type OutcomeSender = Sender<(usize, CheckOutcome)>;
 
 /// Checks the cases at `indices` and sends each outcome with the index of its case. If the process fails, its current
 /// case is checked alone; if the process fails again, the case is rejected.
@@ -68,7 +72,7 @@ pub(super) fn check_batch(
     cases: &[PlannedCase],
     indices: Vec<usize>,
     stop: &AtomicBool,
-    outcomes: &Sender<(usize, CheckOutcome)>,
+    outcomes: &OutcomeSender,
 ) -> Result<(), CheckError> {
     let mut batches = vec![indices];
     while let Some(indices) = batches.pop() {
@@ -84,7 +88,6 @@ pub(super) fn check_batch(
                 run_process(settings, cases, &[], stop, outcomes)?;
                 let outcome =
                     CheckOutcome { verdict: CheckVerdict::Rejected, by: CheckMethod::Meta, message: failure };
-                // The receiver is dropped only after the check.
                 let _ = outcomes.send((*only, outcome));
             }
             [suspect, others @ ..] => batches.extend([others.to_vec(), vec![*suspect]]),
@@ -99,34 +102,28 @@ fn run_process(
     cases: &[PlannedCase],
     indices: &[usize],
     stop: &AtomicBool,
-    outcomes: &Sender<(usize, CheckOutcome)>,
+    outcomes: &OutcomeSender,
 ) -> Result<(usize, Option<String>), CheckError> {
     let folder =
         ScratchFolder::create().map_err(|source| CheckError::Io { path: temporary_folder(), source })?;
     let folder = folder.path();
     write_scripts(settings, cases, indices, folder)?;
-    let (journal, log) = (folder.join("checked.jsonl"), folder.join("log"));
-    let environment = [
-        ("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()),
-        ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
-    ];
+    let log = folder.join("log");
+    let environment = [("TORCH_DEVICE_BACKEND_AUTOLOAD", "0"), ("PYTHONDONTWRITEBYTECODE", "1")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
     let script = format!("{END_WITH_PARENT}{RUN_SCRIPT}");
     let arguments = ["-c", &script, "replay.py", "manifest.json", "--mode", "check"];
-    let arguments = arguments.into_iter().chain(["--journal", "checked.jsonl", "--until-stdin-ends"]);
+    let arguments = arguments.into_iter().chain(["--journal", JOURNAL, "--until-stdin-ends"]);
     // Python ends when the other end of the pipe is closed, also if this program is killed.
     let (reader, writer) =
         std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;
+    let words = iter::once(&*settings.python).chain(arguments).map(Into::into);
     let job = CommandSpec {
         environment: &environment,
         stdin: Some(File::from(OwnedFd::from(reader))),
-        ..CommandSpec::new(
-            std::iter::once(&*settings.python).chain(arguments).map(Into::into).collect(),
-            folder,
-            &log,
-            LIMIT,
-        )
+        ..CommandSpec::new(words.collect(), folder, &log, LIMIT)
     };
-    let mut follower = JournalFollower::new(&journal);
+    let mut follower = JournalFollower::new(folder.join(JOURNAL), indices, outcomes);
     let halt = AtomicBool::new(false);
     let mut is_stalled = false;
     let ended = thread::scope(|scope| {
@@ -134,7 +131,7 @@ fn run_process(
         let mut last_output = Instant::now();
         while !process.is_finished() {
             thread::sleep(POLL_INTERVAL);
-            if follower.read_new_lines(indices, outcomes) > 0 {
+            if follower.read_new_lines() > 0 {
                 last_output = Instant::now();
             }
             let timeout = if follower.has_started { OUTPUT_TIMEOUT } else { START_TIMEOUT };
@@ -144,7 +141,7 @@ fn run_process(
         process.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     drop(writer);
-    follower.read_new_lines(indices, outcomes);
+    follower.read_new_lines();
     let failure = match ended {
         ExitKind::Stopped if !is_stalled => return Ok((indices.len(), None)),
         _ if follower.has_started && follower.checked.len() == indices.len() => None,
@@ -171,29 +168,12 @@ fn write_scripts(
 ) -> Result<(), CheckError> {
     let kernels: BTreeSet<_> = indices.iter().map(|&index| &cases[index].case.kernel).collect();
     let entries = kernels.into_iter().filter_map(|kernel| Some((kernel, settings.catalogue.entry(kernel)?)));
+    let planned = indices.iter().map(|&index| &cases[index]).zip(0..);
+    let cases = planned.map(|(planned, ordinal)| ManifestCase::new(ordinal, &planned.case, &planned.call, 0));
     let manifest = Manifest {
-        run: "check".to_owned(),
-        collection: 0,
-        kind: DataKind::Npu,
-        device: LogicalDeviceId(0),
-        gang: Vec::new(),
-        hosts: Vec::new(),
-        host: 0,
-        host_numbers: HostNumbers::default(),
-        seed: 0,
-        warm_up: 0,
         measured: 1,
-        flush_bytes: None,
-        expert_skew: 0.0,
-        profiler: ProfilerSettings::default(),
-        environment: PinnedEnvironment::default(),
-        sentinels: SentinelLengths::default(),
-        controls: None,
-        cases: indices
-            .iter()
-            .zip(0..)
-            .map(|(&index, ordinal)| ManifestCase::new(ordinal, &cases[index].case, &cases[index].call, 0))
-            .collect(),
+        cases: cases.collect(),
+        ..Manifest::without_cases("check", 0, DataKind::Npu)
     };
     let files = [
         ("replay.py", replay_script(&settings.assets, ScriptCommunication::Kernels, entries)?),
@@ -208,49 +188,43 @@ fn write_scripts(
 
 /// Reader of a journal that is still being written.
 struct JournalFollower<'a> {
-    path: &'a Path,
+    path: PathBuf,
     input: Option<BufReader<File>>,
     partial: String,
     has_started: bool,
-    /// Ordinals of the checked cases.
-    checked: BTreeSet<u32>,
+    indices: &'a [usize],
+    outcomes: &'a OutcomeSender,
+    /// Places of the checked cases.
+    checked: BTreeSet<usize>,
 }
 
 impl<'a> JournalFollower<'a> {
-    fn new(path: &'a Path) -> Self {
-        Self { path, input: None, partial: String::new(), has_started: false, checked: BTreeSet::new() }
+    fn new(path: PathBuf, indices: &'a [usize], outcomes: &'a OutcomeSender) -> Self {
+        let (partial, checked) = (String::new(), BTreeSet::new());
+        Self { path, input: None, partial, has_started: false, indices, outcomes, checked }
     }
 
     /// Sends the outcomes added since the last call; returns the number of lines read.
-    fn read_new_lines(&mut self, indices: &[usize], outcomes: &Sender<(usize, CheckOutcome)>) -> usize {
+    fn read_new_lines(&mut self) -> usize {
         let mut lines = 0;
         if self.input.is_none() {
-            self.input = File::open(self.path).ok().map(BufReader::new);
+            self.input = File::open(&self.path).ok().map(BufReader::new);
         }
         let Some(input) = &mut self.input else { return 0 };
         while input.read_line(&mut self.partial).is_ok_and(|read| read > 0) && self.partial.ends_with('\n') {
             let line: Result<JournalEntry, _> = serde_json::from_str(&self.partial);
             self.partial.clear();
             lines += 1;
-            let Ok(line) = line else { continue };
-            self.has_started |= line.started;
-            let (Some(ordinal), Some(verdict), Some(by)) = (line.ordinal, line.verdict, line.by) else {
-                continue;
-            };
-            let index = usize::try_from(ordinal).ok().and_then(|ordinal| indices.get(ordinal));
-            if let (Some(index), Ok(verdict), Ok(by)) = (index, verdict.parse(), by.parse())
-                && self.checked.insert(ordinal)
+            // A case without a line that can be read counts as not checked.
+            let Ok(JournalEntry { started, ordinal, verdict, by, message }) = line else { continue };
+            self.has_started |= started;
+            if let (Some(place), Some(verdict), Some(by)) = (ordinal, verdict, by)
+                && let Some(index) = self.indices.get(place)
+                && self.checked.insert(place)
             {
-                // The receiver is dropped only after the check.
-                let message = without_advice(&line.message).to_owned();
-                let _ = outcomes.send((*index, CheckOutcome { verdict, by, message }));
+                let _ = self.outcomes.send((*index, CheckOutcome { verdict, by, message }));
             }
         }
         lines
     }
-}
-
-/// Returns torch's message about an operator without a Meta kernel without its advice for authors of operators.
-fn without_advice(message: &str) -> &str {
-    message.split_once(". You may have run into this message").map_or(message, |(fault, _)| fault)
 }

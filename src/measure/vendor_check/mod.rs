@@ -8,21 +8,17 @@ mod batch;
 mod python;
 
 use std::{
-    collections::VecDeque,
     panic::resume_unwind,
     path::PathBuf,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread::{self, ScopedJoinHandle},
+    sync::{atomic::AtomicBool, mpsc},
+    thread,
 };
 
-use crate::base::command_error::Failure;
-use crate::base::exit::ExitStatus;
 use crate::{
-    base::{assets::AssetFiles, process::ProcessError},
+    base::{
+        assets::AssetFiles, command_error::Failure, exit::ExitStatus, process::ProcessError,
+        shared_work::share_work,
+    },
     cases::plan::PlannedCase,
     kernel::{
         CheckOutcome, Slot,
@@ -83,8 +79,8 @@ pub(crate) struct CheckSettings {
     pub assets: AssetFiles,
 }
 
-/// Largest number of cases of one process: large compared with its start, small enough to occupy all processes.
-const LARGEST_BATCH: usize = 20_000;
+/// Maximum number of cases of one process: large compared with its start, small enough to occupy all processes.
+const MAX_BATCH: usize = 20_000;
 
 /// Checks cases and passes each outcome to `report` as it arrives, with the index of the case in `cases`. Ends early if
 /// `stop` is set. Fails with [`CheckError`]; outcomes reported before remain valid.
@@ -94,35 +90,21 @@ pub(crate) fn check_cases(
     stop: &AtomicBool,
     report: &mut dyn FnMut(usize, CheckOutcome),
 ) -> Result<(), CheckError> {
-    let size = cases.len().div_ceil(settings.processes.max(1)).clamp(1, LARGEST_BATCH);
+    let processes = settings.processes.max(1);
+    let size = cases.len().div_ceil(processes).clamp(1, MAX_BATCH);
     let indices: Vec<usize> = (0..cases.len()).collect();
-    let batches: Mutex<VecDeque<Vec<usize>>> =
-        Mutex::new(indices.chunks(size).map(<[usize]>::to_vec).collect());
+    let batches: Vec<Vec<usize>> = indices.chunks(size).map(<[usize]>::to_vec).collect();
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..settings.processes.max(1))
-            .map(|_| {
-                let (sender, batches) = (sender.clone(), &batches);
-                scope.spawn(move || {
-                    let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                    while let Some(batch) = next().filter(|_| !stop.load(Ordering::Relaxed)) {
-                        if let Err(error) = batch::check_batch(settings, cases, batch, stop, &sender) {
-                            // The others stop at their next batch.
-                            batches.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                            return Err(error);
-                        }
-                    }
-                    Ok(())
-                })
+        let check = scope.spawn(move || {
+            share_work(&vec![sender; processes], batches, |sender, batch| {
+                batch::check_batch(settings, cases, batch, stop, sender)
             })
-            .collect();
-        drop(sender);
+        });
         for (index, outcome) in receiver {
             report(index, outcome);
         }
-        let end =
-            |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
-        workers.into_iter().try_for_each(end)
+        check.join().unwrap_or_else(|panic| resume_unwind(panic)).map(drop)
     })
 }
 

@@ -9,11 +9,13 @@ use std::{
 };
 
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::json;
 
 use super::CheckError;
 use crate::{
     base::{
         files::ScratchFolder,
+        print::print_note,
         process::{self, CommandSpec, ExitKind},
     },
     kernel::LogicalDeviceId,
@@ -52,25 +54,16 @@ def optional(name):
 versions = {name: version(name) for name in ('torch', 'torch_npu')}
 print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
 
-fn parse_output<T: DeserializeOwned>(python: &str, output: String) -> Result<T, CheckError> {
-    serde_json::from_str(&output)
-        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
-}
-
 /// Returns the versions of torch, torch_npu and packages with further operators. Fails with [`CheckError::Python`] if
 /// torch or torch_npu is missing.
 pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
-    let output = run_python(python, VERSIONS_SCRIPT)?;
-    parse_output(python, output)
+    query_python(python, VERSIONS_SCRIPT, &[])
 }
 
 /// Returns the version of torch alone, which suffices for gloo. Fails with [`CheckError::Python`] if it is missing.
 pub(crate) fn installed_torch(python: &str) -> Result<String, CheckError> {
-    let output = run_python(
-        python,
-        "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))",
-    )?;
-    parse_output(python, output)
+    let script = "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))";
+    query_python(python, script, &[])
 }
 
 const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
@@ -79,20 +72,21 @@ const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
 
 /// Returns the schemas of the operators of a name, as PyTorch prints them. Importing torch_npu takes seconds.
 pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
-    let name = serde_json::to_string(function).unwrap_or_default();
-    let output = run_python(python, &format!("NAME = {name}\n{SCHEMAS_SCRIPT}"))?;
-    parse_output(python, output)
+    query_python(python, &format!("NAME = {}\n{SCHEMAS_SCRIPT}", json!(function)), &[])
 }
 
-/// Returns the folders of an installed Python package; none if it is not installed.
+/// Returns the folders of an installed Python package; none if it is not installed. Prints a note if that cannot be found
+/// out.
 pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
-    let name = serde_json::to_string(package).unwrap_or_default();
     let script = format!(
-        "import importlib.util, json\nspec = importlib.util.find_spec({name})\n\
-         print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))"
+        "import importlib.util, json\nspec = importlib.util.find_spec({})\n\
+         print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))",
+        json!(package)
     );
-    let output = run_python(python, &script).unwrap_or_default();
-    serde_json::from_str(&output).unwrap_or_default()
+    query_python(python, &script, &[]).unwrap_or_else(|error| {
+        print_note(&format!("custom operators of {package} are not looked for: {error}"));
+        Vec::new()
+    })
 }
 
 /// Devices of torch_npu in an environment.
@@ -124,47 +118,46 @@ pub(crate) fn torch_devices(
     environment: &[(String, String)],
     devices: &[LogicalDeviceId],
 ) -> Result<TorchDevices, CheckError> {
-    let indices = serde_json::to_string(devices).unwrap_or_default();
-    let output = run_python_text(python, &format!("INDICES = {indices}\n{DEVICES_SCRIPT}"), environment)?;
-    last_json_line(python, &output)
+    query_python(python, &format!("INDICES = {}\n{DEVICES_SCRIPT}", json!(devices)), environment)
 }
 
 /// Imports torch.distributed with gloo; the error names the Python and the reason.
 pub(crate) fn require_gloo(python: &str) -> Result<(), CheckError> {
-    let script = "import torch.distributed as d; print('gloo' if d.is_available() and d.is_gloo_available() else 'none')";
-    let found = run_python(python, script)?;
-    let has_gloo = found == "gloo";
-    let reason = if found == "none" { "its torch has no gloo".to_owned() } else { found };
-    if has_gloo { Ok(()) } else { Err(CheckError::Python { python: python.to_owned(), reason }) }
+    let script =
+        "import json, torch.distributed as d; print(json.dumps(d.is_available() and d.is_gloo_available()))";
+    match query_python(python, script, &[])? {
+        true => Ok(()),
+        false => {
+            let (python, reason) = (python.to_owned(), "its torch has no gloo".to_owned());
+            Err(CheckError::Python { python, reason })
+        }
+    }
 }
 
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
 pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CheckError> {
-    let script = "import json, torch, torch_npu; print(json.dumps({'soc': torch.npu.get_device_name(0)}))";
-    let output = run_python_text(python, script, environment)?;
-    last_json_line(python, &output).map(|DeviceSoc { soc }| soc)
+    query_python(
+        python,
+        "import json, torch, torch_npu; print(json.dumps(torch.npu.get_device_name(0)))",
+        environment,
+    )
 }
 
-/// Name of a device by torch_npu.
-#[derive(Deserialize)]
-struct DeviceSoc {
-    soc: String,
-}
-
-/// Parses the last line that is JSON of this form: torch_npu may print warnings when it is finalised.
-fn last_json_line<T: DeserializeOwned>(python: &str, output: &str) -> Result<T, CheckError> {
+/// Runs a Python script with variables in addition to those of this process, and parses the last line that is JSON of this
+/// form: torch_npu may print warnings when it is finalised.
+fn query_python<T: DeserializeOwned>(
+    python: &str,
+    script: &str,
+    variables: &[(String, String)],
+) -> Result<T, CheckError> {
+    let output = run_python(python, script, variables)?;
     let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(output) })
-}
-
-/// Runs a Python script; returns the last line that it prints.
-fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
-    run_python_text(python, script, &[]).map(|text| last_text_line(&text))
+    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(&output) })
 }
 
 /// Runs a Python script with variables in addition to those of this process, except for `PATH`; returns all that it prints,
 /// on both outputs.
-fn run_python_text(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
+fn run_python(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
     let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
     let folder = ScratchFolder::create()
         .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
@@ -182,17 +175,18 @@ fn run_python_text(python: &str, script: &str, variables: &[(String, String)]) -
         )
     };
     let ended = process::run_command(&job, &AtomicBool::new(false))?;
-    let text = log_text(&log);
+    let bytes =
+        std::fs::read(&log).map_err(|error| unusable(format!("its output cannot be read: {error}")))?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
     if ended == ExitKind::Exited(0) { Ok(text) } else { Err(unusable(last_text_line(&text))) }
 }
 
 /// Returns the last line of a log that is not blank, for messages.
 pub(super) fn last_line(log: &Path) -> String {
-    last_text_line(&log_text(log))
-}
-
-fn log_text(log: &Path) -> String {
-    std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    match std::fs::read(log) {
+        Ok(bytes) => last_text_line(&String::from_utf8_lossy(&bytes)),
+        Err(error) => format!("its output cannot be read: {error}"),
+    }
 }
 
 fn last_text_line(text: &str) -> String {

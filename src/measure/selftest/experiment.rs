@@ -1,0 +1,234 @@
+//! The experiments of a selftest, their execution in order, and their reports.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    cache_bandwidth, catalogue_entries, core_clock, device_numbers, evidence::SelftestContext, gangs,
+    host_software, marked_launches, production_agreement, profiler_overhead, repeated_collections,
+};
+use crate::{base::process::ProcessError, kernel::render::RenderError, profile::ProfileError};
+
+/// Width of the name of an experiment in a table.
+const NAME_WIDTH: usize = 20;
+
+/// An experiment.
+pub(crate) struct Experiment {
+    /// Number, which stays the same in later versions.
+    pub(crate) number: u32,
+    /// Name, part of the folder of its evidence.
+    pub(crate) name: &'static str,
+    /// Assumption on which measurements rely.
+    pub(super) assumption: &'static str,
+    /// Evidence of a host on which the assumption holds.
+    pub(super) expected: &'static str,
+    /// Action after a failure.
+    pub(super) fix: &'static str,
+    /// Collects the evidence in a folder and evaluates it.
+    pub(super) run: fn(&SelftestContext, &Path) -> Result<Finding, EvidenceError>,
+}
+
+/// The experiments in the order of execution.
+pub(crate) const EXPERIMENTS: [Experiment; 12] = [
+    host_software::EXPERIMENT,
+    device_numbers::EXPERIMENT,
+    marked_launches::EXIT_CODES,
+    marked_launches::RECORD_LOSS,
+    catalogue_entries::EXPERIMENT,
+    core_clock::EXPERIMENT,
+    cache_bandwidth::EXPERIMENT,
+    repeated_collections::EXPERIMENT,
+    profiler_overhead::EXPERIMENT,
+    production_agreement::EXPERIMENT,
+    marked_launches::CALL_ERRORS,
+    gangs::EXPERIMENT,
+];
+
+/// Comparison of the evidence of an experiment with its assumption.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// Description of the evidence.
+    pub(super) seen: String,
+    /// Contradictions to the assumption; it holds without one.
+    pub(super) problems: Vec<String>,
+}
+
+/// Outcome of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum ExperimentStatus {
+    /// The assumption holds on this host.
+    Pass,
+    /// The assumption is wrong on this host.
+    Fail,
+    /// The evidence could not be collected.
+    Unknown,
+}
+
+/// Result of an experiment: one line of `results.jsonl`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ExperimentReport {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) assumption: String,
+    pub(crate) expected: String,
+    /// The problems if there are any.
+    pub(crate) seen: String,
+    pub(crate) status: ExperimentStatus,
+    pub(crate) seconds: f64,
+    /// Folder of the scripts, logs and raw output.
+    pub(crate) evidence: PathBuf,
+    /// Action after a failure.
+    pub(crate) fix: String,
+}
+
+/// Reason why evidence could not be collected.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvidenceError {
+    /// The selftest was interrupted; no further experiment starts.
+    #[error("interrupted")]
+    Interrupted,
+    /// A program, a tool or a condition of the experiment is missing.
+    #[error("{0}")]
+    Missing(String),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// A file of the evidence cannot be written or read.
+    #[error("`{}`: {source}", .path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl EvidenceError {
+    pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+
+    pub(super) fn missing(problem: impl ToString) -> Self {
+        Self::Missing(problem.to_string())
+    }
+}
+
+/// Runs the selected experiments. `on_report` receives each report when its experiment has ended. Returns false if the
+/// selftest was interrupted.
+pub(super) fn run_experiments(
+    context: &SelftestContext,
+    folder: &Path,
+    selected: &[u32],
+    mut on_report: impl FnMut(ExperimentReport) -> Result<(), EvidenceError>,
+) -> Result<bool, EvidenceError> {
+    for experiment in EXPERIMENTS.iter().filter(|experiment| selected.contains(&experiment.number)) {
+        let Experiment { number, name, assumption, expected, fix, run } = *experiment;
+        let evidence = folder.join(format!("{number:02}-{name}"));
+        fs::create_dir_all(&evidence).map_err(EvidenceError::io(&evidence))?;
+        let started = Instant::now();
+        let (status, seen, fix) = match run(context, &evidence) {
+            Err(EvidenceError::Interrupted) => return Ok(false),
+            Ok(Finding { seen, problems }) if problems.is_empty() => (ExperimentStatus::Pass, seen, ""),
+            Ok(Finding { problems, .. }) => (ExperimentStatus::Fail, problems.join("; "), fix),
+            Err(error) => {
+                let fix = "provide what is missing and repeat the selftest";
+                (ExperimentStatus::Unknown, error.to_string(), fix)
+            }
+        };
+        on_report(ExperimentReport {
+            number,
+            name: name.to_owned(),
+            assumption: assumption.to_owned(),
+            expected: expected.to_owned(),
+            seen,
+            status,
+            seconds: (started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+            evidence,
+            fix: fix.to_owned(),
+        })?;
+    }
+    Ok(true)
+}
+
+/// Returns one line for an experiment.
+pub(crate) fn report_line(report: &ExperimentReport) -> String {
+    let ExperimentReport { number, name, seen, status, seconds, .. } = report;
+    let status = status.to_string();
+    format!("{number:>2}  {status:<7}  {seconds:>6.1} s  {name:<NAME_WIDTH$}  {seen}\n")
+}
+
+/// Returns a table of the experiments, and a paragraph for each that did not pass.
+pub(crate) fn summary_table(reports: &[ExperimentReport]) -> String {
+    let mut text: String = reports.iter().map(report_line).collect();
+    for report in reports.iter().filter(|report| report.status != ExperimentStatus::Pass) {
+        let ExperimentReport { number, name, assumption, expected, seen, status, evidence, fix, .. } = report;
+        text.push_str(&format!(
+            "\nexperiment {number} ({name}): {status}\n  assumption: {assumption}\n  expected:   {expected}\n  seen:       \
+             {seen}\n  fix:        {fix}\n  evidence:   {}\n",
+            evidence.display()
+        ));
+    }
+    text
+}
+
+/// Returns the number of experiments by status, such as `11 pass, 1 fail`.
+pub(crate) fn status_counts(reports: &[ExperimentReport]) -> String {
+    let statuses = [ExperimentStatus::Pass, ExperimentStatus::Fail, ExperimentStatus::Unknown];
+    let counts =
+        statuses.map(|status| (reports.iter().filter(|report| report.status == status).count(), status));
+    let shown = counts.into_iter().filter(|(count, _)| *count > 0);
+    shown.map(|(count, status)| format!("{count} {status}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_of_experiments_are_unique() {
+        assert!(EXPERIMENTS.iter().zip(0..).all(|(experiment, number)| experiment.number == number));
+        let names: BTreeSet<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), EXPERIMENTS.len());
+    }
+
+    #[test]
+    fn failed_experiments_name_assumption_and_evidence() {
+        let report = |number, status, seen: &str| ExperimentReport {
+            number,
+            name: "record-loss".to_owned(),
+            assumption: "every launch is recorded".to_owned(),
+            expected: "all of 40".to_owned(),
+            seen: seen.to_owned(),
+            status,
+            seconds: 1.5,
+            evidence: "/db/.npubench/selftest/h/03-record-loss".into(),
+            fix: "use another version".to_owned(),
+        };
+        let reports =
+            [report(2, ExperimentStatus::Pass, "fine"), report(3, ExperimentStatus::Fail, "39 of 40")];
+        insta::assert_snapshot!(summary_table(&reports), @"
+         2  pass        1.5 s  record-loss           fine
+         3  fail        1.5 s  record-loss           39 of 40
+
+        experiment 3 (record-loss): fail
+          assumption: every launch is recorded
+          expected:   all of 40
+          seen:       39 of 40
+          fix:        use another version
+          evidence:   /db/.npubench/selftest/h/03-record-loss
+        ");
+        assert_eq!(status_counts(&reports), "1 pass, 1 fail");
+    }
+}
