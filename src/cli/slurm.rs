@@ -14,14 +14,14 @@ use super::{
 use crate::{
     base::{
         command_error::CommandError,
-        count_text::format_count,
+        count_text::{format_count, number_ranges},
         exit::ExitStatus,
         print::{print_data, print_note},
         shell_argument::quoted_path,
     },
     database::{Database, ShardNumber},
     measure::fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
-    show::run_lines::device_ranges,
+    show::slurm::{slurm_status_json, slurm_status_text},
 };
 
 /// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm
@@ -125,7 +125,7 @@ impl SlurmCommand {
             Self::Cancel(options) => cancel(&options),
             Self::Comm(options) => slurm_comm::run(&options),
             Self::Devices(SlurmDevicesOptions { gres }) => {
-                print_data(&format!("{}\n", device_ranges(&devices_of_job(&gres)?)));
+                print_data(&format!("{}\n", number_ranges(&devices_of_job(&gres)?)));
                 Ok(ExitStatus::Done)
             }
         }
@@ -226,7 +226,7 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
                 submission.array_job,
                 format_count(submission.shards.len(), "shard"),
                 submission.plan,
-                device_ranges(&submission.shards)
+                number_ranges(&submission.shards)
             )
         }
     });
@@ -253,8 +253,8 @@ fn show_status(options: &SlurmStatusOptions) -> Result<ExitStatus, CommandError>
     let (database, plan) = planned_database(&options.database)?;
     let status = SlurmStatus::read(&database, &plan)?;
     print_data(&match options.output.format {
-        OutputFormat::Plain => status.text(options.wide.width()),
-        OutputFormat::Json => status.json(),
+        OutputFormat::Plain => slurm_status_text(&status, options.wide.width()),
+        OutputFormat::Json => slurm_status_json(&status),
     });
     Ok(match status.left_note(&database) {
         None => ExitStatus::Done,

@@ -1,6 +1,6 @@
 //! Results of checks of calls by the vendor's code, without a launch.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use super::{CaseOutcome, Verdict};
@@ -15,6 +15,7 @@ use super::{CaseOutcome, Verdict};
     PartialOrd,
     Ord,
     Hash,
+    Serialize,
     Deserialize,
     Display,
     EnumString,
@@ -51,6 +52,7 @@ pub(crate) enum CheckVerdict {
     PartialOrd,
     Ord,
     Hash,
+    Serialize,
     Deserialize,
     Display,
     EnumString,
@@ -69,9 +71,10 @@ pub enum CheckMethod {
 }
 
 /// Result of one check with its method and message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckOutcome {
     pub(crate) verdict: CheckVerdict,
+    #[serde(rename = "judge")]
     pub(crate) by: CheckMethod,
     /// Text of the raised exception; empty for an accepted call.
     pub(crate) message: String,

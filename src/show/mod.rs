@@ -43,6 +43,7 @@ pub(crate) mod run_trace;
 pub(crate) mod runs;
 #[cfg(test)]
 mod schemas;
+pub(crate) mod slurm;
 pub(crate) mod status;
 pub(crate) mod step_lanes;
 pub(crate) mod sweep;

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, HashSet},
 };
 
+pub(crate) use crate::base::count_text::number_ranges as device_ranges;
 use crate::{
     base::{
         count_text::format_count,
@@ -202,22 +203,6 @@ fn suspicious_text(cases: usize, open: usize, cache: CacheState) -> String {
         (open, _) => format!("the next {run} measures {open} again, those of a single collection"),
     };
     format!("{} of earlier runs became suspicious by new measurements; {rest}", format_count(cases, "result"))
-}
-
-/// Returns a sorted list of devices as ranges, such as `0-3,8`.
-pub(crate) fn device_ranges(devices: &[u32]) -> String {
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for &device in devices {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == device => *last = device,
-            _ => parts.push((device, device)),
-        }
-    }
-    let parts: Vec<String> = parts
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    parts.join(",")
 }
 
 /// Returns the note about rows that a run did not replace.

@@ -8,6 +8,10 @@ use std::{
 };
 
 use nix::fcntl::OFlag;
+use serde::de::DeserializeOwned;
+
+use super::FileError;
+use crate::base::command_error::CommandError;
 
 /// Opens a file for reading. A path that is neither a regular file nor a folder is an error; a folder fails when it is
 /// read.
@@ -32,6 +36,21 @@ pub(crate) fn read_regular_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open_regular(path)?.read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Reads a file of JSON; `None` if it does not exist. A file with other content is no `what`, and `hint` returns what to do.
+pub(crate) fn read_json<T: DeserializeOwned>(
+    path: &Path,
+    what: &str,
+    hint: impl FnOnce() -> String,
+) -> Result<Option<T>, CommandError> {
+    let text = match read_regular_text(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(FileError::io("read", path))?,
+    };
+    serde_json::from_str(&text).map(Some).map_err(|error| {
+        CommandError::bad_input(format!("`{}` is no {what}: {error}", path.display()), hint())
+    })
 }
 
 fn check_kind(kind: FileType) -> io::Result<()> {

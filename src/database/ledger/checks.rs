@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use rusqlite::params;
+use serde::{Deserialize, Serialize};
 
 use super::{Ledger, LedgerError};
 use crate::kernel::{CaseId, CheckOutcome, Nanos};
@@ -15,12 +16,13 @@ pub struct NewCheck<'a> {
     pub outcome: &'a CheckOutcome,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCheck {
     /// Digest of the rendered call.
     pub digest: String,
     /// Versions of torch and torch_npu.
     pub software: String,
+    #[serde(flatten)]
     pub outcome: CheckOutcome,
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use crate::{base::command_error::CommandError, database::Database};
@@ -94,7 +94,7 @@ fn is_greater(file: &Path, other: &Path) -> io::Result<bool> {
 fn replace_folder(from: &Path, into: &Path) -> io::Result<()> {
     let parent = into.parent().unwrap_or(into);
     let name = into.file_name().unwrap_or_default().to_string_lossy();
-    let draft: PathBuf = parent.join(format!("{DRAFT}{name}"));
+    let draft = parent.join(format!("{DRAFT}{name}"));
     if draft.exists() {
         fs::remove_dir_all(&draft)?;
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     ShardPlan,
     evidence_files::{Archives, EvidenceCopy, sync_file_system},
-    shard_folders::all_shards,
+    shard_plan::all_shards,
 };
 use crate::{
     base::{
@@ -27,8 +27,7 @@ use crate::{
         ledger::{Ledger, LedgerCopy, LedgerError, LedgerSize, merge_ledgers},
     },
     kernel::{
-        CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature,
-        catalogue::Catalogue,
+        CacheState, CaseId, KernelName, Nanos, SoftwareFingerprint, case_of_signature, catalogue::Catalogue,
     },
     measure::{
         engine::{WrittenRows, rewrite_rows},
@@ -122,18 +121,15 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
         false => Some(Database::open(request.into)?),
     };
     let mut lock = target.as_ref().map(Database::lock).transpose()?;
-    let found = open_sources(request, target.as_ref())?;
-    check_alike(target.iter().chain(&found.databases))?;
-    check_plans(target.as_ref(), &found.databases)?;
-    let mut report = MergeReport { in_use: found.in_use, ..MergeReport::default() };
-    let of_target = match &target {
-        Some(target) => read_source(target, &scratch.path().join("target.db"))?,
-        None => None,
-    };
+    let mut report = MergeReport::default();
+    let databases = open_sources(request, target.as_ref(), &mut report.in_use)?;
+    check_alike(target.iter().chain(&databases))?;
+    check_plans(target.as_ref(), &databases)?;
+    let of_target = target.as_ref().map(|target| read_source(target, &scratch, "target")).transpose()?.flatten();
     report.before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
     let mut sources = Vec::new();
-    for (number, database) in found.databases.iter().enumerate() {
-        let source = read_source(database, &scratch.path().join(format!("{number}.db")))?;
+    for (number, database) in databases.iter().enumerate() {
+        let source = read_source(database, &scratch, &number.to_string())?;
         // A run that started while the ledger was copied.
         if let Some(owner) = owner_of(database) {
             leave_out(request, database, owner, &mut report.in_use)?;
@@ -144,21 +140,26 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
         }
     }
     if sources.is_empty() && report.in_use.is_empty() && !request.from.is_empty() {
-        return Err(nothing_to_merge(request));
+        let from = request.from.iter().map(|folder| format!("`{}`", folder.display()));
+        let (into, from) = (request.into.display(), from.collect::<Vec<_>>().join(", "));
+        return Err(CommandError::bad_input(
+            format!("no ledger to merge into `{into}`: {from}"),
+            "give databases in which `npubench run` has measured, other than the target",
+        ));
     }
     check_results(of_target.as_ref(), &sources)?;
     sources.splice(0..0, of_target);
-    report.ledgers = sources
-        .iter()
-        .map(|source| MergedLedger { folder: source.database.folder().to_owned(), size: source.size })
-        .collect();
+    let sizes = sources.iter().map(|MergeSource { database, size, .. }| MergedLedger {
+        folder: database.folder().to_owned(),
+        size: *size,
+    });
+    report.ledgers = sizes.collect();
     let merged = scratch.path().join("merged.db");
-    let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
-    report.after = merge_ledgers(&copies, &scratch.path().join("union.db"), &merged)?;
+    report.after = merge_sources(&sources, &scratch, &merged)?;
     let target = match target {
         Some(target) => target,
         None if request.writes => {
-            let target = create_target(request.into, &found.databases)?;
+            let target = create_target(request.into, &databases)?;
             lock = Some(target.lock()?);
             target
         }
@@ -186,26 +187,24 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     Ok(report)
 }
 
-struct FoundSources {
-    databases: Vec<Database>,
-    in_use: Vec<DatabaseInUse>,
-}
-
 /// Opens the databases, each once, and without the target. Fails if one is in use, unless these are left out.
-fn open_sources(request: &MergeRequest<'_>, target: Option<&Database>) -> Result<FoundSources, CommandError> {
+fn open_sources(
+    request: &MergeRequest<'_>,
+    target: Option<&Database>,
+    in_use: &mut Vec<DatabaseInUse>,
+) -> Result<Vec<Database>, CommandError> {
     let mut seen: BTreeSet<PathBuf> = target.iter().map(|target| target.folder().to_owned()).collect();
-    let mut found = FoundSources { databases: Vec::new(), in_use: Vec::new() };
+    let mut databases = Vec::new();
     for folder in request.from {
         let database = Database::open(folder)?;
-        if !seen.insert(database.folder().to_owned()) {
-            continue;
-        }
-        match owner_of(&database) {
-            Some(owner) => leave_out(request, &database, owner, &mut found.in_use)?,
-            None => found.databases.push(database),
+        if seen.insert(database.folder().to_owned()) {
+            match owner_of(&database) {
+                Some(owner) => leave_out(request, &database, owner, in_use)?,
+                None => databases.push(database),
+            }
         }
     }
-    Ok(found)
+    Ok(databases)
 }
 
 /// Returns the process that writes a database; `None` without one.
@@ -235,17 +234,8 @@ fn leave_out(
     Ok(())
 }
 
-fn nothing_to_merge(request: &MergeRequest<'_>) -> CommandError {
-    let from: Vec<String> = request.from.iter().map(|folder| format!("`{}`", folder.display())).collect();
-    CommandError::bad_input(
-        format!("no ledger to merge into `{}`: {}", request.into.display(), from.join(", ")),
-        "give databases in which `npubench run` has measured, other than the target",
-    )
-}
-
 /// Refuses databases of different kinds or device profiles.
-fn check_alike<'a>(databases: impl Iterator<Item = &'a Database>) -> Result<(), CommandError> {
-    let mut databases = databases;
+fn check_alike<'a>(mut databases: impl Iterator<Item = &'a Database>) -> Result<(), CommandError> {
     let Some(first) = databases.next() else { return Ok(()) };
     for database in databases {
         let (one, other) = (first.folder().display(), database.folder().display());
@@ -255,13 +245,10 @@ fn check_alike<'a>(databases: impl Iterator<Item = &'a Database>) -> Result<(), 
                 "simulated and measured durations are never merged; give databases of one kind",
             ));
         }
-        if database.device() != first.device() {
+        let (device, other_device) = (first.device(), database.device());
+        if device != other_device {
             return Err(CommandError::bad_input(
-                format!(
-                    "the device of `{one}` is `{}`, and that of `{other}` is `{}`",
-                    first.device(),
-                    database.device()
-                ),
+                format!("the device of `{one}` is `{device}`, and that of `{other}` is `{other_device}`"),
                 "results of different devices are databases of their own; if a name is wrong, correct `device:` in its \
                  `database.yaml`",
             ));
@@ -273,23 +260,16 @@ fn check_alike<'a>(databases: impl Iterator<Item = &'a Database>) -> Result<(), 
 /// Refuses shards of another plan than that of the target, and of different plans.
 fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), CommandError> {
     let plan = target.map(ShardPlan::load).transpose()?.flatten();
-    let mut expected: Option<(&Database, String)> =
-        target.and_then(|target| Some((target, plan.as_ref()?.id())));
+    let mut expected = target.zip(plan.map(|plan| plan.id()));
     for database in databases {
         let Some(ShardIdentity { plan, shard }) = database.shard()? else { continue };
-        match &expected {
-            Some((other, known)) if *known != plan => {
-                return Err(CommandError::bad_input(
-                    format!(
-                        "`{}` is shard {shard} of plan {plan}, and the plan of `{}` is {known}",
-                        database.folder().display(),
-                        other.folder().display()
-                    ),
-                    "merge shards into the database that was divided, before its plan is replaced, or into a new folder",
-                ));
-            }
-            Some(_) => {}
-            None => expected = Some((database, plan)),
+        let (other, known) = expected.get_or_insert_with(|| (database, plan.clone()));
+        if *known != plan {
+            let (folder, other) = (database.folder().display(), other.folder().display());
+            return Err(CommandError::bad_input(
+                format!("`{folder}` is shard {shard} of plan {plan}, and the plan of `{other}` is {known}"),
+                "merge shards into the database that was divided, before its plan is replaced, or into a new folder",
+            ));
         }
     }
     Ok(())
@@ -326,16 +306,15 @@ pub(crate) fn require_merged_shards(database: &Database) -> Result<(), CommandEr
                 format!("wait for its end, then merge it: {hint}"),
             ));
         }
-        sources.extend(read_source(&shard, &scratch.path().join(format!("{number}.db")))?);
+        sources.extend(read_source(&shard, &scratch, &number.to_string())?);
     }
     if sources.is_empty() {
         return Ok(());
     }
-    let of_target = read_source(database, &scratch.path().join("target.db"))?;
+    let of_target = read_source(database, &scratch, "target")?;
     let before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
     sources.splice(0..0, of_target);
-    let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
-    let after = merge_ledgers(&copies, &scratch.path().join("union.db"), &scratch.path().join("merged.db"))?;
+    let after = merge_sources(&sources, &scratch, &scratch.path().join("merged.db"))?;
     if after == before {
         return Ok(());
     }
@@ -345,13 +324,27 @@ pub(crate) fn require_merged_shards(database: &Database) -> Result<(), CommandEr
     ))
 }
 
-/// Reads the ledger of a database from a copy; `None` without one.
-fn read_source(database: &Database, copy: &Path) -> Result<Option<MergeSource>, CommandError> {
+/// Merges the ledgers of some sources into a new file, and returns its size.
+fn merge_sources(
+    sources: &[MergeSource],
+    scratch: &ScratchFolder,
+    merged: &Path,
+) -> Result<LedgerSize, CommandError> {
+    let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
+    Ok(merge_ledgers(&copies, &scratch.path().join("union.db"), merged)?)
+}
+
+/// Reads the ledger of a database from a copy with this name; `None` without one.
+fn read_source(
+    database: &Database,
+    scratch: &ScratchFolder,
+    name: &str,
+) -> Result<Option<MergeSource>, CommandError> {
     let path = database.ledger_path();
     if !path.exists() {
         return Ok(None);
     }
-    let copy = LedgerCopy::create(&path, copy)?;
+    let copy = LedgerCopy::create(&path, &scratch.path().join(format!("{name}.db")))?;
     let ledger = copy.open()?;
     if let Some(found) = ledger.run_kinds()?.into_iter().find(|kind| *kind != database.kind()) {
         let (path, stated) = (database.folder().to_owned(), database.kind());
@@ -386,19 +379,13 @@ fn check_results(target: Option<&MergeSource>, sources: &[MergeSource]) -> Resul
     let mut skewed: Option<(&MergeSource, f64)> = None;
     for source in target.into_iter().chain(sources) {
         let runs = source.copy.open()?.run_options()?;
-        let skew = match skewed {
-            Some((_, skew)) => Some(skew),
-            None => runs.iter().find_map(|(_, options)| expert_skew_of(options)),
-        };
-        let Some(skew) = skew else { continue };
-        let (first, _) = *skewed.get_or_insert((source, skew));
+        let own = || runs.iter().find_map(|(_, options)| expert_skew_of(options));
+        let Some((first, skew)) = skewed.or_else(|| Some((source, own()?))) else { continue };
+        skewed = Some((first, skew));
         if let Some((run, other)) = run_with_other_skew(&runs, skew) {
+            let (first, folder) = (first.database.folder().display(), source.database.folder().display());
             return Err(CommandError::bad_input(
-                format!(
-                    "`{}` has the expert skew {skew}, and run {run} of `{}` has {other}",
-                    first.database.folder().display(),
-                    source.database.folder().display()
-                ),
+                format!("`{first}` has the expert skew {skew}, and run {run} of `{folder}` has {other}"),
                 "samples of different routings are not of one case; merge databases of one skew",
             ));
         }
@@ -429,8 +416,7 @@ fn create_target(folder: &Path, sources: &[Database]) -> Result<Database, Comman
             "merge again when a run has ended",
         ));
     };
-    let kind: DataKind = first.kind();
-    let file = DatabaseFile { device: first.device().to_owned(), ..DatabaseFile::new(kind) };
+    let file = DatabaseFile { device: first.device().to_owned(), ..DatabaseFile::new(first.kind()) };
     Database::create(folder, &file, |_| Ok::<(), DatabaseError>(()))?;
     Ok(Database::open(folder)?)
 }
@@ -487,8 +473,7 @@ fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) 
     let LostRows { missing, insertable } = add_lost_rows(target, &ledger, &catalogue, &order, true)?;
     report.missing = missing;
     report.written = Some(rewrite_rows(target, &ledger, &insertable)?);
-    ledger.write_copy()?;
-    Ok(())
+    Ok(ledger.write_copy()?)
 }
 
 /// Returns the places of planned cases in an order that does not depend on the runs that have planned them, so that rows have
@@ -510,12 +495,8 @@ fn order_of_cases(ledger: &Ledger) -> Result<BTreeMap<CaseId, usize>, LedgerErro
 }
 
 fn all_host_levels(ledger: &Ledger) -> Result<Vec<HostsOfCache>, CommandError> {
-    let mut all = Vec::new();
-    for &cache in CacheState::ALL {
-        let levels = host_levels(ledger, cache)?;
-        if !levels.is_empty() {
-            all.push(HostsOfCache { cache, levels });
-        }
-    }
-    Ok(all)
+    let levels = CacheState::ALL.iter().map(|&cache| Ok(HostsOfCache { cache, levels: host_levels(ledger, cache)? }));
+    let mut levels = levels.collect::<Result<Vec<_>, LedgerError>>()?;
+    levels.retain(|of_cache| !of_cache.levels.is_empty());
+    Ok(levels)
 }

@@ -3,23 +3,20 @@
 mod evidence_files;
 mod merge;
 mod shard_database;
-mod shard_folders;
 mod shard_plan;
-mod shard_states;
 mod slurm_jobs;
 mod slurm_output;
 mod slurm_programs;
-mod slurm_status;
 mod volcano;
 
 pub(crate) use merge::{
     DatabaseInUse, HostsOfCache, MergeReport, MergeRequest, merge_databases, require_merged_shards,
     started_shards,
 };
-pub(crate) use shard_database::{ShardProgress, open_shard, shard_progress};
+pub(crate) use shard_database::{ShardProgress, ShardState, open_shard, shard_progress};
 pub(crate) use shard_plan::ShardPlan;
 pub(crate) use slurm_jobs::{
-    SlurmRequest, SlurmSubmission, devices_of_job, own_program, render_slurm_sweep, submit_script,
+    SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job, own_program, render_slurm_sweep, state_word, submit_script,
 };
-pub(crate) use slurm_status::SlurmStatus;
+pub(crate) use slurm_output::QueuedTask;
 pub(crate) use volcano::{VOLCANO_VALUES, volcano_manifest};

@@ -1,12 +1,12 @@
-//! Database of a shard: its creation, and how far its run has come.
+//! Databases of shards: their creation, and how far their runs have come.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, path::Path};
 
-use super::ShardPlan;
+use super::{ShardPlan, merge::owner_of};
 use crate::{
     base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
     database::{Database, DatabaseError, ShardIdentity, ShardNumber, copy_rows},
-    kernel::{CaseId, Verdict},
+    kernel::{CaseId, FailingVerdicts, Verdict},
     measure::run_options::RunOptions,
 };
 
@@ -70,10 +70,9 @@ fn create_shard(
     divided: &Database,
     plan: &ShardPlan,
     identity: &ShardIdentity,
-    folder: &PathBuf,
+    folder: &Path,
 ) -> Result<(), CommandError> {
-    let cases = &plan.shards[identity.shard.number - 1].cases;
-    let cases: BTreeSet<CaseId> = cases.iter().cloned().map(CaseId::from_stored).collect();
+    let cases: BTreeSet<CaseId> = plan.shards[identity.shard.number - 1].cases.iter().cloned().collect();
     // An empty folder is what a killed creation may leave.
     let _ = std::fs::remove_dir(folder);
     let copied = copy_rows(divided, folder, divided.kind(), Some(&cases), |draft| {
@@ -110,5 +109,51 @@ pub(crate) fn shard_progress(
     Ok(match is_interrupted && is_same_host && is_same {
         true => ShardProgress::Interrupted { run: last.run },
         false => ShardProgress::Open,
+    })
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShardState {
+    /// From 1.
+    pub(crate) number: usize,
+    pub(crate) cases: usize,
+    pub(crate) done: usize,
+    /// Cases whose verdict is a failure.
+    pub(crate) failed: usize,
+    pub(crate) is_started: bool,
+    /// True if no case is left to measure.
+    pub(crate) is_complete: bool,
+    /// Process that measures it, as far as this host can detect.
+    pub(crate) used_by: Option<String>,
+}
+
+/// Returns the progress of the shards of a plan, in their order.
+pub(crate) fn shard_states(divided: &Database, plan: &ShardPlan) -> Result<Vec<ShardState>, CommandError> {
+    (1..=plan.shards.len()).map(|number| shard_state(divided, plan, number)).collect()
+}
+
+fn shard_state(divided: &Database, plan: &ShardPlan, number: usize) -> Result<ShardState, CommandError> {
+    let cases = plan.shards[number - 1].cases.len();
+    let state = ShardState { number, cases, is_complete: cases == 0, ..ShardState::default() };
+    let folder = divided.shard_folder(&plan.identity(number));
+    if Database::is_new(&folder)? {
+        return Ok(state);
+    }
+    let database = Database::open_as(&folder, divided.kind())?;
+    let used_by = owner_of(&database);
+    let verdicts = match database.existing_ledger()? {
+        Some(ledger) => ledger.newest_verdict_counts()?,
+        None => Default::default(),
+    };
+    let failing = FailingVerdicts::default();
+    let done = verdicts.iter().filter(|(verdict, _)| **verdict != Verdict::NotRun);
+    let failed = done.clone().filter(|(verdict, _)| failing.contains(**verdict));
+    Ok(ShardState {
+        done: done.map(|(_, count)| count).sum(),
+        failed: failed.map(|(_, count)| count).sum(),
+        is_started: true,
+        is_complete: matches!(shard_progress(&database, None)?, ShardProgress::Complete { .. }),
+        used_by,
+        ..state
     })
 }

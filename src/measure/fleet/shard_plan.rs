@@ -2,17 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    fs,
+    path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::shard_folders::damaged_plan_hint;
 use crate::{
     base::{
         command_error::CommandError,
         count_text::format_count,
-        files::{FolderLock, read_regular_text, write_atomic},
+        files::{FolderLock, read_json, write_atomic},
         shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, RunPlan},
@@ -20,7 +20,7 @@ use crate::{
         Database, DatabaseError, ShardIdentity, ShardNumber,
         ledger::{Ledger, NewCheck, StoredCheck},
     },
-    kernel::{CacheState, CaseId, CheckOutcome, Nanos, short_hash},
+    kernel::{CacheState, CaseId, Nanos, short_hash},
 };
 
 /// File in the folder of the shards.
@@ -36,55 +36,45 @@ pub(crate) struct ShardPlan {
     pub(crate) weight_column: Option<String>,
     pub(crate) shards: Vec<PlannedShard>,
     /// Outcomes of `npubench check` of its cases, by case.
-    checks: BTreeMap<String, PlannedCheck>,
+    checks: BTreeMap<CaseId, StoredCheck>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlannedShard {
     /// Ids of the cases, sorted.
-    pub(crate) cases: Vec<String>,
+    pub(crate) cases: Vec<CaseId>,
     /// Predicted time of all devices together, in seconds.
     pub(crate) device_seconds: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct PlannedCheck {
-    digest: String,
-    software: String,
-    verdict: String,
-    judge: String,
-    message: String,
-}
-
 /// Cases that stay together, because they share their launches.
 #[derive(Clone, Debug)]
-pub(super) struct ShardItem {
+struct ShardItem {
     /// Case that decides its place.
-    pub(super) id: String,
-    pub(super) cases: Vec<String>,
-    pub(super) device_seconds: f64,
+    id: CaseId,
+    cases: Vec<CaseId>,
+    device_seconds: f64,
 }
 
-impl ShardItem {
-    /// Returns the items of a plan: its calls, and the cases that are not launched.
-    pub(super) fn of_plan(plan: &RunPlan, costs: &InitialCosts) -> Vec<Self> {
-        #[expect(clippy::cast_precision_loss, reason = "a gang has few devices")]
-        let launched = plan.cases.iter().map(|planned| Self {
-            id: planned.case.id().to_string(),
-            cases: planned.cases().map(|case| case.id().to_string()).collect(),
-            device_seconds: costs.case_seconds(planned.predicted_launch()) * planned.devices as f64,
-        });
-        let not_launched = plan.not_launched.iter().map(|(case, _)| {
-            let id = case.id().to_string();
-            Self { cases: vec![id.clone()], id, device_seconds: 0.0 }
-        });
-        launched.chain(not_launched).collect()
-    }
+/// Returns the items of a plan: its calls, and the cases that are not launched.
+fn items_of_plan(plan: &RunPlan, costs: &InitialCosts) -> Vec<ShardItem> {
+    #[expect(clippy::cast_precision_loss, reason = "a gang has few devices")]
+    let launched = plan.cases.iter().map(|planned| ShardItem {
+        id: planned.case.id().clone(),
+        cases: planned.cases().map(|case| case.id().clone()).collect(),
+        device_seconds: costs.case_seconds(planned.predicted_launch()) * planned.devices as f64,
+    });
+    let not_launched = plan.not_launched.iter().map(|(case, _)| ShardItem {
+        id: case.id().clone(),
+        cases: vec![case.id().clone()],
+        device_seconds: 0.0,
+    });
+    launched.chain(not_launched).collect()
 }
 
 /// Divides items into shards, at most as many as there are items: in the order of their ids, cut where the sum of the times reaches
 /// k/N of the whole, with at least one item in each shard.
-pub(super) fn divide(mut items: Vec<ShardItem>, count: usize) -> Vec<PlannedShard> {
+fn divide(mut items: Vec<ShardItem>, count: usize) -> Vec<PlannedShard> {
     items.sort_by(|one, other| one.id.cmp(&other.id));
     let total: f64 = items.iter().map(|item| item.device_seconds).sum();
     let mut shards = vec![PlannedShard::default(); count];
@@ -129,7 +119,7 @@ impl ShardPlan {
         weight_column: Option<String>,
         count: usize,
     ) -> Result<Self, CommandError> {
-        let items = ShardItem::of_plan(plan, costs);
+        let items = items_of_plan(plan, costs);
         if items.is_empty() {
             return Err(CommandError::bad_input(
                 format!("`{}` has no case to measure", database.folder().display()),
@@ -142,15 +132,10 @@ impl ShardPlan {
                 format!("give at most `--shards {}`", items.len()),
             ));
         }
-        let cases: BTreeSet<String> = items.iter().flat_map(|item| &item.cases).cloned().collect();
+        let cases: BTreeSet<CaseId> = items.iter().flat_map(|item| &item.cases).cloned().collect();
         let stored = database.existing_ledger()?.map(|ledger| ledger.stored_checks()).transpose()?;
-        let checks = stored.unwrap_or_default().into_iter().filter(|(case, _)| cases.contains(case.as_str()));
-        let planned = |(case, StoredCheck { digest, software, outcome }): (CaseId, StoredCheck)| {
-            let CheckOutcome { verdict, by, message } = outcome;
-            let (verdict, judge) = (verdict.as_str().to_owned(), by.as_str().to_owned());
-            (case.to_string(), PlannedCheck { digest, software, verdict, judge, message })
-        };
-        let checks = checks.map(planned).collect();
+        let stored = stored.unwrap_or_default().into_iter();
+        let checks = stored.filter(|(case, _)| cases.contains(case)).collect();
         let mut shards = divide(items, count);
         for shard in &mut shards {
             shard.device_seconds = whole_milliseconds(shard.device_seconds);
@@ -166,20 +151,14 @@ impl ShardPlan {
     /// Reads the plan of a database; `None` without one.
     pub(crate) fn load(database: &Database) -> Result<Option<Self>, CommandError> {
         let path = database.shards_folder().join(PLAN_FILE);
-        let text = match read_regular_text(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(DatabaseError::io("read", &path)(error).into()),
-        };
-        let unreadable = |problem: String| {
-            CommandError::bad_input(
-                format!("`{}` is no plan of shards: {problem}", path.display()),
-                damaged_plan_hint(database, &path),
-            )
-        };
-        let plan: Self = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        let hint = || damaged_plan_hint(database, &path);
+        let Some(plan) = read_json::<Self>(&path, "plan of shards", hint)? else { return Ok(None) };
         if plan.layout != LAYOUT {
-            return Err(unreadable(format!("layout {}, this npubench reads layout {LAYOUT}", plan.layout)));
+            let (path, layout) = (path.display(), plan.layout);
+            return Err(CommandError::bad_input(
+                format!("`{path}` is no plan of shards: layout {layout}, this npubench reads layout {LAYOUT}"),
+                hint(),
+            ));
         }
         Ok(Some(plan))
     }
@@ -227,7 +206,7 @@ impl ShardPlan {
         }
         database.initialise(lock)?;
         let folder = database.shards_folder();
-        std::fs::create_dir_all(&folder).map_err(DatabaseError::io("create", &folder))?;
+        fs::create_dir_all(&folder).map_err(DatabaseError::io("create", &folder))?;
         let text = serde_json::to_string(self).expect("numbers and texts are JSON") + "\n";
         Ok(write_atomic(&folder.join(PLAN_FILE), text.as_bytes())?)
     }
@@ -241,15 +220,13 @@ impl ShardPlan {
     pub(super) fn store_checks(
         &self,
         cases: &BTreeSet<CaseId>,
-        path: &std::path::Path,
+        path: &Path,
     ) -> Result<(), DatabaseError> {
-        let mut by_software: BTreeMap<&str, Vec<(CaseId, &str, CheckOutcome)>> = BTreeMap::new();
-        for (case, check) in &self.checks {
-            let case = CaseId::from_stored(case.clone());
-            let (Ok(verdict), Ok(by)) = (check.verdict.parse(), check.judge.parse()) else { continue };
-            if cases.contains(&case) {
-                let outcome = CheckOutcome { verdict, by, message: check.message.clone() };
-                by_software.entry(&check.software).or_default().push((case, &check.digest, outcome));
+        let mut by_software: BTreeMap<&str, Vec<NewCheck<'_>>> = BTreeMap::new();
+        for (case, StoredCheck { digest, software, outcome }) in &self.checks {
+            if cases.contains(case) {
+                let check = NewCheck { case: case.clone(), digest, outcome };
+                by_software.entry(software).or_default().push(check);
             }
         }
         if by_software.is_empty() {
@@ -257,15 +234,40 @@ impl ShardPlan {
         }
         let mut ledger = Ledger::open(path)?;
         for (software, checks) in by_software {
-            let checks: Vec<NewCheck<'_>> = checks
-                .iter()
-                .map(|(case, digest, outcome)| NewCheck { case: case.clone(), digest, outcome })
-                .collect();
             // The time of the check is in the ledger of the divided database.
             ledger.add_checks(software, Nanos(0), &checks)?;
         }
         Ok(())
     }
+}
+
+/// Returns the folders of the started shards of all plans.
+pub(super) fn all_shards(database: &Database) -> Vec<PathBuf> {
+    let folders = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+        folders.sort();
+        folders
+    };
+    folders(&database.shards_folder()).iter().flat_map(|plan| folders(plan)).collect()
+}
+
+/// Returns how the results of the shards of a plan that cannot be read are merged, and the plan is made anew.
+fn damaged_plan_hint(database: &Database, file: &Path) -> String {
+    let (db, file) = (quoted_path(database.folder()), quoted_path(file));
+    let shards = all_shards(database);
+    let plans: BTreeSet<&Path> = shards.iter().filter_map(|shard| shard.parent()).collect();
+    if plans.is_empty() {
+        return format!(
+            "no shard of it was started: `npubench shard --db {db} --shards N --replace` writes a new one"
+        );
+    }
+    let merges: Vec<String> =
+        plans.iter().map(|plan| format!("`npubench db merge {db} {}/*`", quoted_path(plan))).collect();
+    format!(
+        "`mv {file} {file}.damaged`, then {} to merge what its shards have measured, then `npubench shard --db {db} --shards N` for a new one",
+        merges.join(" and ")
+    )
 }
 
 #[cfg(test)]
@@ -274,14 +276,18 @@ mod tests {
 
     use super::*;
 
+    fn id(number: u64) -> CaseId {
+        CaseId::from_stored(short_hash(&number.to_le_bytes()))
+    }
+
     fn item(number: u64, device_seconds: f64) -> ShardItem {
-        let id = short_hash(&number.to_le_bytes());
+        let id = id(number);
         ShardItem { cases: vec![id.clone()], id, device_seconds }
     }
 
     /// Returns an item with further cases of the same call, whose ids are anywhere in the order.
     fn item_of_calls(number: u64, calls: u64, device_seconds: f64) -> ShardItem {
-        let further = (1..calls).map(|call| short_hash(&(number * 10 + 1_000_000 + call).to_le_bytes()));
+        let further = (1..calls).map(|call| id(number * 10 + 1_000_000 + call));
         let mut item = item(number, device_seconds);
         item.cases.extend(further);
         item
@@ -303,7 +309,7 @@ mod tests {
                 costs.iter().zip(0..).map(|((seconds, calls), number)| item_of_calls(number, *calls, *seconds)).collect();
             let count = count.min(items.len());
             let shards = divide(items.clone(), count);
-            let place = |case: &String| shards.iter().position(|shard| shard.cases.binary_search(case).is_ok());
+            let place = |case: &CaseId| shards.iter().position(|shard| shard.cases.binary_search(case).is_ok());
             let mut by_id: Vec<&ShardItem> = items.iter().collect();
             by_id.sort_by_key(|item| &item.id);
             let places: Vec<Option<usize>> = by_id.iter().map(|item| place(&item.id)).collect();
@@ -328,7 +334,7 @@ mod tests {
     #[test]
     fn one_more_case_moves_few_others() {
         let items: Vec<ShardItem> = (0..2_000).map(|number| item(number, 1.0)).collect();
-        let place = |shards: &[PlannedShard]| -> BTreeMap<String, usize> {
+        let place = |shards: &[PlannedShard]| -> BTreeMap<CaseId, usize> {
             let numbered = shards.iter().enumerate();
             numbered
                 .flat_map(|(number, shard)| shard.cases.iter().map(move |case| (case.clone(), number)))

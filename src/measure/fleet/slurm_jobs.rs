@@ -1,15 +1,12 @@
-//! Jobs of Slurm for the shards of a plan: submission and cancellation.
+//! Jobs of Slurm for the shards of a plan: submission, state and cancellation.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     ShardPlan,
-    shard_states::{ShardState, shard_states},
+    shard_database::{ShardState, shard_states},
     slurm_output::{MissingDevices, QueuedTask, parse_devices_of_job},
     slurm_programs::SlurmPrograms,
 };
@@ -17,7 +14,8 @@ use crate::{
     base::{
         assets::AssetFiles,
         command_error::CommandError,
-        files::{FolderLock, read_regular_text, write_atomic},
+        count_text::number_ranges,
+        files::{FolderLock, read_json, write_atomic},
         shell_argument::quoted_path,
     },
     database::{Database, DatabaseError},
@@ -26,7 +24,6 @@ use crate::{
         timestamp::Timestamp,
     },
     measure::environment::check_path,
-    show::run_lines::device_ranges,
 };
 
 /// Files in the folder of a plan.
@@ -88,8 +85,8 @@ impl SlurmRequest<'_> {
             return Ok(None);
         }
         let id = self.plan.id();
-        let limit = self.max_running.map_or_else(String::new, |most| format!("%{most}"));
-        let array = device_ranges(&shards) + &limit;
+        let limit = self.max_running.map_or_else(String::new, |tasks| format!("%{tasks}"));
+        let array = number_ranges(&shards) + &limit;
         let logs = plan_folder(self.database, &id).join(LOGS);
         let scripts = SlurmShardScripts {
             job: &self.job,
@@ -197,19 +194,8 @@ fn refuse_queued(
 impl SlurmSubmission {
     /// Reads the last submission of a plan; `None` without one.
     pub(crate) fn load(database: &Database, plan: &ShardPlan) -> Result<Option<Self>, CommandError> {
-        let path = plan_folder(database, &plan.id()).join(SUBMISSION_FILE);
-        let text = match read_regular_text(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(DatabaseError::io("read", &path)(error).into()),
-        };
-        let parsed = serde_json::from_str(&text);
-        parsed.map(Some).map_err(|error| {
-            CommandError::bad_input(
-                format!("`{}` is no submission to Slurm: {error}", path.display()),
-                "check with `squeue --me` that no job of the plan is in the queue, then remove the file",
-            )
-        })
+        let hint = || "check with `squeue --me` that no job of the plan is in the queue, then remove the file".to_owned();
+        read_json(&plan_folder(database, &plan.id()).join(SUBMISSION_FILE), "submission to Slurm", hint)
     }
 
     /// Reads the last submission of a database, for commands that need one.
@@ -274,13 +260,10 @@ pub(crate) fn devices_of_job(resource: &str) -> Result<Vec<u32>, CommandError> {
 
 /// Returns the path of this program, which the nodes must have as well.
 pub(crate) fn own_program() -> Result<PathBuf, CommandError> {
-    let failed = |error: io::Error| {
-        CommandError::bad_input(
-            format!("the path of npubench cannot be read: {error}"),
-            "give it with `--npubench PATH`",
-        )
-    };
-    std::env::current_exe().map_err(failed)
+    std::env::current_exe().map_err(|error: io::Error| {
+        let problem = format!("the path of npubench cannot be read: {error}");
+        CommandError::bad_input(problem, "give it with `--npubench PATH`")
+    })
 }
 
 /// Options of sbatch that the scripts set or need as they are, in their long and short forms.
@@ -335,8 +318,126 @@ pub(crate) fn submit_script(script: &str) -> Result<String, CommandError> {
     SlurmPrograms::new()?.submit(script, &[])
 }
 
-/// Path of the log of a shard's jobs, or of the merge without a number.
-pub(crate) fn log_of_job(database: &Database, plan: &str, shard: Option<usize>) -> PathBuf {
-    let name = shard.map_or_else(|| "merge.log".to_owned(), |number| format!("{number}.log"));
-    Path::new(&plan_folder(database, plan)).join(LOGS).join(name)
+/// State of all jobs of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct SlurmStatus {
+    pub(crate) submission: SlurmSubmission,
+    /// Shards in their order, each with its task in the queue.
+    pub(crate) shards: Vec<(ShardState, Option<QueuedTask>)>,
+    pub(crate) merge: Option<QueuedTask>,
+}
+
+/// Returns the state of a shard in one word.
+pub(crate) fn state_word(shard: &ShardState, task: Option<&QueuedTask>) -> String {
+    match task {
+        Some(task) if !task.has_ended() => task.state.to_lowercase(),
+        _ if shard.is_complete => "complete".to_owned(),
+        Some(task) if task.state != "COMPLETED" => task.state.to_lowercase(),
+        _ if shard.used_by.is_some() => "in use".to_owned(),
+        _ if shard.is_started => "interrupted".to_owned(),
+        _ => "not started".to_owned(),
+    }
+}
+
+impl SlurmStatus {
+    /// Reads the jobs of the last submission from the controller, and the ledgers.
+    pub(crate) fn read(database: &Database, plan: &ShardPlan) -> Result<Self, CommandError> {
+        let submission = SlurmSubmission::require(database, plan)?;
+        let jobs = std::iter::once(submission.array_job.as_str()).chain(submission.merge_job.as_deref());
+        let tasks = SlurmPrograms::new()?.list_jobs(&jobs.collect::<Vec<_>>())?;
+        let states = shard_states(database, plan)?;
+        Ok(Self::join(submission, states, &tasks))
+    }
+
+    /// Joins the shards with the tasks of the queue.
+    fn join(submission: SlurmSubmission, states: Vec<ShardState>, tasks: &[QueuedTask]) -> Self {
+        let task_of = |job: &str, number: Option<usize>| {
+            tasks.iter().find(|task| task.job == job && task.task == number).cloned()
+        };
+        let shards = states.into_iter().map(|state| {
+            let task = task_of(&submission.array_job, Some(state.number));
+            (state, task)
+        });
+        let shards = shards.collect();
+        let merge = submission.merge_job.as_deref().and_then(|job| task_of(job, None));
+        Self { shards, merge, submission }
+    }
+
+    /// Returns the shards that are neither complete nor in the queue.
+    pub(crate) fn left_shards(&self) -> Vec<usize> {
+        let is_queued = |task: &Option<QueuedTask>| task.as_ref().is_some_and(|task| !task.has_ended());
+        let left = self.shards.iter().filter(|(shard, task)| !shard.is_complete && !is_queued(task));
+        left.map(|(shard, _)| shard.number).collect()
+    }
+
+    /// Returns what to do about shards that are neither complete nor in the queue; `None` without one.
+    pub(crate) fn left_note(&self, database: &Database) -> Option<String> {
+        let left = self.left_shards();
+        let first = left.first()?;
+        let log = plan_folder(database, &self.submission.plan).join(LOGS).join(format!("{first}.log"));
+        Some(format!(
+            "{} neither complete nor in the queue: `npubench slurm submit --db {}` with the options of the first submission measures the \
+             rest; the log of shard {first} is {}",
+            match left.len() {
+                1 => format!("shard {first} is"),
+                count => format!("{count} shards are"),
+            },
+            quoted_path(database.folder()),
+            log.display()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(states: Vec<ShardState>, tasks: &[QueuedTask]) -> SlurmStatus {
+        let submission = SlurmSubmission {
+            plan: "0f".to_owned(),
+            array_job: "6".to_owned(),
+            merge_job: Some("7".to_owned()),
+            shards: vec![1, 2, 3, 4],
+            submitted: Timestamp::default(),
+        };
+        SlurmStatus::join(submission, states, tasks)
+    }
+
+    fn task(job: &str, task: Option<usize>, state: &str) -> QueuedTask {
+        let (job, state, node) = (job.to_owned(), state.to_owned(), "node1".to_owned());
+        QueuedTask { job, task, state, node, reason: String::new() }
+    }
+
+    #[test]
+    fn state_of_a_shard_is_that_of_its_task_until_it_is_complete() {
+        let shard = |number: usize, is_started: bool, is_complete: bool| ShardState {
+            number,
+            cases: 2,
+            is_started,
+            is_complete,
+            ..ShardState::default()
+        };
+        let states = vec![
+            shard(1, true, true),
+            shard(2, true, false),
+            shard(3, true, false),
+            shard(4, false, false),
+            shard(5, true, false),
+        ];
+        let tasks = [
+            // A complete shard whose job ended with 1, because a case failed.
+            task("6", Some(1), "FAILED"),
+            task("6", Some(2), "RUNNING"),
+            task("6", Some(3), "TIMEOUT"),
+            task("7", None, "PENDING"),
+            // Of another array.
+            task("9", Some(4), "RUNNING"),
+        ];
+        let status = status(states, &tasks);
+        let words: Vec<String> =
+            status.shards.iter().map(|(shard, task)| state_word(shard, task.as_ref())).collect();
+        assert_eq!(words, ["complete", "running", "timeout", "not started", "interrupted"]);
+        assert_eq!(status.left_shards(), [3, 4, 5]);
+        assert_eq!(status.merge.as_ref().map(|task| task.state.as_str()), Some("PENDING"));
+    }
 }

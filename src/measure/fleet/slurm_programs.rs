@@ -1,6 +1,6 @@
 //! The programs of Slurm.
 
-use std::{collections::BTreeSet, ffi::OsString, fs, sync::atomic::AtomicBool, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, fs, iter, sync::atomic::AtomicBool, time::Duration};
 
 use super::slurm_output::{QUEUE_FORMAT, QueuedTask, parse_job_number, parse_queue};
 use crate::{
@@ -48,12 +48,12 @@ const CAUSES: [(&str, &str); 9] = [
 
 /// Runs the programs of Slurm.
 #[derive(Debug)]
-pub(crate) struct SlurmPrograms {
+pub(super) struct SlurmPrograms {
     scratch: ScratchFolder,
 }
 
 impl SlurmPrograms {
-    pub(crate) fn new() -> Result<Self, CommandError> {
+    pub(super) fn new() -> Result<Self, CommandError> {
         ScratchFolder::create().map(|scratch| Self { scratch }).map_err(CommandError::no_temporary_folder)
     }
 
@@ -75,12 +75,12 @@ impl SlurmPrograms {
             CommandError::bad_input(format!("`{name}` failed: {problem}"), "run it by hand to see its output")
         };
         let log = self.scratch.path().join("slurm.log");
-        let command =
-            std::iter::once(program.into_os_string()).chain(arguments.into_iter().map(OsString::from));
+        let words = iter::once(program.into_os_string()).chain(arguments.into_iter().map(OsString::from));
         let folder = std::env::current_dir().map_err(|error| failed(error.to_string()))?;
-        let job = CommandSpec::new(command.collect(), &folder, &log, LIMIT);
+        let job = CommandSpec::new(words.collect(), &folder, &log, LIMIT);
         let ended = run_query(&job, &AtomicBool::new(false)).map_err(|error| failed(error.to_string()))?;
-        let text = fs::read_to_string(&log).unwrap_or_default();
+        let text = fs::read(&log).map_err(|error| failed(format!("its output cannot be read: {error}")))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
         match ended {
             ExitKind::Exited(0) => Ok(Ok(text)),
             ExitKind::TimedOut => Err(failed(format!("no answer in {} s", LIMIT.as_secs()))),
@@ -101,16 +101,15 @@ impl SlurmPrograms {
     fn refused(&self, name: &str, text: &str) -> CommandError {
         let lower = text.to_ascii_lowercase();
         let cause = CAUSES.iter().find(|(cause, _)| lower.contains(cause));
-        let mut hint = cause
-            .map_or("the message is Slurm's; run the program by hand to see more", |(_, hint)| hint)
-            .to_owned();
-        if cause.is_some_and(|(cause, _)| *cause == "partition") {
-            let listed = self.run_program("sinfo", ["--noheader", "--format=%R"]).ok().and_then(Result::ok);
-            let names: BTreeSet<String> =
-                listed.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        let unknown = "the message is Slurm's; run the program by hand to see more";
+        let mut hint = cause.map_or(unknown, |(_, hint)| hint).to_owned();
+        if cause.is_some_and(|(cause, _)| *cause == "partition")
+            && let Ok(Ok(listed)) = self.run_program("sinfo", ["--noheader", "--format=%R"])
+        {
+            let names: BTreeSet<&str> = listed.split_whitespace().collect();
+            let names = names.into_iter().collect::<Vec<_>>().join(", ");
             if !names.is_empty() {
-                let names: Vec<String> = names.into_iter().collect();
-                hint = format!("give a partition of this cluster with `--partition`: {}", names.join(", "));
+                hint = format!("give a partition of this cluster with `--partition`: {names}");
             }
         }
         CommandError::bad_input(format!("`{name}` of Slurm failed: {text}"), hint)

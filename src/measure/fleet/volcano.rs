@@ -21,7 +21,7 @@ const TEMPLATE: &str = "volcano.yaml.hbs";
 /// Default values, with their explanation.
 pub(crate) const VOLCANO_VALUES: &str = "volcano_values.yaml";
 /// Length limit of a job's name: names of pods add the task and a number, and have at most 63 characters.
-const LONGEST_NAME: usize = 50;
+const MAX_NAME: usize = 50;
 /// Actions of Volcano's policies that start a lost pod again.
 const RESTARTS: [&str; 3] = ["RestartJob", "RestartTask", "RestartPod"];
 
@@ -143,67 +143,62 @@ impl VolcanoValues {
 
     /// Checks what Kubernetes would refuse only after the job was submitted, or what would fail in every pod.
     fn check(&self, file: &AssetFile) -> Result<(), YamlError> {
-        let wrong = |path: &[&str], problem: String, hint: &str| {
-            Err(YamlError::at(&file.path, find_value(&file.text, path), &problem, hint))
+        let Self { job, image, database, devices, on_eviction, volumes, .. } = self;
+        let check = |is_valid: bool, path: &[&str], problem: String, hint: &str| match is_valid {
+            true => Ok(()),
+            false => Err(YamlError::at(&file.path, find_value(&file.text, path), &problem, hint)),
         };
-        if !is_dns_label(&self.job) || self.job.len() > LONGEST_NAME {
-            let problem = format!("`job: {}` is no name of a job", self.job);
-            return wrong(
-                &["job"],
-                problem,
-                "use up to 50 lower-case letters, digits and `-`, a letter first",
-            );
-        }
-        if self.image.is_empty() {
-            return wrong(
-                &["image"],
-                "`image` is missing".to_owned(),
-                "give the image with npubench and CANN",
-            );
-        }
-        if !self.database.starts_with('/') {
-            let problem = format!("`database: {}` is no absolute path", self.database);
-            return wrong(
-                &["database"],
-                problem,
-                "give the folder of the database in the container, such as /data/a3",
-            );
-        }
-        if self.devices == 0 {
-            return wrong(
-                &["devices"],
-                "`devices` is 0".to_owned(),
-                "give the number of devices of one shard",
-            );
-        }
-        if !RESTARTS.contains(&self.on_eviction.as_str()) {
-            let problem = format!("`on_eviction: {}` starts no lost pod again", self.on_eviction);
-            return wrong(&["on_eviction"], problem, "expected RestartJob, RestartTask or RestartPod");
-        }
-        for (place, volume) in self.volumes.iter().enumerate() {
+        check(
+            is_dns_label(job) && job.len() <= MAX_NAME,
+            &["job"],
+            format!("`job: {job}` is no name of a job"),
+            "use up to 50 lower-case letters, digits and `-`, a letter first",
+        )?;
+        check(
+            !image.is_empty(),
+            &["image"],
+            "`image` is missing".to_owned(),
+            "give the image with npubench and CANN",
+        )?;
+        check(
+            database.starts_with('/'),
+            &["database"],
+            format!("`database: {database}` is no absolute path"),
+            "give the folder of the database in the container, such as /data/a3",
+        )?;
+        check(
+            *devices > 0,
+            &["devices"],
+            "`devices` is 0".to_owned(),
+            "give the number of devices of one shard",
+        )?;
+        check(
+            RESTARTS.contains(&on_eviction.as_str()),
+            &["on_eviction"],
+            format!("`on_eviction: {on_eviction}` starts no lost pod again"),
+            "expected RestartJob, RestartTask or RestartPod",
+        )?;
+        for (place, VolcanoVolume { name, mount_path, .. }) in volumes.iter().enumerate() {
             let place = place.to_string();
-            if !is_dns_label(&volume.name) {
-                let problem = format!("`name: {}` is no name of a volume", volume.name);
-                return wrong(
-                    &["volumes", &place, "name"],
-                    problem,
-                    "use lower-case letters, digits and `-`, a letter first",
-                );
-            }
-            if !volume.mount_path.starts_with('/') {
-                let problem = format!("`mount_path: {}` is no absolute path", volume.mount_path);
-                return wrong(&["volumes", &place, "mount_path"], problem, "give a path in the container");
-            }
+            check(
+                is_dns_label(name),
+                &["volumes", &place, "name"],
+                format!("`name: {name}` is no name of a volume"),
+                "use lower-case letters, digits and `-`, a letter first",
+            )?;
+            check(
+                mount_path.starts_with('/'),
+                &["volumes", &place, "mount_path"],
+                format!("`mount_path: {mount_path}` is no absolute path"),
+                "give a path in the container",
+            )?;
         }
-        if !self.volumes.iter().any(|volume| Path::new(&self.database).starts_with(&volume.mount_path)) {
-            let problem = format!("no volume contains `database: {}`", self.database);
-            return wrong(
-                &["database"],
-                problem,
-                "add a volume that all nodes share to `volumes`; results in a container alone are lost with it",
-            );
-        }
-        Ok(())
+        check(
+            volumes.iter().any(|volume| Path::new(database).starts_with(&volume.mount_path)),
+            &["database"],
+            format!("no volume contains `database: {database}`"),
+            "add a volume that all nodes share to `volumes`; results in a container alone are lost with it",
+        )
     }
 }
 

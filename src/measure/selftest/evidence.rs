@@ -60,13 +60,13 @@ pub(super) struct SelftestContext {
 
 /// A collection of `selftest.py`.
 pub(super) struct SelftestScript<'a> {
-    context: &'a SelftestContext,
+    pub(super) context: &'a SelftestContext,
     /// Folder of the collection, which is created.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Function of the script.
-    function: &'static str,
+    pub(super) function: &'static str,
     /// Parameters of the function, a JSON object.
-    parameters: Value,
+    pub(super) parameters: Value,
     /// Physical numbers of the devices by rank; more than one starts torchrun.
     pub(super) devices: &'a [u32],
     /// Number of the collection in its manifest.

@@ -14,7 +14,7 @@ use super::experiment::{EXPERIMENTS, EvidenceError, ExperimentReport, Experiment
 use crate::{
     base::{
         command_error::CommandError,
-        files::{read_regular_text, write_atomic},
+        files::{read_json, read_regular_text, write_atomic},
     },
     database::{Database, DatabaseError},
     kernel::DataKind,
@@ -96,21 +96,14 @@ pub(super) fn stored_selftests(database: &Database) -> Result<Vec<StoredSelftest
 
 /// Reads a selftest; `None` if it was ended before it had a description. The last line of its results may be cut.
 fn read_selftest(folder: &Path) -> Result<Option<StoredSelftest>, CommandError> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        match read_regular_text(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            text => text.map(Some).map_err(DatabaseError::io("read", &path)),
-        }
+    let hint = || "remove its folder, and repeat the selftest".to_owned();
+    let description = read_json(&folder.join(DESCRIPTION_FILE), "description of a selftest", hint)?;
+    let Some(description) = description else { return Ok(None) };
+    let path = folder.join(RESULTS_FILE);
+    let lines = match read_regular_text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        lines => lines.map_err(DatabaseError::io("read", &path))?,
     };
-    let Some(description) = read(DESCRIPTION_FILE)? else { return Ok(None) };
-    let description = serde_json::from_str(&description).map_err(|error| {
-        CommandError::bad_input(
-            format!("`{}` is no description of a selftest: {error}", folder.join(DESCRIPTION_FILE).display()),
-            "remove its folder, and repeat the selftest",
-        )
-    })?;
-    let lines = read(RESULTS_FILE)?.unwrap_or_default();
     let reports = lines.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
     Ok(Some(StoredSelftest { description, reports }))
 }
