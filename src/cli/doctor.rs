@@ -66,21 +66,15 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     points.push(diagnosis::check_driver(&software));
     points.push(diagnosis::check_visible_devices(variable));
     points.push(match installed_software(&options.python.python) {
-        Ok(versions) => DoctorCheck {
-            name: "torch_npu",
-            status: CheckStatus::Passed,
-            found: format!(
-                "torch {}, torch_npu {} ({})",
-                versions.torch, versions.torch_npu, options.python.python
-            ),
-            fix: String::new(),
-        },
-        Err(error) => DoctorCheck {
-            name: "torch_npu",
-            status: CheckStatus::Missing,
-            found: error.to_string(),
-            fix: "install torch_npu, or give the Python that has it with `--python`".to_owned(),
-        },
+        Ok(versions) => DoctorCheck::passed(
+            "torch_npu",
+            format!("torch {}, torch_npu {} ({})", versions.torch, versions.torch_npu, options.python.python),
+        ),
+        Err(error) => DoctorCheck::missing(
+            "torch_npu",
+            error.to_string(),
+            "install torch_npu, or give the Python that has it with `--python`",
+        ),
     });
     if let Ok(host) = &host {
         waiting.wait_for(&format!("torch_npu of {}", options.python.python));
@@ -122,21 +116,21 @@ fn database_device(
     environment: &[(String, String)],
 ) -> Option<DoctorCheck> {
     let database = Database::open(folder).ok().filter(|database| database.kind() == DataKind::Npu)?;
-    let (status, found, fix) = match DeviceProfile::load(assets, database.device()) {
-        Err(error) => (CheckStatus::Missing, error.to_string(), error.hint.clone()),
+    const NAME: &str = "device profile";
+    Some(match DeviceProfile::load(assets, database.device()) {
+        Err(error) => DoctorCheck::missing(NAME, error.to_string(), error.hint),
         Ok(device) => match soc_contradiction(&device, chips, python, environment) {
-            Some(problem) => (CheckStatus::Missing, problem, CORRECT_DEVICE.to_owned()),
-            None => (CheckStatus::Passed, device.device, String::new()),
+            Some(problem) => DoctorCheck::missing(NAME, problem, CORRECT_DEVICE),
+            None => DoctorCheck::passed(NAME, device.device),
         },
-    };
-    Some(DoctorCheck { name: "device profile", status, found, fix })
+    })
 }
 
 /// Returns a warning if a folder other than the current one is not a database.
 fn unusable_database(folder: &Path) -> Option<DoctorCheck> {
     let error = Database::open(folder).err().filter(|_| folder != Path::new("."))?;
     let (found, fix) = (error.to_string(), error.hint());
-    Some(DoctorCheck { name: "database", status: CheckStatus::Warning, found, fix })
+    Some(DoctorCheck::warning("database", found, fix))
 }
 
 /// Devices that `npubench pause` reserved; `None` if no device is paused.
@@ -147,7 +141,7 @@ fn paused(folder: &Path) -> Option<DoctorCheck> {
         Ok(paused) => (pause_message(&paused), "a run starts no collection there until `npubench unpause`"),
         Err(error) => (error, "the file lists the paused devices; correct or remove it"),
     };
-    Some(DoctorCheck { name: "paused.json", status: CheckStatus::Warning, found, fix: fix.to_owned() })
+    Some(DoctorCheck::warning("paused.json", found, fix))
 }
 
 fn plain(points: &[DoctorCheck]) -> String {

@@ -9,45 +9,17 @@ use std::{
 
 /// Port of a host without one.
 const PORT: u16 = 80;
-/// Most bytes of an answer.
+/// Maximum number of bytes of an answer.
 const MAX_ANSWER: u64 = 16 << 20;
 
-/// Answer of a server.
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
     pub(super) status: u16,
     pub(super) text: String,
 }
 
-#[derive(Debug)]
-pub(super) enum HttpError {
-    /// The request did not reach the server.
-    NotSent(io::Error),
-    /// The request may have reached the server.
-    NoAnswer(io::Error),
-}
-
-/// Sends a request to a host such as `node0:8000` and waits for the answer, both within a time limit. A body is JSON. The text of
-/// the answer may break off: its status is what counts.
-pub(super) fn send_http(
-    host: &str,
-    (method, path): (&str, &str),
-    body: Option<&str>,
-    limit: Duration,
-) -> Result<HttpAnswer, HttpError> {
-    let deadline = Instant::now() + limit;
-    let stream = connect(host, deadline).map_err(HttpError::NotSent)?;
-    let kind = body.map_or("", |_| "Content-Type: application/json\r\n");
-    let body = body.unwrap_or_default();
-    // Version 1.0, so that the connection ends with the answer. Chunks would stay in the text; vLLM's answers have a length.
-    let request = format!(
-        "{method} {path} HTTP/1.0\r\nHost: {host}\r\nAccept: */*\r\n{kind}Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    exchange(stream, &request, deadline).map_err(HttpError::NoAnswer)
-}
-
-fn connect(host: &str, deadline: Instant) -> io::Result<TcpStream> {
+/// Connects to a host such as `node0:8000`.
+pub(super) fn connect(host: &str, deadline: Instant) -> io::Result<TcpStream> {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let addresses: Vec<SocketAddr> = match has_port {
         true => host.to_socket_addrs()?.collect(),
@@ -69,7 +41,22 @@ fn rest(deadline: Instant) -> io::Result<Duration> {
     if rest.is_zero() { Err(io::Error::new(io::ErrorKind::TimedOut, "timeout")) } else { Ok(rest) }
 }
 
-fn exchange(mut stream: TcpStream, request: &str, deadline: Instant) -> io::Result<HttpAnswer> {
+/// Sends a request and waits for the answer, both until the deadline. A body is JSON. The text of the answer may break off: its
+/// status is what counts.
+pub(super) fn exchange(
+    mut stream: TcpStream,
+    host: &str,
+    (method, path): (&str, &str),
+    body: Option<&str>,
+    deadline: Instant,
+) -> io::Result<HttpAnswer> {
+    let kind = body.map_or("", |_| "Content-Type: application/json\r\n");
+    let body = body.unwrap_or_default();
+    // Version 1.0, so that the connection ends with the answer. Chunks would stay in the text; vLLM's answers have a length.
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nHost: {host}\r\nAccept: */*\r\n{kind}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     stream.set_write_timeout(Some(rest(deadline)?))?;
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();

@@ -5,11 +5,10 @@
 //! rows.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
+    convert::Infallible,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-    thread,
     time::Duration,
 };
 
@@ -17,24 +16,21 @@ use super::stop_signals::StopSignals;
 use crate::{
     base::{
         command_error::CommandError,
-        exit::ExitStatus,
         process::{CommandSpec, ExitKind, run_command},
+        shared_work::share_work,
     },
     profile::timeline::read_runs,
 };
 
-/// Script of an analysis.
 const ANALYSE: &str = include_str!("../../../templates/analyse_profile.py");
 
 /// Script that fails if there is no torch_npu.
 const FIND_TORCH_NPU: &str =
     "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch_npu') is None)";
-/// Time limit of this script.
 const QUERY_LIMIT: Duration = Duration::from_secs(60);
 /// File that torch_npu writes when an analysis has ended, with or without success.
 const END_MARK: &str = "ASCEND_PROFILER_OUTPUT/analyse.done";
 
-/// Settings of an analysis.
 #[derive(Debug)]
 pub(crate) struct AnalysisSettings {
     /// Python interpreter with torch_npu.
@@ -43,14 +39,12 @@ pub(crate) struct AnalysisSettings {
     pub(crate) export: String,
     /// Number of ranks that are analysed at the same time.
     pub(crate) workers: usize,
-    /// Time limit of one rank.
     pub(crate) limit: Duration,
     /// Folder for the output of the analyses; absolute.
     pub(crate) logs: PathBuf,
 }
 
 impl AnalysisSettings {
-    /// Creates the folder for the output of programs.
     pub(crate) fn create_log_folder(&self) -> Result<(), CommandError> {
         let parents = self.logs.parent().map_or(Ok(()), fs::create_dir_all);
         parents.and_then(|()| fs::create_dir(&self.logs)).map_err(|error| {
@@ -75,19 +69,15 @@ impl AnalysisSettings {
             Ok(_) => format!("`{}` has no torch_npu, which analyses the profiles", self.python),
             Err(error) => error.to_string(),
         };
-        Err(CommandError {
-            message: reason,
-            hint: "give the interpreter of the server's environment with `--python`; nothing was started"
-                .to_owned(),
-            exit: ExitStatus::CannotMeasure,
-        })
+        Err(CommandError::cannot_measure(
+            reason,
+            "give the interpreter of the server's environment with `--python`; nothing was started",
+        ))
     }
 }
 
-/// State of a rank's profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RankState {
-    /// It has kernels or collectives.
     Complete { kernels: usize, collectives: usize },
     /// It cannot be used, with the reason.
     Failed(String),
@@ -95,7 +85,6 @@ pub(crate) enum RankState {
     Raw,
 }
 
-/// Profile of one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct AnalysedRank {
     pub(crate) folder: PathBuf,
@@ -119,22 +108,12 @@ pub(crate) fn analyse_folders(
     settings: &AnalysisSettings,
     signals: &StopSignals,
 ) -> Vec<AnalysedRank> {
-    let queue: Mutex<VecDeque<&PathBuf>> = Mutex::new(folders.iter().collect());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let done: Mutex<Vec<AnalysedRank>> = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..settings.workers.clamp(1, folders.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(folder) = next() {
-                    let state = analyse_folder(folder, settings, signals);
-                    let rank = AnalysedRank { folder: folder.clone(), state };
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
-                }
-            });
-        }
-    });
-    let mut ranks = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    ranks.sort_by(|a, b| a.folder.cmp(&b.folder));
+    let workers = vec![(); settings.workers.clamp(1, folders.len().max(1))];
+    let analyse = |(): &(), folder: &PathBuf| {
+        let state = analyse_folder(folder, settings, signals);
+        Ok::<_, Infallible>(AnalysedRank { folder: folder.clone(), state })
+    };
+    let Ok(ranks) = share_work(&workers, folders.iter().collect(), analyse);
     ranks
 }
 

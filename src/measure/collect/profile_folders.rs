@@ -13,7 +13,7 @@ use super::stop_signals::StopSignals;
 /// End of the name of a profile's folder.
 const SUFFIX: &str = "_ascend_pt";
 /// Depth of searched folders: nodes may have a folder each.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 /// Interval at which folders are looked at.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) fn profile_folders(folders: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for folder in folders {
-        add_folders(folder, DEEPEST, &mut found);
+        add_folders(folder, MAX_DEPTH, &mut found);
     }
     found
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     stop_signals::StopSignals,
-    vllm_server::{RequestError, VllmServer, cannot_collect},
+    vllm_server::{RequestError, VllmServer},
 };
 use crate::base::{command_error::CommandError, print::print_note};
 
@@ -61,12 +61,8 @@ impl ProfiledServers {
             for problem in self.stop_all() {
                 message = format!("{message}; {problem}");
             }
-            return Err(cannot_collect(
-                message,
-                missing.unwrap_or_else(|| {
-                    "see the log of the server; profilers that had been started were stopped".to_owned()
-                }),
-            ));
+            let hint = "see the log of the server; profilers that had been started were stopped";
+            return Err(CommandError::cannot_measure(message, missing.unwrap_or_else(|| hint.to_owned())));
         }
         Ok(())
     }
@@ -80,11 +76,11 @@ impl ProfiledServers {
             if mem::replace(state, ProfilerState::Stopped) != ProfilerState::Started {
                 continue;
             }
-            waiting.push(server.url().to_owned());
+            waiting.push(server.url.clone());
             let (server, sender, limit) = (server.clone(), sender.clone(), self.stop_limit);
             thread::spawn(move || {
                 let answer = server.stop_profiler(limit);
-                let _ = sender.send((server.url().to_owned(), answer));
+                let _ = sender.send((server.url.clone(), answer));
             });
         }
         drop(sender);

@@ -53,7 +53,6 @@ impl StopSignals {
         self.first.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of signals.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

@@ -1,6 +1,8 @@
 //! One collection: probe, start, work, stop, folders, analysis.
 
 use std::{
+    borrow::Cow,
+    collections::BTreeSet,
     ffi::OsString,
     fs,
     io::Read as _,
@@ -21,12 +23,13 @@ use super::{
 };
 use crate::base::{
     command_error::CommandError,
+    count_text::format_count,
     print::{print_note, print_output},
     process::{CommandSpec, ExitKind, run_command},
 };
 
 /// Longest work while the profiler runs; a benchmark has a limit of its own.
-const LONGEST_WORK: Duration = Duration::from_secs(7 * 24 * 3600);
+const MAX_WORK: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Interval at which new output of a command is shown.
 const OUTPUT_POLL: Duration = Duration::from_millis(100);
 
@@ -39,7 +42,6 @@ pub(crate) enum VllmWork {
     Requests(Vec<Value>),
 }
 
-/// Time limits of a collection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CollectionLimits {
     /// Of the answer to a start, and of one request.
@@ -83,7 +85,7 @@ impl VllmCollection {
         for server in &self.servers {
             let version = server.probe(&folder, self.is_forced)?;
             let version = version.unwrap_or_else(|| "of unknown version".to_owned());
-            print_note(&format!("{}: vLLM {version}, started with a profiler", server.url()));
+            print_note(&format!("{}: vLLM {version}, started with a profiler", server.url));
         }
         self.analysis.create_log_folder()?;
         self.analysis.check_python(signals)?;
@@ -102,7 +104,7 @@ impl VllmCollection {
             return Ok(collected);
         }
         profiled.start_all(self.limits.start, &folder)?;
-        print_note(&format!("profilers of {} started", count_text(self.servers.len(), "server")));
+        print_note(&format!("profilers of {} started", format_count(self.servers.len(), "server")));
         // An interruption while the profilers are started leaves no work to do.
         if !signals.is_set()
             && let Err(problem) = self.work("work", signals)
@@ -128,7 +130,7 @@ impl VllmCollection {
             _ => {}
         }
         if !new.is_empty() {
-            print_note(&format!("analysis of {} by torch_npu", count_text(new.len(), "new profile")));
+            print_note(&format!("analysis of {} by torch_npu", format_count(new.len(), "new profile")));
         }
         collected.ranks = analyse_folders(&new, &self.analysis, signals);
         Ok(collected)
@@ -136,14 +138,10 @@ impl VllmCollection {
 
     /// Checks what would be noticed only when the profilers run, or after them.
     fn check_input(&self) -> Result<(), CommandError> {
-        let is_repeated = |place: usize, server: &VllmServer| {
-            self.servers[..place].iter().any(|other| other.url().eq_ignore_ascii_case(server.url()))
-        };
-        if let Some((_, server)) =
-            self.servers.iter().enumerate().find(|(place, server)| is_repeated(*place, server))
-        {
+        let mut seen = BTreeSet::new();
+        if let Some(server) = self.servers.iter().find(|server| !seen.insert(server.url.to_ascii_lowercase())) {
             return Err(CommandError::bad_input(
-                format!("{} is given twice, and a second stop can end a server", server.url()),
+                format!("{} is given twice, and a second stop can end a server", server.url),
                 "give the address of each node once",
             ));
         }
@@ -154,10 +152,9 @@ impl VllmCollection {
             ));
         }
         let VllmWork::Command(command) = &self.work else { return Ok(()) };
-        let command = command.iter().map(|word| word.to_string_lossy());
-        if !self.is_forced
-            && command.into_iter().any(|word| word.split_whitespace().any(|own| own == "--profile"))
-        {
+        let words = command.iter().map(|word| word.to_string_lossy());
+        let has_profile = |word: Cow<'_, str>| word.split_whitespace().any(|own| own == "--profile");
+        if !self.is_forced && words.into_iter().any(has_profile) {
             return Err(CommandError::bad_input(
                 "the command has `--profile`, by which `vllm bench` starts and stops the profiler itself",
                 "leave `--profile` out, since a second stop can end the server; `--force` if it means something else",
@@ -191,7 +188,7 @@ impl VllmCollection {
 
 fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(), String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder is unknown: {error}"))?;
-    let job = CommandSpec::new(command.to_vec(), &here, log, LONGEST_WORK);
+    let job = CommandSpec::new(command.to_vec(), &here, log, MAX_WORK);
     // The file of an earlier command would be shown.
     fs::File::create(log).map_err(|error| format!("cannot write `{}`: {error}", log.display()))?;
     let has_ended = AtomicBool::new(false);
@@ -230,10 +227,6 @@ fn show_output(log: &Path, has_ended: &AtomicBool) {
         }
         thread::sleep(OUTPUT_POLL);
     }
-}
-
-fn count_text(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn folders_text(folders: &[PathBuf]) -> String {

@@ -3,13 +3,15 @@
 //! The paths are those of vLLM's API server. `/start_profile` and `/stop_profile` exist only if the server was started with
 //! a profiler: since version 0.13 by `--profiler-config`, before by the variable `VLLM_TORCH_PROFILER_DIR`.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::http_request::{HttpAnswer, HttpError, send_http};
-use crate::base::{command_error::CommandError, exit::ExitStatus};
+use super::http_request::{HttpAnswer, connect, exchange};
+use crate::base::command_error::CommandError;
 
 /// Time limit of questions that a server answers at once.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
@@ -18,43 +20,34 @@ const STOP: &str = "/stop_profile";
 /// First version with `--profiler-config`.
 const PROFILER_CONFIG_VERSION: (u32, u32) = (0, 13);
 /// Longest text of an answer in an error.
-const SHOWN_TEXT: usize = 300;
+const MAX_SHOWN_TEXT: usize = 300;
 
 /// Request without a usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
     /// The request did not reach the server.
     #[error("{url} cannot be reached: {source}")]
-    NotSent {
-        url: String,
-        #[source]
-        source: io::Error,
-    },
+    NotSent { url: String, source: io::Error },
     /// The request may have reached the server.
     #[error("{url} has not answered: {source}")]
-    NoAnswer {
-        url: String,
-        #[source]
-        source: io::Error,
-    },
+    NoAnswer { url: String, source: io::Error },
     #[error("{url} answered with {status}{}", text_of(.text))]
     Status { url: String, status: u16, text: String },
 }
 
 fn text_of(text: &str) -> String {
     let text = text.trim();
-    match text.char_indices().nth(SHOWN_TEXT) {
+    match text.char_indices().nth(MAX_SHOWN_TEXT) {
         _ if text.is_empty() => String::new(),
         Some((end, _)) => format!(": {}…", &text[..end]),
         None => format!(": {text}"),
     }
 }
 
-/// Server of vLLM on one node.
 #[derive(Clone, Debug)]
 pub(crate) struct VllmServer {
     /// Address without a slash at its end.
-    url: String,
+    pub(super) url: String,
 }
 
 impl VllmServer {
@@ -68,10 +61,6 @@ impl VllmServer {
         Ok(Self { url: url.to_owned() })
     }
 
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
     fn get(&self, path: &str) -> Result<HttpAnswer, RequestError> {
         self.request("GET", path, None, PROBE_LIMIT)
     }
@@ -83,40 +72,34 @@ impl VllmServer {
         body: Option<&str>,
         limit: Duration,
     ) -> Result<HttpAnswer, RequestError> {
-        let host = self.url.trim_start_matches("http://");
-        let url = || format!("{}{path}", self.url);
-        send_http(host, (method, path), body, limit).map_err(|error| match error {
-            HttpError::NotSent(source) => RequestError::NotSent { url: url(), source },
-            HttpError::NoAnswer(source) => RequestError::NoAnswer { url: url(), source },
-        })
+        let (host, url) = (self.url.trim_start_matches("http://"), format!("{}{path}", self.url));
+        let deadline = Instant::now() + limit;
+        match connect(host, deadline) {
+            Err(source) => Err(RequestError::NotSent { url, source }),
+            Ok(stream) => exchange(stream, host, (method, path), body, deadline)
+                .map_err(|source| RequestError::NoAnswer { url, source }),
+        }
     }
 
     /// Checks that the server answers and was started with a profiler, without a change. Returns its version.
     pub(super) fn probe(&self, folder: &str, accept_stacks: bool) -> Result<Option<String>, CommandError> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: String,
-        }
         let unreachable = |error: RequestError| {
-            cannot_collect(
-                error.to_string(),
-                "check the address and that the server is up: `curl ADDRESS/health`; nothing was started"
-                    .to_owned(),
-            )
+            let hint = "check the address and that the server is up: `curl ADDRESS/health`; nothing was started";
+            CommandError::cannot_measure(error.to_string(), hint)
         };
         let answer = self.get("/version").map_err(unreachable)?;
-        let version: Option<Version> = serde_json::from_str(&answer.text).ok();
-        let version = version.map(|version| version.version).filter(|version| !version.is_empty());
+        // Other servers may answer with another text.
+        let answer: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+        let version = answer["version"].as_str().filter(|version| !version.is_empty()).map(str::to_owned);
         // A path that takes only POST answers GET with 405.
         if self.get(START).map_err(unreachable)?.status == 404 {
             return Err(self.missing_profiler(version.as_deref(), folder));
         }
         if !accept_stacks && self.records_stacks() {
-            return Err(cannot_collect(
+            return Err(CommandError::cannot_measure(
                 format!("{} was started with `torch_profiler_with_stack`", self.url),
                 "call stacks end workers of vLLM-Ascend with a segmentation fault when the profiler stops: start the server \
-                 with `\"torch_profiler_with_stack\":false`, or go on with `--force`"
-                    .to_owned(),
+                 with `\"torch_profiler_with_stack\":false`, or go on with `--force`",
             ));
         }
         Ok(version)
@@ -148,7 +131,7 @@ impl VllmServer {
             None => format!("start the server with {new}; versions before 0.13 need {old}"),
         };
         let version = version.map(|version| format!(" (vLLM {version})")).unwrap_or_default();
-        cannot_collect(
+        CommandError::cannot_measure(
             format!("{}{version} has no {START}: it was started without a profiler", self.url),
             format!("{hint}; of servers behind a proxy give the address of each node"),
         )
@@ -182,9 +165,4 @@ impl VllmServer {
 fn number_of(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.trim_start_matches('v').split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-/// Creates the error of a server that cannot be profiled.
-pub(super) fn cannot_collect(message: String, hint: String) -> CommandError {
-    CommandError { message, hint, exit: ExitStatus::CannotMeasure }
 }

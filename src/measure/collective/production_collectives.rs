@@ -55,7 +55,6 @@ impl PlacedCollectives {
         left_out.chain(self.placed.get(kernel)).sum()
     }
 
-    /// Returns a note for each reason.
     pub(crate) fn notes(&self) -> Vec<String> {
         let note = |(reason, kernels): (&String, &BTreeMap<String, u64>)| {
             let total: u64 = kernels.values().sum();

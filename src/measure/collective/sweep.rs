@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    base::{command_error::CommandError, shell_argument::quoted_path, suggest::nearest_name},
+    base::{
+        command_error::CommandError, count_text::format_count, shell_argument::quoted_path,
+        suggest::nearest_name,
+    },
     database::{
         Database, KernelCsv,
         collective_rows::{ALGORITHM_TYPE, CollectiveKey, CollectiveKeyColumns, DURATION},
@@ -181,15 +184,12 @@ fn median_point(mut points: Vec<SweepPoint>) -> Option<SweepPoint> {
     }
     points.sort_by(|one, other| one.micros.total_cmp(&other.micros));
     let rows = points.len();
-    let (low, high) = (points.get((rows.checked_sub(1)?) / 2)?.micros, points.get(rows / 2)?.micros);
+    let low = points.get(rows.checked_sub(1)? / 2)?.micros;
     let point = points.swap_remove(rows / 2);
-    if rows == 1 {
-        return Some(point);
-    }
-    Some(SweepPoint { micros: f64::midpoint(low, high), interval: None, rows, ..point })
+    let interval = point.interval.filter(|_| rows == 1);
+    Some(SweepPoint { micros: f64::midpoint(low, point.micros), interval, rows, ..point })
 }
 
-/// Measured sweeps of a database.
 #[derive(Debug)]
 pub(crate) struct DatabaseSweeps {
     pub(crate) sweeps: Vec<Sweep>,
@@ -231,8 +231,7 @@ fn notes_on_rows(kernel: &KernelName, table: &SweepTable) -> Vec<String> {
     let mut notes = Vec::new();
     let mut add = |rows: usize, what: &str| {
         if rows > 0 {
-            let noun = if rows == 1 { "row" } else { "rows" };
-            notes.push(format!("{kernel}: {rows} {noun} {what}"));
+            notes.push(format!("{kernel}: {} {what}", format_count(rows, "row")));
         }
     };
     add(table.unmeasured, "without a valid measurement left out");
@@ -254,18 +253,15 @@ fn notes_on_rows(kernel: &KernelName, table: &SweepTable) -> Vec<String> {
 
 /// Parses the name of a collective or of its table.
 pub(crate) fn parse_collective(name: &str) -> Result<CollectiveKind, CommandError> {
-    let found = CollectiveKind::ALL
-        .iter()
-        .copied()
-        .find(|kind| kind.to_string() == name || kind.kernel_name() == name);
-    found.ok_or_else(|| {
-        let names: BTreeMap<String, CollectiveKind> =
-            CollectiveKind::ALL.iter().map(|kind| (kind.to_string(), *kind)).collect();
-        let listed: Vec<&str> = names.keys().map(String::as_str).collect();
-        let hint = nearest_name(name, listed.iter().copied()).map_or_else(
-            || format!("collectives: {}", listed.join(", ")),
-            |near| format!("did you mean `{near}`?"),
-        );
+    let mut kinds = CollectiveKind::ALL.iter().copied();
+    kinds.find(|kind| kind.to_string() == name || kind.kernel_name() == name).ok_or_else(|| {
+        let mut names: Vec<String> = CollectiveKind::ALL.iter().map(ToString::to_string).collect();
+        names.sort();
+        let near = nearest_name(name, names.iter().map(String::as_str));
+        let hint = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("collectives: {}", names.join(", ")),
+        };
         CommandError::bad_input(format!("`{name}` is no collective"), hint)
     })
 }

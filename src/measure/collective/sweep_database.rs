@@ -26,10 +26,9 @@ pub(crate) struct SweepDatabase {
 #[derive(Debug)]
 struct DatabaseDraft {
     file: DatabaseFile,
-    /// Source of the device, for messages.
     device_source: String,
-    scratch: ScratchFolder,
     folder: PathBuf,
+    _scratch: ScratchFolder,
 }
 
 impl SweepDatabase {
@@ -40,44 +39,41 @@ impl SweepDatabase {
         assets: &AssetFiles,
         device: Option<&str>,
     ) -> Result<Self, CommandError> {
-        let folder = folder.to_owned();
-        if !Database::is_new(&folder)? {
-            return Ok(Self { folder, draft: None });
+        let mut found = Self { folder: folder.to_owned(), draft: None };
+        if Database::is_new(folder)? {
+            check_path(folder, kind)?;
+            let device = choose_device(assets, kind, device, &DeviceEvidence::default(), chip_of_host)?;
+            let file = DatabaseFile { device: device.name, ..DatabaseFile::new(kind) };
+            let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+            let folder = scratch.path().join("database");
+            create(&folder, &file)?;
+            found.draft =
+                Some(DatabaseDraft { file, device_source: device.source, folder, _scratch: scratch });
         }
-        check_path(&folder, kind)?;
-        let device = choose_device(assets, kind, device, &DeviceEvidence::default(), chip_of_host)?;
-        let file = DatabaseFile { device: device.name, ..DatabaseFile::new(kind) };
-        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
-        let draft = scratch.path().join("database");
-        create(&draft, &file)?;
-        let draft = DatabaseDraft { file, device_source: device.source, scratch, folder: draft };
-        Ok(Self { folder, draft: Some(draft) })
+        Ok(found)
     }
 
-    /// Returns the folder of the database, or of its draft.
     pub(crate) fn planning_folder(&self) -> &Path {
         self.draft.as_ref().map_or(&self.folder, |draft| &draft.folder)
     }
 
     /// Returns a note on a database that a preview does not create; `None` if it exists.
     pub(crate) fn draft_note(&self) -> Option<String> {
-        self.draft.as_ref().map(|draft| draft.note("would create", &self.folder))
+        self.note("would create")
     }
 
     /// Creates the database if it is new; returns its folder, and a note on a new one.
     pub(crate) fn create(self) -> Result<(PathBuf, Option<String>), CommandError> {
-        let Some(draft) = self.draft else { return Ok((self.folder, None)) };
-        create(&self.folder, &draft.file)?;
-        let note = draft.note("created", &self.folder);
-        drop(draft.scratch);
-        Ok((self.folder, Some(note)))
+        if let Some(draft) = &self.draft {
+            create(&self.folder, &draft.file)?;
+        }
+        let note = self.note("created");
+        Ok((self.folder, note))
     }
-}
 
-impl DatabaseDraft {
-    fn note(&self, verb: &str, folder: &Path) -> String {
-        let (device, source) = (&self.file.device, &self.device_source);
-        format!("{verb} the database `{}` for {device} ({source})", folder.display())
+    fn note(&self, verb: &str) -> Option<String> {
+        let DatabaseDraft { file, device_source, .. } = self.draft.as_ref()?;
+        Some(format!("{verb} the database `{}` for {} ({device_source})", self.folder.display(), file.device))
     }
 }
 

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     base::{
-        assets::AssetFiles, command_error::CommandError, deadline::Deadline, exit::ExitStatus,
-        files::FolderLock,
+        assets::AssetFiles, command_error::CommandError, count_text::format_count, deadline::Deadline,
+        exit::ExitStatus, files::FolderLock,
     },
     database::Database,
     kernel::{CaseId, CollectiveKind, DataKind},
@@ -30,9 +30,7 @@ pub(crate) struct SweepRounds<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) kind: DataKind,
     pub(crate) assets: AssetFiles,
-    /// Options of all runs, without the sweep.
     pub(crate) options: RunOptions,
-    /// Deadline of all runs.
     pub(crate) deadline: Option<Deadline>,
     pub(crate) screen: &'static dyn RunScreen,
     /// Connected nodes of a sweep over several hosts.
@@ -62,15 +60,17 @@ impl SweepRounds<'_> {
                 false => further.cases()?.into_iter().map(|(case, _)| case.id().clone()).collect(),
             };
             if new.is_subset(&attempted) {
-                let what = if further.parts.is_empty() {
-                    "all changes of the algorithm are located"
-                } else {
-                    "no further size can locate the changes"
-                };
-                (self.note)(what);
+                (self.note)(match further.parts.is_empty() {
+                    true => "all changes of the algorithm are located",
+                    false => "no further size can locate the changes",
+                });
                 break;
             }
-            (self.note)(&describe_parts(&further.parts));
+            let sizes: usize = further.parts.iter().map(|part| part.sizes.len()).sum();
+            let sweeps = format_count(further.parts.len(), "sweep");
+            (self.note)(&format!(
+                "the algorithm changes between sizes of {sweeps}: {sizes} further sizes are measured"
+            ));
             attempted.extend(new);
             if let Some(nodes) = &self.nodes {
                 nodes.cluster.add_cases(&serde_json::to_string(&further).expect("a sweep is JSON"));
@@ -134,14 +134,4 @@ fn group_of<'a>(
     let parts = sweep.parts.iter().filter(|part| part.kinds.contains(&kind) && part.dtypes.contains(&dtype));
     let group = parts.flat_map(|part| &part.groups).find(has_key)?;
     Some((group, dtype))
-}
-
-/// Describes the sizes of a further run.
-fn describe_parts(parts: &[SweepPart]) -> String {
-    let sizes: usize = parts.iter().map(|part| part.sizes.len()).sum();
-    let sweeps = if parts.len() == 1 { "sweep" } else { "sweeps" };
-    format!(
-        "the algorithm changes between sizes of {} {sweeps}: {sizes} further sizes are measured",
-        parts.len()
-    )
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::run_options::RunOptions;
+use super::{NodeLayout, devices_for, reachable_groups};
 use crate::{
     base::command_error::CommandError,
     cases::plan::{InitialCosts, PlannedCase, RunPlan, UpdateMode, planned_case},
@@ -18,11 +19,7 @@ use crate::{
         hccl_environment, hccl_variables,
         render::{PinnedEnvironment, ScriptCommunication},
     },
-    measure::{
-        collective::{NodeLayout, devices_for, reachable_groups},
-        engine::dry_run,
-        run_context::RunContext,
-    },
+    measure::{engine::dry_run, run_context::RunContext, run_options::RunOptions},
 };
 
 /// Cases of a sweep, stored with the options of its run.
@@ -84,17 +81,14 @@ pub(crate) struct SweepLine {
     pub(crate) seconds: f64,
 }
 
-/// Prediction of a sweep.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SweepPreview {
     pub(crate) lines: Vec<SweepLine>,
     pub(crate) already_measured: usize,
-    /// Cases that are not launched, with their reasons.
     pub(crate) not_launched: Vec<String>,
     /// Collectives that no group can run, with the reason.
     pub(crate) left_out: Vec<String>,
     pub(crate) collections: u32,
-    /// Predicted seconds of the run.
     pub(crate) seconds: f64,
 }
 
@@ -124,39 +118,34 @@ impl WantedGroups {
             Ok(SweepGroup { ranks, tier, devices: found })
         };
         let reachable = reachable_groups(grid, devices)?;
-        if self.ranks.is_empty() {
-            let is_wanted = |ranks: usize, tier: usize| {
-                ranks.is_power_of_two() && (self.tiers.is_empty() || self.tiers.contains(&tier))
-            };
-            let wanted = reachable.into_iter().filter(|size| is_wanted(size.ranks, size.tier));
-            let found: Vec<SweepGroup> =
-                wanted.map(|size| group(size.ranks, size.tier)).collect::<Result<_, _>>()?;
-            return match found.is_empty() {
-                false => Ok(found),
-                true => Err(CommandError::bad_input(
-                    format!(
-                        "no group of the {} devices spans a wanted tier of the grid {grid:?}",
-                        devices.len()
-                    ),
-                    "`npubench comm groups` lists the groups of each tier",
-                )),
-            };
-        }
-        let mut found = Vec::new();
+        let mut wanted: Vec<(usize, usize)> = Vec::new();
         for &ranks in &self.ranks {
-            let tiers: Vec<usize> = match self.tiers.is_empty() {
-                false => self.tiers.clone(),
-                true => reachable.iter().filter(|size| size.ranks == ranks).map(|size| size.tier).collect(),
-            };
-            if tiers.is_empty() {
-                // The innermost tier that fails names the reason.
-                found.push(group(ranks, grid.len().saturating_sub(1))?);
+            let before = wanted.len();
+            match self.tiers.is_empty() {
+                true => {
+                    let of_ranks = reachable.iter().filter(|size| size.ranks == ranks);
+                    wanted.extend(of_ranks.map(|size| (ranks, size.tier)));
+                }
+                false => wanted.extend(self.tiers.iter().map(|tier| (ranks, *tier))),
             }
-            for tier in tiers {
-                found.push(group(ranks, tier)?);
+            if wanted.len() == before {
+                // The innermost tier names the reason why no tier has such a group.
+                wanted.push((ranks, grid.len().saturating_sub(1)));
             }
         }
-        Ok(found)
+        if self.ranks.is_empty() {
+            let of_tiers = |tier| self.tiers.is_empty() || self.tiers.contains(&tier);
+            let sizes = reachable.iter().filter(|size| size.ranks.is_power_of_two() && of_tiers(size.tier));
+            wanted.extend(sizes.map(|size| (size.ranks, size.tier)));
+        }
+        if wanted.is_empty() {
+            let count = devices.len();
+            return Err(CommandError::bad_input(
+                format!("no group of the {count} devices spans a wanted tier of the grid {grid:?}"),
+                "`npubench comm groups` lists the groups of each tier",
+            ));
+        }
+        wanted.into_iter().map(|(ranks, tier)| group(ranks, tier)).collect()
     }
 }
 
@@ -178,20 +167,9 @@ pub(crate) fn current_hccl_environment() -> String {
     hccl_environment(&set.collect::<BTreeMap<_, _>>())
 }
 
-impl SweepPart {
-    /// Returns the collectives of each group; transfers are between two ranks.
-    fn groups_with_kinds(&self) -> impl Iterator<Item = (&SweepGroup, CollectiveKind)> {
-        let of_group = |group: &SweepGroup, kind: CollectiveKind| {
-            kind != CollectiveKind::SendReceive || group.ranks == 2
-        };
-        self.groups.iter().flat_map(move |group| {
-            self.kinds
-                .iter()
-                .copied()
-                .filter(move |kind| of_group(group, *kind))
-                .map(move |kind| (group, kind))
-        })
-    }
+/// Returns true if a group can run a collective: transfers are between two ranks.
+fn can_run(group: &SweepGroup, kind: CollectiveKind) -> bool {
+    kind != CollectiveKind::SendReceive || group.ranks == 2
 }
 
 impl CollectiveSweep {
@@ -200,13 +178,14 @@ impl CollectiveSweep {
     pub(crate) fn cases(&self) -> Result<Vec<(IdentifiedCase, &SweepGroup)>, CommandError> {
         let (mut cases, mut known) = (Vec::new(), BTreeSet::new());
         for part in &self.parts {
-            for (group, kind) in part.groups_with_kinds() {
-                for (dtype, &message) in
-                    part.dtypes.iter().flat_map(|dtype| part.sizes.iter().map(move |size| (dtype, size)))
-                {
-                    let case = IdentifiedCase::new(self.case(kind, message, dtype, group)?);
-                    if known.insert(case.id().clone()) {
-                        cases.push((case, group));
+            for group in &part.groups {
+                for &kind in part.kinds.iter().filter(|kind| can_run(group, **kind)) {
+                    let sizes = |dtype| part.sizes.iter().map(move |size| (dtype, *size));
+                    for (dtype, message) in part.dtypes.iter().flat_map(sizes) {
+                        let case = IdentifiedCase::new(self.case(kind, message, dtype, group)?);
+                        if known.insert(case.id().clone()) {
+                            cases.push((case, group));
+                        }
                     }
                 }
             }
@@ -222,15 +201,12 @@ impl CollectiveSweep {
 
     /// Returns the collectives that no group of their part can run.
     fn left_out(&self) -> Vec<String> {
-        let has_transfers =
-            |part: &SweepPart| part.groups.iter().any(|group| group.ranks == 2) || part.groups.is_empty();
-        let is_left_out =
-            |part: &&SweepPart| part.kinds.contains(&CollectiveKind::SendReceive) && !has_transfers(part);
-        let is_any = self.parts.iter().any(|part| is_left_out(&part));
-        is_any
-            .then(|| "send_receive: transfers are between 2 ranks; add 2 to `--ranks`".to_owned())
-            .into_iter()
-            .collect()
+        let kind = CollectiveKind::SendReceive;
+        let is_left_out = self.parts.iter().any(|SweepPart { kinds, groups, .. }| {
+            kinds.contains(&kind) && !groups.is_empty() && !groups.iter().any(|group| can_run(group, kind))
+        });
+        let reason = || "send_receive: transfers are between 2 ranks; add 2 to `--ranks`".to_owned();
+        is_left_out.then(reason).into_iter().collect()
     }
 
     fn case(
@@ -240,36 +216,34 @@ impl CollectiveSweep {
         dtype: &str,
         group: &SweepGroup,
     ) -> Result<Case, CommandError> {
-        let unknown = || {
+        let parsed = Dtype::from_torch(dtype).ok_or_else(|| {
             CommandError::bad_input(
                 format!("`{dtype}` is no element type"),
                 "use types of torch, such as bfloat16, float16, float32 or int8",
             )
-        };
-        let dtype = Dtype::from_torch(dtype).ok_or_else(unknown)?;
+        })?;
         let collective = CollectiveCase {
             kind,
             message,
             ranks: group.ranks as u64,
             tier: group.tier as u64,
-            dtype,
+            dtype: parsed,
             environment: self.environment.clone(),
             parts: match kind {
                 CollectiveKind::AllToAllV => self.part_weights.clone(),
                 _ => PartWeights::Equal,
             },
         };
+        let refused = |problem: String, hint: &str| {
+            CommandError::bad_input(format!("{kind} over {} ranks: {problem}", group.ranks), hint)
+        };
         collective.parts.check_ranks(collective.ranks).map_err(|problem| {
-            CommandError::bad_input(
-                format!("{kind} over {} ranks: {problem}", group.ranks),
-                "give its number of ranks with `--ranks`, or a matrix with as many rows (`--parts`)",
-            )
+            let hint = "give its number of ranks with `--ranks`, or a matrix with as many rows (`--parts`)";
+            refused(problem.to_string(), hint)
         })?;
         collective.case().map_err(|problem| {
-            CommandError::bad_input(
-                format!("{kind} over {} ranks: {problem}", group.ranks),
-                "give sizes that each rank can share with `--sizes`, or begin with a larger one (`--from`)",
-            )
+            let hint = "give sizes that each rank can share with `--sizes`, or begin with a larger one (`--from`)";
+            refused(problem.to_string(), hint)
         })
     }
 
@@ -299,7 +273,7 @@ impl CollectiveSweep {
         let kinds: BTreeSet<CollectiveKind> =
             self.parts.iter().flat_map(|part| part.kinds.iter().copied()).collect();
         for kind in kinds {
-            let Ok(kernel) = KernelName::new(kind.kernel_name()) else { continue };
+            let kernel = KernelName::new(kind.kernel_name()).expect("the name of a table");
             let table = database.kernel_csv(&kernel)?;
             let rows = row_cases(&kernel, &table)?.into_iter();
             let rows = rows.filter(|row| row.cells(options.cache).run.is_some());
@@ -353,38 +327,31 @@ impl RunContext {
         let devices = nodes.map_or(devices.clone(), |nodes| nodes.all_devices(&devices));
         let costs = InitialCosts::new(options.warm_up, options.launches);
         let predicted = dry_run(self.database.kind(), &costs, &plan.cases, &devices, budget);
-        let mut lines: Vec<SweepLine> = Vec::new();
+        let mut lines: IndexMap<_, SweepLine> = IndexMap::new();
         for planned in &plan.cases {
             let Some(collective) = CollectiveCase::of_case(&planned.case) else { continue };
-            let CollectiveCase { kind, message, ranks, tier, dtype, environment: _, parts: _ } = collective;
-            let [ranks, tier] = [ranks, tier].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-            let new = SweepLine {
+            let CollectiveCase { kind, message, ranks, tier, dtype, .. } = collective;
+            let [ranks, tier] = [ranks, tier].map(|number| usize::try_from(number).expect("of this host"));
+            let groups = &planned.device_groups;
+            let new = || SweepLine {
                 collective: kind.to_string(),
                 ranks,
                 tier,
                 dtype: dtype.as_str().to_owned(),
-                devices: planned.device_groups.first().cloned().unwrap_or_default(),
-                other_groups: planned.device_groups.len().saturating_sub(1),
+                devices: groups.first().cloned().unwrap_or_default(),
+                other_groups: groups.len().saturating_sub(1),
                 sizes: Vec::new(),
                 seconds: 0.0,
             };
-            let is_same = |line: &SweepLine| {
-                let key =
-                    |line: &SweepLine| (line.collective.clone(), line.ranks, line.tier, line.dtype.clone());
-                key(line) == key(&new)
-            };
-            let place = lines.iter().position(is_same).unwrap_or_else(|| {
-                lines.push(new.clone());
-                lines.len() - 1
-            });
-            lines[place].sizes.push(message);
-            lines[place].seconds += costs.case_seconds(planned.predicted_launch());
+            let line = lines.entry((kind, ranks, tier, dtype.clone())).or_insert_with(new);
+            line.sizes.push(message);
+            line.seconds += costs.case_seconds(planned.predicted_launch());
         }
         let refused = plan.not_launched.iter();
         let refused =
             refused.map(|(case, outcome)| format!("{} {}: {}", case.kernel, case.shapes(), outcome.reason));
         Ok(SweepPreview {
-            lines,
+            lines: lines.into_values().collect(),
             already_measured: plan.already_measured,
             not_launched: refused.collect(),
             left_out: options.sweep.as_ref().map(CollectiveSweep::left_out).unwrap_or_default(),

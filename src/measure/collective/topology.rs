@@ -4,8 +4,9 @@
 //! before a dimension; a part of a block are those that share the coordinate of the dimension as well. A group spans a tier
 //! if it lies in one block of that dimension and in at least two of its parts.
 
-use crate::base::command_error::Failure;
 use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::command_error::Failure;
 
 /// A group of devices that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,16 +57,10 @@ pub(crate) struct GroupSize {
 /// Returns the coordinates of a device, outermost first.
 fn coordinates(grid: &[u64], device: u32) -> Vec<u64> {
     let mut rest = u64::from(device);
-    let mut digits: Vec<u64> = grid
-        .iter()
-        .rev()
-        .map(|size| {
-            let digit = rest % (*size).max(1);
-            rest /= (*size).max(1);
-            digit
-        })
-        .collect();
-    digits.reverse();
+    let mut digits = vec![0; grid.len()];
+    for (digit, size) in digits.iter_mut().zip(grid).rev() {
+        (*digit, rest) = (rest % (*size).max(1), rest / (*size).max(1));
+    }
     digits
 }
 
@@ -132,28 +127,18 @@ pub(crate) fn devices_for(
     if ranks > devices.len() {
         return Err(TopologyError::MoreThanDevices { ranks, devices: devices.len() });
     }
-    let mut found: Vec<Candidate> = blocks(&places, tier)
-        .iter()
-        .filter(|block| largest_group(block) >= ranks)
-        .flat_map(|block| groups_of_block(block, ranks))
-        .map(|devices| Candidate::new(&places, tier, devices))
-        .collect();
+    let blocks = blocks(&places, tier);
+    let large = blocks.iter().filter(|block| largest_group(block) >= ranks);
+    let groups = large.flat_map(|block| groups_of_block(block, ranks));
+    let mut found: Vec<Candidate> = groups.map(|group| Candidate::new(&places, tier, group)).collect();
     found.sort();
     let Some(layout) = found.first().map(|candidate| candidate.layout.clone()) else {
-        let most = blocks(&places, tier).iter().map(largest_group).max().unwrap_or(0);
-        return Err(TopologyError::NotSpanned {
-            ranks,
-            tier,
-            devices: devices.len(),
-            grid: grid.to_vec(),
-            most,
-        });
+        let most = blocks.iter().map(largest_group).max().unwrap_or(0);
+        let (devices, grid) = (devices.len(), grid.to_vec());
+        return Err(TopologyError::NotSpanned { ranks, tier, devices, grid, most });
     };
-    Ok(found
-        .into_iter()
-        .filter(|candidate| candidate.layout == layout)
-        .map(|candidate| candidate.devices)
-        .collect())
+    found.retain(|candidate| candidate.layout == layout);
+    Ok(found.into_iter().map(|candidate| candidate.devices).collect())
 }
 
 /// A group with its layout: for each member and dimension from the tier on, the order of its coordinate among those of the
@@ -193,50 +178,35 @@ fn groups_of_block(block: &Block, ranks: usize) -> Vec<(bool, Vec<u32>)> {
         false => distributed_groups(block, ranks),
     };
     if groups.is_empty() {
-        return vec![(true, in_turns(block, ranks))];
+        // Devices are taken from the parts in turns.
+        let turns =
+            (0..largest_part).flat_map(|turn| block.iter().filter_map(move |part| part.get(turn).copied()));
+        let mut devices: Vec<u32> = turns.take(ranks).collect();
+        devices.sort_unstable();
+        return vec![(true, devices)];
     }
     groups.into_iter().map(|devices| (false, devices)).collect()
 }
 
 /// Returns the groups of consecutive devices that begin with a part; more devices than any part has.
 fn consecutive_groups(block: &Block, ranks: usize) -> BTreeSet<Vec<u32>> {
-    (0..block.len())
-        .filter_map(|first| {
-            let devices: Vec<u32> = block[first..].iter().flatten().copied().take(ranks).collect();
-            (devices.len() == ranks).then_some(devices)
-        })
-        .collect()
+    let group = |first: usize| block[first..].iter().flatten().copied().take(ranks).collect::<Vec<u32>>();
+    (0..block.len()).map(group).filter(|devices| devices.len() == ranks).collect()
 }
 
-/// Returns the groups that are distributed over as many parts as possible.
+/// Returns the groups that are distributed over as many parts as possible, in equal shares, the first ones larger by one
+/// device.
 fn distributed_groups(block: &Block, ranks: usize) -> BTreeSet<Vec<u32>> {
     let used = ranks.min(block.len());
+    let share = |index: usize| ranks / used + usize::from(index < ranks % used);
     let mut groups = BTreeSet::new();
-    for first in 0..=block.len() - used {
-        let parts = &block[first..first + used];
-        // Equal shares, the first ones larger by one device.
-        let share = |index: usize| ranks / used + usize::from(index < ranks % used);
-        let step = share(0);
-        for start in (0..parts[0].len()).step_by(step) {
-            let members: Option<Vec<u32>> = parts
-                .iter()
-                .enumerate()
-                .map(|(index, part)| part.get(start..start + share(index)))
-                .collect::<Option<Vec<_>>>()
-                .map(|shares| shares.concat());
-            groups.extend(members);
+    for parts in block.windows(used) {
+        for start in (0..parts[0].len()).step_by(share(0)) {
+            let shares = parts.iter().enumerate().map(|(index, part)| part.get(start..start + share(index)));
+            groups.extend(shares.collect::<Option<Vec<_>>>().map(|shares| shares.concat()));
         }
     }
     groups
-}
-
-/// Takes devices from the parts in turns.
-fn in_turns(block: &Block, ranks: usize) -> Vec<u32> {
-    let longest = block.iter().map(Vec::len).max().unwrap_or(0);
-    let turns = (0..longest).flat_map(|turn| block.iter().filter_map(move |part| part.get(turn).copied()));
-    let mut devices: Vec<u32> = turns.take(ranks).collect();
-    devices.sort_unstable();
-    devices
 }
 
 /// Returns each number of ranks and tier for which devices have a group, by tier, then ranks.

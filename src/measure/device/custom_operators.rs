@@ -9,7 +9,6 @@ use std::{
 const OPP: &str = "ASCEND_CUSTOM_OPP_PATH";
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
-/// A package of custom operators.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CustomOperators {
     /// Folder that contains `op_api`.

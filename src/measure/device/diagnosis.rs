@@ -8,19 +8,20 @@ use crate::kernel::{LogicalDeviceId, SoftwareFingerprint};
 
 /// Result of a check, with its text in output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, serde::Serialize, schemars::JsonSchema)]
+#[strum(serialize_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum CheckStatus {
     #[strum(serialize = "ok")]
     #[serde(rename = "ok")]
     Passed,
     /// Measuring works with a limitation.
-    #[strum(serialize = "warning")]
-    #[serde(rename = "warning")]
     Warning,
     /// Measuring is impossible.
-    #[strum(serialize = "missing")]
-    #[serde(rename = "missing")]
     Missing,
 }
+
+/// Free bytes recommended for a run of ten hours; msprof needs twenty times the size of its raw data.
+const FREE_DISK: u64 = 50 << 30;
 
 /// One check of a host.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -35,38 +36,43 @@ pub(crate) struct DoctorCheck {
     pub(crate) fix: String,
 }
 
-pub(super) fn doctor_check(
-    name: &'static str,
-    status: CheckStatus,
-    found: impl Into<String>,
-    fix: &str,
-) -> DoctorCheck {
-    let fix = if status == CheckStatus::Passed { String::new() } else { fix.to_owned() };
-    DoctorCheck { name, status, found: found.into(), fix }
-}
+impl DoctorCheck {
+    pub(crate) fn passed(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, status: CheckStatus::Passed, found: found.into(), fix: String::new() }
+    }
 
-/// Free bytes recommended for a run of ten hours; msprof needs twenty times the size of its raw data.
-const FREE_DISK: u64 = 50 << 30;
+    pub(crate) fn warning(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { name, status: CheckStatus::Warning, found: found.into(), fix: fix.into() }
+    }
+
+    pub(crate) fn missing(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { name, status: CheckStatus::Missing, found: found.into(), fix: fix.into() }
+    }
+
+    fn warning_unless(is_passed: bool, name: &'static str, found: String, fix: &str) -> Self {
+        if is_passed { Self::passed(name, found) } else { Self::warning(name, found, fix) }
+    }
+}
 
 /// Checks the devices listed by `npu-smi`.
 pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCheck {
+    const NAME: &str = "devices";
     let info = match host {
         Ok(host) => &host.info,
-        Err(error) => return doctor_check("devices", CheckStatus::Missing, error.to_string(), &error.hint()),
+        Err(error) => return DoctorCheck::missing(NAME, error.to_string(), error.hint()),
     };
     let Some(first) = info.chips.first() else {
-        let fix = "load the driver, or map devices into the container";
-        return doctor_check("devices", CheckStatus::Missing, "none", fix);
+        return DoctorCheck::missing(NAME, "none", "load the driver, or map devices into the container");
     };
     let version = if info.version.is_empty() { "of unknown version" } else { &info.version };
     let mut found = format!("{} of {}, npu-smi {version}", info.chips.len(), first.name);
     let unhealthy = info.chips.iter().filter(|chip| chip.health != "OK").map(describe_health);
-    let unhealthy: Vec<String> = unhealthy.collect();
+    let unhealthy = unhealthy.collect::<Vec<_>>().join(", ");
     if unhealthy.is_empty() {
-        return doctor_check("devices", CheckStatus::Passed, found, "");
+        return DoctorCheck::passed(NAME, found);
     }
-    found.push_str(&format!("; {}", unhealthy.join(", ")));
-    doctor_check("devices", CheckStatus::Warning, found, "they are left out; reset them")
+    found.push_str(&format!("; {unhealthy}"));
+    DoctorCheck::warning(NAME, found, "they are left out; reset them")
 }
 
 const DEVICES_OF_TORCH: &str = "devices of torch";
@@ -75,8 +81,8 @@ const MAP_SAME_DEVICES: &str = "map the same devices for `npu-smi` and torch, an
 /// Compares the numbers that a run gives to devices with the number of devices that torch counts.
 pub(crate) fn check_device_count(numbering: &DeviceNumbering, counted: u32) -> DoctorCheck {
     match numbering.mismatch(counted) {
-        Some(problem) => doctor_check(DEVICES_OF_TORCH, CheckStatus::Missing, problem, MAP_SAME_DEVICES),
-        None => doctor_check(DEVICES_OF_TORCH, CheckStatus::Passed, counted.to_string(), ""),
+        Some(problem) => DoctorCheck::missing(DEVICES_OF_TORCH, problem, MAP_SAME_DEVICES),
+        None => DoctorCheck::passed(DEVICES_OF_TORCH, counted.to_string()),
     }
 }
 
@@ -88,22 +94,20 @@ pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) 
         Ok(count) => count,
         Err(error) => {
             let fix = import_fix(&error).unwrap_or("check the driver and CANN");
-            return doctor_check(NAME, CheckStatus::Missing, error, fix);
+            return DoctorCheck::missing(NAME, error, fix);
         }
     };
-    let resolved = if numbering.has_gaps() {
-        numbering.resolve_gaps(count).map_err(|error| error.to_string())
-    } else {
-        numbering.mismatch(count).map_or(Ok(numbering), Err)
+    let resolved = match numbering.has_gaps() {
+        true => numbering.resolve_gaps(count).map_err(|error| error.to_string()),
+        false => numbering.mismatch(count).map_or(Ok(numbering), Err),
     };
     match resolved {
-        Err(problem) => doctor_check(NAME, CheckStatus::Missing, problem, MAP_SAME_DEVICES),
+        Err(problem) => DoctorCheck::missing(NAME, problem, MAP_SAME_DEVICES),
         Ok(numbering) => {
             let remark = numbering.remark(host);
             let remark = remark.unwrap_or_else(|| "numbered as in `npu-smi info`".to_owned());
-            let status =
-                if host.without_chip_map.is_some() { CheckStatus::Warning } else { CheckStatus::Passed };
-            doctor_check(NAME, status, format!("{count}; {remark}"), "update the driver's npu-smi")
+            let (has_map, found) = (host.without_chip_map.is_none(), format!("{count}; {remark}"));
+            DoctorCheck::warning_unless(has_map, NAME, found, "update the driver's npu-smi")
         }
     }
 }
@@ -120,12 +124,9 @@ pub(crate) fn check_device_use(
 ) -> DoctorCheck {
     const NAME: &str = "device use";
     match usable {
-        Ok(Ok(Some(device))) => {
-            doctor_check(NAME, CheckStatus::Passed, format!("torch_npu uses device {device} of torch"), "")
-        }
-        Ok(Ok(None)) => doctor_check(
+        Ok(Ok(Some(device))) => DoctorCheck::passed(NAME, format!("torch_npu uses device {device} of torch")),
+        Ok(Ok(None)) => DoctorCheck::warning(
             NAME,
-            CheckStatus::Warning,
             "not tried, because all devices are in use",
             "repeat the command when a device is free",
         ),
@@ -134,7 +135,7 @@ pub(crate) fn check_device_use(
                 "compare the driver with the version that CANN's release notes require, and check that this user may open \
                  /dev/davinci*",
             );
-            doctor_check(NAME, CheckStatus::Missing, problem, fix)
+            DoctorCheck::missing(NAME, problem, fix)
         }
     }
 }
@@ -142,62 +143,58 @@ pub(crate) fn check_device_use(
 /// Checks that the versions of driver and firmware are known. No file of an installation lists the drivers that its CANN
 /// supports, so that the versions are printed for comparison with its release notes.
 pub(crate) fn check_driver(software: &SoftwareFingerprint) -> DoctorCheck {
+    let SoftwareFingerprint { driver, firmware, .. } = software;
     let version = |version: &Option<String>| version.clone().unwrap_or_else(|| "unknown".to_owned());
-    let found = format!("{}, firmware {}", version(&software.driver), version(&software.firmware));
-    let is_known = software.driver.is_some() && software.firmware.is_some();
-    let status = if is_known { CheckStatus::Passed } else { CheckStatus::Warning };
+    let found = format!("{}, firmware {}", version(driver), version(firmware));
     let fix = "its version.info is not readable; inside a container, map the driver's folder, so that rows record it";
-    doctor_check("driver", status, found, fix)
+    DoctorCheck::warning_unless(driver.is_some() && firmware.is_some(), "driver", found, fix)
 }
 
-/// Checks that no variable renumbers the devices.
 pub(crate) fn check_visible_devices(variable: impl Fn(&str) -> Option<String>) -> DoctorCheck {
-    let Some(value) = variable(VISIBLE) else {
-        return doctor_check("device numbers", CheckStatus::Passed, format!("{VISIBLE} is not set"), "");
-    };
-    let found = format!("{VISIBLE}={value} renumbers the devices for torch, but not for the profiler");
-    let fix = "unset it, and select devices with `--devices` and the numbers of `npu-smi info`";
-    doctor_check("device numbers", CheckStatus::Missing, found, fix)
+    const NAME: &str = "device numbers";
+    match variable(VISIBLE) {
+        None => DoctorCheck::passed(NAME, format!("{VISIBLE} is not set")),
+        Some(value) => DoctorCheck::missing(
+            NAME,
+            format!("{VISIBLE}={value} renumbers the devices for torch, but not for the profiler"),
+            "unset it, and select devices with `--devices` and the numbers of `npu-smi info`",
+        ),
+    }
 }
 
-/// Checks for packages of custom operators.
 pub(crate) fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
+    const NAME: &str = "custom operators";
     if packages.is_empty() {
         let fix = "install the package that brings them, such as vllm-ascend, or set ASCEND_CUSTOM_OPP_PATH";
-        let found = format!("none; {} need them", kernels.join(", "));
-        return doctor_check("custom operators", CheckStatus::Warning, found, fix);
+        return DoctorCheck::warning(NAME, format!("none; {} need them", kernels.join(", ")), fix);
     }
-    let named = packages.iter().map(|package| {
-        let how = if package.is_set { "" } else { " (set for the replays)" };
-        format!("{}{how}", package.folder.display())
+    let named = packages.iter().map(|CustomOperators { folder, is_set }| {
+        format!("{}{}", folder.display(), if *is_set { "" } else { " (set for the replays)" })
     });
-    doctor_check("custom operators", CheckStatus::Passed, named.collect::<Vec<_>>().join(", "), "")
+    DoctorCheck::passed(NAME, named.collect::<Vec<_>>().join(", "))
 }
 
 /// Checks the mode of new files and the free disk space.
-pub(crate) fn check_files(folder: &Path) -> Vec<DoctorCheck> {
+pub(crate) fn check_files(folder: &Path) -> [DoctorCheck; 2] {
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(umask);
-    let bits = umask.bits();
-    let state = if bits & 0o027 == 0o027 { CheckStatus::Passed } else { CheckStatus::Warning };
-    let mode =
-        doctor_check("umask", state, format!("{bits:04o}"), "msprof requires 0027 or stricter: `umask 0027`");
+    let (bits, fix) = (umask.bits(), "msprof requires 0027 or stricter: `umask 0027`");
+    let mode = DoctorCheck::warning_unless(bits & 0o027 == 0o027, "umask", format!("{bits:04o}"), fix);
     // A folder that does not exist yet will be on the disk of the folder above.
     let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
     let disk = match nix::sys::statvfs::statvfs(existing) {
         Err(error) => {
             let found = format!("`{}`: {}", folder.display(), io::Error::from(error));
-            doctor_check("disk", CheckStatus::Warning, found, "check the folder")
+            DoctorCheck::warning("disk", found, "check the folder")
         }
         Ok(disk) => {
             let free = disk.blocks_available() * disk.fragment_size();
-            let state = if free >= FREE_DISK { CheckStatus::Passed } else { CheckStatus::Warning };
             let found = format!("{} GiB free below `{}`", free >> 30, folder.display());
             let fix = "a run of one night needs tens of GiB of raw data; free some, or use another disk";
-            doctor_check("disk", state, found, fix)
+            DoctorCheck::warning_unless(free >= FREE_DISK, "disk", found, fix)
         }
     };
-    vec![mode, disk]
+    [mode, disk]
 }
 
 #[cfg(test)]

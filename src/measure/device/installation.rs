@@ -3,10 +3,7 @@
 
 use std::{path::Path, sync::atomic::AtomicBool};
 
-use super::{
-    diagnosis::{CheckStatus, DoctorCheck, doctor_check},
-    run_host_program, search_path,
-};
+use super::{DoctorCheck, run_host_program, search_path};
 use crate::{base::process::find_program, kernel::version_numbers};
 
 /// Oldest CANN whose msprof takes the application behind its options; 6.x and 7.0 have other values of `--task-time`.
@@ -24,64 +21,50 @@ pub(crate) fn check_installation(
     variable: impl Fn(&str) -> Option<String>,
     cann_version: Option<&str>,
     scratch: &Path,
-) -> Vec<DoctorCheck> {
+) -> [DoctorCheck; 4] {
     let cann = match variable("ASCEND_HOME_PATH") {
-        Some(path) if Path::new(&path).is_dir() => doctor_check("CANN", CheckStatus::Passed, path, ""),
-        Some(path) => {
-            doctor_check("CANN", CheckStatus::Missing, format!("`{path}` is not a folder"), SET_CANN)
-        }
-        None => doctor_check("CANN", CheckStatus::Missing, "ASCEND_HOME_PATH is not set", SET_CANN),
+        Some(path) if Path::new(&path).is_dir() => DoctorCheck::passed("CANN", path),
+        Some(path) => DoctorCheck::missing("CANN", format!("`{path}` is not a folder"), SET_CANN),
+        None => DoctorCheck::missing("CANN", "ASCEND_HOME_PATH is not set", SET_CANN),
     };
     let msprof = match find_program("msprof", &search_path(&[])) {
-        Some(path) => doctor_check("msprof", CheckStatus::Passed, path.to_string_lossy(), ""),
-        None => doctor_check("msprof", CheckStatus::Missing, "not in the PATH", SET_CANN),
+        Some(path) => DoctorCheck::passed("msprof", path.to_string_lossy()),
+        None => DoctorCheck::missing("msprof", "not in the PATH", SET_CANN),
     };
-    let python = run_host_program(
-        "python3",
-        &["--version"],
-        &[],
-        &scratch.join("python3.txt"),
-        &AtomicBool::new(false),
-    );
+    let (log, stop) = (scratch.join("python3.txt"), AtomicBool::new(false));
+    let python = run_host_program("python3", &["--version"], &[], &log, &stop);
     let python = python.map_err(|error| error.to_string());
-    vec![cann, check_cann_version(cann_version), msprof, check_export_python(python.as_deref())]
+    [cann, check_cann_version(cann_version), msprof, check_export_python(python.as_deref())]
 }
 
 fn check_cann_version(version: Option<&str>) -> DoctorCheck {
     const NAME: &str = "CANN version";
-    match version.map(|text| (text, version_numbers(text))) {
-        Some((text, Some(numbers))) if numbers >= MIN_CANN => {
-            doctor_check(NAME, CheckStatus::Passed, text, "")
+    match version.and_then(|text| Some((text, version_numbers(text)?))) {
+        Some((text, numbers)) if numbers >= MIN_CANN => DoctorCheck::passed(NAME, text),
+        Some((text, _)) => {
+            let found = format!("{text}; its msprof has other options than that of 8.0");
+            DoctorCheck::missing(NAME, found, UPDATE_CANN)
         }
-        Some((text, Some(_))) => doctor_check(
-            NAME,
-            CheckStatus::Missing,
-            format!("{text}; its msprof has other options than that of 8.0"),
-            UPDATE_CANN,
-        ),
-        _ => doctor_check(
-            NAME,
-            CheckStatus::Warning,
-            "no file of the installation contains it",
-            "compare it with 8.0 by hand",
-        ),
+        None => {
+            let found = "no file of the installation contains it";
+            DoctorCheck::warning(NAME, found, "compare it with 8.0 by hand")
+        }
     }
 }
 
 fn check_export_python(version: Result<&str, &String>) -> DoctorCheck {
     const NAME: &str = "python3 of the export";
     match version.map(|text| (text.trim(), version_numbers(text))) {
-        Ok((text, Some(numbers))) if numbers >= MIN_EXPORT_PYTHON => {
-            doctor_check(NAME, CheckStatus::Passed, text, "")
-        }
-        Ok((text, _)) => doctor_check(NAME, CheckStatus::Missing, text, UPDATE_PYTHON),
-        Err(problem) => doctor_check(NAME, CheckStatus::Missing, problem.as_str(), UPDATE_PYTHON),
+        Ok((text, Some(numbers))) if numbers >= MIN_EXPORT_PYTHON => DoctorCheck::passed(NAME, text),
+        Ok((text, _)) => DoctorCheck::missing(NAME, text, UPDATE_PYTHON),
+        Err(problem) => DoctorCheck::missing(NAME, problem, UPDATE_PYTHON),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::device::CheckStatus;
 
     #[test]
     fn versions_before_the_required_ones_are_missing() {

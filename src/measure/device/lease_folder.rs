@@ -17,7 +17,6 @@ use nix::{errno::Errno, fcntl::OFlag};
 use super::DeviceError;
 use crate::{base::files::scratch::temporary_folder, measure::device::npu_smi::NpuChip};
 
-/// Folder of lease files.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseFolder {
     path: PathBuf,
@@ -29,11 +28,9 @@ pub(crate) struct LeaseFolder {
 /// Users of a folder of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseSharing {
-    /// The users of a database.
     Database,
     /// One user: the folder is in a place where every user may create one.
     OneUser,
-    /// Users of several containers.
     Containers,
 }
 
@@ -114,7 +111,6 @@ impl LeaseFolder {
         Ok(())
     }
 
-    /// Path of the lease file of a device.
     pub(super) fn lease_path(&self, device: u32) -> PathBuf {
         let name = self.names.get(&device).cloned().unwrap_or_else(|| format!("device-{device}"));
         self.path.join(format!("{name}.lease"))

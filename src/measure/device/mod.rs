@@ -39,6 +39,8 @@ use crate::{
 
 /// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.
 const NPU_SMI_LIMIT: Duration = Duration::from_secs(60);
+/// Output of `npu-smi` in a folder for temporary files.
+const NPU_SMI_LOG: &str = "npu-smi.txt";
 
 /// Error of device discovery, selection or leasing.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +63,6 @@ pub enum DeviceError {
     /// The environment renumbers devices for torch.
     #[error("`{VISIBLE}={value}` renumbers the devices for torch, but not for the profiler")]
     Renumbered {
-        /// Value of the variable.
         value: String,
         /// Option that selects the same devices.
         option: String,
@@ -69,7 +70,6 @@ pub enum DeviceError {
     /// The lease of the device is held.
     #[error("device {device} is in use by another run of npubench; `{}` is locked", .lease.display())]
     InUse {
-        /// The device.
         device: u32,
         /// The file whose lock its processes hold.
         lease: PathBuf,
@@ -77,24 +77,19 @@ pub enum DeviceError {
     /// The folder of leases is unsafe or cannot be created.
     #[error("the folder of leases `{}` cannot be used: {problem}", .folder.display())]
     LeaseFolder {
-        /// The folder.
         folder: PathBuf,
-        /// The reason.
         problem: String,
     },
     /// The lease file cannot be created or locked.
     #[error("cannot lock `{}`: {source}", .lease.display())]
     Lease {
-        /// The file.
         lease: PathBuf,
-        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
     /// `npu-smi` and torch count different devices, so that the numbers of the devices are not known.
     #[error("`npu-smi` lists {listed} devices with gaps in their logic ids, and torch counts {counted}")]
     Miscounted {
-        /// Devices that torch counts.
         counted: u32,
         /// Devices that `npu-smi` lists.
         listed: u32,
@@ -102,9 +97,7 @@ pub enum DeviceError {
     /// A selected device does not exist.
     #[error("this host has no device {device}; it has {known}")]
     Unknown {
-        /// The device.
         device: u32,
-        /// Devices of the host.
         known: String,
     },
 }
@@ -171,7 +164,8 @@ pub(crate) fn query_npu_smi_until(
     scratch: &Path,
     stop: &AtomicBool,
 ) -> Result<NpuSmiInfo, DeviceError> {
-    Ok(parse_info(&run_npu_smi(&["info"], environment, scratch, stop)?)?)
+    let text = run_host_program("npu-smi", &["info"], environment, &scratch.join(NPU_SMI_LOG), stop)?;
+    Ok(parse_info(&text)?)
 }
 
 /// Chips of the host with their logical numbers.
@@ -190,7 +184,8 @@ pub(crate) fn query_host_devices(
 ) -> Result<HostDevices, DeviceError> {
     let mut info = query_npu_smi(environment, scratch)?;
     let mut apply = || {
-        let text = run_npu_smi(&["info", "-m"], environment, scratch, &AtomicBool::new(false))?;
+        let (log, stop) = (scratch.join(NPU_SMI_LOG), AtomicBool::new(false));
+        let text = run_host_program("npu-smi", &["info", "-m"], environment, &log, &stop)?;
         Ok::<_, DeviceError>(info.apply_chip_map(&parse_chip_map(&text)?)?)
     };
     let without_chip_map = apply().err().map(|error| match error {
@@ -199,16 +194,6 @@ pub(crate) fn query_host_devices(
         other => other.to_string(),
     });
     Ok(HostDevices { info, without_chip_map })
-}
-
-/// Runs `npu-smi` until it ends or `stop` is set, and returns its output, which is written to the folder `scratch`, too.
-fn run_npu_smi(
-    arguments: &[&str],
-    environment: &[(String, String)],
-    scratch: &Path,
-    stop: &AtomicBool,
-) -> Result<String, DeviceError> {
-    run_host_program("npu-smi", arguments, environment, &scratch.join("npu-smi.txt"), stop)
 }
 
 /// Runs a program that prints a short text until it ends or `stop` is set, and returns its output, which is written to a
@@ -257,7 +242,6 @@ pub(crate) fn search_path(environment: &[(String, String)]) -> String {
     front.map_or_else(|| own.clone(), |front| format!("{front}:{own}"))
 }
 
-/// Devices to use.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SelectedDevices {
     /// Selected devices, sorted by number.
@@ -314,7 +298,7 @@ pub(crate) fn leave_out_busy(
 /// Host, chips and software on which measurements depend.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HostFingerprint {
-    host: String,
+    pub(crate) host: String,
     /// Version of the driver's tools.
     npu_smi: String,
     /// Name of each chip, by device.
@@ -322,7 +306,6 @@ pub(crate) struct HostFingerprint {
     environment: BTreeMap<String, String>,
     /// Software that is known before a script has run.
     software: SoftwareFingerprint,
-    /// Version of npubench.
     npubench: &'static str,
 }
 
@@ -330,13 +313,9 @@ pub(crate) struct HostFingerprint {
 const FINGERPRINT_VARIABLES: [&str; 3] = ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH"];
 
 impl HostFingerprint {
-    pub(crate) fn host_name(&self) -> &str {
-        &self.host
-    }
-
     /// Returns the fingerprint as one line, equal for equal hosts.
     pub(crate) fn to_text(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(self).expect("texts and numbers are JSON")
     }
 
     pub(crate) fn of_host(info: &NpuSmiInfo, chips: &[NpuChip], software: SoftwareFingerprint) -> Self {

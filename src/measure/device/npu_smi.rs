@@ -9,7 +9,7 @@
 
 mod chip_map;
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 pub use chip_map::LogicalIdSource;
 pub(crate) use chip_map::parse_chip_map;
@@ -78,7 +78,6 @@ pub struct NpuProcess {
     pub container_pid: Option<u32>,
     /// The first 15 bytes of the process's name; may be empty.
     pub name: String,
-    /// Device memory of the process.
     pub memory_mb: Option<u64>,
 }
 
@@ -99,9 +98,7 @@ pub enum NpuSmiError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// Expected content.
         expected: String,
-        /// Found content, in quotes.
         found: String,
     },
     /// Titles without a chip below them.
@@ -113,12 +110,9 @@ pub enum NpuSmiError {
     /// Chip of the table without a number in `npu-smi info -m`.
     #[error("expected a logic id for each chip, found none for NPU {npu}, chip {chip}")]
     NoLogicId {
-        /// The card.
         npu: u32,
-        /// Chip on its card.
         chip: u32,
     },
-    /// Two chips with one logic id.
     #[error("expected one chip for each logic id, found id {0} at two chips")]
     SameLogicId(LogicalDeviceId),
 }
@@ -146,31 +140,27 @@ impl NpuSmiInfo {
 /// Parses the output of `npu-smi info`. Lines outside the frame (separators, warnings of the driver) and remarks that
 /// span a whole line are ignored.
 pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
-    let mut lines = text.lines().enumerate().filter_map(|(index, line)| FrameLine::new(index + 1, line));
+    let mut lines = text.lines().zip(1..).filter_map(|(line, number)| FrameLine::new(number, line));
     let mut version = String::new();
     let upper = loop {
         let Some(line) = lines.next() else {
             let first = text.lines().map(str::trim).find(|line| !line.is_empty());
             return Err(NpuSmiError::NotTheTable(first.map_or("nothing".to_owned(), quote_line)));
         };
-        if let Some(("npu-smi", rest)) = line.cells.first().and_then(|cell| cell.split_once(' ')) {
+        if let Some(("npu-smi", rest)) = line.cells[0].split_once(' ') {
             version = rest.split_whitespace().next().unwrap_or_default().to_owned();
         }
-        let titles = TitleLine::new(&line);
-        let required = [ColumnKind::Npu, ColumnKind::Name, ColumnKind::Health];
-        if required.iter().all(|&wanted| titles.has_column(wanted)) {
-            break titles;
+        if [NPU, &["name"], &["health"]].iter().all(|titles| line.has_title(titles)) {
+            break TitleLine::new(&line);
         }
     };
     let lower = match lines.next() {
-        Some(line) if line.has_column(ColumnKind::BusId) => TitleLine::new(&line),
+        Some(line) if line.has_title(BUS_ID) => TitleLine::new(&line),
         other => return Err(missing_line_error(upper.line, "a second line of titles with `Bus-Id`", other)),
     };
-
-    let mut rows = Vec::new();
-    let mut processes = Vec::new();
+    let (mut chips, mut processes) = (Vec::new(), Vec::new());
     while let Some(line) = lines.next() {
-        if line.has_column(ColumnKind::Pid) {
+        if line.has_title(PID) {
             processes = read_processes(&TitleLine::new(&line), lines)?;
             break;
         }
@@ -180,33 +170,31 @@ pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
         let first = upper.row_values(&line)?;
         // After a lost second line, titles or the next chip's first line must not be taken for it.
         let second = match lines.next() {
-            Some(line) if !line.has_column(ColumnKind::Pid) => lower.row_values(&line)?,
+            Some(line) if !line.has_title(PID) => lower.row_values(&line)?,
             other => return Err(missing_line_error(first.line, "the chip's second line", other)),
         };
-        rows.push((first, second));
+        chips.push(read_chip(&first, &second)?);
     }
-    let mut chips =
-        rows.iter().map(|(first, second)| read_chip(first, second)).collect::<Result<Vec<_>, _>>()?;
-    number_devices(&mut chips, lower.has_column(ColumnKind::Device))?;
+    number_devices(&mut chips, lower.has_title(DEVICE))?;
     Ok(NpuSmiInfo { version, chips, logical_ids: LogicalIdSource::TablePosition, processes })
 }
 
-fn read_chip(first: &TitledValues, second: &TitledValues) -> Result<NpuChip, NpuSmiError> {
+fn read_chip(first: &TitledValues<'_>, second: &TitledValues<'_>) -> Result<NpuChip, NpuSmiError> {
     let npu = first.npu_id()?;
-    let memory =
-        if second.value_and_title(ColumnKind::Hbm).is_some() { ColumnKind::Hbm } else { ColumnKind::Memory };
+    let hbm: Titles = &["hbm-usage(mb)"];
+    let memory = if second.value(hbm).is_some() { hbm } else { &["memory-usage(mb)"] };
     let (memory_used_mb, memory_total_mb) = second.used_and_total(memory)?;
-    let bus_id = second.text_value(ColumnKind::BusId);
+    let bus_id = second.text(BUS_ID);
     Ok(NpuChip {
         npu,
-        chip: second.required_number(ColumnKind::Chip)?.unwrap_or(0),
-        physical_id: second.required_number(ColumnKind::Device)?.unwrap_or(npu),
+        chip: second.required_number(CHIP)?.unwrap_or(0),
+        physical_id: second.required_number(DEVICE)?.unwrap_or(npu),
         logical_id: LogicalDeviceId::default(),
-        name: first.text_value(ColumnKind::Name).to_owned(),
-        health: first.text_value(ColumnKind::Health).to_owned(),
-        power_w: first.optional_number(ColumnKind::Power)?.filter(|watts: &f64| watts.is_finite()),
-        temperature_c: first.optional_number(ColumnKind::Temperature)?,
-        aicore_percent: second.optional_number(ColumnKind::Use)?,
+        name: first.text(&["name"]).to_owned(),
+        health: first.text(&["health"]).to_owned(),
+        power_w: first.optional_number(&["power(w)"])?.filter(|watts: &f64| watts.is_finite()),
+        temperature_c: first.optional_number(&["temp(c)"])?,
+        aicore_percent: second.optional_number(&["aicore(%)", "npu util(%)"])?,
         memory_used_mb,
         memory_total_mb,
         bus_id: (!is_absent(bus_id)).then(|| bus_id.to_owned()),
@@ -229,9 +217,7 @@ fn number_devices(chips: &mut [NpuChip], printed: bool) -> Result<(), NpuSmiErro
     if printed {
         return Err(NpuSmiError::SameDevice(twice[0]));
     }
-    for chip in chips {
-        chip.physical_id = chip.logical_id.0;
-    }
+    chips.iter_mut().for_each(|chip| chip.physical_id = chip.logical_id.0);
     Ok(())
 }
 
@@ -244,65 +230,52 @@ fn read_processes<'t>(
     for line in lines.filter(|line| !line.is_remark()) {
         let row = titles.row_values(&line)?;
         // The Ascend 950 shows a free card as a row of NA.
-        if let Some(pid) = row.optional_number(ColumnKind::Pid)? {
+        if let Some(pid) = row.optional_number(PID)? {
             processes.push(NpuProcess {
                 npu: row.npu_id()?,
-                chip: row.optional_number(ColumnKind::Chip)?,
+                chip: row.optional_number(CHIP)?,
                 pid,
-                container_pid: row.optional_number(ColumnKind::ContainerPid)?,
-                name: row.text_value(ColumnKind::ProcessName).to_owned(),
-                memory_mb: row.optional_number(ColumnKind::ProcessMemory)?,
+                container_pid: row.optional_number(&["process id in container"])?,
+                name: row.text(&["process name"]).to_owned(),
+                memory_mb: row.optional_number(&["process memory(mb)"])?,
             });
         }
     }
     Ok(processes)
 }
 
-/// Meaning of a title.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ColumnKind {
-    Npu,
-    Name,
-    Health,
-    Power,
-    Temperature,
-    Chip,
-    Device,
-    BusId,
-    Use,
-    Memory,
-    Hbm,
-    Pid,
-    ContainerPid,
-    ProcessName,
-    ProcessMemory,
-    /// Column that npubench does not read; it still has a value.
-    Other,
-}
+/// Titles of one column in the layouts, in lower case.
+type Titles = &'static [&'static str];
 
-/// Titles in lower case, word by word; a longer title precedes its prefix. Units belong to the title: a table in GB
-/// must not be read as one in MB.
-const TITLES: [(&[&str], ColumnKind); 20] = [
-    (&["process", "id", "in", "container"], ColumnKind::ContainerPid),
-    (&["process", "id"], ColumnKind::Pid),
-    (&["process", "name"], ColumnKind::ProcessName),
-    (&["process", "memory(mb)"], ColumnKind::ProcessMemory),
-    (&["npu", "util(%)"], ColumnKind::Use),
-    (&["npu", "id"], ColumnKind::Npu),
-    (&["npu"], ColumnKind::Npu),
-    (&["chip", "id"], ColumnKind::Chip),
-    (&["chip"], ColumnKind::Chip),
-    (&["phy-id"], ColumnKind::Device),
-    (&["device"], ColumnKind::Device),
-    (&["name"], ColumnKind::Name),
-    (&["health"], ColumnKind::Health),
-    (&["power(w)"], ColumnKind::Power),
-    (&["temp(c)"], ColumnKind::Temperature),
-    (&["hugepages-usage(page)"], ColumnKind::Other),
-    (&["bus-id"], ColumnKind::BusId),
-    (&["aicore(%)"], ColumnKind::Use),
-    (&["memory-usage(mb)"], ColumnKind::Memory),
-    (&["hbm-usage(mb)"], ColumnKind::Hbm),
+const NPU: Titles = &["npu", "npu id"];
+const CHIP: Titles = &["chip", "chip id"];
+const DEVICE: Titles = &["phy-id", "device"];
+const BUS_ID: Titles = &["bus-id"];
+const PID: Titles = &["process id"];
+
+/// All known titles in lower case; a longer title precedes its prefix. Units belong to the title: a table in GB must not be
+/// read as one in MB.
+const KNOWN_TITLES: [&str; 20] = [
+    "process id in container",
+    "process id",
+    "process name",
+    "process memory(mb)",
+    "npu util(%)",
+    "npu id",
+    "npu",
+    "chip id",
+    "chip",
+    "phy-id",
+    "device",
+    "name",
+    "health",
+    "power(w)",
+    "temp(c)",
+    "hugepages-usage(page)",
+    "bus-id",
+    "aicore(%)",
+    "memory-usage(mb)",
+    "hbm-usage(mb)",
 ];
 
 /// Line inside the frame, split into cells.
@@ -320,8 +293,8 @@ impl<'t> FrameLine<'t> {
         Some(Self { number, text, cells: inner.split('|').map(str::trim).collect() })
     }
 
-    fn has_column(&self, meaning: ColumnKind) -> bool {
-        TitleLine::new(self).has_column(meaning)
+    fn has_title(&self, titles: &[&str]) -> bool {
+        TitleLine::new(self).has_title(titles)
     }
 
     /// Returns true for a remark over the whole width.
@@ -330,52 +303,49 @@ impl<'t> FrameLine<'t> {
     }
 }
 
-/// One title of a cell.
-struct TitleColumn {
-    meaning: ColumnKind,
-    title: String,
+/// Returns the number of words of the known title with which a list of words begins; `None` if it begins with another word.
+fn known_length(words: &[&str]) -> Option<usize> {
+    let length = |title: &str| title.split(' ').count();
+    let begins_with = |title: &&&str| {
+        let same = title.split(' ').zip(words).filter(|(one, other)| one.eq_ignore_ascii_case(other));
+        same.count() == length(title)
+    };
+    KNOWN_TITLES.iter().find(begins_with).map(|title| length(title))
 }
 
 /// Splits a cell of a line of titles. An unknown title ends with its unit, at the next known one or at the end of the
 /// cell.
-fn title_columns(cell: &str) -> Vec<TitleColumn> {
-    let lower = cell.to_ascii_lowercase();
-    let folded: Vec<&str> = lower.split_whitespace().collect();
+fn split_titles(cell: &str) -> Vec<String> {
     let words: Vec<&str> = cell.split_whitespace().collect();
-    let mut columns: Vec<TitleColumn> = Vec::new();
-    let mut at = 0;
-    let mut unknown_is_open = false;
-    while at < folded.len() {
-        let known = TITLES.iter().find(|(title, _)| folded[at..].starts_with(title));
-        let (length, meaning) =
-            known.map_or((1, ColumnKind::Other), |(title, meaning)| (title.len(), *meaning));
-        let title = words[at..at + length].join(" ");
-        match columns.last_mut() {
-            Some(open) if known.is_none() && unknown_is_open => {
-                open.title.push(' ');
-                open.title.push_str(&title);
-            }
-            _ => columns.push(TitleColumn { meaning, title }),
+    let mut titles: Vec<String> = Vec::new();
+    let (mut at, mut unknown_is_open) = (0, false);
+    while at < words.len() {
+        let known = known_length(&words[at..]);
+        let title = words[at..at + known.unwrap_or(1)].join(" ");
+        at += known.unwrap_or(1);
+        let is_open = known.is_none() && !title.ends_with(')');
+        match titles.last_mut() {
+            Some(open) if known.is_none() && unknown_is_open => *open += &format!(" {title}"),
+            _ => titles.push(title),
         }
-        at += length;
-        unknown_is_open = known.is_none() && !folded[at - 1].ends_with(')');
+        unknown_is_open = is_open;
     }
-    columns
+    titles
 }
 
-/// A line of titles.
+/// The titles of each cell of a line.
 struct TitleLine {
     line: usize,
-    cells: Vec<Vec<TitleColumn>>,
+    cells: Vec<Vec<String>>,
 }
 
 impl TitleLine {
     fn new(line: &FrameLine<'_>) -> Self {
-        Self { line: line.number, cells: line.cells.iter().map(|cell| title_columns(cell)).collect() }
+        Self { line: line.number, cells: line.cells.iter().map(|cell| split_titles(cell)).collect() }
     }
 
-    fn has_column(&self, meaning: ColumnKind) -> bool {
-        self.cells.iter().flatten().any(|column| column.meaning == meaning)
+    fn has_title(&self, titles: &[&str]) -> bool {
+        self.cells.iter().flatten().any(|title| is_one_of(title, titles))
     }
 
     /// Assigns a line's values to the titles.
@@ -386,93 +356,90 @@ impl TitleLine {
             return Err(misfit(format!("{} cells, as the titles have", self.cells.len())));
         }
         let mut values = Vec::new();
-        for (columns, cell) in self.cells.iter().zip(&line.cells) {
-            let found = values_of(columns, cell).ok_or_else(|| {
-                let titles = columns.iter().map(|column| format!("`{}`", column.title));
+        for (titles, cell) in self.cells.iter().zip(&line.cells) {
+            let found = values_of(titles, cell).ok_or_else(|| {
+                let titles = titles.iter().map(|title| format!("`{title}`"));
                 misfit(format!("one value for each of {}", titles.collect::<Vec<_>>().join(", ")))
             })?;
-            values.extend(columns.iter().zip(found));
+            values.extend(titles.iter().map(String::as_str).zip(found));
         }
         Ok(TitledValues { line: line.number, values })
     }
 }
 
-/// Returns the values of a cell, one for each title. A name gets all words that the titles before it leave, so that
-/// it may be empty or have blanks.
-fn values_of(columns: &[TitleColumn], cell: &str) -> Option<Vec<String>> {
-    if let [_] = columns {
-        return Some(vec![cell.to_owned()]);
-    }
-    let mut tokens = cell_tokens(cell);
-    let is_named = columns.last().is_some_and(|column| column.meaning == ColumnKind::Name);
-    if is_named && tokens.len() + 1 >= columns.len() {
-        let name = tokens.split_off(columns.len() - 1).join(" ");
-        tokens.push(name);
-    }
-    (tokens.len() == columns.len()).then_some(tokens)
+fn is_one_of(title: &str, titles: &[&str]) -> bool {
+    titles.iter().any(|known| known.eq_ignore_ascii_case(title))
 }
 
-/// Splits a cell into words, with `59891/ 65536` and `3379 / 65536` as one word each.
-fn cell_tokens(cell: &str) -> Vec<String> {
-    let mut tokens: Vec<String> = Vec::new();
+/// Returns the values of a cell, one for each title. A name gets all words that the titles before it leave, so that
+/// it may be empty or have blanks.
+fn values_of(titles: &[String], cell: &str) -> Option<Vec<String>> {
+    if let [_] = titles {
+        return Some(vec![cell.to_owned()]);
+    }
+    // `59891/ 65536` and `3379 / 65536` are one value each.
+    let mut values: Vec<String> = Vec::new();
     for word in cell.split_whitespace() {
-        match tokens.last_mut() {
+        match values.last_mut() {
             Some(last) if last.ends_with('/') || word.starts_with('/') => last.push_str(word),
-            _ => tokens.push(word.to_owned()),
+            _ => values.push(word.to_owned()),
         }
     }
-    tokens
+    let is_named = titles.last().is_some_and(|title| is_one_of(title, &["name"]));
+    if is_named && values.len() + 1 >= titles.len() {
+        let name = values.split_off(titles.len() - 1).join(" ");
+        values.push(name);
+    }
+    (values.len() == titles.len()).then_some(values)
 }
 
 /// Values of a line with their titles.
 struct TitledValues<'a> {
     line: usize,
-    values: Vec<(&'a TitleColumn, String)>,
+    values: Vec<(&'a str, String)>,
 }
 
 impl TitledValues<'_> {
-    /// Returns a value and its title, if the table has such a column.
-    fn value_and_title(&self, meaning: ColumnKind) -> Option<(&str, &str)> {
-        let (column, value) = self.values.iter().find(|(column, _)| column.meaning == meaning)?;
-        Some((value, &column.title))
+    /// Returns a title and its value, if the table has such a column.
+    fn value(&self, titles: Titles) -> Option<(&str, &str)> {
+        let (title, value) = self.values.iter().find(|(title, _)| is_one_of(title, titles))?;
+        Some((title, value))
     }
 
-    fn text_value(&self, meaning: ColumnKind) -> &str {
-        self.value_and_title(meaning).map_or("", |(value, _)| value)
+    fn text(&self, titles: Titles) -> &str {
+        self.value(titles).map_or("", |(_, value)| value)
     }
 
     /// Parses a number; `None` without such a column or for `NA` or `-`.
-    fn optional_number<T: FromStr>(&self, meaning: ColumnKind) -> Result<Option<T>, NpuSmiError> {
-        if is_absent(self.text_value(meaning)) { Ok(None) } else { self.required_number(meaning) }
+    fn optional_number<T: FromStr>(&self, titles: Titles) -> Result<Option<T>, NpuSmiError> {
+        if is_absent(self.text(titles)) { Ok(None) } else { self.required_number(titles) }
     }
 
     /// Parses a number; an existing column must have one.
-    fn required_number<T: FromStr>(&self, meaning: ColumnKind) -> Result<Option<T>, NpuSmiError> {
-        let Some((value, title)) = self.value_and_title(meaning) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| self.line_error(format_args!("a number for `{title}`"), value))
+    fn required_number<T: FromStr>(&self, titles: Titles) -> Result<Option<T>, NpuSmiError> {
+        let Some((title, value)) = self.value(titles) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| self.misfit(format!("a number for `{title}`"), value))
     }
 
     fn npu_id(&self) -> Result<u32, NpuSmiError> {
-        self.required_number(ColumnKind::Npu)?
-            .ok_or_else(|| self.line_error(format_args!("a column `NPU`"), "none"))
+        self.required_number(NPU)?.ok_or_else(|| self.misfit("a column `NPU`".to_owned(), "none"))
     }
 
     /// Parses two numbers around a slash: used and total.
-    fn used_and_total(&self, meaning: ColumnKind) -> Result<(Option<u64>, Option<u64>), NpuSmiError> {
-        let Some((value, title)) = self.value_and_title(meaning) else { return Ok((None, None)) };
-        if is_absent(value) {
+    fn used_and_total(&self, titles: Titles) -> Result<(Option<u64>, Option<u64>), NpuSmiError> {
+        let Some((title, value)) = self.value(titles).filter(|(_, value)| !is_absent(value)) else {
             return Ok((None, None));
-        }
-        let half = |text: &str| {
-            let text = text.trim();
-            if is_absent(text) { Some(None) } else { text.parse().ok().map(Some) }
+        };
+        let half = |text: &str| match text.trim() {
+            text if is_absent(text) => Some(None),
+            text => text.parse().ok().map(Some),
         };
         let halves = value.split_once('/').and_then(|(used, total)| Some((half(used)?, half(total)?)));
-        halves.ok_or_else(|| self.line_error(format_args!("`used / total` for `{title}`"), value))
+        halves.ok_or_else(|| self.misfit(format!("`used / total` for `{title}`"), value))
     }
 
-    fn line_error(&self, expected: fmt::Arguments<'_>, found: &str) -> NpuSmiError {
-        NpuSmiError::Line { line: self.line, expected: expected.to_string(), found: quote_line(found) }
+    fn misfit(&self, expected: String, found: &str) -> NpuSmiError {
+        NpuSmiError::Line { line: self.line, expected, found: quote_line(found) }
     }
 }
 

@@ -10,7 +10,6 @@ use crate::{base::ini_file::IniFile, kernel::device::DeviceProfile};
 /// Values of a chip. Memory is not read: for some chips with 64 GiB the file has 32.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlatformConfig {
-    /// SoC name.
     pub(crate) soc: String,
     pub(crate) cube_cores: Option<u32>,
     pub(crate) vector_cores: Option<u32>,

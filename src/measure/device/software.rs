@@ -1,7 +1,6 @@
 //! Software of a host that is read from files: CANN, driver, firmware and packages of custom operators.
 
 use std::{
-    fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -19,7 +18,7 @@ const ASCEND_ROOT: &str = "/usr/local/Ascend";
 /// File in which the driver's installer records its folder, as `Driver_Install_Path_Param=/usr/local/Ascend`.
 const DRIVER_INSTALLATION: &str = "/etc/ascend_install.info";
 /// Maximum number of files of a package that its digest covers.
-const MOST_FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 /// Software of a host's collections. It is read again for each collection: CANN or a package may be replaced meanwhile.
 #[derive(Clone, Debug, Default)]
@@ -128,7 +127,7 @@ fn list_files(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> 
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             list_files(&entry.path(), files)?;
-        } else if files.len() < MOST_FILES {
+        } else if files.len() < MAX_FILES {
             files.push((entry.path(), fs::metadata(entry.path()).map_or(0, |metadata| metadata.len())));
         }
     }
@@ -146,10 +145,7 @@ fn digest_files(folder: &Path, mut files: Vec<(PathBuf, u64)>) -> io::Result<Str
             digest.update(read_regular(&path)?);
         }
     }
-    Ok(digest.finalize().iter().take(8).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

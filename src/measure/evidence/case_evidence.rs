@@ -12,15 +12,15 @@ use crate::{
     base::stats::SampleSummary,
     cases::plan::planned_case,
     database::{
-        CellDifference, Database, DatabaseError, ProductionRow, RowCase, TableRow,
+        CellDifference, Database, DatabaseError, KernelCsv, RowCase, TableRow,
         collective_rows::DURATION,
         columns,
-        ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
+        ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, PlannedVerdict, StoredControl},
         production_rows, row_cases,
     },
     kernel::{
         CacheState, Case, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, IdentifiedSoftware,
-        IntervalMethod, KernelName, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint, Verdict,
+        IntervalMethod, KernelName, Launch, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint, Verdict,
         catalogue::Catalogue, device::DeviceProfile,
     },
     measure::verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
@@ -108,7 +108,6 @@ pub(crate) struct RankEvidence {
 }
 
 impl RankEvidence {
-    /// Reads the counters of a collective.
     fn of_counters(counters: &[Option<f64>]) -> Option<Self> {
         let [shortest, _, longest, skew, latest, by_clocks] = *counters else { return None };
         Some(Self {
@@ -223,7 +222,6 @@ pub(crate) struct ProductionEvidence {
     pub(crate) ratio: Option<f64>,
 }
 
-/// The files from which evidence is collected.
 pub(crate) struct EvidenceSources<'a> {
     pub(crate) database: &'a Database,
     pub(crate) ledger: Option<&'a Ledger>,
@@ -240,18 +238,21 @@ impl EvidenceSources<'_> {
         cache: CacheState,
     ) -> Result<CaseEvidence, DatabaseError> {
         let kernel = KernelName::new(&known.kernel).ok();
+        let table = kernel.as_ref().map(|kernel| self.database.kernel_csv(kernel)).transpose()?;
+        let table = kernel.as_ref().zip(table.as_ref());
         let read = |cache| {
             self.ledger.map(|ledger| LedgerComparison::read(ledger, self.database, cache)).transpose()
         };
         let comparison = read(cache)?;
-        let production_row = match &kernel {
-            Some(kernel) => self.production_row(kernel, &known.case)?,
-            None => None,
+        let production_row = match table {
+            Some((kernel, table)) => production_rows(kernel, table)?,
+            None => Vec::new(),
         };
+        let production_row = production_row.into_iter().find(|row| row.case.id() == known.case);
         let production = production_row.as_ref().map(|row| row.median);
         let result = comparison.as_ref().and_then(|ledger| ledger.judged_row(&known.case, production));
-        let (rows, case) = match &kernel {
-            Some(kernel) => self.rows(kernel, &known.case, cache, comparison.as_ref())?,
+        let (rows, case) = match table {
+            Some((kernel, table)) => row_evidence(kernel, table, &known.case, cache, comparison.as_ref())?,
             None => (Vec::new(), None),
         };
         let (mut collections, mut runs) = (Vec::new(), Vec::new());
@@ -268,8 +269,14 @@ impl EvidenceSources<'_> {
             let clocks = clocks.filter_map(|(software, one)| Some((software, one.clock.as_mut()?)));
             ClockEvidence::compare_all(&mut clocks.collect::<Vec<_>>());
             runs = ledger.planned_verdicts(&known.case)?;
-            runs.retain(|planned| planned.cache == cache);
         }
+        let runs = runs.into_iter().filter(|planned| planned.cache == cache);
+        let runs = runs.map(|PlannedVerdict { run, outcome, .. }| RunVerdict {
+            run,
+            verdict: outcome.as_ref().map(|outcome| outcome.verdict),
+            reason: outcome.as_ref().map_or_else(String::new, |outcome| outcome.reason.to_string()),
+            cause: outcome.map(|outcome| outcome.reason.cause.name()),
+        });
         let median = result.as_ref().and_then(|row| Some(row.measurement.as_ref()?.summary.median));
         let roofline = case.as_ref().map(|case| self.roofline(case.clone(), median));
         let references = comparison
@@ -297,51 +304,19 @@ impl EvidenceSources<'_> {
             result: result.as_ref().and_then(ResultEvidence::from_row),
             other_state,
             collections,
-            runs: runs.into_iter().map(RunVerdict::from).collect(),
+            runs: runs.collect(),
             roofline,
-            production: production_row.map(|row| ProductionEvidence::new(&row, median)),
+            production: production_row.map(|row| ProductionEvidence {
+                median_us: row.median.micros(),
+                records: row.records,
+                ratio: median.map(|median| median / 1e3 / row.median.micros()),
+            }),
             rules: rules.unwrap_or_default(),
             command: match case.as_ref().and_then(CollectiveCase::of_case) {
                 Some(collective) => repeat_sweep(self.database, &collective, &hosts),
                 None => repeat_command(self.database, cache, known.case.as_str()),
             },
         })
-    }
-
-    /// Returns the rows of a case with their relation to the ledger, and the case as its first row has it.
-    fn rows(
-        &self,
-        kernel: &KernelName,
-        id: &CaseId,
-        cache: CacheState,
-        comparison: Option<&LedgerComparison>,
-    ) -> Result<(Vec<RowEvidence>, Option<Case>), DatabaseError> {
-        let table = self.database.kernel_csv(kernel)?;
-        let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
-        let found = row_cases(kernel, &table)?.into_iter().filter(is_case);
-        let found: Vec<TableRow<'_>> = found.map(|row| TableRow::read_cells(&table, row)).collect();
-        let rows = found.iter().map(|row| {
-            let cell = |column| {
-                let column = columns::result_column(cache, column);
-                column.map_or_else(String::new, |column| row.cell(column).into_owned())
-            };
-            let compared = comparison.map(|ledger| ledger.compare_row(row, id));
-            RowEvidence {
-                file: table.path().to_owned(),
-                line: row.parsed.line,
-                average_us: match kernel.is_collective() {
-                    true => row.cell(DURATION).into_owned(),
-                    false => cell(columns::AVERAGE),
-                },
-                verdict: cell(columns::VERDICT),
-                ledger: compared.map_or_else(
-                    || "the database has no ledger".to_owned(),
-                    |compared| relation_text(compared, cache),
-                ),
-            }
-        });
-        let rows = rows.collect();
-        Ok((rows, found.into_iter().next().and_then(|row| row.parsed.case.ok())))
     }
 
     fn collection(
@@ -351,28 +326,20 @@ impl EvidenceSources<'_> {
         (attempt, controls): (&CaseAttempt, &[StoredControl]),
         result: Option<&RowResult>,
     ) -> Result<CollectionEvidence, DatabaseError> {
-        let CaseAttempt {
-            run,
-            collection,
-            devices,
-            started,
-            ended,
-            outcome,
-            launched,
-            software,
-            archive,
-            ..
-        } = attempt;
+        let CaseAttempt { run, collection, devices, started, ended, outcome, software, archive, .. } = attempt;
         let measured = attempt.launches.iter().filter(|launch| launch.is_measured);
         let (accepted, outliers): (Vec<_>, Vec<_>) = measured.partition(|launch| launch.is_accepted);
-        let durations = |launches: Vec<&crate::kernel::Launch>| {
+        let durations = |launches: Vec<&Launch>| {
             launches.into_iter().map(|launch| launch.duration.0).collect::<Vec<i64>>()
         };
         let (samples_ns, outliers_ns) = (durations(accepted), durations(outliers));
         let summary = SampleSummary::from_samples(&mut samples_ns.clone());
         let left_out = reason_left_out(attempt, samples_ns.is_empty(), result);
         let until = ended.unwrap_or(*started);
-        let readings = ledger.readings_during(run, devices, *started, until)?;
+        let readings = ledger.readings_during(run, devices, *started, until)?.into_iter();
+        let readings = readings.map(|DeviceReading { device, at, health, temperature, power, .. }| {
+            ReadingEvidence { device, at_ns: at, health, temperature_c: temperature, power_w: power }
+        });
         let folder = self.database.collection_folder(run, *collection);
         Ok(CollectionEvidence {
             run: run.clone(),
@@ -384,7 +351,7 @@ impl EvidenceSources<'_> {
             reason: outcome.reason.to_string(),
             cause: outcome.reason.cause.name(),
             outcome: outcome.clone(),
-            launched: *launched,
+            launched: attempt.launched,
             recorded: attempt.launches.len(),
             median_us: summary.as_ref().map(|summary| summary.median / 1e3),
             is_used: left_out.is_none(),
@@ -393,7 +360,7 @@ impl EvidenceSources<'_> {
             task: attempt.task.clone(),
             clock: attempt.cycle_rate.map(ClockEvidence::from),
             controls: control_evidence(controls, run, *collection),
-            readings: readings.into_iter().map(ReadingEvidence::from).collect(),
+            readings: readings.collect(),
             samples_ns,
             outliers_ns,
             bracket: raw_records::case_bracket(&folder, case),
@@ -406,32 +373,50 @@ impl EvidenceSources<'_> {
 
     fn roofline(&self, case: Case, median: Option<f64>) -> RooflineEvidence {
         let device = self.device.device.clone();
-        match planned_case(self.catalogue, self.device, IdentifiedCase::new(case)) {
-            Ok(planned) => {
-                let bound = planned.fastest.micros();
-                let share = median.map(|median| 100.0 * bound * 1e3 / median);
-                RooflineEvidence { device, bound_us: Some(bound), share_percent: share, problem: None }
-            }
-            Err((_, outcome)) => RooflineEvidence {
-                device,
-                bound_us: None,
-                share_percent: None,
-                problem: Some(format!("{}: {}", outcome.verdict, outcome.reason)),
-            },
-        }
-    }
-
-    fn production_row(
-        &self,
-        kernel: &KernelName,
-        id: &CaseId,
-    ) -> Result<Option<ProductionRow>, DatabaseError> {
-        let table = self.database.kernel_csv(kernel)?;
-        Ok(production_rows(kernel, &table)?.into_iter().find(|row| row.case.id() == *id))
+        let planned = planned_case(self.catalogue, self.device, IdentifiedCase::new(case));
+        let (bound_us, problem) = match planned {
+            Ok(planned) => (Some(planned.fastest.micros()), None),
+            Err((_, outcome)) => (None, Some(format!("{}: {}", outcome.verdict, outcome.reason))),
+        };
+        let share_percent = bound_us.zip(median).map(|(bound, median)| 100.0 * bound * 1e3 / median);
+        RooflineEvidence { device, bound_us, share_percent, problem }
     }
 }
 
-/// Returns the relation of a row to the ledger.
+/// Returns the rows of a case with their relation to the ledger, and the case as its first row has it.
+fn row_evidence(
+    kernel: &KernelName,
+    table: &KernelCsv,
+    id: &CaseId,
+    cache: CacheState,
+    comparison: Option<&LedgerComparison>,
+) -> Result<(Vec<RowEvidence>, Option<Case>), DatabaseError> {
+    let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
+    let found = row_cases(kernel, table)?.into_iter().filter(is_case);
+    let found: Vec<TableRow<'_>> = found.map(|row| TableRow::read_cells(table, row)).collect();
+    let rows = found.iter().map(|row| {
+        let cell = |column| {
+            let column = columns::result_column(cache, column);
+            column.map_or_else(String::new, |column| row.cell(column).into_owned())
+        };
+        RowEvidence {
+            file: table.path().to_owned(),
+            line: row.parsed.line,
+            average_us: match kernel.is_collective() {
+                true => row.cell(DURATION).into_owned(),
+                false => cell(columns::AVERAGE),
+            },
+            verdict: cell(columns::VERDICT),
+            ledger: match comparison {
+                Some(ledger) => relation_text(ledger.compare_row(row, id), cache),
+                None => "the database has no ledger".to_owned(),
+            },
+        }
+    });
+    let rows = rows.collect();
+    Ok((rows, found.into_iter().next().and_then(|row| row.parsed.case.ok())))
+}
+
 fn relation_text(compared: RowComparison, cache: CacheState) -> String {
     match compared {
         RowComparison::Equal => "the row is that of the ledger".to_owned(),
@@ -509,14 +494,6 @@ fn rule_results(
     }))
 }
 
-impl ProductionEvidence {
-    fn new(row: &ProductionRow, median: Option<f64>) -> Self {
-        let median_us = row.median.micros();
-        let ratio = median.map(|median| median / 1e3 / median_us);
-        Self { median_us, records: row.records, ratio }
-    }
-}
-
 impl ResultEvidence {
     fn from_row(row: &RowResult) -> Option<Self> {
         let measured = row.measurement.as_ref()?;
@@ -543,24 +520,5 @@ impl ResultEvidence {
             software: row.software.as_deref().map(|software| software.cell_text().to_owned()),
             ranks: RankEvidence::of_counters(&measured.counters),
         })
-    }
-}
-
-impl From<DeviceReading> for ReadingEvidence {
-    fn from(reading: DeviceReading) -> Self {
-        let DeviceReading { device, at, health, temperature, power, .. } = reading;
-        Self { device, at_ns: at, health, temperature_c: temperature, power_w: power }
-    }
-}
-
-impl From<crate::database::ledger::PlannedVerdict> for RunVerdict {
-    fn from(planned: crate::database::ledger::PlannedVerdict) -> Self {
-        let outcome = planned.outcome.as_ref();
-        Self {
-            run: planned.run.clone(),
-            verdict: outcome.map(|outcome| outcome.verdict),
-            reason: outcome.map_or_else(String::new, |outcome| outcome.reason.to_string()),
-            cause: outcome.map(|outcome| outcome.reason.cause.name()),
-        }
     }
 }

@@ -3,7 +3,10 @@
 
 use serde::Serialize;
 
-use crate::{base::stats::CycleRate, kernel::SoftwareFingerprint};
+use crate::{
+    base::stats::{CycleRate, median_of_floats},
+    kernel::SoftwareFingerprint,
+};
 
 /// Cycles per block and microsecond of a case in a collection.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -31,9 +34,7 @@ impl ClockEvidence {
         for (software, clock) in clocks {
             let same = known.iter().filter(|(other, _)| other == software);
             let mut values: Vec<f64> = same.map(|(_, value)| *value).collect();
-            values.sort_by(f64::total_cmp);
-            if values.len() > 1 {
-                let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
+            if let Some(median) = median_of_floats(&mut values).filter(|_| values.len() > 1) {
                 clock.difference_percent = Some(100.0 * (clock.cycles_per_us / median - 1.0));
             }
         }

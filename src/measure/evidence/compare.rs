@@ -1,6 +1,6 @@
 //! Comparison of the rows of a database with its ledger.
 
-use std::{collections::BTreeSet, fs, ops::Range};
+use std::{collections::BTreeSet, fs};
 
 use rayon::prelude::*;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum number of different cells that an issue lists.
-const MOST_CELLS: usize = 4;
+const MAX_CELLS: usize = 4;
 /// Number of rows that a thread compares at a time.
 const ROWS_OF_TASK: usize = 256;
 /// Number of such parts of a table whose results are in memory at a time.
@@ -83,7 +83,6 @@ impl LedgerComparison {
         })
     }
 
-    /// Returns the rows of the ledger.
     pub(crate) const fn ledger_rows(&self) -> &LedgerRows {
         &self.rows
     }
@@ -100,7 +99,6 @@ impl LedgerComparison {
         }
     }
 
-    /// Returns the state of the cache.
     pub(crate) const fn cache(&self) -> CacheState {
         self.cache
     }
@@ -160,17 +158,13 @@ impl LedgerComparison {
         }
     }
 
-    /// Returns the number of samples that a row shows.
-    fn shown_samples(&self, row: &TableRow<'_>) -> Option<usize> {
-        row.parsed.cells(self.cache).shown.as_ref().and_then(|shown| shown.samples)
-    }
-
     /// Returns true if a row shows the case as an earlier state of the ledger did. An interval that is an estimate of all
     /// cases can be of any earlier state if a run has not ended, or if the case has been measured again.
     fn is_earlier_state(&self, row: &TableRow<'_>, case: &CaseId) -> bool {
-        let is_estimated =
-            row.parsed.cells(self.cache).interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
-        self.rows.earlier_rows(case, self.shown_samples(row)).any(|(newer, earlier)| {
+        let found = row.parsed.cells(self.cache);
+        let is_estimated = found.interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
+        let samples = found.shown.as_ref().and_then(|shown| shown.samples);
+        self.rows.earlier_rows(case, samples).any(|(newer, earlier)| {
             let earlier = self.judge_by_production(earlier, row.parsed.production);
             let mut differences = row.differences(&earlier);
             differences.retain(|cell| columns::hot_column(cell.column) != columns::REASON);
@@ -187,19 +181,18 @@ impl LedgerComparison {
 
 /// Returns true for a verdict that differs because measurements of other cases contradict the row, or did.
 fn is_suspicion(cell: &CellDifference) -> bool {
-    let is = |text: &str, verdict: Verdict| text == verdict.as_str();
+    let (suspicious, ok) = (Verdict::Suspicious.as_str(), Verdict::Ok.as_str());
+    let verdicts = (cell.found.as_str(), cell.expected.as_str());
     columns::hot_column(cell.column) == columns::VERDICT
-        && ((is(&cell.found, Verdict::Suspicious) && is(&cell.expected, Verdict::Ok))
-            || (is(&cell.found, Verdict::Ok) && is(&cell.expected, Verdict::Suspicious)))
+        && (verdicts == (suspicious, ok) || verdicts == (ok, suspicious))
 }
 
 /// Issues of the rows of one table in one state of the cache.
-#[derive(Debug, Default)]
-struct TableComparison {
-    cache: CacheState,
-    issues: Vec<(u64, String)>,
-    /// Rows that name no run of the ledger, which has a measurement of their cases.
-    unknown: Vec<(u64, String)>,
+#[derive(Debug)]
+struct TableComparison<'a> {
+    comparison: &'a LedgerComparison,
+    /// Line, kind and text of each; those of unknown runs are listed after the others.
+    issues: Vec<(u64, LintIssueKind, String)>,
     /// First line and number of rows that are behind the ledger.
     behind: Option<(u64, usize)>,
     /// First line and number of rows of other ledgers.
@@ -208,88 +201,78 @@ struct TableComparison {
 
 /// Lists the first different cells with the values of row and ledger.
 fn list_cells(cells: &[CellDifference]) -> String {
-    let listed = cells.iter().take(MOST_CELLS).map(|CellDifference { column, found, expected }| {
+    let listed = cells.iter().take(MAX_CELLS).map(|CellDifference { column, found, expected }| {
         format!("`{column}` is `{}`, the ledger has `{}`", quote_cell(found), quote_cell(expected))
     });
-    let listed: Vec<String> = listed.collect();
-    let more = cells.len().saturating_sub(MOST_CELLS);
+    let listed = listed.collect::<Vec<_>>().join("; ");
+    let more = cells.len().saturating_sub(MAX_CELLS);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    listed.join("; ") + &more
+    listed + &more
 }
 
-impl TableComparison {
+impl TableComparison<'_> {
     fn add_row(&mut self, line: u64, row: RowComparison) {
         let count = |counted: &mut Option<(u64, usize)>| {
             *counted = Some(counted.map_or((line, 1), |(first, rows)| (first, rows + 1)));
         };
-        let run = run_command(self.cache);
-        let column = |column| columns::result_column(self.cache, column).unwrap_or(column);
+        let cache = self.comparison.cache;
+        let run = run_command(cache);
+        let shown = |column, cell: &str| {
+            let column = columns::result_column(cache, column).unwrap_or(column);
+            format!("`{column}` is `{}`", quote_cell(cell))
+        };
+        let mut kind = LintIssueKind::LedgerMismatch;
         let text = match row {
             RowComparison::Equal => return,
             RowComparison::Behind => return count(&mut self.behind),
             RowComparison::OtherLedger => return count(&mut self.others),
-            RowComparison::Different { cells, is_rewritten } => {
-                let fix = match is_rewritten {
-                    true => format!("the next {run} writes the values of the ledger"),
-                    false => {
-                        "empty the measured cells of the row, or restore the ledger that the row is from"
-                            .to_owned()
-                    }
-                };
-                format!("{}: {fix}", list_cells(&cells))
+            RowComparison::Different { cells, is_rewritten: true } => {
+                format!("{}: the next {run} writes the values of the ledger", list_cells(&cells))
             }
+            RowComparison::Different { cells, is_rewritten: false } => format!(
+                "{}: empty the measured cells of the row, or restore the ledger that the row is from",
+                list_cells(&cells)
+            ),
             RowComparison::UnknownRun { run: named, mut cells } => {
+                kind = LintIssueKind::UnknownRun;
                 cells.retain(|cell| columns::hot_column(cell.column) != columns::RUN);
                 let others = match cells.is_empty() {
                     true => "all other cells are those of the ledger".to_owned(),
                     false => list_cells(&cells),
                 };
-                let text = format!(
-                    "`{}` is `{}`, which is not a run of the ledger, although it has a result of this case; {others}: \
-                     empty the measured cells of the row, so that {run} writes the ledger's, unless it is of another host",
-                    column(columns::RUN),
-                    quote_cell(&named)
-                );
-                self.unknown.push((line, text));
-                return;
+                format!(
+                    "{}, which is not a run of the ledger, although it has a result of this case; {others}: empty the \
+                     measured cells of the row, so that {run} writes the ledger's, unless it is of another host",
+                    shown(columns::RUN, &named)
+                )
             }
             RowComparison::NoMeasurement { case, average } => format!(
-                "`{}` is `{}`, the ledger has no measurement of case {case}: restore the row's shapes, or empty its \
-                 measured cells, so that {run} measures it",
-                column(columns::AVERAGE),
-                quote_cell(&average)
+                "{}, the ledger has no measurement of case {case}: restore the row's shapes, or empty its measured cells, so \
+                 that {run} measures it",
+                shown(columns::AVERAGE, &average)
             ),
             RowComparison::NoSuchVerdict { run, verdict } => format!(
-                "`{}` is `{}`, which is not a verdict of this case in run {run}: restore the row, or empty its \
-                 `MicroBench` cells",
-                column(columns::VERDICT),
-                quote_cell(&verdict)
+                "{}, which is not a verdict of this case in run {run}: restore the row, or empty its `MicroBench` cells",
+                shown(columns::VERDICT, &verdict)
             ),
         };
-        self.issues.push((line, text));
+        self.issues.push((line, kind, text));
     }
 
-    fn into_issues(self, file: &str) -> Vec<LintIssue> {
+    fn into_issues(mut self, file: &str) -> Vec<LintIssue> {
+        self.issues.sort_by_key(|(_, kind, _)| *kind == LintIssueKind::UnknownRun);
         let mut issues = FileIssues::new(file);
-        for (line, text) in self.issues {
-            issues.add_issue(line, LintIssueKind::LedgerMismatch, text);
-        }
-        for (line, text) in self.unknown {
-            issues.add_issue(line, LintIssueKind::UnknownRun, text);
+        for (line, kind, text) in self.issues {
+            issues.add_issue(line, kind, text);
         }
         if let Some((line, rows)) = self.behind {
-            let text = format!(
-                "{} from here on without the newest result of the ledger; the next {} writes it",
-                row_count_text(rows),
-                run_command(self.cache)
-            );
+            let (rows, run) = (row_count_text(rows), run_command(self.comparison.cache));
+            let text = format!("{rows} from here on without the newest result of the ledger; the next {run} writes it");
             issues.add_issue(line, LintIssueKind::BehindLedger, text);
         }
         if let Some((line, rows)) = self.others {
-            let text = format!(
-                "{} from here on with results of runs that are not in the ledger",
-                row_count_text(rows)
-            );
+            let rows = row_count_text(rows);
+            let text = format!("{rows} from here on with results of runs that are not in the ledger");
             issues.add_issue(line, LintIssueKind::NotCompared, text);
         }
         issues.list
@@ -302,11 +285,6 @@ pub(super) const fn run_command(cache: CacheState) -> &'static str {
         CacheState::Hot => "`npubench run`",
         CacheState::Cold => "`npubench run --cache cold`",
     }
-}
-
-/// Reads the measurements of a ledger in each state of the cache.
-fn read_comparisons(ledger: &Ledger, database: &Database) -> Result<Vec<LedgerComparison>, LedgerError> {
-    CacheState::ALL.iter().map(|cache| LedgerComparison::read(ledger, database, *cache)).collect()
 }
 
 /// Compares the rows of a table, in parts if they can be read so: with all samples of a large ledger, a whole table would need much
@@ -324,14 +302,12 @@ fn compare_table<'a>(
     Ok(rows)
 }
 
-/// A row compared in each state of the cache.
 struct ComparedRow {
     line: u64,
     /// True if the row has values of production profiles.
     has_production: bool,
     /// Empty for a row that is no case.
     found: Vec<RowComparison>,
-    /// The case of the row, if it was measured.
     measured: Option<CaseId>,
 }
 
@@ -351,67 +327,48 @@ impl ComparedRow {
     }
 }
 
-/// Splits rows into parts of `size`; the last can be smaller.
-fn split_rows(rows: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
-    let end = rows.end;
-    rows.step_by(size).map(move |first| first..end.min(first + size))
-}
-
 /// Comparison of the rows of one table in each state of the cache.
 struct ComparedRows<'a> {
     comparisons: &'a [LedgerComparison],
-    compared: Vec<TableComparison>,
+    compared: Vec<TableComparison<'a>>,
     /// Number of rows with values of production profiles.
     production_rows: usize,
-    /// Measured cases that have a row.
     measured: CaseSet,
 }
 
 impl<'a> ComparedRows<'a> {
     fn new(comparisons: &'a [LedgerComparison]) -> Self {
-        let of_cache = |comparison: &LedgerComparison| TableComparison {
-            cache: comparison.cache,
-            ..TableComparison::default()
-        };
-        Self {
-            comparisons,
-            compared: comparisons.iter().map(of_cache).collect(),
-            production_rows: 0,
-            measured: CaseSet::default(),
-        }
+        let compared = comparisons.iter().map(|comparison| TableComparison {
+            comparison,
+            issues: Vec::new(),
+            behind: None,
+            others: None,
+        });
+        let (compared, measured) = (compared.collect(), CaseSet::default());
+        Self { comparisons, compared, production_rows: 0, measured }
     }
 
-    /// Compares the rows of a table or of a part of it.
     fn compare_part(&mut self, kernel: &KernelName, table: &KernelCsv) -> Result<(), DatabaseError> {
         let parser = RowCaseParser::new(kernel, table)?;
         let comparisons = self.comparisons;
-        let parts: Vec<Range<usize>> = split_rows(0..table.len(), ROWS_OF_TASK).collect();
-        for parts in parts.chunks(TASKS_AT_ONCE) {
-            let compared = parts.par_iter().map(|rows| {
-                let mut compared = Vec::with_capacity(rows.len());
-                table.for_each_row_of(rows.clone(), |row, cells| {
-                    compared
-                        .push(ComparedRow::compare(&TableRow::parse_cells(&parser, row, cells), comparisons));
+        let firsts: Vec<usize> = (0..table.len()).step_by(ROWS_OF_TASK).collect();
+        for firsts in firsts.chunks(TASKS_AT_ONCE) {
+            let compared = firsts.par_iter().map(|&first| {
+                let mut compared = Vec::with_capacity(ROWS_OF_TASK);
+                table.for_each_row_of(first..table.len().min(first + ROWS_OF_TASK), |row, cells| {
+                    let row = TableRow::parse_cells(&parser, row, cells);
+                    compared.push(ComparedRow::compare(&row, comparisons));
                 });
                 compared
             });
             let compared: Vec<Vec<ComparedRow>> = compared.collect();
-            compared.into_iter().flatten().for_each(|row| self.add_row(row));
+            for ComparedRow { line, has_production, found, measured } in compared.into_iter().flatten() {
+                self.production_rows += usize::from(has_production);
+                self.compared.iter_mut().zip(found).for_each(|(table, found)| table.add_row(line, found));
+                self.measured.extend(measured);
+            }
         }
         Ok(())
-    }
-
-    fn add_row(&mut self, row: ComparedRow) {
-        self.production_rows += usize::from(row.has_production);
-        for (compared, found) in self.compared.iter_mut().zip(row.found) {
-            compared.add_row(row.line, found);
-        }
-        self.measured.extend(row.measured);
-    }
-
-    /// Returns the issues of the table in a file of this name.
-    fn into_issues(self, file: &str) -> impl Iterator<Item = LintIssue> {
-        self.compared.into_iter().flat_map(move |compared| compared.into_issues(file))
     }
 }
 
@@ -428,14 +385,10 @@ pub(crate) struct DatabaseComparison {
 pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     let path = database.ledger_path();
     let not_compared = |problem: String| {
-        let mut issues =
-            FileIssues::new(&path.strip_prefix(database.folder()).unwrap_or(&path).to_string_lossy());
-        issues.add_issue(
-            1,
-            LintIssueKind::NotCompared,
-            format!("rows are not compared with the ledger: {problem}"),
-        );
-        DatabaseComparison { issues: issues.list, production_rows: 0 }
+        let file = path.strip_prefix(database.folder()).unwrap_or(&path).to_string_lossy().into_owned();
+        let text = format!("rows are not compared with the ledger: {problem}");
+        let issue = LintIssue { file, line: 1, kind: LintIssueKind::NotCompared, text };
+        DatabaseComparison { issues: vec![issue], production_rows: 0 }
     };
     if !path.is_file() {
         return match rows_of_runs(database) {
@@ -447,22 +400,25 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     if fs::metadata(&path).is_ok_and(|found| found.len() == 0) {
         return not_compared("it is empty".to_owned());
     }
-    let compared = Ledger::open_to_read(&path).and_then(|ledger| compare_with_ledger(database, &ledger));
+    let ledger = Ledger::open_to_read(&path).map_err(DatabaseError::from);
+    let compared = ledger.and_then(|ledger| compare_with_ledger(database, &ledger));
     compared.unwrap_or_else(|error| not_compared(quote_cell(&error.to_string())))
 }
 
-fn compare_with_ledger(database: &Database, ledger: &Ledger) -> Result<DatabaseComparison, LedgerError> {
-    let comparisons = read_comparisons(ledger, database)?;
+fn compare_with_ledger(database: &Database, ledger: &Ledger) -> Result<DatabaseComparison, DatabaseError> {
+    let comparisons = CacheState::ALL.iter().map(|cache| LedgerComparison::read(ledger, database, *cache));
+    let comparisons: Vec<LedgerComparison> = comparisons.collect::<Result<_, _>>()?;
     let issues = changed_archives(database, &ledger.stored_archives()?);
     let mut compared = DatabaseComparison { issues, production_rows: 0 };
     let mut measured = CaseSet::default();
-    for kernel in database.kernels_and_collectives().unwrap_or_default() {
+    for kernel in database.kernels_and_collectives()? {
+        // A table that cannot be read is an issue of its own.
         let Ok(rows) = compare_table(&comparisons, database, &kernel) else { continue };
         compared.production_rows += rows.production_rows;
         measured.extend(rows.measured.iter().cloned());
         let path = database.kernel_path(&kernel);
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        compared.issues.extend(rows.into_issues(&file));
+        compared.issues.extend(rows.compared.into_iter().flat_map(|table| table.into_issues(&file)));
     }
     // The search reads the ledger and all tables once more, and almost no database lacks a row.
     let mut with_attempts = comparisons.iter().flat_map(|comparison| comparison.rows.measured_cases());
@@ -504,10 +460,8 @@ fn changed_archives(database: &Database, archives: &[StoredArchive]) -> Vec<Lint
             ),
         };
         let file = folder.join(EVIDENCE);
-        let name = file.strip_prefix(database.folder()).unwrap_or(&file).to_string_lossy();
-        let mut issues = FileIssues::new(&name);
-        issues.add_issue(1, kind, text);
-        issues.list.pop()
+        let file = file.strip_prefix(database.folder()).unwrap_or(&file).to_string_lossy().into_owned();
+        Some(LintIssue { file, line: 1, kind, text })
     });
     changed.collect()
 }

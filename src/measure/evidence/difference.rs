@@ -14,7 +14,6 @@ use crate::{
 /// Greatest part of a change in time that may remain in cycles when the clock explains the change.
 const MAX_CYCLE_SHARE: f64 = 0.25;
 
-/// Measurements of one side of a comparison.
 #[derive(Debug)]
 pub(crate) struct MeasuredSide {
     cases: BTreeMap<CaseId, KnownCase>,
@@ -22,7 +21,6 @@ pub(crate) struct MeasuredSide {
     failures: BTreeMap<CaseId, FailedAttempt>,
     /// Estimates of the cases whose variance between collections is known.
     estimates: HashMap<CaseId, CaseEstimate>,
-    /// Number of collections of each measured case.
     collections: HashMap<CaseId, usize>,
     /// Mean logarithm of cycles / (blocks x time) of each case, for the software of its newest collection.
     log_cycle_rates: HashMap<CaseId, f64>,
@@ -65,7 +63,6 @@ impl MeasuredSide {
         self.failures.retain(|case, _| selected.contains(case));
     }
 
-    /// Returns the cases with measurements.
     pub(crate) fn known_cases(&self) -> impl Iterator<Item = &KnownCase> {
         self.cases.values()
     }
@@ -125,7 +122,6 @@ pub(crate) struct FailedCase {
     pub(crate) attempt: FailedAttempt,
 }
 
-/// Result of a comparison.
 #[derive(Debug)]
 pub(crate) struct LedgerDifference {
     /// Cases of both sides: slow, fast, same, ambiguous; within each the greatest change first.

@@ -1,22 +1,23 @@
 //! Search for a case by its id, the first digits of it, or a row of a table.
 
-use std::path::{Path, PathBuf};
+use std::{
+    cmp::Reverse,
+    path::{Path, PathBuf},
+};
 
-use crate::base::command_error::Failure;
 use crate::{
-    base::shell_argument::quoted_path,
+    base::{command_error::Failure, shell_argument::quoted_path},
     database::{
         Database, DatabaseError, RowCase,
         ledger::{KnownCase, Ledger},
         row_cases,
     },
-    kernel::{CaseId, KernelName},
+    kernel::KernelName,
 };
 
 /// Maximum number of cases in a message.
-const MOST_LISTED: usize = 5;
+const MAX_LISTED: usize = 5;
 
-/// Error of a search.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaseLookupError {
     #[error(transparent)]
@@ -48,9 +49,9 @@ impl Failure for CaseLookupError {
             ),
             Self::NoCase { nearest, .. } => format!("the nearest are {}", nearest.join(", ")),
             Self::Ambiguous { cases, .. } => {
-                let more = cases.len().saturating_sub(MOST_LISTED);
+                let more = cases.len().saturating_sub(MAX_LISTED);
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                format!("give more digits: {}{more}", cases[..cases.len().min(MOST_LISTED)].join(", "))
+                format!("give more digits: {}{more}", cases[..cases.len().min(MAX_LISTED)].join(", "))
             }
             Self::NoRow { last, .. } => format!("its last row is in line {last}; line 1 is the header"),
             Self::NotACase { folder, .. } => {
@@ -75,28 +76,27 @@ pub(crate) fn find_case(
     if digits.is_empty() || digits.len() > 16 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(CaseLookupError::NoId { text: text.to_owned() });
     }
-    let mut found = match ledger {
-        Some(ledger) => ledger.cases_with_prefix(&digits).map_err(DatabaseError::from)?,
-        None => Vec::new(),
+    let in_ledger = |prefix: &str| match ledger {
+        Some(ledger) => ledger.cases_with_prefix(prefix).map_err(DatabaseError::from),
+        None => Ok(Vec::new()),
     };
+    let mut found = in_ledger(&digits)?;
     if digits.len() < 16 || found.is_empty() {
-        let rows = all_row_cases(database)?;
-        let rows = rows.into_iter().filter(|row| row.case.as_str().starts_with(&digits));
-        found.extend(rows);
+        let rows = all_row_cases(database)?.into_iter();
+        found.extend(rows.filter(|row| row.case.as_str().starts_with(&digits)));
         found.sort_by(|one, other| one.case.cmp(&other.case));
         found.dedup_by(|one, other| one.case == other.case);
     }
-    match found.len() {
-        1 => Ok(found.remove(0)),
-        0 => Err(CaseLookupError::NoCase {
-            nearest: nearest_cases(database, ledger, &digits)?,
-            text: digits,
-            folder: database.folder().to_owned(),
-        }),
-        _ => {
-            Err(CaseLookupError::Ambiguous { text: digits, cases: found.iter().map(describe_case).collect() })
-        }
+    if found.len() > 1 {
+        let cases = found.iter().map(describe_case).collect();
+        return Err(CaseLookupError::Ambiguous { text: digits, cases });
     }
+    if let Some(found) = found.pop() {
+        return Ok(found);
+    }
+    let all = all_row_cases(database)?.into_iter().chain(in_ledger("")?);
+    let (nearest, folder) = (nearest_cases(all.collect(), &digits), database.folder().to_owned());
+    Err(CaseLookupError::NoCase { nearest, text: digits, folder })
 }
 
 fn describe_case(known: &KnownCase) -> String {
@@ -104,23 +104,15 @@ fn describe_case(known: &KnownCase) -> String {
 }
 
 /// Returns the cases whose ids share the most digits with a text.
-fn nearest_cases(
-    database: &Database,
-    ledger: Option<&Ledger>,
-    digits: &str,
-) -> Result<Vec<String>, CaseLookupError> {
-    let mut all = all_row_cases(database)?;
-    if let Some(ledger) = ledger {
-        all.extend(ledger.cases_with_prefix("").map_err(DatabaseError::from)?);
-    }
-    let shared =
-        |case: &CaseId| case.as_str().bytes().zip(digits.bytes()).take_while(|(a, b)| a == b).count();
-    let distance = |case: &CaseId| case.as_str().bytes().zip(digits.bytes()).filter(|(a, b)| a != b).count();
-    all.sort_by_key(|known| {
-        (distance(&known.case), std::cmp::Reverse(shared(&known.case)), known.case.clone())
+fn nearest_cases(mut all: Vec<KnownCase>, digits: &str) -> Vec<String> {
+    all.sort_by_cached_key(|KnownCase { case, .. }| {
+        let pairs = || case.as_str().bytes().zip(digits.bytes());
+        let (distance, shared) =
+            (pairs().filter(|(a, b)| a != b).count(), pairs().take_while(|(a, b)| a == b).count());
+        (distance, Reverse(shared), case.clone())
     });
     all.dedup_by(|one, other| one.case == other.case);
-    Ok(all.iter().take(3).map(describe_case).collect())
+    all.iter().take(3).map(describe_case).collect()
 }
 
 fn all_row_cases(database: &Database) -> Result<Vec<KnownCase>, DatabaseError> {

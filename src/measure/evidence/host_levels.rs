@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Least difference of a host that is reported, as a logarithm of a ratio.
-const LEAST_EFFECT: f64 = 0.02;
+const MIN_EFFECT: f64 = 0.02;
 /// Number of standard errors from which a difference is not chance.
 const ERRORS: f64 = 3.0;
 /// Assumed least relative standard deviation of the levels of the devices of one host.
@@ -36,7 +36,6 @@ pub(crate) struct HostLevel {
     pub(crate) is_significant: bool,
 }
 
-/// Median of a kernel on one device.
 #[derive(Clone, Debug)]
 struct DeviceMedian {
     /// Control kernel, or case.
@@ -142,7 +141,7 @@ fn levels_of(medians: &[DeviceMedian]) -> Vec<HostLevel> {
         error_percent: 100.0 * error,
         devices,
         kernels: kernels.get(host).copied().unwrap_or_default(),
-        is_significant: level.abs() >= LEAST_EFFECT && level.abs() > ERRORS * error,
+        is_significant: level.abs() >= MIN_EFFECT && level.abs() > ERRORS * error,
     };
     levels.into_iter().map(level).collect()
 }

@@ -49,7 +49,6 @@ impl LedgerRows {
         })
     }
 
-    /// Returns the estimates from all collections.
     pub(crate) const fn estimates(&self) -> &JointEstimates {
         &self.estimates
     }
@@ -82,7 +81,6 @@ impl LedgerRows {
         self.attempts.keys().filter(|case| !self.has_samples(case))
     }
 
-    /// Returns true if a case has accepted samples.
     pub(super) fn has_samples(&self, case: &CaseId) -> bool {
         self.attempts
             .get(case)

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::{
+    base::count_text::format_count,
     database::{
-        Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, columns, for_each_row_case,
+        Database, DatabaseError, KernelCsv, LintIssue, LintIssueKind, columns, for_each_row_case,
         ledger::{Ledger, LedgerError},
     },
     kernel::{Case, CaseId, KernelName, split_signature},
@@ -22,19 +23,13 @@ pub(crate) struct MissingRows {
     pub(crate) measured: usize,
 }
 
-/// Attempted cases of a kernel, and those of them that were measured.
-#[derive(Debug, Default)]
-struct AttemptedCases {
-    cases: Vec<CaseId>,
-    measured: HashSet<CaseId>,
-}
-
 /// Returns the cases of the ledger without a row, by kernel. A row with the shapes, types and formats of a case stands for it,
 /// whatever its attributes: these are added to rows of attention. A row whose shapes were edited after a run stands for the
 /// case of its result. Tables that cannot be read are left out. Until the newest run has ended, cases that it did not plan are
 /// left out: they get their rows at its end.
-pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<MissingRows>, LedgerError> {
-    let mut by_kernel: BTreeMap<KernelName, AttemptedCases> = BTreeMap::new();
+pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<MissingRows>, DatabaseError> {
+    // Attempted cases, and those of them that were measured.
+    let mut by_kernel: BTreeMap<KernelName, (BTreeSet<CaseId>, HashSet<CaseId>)> = BTreeMap::new();
     let planned = if ledger.has_unfinished_run()? { Some(ledger.planned_cases()?) } else { None };
     let mut attempted: HashMap<CaseId, bool> = HashMap::new();
     for (case, is_measured) in ledger.attempt_cases()? {
@@ -46,34 +41,31 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
         if planned.as_ref().is_some_and(|planned| !planned.contains(&case)) {
             return;
         }
-        let of_kernel = by_kernel.entry(kernel).or_default();
+        let (cases, measured) = by_kernel.entry(kernel).or_default();
         if is_measured {
-            of_kernel.measured.insert(case.clone());
+            measured.insert(case.clone());
         }
-        of_kernel.cases.push(case);
+        cases.insert(case);
     })?;
     drop(attempted);
-    let present: BTreeSet<KernelName> =
-        database.kernels_and_collectives().unwrap_or_default().into_iter().collect();
+    let present: BTreeSet<KernelName> = database.kernels_and_collectives()?.into_iter().collect();
     let mut missing = Vec::new();
-    for (kernel, AttemptedCases { cases, measured }) in by_kernel {
+    for (kernel, (cases, measured)) in by_kernel {
         let has_table = present.contains(&kernel);
-        let (cases, measured) = if has_table {
-            let Ok(unnamed) = cases_that_no_row_names(database, &kernel, measured) else { continue };
-            if unnamed.is_empty() {
-                continue;
-            }
-            let signatures = signatures_of(ledger, &unnamed)?;
-            let Ok(cases) = cases_without_row(database, &kernel, &signatures) else { continue };
-            let measured = cases.len();
-            (cases, measured)
-        } else {
-            (cases.into_iter().collect(), measured.len())
-        };
-        if measured > 0 {
-            missing.push(MissingRows { kernel, has_table, cases, measured });
+        if !has_table {
+            missing.push(MissingRows { kernel, has_table, cases, measured: measured.len() });
+            continue;
         }
+        // A table that cannot be read is an issue of its own.
+        let Ok(unnamed) = cases_that_no_row_names(database, &kernel, measured) else { continue };
+        if unnamed.is_empty() {
+            continue;
+        }
+        let signatures = signatures_of(ledger, &unnamed)?;
+        let Ok(cases) = cases_without_row(database, &kernel, &signatures) else { continue };
+        missing.push(MissingRows { kernel, has_table, measured: cases.len(), cases });
     }
+    missing.retain(|missing| missing.measured > 0);
     Ok(missing)
 }
 
@@ -96,7 +88,6 @@ fn cases_that_no_row_names(
     Ok(measured)
 }
 
-/// Returns the signatures of some cases.
 fn signatures_of(ledger: &Ledger, cases: &HashSet<CaseId>) -> Result<HashMap<CaseId, String>, LedgerError> {
     let mut signatures = HashMap::new();
     ledger.for_each_case(|case, _, signature| {
@@ -135,29 +126,27 @@ fn for_each_part_or_whole(
     database.for_each_part(kernel, &mut visit).or_else(|_| visit(&database.kernel_csv(kernel)?))
 }
 
-/// Returns an issue for each table of which rows are missing.
 pub(super) fn missing_row_issues(database: &Database, missing: &[MissingRows]) -> Vec<LintIssue> {
-    let issues = missing.iter().filter_map(|MissingRows { kernel, has_table, measured, .. }| {
+    let issues = missing.iter().map(|MissingRows { kernel, has_table, measured, .. }| {
         let path = database.kernel_path(kernel);
-        let mut issues = FileIssues::new(&path.file_name().unwrap_or_default().to_string_lossy());
-        let cases = match measured {
-            1 => "1 case".to_owned(),
-            count => format!("{count} cases"),
-        };
+        let (file, cases) = (path.file_name().unwrap_or_default(), format_count(*measured, "case"));
         let rebuild = "`npubench reparse --write` rebuilds the rows from the evidence of their runs, or `npubench db rebuild` from \
                        the ledger alone, and `npubench ingest PROFILE` fills the `Profiling` columns";
-        if *has_table {
-            let text = format!(
-                "the table has no row of {cases} with results in the ledger: restore the rows from a backup, or {rebuild}"
-            );
-            issues.add_issue(1, LintIssueKind::MissingRow, text);
-        } else {
-            let text = format!(
-                "the table is missing, and the ledger has results of {cases}: restore it from a backup, or {rebuild}"
-            );
-            issues.add_issue(1, LintIssueKind::MissingTable, text);
-        }
-        issues.list.pop()
+        let (kind, text) = match has_table {
+            true => (
+                LintIssueKind::MissingRow,
+                format!(
+                    "the table has no row of {cases} with results in the ledger: restore the rows from a backup, or {rebuild}"
+                ),
+            ),
+            false => (
+                LintIssueKind::MissingTable,
+                format!(
+                    "the table is missing, and the ledger has results of {cases}: restore it from a backup, or {rebuild}"
+                ),
+            ),
+        };
+        LintIssue { file: file.to_string_lossy().into_owned(), line: 1, kind, text }
     });
     issues.collect()
 }

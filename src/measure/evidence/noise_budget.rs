@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Number of collections of which the newest are used: the fit solves equations with two effects of each.
-const MOST_COLLECTIONS: usize = 1_000;
+const MAX_COLLECTIONS: usize = 1_000;
 
 /// Launch noise of the cases of a kernel. The fields are in the order of the JSON keys.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -47,7 +47,6 @@ pub(crate) struct NoiseBudget {
     pub(crate) controls: Vec<ControlLevel>,
 }
 
-/// A measurement with its place.
 struct PlacedMeasurement {
     samples: CollectionSamples,
     run: String,
@@ -69,7 +68,7 @@ impl NoiseBudget {
         let Some(newest) = all.last().map(|last| last.samples.software.clone()) else { return Ok(None) };
         all.retain(|measured| measured.samples.software == newest);
         let used: BTreeSet<i64> = all.iter().map(|measured| measured.samples.collection).collect();
-        let left_out = used.len().saturating_sub(MOST_COLLECTIONS);
+        let left_out = used.len().saturating_sub(MAX_COLLECTIONS);
         if let Some(first) = used.iter().nth(left_out) {
             all.retain(|measured| measured.samples.collection >= *first);
         }
@@ -149,7 +148,6 @@ fn budget_of(
     })
 }
 
-/// Returns the median of counts; `None` without one.
 fn median_count(counts: Vec<usize>) -> Option<f64> {
     let mut counts: Vec<i64> =
         counts.into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX)).collect();

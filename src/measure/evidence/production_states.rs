@@ -23,18 +23,17 @@ pub(crate) struct ProductionStates {
 
 impl ProductionStates {
     /// Compares the rows of a database. `None` if its production durations cannot be compared, or no row with one has
-    /// been measured with a cold cache. Fails with [`DatabaseError`] if the tables cannot be listed; those that cannot
-    /// be read are left out.
+    /// been measured with a cold cache.
     pub(crate) fn read(database: &Database) -> Result<Option<Self>, DatabaseError> {
         if !database.has_comparable_production() {
             return Ok(None);
         }
         let mut states = Self::default();
         for kernel in database.kernels()? {
-            let Ok(table) = database.kernel_csv(&kernel) else { continue };
-            for row in row_cases(&kernel, &table).unwrap_or_default() {
-                let Some(production) = row.production else { continue };
-                states.add_row(production.micros(), measured_medians(&row));
+            for row in row_cases(&kernel, &database.kernel_csv(&kernel)?)? {
+                if let Some(production) = row.production {
+                    states.add_row(production.micros(), measured_medians(&row));
+                }
             }
         }
         Ok((!states.ratios[1].is_empty()).then_some(states))

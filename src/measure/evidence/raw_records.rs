@@ -19,13 +19,17 @@ use crate::{
 
 /// Depth of the files of a collection below its folder: `profile/PROF_*/mindstudio_profiler_output/*.csv`, in a folder
 /// of its rank for gangs, and one more for other layouts.
-const DEEPEST: usize = 5;
+const MAX_DEPTH: usize = 5;
+
+/// Returns the manifest of a collection; `None` if it cannot be read.
+fn manifest(folder: &Path) -> Option<Manifest> {
+    serde_json::from_slice(&read_regular(&folder.join(MANIFEST)).ok()?).ok()
+}
 
 /// Returns the sentinels around a case by the manifest of a collection; `None` if it is not planned there, as a case of
 /// an equal call, or the manifest cannot be read.
 pub(super) fn case_bracket(folder: &Path, case: &CaseId) -> Option<BracketEvidence> {
-    let manifest = read_regular(&folder.join(MANIFEST)).ok()?;
-    let Manifest { sentinels, cases, .. } = serde_json::from_slice(&manifest).ok()?;
+    let Manifest { sentinels, cases, .. } = manifest(folder)?;
     let ordinal = cases.iter().find(|planned| planned.case == *case)?.ordinal;
     let (opening, closing) = (sentinels.opening(ordinal), sentinels.closing_length(ordinal));
     Some(BracketEvidence { kernel: sentinels.kernel, opening, closing })
@@ -33,16 +37,14 @@ pub(super) fn case_bracket(folder: &Path, case: &CaseId) -> Option<BracketEviden
 
 /// Returns the names of the hosts of a collection over several nodes; none for one host, or if the manifest cannot be read.
 pub(super) fn collection_hosts(folder: &Path) -> Vec<String> {
-    let manifest = read_regular(&folder.join(MANIFEST)).ok();
-    let manifest: Option<Manifest> = manifest.and_then(|text| serde_json::from_slice(&text).ok());
-    manifest.map(|manifest| manifest.hosts.into_iter().map(|host| host.name).collect()).unwrap_or_default()
+    manifest(folder).into_iter().flat_map(|manifest| manifest.hosts).map(|host| host.name).collect()
 }
 
 /// Returns the files with the evidence of a collection that exist: script, manifest, journal, log, and the profiler's tables.
 pub(super) fn record_files(folder: &Path) -> Vec<PathBuf> {
     let own = [EVIDENCE, COLLECT, REPLAY, MANIFEST, JOURNAL, LOG].map(|name| folder.join(name));
     let own = own.into_iter().filter(|path| path.is_file());
-    let tables = archived_files(&folder.join(PROFILE), DEEPEST - 1);
+    let tables = archived_files(&folder.join(PROFILE), MAX_DEPTH - 1);
     own.chain(tables.into_iter().filter(|path| is_kernel_table(path))).collect()
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn archive_state(folder: &Path, digest: &str) -> ArchiveState {
 /// Returns the files that the compressed evidence of a collection contains, in the order of their paths: all but the profiler's
 /// binary data and databases, whose content is in the tables.
 pub(crate) fn files_to_archive(folder: &Path) -> Vec<PathBuf> {
-    archived_files(folder, DEEPEST)
+    archived_files(folder, MAX_DEPTH)
 }
 
 fn archived_files(folder: &Path, depth: usize) -> Vec<PathBuf> {
@@ -117,7 +119,7 @@ mod tests {
         }
         let archived = files_to_archive(folder.path());
         let listed = record_files(folder.path());
-        assert_eq!(listed.len(), DEEPEST);
+        assert_eq!(listed.len(), MAX_DEPTH);
         assert_eq!(listed, archived);
     }
 

@@ -9,7 +9,6 @@ use std::{
 
 use crate::{base::command_error::CommandError, database::Database};
 
-/// Folder of a run with its collections.
 const COLLECTIONS: &str = "collections";
 /// Folder of a run with the programs of the rehearsal host.
 const PROGRAMS: &str = "host";

@@ -44,7 +44,6 @@ pub(crate) struct MergeRequest<'a> {
     pub(crate) into: &'a Path,
     pub(crate) from: &'a [PathBuf],
     pub(crate) assets: &'a AssetFiles,
-    /// False for a preview.
     pub(crate) writes: bool,
     /// True if databases in use are left out; else they are refused.
     pub(crate) skips_used: bool,

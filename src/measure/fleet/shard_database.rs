@@ -10,7 +10,6 @@ use crate::{
     measure::run_options::RunOptions,
 };
 
-/// State of the work on a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ShardProgress {
     /// Cases are to be measured in a new run.
@@ -127,7 +126,6 @@ pub(crate) struct ShardState {
     pub(crate) used_by: Option<String>,
 }
 
-/// Returns the progress of the shards of a plan, in their order.
 pub(crate) fn shard_states(divided: &Database, plan: &ShardPlan) -> Result<Vec<ShardState>, CommandError> {
     (1..=plan.shards.len()).map(|number| shard_state(divided, plan, number)).collect()
 }

@@ -23,7 +23,6 @@ use crate::{
     kernel::{CacheState, CaseId, Nanos, short_hash},
 };
 
-/// File in the folder of the shards.
 const PLAN_FILE: &str = "plan.json";
 const LAYOUT: u32 = 1;
 
@@ -31,7 +30,6 @@ const LAYOUT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ShardPlan {
     layout: u32,
-    /// State of the cache that the shards measure.
     pub(crate) cache: CacheState,
     pub(crate) weight_column: Option<String>,
     pub(crate) shards: Vec<PlannedShard>,
@@ -211,7 +209,6 @@ impl ShardPlan {
         Ok(write_atomic(&folder.join(PLAN_FILE), text.as_bytes())?)
     }
 
-    /// Returns the identity of a shard of this plan.
     pub(crate) fn identity(&self, number: usize) -> ShardIdentity {
         ShardIdentity { plan: self.id(), shard: ShardNumber { number, count: self.shards.len() } }
     }

@@ -327,7 +327,6 @@ pub(crate) struct SlurmStatus {
     pub(crate) merge: Option<QueuedTask>,
 }
 
-/// Returns the state of a shard in one word.
 pub(crate) fn state_word(shard: &ShardState, task: Option<&QueuedTask>) -> String {
     match task {
         Some(task) if !task.has_ended() => task.state.to_lowercase(),
@@ -349,7 +348,6 @@ impl SlurmStatus {
         Ok(Self::join(submission, states, &tasks))
     }
 
-    /// Joins the shards with the tasks of the queue.
     fn join(submission: SlurmSubmission, states: Vec<ShardState>, tasks: &[QueuedTask]) -> Self {
         let task_of = |job: &str, number: Option<usize>| {
             tasks.iter().find(|task| task.job == job && task.task == number).cloned()

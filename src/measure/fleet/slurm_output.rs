@@ -17,7 +17,6 @@ pub(crate) struct QueuedTask {
     pub(crate) reason: String,
 }
 
-/// Fields of [`parse_queue`].
 pub(super) const QUEUE_FORMAT: &str = "%i|%T|%N|%r";
 
 /// States of jobs that have ended and that Slurm does not start again.
@@ -36,7 +35,6 @@ const ENDED: [&str; 11] = [
 ];
 
 impl QueuedTask {
-    /// Returns true if the job has ended.
     pub(crate) fn has_ended(&self) -> bool {
         ENDED.contains(&self.state.as_str())
     }

@@ -46,7 +46,6 @@ const CAUSES: [(&str, &str); 9] = [
     ),
 ];
 
-/// Runs the programs of Slurm.
 #[derive(Debug)]
 pub(super) struct SlurmPrograms {
     scratch: ScratchFolder,
@@ -164,7 +163,6 @@ impl SlurmPrograms {
         }
     }
 
-    /// Returns the description of a job with its devices.
     pub(super) fn describe_job(&self, job: &str) -> Result<String, CommandError> {
         self.require("scontrol", ["show", "job", "-d", job])
     }

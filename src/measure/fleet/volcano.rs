@@ -38,7 +38,6 @@ struct VolcanoValues {
     database: String,
     volumes: Vec<VolcanoVolume>,
     device_resource: String,
-    /// Number of devices of one shard.
     devices: u32,
     cpu: String,
     memory: String,
@@ -53,7 +52,6 @@ struct VolcanoValues {
     run_options: Vec<String>,
 }
 
-/// Volume of all pods.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct VolcanoVolume {

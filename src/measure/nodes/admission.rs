@@ -21,10 +21,8 @@ use super::{
     node_name,
 };
 
-/// Interval at which connections are accepted.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Control port of node 0.
 #[derive(Debug)]
 pub(crate) struct NodeListener {
     listener: TcpListener,
@@ -68,13 +66,9 @@ struct AdmittedFollower {
 /// Conditions of the admission of followers.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionTerms {
-    /// Number of nodes.
     pub(crate) nodes: usize,
-    /// Name of the host of node 0.
     pub(crate) host: String,
-    /// Device profile of the database.
     pub(crate) device_profile: String,
-    /// Values of node 0.
     pub(super) agreement: NodeAgreement,
     /// Time in which all followers must have connected.
     pub(crate) timeout: Duration,
@@ -226,7 +220,6 @@ impl AdmissionTerms {
         ))
     }
 
-    /// Checks version and number of a follower.
     fn check_hello(&self, version: &str, node: usize, nodes: usize, host: &str) -> Result<(), NodeError> {
         let [first, other] = [node_name(0, &self.host), node_name(node, host)];
         let own_version = env!("CARGO_PKG_VERSION");

@@ -13,7 +13,6 @@ use super::{
     node_name,
 };
 
-/// State of the part of a node in a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartState {
     Running,
@@ -99,7 +98,6 @@ impl Follower {
 }
 
 impl NodeCluster {
-    /// Returns the name of a node's host.
     pub(crate) fn host(&self, node: usize) -> &str {
         self.followers.get(&node).map_or(&self.host, |follower| &follower.host)
     }
@@ -119,14 +117,12 @@ impl NodeCluster {
         self.followers.values().for_each(|follower| follower.send(&message));
     }
 
-    /// Ends the part of a node in a collection.
     pub(crate) fn stop_part(&self, node: usize, collection: u32) {
         if let Some(follower) = self.followers.get(&node) {
             follower.send(&NodeMessage::Stop { collection });
         }
     }
 
-    /// Returns the state of the part of a node in a collection.
     pub(crate) fn part_state(&self, node: usize, collection: u32) -> PartState {
         let Some(follower) = self.followers.get(&node) else {
             return PartState::Lost(format!("node {node} is no node of the sweep"));

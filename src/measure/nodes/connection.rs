@@ -45,11 +45,9 @@ pub(crate) struct NodeSender {
     closer: TcpStream,
 }
 
-/// Receiving side of a connection.
 #[derive(Debug)]
 pub(super) struct NodeReceiver {
     stream: BufReader<TcpStream>,
-    /// Folder of received files.
     folder: PathBuf,
 }
 
@@ -75,7 +73,6 @@ impl NodeSender {
         self.send_with(message, None)
     }
 
-    /// Sends a message, and the content of a file.
     fn send_with(&self, message: &NodeMessage, file: Option<&Path>) -> io::Result<()> {
         let file = file.map(File::open).transpose()?;
         let size = file.as_ref().map(File::metadata).transpose()?.map(|metadata| metadata.len());

@@ -28,7 +28,6 @@ pub(crate) struct LeaderAddress {
     pub(crate) port: u16,
 }
 
-/// Connection of a follower to node 0.
 #[derive(Debug)]
 pub(crate) struct LeaderConnection {
     leader: LeaderAddress,
@@ -37,7 +36,6 @@ pub(crate) struct LeaderConnection {
 }
 
 impl LeaderAddress {
-    /// Returns the error of a lost connection.
     fn lost(&self, problem: &impl ToString) -> NodeError {
         NodeError::of_host(
             format!("node 0 at {} port {} was lost: {}", self.address, self.port, problem.to_string()),

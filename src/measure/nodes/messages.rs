@@ -9,14 +9,12 @@ use super::NodeError;
 /// A host with ranks of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeHost {
-    /// Number of the node.
     pub(crate) node: usize,
     pub(crate) name: String,
     /// Number of its ranks, which follow those of the hosts before it.
     pub(crate) ranks: usize,
 }
 
-/// Part of a node in a collection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PartOrder {
     pub(crate) run: String,

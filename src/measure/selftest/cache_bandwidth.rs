@@ -82,7 +82,6 @@ fn launch_steps(cache_mib: u64) -> Vec<LaunchStep> {
     copies.chain(products).collect()
 }
 
-/// Returns the name of a step for messages.
 fn step_name(step: &LaunchStep) -> String {
     let cache = step.cache;
     match step.kernel {
@@ -112,7 +111,6 @@ impl MeasuredStep {
     }
 }
 
-/// Durations of all steps.
 #[derive(Clone, Debug)]
 struct CacheBandwidths(Vec<MeasuredStep>);
 

@@ -47,23 +47,8 @@ const PRODUCT: (u64, u64, u64) = (64, 256, 128);
 const PRODUCT_MARKS: [(u64, u64); 2] = [(2, 3), (4, 5)];
 /// Table with a line for each kind of record of an entry.
 const TABLE: &str = "entries.csv";
-const HEADER: [&str; 15] = [
-    "Entry",
-    "Status",
-    "Case From",
-    "Case Shapes",
-    "Launches",
-    "Records",
-    "OP Type",
-    "Library Function",
-    "Core",
-    "Input Shapes",
-    "Input Data Types",
-    "Input Formats",
-    "Output Shapes",
-    "Output Data Types",
-    "Reason",
-];
+const HEADER: &str = "Entry,Status,Case From,Case Shapes,Launches,Records,OP Type,Library Function,Core,Input Shapes,Input \
+                      Data Types,Input Formats,Output Shapes,Output Data Types,Reason";
 
 /// Comparison of the records of an entry's case with the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
@@ -82,7 +67,6 @@ enum EntryStatus {
     Mismatch,
 }
 
-/// Origin of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 enum CaseOrigin {
@@ -90,13 +74,26 @@ enum CaseOrigin {
     Example,
 }
 
-/// Case of an entry, or the reason why it is not launched: its example, else a row of the database. Rows come second, because
-/// those of a grid may have shapes that CANN launches as another kernel.
+/// Case of an entry: its example, else a row of the database. Rows come second, because those of a grid may have shapes that
+/// CANN launches as another kernel.
 #[derive(Clone, Debug)]
 struct EntryCase<'a> {
     entry: &'a CatalogueEntry,
     origin: CaseOrigin,
+    /// The case, or the reason why it is not launched.
     planned: Result<PlannedCase, String>,
+    observed: Option<EntryObservation>,
+}
+
+/// Records of a case.
+#[derive(Clone, Debug)]
+struct EntryObservation {
+    outcome: CaseOutcome,
+    launched: u32,
+    /// Records between the sentinels of the case.
+    rows: Vec<RecordedRow>,
+    /// True if the collection had other cases.
+    is_shared: bool,
 }
 
 /// Returns the smallest case of each entry that runs on one device, in the order of the entries.
@@ -104,17 +101,15 @@ fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, Evidence
     let mut rows = smallest_rows(context).map_err(EvidenceError::missing)?;
     let cases = context.catalogue.entries().map(|entry| {
         let example = entry.example.clone().map(|case| (case, CaseOrigin::Example));
-        let mut row = || rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row));
-        let Some((case, origin)) = example.or_else(&mut row) else {
-            let reason = "no row in the database, and no example in the entry".to_owned();
-            return EntryCase { entry, origin: CaseOrigin::Example, planned: Err(reason) };
-        };
-        let planned =
-            context.planned_case(IdentifiedCase::new(case)).and_then(|planned| match planned.devices {
-                1 => Ok(planned),
-                _ => Err("it needs several devices; experiment 11".to_owned()),
-            });
-        EntryCase { entry, origin, planned }
+        let found = example.or_else(|| rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row)));
+        let origin = found.as_ref().map_or(CaseOrigin::Example, |(_, origin)| *origin);
+        let case = found.ok_or_else(|| "no row in the database, and no example in the entry".to_owned());
+        let planned = case.and_then(|(case, _)| context.planned_case(IdentifiedCase::new(case)));
+        let planned = planned.and_then(|planned| match planned.devices {
+            1 => Ok(planned),
+            _ => Err("it needs several devices; experiment 11".to_owned()),
+        });
+        EntryCase { entry, origin, planned, observed: None }
     });
     Ok(cases.collect())
 }
@@ -143,65 +138,58 @@ fn smallest_rows(context: &SelftestContext) -> Result<BTreeMap<KernelName, Case>
 }
 
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
-    let cases = entry_cases(context)?;
-    let mut observed = replay_groups(context, folder, &cases, grouped(context, &cases))?;
-    if let Some(reason) = nothing_launched(&observed) {
-        return Err(EvidenceError::Missing(reason));
-    }
-    // After a case that breaks its collection, the cases before it have no records and those after it no launches.
-    let is_repeated = |observation: &EntryObservation| {
-        observation.is_shared && matches!(observation.outcome.verdict, Verdict::NotRun | Verdict::LostRecords)
-    };
-    let left = observed.iter().filter(|(_, observation)| is_repeated(observation));
-    let left: Vec<Vec<usize>> = left.map(|(index, _)| vec![*index]).collect();
-    observed.extend(replay_groups(context, folder, &cases, left)?);
-    let results: Vec<EntryResult<'_>> =
-        cases.iter().enumerate().map(|(index, case)| entry_result(case, observed.remove(&index))).collect();
-    write_table(&folder.join(TABLE), &HEADER, results.iter().flat_map(result_lines))?;
-    let (captured, graph_problem) = captured_product(context, &folder.join("npu-graph"))?;
-    let mismatches = results.iter().filter(|result| result.status == EntryStatus::Mismatch);
-    let mismatches = mismatches.map(|result| format!("{}: {}", result.entry.kernel, result.reason));
-    let problems = mismatches.chain(graph_problem).collect();
-    Ok(Finding { seen: format!("{}; {captured}", summary(&results)), problems })
-}
-
-/// Returns the reason of the first case if no case was launched.
-fn nothing_launched(observed: &BTreeMap<usize, EntryObservation>) -> Option<String> {
-    let has_run = observed.values().any(|observation| observation.outcome.verdict != Verdict::NotRun);
-    observed.values().next().filter(|_| !has_run).map(|observation| observation.outcome.reason.to_string())
-}
-
-/// Divides the cases that can be launched into collections.
-fn grouped(context: &SelftestContext, cases: &[EntryCase<'_>]) -> Vec<Vec<usize>> {
-    let indices: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].planned.is_ok()).collect();
+    let mut cases = entry_cases(context)?;
+    let launchable: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].planned.is_ok()).collect();
     let rounds = match context.kind() {
         DataKind::Npu => MAX_ROUNDS,
         DataKind::Rehearsal => 1,
     };
-    let size = indices.len().div_ceil(context.devices.len().max(1) * rounds).max(1);
-    indices.chunks(size).map(<[usize]>::to_vec).collect()
+    let size = launchable.len().div_ceil(context.devices.len() * rounds).max(1);
+    replay_groups(context, folder, &mut cases, launchable.chunks(size).map(<[usize]>::to_vec).collect())?;
+    let mut outcomes = cases.iter().filter_map(|case| Some(&case.observed.as_ref()?.outcome));
+    if let Some(first) = outcomes.next()
+        && first.verdict == Verdict::NotRun
+        && outcomes.all(|outcome| outcome.verdict == Verdict::NotRun)
+    {
+        return Err(EvidenceError::missing(&first.reason));
+    }
+    // After a case that breaks its collection, the cases before it have no records and those after it no launches.
+    let is_repeated = |case: &EntryCase<'_>| {
+        case.observed.as_ref().is_some_and(|EntryObservation { outcome, is_shared, .. }| {
+            *is_shared && matches!(outcome.verdict, Verdict::NotRun | Verdict::LostRecords)
+        })
+    };
+    let left = (0..cases.len()).filter(|index| is_repeated(&cases[*index])).map(|index| vec![index]);
+    replay_groups(context, folder, &mut cases, left.collect())?;
+    let judged = cases.iter().map(|case| {
+        let (status, reason) = judge_entry(case);
+        (case, status, reason)
+    });
+    let judged: Vec<JudgedEntry<'_>> = judged.collect();
+    write_table(&folder.join(TABLE), HEADER, judged.iter().flat_map(table_lines))?;
+    let (captured, graph_problem) = captured_product(context, &folder.join("npu-graph"))?;
+    let mismatches = judged.iter().filter(|(_, status, _)| *status == EntryStatus::Mismatch);
+    let mismatches = mismatches.map(|(case, _, reason)| format!("{}: {reason}", case.entry.kernel));
+    let problems = mismatches.chain(graph_problem).collect();
+    Ok(Finding { seen: format!("{}; {captured}", summary(&judged)), problems })
 }
 
-/// Records of a case.
-#[derive(Clone, Debug)]
-struct EntryObservation {
-    outcome: CaseOutcome,
-    launched: u32,
-    /// Records between the sentinels of the case.
-    rows: Vec<RecordedRow>,
-    /// True if the collection had other cases.
-    is_shared: bool,
-}
+/// A case with its status and the reason of it.
+type JudgedEntry<'a> = (&'a EntryCase<'a>, EntryStatus, String);
 
 /// Replays groups of cases, each in a collection, on all devices in parallel.
 fn replay_groups(
     context: &SelftestContext,
     folder: &Path,
-    cases: &[EntryCase<'_>],
+    cases: &mut [EntryCase<'_>],
     groups: Vec<Vec<usize>>,
-) -> Result<BTreeMap<usize, EntryObservation>, EvidenceError> {
-    let replay = |device: &u32, group: Vec<usize>| replay_group(context, folder, cases, &group, *device);
-    Ok(share_work(&context.devices, groups, replay)?.into_iter().flatten().collect())
+) -> Result<(), EvidenceError> {
+    let known = &*cases;
+    let replay = |device: &u32, group: Vec<usize>| replay_group(context, folder, known, &group, *device);
+    for (index, observation) in share_work(&context.devices, groups, replay)?.into_iter().flatten() {
+        cases[index].observed = Some(observation);
+    }
+    Ok(())
 }
 
 fn replay_group(
@@ -238,44 +226,26 @@ fn replay_group(
     Ok(observations.collect())
 }
 
-/// Result of an entry.
-#[derive(Debug)]
-struct EntryResult<'a> {
-    entry: &'a CatalogueEntry,
-    origin: CaseOrigin,
-    /// Shapes of the case; empty without one.
-    shapes: String,
-    status: EntryStatus,
-    /// Reason of the status.
-    reason: String,
-    launched: u32,
-    rows: Vec<RecordedRow>,
-}
-
 /// Returns a line for each kind of record; one without a record for an entry that has none.
-fn result_lines(result: &EntryResult<'_>) -> Vec<Vec<String>> {
+fn table_lines((case, status, reason): &JudgedEntry<'_>) -> Vec<Vec<String>> {
+    let EntryCase { entry, origin, planned, observed } = case;
+    let shapes = planned.as_ref().map(|planned| planned.case.shapes()).unwrap_or_default();
+    let launched = observed.as_ref().map_or(0, |observed| observed.launched);
     let line = |records: usize, row: Option<&RecordedRow>| {
-        let cell = |text: fn(&RecordedRow) -> &str| row.map(text).unwrap_or_default().to_owned();
-        vec![
-            result.entry.kernel.to_string(),
-            result.status.to_string(),
-            result.origin.to_string(),
-            result.shapes.clone(),
-            result.launched.to_string(),
-            records.to_string(),
-            cell(|row| &row.kernel),
-            cell(RecordedRow::library_function),
-            cell(|row| &row.core),
-            cell(|row| &row.cells[0]),
-            cell(|row| &row.cells[1]),
-            cell(|row| &row.cells[2]),
-            cell(|row| &row.cells[3]),
-            cell(|row| &row.cells[4]),
-            result.reason.clone(),
-        ]
+        let [status, origin, kernel] = [status.to_string(), origin.to_string(), entry.kernel.to_string()];
+        let mut cells = vec![kernel, status, origin, shapes.clone(), launched.to_string(), records.to_string()];
+        match row {
+            Some(row) => {
+                cells.extend([&row.kernel, row.library_function(), &row.core].map(str::to_owned));
+                cells.extend_from_slice(&row.cells[..5]);
+            }
+            None => cells.resize(14, String::new()),
+        }
+        cells.push(reason.clone());
+        cells
     };
     let mut kinds: IndexMap<_, (usize, &RecordedRow)> = IndexMap::new();
-    for row in &result.rows {
+    for row in observed.iter().flat_map(|observed| &observed.rows) {
         kinds.entry((&row.kernel, &row.core, &row.cells)).or_insert((0, row)).0 += 1;
     }
     if kinds.is_empty() {
@@ -284,36 +254,24 @@ fn result_lines(result: &EntryResult<'_>) -> Vec<Vec<String>> {
     kinds.into_values().map(|(count, row)| line(count, Some(row))).collect()
 }
 
-fn entry_result<'a>(case: &EntryCase<'a>, observation: Option<EntryObservation>) -> EntryResult<'a> {
-    let entry = case.entry;
-    let shapes = case.planned.as_ref().map(|planned| planned.case.shapes()).unwrap_or_default();
-    let result = |status, reason: String, launched, rows| EntryResult {
-        entry,
-        origin: case.origin,
-        shapes: shapes.clone(),
-        status,
-        reason,
-        launched,
-        rows,
+/// Returns the status of an entry by its case, and the reason.
+fn judge_entry(case: &EntryCase<'_>) -> (EntryStatus, String) {
+    let outcome = match (&case.planned, &case.observed) {
+        (Err(reason), _) => return (EntryStatus::NotTested, reason.clone()),
+        (Ok(_), None) => return (EntryStatus::Mismatch, "the case was not launched".to_owned()),
+        (Ok(_), Some(observed)) => &observed.outcome,
     };
-    match (&case.planned, observation) {
-        (Err(reason), _) => result(EntryStatus::NotTested, reason.clone(), 0, Vec::new()),
-        (Ok(_), None) => result(EntryStatus::Mismatch, "the case was not launched".to_owned(), 0, Vec::new()),
-        (Ok(_), Some(observation)) => {
-            let status = entry_status(entry, observation.outcome.verdict);
-            let EntryObservation { outcome, launched, rows, .. } = observation;
-            let reason = match (status, outcome.verdict) {
-                (EntryStatus::Mismatch, verdict) => format!("{verdict}: {}", outcome.reason),
-                // That two launches are noisy is expected; the assumptions about the call follow.
-                (EntryStatus::AsExpected, Verdict::Noisy | Verdict::Suspicious | Verdict::Throttled) => {
-                    let notes = outcome.reason.remarks.iter().map(ToString::to_string);
-                    notes.collect::<Vec<_>>().join("; ")
-                }
-                _ => outcome.reason.to_string(),
-            };
-            result(status, reason, launched, rows)
+    let status = entry_status(case.entry, outcome.verdict);
+    let reason = match (status, outcome.verdict) {
+        (EntryStatus::Mismatch, verdict) => format!("{verdict}: {}", outcome.reason),
+        // That two launches are noisy is expected; the assumptions about the call follow.
+        (EntryStatus::AsExpected, Verdict::Noisy | Verdict::Suspicious | Verdict::Throttled) => {
+            let notes = outcome.reason.remarks.iter().map(ToString::to_string);
+            notes.collect::<Vec<_>>().join("; ")
         }
-    }
+        _ => outcome.reason.to_string(),
+    };
+    (status, reason)
 }
 
 /// Compares the outcome of a case with its entry.
@@ -328,16 +286,16 @@ fn entry_status(entry: &CatalogueEntry, verdict: Verdict) -> EntryStatus {
 }
 
 /// Returns the number of entries by status, and the names of those that were not tested.
-fn summary(results: &[EntryResult<'_>]) -> String {
+fn summary(judged: &[JudgedEntry<'_>]) -> String {
     let mut names: BTreeMap<EntryStatus, Vec<&str>> = BTreeMap::new();
-    for result in results {
-        names.entry(result.status).or_default().push(result.entry.kernel.as_str());
+    for (case, status, _) in judged {
+        names.entry(*status).or_default().push(case.entry.kernel.as_str());
     }
     let counts = names.iter().map(|(status, names)| match status {
         EntryStatus::AsExpected => format!("{} {status}", names.len()),
         _ => format!("{} {status} ({})", names.len(), names.join(", ")),
     });
-    format!("{} entries: {}", results.len(), counts.collect::<Vec<_>>().join(", "))
+    format!("{} entries: {}", judged.len(), counts.collect::<Vec<_>>().join(", "))
 }
 
 /// Launches a product eagerly and as a captured graph. Returns what was seen, and the difference of the records.

@@ -36,7 +36,6 @@ use crate::{
     },
 };
 
-/// Options of a selftest.
 #[derive(Debug)]
 pub(crate) struct SelftestRequest {
     pub(crate) db: PathBuf,
@@ -48,7 +47,6 @@ pub(crate) struct SelftestRequest {
     pub(crate) screen: &'static dyn RunScreen,
 }
 
-/// Reports of a selftest.
 #[derive(Debug)]
 pub(crate) struct SelftestOutcome {
     pub(crate) folder: PathBuf,
@@ -68,7 +66,7 @@ pub(crate) fn run_selftest(
     let (leases, devices) = lease_devices(&host, &options)?;
     let fingerprint = host.selftest_fingerprint(&options.python);
     let description = SelftestDescription {
-        host: fingerprint.host_name().to_owned(),
+        host: fingerprint.host.clone(),
         kind,
         started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
         fingerprint: fingerprint.to_text(),

@@ -71,7 +71,6 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     Ok(Finding { seen, problems })
 }
 
-/// Evidence for one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DeviceObservation {
     /// Number of the device for torch, as the mapping has it.
@@ -82,9 +81,7 @@ struct DeviceObservation {
     rows: Vec<u32>,
     /// True if the rows show the process's id, and not only use of the cores.
     is_found_by_process: bool,
-    /// Values of `Device_id` in the records.
     recorded: BTreeSet<Option<LogicalDeviceId>>,
-    /// Number of recorded marks.
     marks: u64,
     /// Number of devices that torch counts.
     torch_devices: Option<u64>,

@@ -63,7 +63,6 @@ pub(super) struct SelftestScript<'a> {
     pub(super) context: &'a SelftestContext,
     /// Folder of the collection, which is created.
     pub(super) folder: PathBuf,
-    /// Function of the script.
     pub(super) function: &'static str,
     /// Parameters of the function, a JSON object.
     pub(super) parameters: Value,
@@ -77,12 +76,12 @@ pub(super) struct SelftestScript<'a> {
 /// Writes a table into the folder of an experiment.
 pub(super) fn write_table(
     path: &Path,
-    header: &[&str],
+    header: &str,
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> Result<(), EvidenceError> {
     let write = || -> Result<(), csv::Error> {
         let mut table = csv::Writer::from_path(path)?;
-        table.write_record(header)?;
+        table.write_record(header.split(','))?;
         rows.into_iter().try_for_each(|row| table.write_record(row))?;
         Ok(table.flush()?)
     };
@@ -95,7 +94,6 @@ pub(super) fn journal_lines(journal: &Path) -> Vec<Value> {
     text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Output of a collection.
 #[derive(Debug)]
 pub(super) struct CollectedEvidence {
     pub(super) folder: PathBuf,
@@ -109,7 +107,6 @@ pub(super) struct CollectedEvidence {
 }
 
 impl CollectedEvidence {
-    /// Returns the first value of a key in the journal.
     pub(super) fn journal_value(&self, key: &str) -> Option<&Value> {
         self.journal.iter().find_map(|line| line.get(key))
     }

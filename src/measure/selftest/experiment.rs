@@ -17,7 +17,6 @@ use crate::{base::process::ProcessError, kernel::render::RenderError, profile::P
 /// Width of the name of an experiment in a table.
 const NAME_WIDTH: usize = 20;
 
-/// An experiment.
 pub(crate) struct Experiment {
     /// Number, which stays the same in later versions.
     pub(crate) number: u32,
@@ -58,7 +57,6 @@ pub(super) struct Finding {
     pub(super) problems: Vec<String>,
 }
 
-/// Outcome of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -160,7 +158,6 @@ pub(super) fn run_experiments(
     Ok(true)
 }
 
-/// Returns one line for an experiment.
 pub(crate) fn report_line(report: &ExperimentReport) -> String {
     let ExperimentReport { number, name, seen, status, seconds, .. } = report;
     let status = status.to_string();

@@ -130,10 +130,8 @@ fn run_together(
     observed.map(|(evidence, pair)| Ok(GangObservation::read(context, pair, &evidence?))).collect()
 }
 
-/// Profile of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RankProfile {
-    /// Values of `Device_id` in its records.
     recorded: BTreeSet<Option<LogicalDeviceId>>,
     /// Number of recorded marks.
     marks: usize,

@@ -62,7 +62,6 @@ pub(super) enum StepCache {
     Flushed,
 }
 
-/// Launches of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct LaunchStep {
     #[serde(flatten)]
@@ -81,7 +80,6 @@ impl LaunchStep {
     }
 }
 
-/// Settings of all steps of a collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepSettings {
     /// Products of 4096 x 4096 matrices before the first step.

@@ -40,7 +40,7 @@ const AGREEMENT: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 /// Share by which the hot median may exceed the cold one by noise.
 const NOISE: f64 = 0.03;
 const TABLE: &str = "production.csv";
-const HEADER: [&str; 5] = ["Row", "Records", "Production Median(us)", "Hot Median(us)", "Cold Median(us)"];
+const HEADER: &str = "Row,Records,Production Median(us),Hot Median(us),Cold Median(us)";
 
 /// A row that one device can replay.
 #[derive(Clone, Debug)]
@@ -137,7 +137,6 @@ impl RowMedian {
     }
 }
 
-/// Medians of one row.
 #[derive(Clone, Debug, PartialEq)]
 struct ComparedRow {
     /// Kernel and shapes.
@@ -221,7 +220,7 @@ fn write_medians(folder: &Path, rows: &[ComparedRow]) -> Result<(), EvidenceErro
         let (records, production) = (row.records.to_string(), format!("{:.3}", row.production));
         vec![row.name.clone(), records, production, median(&row.hot), median(&row.cold)]
     });
-    write_table(&folder.join(TABLE), &HEADER, rows)
+    write_table(&folder.join(TABLE), HEADER, rows)
 }
 
 #[cfg(test)]

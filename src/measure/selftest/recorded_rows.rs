@@ -8,15 +8,12 @@ use crate::{
     profile::{REHEARSAL_PREFIX, RecordReader, collection_summaries},
 };
 
-/// A record with its texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RecordedRow {
     pub(super) start: Nanos,
     /// Operator's name, such as `aclnnMm_MatMulCommon_MatMulV2`, without the mark of a rehearsal.
     pub(super) name: String,
-    /// Type of the kernel.
     pub(super) kernel: String,
-    /// Type of the core.
     pub(super) core: String,
     /// Shapes, types and formats of the inputs, then those of the outputs.
     pub(super) cells: [String; 6],

@@ -87,7 +87,6 @@ fn describe(differences: [Option<f64>; 3]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the first difference above its limit.
 fn first_above(differences: [Option<f64>; 3]) -> Option<String> {
     LIMITS.iter().zip(differences).find_map(|((name, limit), value)| {
         let value = value.filter(|value| value >= limit)?;

@@ -28,7 +28,6 @@ const DEVICE_NUMBERS: u32 = 1;
 /// Last of the experiments that measurements on a device require.
 const LAST_REQUIRED: u32 = 4;
 
-/// Description of a selftest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SelftestDescription {
     pub(super) host: String,
@@ -42,14 +41,12 @@ pub(super) struct SelftestDescription {
     pub(super) npubench: String,
 }
 
-/// A stored selftest.
 #[derive(Clone, Debug)]
 pub(super) struct StoredSelftest {
     pub(super) description: SelftestDescription,
     pub(super) reports: Vec<ExperimentReport>,
 }
 
-/// Returns a new folder for a selftest of the host at a time.
 pub(super) fn new_selftest_folder(database: &Database, host: &str, time: &str) -> PathBuf {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let name: String = host.chars().map(safe).collect();

@@ -31,7 +31,6 @@ pub(crate) use python::{
     require_gloo, torch_devices,
 };
 
-/// Error that stops a check.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("`{python}` cannot be used for checks: {reason}")]

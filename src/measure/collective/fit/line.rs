@@ -5,7 +5,6 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Size and duration of one message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SizeDuration {
     /// S in bytes.

@@ -8,9 +8,9 @@ use super::line::{Interval, LineFit};
 use crate::kernel::CollectiveKind;
 
 /// Least number of group sizes from which an algorithm is named.
-const LEAST_GROUPS: usize = 3;
+const MIN_GROUPS: usize = 3;
 /// Relative uncertainty below which no parameter is trusted: the models are coarse.
-const LEAST_UNCERTAINTY: f64 = 0.05;
+const MIN_UNCERTAINTY: f64 = 0.05;
 /// Mean square of the deviations, in uncertainties, up to which an algorithm fits.
 const FITTING: f64 = 4.0;
 /// Factor by which the next algorithm must fit worse.
@@ -53,7 +53,6 @@ impl CollectiveAlgorithm {
     }
 }
 
-/// Parameters of one group size.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupLine<'f> {
     pub(crate) ranks: u64,
@@ -86,7 +85,6 @@ pub(crate) struct ScalingComparison {
     pub(crate) fits: Vec<ScalingFit>,
 }
 
-/// One parameter of one group size.
 struct Parameter {
     value: f64,
     factor: f64,
@@ -102,7 +100,7 @@ fn fit_unit(parameters: &[Parameter]) -> Option<(f64, Vec<(f64, f64)>)> {
     });
     let squares: f64 = rows.clone().map(|(x, weight)| weight * x * x).sum();
     let unit = rows.map(|(x, weight)| weight * x).sum::<f64>() / squares;
-    if !unit.is_finite() || known.len() < LEAST_GROUPS {
+    if !unit.is_finite() || known.len() < MIN_GROUPS {
         return None;
     }
     let deviations = known.iter().map(|parameter| {
@@ -114,17 +112,16 @@ fn fit_unit(parameters: &[Parameter]) -> Option<(f64, Vec<(f64, f64)>)> {
 
 /// Relative uncertainty of a value: half of its interval.
 fn uncertainty(value: f64, interval: Option<Interval>) -> f64 {
-    interval.map_or(1.0, |(low, high)| ((high - low) / 2.0 / value).max(LEAST_UNCERTAINTY)).min(1e3)
+    interval.map_or(1.0, |(low, high)| ((high - low) / 2.0 / value).max(MIN_UNCERTAINTY)).min(1e3)
 }
 
-/// Compares the algorithms of a collective by the lines of its group sizes.
 pub(crate) fn compare_algorithms(kind: CollectiveKind, groups: &[GroupLine<'_>]) -> ScalingComparison {
     let undecided = |reason: &str, fits: Vec<ScalingFit>| ScalingComparison {
         algorithm: None,
         undecided: reason.to_owned(),
         fits,
     };
-    if groups.len() < LEAST_GROUPS {
+    if groups.len() < MIN_GROUPS {
         return undecided("fewer than 3 numbers of ranks", Vec::new());
     }
     let mut fits: Vec<ScalingFit> = CollectiveAlgorithm::VARIANTS

@@ -9,17 +9,16 @@ pub(crate) const MIN_SIZES: usize = 4;
 /// Most sizes that are divided into ranges: the time grows with their third power.
 pub(crate) const MAX_SIZES: usize = 500;
 /// Greatest number of ranges.
-const MOST_SEGMENTS: usize = 4;
+const MAX_SEGMENTS: usize = 4;
 /// Difference of the criterion from which more ranges are accepted; 6 is strong evidence.
-const LEAST_EVIDENCE: f64 = 6.0;
+const MIN_EVIDENCE: f64 = 6.0;
 /// Part of the squares that more ranges must remove.
-const LEAST_IMPROVEMENT: f64 = 0.2;
+const MIN_IMPROVEMENT: f64 = 0.2;
 /// Relative error that no line is better than, because durations are rounded to the clock of the device.
 const RESOLUTION: f64 = 1e-4;
 /// Greatest difference of the likelihoods of possible ends: the 95 % quantile of χ² with one degree of freedom.
 const LIKELY: f64 = 3.84;
 
-/// Range of points with one line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FittedRange {
     /// Index of its first point, and of the first one behind it.
@@ -45,8 +44,8 @@ pub(crate) fn divide_sizes(points: &[SizeDuration]) -> Vec<FittedRange> {
                 + (3.0 * division.ends.len() as f64 - 1.0) * (count as f64).ln()
         };
         let is_better = best.as_ref().is_none_or(|best| {
-            criterion(best) - criterion(&division) >= LEAST_EVIDENCE
-                && division.squares.max(floor) <= (1.0 - LEAST_IMPROVEMENT) * best.squares.max(floor)
+            criterion(best) - criterion(&division) >= MIN_EVIDENCE
+                && division.squares.max(floor) <= (1.0 - MIN_IMPROVEMENT) * best.squares.max(floor)
         });
         if is_better {
             best = Some(division);
@@ -105,7 +104,7 @@ fn best_divisions(points: &[SizeDuration]) -> Vec<Division> {
     // Of each number of ranges, by the end of the last one: the least squares, and the first point of that range.
     let mut layers: Vec<Vec<Option<(f64, usize)>>> = Vec::new();
     let mut divisions = Vec::new();
-    for segments in 1..=MOST_SEGMENTS.min(count / MIN_SIZES) {
+    for segments in 1..=MAX_SEGMENTS.min(count / MIN_SIZES) {
         let mut layer: Vec<Option<(f64, usize)>> = vec![None; count + 1];
         for (end, cell) in layer.iter_mut().enumerate().skip(segments * MIN_SIZES) {
             let firsts = match segments {

@@ -20,9 +20,8 @@ use crate::{
 };
 
 /// Ratio of two lines from which a change is a jump of the duration.
-const LEAST_JUMP: f64 = 0.02;
+const MIN_JUMP: f64 = 0.02;
 
-/// Line over a range of sizes.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeLine {
     /// Indices of the points: the first one, and the first one behind.
@@ -67,11 +66,10 @@ pub(crate) struct AlgorithmSwitch {
 impl AlgorithmSwitch {
     /// Returns true if the duration jumps at the change.
     pub(crate) fn is_discontinuity(&self) -> bool {
-        self.jump.is_some_and(|jump| (jump - 1.0).abs() > LEAST_JUMP)
+        self.jump.is_some_and(|jump| (jump - 1.0).abs() > MIN_JUMP)
     }
 }
 
-/// Lines and changes of a sweep.
 #[derive(Clone, Debug)]
 pub(crate) struct SweepFit {
     pub(crate) sweep: Sweep,

@@ -14,12 +14,9 @@ use serde::Serialize;
 use super::{NpuSmiError, NpuSmiInfo, is_absent, quote_line};
 use crate::kernel::LogicalDeviceId;
 
-/// Numbers of one computing chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChipMapRow {
-    /// Id of the card.
     pub(crate) npu: u32,
-    /// Chip on its card.
     pub(crate) chip: u32,
     /// Number of the chip for the runtime.
     pub(crate) logical_id: LogicalDeviceId,
