@@ -19,8 +19,8 @@ use crate::{
     kernel::DataKind,
     measure::run_options::{BusyPolicy, RunOptions},
     measure::selftest::{
-        EXPERIMENTS,
-        command::{SelftestRequest, run_selftest, selftest_report},
+        EXPERIMENTS, ExperimentReport,
+        command::{run_selftest, selftest_report},
         report_line, status_counts, summary_table,
     },
     rehearsal::NoiseModel,
@@ -83,21 +83,15 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         ..RunOptions::default()
     };
     let experiments = selected_experiments(options.experiments.as_ref())?;
-    let request = SelftestRequest {
-        db: options.database.db.clone(),
-        kind,
-        assets,
-        options: run_options,
-        experiments: experiments.clone(),
-        screen: run_screen(options.output.format),
-    };
-    let format = options.output.format;
-    let outcome = run_selftest(request, |report| match format {
+    let (db, format) = (&options.database.db, options.output.format);
+    let on_report = |report: &ExperimentReport| match format {
         OutputFormat::Plain => print_note(report_line(report).trim_end()),
         OutputFormat::Json => {
-            print_data(&format!("{}\n", serde_json::to_string(report).unwrap_or_default()));
+            print_data(&format!("{}\n", serde_json::to_string(report).expect("a report is JSON")));
         }
-    })?;
+    };
+    let outcome =
+        run_selftest(db, kind, assets, &run_options, &experiments, run_screen(format), on_report)?;
     if format == OutputFormat::Plain {
         print_data(&summary_table(&outcome.reports));
         let mark = if kind == DataKind::Rehearsal { " (rehearsal: nothing was measured)" } else { "" };

@@ -263,13 +263,8 @@ pub(crate) fn select_devices(
     let mut chips = info.chips.clone();
     chips.retain(|chip| wanted.is_none_or(|wanted| wanted.contains(&chip.physical_id)));
     chips.sort_by_key(|chip| chip.physical_id);
-    let (chips, unhealthy): (Vec<NpuChip>, Vec<NpuChip>) =
-        chips.into_iter().partition(|chip| chip.health == "OK");
-    let left_out: Vec<String> = unhealthy.iter().map(describe_health).collect();
-    if chips.is_empty() {
-        return Err(DeviceError::Unhealthy(left_out.join(", ")));
-    }
-    Ok(SelectedDevices { chips, left_out })
+    let unhealthy = |chip: &NpuChip| (chip.health != "OK").then(|| describe_health(chip));
+    leave_out(SelectedDevices { chips, left_out: Vec::new() }, unhealthy, DeviceError::Unhealthy)
 }
 
 fn describe_health(chip: &NpuChip) -> String {
@@ -281,18 +276,23 @@ pub(crate) fn leave_out_busy(
     info: &NpuSmiInfo,
     chosen: SelectedDevices,
 ) -> Result<SelectedDevices, DeviceError> {
-    let SelectedDevices { chips, mut left_out } = chosen;
-    let user = |chip: &NpuChip| info.processes_on(chip).next();
-    let (busy, chips): (Vec<NpuChip>, Vec<NpuChip>) =
-        chips.into_iter().partition(|chip| user(chip).is_some());
-    left_out.extend(busy.iter().filter_map(|chip| {
-        let process = user(chip)?;
+    let user = |chip: &NpuChip| {
+        let process = info.processes_on(chip).next()?;
         Some(format!("device {} is used by process {} ({})", chip.physical_id, process.pid, process.name))
-    }));
-    if chips.is_empty() {
-        return Err(DeviceError::Busy(left_out.join(", ")));
-    }
-    Ok(SelectedDevices { chips, left_out })
+    };
+    leave_out(chosen, user, DeviceError::Busy)
+}
+
+/// Leaves out the devices for which there is a reason. It is an error if none is left.
+fn leave_out(
+    chosen: SelectedDevices,
+    reason: impl Fn(&NpuChip) -> Option<String>,
+    none_left: fn(String) -> DeviceError,
+) -> Result<SelectedDevices, DeviceError> {
+    let SelectedDevices { mut chips, mut left_out } = chosen;
+    left_out.extend(chips.iter().filter_map(&reason));
+    chips.retain(|chip| reason(chip).is_none());
+    if chips.is_empty() { Err(none_left(left_out.join(", "))) } else { Ok(SelectedDevices { chips, left_out }) }
 }
 
 /// Host, chips and software on which measurements depend.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use indexmap::IndexSet;
 use serde::Serialize;
 
 use super::{ControlLevel, control_levels};
@@ -79,30 +80,25 @@ impl NoiseBudget {
     }
 }
 
-/// Numbers distinct values from 0 in the order in which they occur.
-fn numbered<T: Ord>(numbers: &mut BTreeMap<T, usize>, value: T) -> usize {
-    let next = numbers.len();
-    *numbers.entry(value).or_insert(next)
-}
-
 fn budget_of(
     all: &[PlacedMeasurement],
     kernels: &HashMap<CaseId, String>,
     left_out: usize,
 ) -> Option<NoiseBudget> {
-    let (mut cases, mut collections) = (BTreeMap::new(), BTreeMap::new());
-    let (mut devices, mut runs, mut hosts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    // Distinct values are numbered from 0 in the order in which they occur.
+    let (mut cases, mut collections) = (IndexSet::new(), IndexSet::new());
+    let (mut devices, mut runs, mut hosts) = (IndexSet::new(), IndexSet::new(), IndexSet::new());
     let (mut medians, mut places) = (Vec::new(), Vec::new());
     let mut of_cases: BTreeMap<usize, Vec<CollectionPlace>> = BTreeMap::new();
     let mut by_kernel: BTreeMap<&str, (BTreeSet<usize>, Vec<f64>)> = BTreeMap::new();
     let mut launches = Vec::new();
     for PlacedMeasurement { samples, run, host } in all {
-        let case = numbered(&mut cases, &samples.case);
-        let collection = numbered(&mut collections, samples.collection);
+        let case = cases.insert_full(&samples.case).0;
+        let collection = collections.insert_full(samples.collection).0;
         let place = CollectionPlace {
-            device: numbered(&mut devices, (host, samples.device)),
-            run: numbered(&mut runs, run),
-            host: numbered(&mut hosts, host),
+            device: devices.insert_full((host, samples.device)).0,
+            run: runs.insert_full(run).0,
+            host: hosts.insert_full(host).0,
         };
         if collection == places.len() {
             places.push(place);

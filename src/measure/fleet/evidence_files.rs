@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs::{self, File},
     io,
     path::Path,
@@ -66,18 +67,10 @@ fn copy_error(path: &Path, error: &io::Error) -> CommandError {
 
 /// Copies the files of a run outside of its collections that the other folder lacks, or has with fewer bytes: logs grow.
 fn copy_longer_files(from: &Path, into: &Path) -> io::Result<()> {
-    fs::create_dir_all(into)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (kind, target) = (entry.file_type()?, into.join(entry.file_name()));
-        let name = entry.file_name();
-        if kind.is_dir() && name != COLLECTIONS && name != PROGRAMS {
-            copy_longer_files(&entry.path(), &target)?;
-        } else if kind.is_file() && is_greater(&entry.path(), &target)? {
-            fs::copy(entry.path(), &target)?;
-        }
-    }
-    Ok(())
+    copy_tree(from, into, &|file, other, name| match file.is_dir() {
+        true => Ok(name != COLLECTIONS && name != PROGRAMS),
+        false => is_greater(file, other),
+    })
 }
 
 /// Returns true if a file has more bytes than another, or as many and greater ones. A missing file is the least.
@@ -97,23 +90,31 @@ fn replace_folder(from: &Path, into: &Path) -> io::Result<()> {
     if draft.exists() {
         fs::remove_dir_all(&draft)?;
     }
-    copy_tree(from, &draft)?;
+    copy_tree(from, &draft, &|_, _, _| Ok(true))?;
     if into.exists() {
         fs::remove_dir_all(into)?;
     }
     fs::rename(&draft, into)
 }
 
-/// Copies all regular files. Links are left out: they may lead anywhere on another host.
-fn copy_tree(from: &Path, into: &Path) -> io::Result<()> {
+/// Copies the wanted regular files and folders. Links are left out: they may lead anywhere on another host.
+fn copy_tree(
+    from: &Path,
+    into: &Path,
+    is_wanted: &impl Fn(&Path, &Path, &OsStr) -> io::Result<bool>,
+) -> io::Result<()> {
     fs::create_dir_all(into)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let (kind, target) = (entry.file_type()?, into.join(entry.file_name()));
+        let (kind, path, name) = (entry.file_type()?, entry.path(), entry.file_name());
+        let target = into.join(&name);
+        if !(kind.is_dir() || kind.is_file()) || !is_wanted(&path, &target, &name)? {
+            continue;
+        }
         if kind.is_dir() {
-            copy_tree(&entry.path(), &target)?;
-        } else if kind.is_file() {
-            fs::copy(entry.path(), &target)?;
+            copy_tree(&path, &target, is_wanted)?;
+        } else {
+            fs::copy(path, &target)?;
         }
     }
     Ok(())

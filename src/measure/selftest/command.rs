@@ -37,33 +37,26 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(crate) struct SelftestRequest {
-    pub(crate) db: PathBuf,
-    pub(crate) kind: DataKind,
-    pub(crate) assets: AssetFiles,
-    pub(crate) options: RunOptions,
-    /// Numbers of the experiments.
-    pub(crate) experiments: Vec<u32>,
-    pub(crate) screen: &'static dyn RunScreen,
-}
-
-#[derive(Debug)]
 pub(crate) struct SelftestOutcome {
     pub(crate) folder: PathBuf,
     pub(crate) reports: Vec<ExperimentReport>,
     pub(crate) exit: ExitStatus,
 }
 
-/// Runs a selftest. `on_report` receives each report after it was stored.
+/// Runs the experiments with these numbers. `on_report` receives each report after it was stored.
 pub(crate) fn run_selftest(
-    request: SelftestRequest,
+    db: &Path,
+    kind: DataKind,
+    assets: AssetFiles,
+    options: &RunOptions,
+    experiments: &[u32],
+    screen: &'static dyn RunScreen,
     mut on_report: impl FnMut(&ExperimentReport),
 ) -> Result<SelftestOutcome, CommandError> {
-    let SelftestRequest { db, kind, assets, options, experiments, screen } = request;
-    let host = RunContext::find(&db, kind, assets, &options, screen)?;
+    let host = RunContext::find(db, kind, assets, options, screen)?;
     let mut lock = host.database.lock()?;
     host.database.initialise(&mut lock)?;
-    let (leases, devices) = lease_devices(&host, &options)?;
+    let (leases, devices) = lease_devices(&host, options)?;
     let fingerprint = host.selftest_fingerprint(&options.python);
     let description = SelftestDescription {
         host: fingerprint.host.clone(),
@@ -76,9 +69,9 @@ pub(crate) fn run_selftest(
     let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
     let folder = new_selftest_folder(&host.database, &description.host, &time);
     store_description(&folder, &description)?;
-    let context = selftest_context(host, &options, &folder, description.devices, leases)?;
+    let context = selftest_context(host, options, &folder, description.devices, leases)?;
     let mut reports = Vec::new();
-    let is_complete = run_experiments(&context, &folder, &experiments, |report| {
+    let is_complete = run_experiments(&context, &folder, experiments, |report| {
         append_report(&folder, &report)?;
         on_report(&report);
         reports.push(report);

@@ -22,4 +22,4 @@ mod recorded_rows;
 mod repeated_collections;
 mod results;
 
-pub(crate) use experiment::{EXPERIMENTS, report_line, status_counts, summary_table};
+pub(crate) use experiment::{EXPERIMENTS, ExperimentReport, report_line, status_counts, summary_table};

@@ -146,18 +146,11 @@ fn fit_algorithm(
     groups: &[GroupLine<'_>],
 ) -> Option<ScalingFit> {
     let (mut latencies, mut times) = (Vec::new(), Vec::new());
+    let parameter = |value, factor, interval| Parameter { value, factor, uncertainty: uncertainty(value, interval) };
     for GroupLine { ranks, line } in groups {
         let (steps, transfers) = algorithm.factors(kind, *ranks as f64)?;
-        latencies.push(Parameter {
-            value: line.alpha,
-            factor: steps,
-            uncertainty: uncertainty(line.alpha, line.alpha_interval()),
-        });
-        times.push(Parameter {
-            value: line.beta,
-            factor: transfers,
-            uncertainty: uncertainty(line.beta, line.beta_interval()),
-        });
+        latencies.push(parameter(line.alpha, steps, line.alpha_interval()));
+        times.push(parameter(line.beta, transfers, line.beta_interval()));
     }
     let (latency, time) = (fit_unit(&latencies), fit_unit(&times));
     let deviations: Vec<(f64, f64)> =
