@@ -2,7 +2,7 @@
 //! time depend on the kernel, so that a case is compared with itself in other collections, and a collection with the others
 //! by all of its cases.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 mod device_clocks;
 
@@ -69,6 +69,16 @@ pub(crate) fn median_of_floats(values: &mut [f64]) -> Option<f64> {
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
     Some(if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], upper) } else { upper })
+}
+
+/// Returns the median of the values of each key.
+pub(crate) fn medians_by_key<K: Ord>(values: impl IntoIterator<Item = (K, f64)>) -> BTreeMap<K, f64> {
+    let mut by_key: BTreeMap<K, Vec<f64>> = BTreeMap::new();
+    for (key, value) in values {
+        by_key.entry(key).or_default().push(value);
+    }
+    let median = |(key, mut values): (K, Vec<f64>)| Some((key, median_of_floats(&mut values)?));
+    by_key.into_iter().filter_map(median).collect()
 }
 
 /// Cycles per time of a case in a collection.

@@ -20,7 +20,7 @@ pub(crate) use bootstrap::median_interval_of_collections;
 pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
 pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, LEAST_CONTROL_CHANGE};
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
-pub(crate) use cycle_rates::{LEAST_CLOCK_DEFICIT, median_of_floats};
+pub(crate) use cycle_rates::{LEAST_CLOCK_DEFICIT, median_of_floats, medians_by_key};
 #[cfg(test)]
 pub(crate) use deviates::normal_deviate;
 pub(crate) use deviates::{hash_numbers, signed_unit_deviate};

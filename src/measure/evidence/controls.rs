@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    base::stats::{ControlChange, median_of_floats},
+    base::stats::{ControlChange, median_of_floats, medians_by_key},
     database::ledger::StoredControl,
     kernel::{CollectionEnd, ControlKernel, ControlReading},
 };
@@ -74,15 +74,10 @@ pub(crate) struct ControlLevel {
 pub(crate) fn control_levels(all: &[StoredControl]) -> Vec<ControlLevel> {
     let Some(newest) = all.last() else { return Vec::new() };
     let same: Vec<&StoredControl> = all.iter().filter(|stored| stored.software == newest.software).collect();
-    let mut medians: BTreeMap<(ControlKernel, &str), Vec<f64>> = BTreeMap::new();
-    for stored in &same {
-        let kernel = (stored.reading.control, stored.reading.kernel.as_str());
-        medians.entry(kernel).or_default().extend(stored.reading.median());
-    }
-    let overall: BTreeMap<(ControlKernel, &str), f64> = medians
-        .into_iter()
-        .filter_map(|(kernel, mut medians)| Some((kernel, median_of_floats(&mut medians)?)))
-        .collect();
+    let overall = medians_by_key(same.iter().filter_map(|stored| {
+        let ControlReading { control, kernel, .. } = &stored.reading;
+        Some(((*control, kernel.as_str()), stored.reading.median()?))
+    }));
     let mut places: BTreeMap<(&str, u32), Vec<&StoredControl>> = BTreeMap::new();
     for stored in same {
         places.entry((&stored.run, stored.reading.device)).or_default().push(stored);
@@ -90,21 +85,16 @@ pub(crate) fn control_levels(all: &[StoredControl]) -> Vec<ControlLevel> {
     let levels = places.into_iter().map(|((run, device), readings)| {
         let mut collections: Vec<i64> = readings.iter().map(|stored| stored.collection).collect();
         collections.dedup();
-        let mut off: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-        for stored in readings {
+        let off = readings.into_iter().filter_map(|stored| {
             let ControlReading { control, kernel, .. } = &stored.reading;
-            let level = stored.reading.median().zip(overall.get(&(*control, kernel.as_str())));
-            let level = level.map(|(own, overall)| 100.0 * (own / overall - 1.0));
-            off.entry(control.to_string()).or_default().extend(level);
-        }
-        let off = off
-            .into_iter()
-            .filter_map(|(control, mut levels)| Some((control, median_of_floats(&mut levels)?)));
+            let overall = overall.get(&(*control, kernel.as_str()))?;
+            Some((control.to_string(), 100.0 * (stored.reading.median()? / overall - 1.0)))
+        });
         ControlLevel {
             run: run.to_owned(),
             device,
             collections: collections.len(),
-            off_percent: off.collect(),
+            off_percent: medians_by_key(off),
         }
     });
     levels.collect()

@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    base::stats::{median_of_floats, median_of_sorted},
+    base::stats::{median_of_floats, median_of_sorted, medians_by_key},
     database::ledger::{Ledger, LedgerError},
     kernel::CacheState,
 };
@@ -87,36 +87,20 @@ pub(crate) fn host_levels(ledger: &Ledger, cache: CacheState) -> Result<Vec<Host
 }
 
 fn levels_of(medians: &[DeviceMedian]) -> Vec<HostLevel> {
-    // By kernel, host and device.
-    let mut by_kernel: BTreeMap<&str, BTreeMap<&str, BTreeMap<u32, Vec<f64>>>> = BTreeMap::new();
-    for DeviceMedian { kernel, host, device, log_duration } in medians {
-        let of_host = by_kernel.entry(kernel).or_default().entry(host).or_default();
-        of_host.entry(*device).or_default().push(*log_duration);
-    }
-    by_kernel.retain(|_, hosts| hosts.len() > 1);
-    let mut devices: BTreeMap<(&str, u32), Vec<f64>> = BTreeMap::new();
-    let mut kernels: BTreeMap<&str, usize> = BTreeMap::new();
-    for hosts in by_kernel.into_values() {
-        let mut of_hosts: Vec<(&str, Vec<(u32, f64)>)> = Vec::new();
-        for (host, of_devices) in hosts {
-            let median = |(device, mut logs): (u32, Vec<f64>)| Some((device, median_of_floats(&mut logs)?));
-            of_hosts.push((host, of_devices.into_iter().filter_map(median).collect()));
-        }
-        let host_median = |(_, devices): &(&str, Vec<(u32, f64)>)| {
-            median_of_floats(&mut devices.iter().map(|(_, log)| *log).collect::<Vec<_>>())
-        };
-        let mut all: Vec<f64> = of_hosts.iter().filter_map(host_median).collect();
-        let Some(overall) = median_of_floats(&mut all) else { continue };
-        for (host, of_devices) in of_hosts {
-            *kernels.entry(host).or_default() += 1;
-            for (device, log) in of_devices {
-                devices.entry((host, device)).or_default().push(log - overall);
-            }
-        }
-    }
+    let of_devices = medians_by_key(medians.iter().map(|DeviceMedian { kernel, host, device, log_duration }| {
+        ((kernel.as_str(), host.as_str(), *device), *log_duration)
+    }));
+    let of_hosts = medians_by_key(of_devices.iter().map(|((kernel, host, _), log)| ((*kernel, *host), *log)));
+    let has_several =
+        |kernel: &str| of_hosts.range((kernel, "")..).take_while(|((own, _), _)| *own == kernel).count() > 1;
+    let mut overall = medians_by_key(of_hosts.iter().map(|((kernel, _), log)| (*kernel, *log)));
+    overall.retain(|kernel, _| has_several(kernel));
+    let devices = medians_by_key(of_devices.iter().filter_map(|((kernel, host, device), log)| {
+        Some(((*host, *device), log - overall.get(kernel)?))
+    }));
     let mut hosts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for ((host, _), mut levels) in devices {
-        hosts.entry(host).or_default().extend(median_of_floats(&mut levels));
+    for ((host, _), level) in devices {
+        hosts.entry(host).or_default().push(level);
     }
     let mut levels: Vec<(&str, f64, f64, usize)> = hosts
         .into_iter()
@@ -140,7 +124,7 @@ fn levels_of(medians: &[DeviceMedian]) -> Vec<HostLevel> {
         percent: 100.0 * level.exp_m1(),
         error_percent: 100.0 * error,
         devices,
-        kernels: kernels.get(host).copied().unwrap_or_default(),
+        kernels: overall.keys().filter(|kernel| of_hosts.contains_key(&(**kernel, host))).count(),
         is_significant: level.abs() >= MIN_EFFECT && level.abs() > ERRORS * error,
     };
     levels.into_iter().map(level).collect()
