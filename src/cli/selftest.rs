@@ -90,8 +90,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
             print_data(&format!("{}\n", serde_json::to_string(report).expect("a report is JSON")));
         }
     };
-    let outcome =
-        run_selftest(db, kind, assets, &run_options, &experiments, run_screen(format), on_report)?;
+    let outcome = run_selftest(db, kind, assets, &run_options, &experiments, run_screen(format), on_report)?;
     if format == OutputFormat::Plain {
         print_data(&summary_table(&outcome.reports));
         let mark = if kind == DataKind::Rehearsal { " (rehearsal: nothing was measured)" } else { "" };

@@ -190,9 +190,7 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
     }
     let (id, db) = (shards.id(), quoted_path(database.folder()));
     for (shard, number) in shards.shards.iter().zip(1..) {
-        let is_of_shard = |planned: &&PlannedCase| {
-            shard.cases.binary_search(planned.case.id()).is_ok()
-        };
+        let is_of_shard = |planned: &&PlannedCase| shard.cases.binary_search(planned.case.id()).is_ok();
         let cases: Vec<PlannedCase> = plan.cases.iter().filter(is_of_shard).cloned().collect();
         let record = ShardRecord {
             plan: &id,

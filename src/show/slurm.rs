@@ -14,8 +14,7 @@ pub(crate) fn slurm_status_text(status: &SlurmStatus, width: Option<usize>) -> S
     let merge = match (merge_job, &status.merge) {
         (None, _) => "no merge job".to_owned(),
         (Some(job), Some(task)) => {
-            let reason =
-                if task.reason.is_empty() { String::new() } else { format!(" ({})", task.reason) };
+            let reason = if task.reason.is_empty() { String::new() } else { format!(" ({})", task.reason) };
             format!("merge job {job} {}{reason}", task.state.to_lowercase())
         }
         (Some(job), None) => format!("merge job {job} not in the queue"),

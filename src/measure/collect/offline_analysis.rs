@@ -78,7 +78,10 @@ impl AnalysisSettings {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RankState {
-    Complete { kernels: usize, collectives: usize },
+    Complete {
+        kernels: usize,
+        collectives: usize,
+    },
     /// It cannot be used, with the reason.
     Failed(String),
     /// The analysis was interrupted, or not begun.

@@ -139,7 +139,8 @@ impl VllmCollection {
     /// Checks what would be noticed only when the profilers run, or after them.
     fn check_input(&self) -> Result<(), CommandError> {
         let mut seen = BTreeSet::new();
-        if let Some(server) = self.servers.iter().find(|server| !seen.insert(server.url.to_ascii_lowercase())) {
+        if let Some(server) = self.servers.iter().find(|server| !seen.insert(server.url.to_ascii_lowercase()))
+        {
             return Err(CommandError::bad_input(
                 format!("{} is given twice, and a second stop can end a server", server.url),
                 "give the address of each node once",

@@ -84,7 +84,8 @@ impl VllmServer {
     /// Checks that the server answers and was started with a profiler, without a change. Returns its version.
     pub(super) fn probe(&self, folder: &str, accept_stacks: bool) -> Result<Option<String>, CommandError> {
         let unreachable = |error: RequestError| {
-            let hint = "check the address and that the server is up: `curl ADDRESS/health`; nothing was started";
+            let hint =
+                "check the address and that the server is up: `curl ADDRESS/health`; nothing was started";
             CommandError::cannot_measure(error.to_string(), hint)
         };
         let answer = self.get("/version").map_err(unreachable)?;

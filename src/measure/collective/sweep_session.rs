@@ -242,7 +242,8 @@ impl CollectiveSweep {
             refused(problem.to_string(), hint)
         })?;
         collective.case().map_err(|problem| {
-            let hint = "give sizes that each rank can share with `--sizes`, or begin with a larger one (`--from`)";
+            let hint =
+                "give sizes that each rank can share with `--sizes`, or begin with a larger one (`--from`)";
             refused(problem.to_string(), hint)
         })
     }

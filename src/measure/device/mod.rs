@@ -76,10 +76,7 @@ pub enum DeviceError {
     },
     /// The folder of leases is unsafe or cannot be created.
     #[error("the folder of leases `{}` cannot be used: {problem}", .folder.display())]
-    LeaseFolder {
-        folder: PathBuf,
-        problem: String,
-    },
+    LeaseFolder { folder: PathBuf, problem: String },
     /// The lease file cannot be created or locked.
     #[error("cannot lock `{}`: {source}", .lease.display())]
     Lease {
@@ -96,10 +93,7 @@ pub enum DeviceError {
     },
     /// A selected device does not exist.
     #[error("this host has no device {device}; it has {known}")]
-    Unknown {
-        device: u32,
-        known: String,
-    },
+    Unknown { device: u32, known: String },
 }
 
 impl Failure for DeviceError {
@@ -292,7 +286,11 @@ fn leave_out(
     let SelectedDevices { mut chips, mut left_out } = chosen;
     left_out.extend(chips.iter().filter_map(&reason));
     chips.retain(|chip| reason(chip).is_none());
-    if chips.is_empty() { Err(none_left(left_out.join(", "))) } else { Ok(SelectedDevices { chips, left_out }) }
+    if chips.is_empty() {
+        Err(none_left(left_out.join(", ")))
+    } else {
+        Ok(SelectedDevices { chips, left_out })
+    }
 }
 
 /// Host, chips and software on which measurements depend.

@@ -109,10 +109,7 @@ pub enum NpuSmiError {
     SameDevice(u32),
     /// Chip of the table without a number in `npu-smi info -m`.
     #[error("expected a logic id for each chip, found none for NPU {npu}, chip {chip}")]
-    NoLogicId {
-        npu: u32,
-        chip: u32,
-    },
+    NoLogicId { npu: u32, chip: u32 },
     #[error("expected one chip for each logic id, found id {0} at two chips")]
     SameLogicId(LogicalDeviceId),
 }

@@ -422,7 +422,9 @@ where
                     Ok(cases) => self.run.cases.extend(cases),
                     Err(problem) => self.plan_problem = Some(problem),
                 },
-                FollowerTask::Leave => self.results.refuse(NodeError::refused("a user has ended its part", "")),
+                FollowerTask::Leave => {
+                    self.results.refuse(NodeError::refused("a user has ended its part", ""))
+                }
             }
         }
     }

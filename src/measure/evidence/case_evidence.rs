@@ -20,8 +20,8 @@ use crate::{
     },
     kernel::{
         CacheState, Case, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, IdentifiedSoftware,
-        IntervalMethod, KernelName, Launch, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint, Verdict,
-        catalogue::Catalogue, device::DeviceProfile,
+        IntervalMethod, KernelName, Launch, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint,
+        Verdict, catalogue::Catalogue, device::DeviceProfile,
     },
     measure::verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
 };
@@ -326,7 +326,8 @@ impl EvidenceSources<'_> {
         (attempt, controls): (&CaseAttempt, &[StoredControl]),
         result: Option<&RowResult>,
     ) -> Result<CollectionEvidence, DatabaseError> {
-        let CaseAttempt { run, collection, devices, started, ended, outcome, software, archive, .. } = attempt;
+        let CaseAttempt { run, collection, devices, started, ended, outcome, software, archive, .. } =
+            attempt;
         let measured = attempt.launches.iter().filter(|launch| launch.is_measured);
         let (accepted, outliers): (Vec<_>, Vec<_>) = measured.partition(|launch| launch.is_accepted);
         let durations = |launches: Vec<&Launch>| {

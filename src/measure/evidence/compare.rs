@@ -267,7 +267,9 @@ impl TableComparison<'_> {
         }
         if let Some((line, rows)) = self.behind {
             let (rows, run) = (row_count_text(rows), run_command(self.comparison.cache));
-            let text = format!("{rows} from here on without the newest result of the ledger; the next {run} writes it");
+            let text = format!(
+                "{rows} from here on without the newest result of the ledger; the next {run} writes it"
+            );
             issues.add_issue(line, LintIssueKind::BehindLedger, text);
         }
         if let Some((line, rows)) = self.others {

@@ -87,17 +87,19 @@ pub(crate) fn host_levels(ledger: &Ledger, cache: CacheState) -> Result<Vec<Host
 }
 
 fn levels_of(medians: &[DeviceMedian]) -> Vec<HostLevel> {
-    let of_devices = medians_by_key(medians.iter().map(|DeviceMedian { kernel, host, device, log_duration }| {
-        ((kernel.as_str(), host.as_str(), *device), *log_duration)
-    }));
+    let of_devices =
+        medians_by_key(medians.iter().map(|DeviceMedian { kernel, host, device, log_duration }| {
+            ((kernel.as_str(), host.as_str(), *device), *log_duration)
+        }));
     let of_hosts = medians_by_key(of_devices.iter().map(|((kernel, host, _), log)| ((*kernel, *host), *log)));
     let has_several =
         |kernel: &str| of_hosts.range((kernel, "")..).take_while(|((own, _), _)| *own == kernel).count() > 1;
     let mut overall = medians_by_key(of_hosts.iter().map(|((kernel, _), log)| (*kernel, *log)));
     overall.retain(|kernel, _| has_several(kernel));
-    let devices = medians_by_key(of_devices.iter().filter_map(|((kernel, host, device), log)| {
-        Some(((*host, *device), log - overall.get(kernel)?))
-    }));
+    let devices =
+        medians_by_key(of_devices.iter().filter_map(|((kernel, host, device), log)| {
+            Some(((*host, *device), log - overall.get(kernel)?))
+        }));
     let mut hosts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for ((host, _), level) in devices {
         hosts.entry(host).or_default().push(level);

@@ -124,7 +124,8 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     let databases = open_sources(request, target.as_ref(), &mut report.in_use)?;
     check_alike(target.iter().chain(&databases))?;
     check_plans(target.as_ref(), &databases)?;
-    let of_target = target.as_ref().map(|target| read_source(target, &scratch, "target")).transpose()?.flatten();
+    let of_target =
+        target.as_ref().map(|target| read_source(target, &scratch, "target")).transpose()?.flatten();
     report.before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
     let mut sources = Vec::new();
     for (number, database) in databases.iter().enumerate() {
@@ -494,7 +495,8 @@ fn order_of_cases(ledger: &Ledger) -> Result<BTreeMap<CaseId, usize>, LedgerErro
 }
 
 fn all_host_levels(ledger: &Ledger) -> Result<Vec<HostsOfCache>, CommandError> {
-    let levels = CacheState::ALL.iter().map(|&cache| Ok(HostsOfCache { cache, levels: host_levels(ledger, cache)? }));
+    let levels =
+        CacheState::ALL.iter().map(|&cache| Ok(HostsOfCache { cache, levels: host_levels(ledger, cache)? }));
     let mut levels = levels.collect::<Result<Vec<_>, LedgerError>>()?;
     levels.retain(|of_cache| !of_cache.levels.is_empty());
     Ok(levels)

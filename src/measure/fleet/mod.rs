@@ -16,7 +16,8 @@ pub(crate) use merge::{
 pub(crate) use shard_database::{ShardProgress, ShardState, open_shard, shard_progress};
 pub(crate) use shard_plan::ShardPlan;
 pub(crate) use slurm_jobs::{
-    SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job, own_program, render_slurm_sweep, state_word, submit_script,
+    SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job, own_program, render_slurm_sweep, state_word,
+    submit_script,
 };
 pub(crate) use slurm_output::QueuedTask;
 pub(crate) use volcano::{VOLCANO_VALUES, volcano_manifest};

@@ -154,7 +154,9 @@ impl ShardPlan {
         if plan.layout != LAYOUT {
             let (path, layout) = (path.display(), plan.layout);
             return Err(CommandError::bad_input(
-                format!("`{path}` is no plan of shards: layout {layout}, this npubench reads layout {LAYOUT}"),
+                format!(
+                    "`{path}` is no plan of shards: layout {layout}, this npubench reads layout {LAYOUT}"
+                ),
                 hint(),
             ));
         }
@@ -214,11 +216,7 @@ impl ShardPlan {
     }
 
     /// Stores the outcomes of the checks of these cases in a new ledger, if there are any.
-    pub(super) fn store_checks(
-        &self,
-        cases: &BTreeSet<CaseId>,
-        path: &Path,
-    ) -> Result<(), DatabaseError> {
+    pub(super) fn store_checks(&self, cases: &BTreeSet<CaseId>, path: &Path) -> Result<(), DatabaseError> {
         let mut by_software: BTreeMap<&str, Vec<NewCheck<'_>>> = BTreeMap::new();
         for (case, StoredCheck { digest, software, outcome }) in &self.checks {
             if cases.contains(case) {

@@ -194,7 +194,10 @@ fn refuse_queued(
 impl SlurmSubmission {
     /// Reads the last submission of a plan; `None` without one.
     pub(crate) fn load(database: &Database, plan: &ShardPlan) -> Result<Option<Self>, CommandError> {
-        let hint = || "check with `squeue --me` that no job of the plan is in the queue, then remove the file".to_owned();
+        let hint = || {
+            "check with `squeue --me` that no job of the plan is in the queue, then remove the file"
+                .to_owned()
+        };
         read_json(&plan_folder(database, &plan.id()).join(SUBMISSION_FILE), "submission to Slurm", hint)
     }
 

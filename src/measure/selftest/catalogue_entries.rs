@@ -233,7 +233,8 @@ fn table_lines((case, status, reason): &JudgedEntry<'_>) -> Vec<Vec<String>> {
     let launched = observed.as_ref().map_or(0, |observed| observed.launched);
     let line = |records: usize, row: Option<&RecordedRow>| {
         let [status, origin, kernel] = [status.to_string(), origin.to_string(), entry.kernel.to_string()];
-        let mut cells = vec![kernel, status, origin, shapes.clone(), launched.to_string(), records.to_string()];
+        let mut cells =
+            vec![kernel, status, origin, shapes.clone(), launched.to_string(), records.to_string()];
         match row {
             Some(row) => {
                 cells.extend([&row.kernel, row.library_function(), &row.core].map(str::to_owned));

@@ -146,7 +146,8 @@ fn fit_algorithm(
     groups: &[GroupLine<'_>],
 ) -> Option<ScalingFit> {
     let (mut latencies, mut times) = (Vec::new(), Vec::new());
-    let parameter = |value, factor, interval| Parameter { value, factor, uncertainty: uncertainty(value, interval) };
+    let parameter =
+        |value, factor, interval| Parameter { value, factor, uncertainty: uncertainty(value, interval) };
     for GroupLine { ranks, line } in groups {
         let (steps, transfers) = algorithm.factors(kind, *ranks as f64)?;
         latencies.push(parameter(line.alpha, steps, line.alpha_interval()));
