@@ -159,8 +159,9 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
             *is_shared && matches!(outcome.verdict, Verdict::NotRun | Verdict::LostRecords)
         })
     };
-    let left = (0..cases.len()).filter(|index| is_repeated(&cases[*index])).map(|index| vec![index]);
-    replay_groups(context, folder, &mut cases, left.collect())?;
+    let left = (0..cases.len()).filter(|index| is_repeated(&cases[*index]));
+    let left: Vec<Vec<usize>> = left.map(|index| vec![index]).collect();
+    replay_groups(context, folder, &mut cases, left)?;
     let judged = cases.iter().map(|case| {
         let (status, reason) = judge_entry(case);
         (case, status, reason)
