@@ -5,28 +5,21 @@ use std::path::PathBuf;
 
 use crate::{
     answer::{
-        adaptive::{
-            AdaptiveDesign, AdaptiveOptions, ChoiceReason, ChosenCandidate, ErrorEstimate, GridCandidate,
-        },
+        adaptive::{AdaptiveDesign, AdaptiveOptions, ChoiceReason, ChosenCandidate, GridCandidate},
         coverage::FillCase,
+        fill::{FillOutcome, FillRuns, FillSession},
         lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
-    },
-    base::{exit::ExitStatus, files::FolderLock, print::print_note},
-    database::{InterpolationErrors, KernelInterpolationError},
-    kernel::{IdentifiedCase, KernelName, timestamp::Timestamp},
-};
-use crate::{
-    answer::{
-        fill::{FillOutcome, FillSession},
         lookup_database::LookupDatabase,
     },
-    base::command_error::CommandError,
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
+    database::{InterpolationErrors, KernelInterpolationError},
+    kernel::{IdentifiedCase, KernelName, timestamp::Timestamp},
 };
 
 #[derive(Debug)]
 pub(crate) struct KernelDesign {
     pub(crate) kernel: KernelName,
-    design: AdaptiveDesign,
+    pub(crate) design: AdaptiveDesign,
     cases: Vec<IdentifiedCase>,
     pending: Vec<ChosenCandidate>,
     /// True if no case of the last batch could be measured.
@@ -41,7 +34,6 @@ pub(crate) struct AdaptSettings {
     pub(crate) folder: PathBuf,
 }
 
-/// Adaptive grids of kernels of one database.
 #[derive(Debug)]
 pub(crate) struct AdaptSession {
     pub(crate) settings: AdaptSettings,
@@ -49,26 +41,12 @@ pub(crate) struct AdaptSession {
     chosen: usize,
 }
 
-/// Case of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct ChosenCase {
     pub(crate) case: IdentifiedCase,
     pub(crate) reason: ChoiceReason,
     /// Latency in microseconds that lookups answer before it is measured.
     pub(crate) predicted: Option<f64>,
-}
-
-/// State of the adaptive grid of a kernel.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AdaptedState<'a> {
-    pub(crate) kernel: &'a KernelName,
-    /// Number of measured candidates.
-    pub(crate) rows: usize,
-    pub(crate) candidates: usize,
-    pub(crate) estimate: Option<ErrorEstimate>,
-    /// Number of random candidates with a known error, also without an estimate.
-    pub(crate) hold_outs: usize,
-    pub(crate) is_met: bool,
 }
 
 impl KernelDesign {
@@ -117,17 +95,6 @@ impl KernelDesign {
 
     fn is_open(&self) -> bool {
         !self.design.is_met() && !self.has_failed
-    }
-
-    pub(crate) fn state(&self) -> AdaptedState<'_> {
-        AdaptedState {
-            kernel: &self.kernel,
-            rows: self.design.measured(),
-            candidates: self.cases.len(),
-            estimate: self.design.estimate(),
-            hold_outs: self.design.hold_out_errors().len(),
-            is_met: self.design.is_met(),
-        }
     }
 
     fn published(&self, settings: &AdaptSettings) -> Option<KernelInterpolationError> {
@@ -200,12 +167,11 @@ impl AdaptSession {
     pub(crate) fn measure(
         &mut self,
         fill: &FillSession,
-        on_batch: impl Fn(&AdaptedState<'_>),
+        on_batch: impl Fn(&KernelDesign),
     ) -> Result<FillOutcome, CommandError> {
-        let mut lock = fill.start()?;
-        let mut outcome = FillOutcome::new();
-        let ended = self.measure_batches(fill, &on_batch, &mut lock, &mut outcome);
-        let mut outcome = fill.end(ended, outcome)?;
+        let mut runs = fill.start()?;
+        let ended = self.measure_batches(&mut runs, &on_batch);
+        let mut outcome = runs.end(ended)?;
         if outcome.exit == ExitStatus::Done && !self.is_met() {
             outcome.exit = ExitStatus::SomeNotOk;
         }
@@ -214,10 +180,8 @@ impl AdaptSession {
 
     fn measure_batches(
         &mut self,
-        fill: &FillSession,
-        on_batch: &impl Fn(&AdaptedState<'_>),
-        lock: &mut FolderLock,
-        outcome: &mut FillOutcome,
+        runs: &mut FillRuns<'_>,
+        on_batch: &impl Fn(&KernelDesign),
     ) -> Result<(), CommandError> {
         loop {
             let mut database = LookupDatabase::open(&self.settings.folder, None)?;
@@ -226,32 +190,31 @@ impl AdaptSession {
             }
             self.publish(&database)?;
             for kernel in &self.kernels {
-                on_batch(&kernel.state());
-                if kernel.has_failed && outcome.may_go_on() {
+                on_batch(kernel);
+                if kernel.has_failed && runs.outcome.may_go_on() {
                     print_note(&format!(
                         "{}: no case of the last batch has a latency; the table above has their verdicts",
                         kernel.kernel
                     ));
                 }
             }
-            if !outcome.may_go_on() {
+            if !runs.outcome.may_go_on() {
                 break;
             }
             let batch = self.choose(&mut database.engine)?;
-            let cases: Vec<FillCase> = batch
-                .into_iter()
-                .map(|chosen| FillCase { case: chosen.case, value: 1.0, is_refinement: false })
-                .collect();
+            let fill_case =
+                |chosen: ChosenCase| FillCase { case: chosen.case, value: 1.0, is_refinement: false };
+            let cases: Vec<FillCase> = batch.into_iter().map(fill_case).collect();
             let cases: Vec<&FillCase> = cases.iter().collect();
             if cases.is_empty() {
                 break;
             }
             drop(database);
-            if !fill.has_time_for(&cases)? {
+            if !runs.session.has_time_for(&cases)? {
                 print_note("no time is left for a further batch");
                 break;
             }
-            fill.measure_cases(&cases, lock, outcome)?;
+            runs.measure_cases(&cases)?;
         }
         Ok(())
     }

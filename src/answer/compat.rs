@@ -6,24 +6,24 @@ use std::sync::Arc;
 use super::{
     lookup::{
         LookupEngine,
-        answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason},
+        answer::{AnswerSource, LatencyColumn, Listed, LookupAnswer, Micros, MissReason},
         attention::{
             AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, TokenMatch,
             work::{AttentionFamily, AttentionRegime, AttentionWork},
         },
         collective::{CollectiveMessage, CollectiveRow, CollectiveTable, neighbouring_sizes},
-        compute::{KernelsQuery, VariantsOfKernels, missed},
+        compute::{VariantsOfKernels, missed},
         elementwise::{ElementwiseOutput, output_of_query},
         engine::{CandidateKernels, LookupRules},
         kernel_index::KernelIndex,
         kernel_rows::{IndexedRow, KernelRows},
-        match_rows::{InputComparison, RowsSeen, TILES, fills_tiles},
+        match_rows::{KernelsQuery, TILES, fills_tiles},
         query::{AttentionParameters, InputSlot, OpQuery, input_slots},
-        row_answers::{FoundRows, answer_of_row, choose_median, preferred_columns},
+        row_answers::{answer_of_row, choose_median},
         rules::{MatchRule, Padding, RuleKind},
         slot_dims::SlotDims,
     },
-    op_mapping::{KernelPolicy, MessageInterpolation, OpMapping},
+    op_mapping::{MessageInterpolation, OpMapping},
 };
 use crate::{
     database::{Database, DatabaseError},
@@ -33,7 +33,6 @@ use crate::{
 /// Tile to which the tool assumes tokens to be padded, beside those of npubench.
 const LARGE_TILE: u64 = 64;
 
-/// The lookups of the tool.
 #[derive(Debug)]
 pub(crate) struct SupersededTool;
 
@@ -80,12 +79,10 @@ impl LookupRules for SupersededTool {
         kernels: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> LookupAnswer {
-        let slots = kernels.iter().map(|(index, variants)| {
-            (*index, variants[0].slots.clone(), engine.mapping().policy(index.rows.kernel.as_str()))
-        });
-        find_first_row(&slots.collect::<Vec<_>>(), query.comparison)
+        let slots = kernels.iter().map(|(index, variants)| (*index, variants[0].slots.clone()));
+        find_first_row(&slots.collect::<Vec<_>>(), query)
             .or_else(|| engine.interpolate_kernels(kernels, query))
-            .unwrap_or_else(|| missed(kernels, query, RowsSeen::default()))
+            .unwrap_or_else(|| missed(kernels, query, MissReason::InputCountMismatch))
     }
 
     /// Finds a row by the output in the table of the first kernel, scaled by the bytes of the element type, then
@@ -100,38 +97,29 @@ impl LookupRules for SupersededTool {
         let (Some(output), Some(index)) = (output_of_query(query), kernels.indices.first()) else {
             return missed();
         };
-        find_first_output(index, &output, engine.mapping().policy(index.rows.kernel.as_str()))
+        find_first_output(index, &output)
             .or_else(|| engine.interpolate_elementwise(kernels, &input_slots(&query.inputs), &output))
             .unwrap_or_else(missed)
     }
 
-    fn find_work(
-        &self,
-        table: &AttentionTable,
-        rows: &KernelRows,
-        work: &AttentionWork,
-        policy: KernelPolicy,
-    ) -> LookupAnswer {
-        match nearest_work(table, rows, work, policy) {
-            Ok(found) => found
-                .or_else(|| table.interpolated(rows, work, policy, &[EQUAL_TOKENS, PADDED_TOKENS]))
-                .unwrap_or_else(|| table.missed(rows, work)),
-            Err(reason) => LookupAnswer::missed(reason),
-        }
+    fn find_work(&self, table: &AttentionTable, rows: &KernelRows, work: &AttentionWork) -> LookupAnswer {
+        nearest_work(table, rows, work)
+            .or_else(|| table.interpolated(rows, work, &[EQUAL_TOKENS, PADDED_TOKENS]))
+            .unwrap_or_else(|| table.missed(rows, work))
     }
 
     /// Finds the first row of the size of a message, of any type, environment and tier, else fits all sizes.
     fn find_message(&self, table: &CollectiveTable, message: &CollectiveMessage) -> LookupAnswer {
         if !table.missing.is_empty() {
-            let missing = table.missing.iter().map(ToString::to_string).collect();
-            return LookupAnswer::missed(MissReason::CsvFormatRaw(missing));
+            return LookupAnswer::missed(MissReason::CsvFormatRaw(Listed(table.missing.clone())));
         }
         let rows = table.rows_of_group(message);
         let (lower, upper) = match neighbouring_sizes(&rows, message) {
             Ok(sizes) => sizes,
             Err(reason) => return LookupAnswer::missed(reason),
         };
-        let [low, high] = [lower, upper].map(|bytes| first_row(&rows, bytes));
+        let [low, high] = [lower, upper]
+            .map(|bytes| rows.iter().copied().find(|row| row.bytes == bytes).unwrap_or(rows[0]));
         let is_fit = message.interpolation == MessageInterpolation::AlphaBeta;
         let (kind, source, confidence) = match lower == upper {
             true => (RuleKind::Message, AnswerSource::Measured, 0.9),
@@ -157,7 +145,7 @@ impl LookupRules for SupersededTool {
             rule: Some(MatchRule::of_kind(kind)),
             rows: table.used_rows(low, high),
             equal_rows: if lower == upper { rows.iter().filter(|row| row.bytes == lower).count() } else { 1 },
-            ..LookupAnswer::NONE
+            ..LookupAnswer::default()
         }
     }
 
@@ -180,12 +168,8 @@ impl LookupRules for SupersededTool {
 
 const EQUAL_TOKENS: TokenMatch =
     TokenMatch { reach: 0, is_padded: |_, _| false, joins_sequences: false, shows_padding: false };
-const PADDED_TOKENS: TokenMatch = TokenMatch {
-    reach: LARGE_TILE - 1,
-    is_padded: is_padded_number,
-    joins_sequences: false,
-    shows_padding: false,
-};
+const PADDED_TOKENS: TokenMatch =
+    TokenMatch { reach: LARGE_TILE - 1, is_padded: is_padded_number, ..EQUAL_TOKENS };
 
 /// Returns true if a number is a smaller one, completed to a tile.
 fn is_padded_number(query: u64, row: u64) -> bool {
@@ -194,13 +178,8 @@ fn is_padded_number(query: u64, row: u64) -> bool {
 
 /// Finds the row whose mean length of keys, without its fraction, is nearest, at most 16 tokens away at any length.
 /// Padded tokens are as good as equal ones, and the first of several equal rows answers.
-fn nearest_work(
-    table: &AttentionTable,
-    rows: &KernelRows,
-    query: &AttentionWork,
-    policy: KernelPolicy,
-) -> Result<Option<LookupAnswer>, MissReason> {
-    let columns = preferred_columns(policy);
+fn nearest_work(table: &AttentionTable, rows: &KernelRows, query: &AttentionWork) -> Option<LookupAnswer> {
+    let columns = rows.columns();
     let mut best: Vec<(f64, usize, u32)> = Vec::new();
     // Rotary parts are not compared.
     let regime = AttentionRegime { rope_dim: None, ..query.regime.clone() };
@@ -228,21 +207,14 @@ fn nearest_work(
             _ => best = vec![(distance, place, row.number)],
         }
     }
-    let Some((.., number)) = best.first().copied() else { return Ok(None) };
-    let found = FoundRows {
-        numbers: best.iter().map(|(.., number)| *number).collect(),
-        rule: MatchRule::of_kind(RuleKind::Attention),
-        confidence: CONFIDENCE,
-    };
-    if policy.requires_unique {
-        return choose_median(rows, &found, policy).map(Some);
+    let (.., number) = best.first().copied()?;
+    let rule = (MatchRule::of_kind(RuleKind::Attention), CONFIDENCE);
+    if rows.policy.requires_unique {
+        let numbers: Vec<u32> = best.iter().map(|(.., number)| *number).collect();
+        return Some(choose_median(rows, &numbers, rule));
     }
     let column = rows.rows[number as usize].latency().map_or(LatencyColumn::Replay, |(column, _)| column);
-    Ok(Some(answer_of_row(rows, &found, (number, column), best.len())))
-}
-
-fn first_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
-    rows.iter().find(|row| row.bytes == bytes).unwrap_or(&rows[0])
+    Some(answer_of_row(rows, (number, column), rule, best.len()))
 }
 
 /// Returns the latency of a message by the line through all sizes with the least squares.
@@ -257,7 +229,6 @@ fn fit_of_all_sizes(rows: &[&CollectiveRow], bytes: u64) -> f64 {
     mean + common / spread * (bytes as f64 - mean_size)
 }
 
-/// Row that fits a query.
 #[derive(Clone, Copy, Debug)]
 struct SupersededMatch {
     row: u32,
@@ -271,33 +242,29 @@ struct SupersededMatch {
 /// Returns the first row with the best score among those of several kernels. Rows of a kernel whose mapping requires
 /// agreement must agree.
 fn find_first_row(
-    kernels: &[(&KernelIndex, Vec<InputSlot<'_>>, KernelPolicy)],
-    comparison: InputComparison<'_>,
+    kernels: &[(&KernelIndex, Vec<InputSlot<'_>>)],
+    query: &KernelsQuery<'_>,
 ) -> Option<LookupAnswer> {
     let mut best: Vec<SupersededMatch> = Vec::new();
-    for (place, (index, slots, policy)) in kernels.iter().enumerate() {
+    for (place, (index, slots)) in kernels.iter().enumerate() {
         for (number, row) in (0..).zip(&index.rows.rows) {
-            let Some((column, column_place)) = column_of_row(row, *policy) else { continue };
-            if let Some(rule) = match_row(index, row, slots, comparison) {
+            let Some((column, column_place)) = column_of_row(&index.rows, row) else { continue };
+            if let Some(rule) = match_row(index, row, slots, query) {
                 let score = (rule.padding != Padding::None, place, column_place);
                 keep_best(&mut best, SupersededMatch { row: number, rule, scale: 1.0, score, column });
             }
         }
     }
-    let (index, _, policy) = &kernels[best.first()?.score.1];
-    Some(answer_of_first(index, &best, *policy))
+    let (index, _) = &kernels[best.first()?.score.1];
+    Some(answer_of_first(index, &best))
 }
 
 /// Returns the first row with this output, of any element type, in proportion to the bytes.
-fn find_first_output(
-    index: &KernelIndex,
-    output: &ElementwiseOutput,
-    policy: KernelPolicy,
-) -> Option<LookupAnswer> {
+fn find_first_output(index: &KernelIndex, output: &ElementwiseOutput) -> Option<LookupAnswer> {
     let wanted = strip(&output.dims);
     for (number, row) in (0..).zip(&index.rows.rows) {
         let (Some(form), Some((column, _))) =
-            (index.rows.form(row).outputs.first(), column_of_row(row, policy))
+            (index.rows.form(row).outputs.first(), column_of_row(&index.rows, row))
         else {
             continue;
         };
@@ -319,14 +286,14 @@ fn find_first_output(
         let kind = if is_same { RuleKind::ElementwiseOutput } else { RuleKind::ElementwiseBytes };
         let rule = MatchRule::of_kind(kind);
         let found = SupersededMatch { row: number, rule, scale, score: (false, 0, 0), column };
-        return Some(answer_of_first(index, &[found], KernelPolicy { requires_unique: false, ..policy }));
+        return Some(answer_of_first(index, &[found]));
     }
     None
 }
 
-fn column_of_row(row: &IndexedRow, policy: KernelPolicy) -> Option<(LatencyColumn, usize)> {
+fn column_of_row(rows: &KernelRows, row: &IndexedRow) -> Option<(LatencyColumn, usize)> {
     let (column, _) = row.latency()?;
-    let place = preferred_columns(policy).iter().position(|other| *other == column)?;
+    let place = rows.columns().iter().position(|other| *other == column)?;
     Some((column, place))
 }
 
@@ -338,20 +305,20 @@ fn keep_best(best: &mut Vec<SupersededMatch>, found: SupersededMatch) {
     }
 }
 
-fn answer_of_first(index: &KernelIndex, best: &[SupersededMatch], policy: KernelPolicy) -> LookupAnswer {
+fn answer_of_first(index: &KernelIndex, best: &[SupersededMatch]) -> LookupAnswer {
     let rows = &index.rows;
     let latency = |found: &SupersededMatch| {
         rows.rows[found.row as usize].latency_in(found.column).unwrap_or_default() * found.scale
     };
     let first = &best[0];
-    if policy.requires_unique && best.iter().any(|found| (latency(found) - latency(first)).abs() > 1e-12) {
+    if rows.policy.requires_unique && best.iter().any(|found| (latency(found) - latency(first)).abs() > 1e-12)
+    {
         let kernel = rows.kernel.as_str().to_owned();
         return LookupAnswer::missed(MissReason::AmbiguousSemanticMatch(kernel));
     }
     let is_scaled = first.rule.kind == RuleKind::ElementwiseBytes;
     let confidence = if is_scaled { 0.9 } else { 1.0 };
-    let found = FoundRows { numbers: Vec::new(), rule: first.rule, confidence };
-    let answer = answer_of_row(rows, &found, (first.row, first.column), best.len());
+    let answer = answer_of_row(rows, (first.row, first.column), (first.rule, confidence), best.len());
     LookupAnswer { latency: Some(Micros(latency(first))), source: AnswerSource::Measured, ..answer }
 }
 
@@ -360,16 +327,16 @@ fn match_row(
     index: &KernelIndex,
     row: &IndexedRow,
     slots: &[InputSlot<'_>],
-    comparison: InputComparison<'_>,
+    query: &KernelsQuery<'_>,
 ) -> Option<MatchRule> {
     let form = index.rows.form(row);
     let count = form.inputs.len();
-    if count != slots.len() && !(comparison.is_prefix && count > slots.len()) {
+    if count != slots.len() && !(query.is_prefix && count > slots.len()) {
         return None;
     }
-    if comparison.needs_ep_size {
+    if query.needs_ep_size {
         let ranks = form.attributes.get(EP_SIZE).and_then(|text| text.parse::<u64>().ok());
-        if ranks != comparison.ep_size {
+        if ranks != query.ep_size {
             return None;
         }
     }

@@ -9,19 +9,17 @@ use std::{
 use crate::{
     answer::{
         coverage::{AnswerClass, CoverageAnalyzer},
-        fill_preview::coverage_of,
         lookup_database::LookupDatabase,
         workload::Workload,
     },
     base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder},
     database::{
         Database, DatabaseError, collective_rows, columns,
-        ledger::{Ledger, RunRecord},
+        ledger::{CaseRecord, Ledger, RunRecord},
     },
     kernel::{CaseId, catalogue::Catalogue},
 };
 
-/// Coverage of a workload by the rows before and after a run.
 #[derive(Clone, Debug)]
 pub(crate) struct CoverageChange {
     pub(crate) workload: String,
@@ -46,7 +44,7 @@ pub(crate) fn coverage_changes(
         let database = LookupDatabase::open(folder, None)?;
         let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
         let workloads = load(&database, &analyzer)?;
-        let coverages = coverage_of(&analyzer, &workloads)?;
+        let coverages = analyzer.answer_workloads(&workloads)?;
         let shares = coverages.iter().map(|coverage| {
             let totals = coverage.totals();
             let share = |class| totals.time_share(class).or_else(|| totals.count_share(class));
@@ -69,20 +67,15 @@ pub(crate) fn coverage_changes(
 }
 
 fn first_measured(ledger: &Ledger, record: &RunRecord) -> Result<BTreeSet<CaseId>, CommandError> {
-    let measured: BTreeSet<CaseId> = ledger
-        .run_cases(&record.run)?
-        .into_iter()
-        .filter(|case| case.attempts.iter().any(|attempt| attempt.outcome.verdict.has_samples()))
-        .map(|case| case.case)
-        .collect();
-    let earlier = ledger.list_runs()?.into_iter().filter(|run| run.started < record.started);
-    let mut first = measured;
-    for run in earlier {
-        for case in ledger.run_cases(&run.run)? {
-            if case.attempts.iter().any(|attempt| attempt.outcome.verdict.has_samples()) {
-                first.remove(&case.case);
-            }
-        }
+    let measured_in = |run: &RunRecord| -> Result<BTreeSet<CaseId>, CommandError> {
+        let is_measured =
+            |case: &CaseRecord| case.attempts.iter().any(|attempt| attempt.outcome.verdict.has_samples());
+        Ok(ledger.run_cases(&run.run)?.into_iter().filter(is_measured).map(|case| case.case).collect())
+    };
+    let mut first = measured_in(record)?;
+    for run in ledger.list_runs()?.iter().filter(|run| run.started < record.started) {
+        let known = measured_in(run)?;
+        first.retain(|case| !known.contains(case));
     }
     Ok(first)
 }

@@ -1,5 +1,5 @@
-//! Filling of gaps: rows for the cases that close them, the runs that measure these, and further collections of the rows that
-//! workloads use until the deadline.
+//! Filling of gaps: the preview of the cases that close them, rows for these cases, the runs that measure them, and further
+//! collections of the rows that workloads use until the deadline.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,20 +14,25 @@ use signal_hook::consts;
 
 use crate::{
     answer::{
-        coverage::{CoverageAnalyzer, FillCase, FillCases, coverage_gaps, coverage_metrics},
-        fill_preview::{coverage_of, plan_fill_case},
-        used_rows::{UsedRowTime, cases_of_rows, unmeasured_rows},
+        coverage::{
+            AnswerClass, CoverageAnalyzer, CoverageGap, FillCase, FillCases, WorkloadCoverage, coverage_gaps,
+            coverage_metrics,
+        },
+        lookup::LatencyColumn,
         workload::Workload,
     },
     base::{
         assets::AssetFiles, command_error::CommandError, count_text::format_count, deadline::Deadline,
         exit::ExitStatus, files::FolderLock, print::print_note, shell_argument::quoted_path,
     },
-    cases::plan::{InitialCosts, PlannedCase},
-    database::{AbsentRows, Database},
-    kernel::{CaseId, DataKind, IdentifiedCase, KernelName, catalogue::Catalogue},
+    cases::plan::{InitialCosts, PlannedCase, planned_case},
+    database::{AbsentRows, Database, row_cases},
+    kernel::{
+        CaseId, CaseOutcome, Cause, DataKind, IdentifiedCase, KernelName, catalogue::Catalogue,
+        device::DeviceProfile,
+    },
     measure::{
-        engine::dry_run,
+        engine::{PlanPreview, dry_run},
         run_context::{EndedRun, RunContext, new_run_id},
         run_options::RunOptions,
         run_screen::RunScreen,
@@ -39,14 +44,14 @@ use crate::{
 /// on one of them again.
 const REPEATED_SHARE: f64 = 0.9;
 /// Least number of rows that are measured further together: with fewer, collections are mostly start and export.
-const LEAST_REPEATED: usize = 20;
+const MIN_REPEATED: usize = 20;
 /// Most times that gaps are looked for again after measurements.
-const MOST_PASSES: usize = 4;
+const MAX_PASSES: usize = 4;
 /// Relative half width, and number of collections, with which the first run ends if the options state none.
 const DEFAULT_PRECISION: f64 = 0.01;
-const LEAST_COLLECTIONS: usize = 8;
+const MIN_COLLECTIONS: usize = 8;
 /// Number of times that the precision is halved: the last one needs a thousand times the collections.
-const MOST_HALVINGS: u32 = 5;
+const MAX_HALVINGS: u32 = 5;
 /// Relative half width of a row whose interval is unknown.
 const UNKNOWN_WIDTH: f64 = 0.05;
 
@@ -80,50 +85,13 @@ impl FillSession {
         first: &FillCases,
         state: impl Fn() -> Result<FillState, CommandError>,
     ) -> Result<FillOutcome, CommandError> {
-        let mut lock = self.start()?;
-        let mut outcome = FillOutcome::new();
-        let ended = self.measure_gaps(first, state, &mut lock, &mut outcome);
-        self.end(ended, outcome)
-    }
-
-    fn measure_gaps(
-        &self,
-        first: &FillCases,
-        state: impl Fn() -> Result<FillState, CommandError>,
-        lock: &mut FolderLock,
-        outcome: &mut FillOutcome,
-    ) -> Result<(), CommandError> {
-        let mut attempted: BTreeSet<CaseId> = BTreeSet::new();
-        let mut fill = first.clone();
-        for pass in 0..MOST_PASSES {
-            let cases: Vec<&FillCase> =
-                fill.needed().filter(|case| !attempted.contains(case.case.id())).collect();
-            if cases.is_empty() || !outcome.may_go_on() || pass > 0 && !self.has_time_for(&cases)? {
-                break;
-            }
-            attempted.extend(cases.iter().map(|case| case.case.id().clone()));
-            let cases = self.launchable(&cases)?;
-            if pass > 0 && !cases.is_empty() {
-                print_note(&format!("{} left to measure", format_count(cases.len(), "case")));
-            }
-            self.measure_cases(&cases, lock, outcome)?;
-            fill = state()?.fill;
-        }
-        if self.deadline.is_none() {
-            return Ok(());
-        }
-        let refinements = first.cases.iter().filter(|case| case.is_refinement);
-        let refinements: Vec<&FillCase> =
-            refinements.filter(|case| !attempted.contains(case.case.id())).collect();
-        if outcome.may_go_on() && !refinements.is_empty() && self.has_time_for(&refinements)? {
-            print_note("time is left: the cases between brackets are measured as well");
-            self.measure_cases(&refinements, lock, outcome)?;
-        }
-        self.measure_further(|| Ok(state()?.used), lock, outcome)
+        let mut runs = self.start()?;
+        let ended = runs.measure_gaps(first, state);
+        runs.end(ended)
     }
 
     /// Checks that the host can measure, locks the database, and registers the signals that stop the command.
-    pub(crate) fn start(&self) -> Result<FolderLock, CommandError> {
+    pub(crate) fn start(&self) -> Result<FillRuns<'_>, CommandError> {
         let context = self.context()?;
         context.require_host(&self.options)?;
         let lock = context.database.lock()?;
@@ -131,51 +99,12 @@ impl FillSession {
             // Without a handler the signal ends the program; the rows that were added stay, and the same command goes on.
             let _ = signal_hook::flag::register(signal, Arc::clone(&self.stop));
         }
-        Ok(lock)
-    }
-
-    /// Returns the result of the command. A signal may have ended programs of the host as well: their errors are those of the stop.
-    pub(crate) fn end(
-        &self,
-        ended: Result<(), CommandError>,
-        mut outcome: FillOutcome,
-    ) -> Result<FillOutcome, CommandError> {
-        outcome.is_stopped |= self.is_stopping();
-        match ended {
-            Err(error) if outcome.is_stopped => print_note(&error.message),
-            ended => ended?,
-        }
-        Ok(outcome)
+        let outcome = FillOutcome { exit: ExitStatus::Done, added: 0, further_runs: 0, is_stopped: false };
+        Ok(FillRuns { session: self, lock, outcome })
     }
 
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Measures the rows of the workloads with ever higher precision until the deadline, or until further collections cannot
-    /// narrow their intervals.
-    fn measure_further(
-        &self,
-        used_rows: impl Fn() -> Result<Vec<UsedRowTime>, CommandError>,
-        lock: &mut FolderLock,
-        outcome: &mut FillOutcome,
-    ) -> Result<(), CommandError> {
-        let mut precision = self.options.precision.unwrap_or(DEFAULT_PRECISION);
-        let mut max_collections = self.options.max_collections.max(LEAST_COLLECTIONS);
-        for _ in 0..MOST_HALVINGS {
-            // Half the width needs four times the collections.
-            (precision, max_collections) = (precision / 2.0, max_collections * 4);
-            let rows = self.rows_to_repeat(&used_rows()?)?;
-            let rows: Vec<&FillCase> = rows.iter().collect();
-            if rows.is_empty() || !outcome.may_go_on() || !self.has_time_for(&rows)? {
-                break;
-            }
-            let options = RunOptions { precision: Some(precision), max_collections, ..self.options.clone() };
-            if self.run(&rows, options, lock, outcome)? {
-                outcome.further_runs += 1;
-            }
-        }
-        Ok(())
     }
 
     fn context(&self) -> Result<RunContext, CommandError> {
@@ -183,50 +112,6 @@ impl FillSession {
             RunContext::find(&self.db, self.kind, self.assets.clone(), &self.options, self.screen)?;
         context.stop = Some(Arc::clone(&self.stop));
         Ok(context)
-    }
-
-    pub(crate) fn measure_cases(
-        &self,
-        cases: &[&FillCase],
-        lock: &mut FolderLock,
-        outcome: &mut FillOutcome,
-    ) -> Result<(), CommandError> {
-        if cases.is_empty() {
-            return Ok(());
-        }
-        let context = self.context()?;
-        context.database.initialise(lock)?;
-        add_rows(&context.database, &context.catalogue, cases, &self.stop, &mut outcome.added)?;
-        drop(context);
-        self.run(cases, self.options.clone(), lock, outcome)?;
-        Ok(())
-    }
-
-    /// Measures cases that have rows in one run. Returns false without a run if nothing is to be measured.
-    fn run(
-        &self,
-        cases: &[&FillCase],
-        options: RunOptions,
-        lock: &mut FolderLock,
-        outcome: &mut FillOutcome,
-    ) -> Result<bool, CommandError> {
-        let options = RunOptions {
-            cases: cases.iter().map(|case| case.case.id().as_str().to_owned()).collect(),
-            case_weights: cases.iter().map(|case| (case.case.id().as_str().to_owned(), case.value)).collect(),
-            ..options
-        };
-        let context = self.context()?;
-        let plan = context.plan(&options, &[])?;
-        outcome.is_stopped |= self.is_stopping();
-        if outcome.is_stopped || plan.cases.is_empty() && plan.not_launched.is_empty() {
-            return Ok(false);
-        }
-        context.database.initialise(lock)?;
-        let run = new_run_id(&context.database, options.cache);
-        let EndedRun { exit, is_stopped } = context.measure(&run, options, plan, None, self.deadline)?;
-        outcome.exit = if exit == ExitStatus::Done { outcome.exit } else { exit };
-        outcome.is_stopped |= is_stopped;
-        Ok(true)
     }
 
     /// Returns the cases that can be launched on this host. The preview has the reasons of the others.
@@ -274,9 +159,128 @@ impl FillSession {
             sum += case.value;
             is_within
         });
-        let count = count.count().max(LEAST_REPEATED);
+        let count = count.count().max(MIN_REPEATED);
         weighted.truncate(count);
         Ok(weighted)
+    }
+}
+
+/// Runs of a command, and what they have reached so far.
+#[derive(Debug)]
+pub(crate) struct FillRuns<'s> {
+    pub(crate) session: &'s FillSession,
+    lock: FolderLock,
+    pub(crate) outcome: FillOutcome,
+}
+
+impl FillRuns<'_> {
+    /// Returns the result of the command. A signal may have ended programs of the host as well: their errors are those of the stop.
+    pub(crate) fn end(self, ended: Result<(), CommandError>) -> Result<FillOutcome, CommandError> {
+        let mut outcome = self.outcome;
+        outcome.is_stopped |= self.session.is_stopping();
+        match ended {
+            Err(error) if outcome.is_stopped => print_note(&error.message),
+            ended => ended?,
+        }
+        Ok(outcome)
+    }
+
+    fn measure_gaps(
+        &mut self,
+        first: &FillCases,
+        state: impl Fn() -> Result<FillState, CommandError>,
+    ) -> Result<(), CommandError> {
+        let mut attempted: BTreeSet<CaseId> = BTreeSet::new();
+        let mut fill = first.clone();
+        for pass in 0..MAX_PASSES {
+            let cases: Vec<&FillCase> =
+                fill.needed().filter(|case| !attempted.contains(case.case.id())).collect();
+            if cases.is_empty()
+                || !self.outcome.may_go_on()
+                || pass > 0 && !self.session.has_time_for(&cases)?
+            {
+                break;
+            }
+            attempted.extend(cases.iter().map(|case| case.case.id().clone()));
+            let cases = self.session.launchable(&cases)?;
+            if pass > 0 && !cases.is_empty() {
+                print_note(&format!("{} left to measure", format_count(cases.len(), "case")));
+            }
+            self.measure_cases(&cases)?;
+            fill = state()?.fill;
+        }
+        if self.session.deadline.is_none() {
+            return Ok(());
+        }
+        let refinements = first.cases.iter().filter(|case| case.is_refinement);
+        let refinements: Vec<&FillCase> =
+            refinements.filter(|case| !attempted.contains(case.case.id())).collect();
+        if self.outcome.may_go_on() && !refinements.is_empty() && self.session.has_time_for(&refinements)? {
+            print_note("time is left: the cases between brackets are measured as well");
+            self.measure_cases(&refinements)?;
+        }
+        self.measure_further(|| Ok(state()?.used))
+    }
+
+    /// Measures the rows of the workloads with ever higher precision until the deadline, or until further collections cannot
+    /// narrow their intervals.
+    fn measure_further(
+        &mut self,
+        used_rows: impl Fn() -> Result<Vec<UsedRowTime>, CommandError>,
+    ) -> Result<(), CommandError> {
+        let mut precision = self.session.options.precision.unwrap_or(DEFAULT_PRECISION);
+        let mut max_collections = self.session.options.max_collections.max(MIN_COLLECTIONS);
+        for _ in 0..MAX_HALVINGS {
+            // Half the width needs four times the collections.
+            (precision, max_collections) = (precision / 2.0, max_collections * 4);
+            let rows = self.session.rows_to_repeat(&used_rows()?)?;
+            let rows: Vec<&FillCase> = rows.iter().collect();
+            if rows.is_empty() || !self.outcome.may_go_on() || !self.session.has_time_for(&rows)? {
+                break;
+            }
+            let options =
+                RunOptions { precision: Some(precision), max_collections, ..self.session.options.clone() };
+            if self.run(&rows, options)? {
+                self.outcome.further_runs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn measure_cases(&mut self, cases: &[&FillCase]) -> Result<(), CommandError> {
+        if cases.is_empty() {
+            return Ok(());
+        }
+        let context = self.session.context()?;
+        context.database.initialise(&mut self.lock)?;
+        add_rows(&context.database, &context.catalogue, cases, &self.session.stop, &mut self.outcome.added)?;
+        drop(context);
+        self.run(cases, self.session.options.clone())?;
+        Ok(())
+    }
+
+    /// Measures cases that have rows in one run. Returns false without a run if nothing is to be measured.
+    fn run(&mut self, cases: &[&FillCase], options: RunOptions) -> Result<bool, CommandError> {
+        let options = RunOptions {
+            cases: cases.iter().map(|case| case.case.id().as_str().to_owned()).collect(),
+            case_weights: cases.iter().map(|case| (case.case.id().as_str().to_owned(), case.value)).collect(),
+            ..options
+        };
+        let context = self.session.context()?;
+        let plan = context.plan(&options, &[])?;
+        self.outcome.is_stopped |= self.session.is_stopping();
+        if self.outcome.is_stopped || plan.cases.is_empty() && plan.not_launched.is_empty() {
+            return Ok(false);
+        }
+        context.database.initialise(&mut self.lock)?;
+        let run = new_run_id(&context.database, options.cache);
+        let EndedRun { exit, is_stopped } =
+            context.measure(&run, options, plan, None, self.session.deadline)?;
+        if exit != ExitStatus::Done {
+            self.outcome.exit = exit;
+        }
+        self.outcome.is_stopped |= is_stopped;
+        Ok(true)
     }
 }
 
@@ -299,10 +303,6 @@ impl FillOutcome {
                  is left"
             )
         })
-    }
-
-    pub(crate) const fn new() -> Self {
-        Self { exit: ExitStatus::Done, added: 0, further_runs: 0, is_stopped: false }
     }
 
     pub(crate) fn may_go_on(&self) -> bool {
@@ -339,7 +339,6 @@ fn add_rows(
     Ok(())
 }
 
-/// Cases that a database lacks for workloads, and the rows that answer them.
 #[derive(Clone, Debug)]
 pub(crate) struct FillState {
     pub(crate) fill: FillCases,
@@ -349,19 +348,197 @@ pub(crate) struct FillState {
 }
 
 impl FillState {
-    /// Looks workloads up.
     pub(crate) fn new(
         analyzer: &CoverageAnalyzer<'_>,
         workloads: &[Workload],
         folder: &Path,
     ) -> Result<Self, CommandError> {
-        let coverages = coverage_of(analyzer, workloads)?;
+        let coverages = analyzer.answer_workloads(workloads)?;
         let gaps = coverage_gaps(analyzer, &coverages);
         Ok(Self {
-            fill: FillCases::of_gaps(&gaps)
-                .with_unmeasured_rows(unmeasured_rows(analyzer, &coverages, folder)?),
+            fill: fill_cases(analyzer, &coverages, &gaps, folder)?,
             used: UsedRowTime::of_coverages(&coverages),
             share: coverage_metrics(&coverages).time.value(),
         })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct PredictedHost<'a> {
+    pub(crate) kind: DataKind,
+    pub(crate) profile: &'a DeviceProfile,
+    pub(crate) devices: &'a [u32],
+    pub(crate) costs: InitialCosts,
+    /// Seconds until the deadline; `None` without one.
+    pub(crate) budget: Option<f64>,
+}
+
+/// Answers of a database for workloads, their gaps, and the cases that close them.
+#[derive(Debug)]
+pub(crate) struct FillPreview<'w> {
+    pub(crate) gaps: Vec<CoverageGap<'w>>,
+    pub(crate) fill: FillCases,
+    /// Predicted seconds until the end of the first measurement of each case, in the order of [`FillCases::needed`].
+    pub(crate) ends: Vec<Result<f64, NotMeasured>>,
+    /// Seconds until the last one ends.
+    pub(crate) seconds: f64,
+    /// M5 of all workloads together before; `None` without times.
+    pub(crate) share_before: Option<f64>,
+    /// M5 if all cases with an end are measured.
+    pub(crate) share_forecast: Option<f64>,
+}
+
+/// Reason why a case is not measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotMeasured {
+    /// It would end after the deadline.
+    NotInTime(String),
+    NotLaunchable(String),
+}
+
+impl NotMeasured {
+    pub(crate) fn reason(&self) -> &str {
+        let (Self::NotInTime(reason) | Self::NotLaunchable(reason)) = self;
+        reason
+    }
+}
+
+impl<'w> FillPreview<'w> {
+    /// Finds the gaps of workloads, and predicts which of them are closed on a host before its deadline.
+    pub(crate) fn new(
+        analyzer: &CoverageAnalyzer<'_>,
+        workloads: &'w [Workload],
+        host: &PredictedHost<'_>,
+        folder: &Path,
+    ) -> Result<Self, CommandError> {
+        let coverages = analyzer.answer_workloads(workloads)?;
+        let gaps = coverage_gaps(analyzer, &coverages);
+        let fill = fill_cases(analyzer, &coverages, &gaps, folder)?;
+        let planned: Vec<Result<PlannedCase, String>> = fill
+            .needed()
+            .map(|case| plan_fill_case(analyzer.catalogue, host.profile, case, host.devices.len()))
+            .collect();
+        let cases: Vec<PlannedCase> = planned.iter().flatten().cloned().collect();
+        let PlanPreview { cases: scheduled, duration, .. } =
+            dry_run(host.kind, &host.costs, &cases, host.devices, host.budget);
+        let mut scheduled = scheduled.into_iter();
+        let mut end = |_: PlannedCase| match scheduled.next().unwrap_or(Err(Cause::NotReached)) {
+            Ok(slot) => Ok(slot.ends_at),
+            Err(cause) => Err(NotMeasured::NotInTime(cause.to_string())),
+        };
+        let ends: Vec<_> = planned
+            .into_iter()
+            .map(|planned| planned.map_err(NotMeasured::NotLaunchable).and_then(&mut end))
+            .collect();
+        let in_time: BTreeSet<&CaseId> =
+            fill.needed().zip(&ends).filter(|(_, end)| end.is_ok()).map(|(case, _)| case.case.id()).collect();
+        let share_before = coverage_metrics(&coverages).time.value();
+        let share_forecast = share_before.map(|share| share + fill.closed_share(&gaps, &in_time));
+        Ok(Self { ends, seconds: duration, share_before, share_forecast, gaps, fill })
+    }
+
+    /// Returns true if every case that can be launched is measured in time. Cases that cannot, and gaps without a case, are
+    /// reported, and no measurement fails by them.
+    pub(crate) fn measures_all(&self) -> bool {
+        !self.ends.iter().any(|end| matches!(end, Err(NotMeasured::NotInTime(_))))
+    }
+}
+
+/// Plans a case that may have no row yet; the error is the reason why it cannot be launched.
+pub(crate) fn plan_fill_case(
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    case: &FillCase,
+    devices: usize,
+) -> Result<PlannedCase, String> {
+    let planned = planned_case(catalogue, profile, case.case.clone()).map_err(|(_, outcome)| {
+        let CaseOutcome { verdict, reason } = outcome;
+        format!("{verdict}: {reason}")
+    })?;
+    if planned.devices > devices {
+        return Err(format!(
+            "it needs {} devices of one host at once, the run has {devices}",
+            planned.devices
+        ));
+    }
+    Ok(PlannedCase { value: case.value, ..planned })
+}
+
+/// Chooses cases for gaps, and those of the rows that answer workloads by durations of production profiles, of kernels that can be
+/// measured, with the times that they stand for.
+fn fill_cases(
+    analyzer: &CoverageAnalyzer<'_>,
+    coverages: &[WorkloadCoverage<'_>],
+    gaps: &[CoverageGap<'_>],
+    folder: &Path,
+) -> Result<FillCases, CommandError> {
+    let mut used = UsedRowTime::of_coverages(coverages);
+    used.retain(|row| !row.is_measured && analyzer.catalogue.entry(&row.kernel).is_some());
+    let unmeasured =
+        if used.is_empty() { Vec::new() } else { cases_of_rows(&Database::open(folder)?, &used)? };
+    Ok(FillCases::of_gaps(gaps).with_unmeasured_rows(unmeasured))
+}
+
+/// Row that answers a workload, with the time that it stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct UsedRowTime {
+    kernel: KernelName,
+    line: u64,
+    /// Nanoseconds, multiplied by the weight of the workload and divided among the rows of an answer.
+    time: f64,
+    /// False if the row answers by a duration of production profiles.
+    is_measured: bool,
+}
+
+impl UsedRowTime {
+    #[expect(clippy::cast_precision_loss, reason = "a weight")]
+    pub(crate) fn of_coverages(coverages: &[WorkloadCoverage<'_>]) -> Vec<Self> {
+        let mut used = Vec::new();
+        for coverage in coverages {
+            for answered in coverage.answers.iter().filter(|answer| answer.class != AnswerClass::Missing) {
+                let Some(answer) = &answered.answer else { continue };
+                let rows = answer.all_rows();
+                let time = answered.question.time.map_or(1.0, |time| time.0 as f64);
+                let time = coverage.workload.weight * time / rows.len().max(1) as f64;
+                used.extend(rows.into_iter().map(|row| Self {
+                    kernel: row.kernel.clone(),
+                    line: u64::from(row.line),
+                    time,
+                    is_measured: row.column == LatencyColumn::Replay,
+                }));
+            }
+        }
+        used
+    }
+}
+
+fn cases_of_rows(
+    database: &Database,
+    used: &[UsedRowTime],
+) -> Result<Vec<(IdentifiedCase, f64)>, CommandError> {
+    let mut times: BTreeMap<&KernelName, BTreeMap<u64, f64>> = BTreeMap::new();
+    // Collectives are measured by sweeps.
+    for row in used.iter().filter(|row| !row.kernel.is_collective()) {
+        *times.entry(&row.kernel).or_default().entry(row.line).or_default() += row.time;
+    }
+    let mut cases: BTreeMap<CaseId, (IdentifiedCase, f64)> = BTreeMap::new();
+    for (kernel, lines) in times {
+        for row in row_cases(kernel, &database.kernel_csv(kernel)?)? {
+            let (Some(time), Ok(case)) = (lines.get(&row.line), row.case) else { continue };
+            let case = IdentifiedCase::new(case);
+            cases.entry(case.id().clone()).or_insert_with(|| (case, 0.0)).1 += time;
+        }
+    }
+    Ok(cases.into_values().collect())
+}
+
+impl Database {
+    /// Returns the cases of the rows of a kernel; none without a table.
+    pub(super) fn case_ids(&self, kernel: &KernelName) -> Result<BTreeSet<CaseId>, CommandError> {
+        if !self.kernel_path(kernel).exists() {
+            return Ok(BTreeSet::new());
+        }
+        let rows = row_cases(kernel, &self.kernel_csv(kernel)?)?;
+        Ok(rows.into_iter().filter_map(|row| Some(row.case.ok()?.id())).collect())
     }
 }

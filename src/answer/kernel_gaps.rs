@@ -59,7 +59,6 @@ impl GapKind {
     }
 }
 
-/// Records of a kernel that cannot be replayed for one reason.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelGap {
     pub kernel: String,
@@ -67,15 +66,12 @@ pub(crate) struct KernelGap {
     /// `None` for collectives, which no catalogue replays.
     pub kind: Option<GapKind>,
     pub records: u64,
-    /// Sum of the durations.
     pub time: Nanos,
-    /// Explanation; empty where the kind explains it.
     pub reason: String,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProfileGaps {
-    /// Longest total time first.
     pub gaps: Vec<KernelGap>,
     /// Number of kernel types on AI cores.
     pub kernels: usize,
@@ -94,7 +90,7 @@ impl ProfileGaps {
     pub(crate) fn replayable_text(&self) -> Option<String> {
         let of_cores = || self.of_engine(KernelEngine::AiCore);
         let with_gaps: BTreeSet<&str> = of_cores().map(|gap| gap.kernel.as_str()).collect();
-        let missing = Nanos(of_cores().map(|gap| gap.time.0).sum());
+        let missing = of_cores().map(|gap| gap.time).sum();
         let percent = 100.0 * (1.0 - time_ratio(missing, self.ai_core_time));
         (self.kernels > 0).then(|| {
             format!(
@@ -184,54 +180,37 @@ impl GapRecords {
     }
 }
 
-/// Returns the kind of a gap by the verdict that runs give its cases.
-const fn gap_kind(why: &NotReplayable) -> GapKind {
-    match why {
-        NotReplayable::NotCovered(_) => GapKind::Unsupported,
-        NotReplayable::Contradiction(_) => GapKind::InvalidArgs,
-    }
-}
-
 impl<'a> GapCollector<'a> {
     fn of_groups(catalogue: &'a Catalogue, kernels: &BTreeMap<KernelName, Vec<RecordGroup>>) -> Self {
-        let mut collector = Self {
-            catalogue,
-            gaps: BTreeMap::new(),
-            ai_core_kernels: BTreeSet::new(),
-            ai_core_time: Nanos(0),
-        };
+        let (gaps, ai_core_kernels, ai_core_time) = Default::default();
+        let mut collector = Self { catalogue, gaps, ai_core_kernels, ai_core_time };
         for (kernel, groups) in kernels {
-            groups.iter().for_each(|group| collector.add_group(kernel, group));
+            for group in groups {
+                let gap = match catalogue.entry(kernel) {
+                    None => Some(collector.gap_without_entry(kernel.as_str())),
+                    Some(entry) => entry.resolve_call(&group.case).err().map(|why| match why {
+                        NotReplayable::NotCovered(_) => (GapKind::Unsupported, why.to_string()),
+                        NotReplayable::Contradiction(_) => (GapKind::InvalidArgs, why.to_string()),
+                    }),
+                };
+                let gap = gap.map(|(kind, reason)| (Some(kind), reason));
+                let records = (group.record_count() as u64, group.total_duration());
+                collector.add(kernel.as_str(), &group.core, records, |_| gap);
+            }
         }
         collector
     }
 
-    fn add_group(&mut self, kernel: &KernelName, group: &RecordGroup) {
-        let engine = engine_of(kernel.as_str(), &group.core);
-        let (records, time) = (group.record_count() as u64, group.total_duration());
-        self.count_time(engine, kernel.as_str(), time);
-        let gap = match self.catalogue.entry(kernel) {
-            None => Some(self.gap_without_entry(kernel.as_str())),
-            Some(entry) => entry.resolve_call(&group.case).err().map(|why| (gap_kind(&why), why.to_string())),
-        };
-        if let Some((kind, reason)) = gap {
-            self.add_gap(engine, kernel.as_str(), Some(kind), records, time, reason);
-        }
-    }
-
     fn add_shapeless(&mut self, kernel: &str, records: &ShapelessRecords) {
-        let engine = engine_of(kernel, &records.core);
-        self.count_time(engine, kernel, records.duration);
         let has_entry = KernelName::new(kernel).is_ok_and(|kernel| self.catalogue.entry(&kernel).is_some());
-        let (kind, reason) = match engine {
-            KernelEngine::Collective => (None, String::new()),
-            _ if has_entry => (Some(GapKind::WithoutShapes), String::new()),
-            _ => {
-                let (kind, reason) = self.gap_without_entry(kernel);
-                (Some(kind), reason)
-            }
-        };
-        self.add_gap(engine, kernel, kind, records.count, records.duration, reason);
+        let (without_kind, reason) = self.gap_without_entry(kernel);
+        self.add(kernel, &records.core, (records.count, records.duration), |engine| {
+            Some(match engine {
+                KernelEngine::Collective => (None, String::new()),
+                _ if has_entry => (Some(GapKind::WithoutShapes), String::new()),
+                _ => (Some(without_kind), reason),
+            })
+        });
     }
 
     fn gap_without_entry(&self, kernel: &str) -> (GapKind, String) {
@@ -241,30 +220,27 @@ impl<'a> GapCollector<'a> {
         }
     }
 
-    fn count_time(&mut self, engine: KernelEngine, kernel: &str, time: Nanos) {
+    /// Adds records with their time, and the kind and the reason of their gap if they have one.
+    fn add(
+        &mut self,
+        kernel: &str,
+        core: &str,
+        (records, time): (u64, Nanos),
+        gap: impl FnOnce(KernelEngine) -> Option<(Option<GapKind>, String)>,
+    ) {
+        let engine = engine_of(kernel, core);
         if engine == KernelEngine::AiCore {
             self.ai_core_kernels.insert(kernel.to_owned());
-            self.ai_core_time = add_times(self.ai_core_time, time);
+            self.ai_core_time += time;
+        }
+        if let Some((kind, reason)) = gap(engine) {
+            let gap = self.gaps.entry((engine, kernel.to_owned(), kind)).or_default();
+            *gap.reasons.entry(reason).or_default() += time;
+            gap.records += records;
+            gap.time += time;
         }
     }
 
-    fn add_gap(
-        &mut self,
-        engine: KernelEngine,
-        kernel: &str,
-        kind: Option<GapKind>,
-        records: u64,
-        time: Nanos,
-        reason: String,
-    ) {
-        let gap = self.gaps.entry((engine, kernel.to_owned(), kind)).or_default();
-        let of_reason = gap.reasons.entry(reason).or_default();
-        *of_reason = add_times(*of_reason, time);
-        gap.records += records;
-        gap.time = add_times(gap.time, time);
-    }
-
-    /// Returns the gaps, the longest total time first.
     fn into_gaps(self) -> ProfileGaps {
         let gaps = self.gaps.into_iter().map(|((engine, kernel, kind), gap)| {
             let (records, time, reason) = (gap.records, gap.time, gap.main_reason());
@@ -274,10 +250,6 @@ impl<'a> GapCollector<'a> {
         gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time));
         ProfileGaps { gaps, kernels: self.ai_core_kernels.len(), ai_core_time: self.ai_core_time }
     }
-}
-
-fn add_times(left: Nanos, right: Nanos) -> Nanos {
-    Nanos(left.0.saturating_add(right.0))
 }
 
 /// Returns the engine by the kernel's name and `Accelerator Core`.

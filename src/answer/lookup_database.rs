@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::command_error::CommandError;
 use crate::{
     answer::{
         coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
@@ -10,10 +9,10 @@ use crate::{
         op_mapping::{MAPPING_FILE, OpMapping},
         workload::{DecoderStep, QuestionDefaults, Workload, decoder_step, load_workload},
     },
-    base::assets::AssetFiles,
+    base::{assets::AssetFiles, command_error::CommandError},
     cases::llm::LlmModel,
     database::{Database, DatabaseError, InterpolationErrors},
-    kernel::{DataKind, Dtype, catalogue::Catalogue, device::DeviceProfile},
+    kernel::{DataKind, catalogue::Catalogue, device::DeviceProfile},
     measure::collective::tier_of_group,
 };
 
@@ -32,7 +31,6 @@ impl LookupDatabase {
         Self::open_with(folder, mapping, LookupEngine::new)
     }
 
-    /// Opens a database for the lookups of an engine.
     pub(crate) fn open_with(
         folder: &Path,
         mapping: Option<&Path>,
@@ -54,7 +52,6 @@ impl LookupDatabase {
         })
     }
 
-    /// Opens the same folder for reading its tables.
     pub(crate) fn database(&self) -> Result<Database, CommandError> {
         Ok(Database::open(&self.folder)?)
     }
@@ -69,12 +66,11 @@ pub(crate) fn prepare_workloads(workloads: &mut [Workload], catalogue: &Catalogu
     workloads.iter_mut().for_each(|workload| add_equal_calls(workload, catalogue));
 }
 
-/// Workloads of a command: files with their weights, and a step of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadSelection<'a> {
     pub(crate) files: &'a [(PathBuf, f64)],
     pub(crate) model: Option<(&'a str, DecoderStep)>,
-    pub(crate) defaults: WorkloadDefaults,
+    pub(crate) defaults: QuestionDefaults,
 }
 
 impl WorkloadSelection<'_> {
@@ -83,11 +79,11 @@ impl WorkloadSelection<'_> {
         assets: &AssetFiles,
         catalogue: &Catalogue,
     ) -> Result<Vec<Workload>, CommandError> {
-        let mut workloads = self.defaults.load_workloads(self.files)?;
+        let mut workloads = load_workloads(self.files, &self.defaults)?;
         if let Some((model, step)) = &self.model {
             let mut step = step_of_model(assets, model, step)?;
             // The step has its own parallel degrees.
-            self.defaults.clone().without_degrees().apply(&mut step);
+            step.set_defaults(&QuestionDefaults { tp: None, ep: None, ..self.defaults.clone() });
             workloads.push(step);
         }
         prepare_workloads(&mut workloads, catalogue);
@@ -122,7 +118,6 @@ fn set_tiers(workload: &mut Workload, grid: &[u64]) {
     }
 }
 
-/// Derives the kernels of a step of a model by name.
 pub(crate) fn step_of_model(
     assets: &AssetFiles,
     model: &str,
@@ -132,48 +127,28 @@ pub(crate) fn step_of_model(
     Ok(derived?)
 }
 
-/// Parameters that questions of workloads lack, and types to look up as others.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct WorkloadDefaults {
-    pub(crate) parameters: QuestionDefaults,
-    /// Element types, and those that stand for them.
-    pub(crate) dtypes: Vec<(Dtype, Dtype)>,
-}
-
-impl WorkloadDefaults {
-    /// Reads workloads with their weights. A file twice is an error; equal names get the path of the file.
-    pub(crate) fn load_workloads(&self, files: &[(PathBuf, f64)]) -> Result<Vec<Workload>, CommandError> {
-        let resolve = |file: &PathBuf| file.canonicalize().unwrap_or_else(|_| file.clone());
-        let mut workloads: Vec<Workload> = Vec::new();
-        for (at, (file, weight)) in files.iter().enumerate() {
-            if files[..at].iter().any(|(other, _)| resolve(other) == resolve(file)) {
-                return Err(CommandError::bad_input(
-                    format!("`{}` is given twice", file.display()),
-                    "give each workload once, with its weight as FILE=WEIGHT",
-                ));
-            }
-            let mut workload = load_workload(file)?;
-            workload.weight = *weight;
-            if workloads.iter().any(|other| other.name == workload.name) {
-                workload.name = format!("{} ({})", workload.name, file.display());
-            }
-            self.apply(&mut workload);
-            workloads.push(workload);
+/// Reads workloads with their weights, and sets what their questions lack. A file twice is an error; equal names get the path of the
+/// file.
+pub(crate) fn load_workloads(
+    files: &[(PathBuf, f64)],
+    defaults: &QuestionDefaults,
+) -> Result<Vec<Workload>, CommandError> {
+    let resolve = |file: &PathBuf| file.canonicalize().unwrap_or_else(|_| file.clone());
+    let mut workloads: Vec<Workload> = Vec::new();
+    for (at, (file, weight)) in files.iter().enumerate() {
+        if files[..at].iter().any(|(other, _)| resolve(other) == resolve(file)) {
+            return Err(CommandError::bad_input(
+                format!("`{}` is given twice", file.display()),
+                "give each workload once, with its weight as FILE=WEIGHT",
+            ));
         }
-        Ok(workloads)
-    }
-
-    /// Returns the same without the parallel degrees that a step of a model has itself.
-    pub(crate) fn without_degrees(mut self) -> Self {
-        self.parameters = QuestionDefaults { tp: None, ep: None, ..self.parameters };
-        self
-    }
-
-    /// Sets what the questions of a workload lack.
-    pub(crate) fn apply(&self, workload: &mut Workload) {
-        workload.set_defaults(&self.parameters);
-        for (from, to) in &self.dtypes {
-            workload.replace_dtype(from, to);
+        let mut workload = load_workload(file)?;
+        workload.weight = *weight;
+        if workloads.iter().any(|other| other.name == workload.name) {
+            workload.name = format!("{} ({})", workload.name, file.display());
         }
+        workload.set_defaults(defaults);
+        workloads.push(workload);
     }
+    Ok(workloads)
 }

@@ -3,18 +3,18 @@
 
 pub(crate) mod adapt;
 pub mod adaptive;
+mod attention_call;
 pub(crate) mod audit_fill;
+mod call_text;
 pub(crate) mod compat;
 pub mod coverage;
 pub(crate) mod coverage_change;
 pub(crate) mod fill;
-pub(crate) mod fill_preview;
 pub(crate) mod kernel_gaps;
 pub mod lookup;
 pub(crate) mod lookup_database;
 pub mod op_mapping;
 pub(crate) mod recorded_runs;
 pub(crate) mod step_cases;
-pub(crate) mod used_rows;
 pub mod workload;
 pub(crate) mod workload_messages;

@@ -22,7 +22,6 @@ use crate::{
     },
 };
 
-/// Nanoseconds of a day.
 const DAY: i64 = 86_400_000_000_000;
 /// Length of a run beyond which a recorded time must be wrong: no profile is that long.
 const MAX_RUN: i64 = 2 * DAY;
@@ -133,7 +132,6 @@ pub(crate) fn peak_of_run(
     PeakRate::of_facts(&evidence.facts, &sources)
 }
 
-/// Row of a table of modules with its utilisation.
 #[derive(Debug)]
 pub(crate) struct ModuleLine<'a> {
     pub(crate) row: &'a ModuleRow,
@@ -267,7 +265,6 @@ impl ComparedRun {
     }
 }
 
-/// Database with durations of kernels alone.
 pub(crate) struct AloneDatabase {
     pub(crate) database: LookupDatabase,
     catalogue: Catalogue,
@@ -286,6 +283,6 @@ impl AloneDatabase {
         runs: &[RunTimeline],
         is_counted: &dyn Fn(&DeviceTask) -> bool,
     ) -> Result<InModelKernels, CommandError> {
-        Ok(join_kernels(runs, is_counted, &self.database.engine, &self.catalogue, &self.database.folder)?)
+        join_kernels(runs, is_counted, &self.database.engine, &self.catalogue, &self.database.folder)
     }
 }

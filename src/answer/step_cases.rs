@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::command_error::CommandError;
 use crate::{
     answer::workload::{DecoderStep, StepPhase, WorkloadQuestion, decoder_step},
-    base::{assets::AssetFiles, print::print_note, suggest::did_you_mean_or},
+    base::{assets::AssetFiles, command_error::CommandError, print::print_note, suggest::did_you_mean_or},
     cases::{
         grid::{ListedCase, ListedCases},
         llm::{LlmModel, ParallelDegrees, ParallelLayout, QuantisationScheme},
@@ -53,9 +52,8 @@ impl StepSelection {
     ) -> Result<ListedCases, CommandError> {
         let mut steps = self.derive_named(assets, models)?;
         if let Some(missing) = wanted.iter().find(|kernel| !steps.cases.contains_key(*kernel)) {
-            let known = steps.cases.keys().map(KernelName::as_str);
-            let hint = did_you_mean_or(missing.as_str(), known, || {
-                let known: Vec<&str> = steps.cases.keys().map(KernelName::as_str).collect();
+            let known: Vec<&str> = steps.cases.keys().map(KernelName::as_str).collect();
+            let hint = did_you_mean_or(missing.as_str(), known.iter().copied(), || {
                 format!("the steps have {}", known.join(", "))
             });
             return Err(CommandError::bad_input(format!("no step of the models has `{missing}`"), hint));
@@ -64,7 +62,6 @@ impl StepSelection {
             let names: Vec<&str> = steps.collectives.iter().map(String::as_str).collect();
             print_note(&format!("no rows for collectives: {}", names.join(", ")));
         }
-        let wanted: BTreeSet<&KernelName> = wanted.iter().collect();
         steps.cases.retain(|kernel, _| wanted.is_empty() || wanted.contains(kernel));
         Ok(steps.cases)
     }
@@ -110,12 +107,11 @@ impl StepSelection {
 
     /// Returns the layouts of a model that have the given degrees; a degree without a layout is an error.
     fn layouts(&self, model: &LlmModel) -> Result<Vec<ParallelLayout>, CommandError> {
-        let or = |given: &[u64], own: &[u64]| if given.is_empty() { own.to_vec() } else { given.to_vec() };
         let own = &model.layouts;
         let degrees = ParallelDegrees {
-            tp: or(&self.tp, &own.tp),
-            ep: or(&self.ep, &own.ep),
-            dp: or(&self.dp, &own.dp),
+            tp: given_or(&self.tp, &own.tp),
+            ep: given_or(&self.ep, &own.ep),
+            dp: given_or(&self.dp, &own.dp),
         };
         let layouts = degrees.usable(model);
         let lost_tp = self.tp.iter().find(|tp| layouts.iter().all(|layout| layout.tp != **tp));
@@ -135,19 +131,20 @@ impl StepSelection {
     }
 
     fn steps(&self, model: &LlmModel, layout: ParallelLayout) -> Vec<DecoderStep> {
-        let or =
-            |given: &[u64], usual: &[u64]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
-        let phases =
-            if self.phases.is_empty() { &[StepPhase::Prefill, StepPhase::Decode] } else { &*self.phases };
+        let phases = given_or(&self.phases, &[StepPhase::Prefill, StepPhase::Decode]);
+        // The formats of the model in which steps are derived; BF16 if it has none of them.
+        let mut own = vec![QuantisationScheme::Bf16, QuantisationScheme::W8a8];
+        own.retain(|format| model.quantisation.contains(format));
+        let formats = given_or(&given_or(&self.formats, &own), &[QuantisationScheme::Bf16]);
         let mut steps = Vec::new();
-        for &phase in phases {
+        for phase in phases {
             let (batches, contexts) = match phase {
                 StepPhase::Prefill => (&PREFILL_BATCHES[..], &PREFILL_CONTEXTS[..]),
                 StepPhase::Decode => (&DECODE_BATCHES[..], &DECODE_CONTEXTS[..]),
             };
-            for quantisation in self.formats_of(model) {
-                for &batch in &or(&self.batches, batches) {
-                    for &context in &or(&self.contexts, contexts) {
+            for &quantisation in &formats {
+                for batch in given_or(&self.batches, batches) {
+                    for context in given_or(&self.contexts, contexts) {
                         steps.push(DecoderStep { layout, phase, batch, context, quantisation });
                     }
                 }
@@ -155,13 +152,9 @@ impl StepSelection {
         }
         steps
     }
+}
 
-    /// Returns the given formats, or those of the model in which steps are derived; BF16 if it has none of them.
-    fn formats_of(&self, model: &LlmModel) -> Vec<QuantisationScheme> {
-        let derivable = [QuantisationScheme::Bf16, QuantisationScheme::W8a8];
-        let own = || derivable.into_iter().filter(|format| model.quantisation.contains(format)).collect();
-        let formats: Vec<QuantisationScheme> =
-            if self.formats.is_empty() { own() } else { self.formats.clone() };
-        if formats.is_empty() { vec![QuantisationScheme::Bf16] } else { formats }
-    }
+/// Returns the given items, or the usual ones if none is given.
+fn given_or<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
+    if given.is_empty() { usual.to_vec() } else { given.to_vec() }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     coverage::CoverageAnalyzer,
-    lookup::LookupEngine,
+    lookup::{LookupEngine, OpQuery},
     lookup_database::{LookupDatabase, WorkloadSelection},
     workload::Workload,
 };
@@ -40,18 +40,12 @@ impl WorkloadMessages {
         let mut notes: BTreeSet<String> = BTreeSet::new();
         for query in workloads.iter().flat_map(|workload| &workload.questions).map(|question| &question.query)
         {
-            let queries = match (query.ranks, wanted.ranks.as_slice()) {
-                (None, ranks @ [_, ..]) => ranks
-                    .iter()
-                    .map(|ranks| {
-                        let mut query = query.clone();
-                        query.ranks = Some(*ranks as u64);
-                        query
-                    })
-                    .collect(),
-                _ => vec![query.clone()],
+            let ranks: Vec<Option<u64>> = match (query.ranks, wanted.ranks.as_slice()) {
+                (None, ranks @ [_, ..]) => ranks.iter().map(|ranks| Some(*ranks as u64)).collect(),
+                (ranks, _) => vec![ranks],
             };
-            for query in queries {
+            for ranks in ranks {
+                let query = OpQuery { ranks, ..query.clone() };
                 let Some((kernel, message)) = engine.collective_of_query(&query) else { continue };
                 let kind = CollectiveKind::of_kernel(&kernel);
                 let dtype = message.dtype.as_ref().and_then(Dtype::torch_name);
@@ -102,7 +96,6 @@ impl WorkloadMessages {
         Ok(Self { parts, notes })
     }
 
-    /// Finds the messages of workloads among the devices of a run.
     pub(crate) fn of_run(
         context: &RunContext,
         selection: &WorkloadSelection<'_>,

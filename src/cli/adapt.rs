@@ -15,7 +15,7 @@ use super::{
 use crate::show::run_lines::run_screen;
 use crate::{
     answer::{
-        adapt::{AdaptSession, AdaptSettings, AdaptedState, KernelDesign},
+        adapt::{AdaptSession, AdaptSettings, KernelDesign},
         adaptive::{AdaptiveOptions, grid_candidates},
         fill::{FillOutcome, FillSession},
         lookup_database::LookupDatabase,
@@ -154,11 +154,10 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
         stop: Arc::default(),
     };
     let target = adaptive.target;
-    let outcome = session.measure(&fill, |state| print_note(&adapt_line(state, target)))?;
+    let outcome = session.measure(&fill, |kernel| print_note(&adapt_line(kernel, target)))?;
     let FillOutcome { exit, is_stopped, .. } = outcome;
-    let states: Vec<AdaptedState<'_>> = session.kernels.iter().map(KernelDesign::state).collect();
-    let records: Vec<_> = states.iter().map(|state| AdaptRecord::new(state, target)).collect();
-    emit(format, &records, |_| adapt_table(&states, target, width));
+    let records: Vec<_> = session.kernels.iter().map(|kernel| AdaptRecord::new(kernel, target)).collect();
+    emit(format, &records, |_| adapt_table(&session.kernels, target, width));
     outcome.stop_note("adapt", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
 }

@@ -9,10 +9,7 @@ use super::{
     question_options::QuestionOptions,
 };
 use crate::{
-    answer::{
-        coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
-        fill_preview::coverage_of,
-    },
+    answer::coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
     base::{command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile},
     kernel::catalogue::Catalogue,
     show::{
@@ -90,7 +87,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     let catalogue = Catalogue::load(&assets)?;
     let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
     let workloads = options.questions.load(&assets, &database, &analyzer)?;
-    let coverages = coverage_of(&analyzer, &workloads)?;
+    let coverages = analyzer.answer_workloads(&workloads)?;
     let gaps = coverage_gaps(&analyzer, &coverages);
     let report = CoverageReport {
         database: options.database.db.display().to_string(),

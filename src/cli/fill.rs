@@ -14,8 +14,7 @@ use crate::show::run_lines::run_screen;
 use crate::{
     answer::{
         coverage::CoverageAnalyzer,
-        fill::{FillOutcome, FillSession, FillState},
-        fill_preview::{FillPreview, PredictedHost},
+        fill::{FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
     },
     base::{command_error::CommandError, deadline::Deadline, exit::ExitStatus, print::print_note},
     cases::plan::InitialCosts,

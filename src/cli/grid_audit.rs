@@ -10,10 +10,7 @@ use super::{
     question_options::QuestionOptions,
 };
 use crate::{
-    answer::{
-        coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
-        fill_preview::coverage_of,
-    },
+    answer::coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
     base::{
         assets::AssetFiles, command_error::CommandError, count_text::format_count, exit::ExitStatus,
         print::print_note, shell_argument::quoted_path, suggest::did_you_mean_or,
@@ -129,7 +126,7 @@ fn audit_workloads(
     let analyzer = CoverageAnalyzer { engine: &lookup.engine, catalogue: auditor.catalogue };
     let workloads = options.questions.load(assets, &lookup, &analyzer)?;
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
-    let coverages = coverage_of(&analyzer, &workloads)?;
+    let coverages = analyzer.answer_workloads(&workloads)?;
     let mut audited = audit_questions(&analyzer, auditor, &Database::open(folder)?, &coverages)?;
     if let Some(missing) =
         wanted.iter().find(|kernel| audited.iter().all(|row| row.kernel != kernel.as_str()))

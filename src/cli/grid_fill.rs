@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::grid_steps::GridStepOptions;
 use crate::{
-    answer::{audit_fill::AuditFill, workload::parse_weighted_path},
+    answer::{audit_fill::missing_cases, workload::parse_weighted_path},
     base::{assets::AssetFiles, command_error::CommandError},
     cases::grid::ListedCases,
     kernel::{KernelName, catalogue::Catalogue},
@@ -40,8 +40,6 @@ impl FillAuditOptions {
         (models, steps): (&[String], &GridStepOptions),
         wanted: &[KernelName],
     ) -> Result<ListedCases, CommandError> {
-        let selection = steps.selection();
-        let audit = AuditFill { folder, workloads: &self.workloads, models, steps: &selection, wanted };
-        audit.missing_cases(assets, catalogue)
+        missing_cases(folder, &self.workloads, models, &steps.selection(), wanted, assets, catalogue)
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     answer::{
         coverage::CoverageAnalyzer,
         lookup::{parse_known_dtype, parse_length},
-        lookup_database::{LookupDatabase, WorkloadDefaults, WorkloadSelection},
+        lookup_database::{LookupDatabase, WorkloadSelection},
         workload::{QuestionDefaults, Workload, parse_weighted_path},
     },
     base::{assets::AssetFiles, command_error::CommandError},
@@ -60,24 +60,17 @@ pub(super) struct DefaultOptions {
 }
 
 impl DefaultOptions {
-    pub(super) const fn is_given(&self) -> bool {
-        self.tp.is_some()
-            || self.ep.is_some()
-            || self.ranks.is_some()
-            || self.tier.is_some()
-            || self.kv_length.is_some()
-            || !self.treat_dtype.is_empty()
+    pub(super) fn is_given(&self) -> bool {
+        self.defaults() != QuestionDefaults::default()
     }
 
-    pub(super) fn defaults(&self) -> WorkloadDefaults {
-        WorkloadDefaults {
-            parameters: QuestionDefaults {
-                tp: self.tp,
-                ep: self.ep,
-                ranks: self.ranks,
-                tier: self.tier,
-                kv_length: self.kv_length,
-            },
+    pub(super) fn defaults(&self) -> QuestionDefaults {
+        QuestionDefaults {
+            tp: self.tp,
+            ep: self.ep,
+            ranks: self.ranks,
+            tier: self.tier,
+            kv_length: self.kv_length,
             dtypes: self.treat_dtype.clone(),
         }
     }
@@ -101,7 +94,7 @@ impl QuestionOptions {
     }
 
     /// Returns true if options state something about workloads that are not named.
-    pub(super) const fn is_incomplete(&self) -> bool {
+    pub(super) fn is_incomplete(&self) -> bool {
         !self.is_requested() && (self.defaults.is_given() || self.mapping.is_some())
     }
 

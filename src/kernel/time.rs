@@ -105,6 +105,22 @@ impl Nanos {
     }
 }
 
+/// Times of many profiles together stay within the range: sums saturate.
+impl std::ops::AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+impl std::iter::Sum for Nanos {
+    fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
+        times.fold(Self(0), |mut sum, time| {
+            sum += time;
+            sum
+        })
+    }
+}
+
 impl FromStr for Nanos {
     type Err = NanosError;
 

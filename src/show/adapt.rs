@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::{
     answer::{
-        adapt::{AdaptedState, ChosenCase},
+        adapt::{ChosenCase, KernelDesign},
         adaptive::{ChoiceReason, ErrorEstimate},
     },
     base::count_text::format_count,
@@ -29,9 +29,9 @@ fn reason_text(reason: ChoiceReason) -> String {
 }
 
 /// Returns the line about a kernel after a batch.
-pub(crate) fn adapt_line(state: &AdaptedState<'_>, target: f64) -> String {
-    let estimate = match state.estimate {
-        None => format!("no estimate yet from {}", format_count(state.hold_outs, "hold-out")),
+pub(crate) fn adapt_line(KernelDesign { kernel, design, .. }: &KernelDesign, target: f64) -> String {
+    let estimate = match design.estimate() {
+        None => format!("no estimate yet from {}", format_count(design.hold_out_errors().len(), "hold-out")),
         Some(ErrorEstimate { hold_outs, p50, p90, max }) => format!(
             "error p50 {}, p90 {}, max {} of {}",
             error_text(p50),
@@ -40,16 +40,11 @@ pub(crate) fn adapt_line(state: &AdaptedState<'_>, target: f64) -> String {
             format_count(hold_outs, "hold-out")
         ),
     };
-    let rows = format_count(state.rows, "row");
-    format!(
-        "{}: {rows} of {} candidates, {estimate}; target {}",
-        state.kernel,
-        state.candidates,
-        error_text(target)
-    )
+    let (rows, candidates) = (format_count(design.measured(), "row"), design.candidates().len());
+    format!("{kernel}: {rows} of {candidates} candidates, {estimate}; target {}", error_text(target))
 }
 
-pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64, width: Option<usize>) -> String {
+pub(crate) fn adapt_table(kernels: &[KernelDesign], target: f64, width: Option<usize>) -> String {
     let columns = vec![
         FittedColumn::text("kernel", 0).shortened_to(16),
         FittedColumn::number("rows", 1),
@@ -61,23 +56,23 @@ pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64, width: Optio
         FittedColumn::number("target", 1),
         FittedColumn::text("met", 0),
     ];
-    let cells = |state: &AdaptedState<'_>| {
+    let cells = |KernelDesign { kernel, design, .. }: &KernelDesign| {
         let error = |of: fn(&ErrorEstimate) -> f64| {
-            state.estimate.as_ref().map_or_else(|| "-".to_owned(), |estimate| error_text(of(estimate)))
+            design.estimate().as_ref().map_or_else(|| "-".to_owned(), |estimate| error_text(of(estimate)))
         };
         vec![
-            state.kernel.to_string(),
-            state.rows.to_string(),
-            state.candidates.to_string(),
-            state.hold_outs.to_string(),
+            kernel.to_string(),
+            design.measured().to_string(),
+            design.candidates().len().to_string(),
+            design.hold_out_errors().len().to_string(),
             error(|estimate| estimate.p50),
             error(|estimate| estimate.p90),
             error(|estimate| estimate.max),
             error_text(target),
-            if state.is_met { "yes" } else { "no" }.to_owned(),
+            if design.is_met() { "yes" } else { "no" }.to_owned(),
         ]
     };
-    fitted_text(columns, states.iter().map(cells), width)
+    fitted_text(columns, kernels.iter().map(cells), width)
 }
 
 /// State of the adaptive grid of a kernel in JSON. Errors are relative, null without an estimate, or if a hold-out has no
@@ -96,19 +91,19 @@ pub(crate) struct AdaptRecord<'a> {
 }
 
 impl<'a> AdaptRecord<'a> {
-    pub(crate) fn new(state: &AdaptedState<'a>, target: f64) -> Self {
+    pub(crate) fn new(KernelDesign { kernel, design, .. }: &'a KernelDesign, target: f64) -> Self {
         let relative = |log: f64| log.is_finite().then(|| log.exp_m1());
-        let error = |of: fn(&ErrorEstimate) -> f64| relative(of(state.estimate.as_ref()?));
+        let error = |of: fn(&ErrorEstimate) -> f64| relative(of(&design.estimate()?));
         Self {
-            kernel: state.kernel.as_str(),
-            rows: state.rows,
-            candidates: state.candidates,
-            hold_outs: state.hold_outs,
+            kernel: kernel.as_str(),
+            rows: design.measured(),
+            candidates: design.candidates().len(),
+            hold_outs: design.hold_out_errors().len(),
             p50: error(|estimate| estimate.p50),
             p90: error(|estimate| estimate.p90),
             max: error(|estimate| estimate.max),
             target: relative(target),
-            met: state.is_met,
+            met: design.is_met(),
         }
     }
 }

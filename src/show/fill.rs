@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     answer::{
         coverage::FilledBy,
-        fill_preview::{FillPreview, NotMeasured},
+        fill::{FillPreview, NotMeasured},
     },
     base::count_text::format_count,
     kernel::timestamp::format_duration,

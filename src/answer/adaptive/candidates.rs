@@ -21,10 +21,8 @@ const ALIGNMENT: i64 = 16;
 /// Candidates of a kernel beyond which the numbers of tokens are those of the ladder.
 const MOST_CANDIDATES: u64 = 200_000;
 
-/// Case of a grid that may be measured.
 #[derive(Clone, Debug)]
 pub struct GridCandidate {
-    /// The case.
     pub case: IdentifiedCase,
     /// Its question, and its place among the others.
     pub candidate: AdaptiveCandidate,

@@ -1,11 +1,10 @@
 //! Choice of the next candidates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use super::{
-    brackets::{CandidateState, LineBracket, brackets_of_line, open_ends},
+    brackets::{CandidateState, LineBracket, LinePoint, brackets_of_line, monotone_cubic, open_ends},
     error_estimate::{ErrorEstimate, HOLD_OUTS, log_error, weighted_quantile},
-    smooth_line::{LinePoint, monotone_cubic},
 };
 use crate::{
     answer::lookup::{AnswerSource, LookupEngine, LookupError, OpQuery, Padding},
@@ -15,11 +14,10 @@ use crate::{
 /// Share of a batch that is chosen at random.
 const RANDOM_SHARE: f64 = 0.1;
 /// Greatest factor between expected errors and those of hold-outs, either way.
-const GREATEST_CORRECTION: f64 = 5.0;
+const MAX_CORRECTION: f64 = 5.0;
 /// Hold-outs that a correction of expected errors needs.
-const LEAST_FOR_CORRECTION: usize = 20;
+const MIN_FOR_CORRECTION: usize = 20;
 
-/// Case that may be measured.
 #[derive(Clone, Debug)]
 pub struct AdaptiveCandidate {
     /// Question that it answers exactly.
@@ -32,37 +30,37 @@ pub struct AdaptiveCandidate {
     pub position: f64,
 }
 
-/// Options of a design.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveOptions {
     /// Wanted 90th percentile of the errors, as the absolute logarithm of a ratio.
     pub target: f64,
-    /// Candidates of a batch.
     pub batch: usize,
-    /// Seed of the random choices.
     pub seed: u64,
 }
 
-/// Reason of a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ChoiceReason {
     /// The end of a line, beyond which nothing is answered.
     LineEnd,
     /// The middle of a bracket with this expected error.
     WorstBracket(f64),
-    /// At random, for the estimate.
     HoldOut,
 }
 
-/// Candidate that is to be measured next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChosenCandidate {
-    /// Index of the candidate.
     pub candidate: usize,
-    /// Reason of the choice.
     pub reason: ChoiceReason,
     /// Latency in microseconds that lookups answer before it is measured; `None` without an answer.
     pub predicted: Option<f64>,
+    /// Error that is expected in its bracket; `None` for the end of a line.
+    expected: Option<f64>,
+}
+
+impl ChosenCandidate {
+    const fn new(candidate: usize, reason: ChoiceReason, expected: Option<f64>) -> Self {
+        Self { candidate, reason, predicted: None, expected }
+    }
 }
 
 /// Candidate chosen at random, with its error once it is measured.
@@ -79,19 +77,16 @@ struct RatedBracket {
     error: f64,
 }
 
-/// Adaptive choice of the cases of a kernel.
 #[derive(Debug)]
 pub struct AdaptiveDesign {
     candidates: Vec<AdaptiveCandidate>,
     options: AdaptiveOptions,
     /// Candidates of each line in the order of positions; the lines in random order.
     lines: Vec<Vec<usize>>,
-    /// Length of its line for which each candidate stands.
-    weights: Vec<f64>,
     states: Vec<CandidateState>,
     hold_outs: Vec<HoldOut>,
-    /// Candidates that were chosen and not recorded yet, with the expected errors of their brackets.
-    pending: BTreeMap<usize, (ChosenCandidate, Option<f64>)>,
+    /// Candidates that were chosen and not recorded yet.
+    pending: BTreeMap<usize, ChosenCandidate>,
     random: SplitMix64,
 }
 
@@ -108,9 +103,7 @@ impl AdaptiveDesign {
             line.sort_by(|&one, &other| candidates[one].position.total_cmp(&candidates[other].position));
         }
         shuffle(&mut lines, &mut random);
-        let weights = candidates.iter().map(|candidate| candidate.weight).collect();
         Self {
-            weights,
             states: vec![CandidateState::Open; candidates.len()],
             candidates,
             options,
@@ -121,7 +114,6 @@ impl AdaptiveDesign {
         }
     }
 
-    /// Returns the candidates.
     pub fn candidates(&self) -> &[AdaptiveCandidate] {
         &self.candidates
     }
@@ -130,10 +122,11 @@ impl AdaptiveDesign {
     pub fn record(&mut self, candidate: usize, latency: Option<f64>) {
         let latency = latency.filter(|latency| *latency > 0.0);
         self.states[candidate] = latency.map_or(CandidateState::Failed, CandidateState::Measured);
-        if let Some((chosen, expected)) = self.pending.remove(&candidate)
+        if let Some(chosen) = self.pending.remove(&candidate)
             && let (ChoiceReason::HoldOut, Some(latency)) = (chosen.reason, latency)
         {
-            self.hold_outs.push(HoldOut { error: log_error(chosen.predicted, latency), expected });
+            let (error, expected) = (log_error(chosen.predicted, latency), chosen.expected);
+            self.hold_outs.push(HoldOut { error, expected });
         }
     }
 
@@ -151,7 +144,6 @@ impl AdaptiveDesign {
         &self.hold_outs[self.hold_outs.len().saturating_sub(HOLD_OUTS)..]
     }
 
-    /// Returns the number of measured candidates.
     pub fn measured(&self) -> usize {
         self.states.iter().filter(|state| matches!(state, CandidateState::Measured(_))).count()
     }
@@ -166,7 +158,6 @@ impl AdaptiveDesign {
         ErrorEstimate::from_errors(&last.iter().map(|hold_out| hold_out.error).collect::<Vec<_>>())
     }
 
-    /// Returns true if the estimate is at most the target.
     pub fn is_met(&self) -> bool {
         self.estimate().is_some_and(|estimate| estimate.p90 <= self.options.target)
     }
@@ -174,26 +165,22 @@ impl AdaptiveDesign {
     /// Chooses the next candidates, at most as many as a batch has; none if all are measured or failed. `engine` has
     /// the rows of all recorded candidates.
     pub fn next_batch(&mut self, engine: &mut LookupEngine) -> Result<Vec<ChosenCandidate>, LookupError> {
-        let ends: Vec<usize> = self.lines.iter().flat_map(|line| open_ends(line, &self.states)).collect();
-        let mut chosen: Vec<(usize, ChoiceReason, Option<f64>)> =
-            ends.into_iter().map(|end| (end, ChoiceReason::LineEnd, None)).collect();
-        chosen.truncate(self.options.batch);
-        if chosen.is_empty() {
+        let ends = self.lines.iter().flat_map(|line| open_ends(line, &self.states));
+        let ends = ends.map(|end| ChosenCandidate::new(end, ChoiceReason::LineEnd, None));
+        let mut batch: Vec<ChosenCandidate> = ends.take(self.options.batch).collect();
+        if batch.is_empty() {
             let rated = self.rate_brackets(engine)?;
             let random = match self.is_to_be_verified(&rated) {
                 true => self.options.batch,
-                false => random_count(self.options.batch),
+                false => ((self.options.batch as f64 * RANDOM_SHARE).ceil() as usize).max(1),
             };
-            chosen = self.choose_hold_outs(&rated, random);
-            self.divide_brackets(rated, self.options.batch.saturating_sub(random), &mut chosen);
+            batch = self.choose_hold_outs(&rated, random);
+            self.divide_brackets(rated, self.options.batch.saturating_sub(random), &mut batch);
         }
-        let mut batch = Vec::with_capacity(chosen.len());
-        for (candidate, reason, expected) in chosen {
-            let answer = engine.lookup(&self.candidates[candidate].query)?;
-            let predicted = answer.latency.map(|latency| latency.0);
-            let chosen = ChosenCandidate { candidate, reason, predicted };
-            self.pending.insert(candidate, (chosen, expected));
-            batch.push(chosen);
+        for chosen in &mut batch {
+            let answer = engine.lookup(&self.candidates[chosen.candidate].query)?;
+            chosen.predicted = answer.latency.map(|latency| latency.0);
+            self.pending.insert(chosen.candidate, *chosen);
         }
         Ok(batch)
     }
@@ -207,8 +194,8 @@ impl AdaptiveDesign {
         let mut before: Vec<(f64, f64)> =
             last.iter().filter_map(|hold_out| Some((hold_out.expected?, 1.0))).collect();
         let correction = match (weighted_quantile(&mut errors), weighted_quantile(&mut before)) {
-            (Some(found), Some(expected)) if last.len() >= LEAST_FOR_CORRECTION && expected > 0.0 => {
-                (found / expected).clamp(1.0 / GREATEST_CORRECTION, GREATEST_CORRECTION)
+            (Some(found), Some(expected)) if last.len() >= MIN_FOR_CORRECTION && expected > 0.0 => {
+                (found / expected).clamp(1.0 / MAX_CORRECTION, MAX_CORRECTION)
             }
             _ => 1.0,
         };
@@ -216,11 +203,7 @@ impl AdaptiveDesign {
     }
 
     /// Returns random candidates between the ends of their lines: beyond them nothing can be measured.
-    fn choose_hold_outs(
-        &mut self,
-        rated: &[RatedBracket],
-        count: usize,
-    ) -> Vec<(usize, ChoiceReason, Option<f64>)> {
+    fn choose_hold_outs(&mut self, rated: &[RatedBracket], count: usize) -> Vec<ChosenCandidate> {
         let mut open: Vec<(f64, usize, f64)> = Vec::new();
         for (&index, error) in
             rated.iter().flat_map(|rated| rated.bracket.inside.iter().map(|inside| (inside, rated.error)))
@@ -228,37 +211,34 @@ impl AdaptiveDesign {
             // The least of exponential variables with these rates is each one with a probability in proportion to its
             // weight (Efraimidis and Spirakis, 2006).
             let uniform = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-            open.push((-(1.0 - uniform).ln() / self.weights[index], index, error));
+            open.push((-(1.0 - uniform).ln() / self.candidates[index].weight, index, error));
         }
         open.sort_by(|one, other| one.0.total_cmp(&other.0));
         open.truncate(count);
-        open.into_iter().map(|(_, index, error)| (index, ChoiceReason::HoldOut, Some(error))).collect()
+        let chosen = |(_, index, error)| ChosenCandidate::new(index, ChoiceReason::HoldOut, Some(error));
+        open.into_iter().map(chosen).collect()
     }
 
     /// Adds the middles of the brackets that have the most candidates and the greatest errors.
-    fn divide_brackets(
-        &self,
-        mut rated: Vec<RatedBracket>,
-        count: usize,
-        chosen: &mut Vec<(usize, ChoiceReason, Option<f64>)>,
-    ) {
+    fn divide_brackets(&self, mut rated: Vec<RatedBracket>, count: usize, chosen: &mut Vec<ChosenCandidate>) {
         let gain = |rated: &RatedBracket| {
             let excess = if rated.error > self.options.target { 1.0 } else { 1e-3 };
             excess * rated.error.min(1.0) * self.weight_of(rated)
         };
         rated.sort_by(|one, other| gain(other).total_cmp(&gain(one)));
-        let known: BTreeSet<usize> = chosen.iter().map(|(candidate, ..)| *candidate).collect();
+        let known: BTreeSet<usize> = chosen.iter().map(|chosen| chosen.candidate).collect();
         let middles = rated.into_iter().filter_map(|rated| {
             let inside: Vec<usize> =
                 rated.bracket.inside.iter().copied().filter(|inside| !known.contains(inside)).collect();
             let middle = self.middle_of(rated.bracket.ends, &inside)?;
-            Some((middle, ChoiceReason::WorstBracket(rated.error), Some(rated.error)))
+            let reason = ChoiceReason::WorstBracket(rated.error);
+            Some(ChosenCandidate::new(middle, reason, Some(rated.error)))
         });
         chosen.extend(middles.take(count));
     }
 
     fn weight_of(&self, rated: &RatedBracket) -> f64 {
-        rated.bracket.inside.iter().map(|&index| self.weights[index]).sum()
+        rated.bracket.inside.iter().map(|&index| self.candidates[index].weight).sum()
     }
 
     fn middle_of(&self, ends: [usize; 2], inside: &[usize]) -> Option<usize> {
@@ -283,19 +263,17 @@ impl AdaptiveDesign {
                     if Some(&end) == rows.first() || Some(&end) == rows.last() {
                         continue;
                     }
-                    let left_out = match left_out.get(&end) {
-                        Some(error) => *error,
-                        None => *left_out.entry(end).or_insert(self.left_out_error(end, engine)?),
-                    };
-                    error = Some(error.map_or(left_out, |error| error.max(left_out)));
+                    if let Entry::Vacant(unknown) = left_out.entry(end) {
+                        unknown.insert(self.left_out_error(end, engine)?);
+                    }
+                    error = Some(error.unwrap_or(0.0).max(left_out[&end]));
                 }
-                let error = match error {
-                    Some(error) => Some(error.max(self.disagreement(&rows, &bracket, engine)?)),
-                    None => None,
-                };
                 // Between equal latencies there is no step to find, whatever the next bracket has.
-                let error = error.unwrap_or(f64::INFINITY).min(self.range_of(bracket.ends));
-                rated.push(RatedBracket { bracket, error });
+                let error = match error {
+                    Some(error) => error.max(self.disagreement(&rows, &bracket, engine)?),
+                    None => f64::INFINITY,
+                };
+                rated.push(RatedBracket { error: error.min(self.range_of(bracket.ends)), bracket });
             }
         }
         Ok(rated)
@@ -353,10 +331,6 @@ impl AdaptiveDesign {
         }
         Ok(log_error(answer.latency.map(|latency| latency.0), latency))
     }
-}
-
-fn random_count(batch: usize) -> usize {
-    ((batch as f64 * RANDOM_SHARE).ceil() as usize).max(1)
 }
 
 fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {

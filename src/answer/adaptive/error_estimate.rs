@@ -17,13 +17,9 @@ pub fn log_error(predicted: Option<f64>, measured: f64) -> f64 {
 /// Quantiles of the errors of hold-outs, as absolute logarithms of ratios; infinite where hold-outs have no answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ErrorEstimate {
-    /// Number of hold-outs.
     pub hold_outs: usize,
-    /// Median.
     pub p50: f64,
-    /// 90th percentile.
     pub p90: f64,
-    /// Greatest error.
     pub max: f64,
 }
 

@@ -11,7 +11,6 @@ mod brackets;
 mod candidates;
 mod design;
 mod error_estimate;
-mod smooth_line;
 #[cfg(test)]
 mod tests;
 

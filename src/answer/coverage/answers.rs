@@ -4,23 +4,20 @@ use super::totals::{AnswerClass, CoverageTotals};
 use crate::{
     answer::{
         lookup::{AnswerSource, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery, RuleKind},
-        op_mapping::OperatorRoute,
+        op_mapping::MappedOperator,
         workload::{Workload, WorkloadQuestion},
     },
     kernel::{KernelName, catalogue::Catalogue},
 };
 
-/// Question with the answer of the database.
 #[derive(Clone, Debug)]
 pub struct AnsweredQuestion<'w> {
-    /// The question.
     pub question: &'w WorkloadQuestion,
     /// The query that the answer is for: of kernels of which one runs, the first with the best answer, from
     /// [`AnswerSource::Measured`] on.
     pub query: &'w OpQuery,
     /// The answer; `None` if the question cannot be looked up.
     pub answer: Option<LookupAnswer>,
-    /// Its class.
     pub class: AnswerClass,
     /// True if no kernel runs, or one that counts as 0.
     pub is_free: bool,
@@ -40,17 +37,13 @@ impl AnsweredQuestion<'_> {
     }
 }
 
-/// Answers for a workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadCoverage<'w> {
-    /// The workload.
     pub workload: &'w Workload,
-    /// Its questions, in its order.
     pub answers: Vec<AnsweredQuestion<'w>>,
 }
 
 impl WorkloadCoverage<'_> {
-    /// Returns counts and times of all answers.
     pub fn totals(&self) -> CoverageTotals {
         let mut totals = CoverageTotals::default();
         for answer in &self.answers {
@@ -76,12 +69,9 @@ pub(crate) fn add_equal_calls(workload: &mut Workload, catalogue: &Catalogue) {
     }
 }
 
-/// Looks workloads up in a database.
 #[derive(Clone, Copy, Debug)]
 pub struct CoverageAnalyzer<'a> {
-    /// The database and its mapping.
     pub engine: &'a LookupEngine,
-    /// The kernels that can be measured.
     pub catalogue: &'a Catalogue,
 }
 
@@ -92,24 +82,22 @@ impl CoverageAnalyzer<'_> {
         Ok(WorkloadCoverage { workload, answers: answers.collect::<Result<_, _>>()? })
     }
 
+    pub(crate) fn answer_workloads<'w>(
+        &self,
+        workloads: &'w [Workload],
+    ) -> Result<Vec<WorkloadCoverage<'w>>, LookupError> {
+        workloads.iter().map(|workload| self.answer_workload(workload)).collect()
+    }
+
     fn answer_question<'w>(
         &self,
         question: &'w WorkloadQuestion,
     ) -> Result<AnsweredQuestion<'w>, LookupError> {
         let has_entry = self.has_entry(question);
         // Without inputs only operators without a kernel have an answer.
-        if question.unreadable.is_some() && !self.is_free(&question.query.op) {
-            return Ok(AnsweredQuestion {
-                question,
-                query: &question.query,
-                answer: None,
-                class: AnswerClass::Missing,
-                is_free: false,
-                has_entry,
-            });
-        }
+        let is_readable = question.unreadable.is_none() || self.is_free(&question.query.op);
         let mut best: Option<(&OpQuery, LookupAnswer)> = None;
-        for query in question.queries() {
+        for query in question.queries().filter(|_| is_readable) {
             let answer = self.engine.lookup(query)?;
             let is_final = answer.source == AnswerSource::Measured;
             let is_better = best.as_ref().is_none_or(|(_, other)| {
@@ -134,12 +122,8 @@ impl CoverageAnalyzer<'_> {
         Ok(AnsweredQuestion { question, query, answer, class, is_free, has_entry })
     }
 
-    /// Returns true if no kernel runs for an operator, or one that counts as 0.
     pub(super) fn is_free(&self, op: &str) -> bool {
-        let operator = self.engine.mapping().operator(op);
-        operator.is_some_and(|operator| {
-            matches!(operator.route, OperatorRoute::ZeroCost | OperatorRoute::AcceptedMiss)
-        })
+        self.engine.mapping().operator(op).is_some_and(MappedOperator::is_free)
     }
 
     /// Returns true if the catalogue can measure a kernel of a question; `None` if its kernels are collectives, or

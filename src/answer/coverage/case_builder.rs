@@ -3,21 +3,24 @@
 
 use std::collections::BTreeSet;
 
-use super::{answers::CoverageAnalyzer, attention_case::attention_case, case_problem::CaseProblem};
+use super::{answers::CoverageAnalyzer, closing::GapClosing};
 use crate::{
     answer::{
-        lookup::AttentionFamily,
-        lookup::{MissReason, OpQuery, QueryTensor},
+        attention_call::{AttentionCall, CACHE_BLOCK},
+        lookup::{
+            AttentionFamily, AttentionWork, BatchLengths, BatchPhase, KeyOrder, MissReason, OpQuery,
+            QueryTensor,
+        },
     },
     database::TableCases,
     kernel::{
-        Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat,
+        Case, CaseAttributes, Dtype, KernelName, SequenceLengths, Slot, Tensor, TensorFormat,
         catalogue::{CatalogueEntry, EntryForm, InputSlot, PatternTerm, TensorSlot},
     },
 };
 
-/// Longest list on the host whose length is found by trial: lists of dimensions.
-const LONGEST_HOST_LIST: u64 = 8;
+/// Maximum length of a list on the host that is found by trial: lists of dimensions.
+const MAX_HOST_LIST: u64 = 8;
 
 struct CandidateCase {
     case: Case,
@@ -36,7 +39,7 @@ impl CoverageAnalyzer<'_> {
         &self,
         query: &OpQuery,
         kernels: &[KernelName],
-    ) -> Result<Case, Option<CaseProblem>> {
+    ) -> Result<Case, Option<GapClosing>> {
         let has_table = |kernel: &KernelName| self.engine.knows_table(kernel);
         let mut kernels: Vec<&KernelName> =
             kernels.iter().filter(|kernel| self.catalogue.entry(kernel).is_some()).collect();
@@ -53,13 +56,13 @@ impl CoverageAnalyzer<'_> {
         Err(first_problem)
     }
 
-    fn case_of_kernel(&self, query: &OpQuery, kernel: &KernelName) -> Result<Case, CaseProblem> {
-        let unknown = |reason: String| CaseProblem::Unknown { kernel: kernel.clone(), reason };
+    fn case_of_kernel(&self, query: &OpQuery, kernel: &KernelName) -> Result<Case, GapClosing> {
+        let unknown = |reason: String| GapClosing::UnknownCase { kernel: kernel.to_string(), reason };
         let Some(entry) = self.catalogue.entry(kernel) else {
             return Err(unknown("the catalogue has no entry".to_owned()));
         };
         if query.inputs.iter().any(|tensor| tensor.dtype.is_none()) {
-            return Err(CaseProblem::Parameter("element types".to_owned()));
+            return Err(GapClosing::QueryParameter("element types".to_owned()));
         }
         if AttentionFamily::of_kernel(kernel).is_some() {
             let case = attention_case(query, kernel)?;
@@ -70,7 +73,7 @@ impl CoverageAnalyzer<'_> {
             };
         }
         let forms = self.engine.recorded_forms(query, kernel).map_err(|reason| match reason {
-            MissReason::TpProjectionInvalid(_) => CaseProblem::Parameter("tp".to_owned()),
+            MissReason::TpProjectionInvalid(_) => GapClosing::QueryParameter("tp".to_owned()),
             reason => unknown(reason.to_string()),
         })?;
         let rows = self.engine.table_cases(kernel).unwrap_or_default();
@@ -112,8 +115,9 @@ impl CoverageAnalyzer<'_> {
         inputs: &[QueryTensor],
         rows: &[Case],
     ) -> Result<Vec<CandidateCase>, String> {
-        let may_add = self.engine.allows_more_inputs(&query.op);
-        let is_operator = self.engine.mapping().operator(&query.op).is_some();
+        let operator = self.engine.mapping().operator(&query.op);
+        let may_add = operator.is_some_and(|operator| operator.input_count.is_some());
+        let is_operator = operator.is_some();
         let formats = expected_formats(rows);
         let tensors: Option<Vec<Tensor>> =
             inputs.iter().enumerate().map(|(at, tensor)| recorded_tensor(tensor, at, &formats)).collect();
@@ -131,7 +135,7 @@ impl CoverageAnalyzer<'_> {
         };
         let short_indices = with_short_indices(&tensors);
         for form in entry.forms.iter().filter(|form| form.unsupported.is_none()) {
-            let lengths = if has_host_list(form) { 1..=LONGEST_HOST_LIST } else { 1..=1 };
+            let lengths = if has_host_list(form) { 1..=MAX_HOST_LIST } else { 1..=1 };
             for length in lengths {
                 let tried = attempt(form, &tensors, length);
                 let tried = match (tried, &short_indices) {
@@ -238,41 +242,31 @@ fn fill_slots(
 ) -> Result<(Vec<Slot>, usize), String> {
     let mut rest = tensors.iter();
     let (mut slots, mut added): (Vec<Slot>, usize) = (Vec::new(), 0);
+    let missing = |index: usize, what: &str| {
+        let (count, kernel) = (tensors.len(), &entry.kernel);
+        format!(
+            "the query has {count} inputs, and input {index} ({what}) of {kernel} does not follow from them"
+        )
+    };
     for (index, slot) in form.inputs.iter().enumerate() {
         let pattern = form.rule.inputs.get(index).and_then(Option::as_ref);
         let filled = match (slot, pattern) {
             (_, None) | (InputSlot::Ignored, _) => None,
-            (InputSlot::Tensor(tensor), Some(_)) => match rest.next() {
-                Some(given) => Some(given.clone()),
-                None if may_add => {
-                    added += 1;
-                    Some(like_other_slot(form, index, tensor, &slots).ok_or_else(|| {
-                        format!(
-                            "input {index} ({}) of {} does not follow from the query",
-                            tensor.argument, entry.kernel
-                        )
-                    })?)
-                }
+            (InputSlot::Tensor(tensor), Some(_)) => Some(match rest.next() {
+                Some(given) => given.clone(),
                 None => {
-                    return Err(format!(
-                        "the query has {} inputs, and input {index} ({}) of {} does not follow from them",
-                        tensors.len(),
-                        tensor.argument,
-                        entry.kernel
-                    ));
+                    added += 1;
+                    let like = if may_add { like_other_slot(form, index, tensor, &slots) } else { None };
+                    like.ok_or_else(|| missing(index, &tensor.argument))?
                 }
-            },
+            }),
             (
                 InputSlot::Host(dtype) | InputSlot::Intermediate(dtype) | InputSlot::Omitted(dtype),
                 Some(pattern),
             ) => {
                 added += usize::from(!pattern.is_empty());
-                let dims = host_dims(pattern, host_length).ok_or_else(|| {
-                    format!(
-                        "input {index} of {}, which is read from the host, does not follow from the query",
-                        entry.kernel
-                    )
-                })?;
+                let dims = host_dims(pattern, host_length)
+                    .ok_or_else(|| missing(index, "which is read from the host"))?;
                 Some(Tensor { dims, dtype: dtype.clone(), format: TensorFormat::nd() })
             }
         };
@@ -289,16 +283,12 @@ fn fill_slots(
 
 /// Returns the dimensions of a list on the host; a named one has this length.
 fn host_dims(pattern: &[PatternTerm], length: u64) -> Option<Vec<u64>> {
-    match pattern {
-        [PatternTerm::Name(_)] => Some(vec![length]),
-        terms => terms
-            .iter()
-            .map(|term| match term {
-                PatternTerm::Number(number) => u64::try_from(*number).ok(),
-                PatternTerm::Name(_) | PatternTerm::Rest(_) => None,
-            })
-            .collect(),
-    }
+    let dim = |term: &PatternTerm| match term {
+        PatternTerm::Name(_) if pattern.len() == 1 => Some(length),
+        PatternTerm::Number(number) => u64::try_from(*number).ok(),
+        PatternTerm::Name(_) | PatternTerm::Rest(_) => None,
+    };
+    pattern.iter().map(dim).collect()
 }
 
 /// Returns true if the length of a list on the host follows from the conditions of a form.
@@ -366,14 +356,128 @@ fn complete_outputs(
     };
     let stated = || -> Result<Case, String> {
         let complete = Case { outputs: given.clone(), ..case.clone() };
-        match given.is_empty() {
-            true => Err("the outputs are not stated".to_owned()),
-            false => entry.resolve_call(&complete).map(|_| complete).map_err(|problem| problem.to_string()),
-        }
+        entry.resolve_call(&complete).map_err(|problem| problem.to_string())?;
+        Ok(complete)
     };
     match is_operator {
-        true => computed().or_else(|problem| stated().map_err(|_| problem)),
+        true => computed()
+            .or_else(|problem| if given.is_empty() { Err(problem) } else { stated().or(Err(problem)) }),
         false if given.is_empty() => computed(),
         false => stated(),
+    }
+}
+
+const MAX_SEQUENCES: u64 = 65_536;
+
+fn attention_case(query: &OpQuery, kernel: &KernelName) -> Result<Case, GapClosing> {
+    let unknown =
+        |reason: &str| GapClosing::UnknownCase { kernel: kernel.to_string(), reason: reason.to_owned() };
+    if AttentionFamily::of_kernel(kernel) != Some(AttentionFamily::Fused) {
+        return Err(unknown("cases of sparse attention are derived from profiles and steps of models only"));
+    }
+    let order = if query.op == kernel.as_str() { KeyOrder::Recorded } else { KeyOrder::Framework };
+    let work =
+        AttentionWork::of_query(query, AttentionFamily::Fused, order).map_err(|reason| match reason {
+            MissReason::ContextMissing(name) => {
+                GapClosing::QueryParameter(MissReason::query_key(name).to_owned())
+            }
+            reason => unknown(&reason.to_string()),
+        })?;
+    let regime = &work.regime;
+    if regime.sparse_mode.as_deref() != Some("3") {
+        return Err(unknown("cases are derived for mask mode 3 only"));
+    }
+    if regime.layout.as_deref().is_some_and(|layout| layout != "TND") {
+        return Err(unknown("cases are derived for layout TND only"));
+    }
+    if regime.rope_dim.is_some_and(|dim| dim > 0) {
+        return Err(unknown("cases with rotary parts are derived from profiles and steps of models only"));
+    }
+    let kv_heads = regime.kv_heads.ok_or_else(|| GapClosing::QueryParameter("kv_heads".to_owned()))?;
+    let lengths = work.lengths.clone().or_else(|| equal_lengths(&work, query)).ok_or_else(|| {
+        unknown("the lengths of its sequences do not follow from their mean: `kv_lengths` and `query_lengths` state them")
+    })?;
+    if lengths.queries.iter().chain(&lengths.keys).any(|length| *length == 0) {
+        return Err(unknown("a sequence has no queries or no keys"));
+    }
+    let phase = lengths.phase();
+    let block = regime.block_size.unwrap_or(CACHE_BLOCK);
+    if block == 0 && phase == BatchPhase::Decode {
+        return Err(unknown(
+            "the keys of a decode step are in blocks: `block_size` is 0, give a number above it",
+        ));
+    }
+    let block = match phase {
+        BatchPhase::Prefill => None,
+        BatchPhase::Decode => Some(block),
+        BatchPhase::Mixed => {
+            return Err(unknown(
+                "cases are derived for complete prompts and for decode steps, not for mixed batches",
+            ));
+        }
+    };
+    let sum = |lengths: &[u64]| lengths.iter().try_fold(0_u64, |sum, length| sum.checked_add(*length));
+    if [&lengths.queries, &lengths.keys].iter().any(|lengths| sum(lengths).is_none()) {
+        return Err(unknown("its lengths are too large"));
+    }
+    let BatchLengths { queries, keys } = lengths;
+    let lengths = SequenceLengths { queries, keys, block, packed: true };
+    let (layout, sparse_mode, heads) = ("TND", "3", work.heads);
+    let call = AttentionCall { layout, sparse_mode, heads, kv_heads, lengths };
+    let dtype = regime.dtype.clone().unwrap_or(Dtype::Bf16);
+    Ok(call.packed_case(&dtype, work.tokens, [work.head_dim; 2], 0))
+}
+
+/// Returns equal sequences of the mean length: the queries of a decode step, or complete prompts. The number of
+/// sequences is stated, or that of the rows of the block table.
+fn equal_lengths(work: &AttentionWork, query: &OpQuery) -> Option<BatchLengths> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
+    let length = (work.kv_length.fract() == 0.0 && (1.0..1e12).contains(&work.kv_length))
+        .then_some(work.kv_length as u64)?;
+    let table = query.inputs.iter().skip(3).find_map(|input| match (&input.dtype, input.dims.as_slice()) {
+        (Some(Dtype::Int32 | Dtype::Int64), &[sequences, _]) => Some(sequences),
+        _ => None,
+    });
+    let batch = work.batch.or(table).filter(|batch| (1..=work.tokens.min(MAX_SEQUENCES)).contains(batch))?;
+    let queries = match work.tokens {
+        tokens if tokens == batch => 1,
+        tokens if batch.checked_mul(length) == Some(tokens) => length,
+        _ => return None,
+    };
+    let count = usize::try_from(batch).ok()?;
+    Some(BatchLengths { queries: vec![queries; count], keys: vec![length; count] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        answer::lookup::{AttentionParameters, QueryTensor},
+        kernel::AttentionCase,
+    };
+
+    /// A decode step needs blocks: a size of 0 is no mixed batch.
+    #[test]
+    fn a_decode_step_without_blocks_names_the_size() {
+        let kernel = KernelName::new(AttentionCase::KERNEL).expect("a name");
+        let tensor =
+            |dims: &[u64]| QueryTensor { dims: dims.to_vec(), dtype: Some(Dtype::Bf16), format: None };
+        let case = |block_size: u64| {
+            let attention = AttentionParameters {
+                kv_length: Some(256.0),
+                batch: Some(4),
+                block_size: Some(block_size),
+                layout: Some("TND".to_owned()),
+                ..AttentionParameters::default()
+            };
+            let inputs = vec![tensor(&[4, 8, 128]), tensor(&[8, 1, 128, 128]), tensor(&[8, 1, 128, 128])];
+            attention_case(
+                &OpQuery { op: kernel.to_string(), inputs, attention, ..OpQuery::default() },
+                &kernel,
+            )
+        };
+        assert!(case(128).is_ok());
+        let Err(GapClosing::UnknownCase { reason, .. }) = case(0) else { panic!("no case") };
+        assert!(reason.contains("`block_size` is 0"), "{reason}");
     }
 }

@@ -4,22 +4,19 @@ use std::fmt;
 
 use super::{
     answers::{AnsweredQuestion, CoverageAnalyzer},
-    case_problem::CaseProblem,
     totals::AnswerClass,
 };
 use crate::{
     answer::{
-        lookup::KernelTraits,
-        lookup::{LookupAnswer, MissReason, OpQuery, QueryTensor},
-        op_mapping::{CompositePart, OperatorRoute},
+        lookup::{CompositeStep, LookupAnswer, MissReason, OpQuery, UsualRules, composite_steps},
+        op_mapping::{CompositePart, MappedKernel, OperatorRoute},
         workload::UnreadableReason,
     },
-    base::count_text::format_count,
-    kernel::{Case, Dtype, KernelName},
+    kernel::{Case, KernelName},
 };
 
-/// Measure that would close a gap.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum GapClosing {
     ExactCase {
         kernel: String,
@@ -35,20 +32,19 @@ pub enum GapClosing {
     /// Two rows that differ in their tokens, between which this and other gaps are interpolated.
     InterpolationBracket {
         kernel: String,
-        /// The least and the greatest number of tokens.
-        tokens: (u64, u64),
+        min: u64,
+        max: u64,
         gaps: usize,
     },
     MappingEntry,
-    /// An entry of the catalogue, or a form of an entry that fits the case.
+    /// An entry of the catalogue, or a form of an entry that fits the case. `problem` is the reason why an existing entry does not fit.
     CatalogueEntry {
         kernel: String,
-        /// The reason why an existing entry does not fit.
         problem: Option<String>,
     },
+    /// The command that measures them; `None` if the ranks are unknown, or no sweep has the collective.
     CollectiveRows {
         kernel: String,
-        /// The command that measures them; `None` if the ranks are unknown, or no sweep has the collective.
         command: Option<String>,
     },
     QueryParameter(String),
@@ -62,21 +58,8 @@ pub enum GapClosing {
 }
 
 impl GapClosing {
-    /// Returns the name of the kind.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::ExactCase { .. } => "exact_case",
-            Self::UnknownCase { .. } => "unknown_case",
-            Self::ExistingRow { .. } => "existing_row",
-            Self::InterpolationBracket { .. } => "interpolation_bracket",
-            Self::MappingEntry => "mapping_entry",
-            Self::CatalogueEntry { .. } => "catalogue_entry",
-            Self::CollectiveRows { .. } => "collective_rows",
-            Self::QueryParameter(_) => "query_parameter",
-            Self::RecordedShapes => "recorded_shapes",
-            Self::LookupMode(_) => "lookup_mode",
-            Self::NotLaunchable { .. } => "not_launchable",
-        }
+    pub fn kind(&self) -> &'static str {
+        self.into()
     }
 }
 
@@ -88,9 +71,8 @@ impl fmt::Display for GapClosing {
                 write!(f, "row of {kernel}, whose case does not follow from the question: {reason}")
             }
             Self::ExistingRow { kernel } => write!(f, "measurement of the row of {kernel}"),
-            Self::InterpolationBracket { kernel, tokens: (least, most), gaps } => {
-                let gaps = format_count(*gaps, "gap");
-                write!(f, "interpolation bracket of {kernel}: {least} and {most} tokens close {gaps}")
+            Self::InterpolationBracket { kernel, min, max, gaps } => {
+                write!(f, "interpolation bracket of {kernel}: {min} and {max} tokens close {gaps} gaps")
             }
             Self::MappingEntry => f.write_str("mapping entry"),
             Self::CatalogueEntry { kernel, problem: None } => write!(f, "catalogue entry of {kernel}"),
@@ -143,10 +125,10 @@ impl CoverageAnalyzer<'_> {
     /// Returns true if a kernel of an operator has the inputs of the operator, as the first one of a composite has.
     fn has_inputs_of_operator(&self, op: &str, part: Option<&str>) -> bool {
         match self.engine.mapping().operator(op).map(|operator| &operator.route) {
-            Some(OperatorRoute::StaticComposite { parts, .. }) => {
-                part.is_some_and(|part| first_step(parts).iter().any(|kernel| kernel.as_str() == part))
+            Some(OperatorRoute::StaticComposite(parts)) => {
+                part.is_some_and(|part| first_step(parts).iter().any(|kernel| kernel.name.as_str() == part))
             }
-            Some(OperatorRoute::MoeFused(_)) => part.is_none(),
+            Some(OperatorRoute::MoeFused) => part.is_none(),
             Some(OperatorRoute::Decomposed(_)) => false,
             _ => true,
         }
@@ -155,20 +137,21 @@ impl CoverageAnalyzer<'_> {
     /// Returns true if all other parts of an operator have answers. A miss hides the parts behind the first one that is
     /// missing; of these only collectives of a product follow from its shapes.
     fn is_only_part(&self, query: &OpQuery, part: &MissingPart<'_>) -> bool {
-        let route = self.engine.mapping().operator(&query.op).map(|operator| &operator.route);
-        match route {
-            Some(OperatorRoute::StaticComposite { parts, .. }) if part.hides_others => {
+        let operator = self.engine.mapping().operator(&query.op);
+        match operator.map(|operator| &operator.route) {
+            Some(OperatorRoute::StaticComposite(parts)) if part.hides_others => {
                 let first = first_step(parts);
-                let is_first = part.name.is_some_and(|name| first.iter().any(|first| first.as_str() == name));
+                let is_first =
+                    part.name.is_some_and(|name| first.iter().any(|first| first.name.as_str() == name));
                 is_first
                     && parts.iter().skip(first.len()).all(|part| match part {
                         CompositePart::Kernel(kernel) => self.sums_product(&kernel.name, query),
                         CompositePart::Operator(_) => false,
                     })
             }
-            Some(OperatorRoute::MoeFused(rule)) if part.name.is_none() => {
-                rule.embedded_compute.is_empty() && rule.embedded_communication.is_none()
-            }
+            Some(OperatorRoute::MoeFused) if part.name.is_none() => operator.is_some_and(|operator| {
+                operator.embedded_compute.is_empty() && operator.embedded_communication.is_none()
+            }),
             Some(OperatorRoute::Decomposed(_)) => false,
             _ => !part.hides_others,
         }
@@ -176,19 +159,9 @@ impl CoverageAnalyzer<'_> {
 
     /// Returns true if the sum of a product over its ranks has an answer.
     fn sums_product(&self, collective: &KernelName, query: &OpQuery) -> bool {
-        let output = product_output(query).filter(|_| {
-            collective.as_str() == "hcom_allReduce_" && !query.is_sequence_parallel && query.ranks.is_some()
-        });
-        let Some(output) = output else { return false };
-        let message = OpQuery {
-            op: collective.as_str().to_owned(),
-            inputs: vec![output],
-            ranks: query.ranks,
-            tier: query.tier,
-            ..OpQuery::default()
-        };
-        let answer = self.engine.lookup(&message);
-        answer.is_ok_and(|answer| answer.latency.is_some() && answer.miss.is_none())
+        collective.as_str() == "hcom_allReduce_"
+            && !query.is_sequence_parallel
+            && self.engine.answers_message_of_product(collective, query)
     }
 
     fn closing_of_miss(
@@ -201,17 +174,7 @@ impl CoverageAnalyzer<'_> {
         let own =
             part.map_or_else(|| self.engine.kernels_of_query(answer.query), |part| self.kernels_of(part));
         let kernel = own.first().map_or_else(|| part.unwrap_or(op), KernelName::as_str).to_owned();
-        let is_collective = own.first().is_some_and(KernelName::is_collective);
-        if let Some(closing) = closing_of_reason(reason, &kernel, own.is_empty(), is_collective) {
-            let closing = match closing {
-                GapClosing::CollectiveRows { kernel, .. } => {
-                    let name = KernelName::new(&kernel).ok();
-                    let command =
-                        name.and_then(|name| self.engine.collective_command(answer.query, &name, reason));
-                    GapClosing::CollectiveRows { kernel, command }
-                }
-                closing => closing,
-            };
+        if let Some(closing) = self.closing_of_reason(answer.query, &own, &kernel, reason) {
             return (closing, None);
         }
         if self.has_inputs_of_operator(op, part) {
@@ -251,15 +214,51 @@ impl CoverageAnalyzer<'_> {
         }
         match self.case_of_query(answer.query, kernels) {
             Ok(case) => (GapClosing::ExactCase { kernel: case.kernel.as_str().to_owned() }, Some(case)),
-            Err(Some(CaseProblem::Parameter(name))) => (GapClosing::QueryParameter(name), None),
-            Err(Some(CaseProblem::Unknown { kernel, reason })) => {
-                (GapClosing::UnknownCase { kernel: kernel.as_str().to_owned(), reason }, None)
-            }
+            Err(Some(closing)) => (closing, None),
             Err(None) => {
                 let kernel = kernels.first().map_or(answer.query.op.as_str(), KernelName::as_str);
                 (self.closing_by_entry(kernel.to_owned()), None)
             }
         }
+    }
+
+    /// Returns the closing that the reason of a miss determines; `None` if a row closes it. `own` are the kernels that would run.
+    fn closing_of_reason(
+        &self,
+        query: &OpQuery,
+        own: &[KernelName],
+        kernel: &str,
+        reason: Option<&MissReason>,
+    ) -> Option<GapClosing> {
+        let parameter = |name: &str| GapClosing::QueryParameter(name.to_owned());
+        let collective_rows = || {
+            let name = KernelName::new(kernel).ok();
+            let command = name.and_then(|name| self.engine.collective_command(query, &name, reason));
+            GapClosing::CollectiveRows { kernel: kernel.to_owned(), command }
+        };
+        Some(match reason {
+            None | Some(MissReason::Unmapped) if own.is_empty() => GapClosing::MappingEntry,
+            Some(MissReason::AmbiguousDtype) => parameter("element types"),
+            Some(MissReason::AmbiguousOutput) => parameter("outputs"),
+            Some(MissReason::OpenAttributes(names)) => parameter(&names.to_string()),
+            Some(MissReason::AmbiguousSemanticMatch(_)) => parameter("attributes in which the rows differ"),
+            Some(MissReason::TpProjectionInvalid(_)) => parameter("tp"),
+            Some(MissReason::ContextMissing(name)) => parameter(MissReason::query_key(name)),
+            Some(MissReason::EpSizeNotConfigured) => parameter("ep"),
+            Some(MissReason::DecomposeFailed) => parameter("inputs of the operator"),
+            Some(MissReason::RanksNotGiven) => parameter("ranks"),
+            Some(MissReason::UndividedRows { .. }) => parameter("ranks that divide the rows"),
+            Some(MissReason::AmbiguousTier) => parameter("tier"),
+            Some(MissReason::MessageUnknown) => parameter("shapes and types of the message"),
+            Some(MissReason::UnsupportedQueryMode(mode)) => GapClosing::LookupMode((*mode).to_owned()),
+            Some(
+                MissReason::CsvFormatRaw(_)
+                | MissReason::MessageOutOfRange { .. }
+                | MissReason::NoRowsOfGroup(_),
+            ) => collective_rows(),
+            _ if own.first().is_some_and(KernelName::is_collective) => collective_rows(),
+            _ => return None,
+        })
     }
 
     pub(super) fn closing_by_entry(&self, kernel: String) -> GapClosing {
@@ -268,38 +267,6 @@ impl CoverageAnalyzer<'_> {
             None => GapClosing::CatalogueEntry { kernel, problem: None },
         }
     }
-}
-
-/// Returns the closing that the reason of a miss determines; `None` if a row closes it.
-fn closing_of_reason(
-    reason: Option<&MissReason>,
-    kernel: &str,
-    is_unmapped: bool,
-    is_collective: bool,
-) -> Option<GapClosing> {
-    let parameter = |name: &str| GapClosing::QueryParameter(name.to_owned());
-    let collective_rows = || GapClosing::CollectiveRows { kernel: kernel.to_owned(), command: None };
-    Some(match reason {
-        None | Some(MissReason::Unmapped) if is_unmapped => GapClosing::MappingEntry,
-        Some(MissReason::AmbiguousDtype) => parameter("element types"),
-        Some(MissReason::AmbiguousOutput) => parameter("outputs"),
-        Some(MissReason::OpenAttributes(names)) => parameter(&names.join(", ")),
-        Some(MissReason::AmbiguousSemanticMatch(_)) => parameter("attributes in which the rows differ"),
-        Some(MissReason::TpProjectionInvalid(_)) => parameter("tp"),
-        Some(MissReason::ContextMissing(name)) => parameter(MissReason::query_key(name)),
-        Some(MissReason::EpSizeNotConfigured) => parameter("ep"),
-        Some(MissReason::DecomposeFailed) => parameter("inputs of the operator"),
-        Some(MissReason::RanksNotGiven) => parameter("ranks"),
-        Some(MissReason::UndividedRows { .. }) => parameter("ranks that divide the rows"),
-        Some(MissReason::AmbiguousTier) => parameter("tier"),
-        Some(MissReason::MessageUnknown) => parameter("shapes and types of the message"),
-        Some(MissReason::UnsupportedQueryMode(mode)) => GapClosing::LookupMode((*mode).to_owned()),
-        Some(
-            MissReason::CsvFormatRaw(_) | MissReason::MessageOutOfRange { .. } | MissReason::NoRowsOfGroup(_),
-        ) => collective_rows(),
-        _ if is_collective => collective_rows(),
-        _ => return None,
-    })
 }
 
 #[derive(Clone, Debug)]
@@ -313,7 +280,6 @@ pub(super) struct GapAssessment {
 
 #[derive(Clone, Copy, Debug)]
 struct MissingPart<'a> {
-    /// Kernel or operator; `None` if the answer has no parts.
     name: Option<&'a str>,
     reason: Option<&'a MissReason>,
     /// True if parts behind it have not been looked up, or are not listed.
@@ -347,29 +313,10 @@ const fn is_missing(answer: &LookupAnswer) -> bool {
 }
 
 /// Returns the kernels of which the first one of a composite is: all leading products, or one kernel.
-fn first_step(parts: &[CompositePart]) -> Vec<&KernelName> {
-    let is_product = |part: &CompositePart| match part {
-        CompositePart::Kernel(kernel) => KernelTraits::of_kernel(&kernel.name).is_product,
-        CompositePart::Operator(_) => false,
-    };
-    let count = parts.iter().take_while(|part| is_product(part)).count().max(1);
-    parts
-        .iter()
-        .take(count)
-        .filter_map(|part| match part {
-            CompositePart::Kernel(kernel) => Some(&kernel.name),
-            CompositePart::Operator(_) => None,
-        })
-        .collect()
-}
-
-/// Returns the output of a product, in at least two bytes for each element.
-fn product_output(query: &OpQuery) -> Option<QueryTensor> {
-    let [rows, weight, ..] = query.inputs.as_slice() else { return None };
-    let ([outer @ .., depth], [one, other]) = (rows.dims.as_slice(), weight.dims.as_slice()) else {
-        return None;
-    };
-    let columns = if one == depth { other } else { one };
-    let dtype = rows.dtype.clone().map(|dtype| if dtype.bytes() == Some(1) { Dtype::Bf16 } else { dtype });
-    Some(QueryTensor { dims: [outer, &[*columns]].concat(), dtype, format: None })
+fn first_step(parts: &[CompositePart]) -> Vec<MappedKernel> {
+    match composite_steps(parts, &UsualRules).into_iter().next() {
+        Some(CompositeStep::Kernels(kernels)) => kernels,
+        Some(CompositeStep::Collective(kernel)) => vec![kernel],
+        Some(CompositeStep::Operator(_)) | None => Vec::new(),
+    }
 }

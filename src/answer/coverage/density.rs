@@ -15,7 +15,6 @@ use crate::{
     kernel::{Case, KernelName},
 };
 
-/// Question of workloads with the rows that answer it.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditedQuestion {
     pub(crate) kernel: String,
@@ -32,7 +31,6 @@ pub(crate) enum AuditedAnswer {
     Measured,
     /// Rows between which the standard allows an interpolation.
     Dense,
-    /// Rows that are too far apart.
     Sparse(SparseAxis),
     Missing(String),
 }
@@ -43,7 +41,6 @@ impl AuditedQuestion {
     }
 }
 
-/// Rows of a database by kernel, read when they are needed.
 #[derive(Default)]
 struct RowIndex {
     by_line: BTreeMap<KernelName, BTreeMap<u64, Case>>,
@@ -65,12 +62,13 @@ pub(crate) fn audit_questions(
             continue;
         }
         let case = analyzer.case_to_measure(answered);
+        let source = answered.answer.as_ref().map(|answer| answer.source);
         let state = match answered.class {
             AnswerClass::Measured => AuditedAnswer::Measured,
             AnswerClass::Missing => AuditedAnswer::Missing(answered.reason()),
             // The standard is one of rows on both sides.
-            AnswerClass::Interpolated if let Some(source) = other_source(answered) => {
-                AuditedAnswer::Missing(source.to_string())
+            AnswerClass::Interpolated if let Some(AnswerSource::Scaled | AnswerSource::Padded) = source => {
+                AuditedAnswer::Missing(source.map(|source| source.to_string()).unwrap_or_default())
             }
             AnswerClass::Interpolated => match &case {
                 Some(case) => index.sparse_axis(answered, case, auditor, database)?,
@@ -95,12 +93,6 @@ pub(crate) fn audit_questions(
         audited.push(row);
     }
     Ok(audited)
-}
-
-/// Returns the source of an answer that is computed from rows of another case, but not of rows on both sides.
-fn other_source(answered: &AnsweredQuestion<'_>) -> Option<AnswerSource> {
-    let source = answered.answer.as_ref()?.source;
-    matches!(source, AnswerSource::Scaled | AnswerSource::Padded).then_some(source)
 }
 
 impl RowIndex {

@@ -6,7 +6,7 @@ use super::answers::CoverageAnalyzer;
 use crate::{
     answer::{
         lookup::{OpQuery, QueryTensor},
-        op_mapping::{CompositePart, OperatorRoute},
+        op_mapping::{CompositePart, MappedOperator},
         workload::{DurationKind, Workload, WorkloadQuestion, tensor_bytes},
     },
     kernel::{
@@ -22,7 +22,7 @@ const MEMORY_SHARE: f64 = 0.6;
 const CUBE_LAUNCH: f64 = 5e-6;
 const VECTOR_LAUNCH: f64 = 2e-6;
 /// Most composites within each other.
-const MOST_NESTED: usize = 8;
+const MAX_NESTED: usize = 8;
 
 /// Sets durations by the roofline of a device if no question has one. Operators without a kernel take no time;
 /// collectives and unreadable questions stay without one.
@@ -81,10 +81,10 @@ impl CoverageAnalyzer<'_> {
     /// Returns the first of the kernels of an operator, or of each part of a composite. Of several products in a row
     /// one runs.
     fn kernels_that_run(&self, op: &str, depth: usize) -> Vec<KernelName> {
-        let route = self.engine.mapping().operator(op).map(|operator| &operator.route);
-        let Some(OperatorRoute::StaticComposite { parts, .. }) = route.filter(|_| depth < MOST_NESTED) else {
+        let parts = self.engine.mapping().operator(op).map_or(&[][..], MappedOperator::parts);
+        if parts.is_empty() || depth >= MAX_NESTED {
             return self.kernels_of(op).into_iter().take(1).collect();
-        };
+        }
         let mut kernels: Vec<KernelName> = Vec::new();
         for part in parts {
             match part {

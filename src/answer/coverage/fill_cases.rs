@@ -8,11 +8,10 @@ use crate::kernel::{CaseId, IdentifiedCase};
 /// Greatest ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a
 /// constant and a linear part is below a percent within it, while tile steps need nearer rows.
 const BRACKET_RATIO: f64 = 4.0;
-const MOST_BRACKET_ROWS: usize = 4;
+const MAX_BRACKET_ROWS: usize = 4;
 /// Value in nanoseconds of an invocation whose time is unknown: cases of known times precede it.
 const UNTIMED_VALUE: f64 = 1e-3;
 
-/// Case that closes gaps.
 #[derive(Clone, Debug)]
 pub(crate) struct FillCase {
     pub(crate) case: IdentifiedCase,
@@ -67,11 +66,8 @@ impl FillCases {
         };
         for members in brackets.values() {
             let rows = bracket_rows(gaps, members);
-            let ids: Vec<CaseId> = rows
-                .iter()
-                .filter_map(|&index| gaps[index].case.clone())
-                .map(|case| case.id().clone())
-                .collect();
+            let ids = rows.iter().filter_map(|&index| Some(gaps[index].case.as_ref()?.id().clone()));
+            let ids: Vec<CaseId> = ids.collect();
             #[expect(clippy::cast_precision_loss, reason = "at most four rows")]
             let share = members.iter().map(|&index| value_of(&gaps[index])).sum::<f64>() / rows.len() as f64;
             for &index in members {
@@ -99,20 +95,18 @@ impl FillCases {
     /// covered, but the duration in another model is not that of the kernel alone.
     #[must_use]
     pub(crate) fn with_unmeasured_rows(mut self, rows: Vec<(IdentifiedCase, f64)>) -> Self {
-        let places = self.cases.iter().enumerate();
-        let mut places: HashMap<CaseId, usize> =
-            places.map(|(at, known)| (known.case.id().clone(), at)).collect();
+        let places = self.cases.iter().enumerate().map(|(at, known)| (known.case.id().clone(), at));
+        let mut places: HashMap<CaseId, usize> = places.collect();
         for (case, value) in rows {
             if let Some(&at) = places.get(case.id()) {
-                let known = &mut self.cases[at];
-                known.value += value;
                 // An interpolation answers the gap of the case, and no row its duration alone.
-                known.is_refinement = false;
-                continue;
+                self.cases[at].is_refinement = false;
+                self.cases[at].value += value;
+            } else {
+                places.insert(case.id().clone(), self.cases.len());
+                self.unmeasured.insert(case.id().clone());
+                self.cases.push(FillCase { case, value, is_refinement: false });
             }
-            places.insert(case.id().clone(), self.cases.len());
-            self.unmeasured.insert(case.id().clone());
-            self.cases.push(FillCase { case, value, is_refinement: false });
         }
         sort_cases(&mut self.cases);
         self
@@ -158,7 +152,7 @@ fn bracket_rows(gaps: &[CoverageGap<'_>], members: &[usize]) -> Vec<usize> {
     let log = |tokens: u64| (tokens as f64).ln();
     let span = log(most) - log(least);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 3")]
-    let segments = (span / BRACKET_RATIO.ln()).ceil().clamp(1.0, MOST_BRACKET_ROWS as f64 - 1.0) as usize;
+    let segments = (span / BRACKET_RATIO.ln()).ceil().clamp(1.0, MAX_BRACKET_ROWS as f64 - 1.0) as usize;
     let mut rows: Vec<usize> = Vec::new();
     for place in 0..=segments {
         #[expect(clippy::cast_precision_loss, reason = "at most three")]

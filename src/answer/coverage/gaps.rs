@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Least number of gaps along the tokens that two rows are to serve.
-const LEAST_BRACKETED: usize = 3;
+const MIN_BRACKETED: usize = 3;
 const ATTENTION: [&str; 3] = [AttentionCase::KERNEL, "SparseFlashAttention", "LightningIndexer"];
 
 /// Question without a complete answer. Equal questions of several workloads are one gap.
@@ -32,7 +32,6 @@ pub struct CoverageGap<'w> {
     pub time: Option<f64>,
     /// Share of the time of all workloads; `None` if unknown.
     pub share: Option<f64>,
-    /// Names of the workloads, without repetitions.
     pub workloads: Vec<&'w str>,
     pub reason: String,
     pub closing: GapClosing,
@@ -121,16 +120,15 @@ fn set_brackets(analyzer: &CoverageAnalyzer<'_>, gaps: &mut [CoverageGap<'_>]) {
     }
     for (number, members) in groups.into_values().enumerate() {
         let tokens: BTreeSet<u64> = members.iter().map(|(_, tokens)| *tokens).collect();
-        if tokens.len() < LEAST_BRACKETED {
+        if tokens.len() < MIN_BRACKETED {
             continue;
         }
         let (Some(least), Some(most)) = (tokens.first(), tokens.last()) else { continue };
         for (at, tokens) in &members {
             if let GapClosing::ExactCase { kernel } = &gaps[*at].closing {
-                let (kernel, gaps_count) = (kernel.clone(), members.len());
+                let (kernel, min, max, count) = (kernel.clone(), *least, *most, members.len());
                 gaps[*at].bracket = Some(GapBracket { number, tokens: *tokens });
-                gaps[*at].closing =
-                    GapClosing::InterpolationBracket { kernel, tokens: (*least, *most), gaps: gaps_count };
+                gaps[*at].closing = GapClosing::InterpolationBracket { kernel, min, max, gaps: count };
             }
         }
     }

@@ -8,10 +8,11 @@ use std::{
 use super::{answers::CoverageAnalyzer, closing::GapClosing, totals::AnswerClass};
 use crate::{
     answer::{
-        lookup::{AnswerSource, LatencyColumn, LookupEngine, LookupError, UsedRow},
+        lookup::{AnswerSource, LatencyColumn, LookupEngine, UsedRow},
         workload::{DurationKind, Workload, WorkloadQuestion},
     },
-    database::columns,
+    base::command_error::CommandError,
+    database::{Database, KernelCsv, columns},
     kernel::{Case, KernelName, Nanos, catalogue::Catalogue},
     profile::{
         CELLS,
@@ -28,7 +29,6 @@ const KERNEL_TABLE: [&str; 9] =
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AloneDuration {
-    /// Duration in nanoseconds.
     pub(crate) duration: f64,
     /// Interval of the median in nanoseconds; `None` if the row has none.
     pub(crate) interval: Option<(f64, f64)>,
@@ -40,7 +40,6 @@ pub(crate) struct InModelKernel {
     pub(crate) case: Case,
     /// Name of its first call in the model.
     name: String,
-    /// Shapes, types and formats as recorded, of inputs, then of outputs.
     cells: [String; 6],
     pub(crate) calls: u64,
     /// Sum of the durations in the model, in nanoseconds.
@@ -69,7 +68,6 @@ impl InModelKernel {
         }
     }
 
-    /// Returns the mean duration in the model, in nanoseconds.
     #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
     pub(crate) fn mean(&self) -> f64 {
         self.total as f64 / self.calls.max(1) as f64
@@ -87,7 +85,6 @@ impl InModelKernel {
     }
 }
 
-/// Kernels of runs with their durations alone.
 #[derive(Debug, Default)]
 pub(crate) struct InModelKernels {
     /// Kernels by time that they take more than alone, then by their time.
@@ -132,14 +129,14 @@ pub(crate) fn missing_kernels_csv(joined: &InModelKernels) -> Result<String, csv
 }
 
 /// Looks up the kernels of all runs for which `is_counted` returns true in a database, whose folder has the intervals of its rows.
-/// Fails with [`LookupError`] if a table cannot be read.
+/// Fails if a table cannot be read.
 pub(crate) fn join_kernels(
     runs: &[RunTimeline],
     is_counted: &dyn Fn(&DeviceTask) -> bool,
     engine: &LookupEngine,
     catalogue: &Catalogue,
     folder: &Path,
-) -> Result<InModelKernels, LookupError> {
+) -> Result<InModelKernels, CommandError> {
     let mut joined = InModelKernels::default();
     let mut by_case: HashMap<String, usize> = HashMap::new();
     for (number, run) in runs.iter().enumerate() {
@@ -176,7 +173,8 @@ pub(crate) fn join_kernels(
 }
 
 impl InModelKernels {
-    fn look_up(&mut self, analyzer: &CoverageAnalyzer<'_>, folder: &Path) -> Result<(), LookupError> {
+    fn look_up(&mut self, analyzer: &CoverageAnalyzer<'_>, folder: &Path) -> Result<(), CommandError> {
+        let database = Database::open(folder)?;
         for kernel in &mut self.kernels {
             kernel.question.count = kernel.calls;
             kernel.question.time = Some(Nanos(kernel.total));
@@ -206,58 +204,44 @@ impl InModelKernels {
             }
             let interval = match &*answer.rows {
                 [UsedRow { kernel, line, .. }] if answer.source == AnswerSource::Measured => {
-                    let of_kernel = intervals
-                        .entry(kernel.clone())
-                        .or_insert_with(|| intervals_of_table(&folder.join(format!("{kernel}.csv"))));
-                    of_kernel.get(&u64::from(*line)).copied()
+                    if !intervals.contains_key(kernel) {
+                        intervals.insert(kernel.clone(), intervals_of_table(&database.kernel_csv(kernel)?));
+                    }
+                    intervals[kernel].get(&u64::from(*line)).copied()
                 }
                 _ => None,
             };
             kernel.alone = Some(AloneDuration { duration: latency.0 * 1e3, interval, source: answer.source });
         }
-        let order: Vec<usize> = {
-            let mut order: Vec<usize> = (0..self.kernels.len()).collect();
-            let key = |at: &usize| {
-                let kernel = &self.kernels[*at];
-                (kernel.excess().unwrap_or(f64::NEG_INFINITY), kernel.total)
-            };
-            order.sort_by(|a, b| {
-                let ((excess, total), (other, other_total)) = (key(b), key(a));
-                excess.total_cmp(&other).then(total.cmp(&other_total))
-            });
-            order
+        let mut order: Vec<usize> = (0..self.kernels.len()).collect();
+        let key = |at: &usize| {
+            let kernel = &self.kernels[*at];
+            (kernel.excess().unwrap_or(f64::NEG_INFINITY), kernel.total)
         };
-        let mut places = vec![0; order.len()];
-        for (place, at) in order.iter().enumerate() {
-            places[*at] = place;
-        }
-        self.by_signature.values_mut().for_each(|at| *at = places[*at]);
-        let mut kernels: Vec<(usize, InModelKernel)> = std::mem::take(&mut self.kernels)
-            .into_iter()
-            .enumerate()
-            .map(|(at, own)| (places[at], own))
-            .collect();
-        kernels.sort_by_key(|(place, _)| *place);
-        self.kernels = kernels.into_iter().map(|(_, kernel)| kernel).collect();
+        order.sort_by(|a, b| {
+            let ((excess, total), (other, other_total)) = (key(b), key(a));
+            excess.total_cmp(&other).then(total.cmp(&other_total))
+        });
+        let places: HashMap<usize, usize> =
+            order.iter().enumerate().map(|(place, at)| (*at, place)).collect();
+        self.by_signature.values_mut().for_each(|at| *at = places[at]);
+        self.kernels = order.into_iter().map(|at| self.kernels[at].clone()).collect();
         Ok(())
     }
 }
 
-/// Returns the intervals of a table in nanoseconds by line; none if it has no such columns. The lookup has read the same
-/// table, so that an error is one that it reported.
-fn intervals_of_table(path: &Path) -> HashMap<u64, (f64, f64)> {
+/// Returns the intervals of a table in nanoseconds by line; none if it has no such columns.
+fn intervals_of_table(table: &KernelCsv) -> HashMap<u64, (f64, f64)> {
     let mut intervals = HashMap::new();
-    let Ok(mut csv) = csv::ReaderBuilder::new().flexible(true).from_path(path) else { return intervals };
-    let Ok(header) = csv.headers().cloned() else { return intervals };
-    let [Some(low), Some(high)] = INTERVAL.map(|name| header.iter().position(|cell| cell.trim() == name))
+    let Some(columns) = INTERVAL.iter().map(|name| table.column_index(name)).collect::<Option<Vec<_>>>()
     else {
         return intervals;
     };
-    for row in csv.records().map_while(Result::ok) {
-        let number = |column: usize| row.get(column).and_then(|cell| cell.trim().parse::<f64>().ok());
-        if let (Some(low), Some(high), Some(position)) = (number(low), number(high), row.position()) {
-            intervals.insert(position.line(), (low * 1e3, high * 1e3));
+    table.for_each_cells(&columns, |row, cells| {
+        let number = |cell: &[u8]| std::str::from_utf8(cell).ok()?.trim().parse::<f64>().ok();
+        if let (Some(low), Some(high)) = (number(cells[0]), number(cells[1])) {
+            intervals.insert(table.row_line(row), (low * 1e3, high * 1e3));
         }
-    }
+    });
     intervals
 }

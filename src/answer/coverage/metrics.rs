@@ -1,6 +1,6 @@
 //! The metrics M1 to M5 of a workload in a database.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     answers::{AnsweredQuestion, WorkloadCoverage},
@@ -35,13 +35,11 @@ const FUSED_GROUPS: [(&str, &[&str]); 4] = [
 /// Most names of operators in a note.
 const SHOWN_NAMES: usize = 6;
 
-/// Part of a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MetricRatio {
     /// The part that hits: invocations (M1), functions (M2, M3), pairs of function and shapes (M4), or nanoseconds
     /// (M5).
     pub hits: f64,
-    /// The whole, in the same unit.
     pub total: f64,
 }
 
@@ -68,7 +66,6 @@ pub struct CoverageMetrics {
 }
 
 impl CoverageMetrics {
-    /// Returns the metrics by name.
     pub const fn all(&self) -> [(&'static str, MetricRatio); 5] {
         [
             ("M1", self.invocations),
@@ -80,7 +77,6 @@ impl CoverageMetrics {
     }
 }
 
-/// Computes the metrics of workloads together.
 #[expect(clippy::cast_precision_loss, reason = "shares are printed with a few digits")]
 pub fn coverage_metrics(coverages: &[WorkloadCoverage<'_>]) -> CoverageMetrics {
     let mut metrics = CoverageMetrics::default();
@@ -95,9 +91,20 @@ pub fn coverage_metrics(coverages: &[WorkloadCoverage<'_>]) -> CoverageMetrics {
     }
     let answers: Vec<&AnsweredQuestion<'_>> =
         coverages.iter().flat_map(|coverage| &coverage.answers).collect();
-    let functions = FunctionNames::of_answers(&answers);
-    metrics.functions = functions.ratio(|_| true);
-    metrics.functions_that_run = functions.ratio(|name| functions.running.contains(name));
+    // Each function, if all of its invocations have an answer, and if one of them runs a kernel.
+    let mut functions: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
+    for answer in &answers {
+        let (has_answers, runs) =
+            functions.entry(function_name(&answer.question.query.op)).or_insert((true, false));
+        *has_answers &= answer.class != AnswerClass::Missing;
+        *runs |= !answer.is_free;
+    }
+    let ratio = |is_counted: fn(&&(bool, bool)) -> bool| MetricRatio {
+        hits: functions.values().filter(is_counted).filter(|(has_answers, _)| *has_answers).count() as f64,
+        total: functions.values().filter(is_counted).count() as f64,
+    };
+    metrics.functions = ratio(|_| true);
+    metrics.functions_that_run = ratio(|(_, runs)| *runs);
     metrics.shapes = shape_ratio(&answers);
     metrics
 }
@@ -127,57 +134,21 @@ pub(crate) fn untimed_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String>
 
 /// Returns a note on invocations that rows with durations of production profiles answer; `None` without such ones.
 pub(crate) fn production_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
-    let answers = coverages.iter().flat_map(|coverage| &coverage.answers);
-    let is_covered = |answer: &&AnsweredQuestion<'_>| answer.class != AnswerClass::Missing;
-    let of_production = answers
-        .filter(is_covered)
-        .filter(|answered| answered.answer.as_ref().is_some_and(has_production_duration));
-    let count = of_production.fold(0_u64, |count, answered| count.saturating_add(answered.question.count));
+    // Collectives are measured by sweeps.
+    let is_of_production =
+        |row: &&UsedRow| row.column != LatencyColumn::Replay && !row.kernel.is_collective();
+    let has_production_duration = |answered: &&AnsweredQuestion<'_>| {
+        let rows = answered.answer.as_ref().map(LookupAnswer::all_rows).unwrap_or_default();
+        answered.class != AnswerClass::Missing && rows.iter().any(is_of_production)
+    };
+    let answers = coverages.iter().flat_map(|coverage| &coverage.answers).filter(has_production_duration);
+    let count = answers.fold(0_u64, |count, answered| count.saturating_add(answered.question.count));
     (count > 0).then(|| {
         format!(
             "{} with durations of production profiles, which are those in a model: `npubench fill` measures their kernels alone",
             if count == 1 { "1 invocation is answered".to_owned() } else { format!("{count} invocations are answered") }
         )
     })
-}
-
-/// Returns true if a row of an answer has no measurement. Collectives are measured by sweeps.
-fn has_production_duration(answer: &LookupAnswer) -> bool {
-    let is_of_production = |row: &UsedRow| row.column != LatencyColumn::Replay && !row.kernel.is_collective();
-    answer.rows.iter().any(is_of_production)
-        || answer.parts.iter().any(|part| has_production_duration(&part.answer))
-}
-
-/// Functions of a workload: operators, and fused groups of them.
-struct FunctionNames<'w> {
-    all: BTreeSet<&'w str>,
-    missing: BTreeSet<&'w str>,
-    /// Functions of which an invocation runs a kernel.
-    running: BTreeSet<&'w str>,
-}
-
-impl<'w> FunctionNames<'w> {
-    fn of_answers(answers: &[&AnsweredQuestion<'w>]) -> Self {
-        let mut names = Self { all: BTreeSet::new(), missing: BTreeSet::new(), running: BTreeSet::new() };
-        for answer in answers {
-            let name = function_name(&answer.question.query.op);
-            names.all.insert(name);
-            if answer.class == AnswerClass::Missing {
-                names.missing.insert(name);
-            }
-            if !answer.is_free {
-                names.running.insert(name);
-            }
-        }
-        names
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "numbers of functions")]
-    fn ratio(&self, is_counted: impl Fn(&str) -> bool) -> MetricRatio {
-        let counted: Vec<&&str> = self.all.iter().filter(|name| is_counted(name)).collect();
-        let hits = counted.iter().filter(|name| !self.missing.contains(**name)).count();
-        MetricRatio { hits: hits as f64, total: counted.len() as f64 }
-    }
 }
 
 /// Returns the fused group of an operator, or its own name.

@@ -1,6 +1,6 @@
 //! Answers of lookups.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use strum::{Display, IntoStaticStr};
 
@@ -11,8 +11,7 @@ use crate::kernel::{KernelName, Tensor};
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Micros(pub f64);
 
-/// Kind of an answer, the best one first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum AnswerSource {
     /// A row of the database.
@@ -25,7 +24,7 @@ pub enum AnswerSource {
     Padded,
     /// The sum of those parts that are known.
     Partial,
-    /// None.
+    #[default]
     Miss,
 }
 
@@ -55,9 +54,7 @@ pub enum LatencyColumn {
 }
 
 impl LatencyColumn {
-    /// Number of columns.
     pub const COUNT: usize = 3;
-    /// All columns in the order of preference.
     pub const ALL: [Self; Self::COUNT] = [Self::Replay, Self::Production, Self::Profile];
 
     /// Returns the names of the column, the present one first.
@@ -70,10 +67,8 @@ impl LatencyColumn {
     }
 }
 
-/// Row that an answer uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsedRow {
-    /// Kernel whose table has the row.
     pub kernel: KernelName,
     /// Line in the table, from 1.
     pub line: u32,
@@ -85,7 +80,6 @@ pub struct UsedRow {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearestRow {
-    /// Kernel whose table has the row.
     pub kernel: KernelName,
     /// Line in the table, from 1.
     pub line: u32,
@@ -95,19 +89,24 @@ pub struct NearestRow {
     pub distance: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Reason why a query has no answer, in the words of the superseded tool where it has the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum MissReason {
     Unmapped,
     /// The database has no table of these kernels.
-    CsvNotFound(Vec<String>),
+    #[strum(to_string = "csv_not_found: {0}")]
+    CsvNotFound(Listed<String>),
     ShapeMismatch,
     /// The ranks do not divide the rows of a product whose result is scattered.
+    #[strum(to_string = "shape_mismatch: {ranks} ranks cannot share {rows} rows")]
     UndividedRows {
         rows: u64,
         ranks: u64,
     },
     /// Rows with these inputs are of these numbers of ranks, and none is of that of the query.
-    RankCountMismatch(Vec<u64>),
+    #[strum(to_string = "rank_count_mismatch: rows with these inputs are of {0} ranks")]
+    RankCountMismatch(Listed<u64>),
     /// Rows have another number of inputs.
     InputCountMismatch,
     /// Rows with these shapes have other element types.
@@ -123,48 +122,108 @@ pub enum MissReason {
     /// Rows with these shapes have no usable latency.
     NotMeasured,
     /// Rows with these shapes have attributes that a query by shapes leaves open.
-    OpenAttributes(Vec<String>),
+    #[strum(to_string = "open_attributes: {0}")]
+    OpenAttributes(Listed<String>),
     /// Rows of a kernel whose mapping requires agreement fit equally well, and differ.
+    #[strum(to_string = "ambiguous_semantic_match:{0}")]
     AmbiguousSemanticMatch(String),
     /// Attributes in which the row of attention that is nearest to the query deviates.
+    #[strum(to_string = "attention_mismatch: the nearest row, in line {line}, has {differences}")]
     AttentionMismatch {
         line: u32,
-        differences: Vec<AttentionDifference>,
+        differences: Listed<AttentionDifference>,
     },
     ElementwiseOutputShapeMismatch,
     /// The shapes do not fit the rewriting of dimensions under tensor parallelism.
+    #[strum(to_string = "tp_projection_invalid:{0}")]
     TpProjectionInvalid(String),
     /// The query lacks a parameter of attention.
+    #[strum(to_string = "semantic_context_missing:target:{0}")]
     ContextMissing(&'static str),
     /// The number of ranks that share the experts is unknown.
     EpSizeNotConfigured,
     DecomposeFailed,
     /// The table of a collective lacks these columns.
-    CsvFormatRaw(Vec<String>),
+    #[strum(to_string = "csv_format_raw: no column {0}")]
+    CsvFormatRaw(Listed<&'static str>),
     /// The number of ranks is unknown, or not that of the group.
     RanksNotGiven,
     /// The table has several tiers of the topology, and the query names none.
+    #[strum(to_string = "ambiguous_topology_tier")]
     AmbiguousTier,
     /// The size of the message does not follow from the inputs.
+    #[strum(to_string = "message_bytes_unknown")]
     MessageUnknown,
-    /// The message is smaller or larger than all measured ones.
+    /// The message is smaller or larger than all measured ones, whose sizes are from `min` to `max`.
+    #[strum(to_string = "message_out_of_range: {bytes} B, measured are {min} to {max} B")]
     MessageOutOfRange {
         bytes: u64,
-        /// The smallest measured size.
-        least: u64,
-        /// The largest measured size.
-        most: u64,
+        min: u64,
+        max: u64,
     },
     /// The table has no rows of this number of ranks in this tier.
+    #[strum(to_string = "no_rows_of_group: {0} ranks")]
     NoRowsOfGroup(u64),
+    #[strum(to_string = "comm_sub_kernel_miss:{0}: {1}")]
     CommSubKernelMiss(String, Box<Self>),
+    #[strum(to_string = "sub_kernel_miss:{0}: {1}")]
     SubKernelMiss(String, Box<Self>),
+    #[strum(to_string = "attention_sub_kernel_miss:{0}: {1}")]
     AttentionSubKernelMiss(String, Box<Self>),
     /// Lookups of this kind do not exist.
+    #[strum(to_string = "unsupported query mode {0}")]
     UnsupportedQueryMode(&'static str),
 }
 
+/// Items that are shown with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed<T>(pub Vec<T>);
+
+impl<T: fmt::Display> fmt::Display for Listed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&texts.join(", "))
+    }
+}
+
+impl<T: Ord> FromIterator<T> for Listed<T> {
+    /// Sorts the items, and keeps each of them once.
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        Self(items.into_iter().collect::<BTreeSet<T>>().into_iter().collect())
+    }
+}
+
+impl<T: Ord> Listed<T> {
+    fn add(&mut self, more: Self) {
+        *self = std::mem::replace(self, Self(Vec::new())).0.into_iter().chain(more.0).collect();
+    }
+}
+
 impl MissReason {
+    pub(crate) fn of_ranks(ranks: u64) -> Self {
+        Self::RankCountMismatch(Listed(vec![ranks]))
+    }
+
+    /// Adds the reason why another row does not fit: the one that is nearest to an answer remains.
+    pub(crate) fn add(&mut self, other: Self) {
+        let rank = |reason: &Self| match reason {
+            Self::ShapeMismatch => 1,
+            Self::OutputMismatch => 2,
+            Self::DtypeMismatch => 3,
+            Self::FormatMismatch => 4,
+            Self::RankCountMismatch(_) => 5,
+            Self::NotMeasured => 6,
+            Self::OpenAttributes(_) => 7,
+            _ => 0,
+        };
+        match (&mut *self, other) {
+            (Self::RankCountMismatch(known), Self::RankCountMismatch(more)) => known.add(more),
+            (Self::OpenAttributes(known), Self::OpenAttributes(more)) => known.add(more),
+            (known, other) if rank(known) < rank(&other) => *known = other,
+            _ => {}
+        }
+    }
+
     /// Returns the key of a query that states a missing parameter of attention, where it has another name than the argument of
     /// the kernel.
     pub(crate) fn query_key(parameter: &str) -> &str {
@@ -176,56 +235,6 @@ impl MissReason {
     }
 }
 
-impl fmt::Display for MissReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unmapped => f.write_str("unmapped"),
-            Self::CsvNotFound(kernels) => write!(f, "csv_not_found: {}", kernels.join(", ")),
-            Self::ShapeMismatch => f.write_str("shape_mismatch"),
-            Self::UndividedRows { rows, ranks } => {
-                write!(f, "shape_mismatch: {ranks} ranks cannot share {rows} rows")
-            }
-            Self::RankCountMismatch(ranks) => {
-                let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
-                write!(f, "rank_count_mismatch: rows with these inputs are of {} ranks", ranks.join(", "))
-            }
-            Self::InputCountMismatch => f.write_str("input_count_mismatch"),
-            Self::DtypeMismatch => f.write_str("dtype_mismatch"),
-            Self::FormatMismatch => f.write_str("format_mismatch"),
-            Self::OutputMismatch => f.write_str("output_mismatch"),
-            Self::AmbiguousDtype => f.write_str("ambiguous_dtype"),
-            Self::AmbiguousOutput => f.write_str("ambiguous_output"),
-            Self::NotMeasured => f.write_str("not_measured"),
-            Self::OpenAttributes(names) => write!(f, "open_attributes: {}", names.join(", ")),
-            Self::AmbiguousSemanticMatch(kernel) => write!(f, "ambiguous_semantic_match:{kernel}"),
-            Self::AttentionMismatch { line, differences } => {
-                let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
-                write!(f, "attention_mismatch: the nearest row, in line {line}, has {}", texts.join(", "))
-            }
-            Self::ElementwiseOutputShapeMismatch => f.write_str("elementwise_output_shape_mismatch"),
-            Self::TpProjectionInvalid(what) => write!(f, "tp_projection_invalid:{what}"),
-            Self::ContextMissing(parameter) => write!(f, "semantic_context_missing:target:{parameter}"),
-            Self::EpSizeNotConfigured => f.write_str("ep_size_not_configured"),
-            Self::DecomposeFailed => f.write_str("decompose_failed"),
-            Self::CsvFormatRaw(columns) => write!(f, "csv_format_raw: no column {}", columns.join(", ")),
-            Self::RanksNotGiven => f.write_str("ranks_not_given"),
-            Self::AmbiguousTier => f.write_str("ambiguous_topology_tier"),
-            Self::MessageUnknown => f.write_str("message_bytes_unknown"),
-            Self::MessageOutOfRange { bytes, least, most } => {
-                write!(f, "message_out_of_range: {bytes} B, measured are {least} to {most} B")
-            }
-            Self::NoRowsOfGroup(ranks) => write!(f, "no_rows_of_group: {ranks} ranks"),
-            Self::CommSubKernelMiss(name, reason) => write!(f, "comm_sub_kernel_miss:{name}: {reason}"),
-            Self::SubKernelMiss(name, reason) => write!(f, "sub_kernel_miss:{name}: {reason}"),
-            Self::AttentionSubKernelMiss(name, reason) => {
-                write!(f, "attention_sub_kernel_miss:{name}: {reason}")
-            }
-            Self::UnsupportedQueryMode(mode) => write!(f, "unsupported query mode {mode}"),
-        }
-    }
-}
-
-/// Attribute of attention with two values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttentionDifference {
     /// Name of the attribute, that of the query's key if it has one.
@@ -246,22 +255,18 @@ impl fmt::Display for AttentionDifference {
     }
 }
 
-/// Answer of a lookup.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LookupAnswer {
     /// Latency; `None` for a miss.
     pub latency: Option<Micros>,
-    /// Kind of the answer.
     pub source: AnswerSource,
     /// Trust in the latency, from 0 to 1.
     pub confidence: f64,
     /// Rule that led to the rows; `None` for a miss.
     pub rule: Option<MatchRule>,
-    /// Rows that the latency is from.
     pub rows: Vec<UsedRow>,
     /// Number of rows that fit equally well, of which the first of [`Self::rows`] has the median latency.
     pub equal_rows: usize,
-    /// Reason for a miss.
     pub miss: Option<MissReason>,
     /// Answers for the parts of a composite, which the latency is the sum of.
     pub parts: Vec<PartAnswer>,
@@ -284,21 +289,14 @@ pub struct PartAnswer {
 }
 
 impl LookupAnswer {
-    /// A miss without a reason, of which answers replace fields.
-    pub(crate) const NONE: Self = Self {
-        latency: None,
-        source: AnswerSource::Miss,
-        confidence: 0.0,
-        rule: None,
-        rows: Vec::new(),
-        equal_rows: 0,
-        miss: None,
-        parts: Vec::new(),
-        overhead: None,
-    };
-
     pub(crate) fn missed(reason: MissReason) -> Self {
-        Self { miss: Some(reason), ..Self::NONE }
+        Self { miss: Some(reason), ..Self::default() }
+    }
+
+    /// Returns the rows of the answer and of all its parts.
+    pub(crate) fn all_rows(&self) -> Vec<&UsedRow> {
+        let parts = self.parts.iter().flat_map(|part| part.answer.all_rows());
+        self.rows.iter().chain(parts).collect()
     }
 
     /// Returns the coordinates of a row of an interpolation with the names of the axes; `None` for other rules.
@@ -308,8 +306,8 @@ impl LookupAnswer {
     }
 
     /// Creates an answer without rows: no kernel runs.
-    pub(crate) fn zero(rule: MatchRule) -> Self {
+    pub(crate) fn zero(rule: RuleKind) -> Self {
         let (latency, source) = (Some(Micros(0.0)), AnswerSource::Measured);
-        Self { latency, source, confidence: 1.0, rule: Some(rule), ..Self::NONE }
+        Self { latency, source, confidence: 1.0, rule: Some(MatchRule::of_kind(rule)), ..Self::default() }
     }
 }

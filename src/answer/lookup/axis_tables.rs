@@ -3,12 +3,11 @@
 use std::{collections::HashMap, sync::OnceLock};
 
 use foldhash::fast::FixedState;
+use indexmap::IndexSet;
 
 use super::{
     elementwise::broadcast_pattern,
-    kernel_rows::{IndexedRow, KernelRows, RowForm},
-    query::InputSlot,
-    rules::LookupAxes,
+    kernel_rows::{KernelRows, RowForm, has_blocked},
     slot_dims::SlotDims,
 };
 
@@ -23,25 +22,23 @@ pub(crate) enum AxisSystem {
 }
 
 /// Axes that vary, in the order in which they are tried, with their bits.
-const PRODUCT_GROUPS: [(u8, LookupAxes); 7] = [
-    (0b001, LookupAxes::named("M")),
-    (0b010, LookupAxes::named("K")),
-    (0b100, LookupAxes::named("N")),
-    (0b011, LookupAxes::named("M, K")),
-    (0b101, LookupAxes::named("M, N")),
-    (0b110, LookupAxes::named("K, N")),
-    (0b111, LookupAxes::named("M, K, N")),
+const PRODUCT_GROUPS: [(u8, &str); 7] = [
+    (0b001, "M"),
+    (0b010, "K"),
+    (0b100, "N"),
+    (0b011, "M, K"),
+    (0b101, "M, N"),
+    (0b110, "K, N"),
+    (0b111, "M, K, N"),
 ];
-const OUTPUT_GROUPS: [(u8, LookupAxes); 1] = [(0b001, LookupAxes::OUTPUT_ELEMENTS)];
-const MOVED_GROUPS: [(u8, LookupAxes); 1] = [(0b001, LookupAxes::MOVED_ELEMENTS)];
 
 impl AxisSystem {
-    pub(crate) fn groups(self) -> Vec<(u8, LookupAxes)> {
+    pub(crate) fn groups(self) -> Vec<(u8, &'static str)> {
         match self {
             Self::Product => PRODUCT_GROUPS.to_vec(),
-            Self::Scale => [PRODUCT_GROUPS[0], PRODUCT_GROUPS[1], PRODUCT_GROUPS[3]].to_vec(),
-            Self::OutputElements => OUTPUT_GROUPS.to_vec(),
-            Self::MovedElements => MOVED_GROUPS.to_vec(),
+            Self::Scale => vec![PRODUCT_GROUPS[0], PRODUCT_GROUPS[1], PRODUCT_GROUPS[3]],
+            Self::OutputElements => vec![(0b001, "output_numel")],
+            Self::MovedElements => vec![(0b001, "io_numel")],
         }
     }
 }
@@ -53,7 +50,6 @@ pub(crate) struct AxisCoordinates {
     pub(crate) regime: Vec<u64>,
 }
 
-/// Separator of dimensions in a regime.
 const NEXT: u64 = u64::MAX;
 
 /// Returns the coordinates of inputs and outputs; `None` if they have none in this system.
@@ -165,19 +161,16 @@ struct FormClasses {
 }
 
 impl FormClasses {
-    fn new(forms: &[RowForm]) -> Self {
-        let mut classes: HashMap<RowForm, u32> = HashMap::new();
+    fn new(forms: &IndexSet<RowForm>) -> Self {
+        let mut classes: IndexSet<RowForm> = IndexSet::new();
         let mut found = Self { class_of_form: Vec::with_capacity(forms.len()), examples: Vec::new() };
         for (number, form) in (0..).zip(forms) {
             let mut bare = form.clone();
             bare.inputs.iter_mut().chain(&mut bare.outputs).for_each(|tensor| tensor.rank = 0);
             // There are fewer classes than forms, whose number fits.
-            let next = u32::try_from(found.examples.len()).unwrap_or(u32::MAX);
-            let class = *classes.entry(bare).or_insert(next);
-            if class == next {
-                found.examples.push(number);
-            }
-            found.class_of_form.push(class);
+            let (class, is_new) = classes.insert_full(bare);
+            found.examples.extend(is_new.then_some(number));
+            found.class_of_form.push(u32::try_from(class).unwrap_or(u32::MAX));
         }
         found
     }
@@ -208,9 +201,14 @@ impl AxisTables {
                 if !row.is_measured() {
                     continue;
                 }
-                let [inputs, mut outputs] = row_dims(rows, row);
+                let form = rows.form(row);
+                let inputs: Vec<SlotDims> =
+                    (0..form.inputs.len()).map(|input| rows.logical_input(row, input)).collect();
+                let outputs =
+                    (0..form.outputs.len()).map(|output| SlotDims::new(rows.output_dims(row, output)));
+                let mut outputs: Vec<SlotDims> = outputs.collect();
                 // Blocked outputs are padded.
-                if system == AxisSystem::Product && rows.form(row).has_blocked_output() {
+                if system == AxisSystem::Product && has_blocked(&form.outputs) {
                     outputs.clear();
                 }
                 if let Some(coordinates) = coordinates(system, &inputs, &outputs) {
@@ -226,18 +224,6 @@ impl AxisTables {
         });
         table.get(&table_key(group, class, target)).map(Vec::as_slice).unwrap_or_default()
     }
-}
-
-fn row_dims(rows: &KernelRows, row: &IndexedRow) -> [Vec<SlotDims>; 2] {
-    let form = rows.form(row);
-    [
-        (0..form.inputs.len()).map(|input| rows.logical_input(row, input)).collect(),
-        (0..form.outputs.len()).map(|output| SlotDims::new(rows.output_dims(row, output))).collect(),
-    ]
-}
-
-pub(crate) fn query_dims(slots: &[InputSlot<'_>]) -> Vec<SlotDims> {
-    slots.iter().map(|slot| slot.dims).collect()
 }
 
 /// Returns the coordinates along the axes of a group, in front.

@@ -1,19 +1,15 @@
 //! Kernels that write caches: their time does not depend on the capacity of a cache, the first dimension of its input.
 
-use std::{collections::HashMap, sync::OnceLock};
-
-use foldhash::fast::FixedState;
-
 use super::{
-    answer::{LatencyColumn, LookupAnswer, MissReason},
+    answer::{LatencyColumn, Listed, LookupAnswer, MissReason},
     attention::work::as_coordinate,
+    kernel_index::{KernelIndex, group_rows},
     kernel_rows::{IndexedRow, KernelRows},
     query::{InputSlot, QueryTensor},
-    row_answers::{FoundRows, choose_median, interpolated_answer, kind_of_dims, preferred_columns},
-    rules::{KernelTraits, LookupAxes, MatchRule, RuleKind},
+    row_answers::{choose_median, interpolated_answer, kind_of_dims},
+    rules::{KernelTraits, MatchRule, RuleKind},
 };
 use crate::{
-    answer::op_mapping::KernelPolicy,
     base::stats::simplex_interpolation::{ValuedPoint, interpolate},
     kernel::KernelName,
 };
@@ -39,7 +35,6 @@ impl CacheQuery {
 
 /// Inputs of a kernel whose first dimension is a capacity, and those whose first dimension is the number of tokens.
 struct CacheSlots {
-    /// Number of compared inputs.
     count: usize,
     capacities: &'static [usize],
     tokens: &'static [usize],
@@ -107,38 +102,21 @@ impl CacheSlots {
     }
 }
 
-/// Rows by their dimensions without capacities and tokens, sorted by tokens.
-type CacheRows = HashMap<Box<[u64]>, Vec<(u64, u32)>, FixedState>;
-
-/// The rows of a kernel, read when they are first needed.
-#[derive(Debug, Default)]
-pub(crate) struct CacheTable {
-    rows: OnceLock<CacheRows>,
-}
-
-impl CacheTable {
-    fn build(rows: &KernelRows, slots: &CacheSlots) -> CacheRows {
-        let mut table = CacheRows::default();
-        for (number, row) in (0..).zip(&rows.rows) {
-            if rows.form(row).inputs.len() < slots.count || !row.is_measured() {
-                continue;
-            }
-            if let Some((key, tokens)) = slots.key((0..slots.count).map(|input| rows.input_dims(row, input)))
-            {
-                table.entry(key).or_default().push((tokens, number));
-            }
-        }
-        table.values_mut().for_each(|rows| rows.sort_unstable());
-        table
-    }
-
+impl KernelIndex {
     /// Finds rows with the tokens of a query, else interpolates between the nearest numbers of tokens.
-    pub(crate) fn lookup(&self, rows: &KernelRows, query: &CacheQuery, policy: KernelPolicy) -> LookupAnswer {
+    pub(crate) fn find_cache_write(&self, query: &CacheQuery) -> LookupAnswer {
+        let rows = &self.rows;
         let slots = CacheSlots::of_kernel(&rows.kernel);
         let key = slots.key(query.inputs.iter().map(|input| input.dims.as_slice()));
         let key = key.filter(|_| query.inputs.len() == slots.count);
         let Some((key, tokens)) = key else { return LookupAnswer::missed(MissReason::DecomposeFailed) };
-        let table = self.rows.get_or_init(|| Self::build(rows, slots));
+        let table = self.caches.get_or_init(|| {
+            group_rows(rows, |row| {
+                let is_usable = rows.form(row).inputs.len() >= slots.count && row.is_measured();
+                let inputs = (0..slots.count).filter(|_| is_usable).map(|input| rows.input_dims(row, input));
+                slots.key(inputs)
+            })
+        });
         let found = table.get(&key).map(Vec::as_slice).unwrap_or_default();
         let fitting: Vec<(u64, u32)> = found
             .iter()
@@ -151,15 +129,14 @@ impl CacheTable {
         let exact: Vec<u32> =
             fitting.iter().filter(|(other, _)| *other == tokens).map(|(_, number)| *number).collect();
         if exact.is_empty() {
-            return interpolated(rows, &fitting, tokens, (policy, slots.confidence[1]));
+            return interpolated(rows, &fitting, tokens, slots.confidence[1]);
         }
         let numbers = with_nearest_capacity(rows, exact, query, slots);
         if let Some(names) = open_attributes(rows, &numbers) {
             return LookupAnswer::missed(MissReason::OpenAttributes(names));
         }
-        let (rule, confidence) = (MatchRule::of_kind(RuleKind::CacheUpdate), slots.confidence[0]);
-        choose_median(rows, &FoundRows { numbers, rule, confidence }, policy)
-            .unwrap_or_else(LookupAnswer::missed)
+        let rule = (MatchRule::of_kind(RuleKind::CacheUpdate), slots.confidence[0]);
+        choose_median(rows, &numbers, rule)
     }
 }
 
@@ -207,29 +184,21 @@ fn elements(dims: &[u64]) -> u64 {
 }
 
 /// Returns the names of the attributes of rows that differ in them and in their latency.
-fn open_attributes(rows: &KernelRows, numbers: &[u32]) -> Option<Vec<String>> {
+fn open_attributes(rows: &KernelRows, numbers: &[u32]) -> Option<Listed<String>> {
     let attributes = |number: &u32| &rows.form(&rows.rows[*number as usize]).attributes;
     let latency = |number: &u32| rows.rows[*number as usize].latency().map(|(_, latency)| latency);
     let first = numbers.first()?;
     let other = numbers
         .iter()
         .find(|number| attributes(number) != attributes(first) && latency(number) != latency(first))?;
-    let mut names: Vec<String> =
-        attributes(first).iter().chain(attributes(other).iter()).map(|(name, _)| name.to_owned()).collect();
-    names.sort();
-    names.dedup();
-    Some(names)
+    let names = attributes(first).iter().chain(attributes(other).iter());
+    Some(names.map(|(name, _)| name.to_owned()).collect())
 }
 
-fn interpolated(
-    rows: &KernelRows,
-    fitting: &[(u64, u32)],
-    tokens: u64,
-    (policy, confidence): (KernelPolicy, f64),
-) -> LookupAnswer {
+fn interpolated(rows: &KernelRows, fitting: &[(u64, u32)], tokens: u64, confidence: f64) -> LookupAnswer {
     let numbers: Vec<u32> = fitting.iter().map(|(_, number)| *number).collect();
     let missed = || LookupAnswer::missed(MissReason::ShapeMismatch);
-    if policy.max_interpolation_dim == Some(0) || open_attributes(rows, &numbers).is_some() {
+    if rows.policy.max_interpolation_dim == Some(0) || open_attributes(rows, &numbers).is_some() {
         return missed();
     }
     let along = |column: LatencyColumn| {
@@ -242,9 +211,9 @@ fn interpolated(
             .collect();
         let found = interpolate(&points, [as_coordinate(tokens), 0.0, 0.0], 1)?;
         let (kind, _) = kind_of_dims(1);
-        let rule = MatchRule { axes: LookupAxes::named("tokens"), ..MatchRule::of_kind(kind) };
+        let rule = MatchRule { axes: "tokens", ..MatchRule::of_kind(kind) };
         let used = found.used_points(&points);
         Some(interpolated_answer(rows, found.value, &used, column, (rule, confidence)))
     };
-    preferred_columns(policy).into_iter().find_map(along).unwrap_or_else(missed)
+    rows.columns().into_iter().find_map(along).unwrap_or_else(missed)
 }

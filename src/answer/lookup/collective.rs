@@ -4,28 +4,31 @@
 use std::path::Path;
 
 use super::{
-    answer::{AnswerSource, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
-    engine::{LookupEngine, best_of, unmapped},
+    answer::{
+        AnswerSource, DispatchOverhead, LatencyColumn, Listed, LookupAnswer, Micros, MissReason, UsedRow,
+    },
+    engine::{LookupEngine, best_of},
     index::LookupError,
+    kernel_rows::LatencyReader,
     query::{OpQuery, QueryTensor, element_bytes},
     row_answers::verdict_factor,
     rules::{MatchRule, RuleKind},
 };
 use crate::{
-    answer::op_mapping::{MappedKernel, MessageBytes, MessageInterpolation, OperatorRoute, RankGroup},
+    answer::op_mapping::{
+        KernelPolicy, MappedKernel, MessageBytes, MessageInterpolation, OperatorRoute, RankGroup,
+    },
     database::{
         CollectiveOverhead, DatabaseError, KernelCsv,
         collective_rows::{
             ALGORITHM_TYPE, DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, PART_WEIGHTS,
             TOPOLOGY_TIER as TIER,
         },
-        columns,
     },
     kernel::{CollectiveKind, CommandSizes, DataKind, Dtype, KernelName, PartWeights, SweepCommand, Verdict},
 };
 
 impl LookupEngine {
-    /// Looks a collective up by its first input.
     pub(super) fn lookup_collective(
         &self,
         kernels: &[MappedKernel],
@@ -50,7 +53,7 @@ impl LookupEngine {
             Some(_) => return None,
             None => {
                 let kernel = KernelName::new(&query.op).ok().filter(KernelName::is_collective)?;
-                (vec![unmapped(kernel)], false)
+                (vec![MappedKernel::unmapped(kernel)], false)
             }
         };
         let kernel = kernels.into_iter().next()?.name;
@@ -65,8 +68,18 @@ impl LookupEngine {
     ) -> Result<LookupAnswer, LookupError> {
         Ok(match self.index.collective(&kernel.name, &self.mapping)? {
             Some(table) => self.rules.find_message(&table, message),
-            None => LookupAnswer::missed(MissReason::CsvNotFound(vec![self.place_of(kernel)])),
+            None => LookupAnswer::missed(MissReason::CsvNotFound(Listed(vec![self.place_of(kernel)]))),
         })
+    }
+
+    /// Returns true if the collective of a product's whole output has an answer.
+    pub(crate) fn answers_message_of_product(&self, kernel: &KernelName, query: &OpQuery) -> bool {
+        let Ok(bytes) = message_of_product(query, MessageBytes::FullOutput, None) else { return false };
+        let (ranks, tier) = (query.ranks.unwrap_or_default(), query.tier);
+        let interpolation = MessageInterpolation::default();
+        let message = CollectiveMessage { bytes, ranks, tier, dtype: None, interpolation };
+        let answer = self.lookup_message(&MappedKernel::unmapped(kernel.clone()), &message);
+        answer.is_ok_and(|answer| answer.latency.is_some() && answer.miss.is_none())
     }
 
     /// Returns the command that measures the rows of a collective that a query lacks; `None` for a collective that no
@@ -88,7 +101,6 @@ const REDUCE_SCATTER: &str = "hcom_reduceScatter_";
 /// Relative difference of durations that noise explains.
 const NOISE: f64 = 0.1;
 
-/// Message whose duration is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CollectiveMessage {
     pub(crate) bytes: u64,
@@ -188,11 +200,14 @@ pub(crate) struct CollectiveRow {
     pub(in crate::answer) latency: f64,
     /// Verdict of the replay that the latency is from.
     verdict: Option<Verdict>,
-    /// True for a latency of an older tool, which contains the time to dispatch.
-    has_overhead: bool,
 }
 
 impl CollectiveRow {
+    /// Returns true for a latency of an older tool, which contains the time to dispatch.
+    const fn has_overhead(&self) -> bool {
+        self.verdict.is_none()
+    }
+
     /// Returns true if a row of a larger message is of another algorithm, by its name or by the durations.
     fn is_of_other_algorithm(&self, larger: &Self) -> bool {
         let [one, other] = [&self.algorithm, &larger.algorithm];
@@ -207,7 +222,6 @@ pub(crate) struct CollectiveTable {
     rows: Vec<CollectiveRow>,
     /// Columns without which no row can be found.
     pub(in crate::answer) missing: Vec<&'static str>,
-    /// Models of the time to dispatch it.
     overheads: Vec<CollectiveOverhead>,
 }
 
@@ -225,12 +239,7 @@ impl CollectiveTable {
         }
         let table = KernelCsv::load(&path)?;
         let column = |name: &str| table.column_index(name);
-        let latencies: Vec<(LatencyColumn, usize)> = LatencyColumn::ALL
-            .into_iter()
-            .flat_map(|kind| kind.names().iter().map(move |name| (kind, *name)))
-            .filter_map(|(kind, name)| Some((kind, column(name)?)))
-            .collect();
-        let verdict = column(columns::VERDICT).filter(|_| reads_verdicts);
+        let latencies = LatencyReader::new(&table, KernelPolicy::default(), reads_verdicts);
         let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
         let [environment, algorithm, parts] = [ENVIRONMENT, ALGORITHM_TYPE, PART_WEIGHTS].map(column);
         let overheads = CollectiveOverhead::load(kernel, folder)?;
@@ -244,17 +253,20 @@ impl CollectiveTable {
         table.for_each_row(|row, cells| {
             let text =
                 |index: usize| std::str::from_utf8(cells.get(index).unwrap_or_default()).unwrap_or("").trim();
-            let number = |index: usize| parse_whole(text(index));
-            let verdict = verdict.and_then(|index| text(index).parse::<Verdict>().ok());
+            // Whole numbers may have the form `16.0`.
+            let number = |index: usize| {
+                let text = text(index);
+                text.strip_suffix(".0").unwrap_or(text).parse::<u64>().ok()
+            };
+            let picked = latencies.columns.iter().map(|index| cells.get(*index).unwrap_or_default());
+            let (values, verdict) = latencies.read(&picked.collect::<Vec<_>>());
             // A duration in a model contains the wait for the other ranks.
-            let usable = latencies.iter().filter(|(kind, _)| match kind {
+            let is_usable = |column: LatencyColumn| match column {
                 LatencyColumn::Production => !reads_verdicts,
                 _ => !verdict.is_some_and(Verdict::refutes_replay),
-            });
-            let latency = usable.into_iter().find_map(|(kind, index)| {
-                let number: f64 = text(*index).parse().ok()?;
-                (number.is_finite() && number > 0.0).then_some((*kind, number))
-            });
+            };
+            let mut columns = LatencyColumn::ALL.into_iter().zip(values);
+            let latency = columns.find(|(column, value)| *value > 0.0 && is_usable(*column));
             let line = u32::try_from(table.row_line(row)).ok();
             if let (Some(bytes), Some(ranks), Some((column, latency)), Some(line)) =
                 (number(bytes), number(ranks), latency, line)
@@ -275,7 +287,6 @@ impl CollectiveTable {
                     column,
                     latency,
                     verdict,
-                    has_overhead: verdict.is_none(),
                 });
             }
         });
@@ -287,8 +298,7 @@ impl CollectiveTable {
     /// their median. The time to dispatch is added to rows that do not contain it.
     pub(crate) fn lookup(&self, message: &CollectiveMessage) -> LookupAnswer {
         if !self.missing.is_empty() {
-            let missing = self.missing.iter().map(ToString::to_string).collect();
-            return LookupAnswer::missed(MissReason::CsvFormatRaw(missing));
+            return LookupAnswer::missed(MissReason::CsvFormatRaw(Listed(self.missing.clone())));
         }
         // A query has no sizes of parts: it is for equal ones.
         let mut rows = self.rows_of_group(message);
@@ -300,7 +310,7 @@ impl CollectiveTable {
             rows.retain(|row| row.environment.is_empty());
         }
         if rows.iter().any(|row| row.environment != rows[0].environment) {
-            return LookupAnswer::missed(MissReason::OpenAttributes(vec![ENVIRONMENT.to_owned()]));
+            return LookupAnswer::missed(MissReason::OpenAttributes(Listed(vec![ENVIRONMENT.to_owned()])));
         }
         let same: Vec<&CollectiveRow> =
             rows.iter().filter(|row| row.dtype == message.dtype).copied().collect();
@@ -334,9 +344,10 @@ impl CollectiveTable {
         let latency = low.latency + share * (high.latency - low.latency);
         let tier = message.tier.or(low.tier);
         let overhead = CollectiveOverhead::of_group(&self.overheads, message.ranks, tier)
-            .filter(|_| !low.has_overhead || !high.has_overhead)
+            .filter(|_| !low.has_overhead() || !high.has_overhead())
             .map(|overhead| {
-                let missing = |row: &CollectiveRow| if row.has_overhead { 0.0 } else { overhead.overhead_us };
+                let missing =
+                    |row: &CollectiveRow| if row.has_overhead() { 0.0 } else { overhead.overhead_us };
                 let latency = Micros(missing(low) + share * (missing(high) - missing(low)));
                 DispatchOverhead { latency, source: overhead.source.clone() }
             });
@@ -348,9 +359,8 @@ impl CollectiveTable {
             rule: Some(MatchRule::of_kind(kind)),
             rows: self.used_rows(low, high),
             equal_rows: if is_exact { rows.iter().filter(|row| row.bytes == lower).count() } else { 1 },
-            miss: None,
-            parts: Vec::new(),
             overhead,
+            ..LookupAnswer::default()
         }
     }
 
@@ -388,7 +398,7 @@ pub(in crate::answer) fn neighbouring_sizes(
     let lower = sizes().filter(|bytes| *bytes <= message.bytes).max();
     let upper = sizes().filter(|bytes| *bytes >= message.bytes).min();
     lower.zip(upper).ok_or_else(|| match (sizes().min(), sizes().max()) {
-        (Some(least), Some(most)) => MissReason::MessageOutOfRange { bytes: message.bytes, least, most },
+        (Some(min), Some(max)) => MissReason::MessageOutOfRange { bytes: message.bytes, min, max },
         _ => MissReason::NoRowsOfGroup(message.ranks),
     })
 }
@@ -397,11 +407,6 @@ fn median_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
     let mut equal: Vec<&CollectiveRow> = rows.iter().filter(|row| row.bytes == bytes).copied().collect();
     equal.sort_by(|one, other| one.latency.total_cmp(&other.latency).then(one.line.cmp(&other.line)));
     equal[(equal.len() - 1) / 2]
-}
-
-/// Parses a whole number, also as `16.0`.
-fn parse_whole(text: &str) -> Option<u64> {
-    text.strip_suffix(".0").unwrap_or(text).parse().ok()
 }
 
 /// Returns the command for a database; `None` for a collective that no sweep has, and without the number of ranks.

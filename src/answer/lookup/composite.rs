@@ -4,16 +4,15 @@ use super::{
     answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
     attention::work::AttentionFamily,
     collective::{CollectiveMessage, message_of_product},
-    compute::KernelsQuery,
-    engine::{LookupEngine, LookupRules, unmapped},
+    engine::{LookupEngine, LookupRules},
     index::LookupError,
     interpolation::InterpolationKind,
-    match_rows::InputComparison,
+    match_rows::{KernelsQuery, QuerySource},
     query::{OpQuery, input_slots},
     rules::{MatchRule, RuleKind},
 };
 use crate::{
-    answer::op_mapping::{CommunicationRule, CompositePart, MappedKernel, MappedOperator},
+    answer::op_mapping::{CompositePart, MappedKernel, MappedOperator},
     kernel::KernelName,
 };
 
@@ -23,24 +22,22 @@ impl LookupEngine {
     pub(super) fn lookup_composite(
         &self,
         operator: &MappedOperator,
-        parts: &[CompositePart],
-        sequence_parallel: Option<&CommunicationRule>,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
         let mut answers: Vec<PartAnswer> = Vec::new();
-        for step in composite_steps(parts, &*self.rules) {
+        for step in composite_steps(operator.parts(), &*self.rules) {
             let (name, answer) = match step {
                 CompositeStep::Operator(name) => {
                     let answer = self.lookup(&OpQuery { op: name.clone(), ..query.clone() })?;
                     (name, answer)
                 }
                 CompositeStep::Collective(kernel) => {
-                    let rule = sequence_parallel.filter(|rule| {
+                    let rule = operator.sequence_parallel().filter(|rule| {
                         let source = rule.source_kernel_type.as_deref();
                         query.is_sequence_parallel && source == Some(kernel.name.as_str())
                     });
-                    let kernel = match rule.and_then(|rule| KernelName::new(&rule.kernel_type).ok()) {
-                        Some(name) => MappedKernel { name, ..kernel },
+                    let kernel = match rule {
+                        Some(rule) => MappedKernel { name: rule.kernel_type.name.clone(), ..kernel },
                         None => kernel,
                     };
                     let mode = rule.map(|rule| rule.message_bytes_mode).unwrap_or_default();
@@ -50,13 +47,9 @@ impl LookupEngine {
                             let ranks = query.ranks.unwrap_or_default();
                             let interpolation =
                                 rule.map(|rule| rule.interpolation_method).unwrap_or_default();
-                            let message = CollectiveMessage {
-                                bytes,
-                                ranks,
-                                tier: query.tier,
-                                dtype: None,
-                                interpolation,
-                            };
+                            let tier = query.tier;
+                            let message =
+                                CollectiveMessage { bytes, ranks, tier, dtype: None, interpolation };
                             self.lookup_message(&kernel, &message)?
                         }
                         Err(reason) => LookupAnswer::missed(reason),
@@ -81,7 +74,7 @@ impl LookupEngine {
         kernel: &KernelName,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
-        self.lookup_kernels(operator, &[unmapped(kernel.clone())], query, true)
+        self.lookup_kernels(operator, &[MappedKernel::unmapped(kernel.clone())], query, true)
     }
 
     /// Looks a step of a composite up, of whose kernels one runs.
@@ -94,13 +87,17 @@ impl LookupEngine {
     ) -> Result<LookupAnswer, LookupError> {
         let mut slots = input_slots(&query.inputs);
         slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
-        let is_prefix = operator.input_count.is_some() || !is_first;
-        let comparison = InputComparison::new(is_prefix, &operator.formats);
-        let kind = match self.rules.interpolates_composites() {
-            true => InterpolationKind::Kernel,
-            false => InterpolationKind::Disabled,
+        let query = KernelsQuery {
+            slots,
+            formats: &operator.formats,
+            is_prefix: operator.input_count.is_some() || !is_first,
+            interpolation: match self.rules.interpolates_composites() {
+                true => InterpolationKind::Kernel,
+                false => InterpolationKind::Disabled,
+            },
+            source: QuerySource::Operator,
+            ..KernelsQuery::default()
         };
-        let query = KernelsQuery { slots, kind, ..KernelsQuery::of_operator(comparison) };
         Ok(self.match_kernels(&self.candidates(kernels)?, &query))
     }
 }
@@ -135,93 +132,77 @@ pub(crate) fn composite_steps(parts: &[CompositePart], rules: &dyn LookupRules) 
     steps
 }
 
+fn is_missed(part: &PartAnswer) -> bool {
+    part.answer.source == AnswerSource::Miss
+}
+
+fn reason_of_part(part: &PartAnswer) -> (String, Box<MissReason>) {
+    (part.name.clone(), Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped)))
+}
+
+fn sub_kernel_miss(part: &PartAnswer) -> MissReason {
+    let (name, reason) = reason_of_part(part);
+    MissReason::SubKernelMiss(name, reason)
+}
+
 /// Adds up the parts of a composite; the answer is a miss if one of them is.
 pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
-    let is_collective =
-        |part: &PartAnswer| KernelName::new(&part.name).is_ok_and(|name| name.is_collective());
-    let missed = parts.iter().find(|part| part.answer.source == AnswerSource::Miss);
-    if let Some(part) = missed {
-        let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+    let is_collective = |part: &PartAnswer| KernelName::is_collective_name(&part.name);
+    if let Some(part) = parts.iter().find(|part| is_missed(part)) {
+        let (name, reason) = reason_of_part(part);
         return LookupAnswer::missed(match is_collective(part) {
-            true => MissReason::CommSubKernelMiss(part.name.clone(), reason),
-            false => MissReason::SubKernelMiss(part.name.clone(), reason),
+            true => MissReason::CommSubKernelMiss(name, reason),
+            false => MissReason::SubKernelMiss(name, reason),
         });
     }
-    let has_collective = parts.iter().any(is_collective);
     let is_computed = |part: &PartAnswer| part.answer.source != AnswerSource::Measured;
     let computes_kernel = parts.iter().any(|part| is_computed(part) && !is_collective(part));
-    // The sum is as good as its worst part.
-    let source = parts.iter().map(|part| part.answer.source).max().unwrap_or(AnswerSource::Measured);
-    let confidence = match (computes_kernel, has_collective) {
+    let confidence = match (computes_kernel, parts.iter().any(is_collective)) {
         (true, _) => 0.5,
         (false, true) => 0.9,
         (false, false) => 0.8,
     };
     let least = parts.iter().map(|part| part.answer.confidence).fold(1.0, f64::min);
-    let partial = parts.iter().find_map(|part| {
-        let reason = Box::new(part.answer.miss.clone()?);
-        Some(MissReason::SubKernelMiss(part.name.clone(), reason))
-    });
     LookupAnswer {
         latency: Some(Micros(
             parts.iter().filter_map(|part| part.answer.latency).map(|latency| latency.0).sum(),
         )),
-        source,
+        // The sum is as good as its worst part.
+        source: parts.iter().map(|part| part.answer.source).max().unwrap_or(AnswerSource::Measured),
         confidence: f64::min(confidence, least),
         rule: Some(MatchRule::of_kind(RuleKind::SumOfParts)),
         equal_rows: 1,
-        miss: partial,
+        miss: parts.iter().find(|part| part.answer.miss.is_some()).map(sub_kernel_miss),
         parts,
-        ..LookupAnswer::NONE
+        ..LookupAnswer::default()
     }
 }
 
 /// Adds up the parts that have an answer; the first one must. The answer is partial if another part has none.
 pub(crate) fn sum_of_known_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
-    let is_known = |part: &&PartAnswer| part.answer.source != AnswerSource::Miss;
-    let Some(first) = parts.first().filter(is_known) else {
-        return parts
-            .into_iter()
-            .next()
-            .map_or_else(|| LookupAnswer::missed(MissReason::Unmapped), |part| part.answer);
-    };
-    if parts.len() == 1 {
-        return first.answer.clone();
-    }
-    let reason = parts.iter().find(|part| !is_known(part)).map(|part| {
-        let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
-        MissReason::SubKernelMiss(part.name.clone(), reason)
-    });
-    let sum = sum_of_parts(parts.iter().filter(is_known).cloned().collect());
-    match reason {
-        Some(reason) => partial_sum(sum, parts, reason),
-        None => sum,
+    match parts.as_slice() {
+        [first, rest @ ..] if rest.is_empty() || is_missed(first) => first.answer.clone(),
+        _ => sum_of_sub_kernels(parts, false),
     }
 }
 
 /// Adds up the kernels of a shape-dependent composite. Attention must have an answer; of others one must, or all if the
 /// mapping states so.
 pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> LookupAnswer {
-    let is_missed = |part: &&PartAnswer| part.answer.source == AnswerSource::Miss;
-    let reason = |part: &PartAnswer| Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
-    let is_attention = |part: &&PartAnswer| {
+    let is_attention = |part: &PartAnswer| {
         KernelName::new(&part.name).is_ok_and(|name| AttentionFamily::of_kernel(&name).is_some())
     };
-    if let Some(part) = parts.iter().filter(is_attention).find(is_missed) {
-        return LookupAnswer::missed(MissReason::AttentionSubKernelMiss(part.name.clone(), reason(part)));
+    if let Some(part) = parts.iter().find(|part| is_attention(part) && is_missed(part)) {
+        let (name, reason) = reason_of_part(part);
+        return LookupAnswer::missed(MissReason::AttentionSubKernelMiss(name, reason));
     }
-    let missing = parts.iter().filter(is_missed).count();
-    let first = parts.iter().find(is_missed);
-    let first = first.map(|part| MissReason::SubKernelMiss(part.name.clone(), reason(part)));
-    match (first, parts.as_slice()) {
-        (None, [part]) => part.answer.clone(),
-        (None, _) => sum_of_parts(parts),
-        (Some(reason), parts) if requires_all || missing == parts.len() => LookupAnswer::missed(reason),
-        (Some(reason), known) => {
-            let known = known.iter().filter(|part| !is_missed(part)).cloned().collect();
-            partial_sum(sum_of_parts(known), parts, reason)
-        }
+    let Some(reason) = parts.iter().find(|part| is_missed(part)).map(sub_kernel_miss) else {
+        return if let [part] = parts.as_slice() { part.answer.clone() } else { sum_of_parts(parts) };
+    };
+    if requires_all || parts.iter().all(is_missed) {
+        return LookupAnswer::missed(reason);
     }
+    partial_sum(sum_of_parts(parts.iter().filter(|part| !is_missed(part)).cloned().collect()), parts, reason)
 }
 
 /// Returns a sum that lacks parts; the confidence is at most their share.

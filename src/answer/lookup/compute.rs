@@ -1,17 +1,18 @@
 //! Lookup of kernels by the shapes of their inputs.
 
 use super::{
-    answer::{AnswerSource, LookupAnswer, MissReason},
+    answer::{AnswerSource, Listed, LookupAnswer, MissReason},
     cache_rows::CacheQuery,
-    engine::{CandidateKernels, LookupEngine, best_of, unmapped},
+    engine::{CandidateKernels, LookupEngine, best_of},
     index::LookupError,
-    interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
+    interpolation::{InterpolationKind, interpolate_rows},
     kernel_index::KernelIndex,
     match_rows::{
-        FusedProduct, InputComparison, RequiredOutput, RowMatch, RowsSeen, find_exact, find_padded,
+        FusedProduct, KernelsQuery, QuerySource, RequiredOutput, RowMatch, find_exact, find_padded,
         token_variants,
     },
     query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
+    row_answers::choose_row,
     slot_dims::SlotDims,
 };
 use crate::{
@@ -19,59 +20,24 @@ use crate::{
     kernel::KernelName,
 };
 
-pub(crate) struct KernelsQuery<'q> {
-    pub(in crate::answer) slots: Vec<InputSlot<'q>>,
-    pub(in crate::answer) outputs: Vec<SlotDims>,
-    pub(in crate::answer) comparison: InputComparison<'q>,
-    pub(in crate::answer) kind: InterpolationKind,
-    /// True if the inputs are arranged as a framework has them.
-    pub(super) is_operator: bool,
-    /// True if the tokens are those of a framework, which may have padded them.
-    pub(super) may_be_padded: bool,
-}
-
 /// Tables of kernels with the forms in which their rows may show the inputs of a query.
 pub(crate) type VariantsOfKernels<'k> = [(&'k KernelIndex, Vec<InputVariant<'k>>)];
 
-/// Returns the miss of a query; `seen` has the rows with its inputs.
+/// Returns the miss of a query; `reason` is that of the rows with its inputs.
 pub(in crate::answer) fn missed(
     variants: &VariantsOfKernels<'_>,
     query: &KernelsQuery<'_>,
-    mut seen: RowsSeen,
+    mut reason: MissReason,
 ) -> LookupAnswer {
-    let is_prefix = query.comparison.is_prefix;
-    seen.same_count = variants.iter().any(|(index, variants)| {
+    let has_count = variants.iter().any(|(index, variants)| {
         let count = variants[0].slots.len();
         let mut inputs = index.rows.forms.iter().map(|form| form.inputs.len());
-        inputs.any(|inputs| inputs == count || is_prefix && inputs > count)
+        inputs.any(|inputs| inputs == count || query.is_prefix && inputs > count)
     });
-    LookupAnswer::missed(seen.reason())
-}
-
-impl<'q> KernelsQuery<'q> {
-    pub(super) fn has_dtypes(&self) -> bool {
-        self.slots.iter().all(|slot| slot.dtype.is_some())
+    if has_count {
+        reason.add(MissReason::ShapeMismatch);
     }
-
-    pub(super) const fn new(comparison: InputComparison<'q>) -> Self {
-        Self {
-            slots: Vec::new(),
-            outputs: Vec::new(),
-            comparison,
-            kind: InterpolationKind::Kernel,
-            is_operator: false,
-            may_be_padded: false,
-        }
-    }
-
-    /// Creates a query of a kernel that runs for an operator, with the kernel's inputs.
-    pub(super) fn of_part(comparison: InputComparison<'q>) -> Self {
-        Self { may_be_padded: true, ..Self::new(comparison) }
-    }
-
-    pub(super) fn of_operator(comparison: InputComparison<'q>) -> Self {
-        Self { is_operator: true, ..Self::of_part(comparison) }
-    }
+    LookupAnswer::missed(reason)
 }
 
 impl LookupEngine {
@@ -81,7 +47,7 @@ impl LookupEngine {
         kernel: &KernelName,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
-        let kernels = self.candidates(&[unmapped(kernel.clone())])?;
+        let kernels = self.candidates(&[MappedKernel::unmapped(kernel.clone())])?;
         if kernels.indices.is_empty() {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
@@ -104,13 +70,9 @@ impl LookupEngine {
             dtype: query.outputs.first().and_then(|output| output.dtype.as_ref()),
             product,
         });
-        let comparison = InputComparison {
-            ep_size: query.ep_size,
-            ranks: query.ranks,
-            output,
-            ..InputComparison::new(false, &[])
-        };
-        Ok(self.match_kernels(&kernels, &KernelsQuery { slots, outputs, ..KernelsQuery::new(comparison) }))
+        let (ep_size, ranks) = (query.ep_size, query.ranks);
+        let query = KernelsQuery { slots, outputs, output, ep_size, ranks, ..KernelsQuery::default() };
+        Ok(self.match_kernels(&kernels, &query))
     }
 
     pub(super) fn lookup_compute(
@@ -126,31 +88,34 @@ impl LookupEngine {
             slots.truncate(count);
         }
         let kernels = self.candidates(&ordered_kernels(operator, &query.inputs))?;
-        let comparison = InputComparison {
-            ranks: query.ranks,
-            ..InputComparison::new(operator.input_count.is_some(), &operator.formats)
-        };
-        let kind = match operator.subcategory {
-            Some(ComputeSubcategory::ComputeScale) => InterpolationKind::Scale,
-            Some(ComputeSubcategory::QuantizedMatmul) | None => InterpolationKind::Kernel,
-        };
         let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str());
         let outputs = output_dims(name, &slots, &query.outputs);
-        let query = KernelsQuery { slots, outputs, kind, ..KernelsQuery::of_operator(comparison) };
+        let query = KernelsQuery {
+            slots,
+            outputs,
+            formats: &operator.formats,
+            is_prefix: operator.input_count.is_some(),
+            ranks: query.ranks,
+            interpolation: match operator.subcategory {
+                Some(ComputeSubcategory::ComputeScale) => InterpolationKind::Scale,
+                Some(ComputeSubcategory::QuantizedMatmul) | None => InterpolationKind::Kernel,
+            },
+            source: QuerySource::Operator,
+            ..KernelsQuery::default()
+        };
         Ok(self.match_kernels(&kernels, &query))
     }
 
-    /// Looks the kernels of a query up, of which one runs.
     pub(super) fn match_kernels(
         &self,
         kernels: &CandidateKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> LookupAnswer {
         if kernels.indices.is_empty() {
-            return LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
+            return LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing.clone())));
         }
         let variants = kernels.indices.iter().map(|index| {
-            let slots = recorded_slots(index, query.slots.clone(), query.is_operator);
+            let slots = recorded_slots(index, query.slots.clone(), query.source == QuerySource::Operator);
             (*index, input_variants(index.traits, slots))
         });
         self.rules.match_kernels(self, &variants.collect::<Vec<_>>(), query)
@@ -163,44 +128,38 @@ impl LookupEngine {
         variants: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> LookupAnswer {
-        let mut seen = RowsSeen::default();
-        self.find_rows(variants, query, &mut seen)
-            .or_else(|| self.find_cache_writes(variants, query.has_dtypes()))
+        let mut reason = MissReason::InputCountMismatch;
+        let may_be_padded = query.source != QuerySource::Kernel;
+        self.find_rows(variants, query, &mut reason)
+            .or_else(|| self.find_cache_writes(variants, query))
             .or_else(|| self.interpolate_kernels(variants, query))
-            .or_else(|| if query.may_be_padded { self.find_padded_rows(variants, query) } else { None })
-            .unwrap_or_else(|| missed(variants, query, seen))
+            .or_else(|| self.find_padded_rows(variants, query).filter(|_| may_be_padded))
+            .unwrap_or_else(|| missed(variants, query, reason))
     }
 
-    /// Interpolates between rows, in the order of the kernels.
     pub(in crate::answer) fn interpolate_kernels(
         &self,
         variants: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> Option<LookupAnswer> {
-        let (outputs, comparison, kind) = (&query.outputs, query.comparison, query.kind);
-        variants.iter().filter(|_| query.has_dtypes()).find_map(|(index, variants)| {
-            let interpolation = InterpolationQuery { variants, outputs, comparison, kind };
-            interpolate_rows(index, interpolation, self.mapping.policy(index.rows.kernel.as_str()))
-        })
+        variants
+            .iter()
+            .filter(|_| query.has_dtypes())
+            .find_map(|(index, variants)| interpolate_rows(index, variants, query))
     }
 
-    /// Finds rows that fit exactly, in the order of the kernels.
     fn find_rows(
         &self,
         variants: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
-        seen: &mut RowsSeen,
+        seen: &mut MissReason,
     ) -> Option<LookupAnswer> {
-        let comparison = query.comparison;
-        let has_dtypes = query.has_dtypes();
         let choose = |index: &KernelIndex, matches: &[RowMatch]| {
-            Some(self.choose(index, matches, has_dtypes, query.outputs.first()))
+            Some(choose_row(index, matches, query.has_dtypes(), query.outputs.first()))
         };
         let mut relaxed: Option<(&KernelIndex, Vec<RowMatch>)> = None;
         for (index, variants) in variants {
-            let mut of_kernel = RowsSeen::default();
-            let matches = find_exact(index, variants, comparison, &mut of_kernel);
-            seen.merge(of_kernel);
+            let matches = find_exact(index, variants, query, seen);
             let is_exact = matches.iter().any(|found| !found.rule.has_relaxed_dtype);
             if is_exact {
                 return choose(index, &matches);
@@ -213,10 +172,14 @@ impl LookupEngine {
     }
 
     /// Finds rows of kernels that write caches, whose capacity is no work.
-    fn find_cache_writes(&self, variants: &VariantsOfKernels<'_>, has_dtypes: bool) -> Option<LookupAnswer> {
-        let answers = variants.iter().filter(|_| has_dtypes).filter_map(|(index, variants)| {
+    fn find_cache_writes(
+        &self,
+        variants: &VariantsOfKernels<'_>,
+        query: &KernelsQuery<'_>,
+    ) -> Option<LookupAnswer> {
+        let answers = variants.iter().filter(|_| query.has_dtypes()).filter_map(|(index, variants)| {
             let query = CacheQuery::of_kernel(&index.rows.kernel, &variants[0].slots)?;
-            Some(Ok(self.find_cache_write(index, &query)))
+            Some(Ok(index.find_cache_write(&query)))
         });
         best_of(answers, &*self.rules)
             .ok()?
@@ -229,11 +192,10 @@ impl LookupEngine {
         variants: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> Option<LookupAnswer> {
-        let has_dtypes = query.has_dtypes();
         variants.iter().find_map(|(index, variants)| {
-            let matches = find_padded(index, &token_variants(variants), query.comparison);
+            let matches = find_padded(index, &token_variants(variants), query);
             let output = query.outputs.first();
-            (!matches.is_empty()).then(|| self.choose(index, &matches, has_dtypes, output))
+            (!matches.is_empty()).then(|| choose_row(index, &matches, query.has_dtypes(), output))
         })
     }
 
@@ -241,10 +203,10 @@ impl LookupEngine {
     pub(super) fn lookup_mtp_projection(
         &self,
         operator: &MappedOperator,
-        kernel: Option<&MappedKernel>,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
-        if let (Some(kernel), [input, weight, ..], [output, ..]) = (kernel, &*query.inputs, &*query.outputs)
+        if let (Some(kernel), [input, weight, ..], [output, ..]) =
+            (&operator.mtp_projection_kernel_type, &*query.inputs, &*query.outputs)
             && let (&[tokens, width], &[one, other], &[out_tokens, out_width]) =
                 (&*input.dims, &*weight.dims, &*output.dims)
             && tokens == out_tokens
@@ -254,9 +216,8 @@ impl LookupEngine {
             let plain = |tensor: &QueryTensor| QueryTensor { dtype: output.dtype.clone(), ..tensor.clone() };
             let inputs = [plain(input), plain(weight)];
             let kernels = self.candidates(std::slice::from_ref(kernel))?;
-            let comparison = InputComparison::new(true, &[]);
-            let slots = input_slots(&inputs);
-            let query = KernelsQuery { slots, ..KernelsQuery::of_operator(comparison) };
+            let (slots, source) = (input_slots(&inputs), QuerySource::Operator);
+            let query = KernelsQuery { slots, is_prefix: true, source, ..KernelsQuery::default() };
             let answer = self.match_kernels(&kernels, &query);
             if answer.source != AnswerSource::Miss {
                 return Ok(answer);
@@ -279,9 +240,12 @@ pub(super) fn prepared_slots<'q>(
 }
 
 pub(super) fn ordered_kernels(operator: &MappedOperator, inputs: &[QueryTensor]) -> Vec<MappedKernel> {
+    // A product of batches whose contracted dimension is 1.
+    let dims = inputs.iter().map(|tensor| tensor.dims.as_slice()).take(2).collect::<Vec<_>>();
+    let is_outer_product = matches!(*dims, [[_, _, 1], [_, 1, _]]);
     let rank = inputs.iter().find(|tensor| !tensor.dims.is_empty()).map(|tensor| tensor.dims.len());
     let preferred = rank.and_then(|rank| operator.kernels_by_rank.get(&rank));
-    let degenerate = operator.degenerate_bmm_kernel.as_ref().filter(|_| is_outer_product(inputs));
+    let degenerate = operator.degenerate_bmm_kernel.as_ref().filter(|_| is_outer_product);
     let mut kernels: Vec<MappedKernel> = Vec::new();
     for kernel in preferred.into_iter().flatten().chain(&operator.kernels).chain(degenerate) {
         if kernels.iter().all(|other| other.name != kernel.name) {
@@ -300,14 +264,6 @@ fn output_dims(kernel: &str, inputs: &[InputSlot<'_>], outputs: &[QueryTensor]) 
             vec![dims]
         }
         _ => outputs.iter().map(|tensor| SlotDims::new(&tensor.dims)).collect(),
-    }
-}
-
-/// Returns true for a product of batches whose contracted dimension is 1.
-fn is_outer_product(inputs: &[QueryTensor]) -> bool {
-    match inputs {
-        [one, other, ..] => matches!((&*one.dims, &*other.dims), (&[_, _, 1], &[_, 1, _])),
-        _ => false,
     }
 }
 
@@ -341,10 +297,7 @@ fn project_under_tp(
         Some(1) => return Ok(()),
         Some(tp) if tp > 1 && shared % tp == 0 && width == rows => tp,
         _ => {
-            let axis = match rule.shard_axis {
-                ShardAxis::Input => "input",
-                ShardAxis::Output => "output",
-            };
+            let axis = rule.shard_axis;
             let tp = tp_size.map_or("unknown".to_owned(), |tp| tp.to_string());
             let what = format!("logical_dim={shared};shard_axis={axis};tp_size={tp}");
             return Err(MissReason::TpProjectionInvalid(what));

@@ -1,20 +1,20 @@
 //! Element-wise operators: rows with the same output, also of another element type.
 
 use super::{
-    answer::{LookupAnswer, MissReason},
+    answer::{Listed, LookupAnswer, MissReason},
     engine::{CandidateKernels, LookupEngine},
     index::LookupError,
-    interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
+    interpolation::{InterpolationKind, interpolate_rows},
     kernel_index::KernelIndex,
-    match_rows::{InputComparison, RowMatch, RowsSeen, find_exact},
+    match_rows::{KernelsQuery, RowMatch, find_exact},
     query::{InputSlot, OpQuery, compared_tensors, input_slots, input_variants},
+    row_answers::choose_row,
     rules::{MatchRule, RuleKind},
     slot_dims::SlotDims,
 };
 use crate::{answer::op_mapping::MappedOperator, kernel::Dtype};
 
 impl LookupEngine {
-    /// Looks an element-wise operator up.
     pub(super) fn lookup_elementwise(
         &self,
         operator: &MappedOperator,
@@ -22,7 +22,7 @@ impl LookupEngine {
     ) -> Result<LookupAnswer, LookupError> {
         let kernels = self.candidates(&operator.kernels)?;
         if kernels.indices.is_empty() {
-            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing)));
+            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing))));
         }
         Ok(self.rules.lookup_elementwise(self, &kernels, query))
     }
@@ -31,22 +31,21 @@ impl LookupEngine {
     pub(super) fn find_elementwise(&self, kernels: &CandidateKernels<'_>, query: &OpQuery) -> LookupAnswer {
         let slots = input_slots(&query.inputs);
         let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());
-        let comparison = InputComparison::new(false, &[]);
-        let mut seen = RowsSeen::default();
+        let mut reason = MissReason::InputCountMismatch;
         for index in &kernels.indices {
             let variants = input_variants(index.traits, slots.clone());
-            let matches = find_exact(index, &variants, comparison, &mut seen);
+            let matches = find_exact(index, &variants, &KernelsQuery::default(), &mut reason);
             if !matches.is_empty() {
-                return self.choose(index, &matches, has_dtypes, None);
+                return choose_row(index, &matches, has_dtypes, None);
             }
         }
         let Some(output) = output_of_query(query) else {
-            return LookupAnswer::missed(seen.reason());
+            return LookupAnswer::missed(reason);
         };
         let by_output = |is_scaled: bool| {
             kernels.indices.iter().find_map(|index| {
                 let matches = find_by_output(index, &output, &slots, is_scaled);
-                (!matches.is_empty()).then(|| self.choose(index, &matches, true, None))
+                (!matches.is_empty()).then(|| choose_row(index, &matches, true, None))
             })
         };
         if let Some(answer) = by_output(false)
@@ -55,7 +54,6 @@ impl LookupEngine {
         {
             return answer;
         }
-        let reason = seen.reason();
         LookupAnswer::missed(match reason {
             MissReason::NotMeasured => reason,
             _ => MissReason::ElementwiseOutputShapeMismatch,
@@ -68,20 +66,18 @@ impl LookupEngine {
         slots: &[InputSlot<'_>],
         output: &ElementwiseOutput,
     ) -> Option<LookupAnswer> {
-        let comparison = InputComparison::new(false, &[]);
         if slots.iter().any(|slot| slot.dtype.is_none()) {
             return None;
         }
+        let interpolation = InterpolationKind::Elementwise;
+        let query = KernelsQuery { outputs: vec![output.dims], interpolation, ..KernelsQuery::default() };
         kernels.indices.iter().find_map(|index| {
             let variants = input_variants(index.traits, slots.to_vec());
-            let (variants, outputs, kind) = (&*variants, &[output.dims][..], InterpolationKind::Elementwise);
-            let query = InterpolationQuery { variants, outputs, comparison, kind };
-            interpolate_rows(index, query, self.mapping.policy(index.rows.kernel.as_str()))
+            interpolate_rows(index, &variants, &query)
         })
     }
 }
 
-/// Output of an element-wise operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ElementwiseOutput {
     pub(crate) dims: SlotDims,
@@ -145,7 +141,7 @@ pub(crate) fn find_by_output(
             continue;
         }
         let kind = if is_scaled { RuleKind::ElementwiseBytes } else { RuleKind::ElementwiseOutput };
-        matches.push(RowMatch::scaled(number, MatchRule::of_kind(kind), scale));
+        matches.push(RowMatch { row: number, rule: MatchRule::of_kind(kind), scale, format_rank: 0 });
     }
     matches
 }

@@ -11,23 +11,21 @@ use super::{
         work::{AttentionFamily, AttentionWork, parameters_of_case},
     },
     collective::{CollectiveMessage, CollectiveTable},
-    compute::{KernelsQuery, VariantsOfKernels, ordered_kernels, recorded_slots},
+    compute::{VariantsOfKernels, ordered_kernels, recorded_slots},
     index::{DatabaseIndex, LookupError},
     kernel_index::KernelIndex,
     kernel_rows::KernelRows,
-    match_rows::RowMatch,
+    match_rows::KernelsQuery,
     query::{AttentionParameters, InputSlot, OpQuery, QueryTensor, input_slots},
-    row_answers::choose_row,
-    rules::{KernelTraits, MatchRule, RuleKind},
+    rules::{KernelTraits, RuleKind},
     slot_dims::SlotDims,
 };
 use crate::{
-    answer::op_mapping::{KernelPolicy, MappedKernel, OpMapping, OperatorRoute},
+    answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
     database::{Database, DatabaseError},
     kernel::{AttentionCase, Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
 };
 
-/// Lookups in a database.
 #[derive(Debug)]
 pub struct LookupEngine {
     pub(super) mapping: OpMapping,
@@ -41,7 +39,6 @@ impl LookupEngine {
         Self::with_rules(database, mapping, Arc::new(UsualRules))
     }
 
-    /// Creates an engine that answers by these rules.
     pub(crate) fn with_rules(
         database: Database,
         mapping: Option<OpMapping>,
@@ -65,12 +62,10 @@ impl LookupEngine {
         self.mapping.operator(op).is_some() || self.index.kernels().any(|kernel| kernel.as_str() == op)
     }
 
-    /// Returns the mapping.
     pub const fn mapping(&self) -> &OpMapping {
         &self.mapping
     }
 
-    /// Returns the query of a recorded case: the kernel by its own name.
     pub fn query_of_case(case: &Case) -> OpQuery {
         let tensors = |slots: &[Slot]| slots.iter().flatten().map(QueryTensor::from_tensor).collect();
         let inputs = match case.kernel.as_str() {
@@ -95,10 +90,8 @@ impl LookupEngine {
         }
     }
 
-    /// Returns the names that a query can have.
     pub fn known_names(&self) -> impl Iterator<Item = &str> {
-        let operators = self.mapping.operators().map(|(name, _)| name);
-        operators.chain(self.index.kernels().map(KernelName::as_str))
+        self.mapping.names().chain(self.index.kernels().map(KernelName::as_str))
     }
 
     pub(super) fn candidates(&self, kernels: &[MappedKernel]) -> Result<CandidateKernels<'_>, LookupError> {
@@ -110,17 +103,6 @@ impl LookupEngine {
             }
         }
         Ok(found)
-    }
-
-    pub(super) fn choose(
-        &self,
-        index: &KernelIndex,
-        matches: &[RowMatch],
-        has_dtypes: bool,
-        output: Option<&SlotDims>,
-    ) -> LookupAnswer {
-        let policy = self.mapping.policy(index.rows.kernel.as_str());
-        choose_row(index, matches, policy, has_dtypes, output).unwrap_or_else(LookupAnswer::missed)
     }
 
     pub(super) fn place_of(&self, kernel: &MappedKernel) -> String {
@@ -194,14 +176,8 @@ pub(crate) trait LookupRules: fmt::Debug + Send + Sync {
         engine.find_elementwise(kernels, query)
     }
 
-    fn find_work(
-        &self,
-        table: &AttentionTable,
-        rows: &KernelRows,
-        work: &AttentionWork,
-        policy: KernelPolicy,
-    ) -> LookupAnswer {
-        table.lookup(rows, work, policy)
+    fn find_work(&self, table: &AttentionTable, rows: &KernelRows, work: &AttentionWork) -> LookupAnswer {
+        table.lookup(rows, work)
     }
 
     fn find_message(&self, table: &CollectiveTable, message: &CollectiveMessage) -> LookupAnswer {
@@ -221,7 +197,7 @@ pub(crate) trait LookupRules: fmt::Debug + Send + Sync {
 }
 
 #[derive(Debug)]
-pub(super) struct UsualRules;
+pub(crate) struct UsualRules;
 
 impl LookupRules for UsualRules {}
 
@@ -230,46 +206,35 @@ pub(crate) struct CandidateKernels<'e> {
     pub(super) missing: Vec<String>,
 }
 
-pub(super) const fn unmapped(name: KernelName) -> MappedKernel {
-    MappedKernel { name, line: 0 }
-}
-
 impl LookupEngine {
-    /// Looks an operator up. Fails with [`LookupError`] if a table cannot be read.
     pub fn lookup(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
         let Some(operator) = self.mapping.operator(&query.op) else {
             return match KernelName::new(&query.op) {
                 Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {
-                    self.lookup_attention(&[unmapped(kernel)], query, KeyOrder::Recorded)
+                    self.lookup_attention(&[MappedKernel::unmapped(kernel)], query, KeyOrder::Recorded)
                 }
                 Ok(kernel) if kernel.is_collective() => {
-                    self.lookup_collective(&[unmapped(kernel)], query, false)
+                    self.lookup_collective(&[MappedKernel::unmapped(kernel)], query, false)
                 }
                 Ok(kernel) => self.lookup_kernel(&kernel, query),
                 Err(_) => Ok(LookupAnswer::missed(MissReason::Unmapped)),
             };
         };
-        Ok(match &operator.route {
-            OperatorRoute::ZeroCost => LookupAnswer::zero(MatchRule::of_kind(RuleKind::ZeroCost)),
-            OperatorRoute::AcceptedMiss => LookupAnswer::zero(MatchRule::of_kind(RuleKind::AcceptedMiss)),
-            OperatorRoute::Compute => return self.lookup_compute(operator, query),
-            OperatorRoute::Elementwise => return self.lookup_elementwise(operator, query),
-            OperatorRoute::MtpProjection(kernel) => {
-                return self.lookup_mtp_projection(operator, kernel.as_ref(), query);
-            }
+        match &operator.route {
+            OperatorRoute::ZeroCost => Ok(LookupAnswer::zero(RuleKind::ZeroCost)),
+            OperatorRoute::AcceptedMiss => Ok(LookupAnswer::zero(RuleKind::AcceptedMiss)),
+            OperatorRoute::Compute => self.lookup_compute(operator, query),
+            OperatorRoute::Elementwise => self.lookup_elementwise(operator, query),
+            OperatorRoute::MtpProjection => self.lookup_mtp_projection(operator, query),
             OperatorRoute::Attention | OperatorRoute::KeyScores => {
-                return self.lookup_attention(&operator.kernels, query, KeyOrder::Framework);
+                self.lookup_attention(&operator.kernels, query, KeyOrder::Framework)
             }
-            OperatorRoute::CacheUpdate => return self.lookup_cache_update(&operator.kernels, query),
-            OperatorRoute::Decomposed(rule) => {
-                return self.lookup_decomposed(&operator.kernels, rule, query);
-            }
-            OperatorRoute::MoeFused(rule) => return self.lookup_moe(operator, rule, query),
-            OperatorRoute::Communication => return self.lookup_collective(&operator.kernels, query, true),
-            OperatorRoute::StaticComposite { parts, sequence_parallel } => {
-                return self.lookup_composite(operator, parts, sequence_parallel.as_ref(), query);
-            }
-        })
+            OperatorRoute::CacheUpdate => self.lookup_cache_update(&operator.kernels, query),
+            OperatorRoute::Decomposed(expansion) => self.lookup_decomposed(operator, *expansion, query),
+            OperatorRoute::MoeFused => self.lookup_moe(operator, query),
+            OperatorRoute::Communication => self.lookup_collective(&operator.kernels, query, true),
+            OperatorRoute::StaticComposite(_) => self.lookup_composite(operator, query),
+        }
     }
 
     /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
@@ -288,7 +253,7 @@ impl LookupEngine {
     pub fn nearest_rows(&self, query: &OpQuery, limit: usize) -> Result<Vec<NearestRow>, LookupError> {
         let (kernels, is_operator) = match self.mapping.operator(&query.op) {
             Some(operator) => (ordered_kernels(operator, &query.inputs), true),
-            None => (KernelName::new(&query.op).into_iter().map(unmapped).collect(), false),
+            None => (KernelName::new(&query.op).into_iter().map(MappedKernel::unmapped).collect(), false),
         };
         let mut rows = Vec::new();
         for index in self.candidates(&kernels)?.indices {
@@ -328,12 +293,8 @@ pub(crate) fn nearest_rows(index: &KernelIndex, slots: &[InputSlot<'_>], limit: 
             (distance, number)
         })
         .collect();
-    let count = limit.min(found.len());
-    if count < found.len() {
-        found.select_nth_unstable_by(count, |one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        found.truncate(count);
-    }
     found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    found.truncate(limit);
     let row = |(distance, number): (f64, usize)| {
         let row = &rows.rows[number];
         NearestRow {

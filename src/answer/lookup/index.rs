@@ -13,14 +13,13 @@ use super::{
     kernel_index::KernelIndex,
     kernel_rows::KernelRows,
 };
-use crate::base::command_error::Failure;
 use crate::{
     answer::op_mapping::OpMapping,
+    base::command_error::Failure,
     database::{Database, DatabaseError, KernelCsv, TableCases},
     kernel::{DataKind, KernelName},
 };
 
-/// A table that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct LookupError {
@@ -40,31 +39,57 @@ impl From<&DatabaseError> for LookupError {
     }
 }
 
+/// Tables by kernel, each of which is read when it is first needed.
+#[derive(Debug)]
+struct LoadedTables<T>(RwLock<BTreeMap<KernelName, Result<T, LookupError>>>);
+
+impl<T> Default for LoadedTables<T> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<T: Clone> LoadedTables<T> {
+    fn get(
+        &self,
+        kernel: &KernelName,
+        load: impl FnOnce() -> Result<T, DatabaseError>,
+    ) -> Result<T, LookupError> {
+        if let Some(loaded) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(kernel) {
+            return loaded.clone();
+        }
+        let loaded = load().map_err(|error| LookupError::from(&error));
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(kernel.clone(), loaded.clone());
+        loaded
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct DatabaseIndex {
     database: Database,
     reads_verdicts: bool,
     kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
-    attention: RwLock<BTreeMap<KernelName, Result<Arc<AttentionTable>, LookupError>>>,
-    collectives: RwLock<BTreeMap<KernelName, LoadedCollective>>,
-    cases: RwLock<BTreeMap<KernelName, Result<Arc<TableCases>, LookupError>>>,
+    attention: LoadedTables<Arc<AttentionTable>>,
+    collectives: LoadedTables<Option<Arc<CollectiveTable>>>,
+    cases: LoadedTables<Arc<TableCases>>,
 }
-
-type LoadedCollective = Result<Option<Arc<CollectiveTable>>, LookupError>;
 
 impl DatabaseIndex {
     pub(crate) fn new(database: Database, reads_verdicts: bool) -> Result<Self, DatabaseError> {
         let kernels = database.kernels()?.into_iter().map(|kernel| (kernel, OnceLock::new())).collect();
-        Ok(Self {
-            database,
-            reads_verdicts,
-            kernels,
-            attention: RwLock::default(),
-            collectives: RwLock::default(),
-            cases: RwLock::default(),
-        })
+        Ok(Self::with_kernels(database, reads_verdicts, kernels))
     }
 
+    fn with_kernels(
+        database: Database,
+        reads_verdicts: bool,
+        kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
+    ) -> Self {
+        let (attention, collectives, cases) = Default::default();
+        Self { database, reads_verdicts, kernels, attention, collectives, cases }
+    }
+
+    /// Returns an index of the same database that has one table only.
     pub(crate) fn with_table(
         &self,
         kernel: &KernelName,
@@ -72,19 +97,15 @@ impl DatabaseIndex {
         mapping: &OpMapping,
     ) -> Result<Self, DatabaseError> {
         let rows = KernelRows::load(kernel, table, mapping.policy(kernel.as_str()), self.reads_verdicts)?;
-        let mut attention = BTreeMap::new();
-        if let Some(family) = AttentionFamily::of_kernel(kernel) {
-            let loaded = AttentionTable::load(family, &rows, table)?;
-            attention.insert(kernel.clone(), Ok(Arc::new(loaded)));
+        let attention = AttentionFamily::of_kernel(kernel);
+        let attention = attention.map(|family| AttentionTable::load(family, &rows, table)).transpose()?;
+        let kernels = BTreeMap::from([(kernel.clone(), OnceLock::from(Ok(KernelIndex::new(rows))))]);
+        let index = Self::with_kernels(self.database.clone(), self.reads_verdicts, kernels);
+        if let Some(loaded) = attention {
+            let mut tables = index.attention.0.write().unwrap_or_else(PoisonError::into_inner);
+            tables.insert(kernel.clone(), Ok(Arc::new(loaded)));
         }
-        Ok(Self {
-            database: self.database.clone(),
-            reads_verdicts: self.reads_verdicts,
-            kernels: BTreeMap::from([(kernel.clone(), OnceLock::from(Ok(KernelIndex::new(rows))))]),
-            attention: RwLock::new(attention),
-            collectives: RwLock::default(),
-            cases: RwLock::default(),
-        })
+        Ok(index)
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -96,17 +117,7 @@ impl DatabaseIndex {
     }
 
     pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
-        let tables = self.cases.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = tables.get(kernel) {
-            return loaded.clone();
-        }
-        drop(tables);
-        let table = self.database.kernel_csv(kernel);
-        let loaded = table.and_then(|table| TableCases::read(kernel, &table));
-        let loaded = loaded.map(Arc::new).map_err(|error| LookupError::from(&error));
-        let mut tables = self.cases.write().unwrap_or_else(PoisonError::into_inner);
-        tables.insert(kernel.clone(), loaded.clone());
-        loaded
+        self.cases.get(kernel, || Ok(Arc::new(TableCases::read(kernel, &self.database.kernel_csv(kernel)?)?)))
     }
 
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &KernelName> {
@@ -131,7 +142,6 @@ impl DatabaseIndex {
         loaded.as_ref().map(Some).map_err(Clone::clone)
     }
 
-    /// Hides rows that were read, or shows them again.
     pub(crate) fn set_hidden(&mut self, rows: &[UsedRow], is_hidden: bool) {
         for row in rows {
             let loaded = self.kernels.get_mut(&row.kernel).and_then(OnceLock::get_mut);
@@ -141,44 +151,30 @@ impl DatabaseIndex {
         }
     }
 
-    /// Returns the parameters of attention of a kernel's rows.
     pub(crate) fn attention(&self, index: &KernelIndex) -> Result<Arc<AttentionTable>, LookupError> {
         let kernel = &index.rows.kernel;
-        let tables = self.attention.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = tables.get(kernel) {
-            return loaded.clone();
-        }
-        drop(tables);
-        let table = self.database.kernel_csv(kernel);
         // A mapping may name another kernel for the selection of keys.
         let family = AttentionFamily::of_kernel(kernel).unwrap_or(AttentionFamily::Indexer);
-        let loaded = table.and_then(|table| AttentionTable::load(family, &index.rows, &table));
-        let loaded = loaded.map(Arc::new).map_err(|error| LookupError::from(&error));
-        let mut tables = self.attention.write().unwrap_or_else(PoisonError::into_inner);
-        tables.insert(kernel.clone(), loaded.clone());
-        loaded
+        self.attention.get(kernel, || {
+            Ok(Arc::new(AttentionTable::load(family, &index.rows, &self.database.kernel_csv(kernel)?)?))
+        })
     }
 
     /// Returns the table of a collective: from the folder that the mapping names, else from the database; `None`
     /// without one.
-    pub(crate) fn collective(&self, kernel: &KernelName, mapping: &OpMapping) -> LoadedCollective {
-        let tables = self.collectives.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = tables.get(kernel) {
-            return loaded.clone();
-        }
-        drop(tables);
-        let folders = mapping.communication_folder().into_iter().chain([self.database.folder().to_owned()]);
-        let mut loaded = Ok(None);
-        for folder in folders {
-            loaded = CollectiveTable::load(kernel, &folder, self.reads_verdicts)
-                .map(|table| table.map(Arc::new))
-                .map_err(|error| LookupError::from(&error));
-            if !matches!(loaded, Ok(None)) {
-                break;
+    pub(crate) fn collective(
+        &self,
+        kernel: &KernelName,
+        mapping: &OpMapping,
+    ) -> Result<Option<Arc<CollectiveTable>>, LookupError> {
+        self.collectives.get(kernel, || {
+            let own = self.database.folder().to_owned();
+            for folder in mapping.communication_folder().into_iter().chain([own]) {
+                if let Some(table) = CollectiveTable::load(kernel, &folder, self.reads_verdicts)? {
+                    return Ok(Some(Arc::new(table)));
+                }
             }
-        }
-        let mut tables = self.collectives.write().unwrap_or_else(PoisonError::into_inner);
-        tables.insert(kernel.clone(), loaded.clone());
-        loaded
+            Ok(None)
+        })
     }
 }

@@ -3,18 +3,18 @@
 use super::{
     answer::{LatencyColumn, LookupAnswer},
     attention::work::as_coordinate,
-    axis_tables::{AxisRow, AxisSystem, compact, query_coordinates, query_dims},
+    axis_tables::{AxisRow, AxisSystem, compact, query_coordinates},
     kernel_index::KernelIndex,
     match_rows::{
-        FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes, token_variants,
+        FittingForm, KernelsQuery, compare_class, fitting_forms, have_different_attributes, token_variants,
     },
     query::InputVariant,
-    row_answers::{interpolated_answer, kind_of_dims, preferred_columns},
-    rules::{LookupAxes, MatchRule},
+    row_answers::{interpolated_answer, kind_of_dims},
+    rules::MatchRule,
     slot_dims::SlotDims,
 };
 use crate::{
-    answer::op_mapping::{GenericAxis, KernelPolicy},
+    answer::op_mapping::GenericAxis,
     base::stats::simplex_interpolation::{ValuedPoint, interpolate},
 };
 
@@ -23,17 +23,8 @@ pub(crate) enum InterpolationKind {
     #[default]
     Kernel,
     Scale,
-    /// An element-wise kernel.
     Elementwise,
     Disabled,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InterpolationQuery<'q> {
-    pub(crate) variants: &'q [InputVariant<'q>],
-    pub(crate) outputs: &'q [SlotDims],
-    pub(crate) comparison: InputComparison<'q>,
-    pub(crate) kind: InterpolationKind,
 }
 
 /// Greatest number of interpolated dimensions where the mapping states none.
@@ -43,11 +34,12 @@ pub(crate) const MAX_DIMS: u8 = 3;
 /// axes before the next one.
 pub(crate) fn interpolate_rows(
     index: &KernelIndex,
-    query: InterpolationQuery<'_>,
-    policy: KernelPolicy,
+    variants: &[InputVariant<'_>],
+    query: &KernelsQuery<'_>,
 ) -> Option<LookupAnswer> {
+    let policy = index.rows.policy;
     let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
-    let system = match query.kind {
+    let system = match query.interpolation {
         InterpolationKind::Disabled => return None,
         InterpolationKind::Elementwise => Some(AxisSystem::MovedElements),
         InterpolationKind::Scale => Some(AxisSystem::Scale),
@@ -57,39 +49,39 @@ pub(crate) fn interpolate_rows(
         }
         InterpolationKind::Kernel => None,
     };
-    preferred_columns(policy).into_iter().find_map(|column| match system {
-        Some(system) => along_axes(index, query, system, limit, column),
-        None if limit > 0 => along_tokens(index, query, column),
+    index.rows.columns().into_iter().find_map(|column| match system {
+        Some(system) => along_axes(index, variants, query, system, limit, column),
+        None if limit > 0 => along_tokens(index, variants, query, column),
         None => None,
     })
 }
 
 fn along_tokens(
     index: &KernelIndex,
-    query: InterpolationQuery<'_>,
+    variants: &[InputVariant<'_>],
+    query: &KernelsQuery<'_>,
     column: LatencyColumn,
 ) -> Option<LookupAnswer> {
-    for variant in token_variants(query.variants) {
+    for variant in token_variants(variants) {
         let tokens = variant.slots.first().and_then(|slot| slot.dims.as_slice().first().copied());
-        for fit in fitting_forms(index, &variant.slots, query.comparison) {
+        for fit in fitting_forms(index, &variant.slots, query) {
             for rows in index.rows_by_tokens(fit.form, &variant.slots) {
-                let found = match query.comparison.output {
+                let found = match query.output {
                     None => interpolate_tokens(index, rows, column, tokens?),
-                    Some(output) => {
-                        [OutputGrowth::WithTokens, OutputGrowth::None].into_iter().find_map(|growth| {
-                            let fits = |(row_tokens, row): &&(u64, u32)| {
-                                let row = index.first_output(&index.rows.rows[*row as usize]);
-                                row.is_none_or(|row| {
-                                    growth.fits([output.dims, row], [tokens.unwrap_or(1), *row_tokens])
-                                })
-                            };
-                            let rows: Vec<(u64, u32)> = rows.iter().filter(fits).copied().collect();
-                            interpolate_tokens(index, &rows, column, tokens?)
-                        })
-                    }
+                    Some(output) => [true, false].into_iter().find_map(|grows| {
+                        let rows = rows.iter().filter(|(row_tokens, row)| {
+                            let dims = index.first_output(&index.rows.rows[*row as usize]);
+                            dims.is_none_or(|dims| {
+                                let (sizes, tokens) =
+                                    ([output.dims, dims], [tokens.unwrap_or(1), *row_tokens]);
+                                has_growth(grows, sizes, tokens)
+                            })
+                        });
+                        interpolate_tokens(index, &rows.copied().collect::<Vec<_>>(), column, tokens?)
+                    }),
                 };
                 if let Some(found) = found {
-                    return Some(answer(index, found, column, fit, 1, LookupAxes::TOKENS));
+                    return Some(answer(index, found, column, fit, 1, "axis 0"));
                 }
             }
         }
@@ -112,23 +104,10 @@ fn interpolate_tokens(
     have_outputs_alike(index, &found.rows).then(|| (found.value, found.used_points(&points)))
 }
 
-#[derive(Clone, Copy, Debug)]
-enum OutputGrowth {
-    /// In proportion.
-    WithTokens,
-    /// As that of a slice: none.
-    None,
-}
-
-impl OutputGrowth {
-    /// Returns true if two outputs of these tokens differ as the growth states.
-    fn fits(self, outputs: [SlotDims; 2], tokens: [u64; 2]) -> bool {
-        let [one, other] = outputs.map(|dims| u128::from(dims.element_count()));
-        match self {
-            Self::WithTokens => one * u128::from(tokens[1]) == other * u128::from(tokens[0]),
-            Self::None => one == other,
-        }
-    }
+/// Returns true if two outputs differ in proportion to the tokens, or not at all, as the output of a slice.
+fn has_growth(grows: bool, outputs: [SlotDims; 2], tokens: [u64; 2]) -> bool {
+    let [one, other] = outputs.map(|dims| u128::from(dims.element_count()));
+    if grows { one * u128::from(tokens[1]) == other * u128::from(tokens[0]) } else { one == other }
 }
 
 /// Returns true if the first outputs of rows are of one size, or as large as their tokens are many: the outputs of
@@ -154,23 +133,24 @@ fn have_outputs_alike(index: &KernelIndex, rows: &[u32]) -> bool {
 
 fn along_axes(
     index: &KernelIndex,
-    query: InterpolationQuery<'_>,
+    variants: &[InputVariant<'_>],
+    query: &KernelsQuery<'_>,
     system: AxisSystem,
     limit: u8,
     column: LatencyColumn,
 ) -> Option<LookupAnswer> {
-    let tables = index.axis_tables();
+    let tables = &index.axes;
     // Outputs of operators are those of a framework, which may have divided or joined them.
     let outputs = match system {
-        AxisSystem::Product if query.comparison.output.is_none() => &[],
-        _ => query.outputs,
+        AxisSystem::Product if query.output.is_none() => &[][..],
+        _ => query.outputs.as_slice(),
     };
-    for variant in query.variants {
-        let inputs = query_dims(&variant.slots);
+    for variant in variants {
+        let inputs: Vec<SlotDims> = variant.slots.iter().map(|slot| slot.dims).collect();
         let mut fits: Vec<FittingForm> = tables
             .class_examples(&index.rows)
             .filter_map(|(class, form)| {
-                compare_class(index, form, &variant.slots, query.comparison)
+                compare_class(index, form, &variant.slots, query)
                     .map(|fit| FittingForm { form: class, ..fit })
             })
             .collect();
@@ -254,7 +234,7 @@ fn answer(
     column: LatencyColumn,
     fit: FittingForm,
     dims: u32,
-    axes: LookupAxes,
+    axes: &'static str,
 ) -> LookupAnswer {
     let (kind, confidence) = kind_of_dims(dims);
     rows.sort_unstable_by_key(|(row, _)| *row);

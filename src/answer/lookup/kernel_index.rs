@@ -1,14 +1,11 @@
 //! Tables by which the rows of a kernel are found. Each is built when it is first needed.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-    sync::OnceLock,
-};
+use std::{collections::HashMap, sync::OnceLock};
+
+use foldhash::fast::FixedState;
 
 use super::{
     axis_tables::AxisTables,
-    cache_rows::CacheTable,
     kernel_rows::{IndexedRow, KernelRows},
     query::InputSlot,
     rules::KernelTraits,
@@ -17,35 +14,38 @@ use super::{
 
 const MAX_INPUTS: usize = 40;
 
-/// The rows of a kernel with the tables by which they are found.
+/// Rows by a key of dimensions, each with a coordinate such as its number of tokens, by which it is sorted.
+pub(crate) type RowGroups = HashMap<Box<[u64]>, Vec<(u64, u32)>, FixedState>;
+
+/// Place of the number of tokens in a key. No tensor has so many.
+const TOKENS: u64 = u64::MAX;
+const NEXT_INPUT: u64 = u64::MAX - 1;
+
+pub(crate) fn group_rows<K: IntoIterator<Item = (Box<[u64]>, u64)>>(
+    rows: &KernelRows,
+    keys: impl Fn(&IndexedRow) -> K,
+) -> RowGroups {
+    let mut groups = RowGroups::default();
+    for (number, row) in (0..).zip(&rows.rows) {
+        for (key, coordinate) in keys(row) {
+            groups.entry(key).or_default().push((coordinate, number));
+        }
+    }
+    groups.values_mut().for_each(|rows| rows.sort_unstable());
+    groups
+}
+
 #[derive(Debug)]
 pub(crate) struct KernelIndex {
     pub(crate) rows: KernelRows,
     pub(crate) traits: KernelTraits,
     /// By the number of compared inputs.
-    exact: Vec<OnceLock<ExactTable>>,
-    tokens: Vec<OnceLock<TokenTable>>,
-    axes: AxisTables,
-    caches: CacheTable,
-    outputs: OnceLock<HashMap<SlotDims, Vec<u32>, foldhash::fast::FixedState>>,
+    exact: Vec<OnceLock<RowGroups>>,
+    tokens: Vec<OnceLock<RowGroups>>,
+    outputs: OnceLock<RowGroups>,
+    pub(crate) axes: AxisTables,
+    pub(crate) caches: OnceLock<RowGroups>,
 }
-
-/// Rows by the hash of their first inputs.
-#[derive(Debug, Default)]
-struct ExactTable {
-    /// Part of `order` with the rows of a hash.
-    buckets: HashMap<u64, (u32, u32), BuildHasherDefault<HashIsKey>>,
-    order: Vec<u32>,
-}
-
-/// Rows that differ in the number of tokens only, by number of tokens. The key is the form, then the dimensions of all
-/// compared inputs, with [`TOKENS`] in place of the number of tokens.
-type TokenTable = HashMap<Box<[u64]>, Vec<(u64, u32)>, foldhash::fast::FixedState>;
-
-/// Place of the number of tokens in a key. No tensor has so many.
-const TOKENS: u64 = u64::MAX;
-/// Separator of inputs in a key.
-const NEXT_INPUT: u64 = u64::MAX - 1;
 
 impl KernelIndex {
     pub(crate) fn new(rows: KernelRows) -> Self {
@@ -54,18 +54,10 @@ impl KernelIndex {
             rows,
             exact: (0..=MAX_INPUTS).map(|_| OnceLock::new()).collect(),
             tokens: (0..=MAX_INPUTS).map(|_| OnceLock::new()).collect(),
-            axes: AxisTables::default(),
-            caches: CacheTable::default(),
             outputs: OnceLock::new(),
+            axes: AxisTables::default(),
+            caches: OnceLock::new(),
         }
-    }
-
-    pub(crate) const fn axis_tables(&self) -> &AxisTables {
-        &self.axes
-    }
-
-    pub(crate) const fn cache_table(&self) -> &CacheTable {
-        &self.caches
     }
 
     /// Returns the dimensions of the first output of a row; `None` if it is not recorded, or padded to blocks.
@@ -74,20 +66,31 @@ impl KernelIndex {
         output.format.private().is_none().then(|| SlotDims::new(self.rows.output_dims(row, 0)))
     }
 
+    fn group<'i>(
+        &'i self,
+        groups: &'i RowGroups,
+        key: &[u64],
+    ) -> impl Iterator<Item = (u32, &'i IndexedRow)> + use<'i> {
+        let found = groups.get(key).map(Vec::as_slice).unwrap_or_default();
+        found.iter().map(|(_, row)| (*row, &self.rows.rows[*row as usize]))
+    }
+
+    /// Returns the leading inputs of a row; none if it has fewer.
+    fn leading_inputs(&self, row: &IndexedRow, count: usize) -> Option<Vec<SlotDims>> {
+        let has_inputs = self.rows.form(row).inputs.len() >= count;
+        has_inputs.then(|| (0..count).map(|input| self.rows.logical_input(row, input)).collect())
+    }
+
     /// Returns the rows whose first output has these dimensions, but for ones in front.
     pub(crate) fn rows_with_output(&self, dims: &SlotDims) -> impl Iterator<Item = (u32, &IndexedRow)> {
+        let key = |dims: &SlotDims| -> Box<[u64]> { dims.without_leading_ones(1).as_slice().into() };
         let outputs = self.outputs.get_or_init(|| {
-            let mut outputs: HashMap<SlotDims, Vec<u32>, foldhash::fast::FixedState> = HashMap::default();
-            for (number, row) in (0..).zip(&self.rows.rows) {
-                if !self.rows.form(row).outputs.is_empty() {
-                    let dims = SlotDims::new(self.rows.output_dims(row, 0)).without_leading_ones(1);
-                    outputs.entry(dims).or_default().push(number);
-                }
-            }
-            outputs
+            group_rows(&self.rows, |row| {
+                let has_output = !self.rows.form(row).outputs.is_empty();
+                has_output.then(|| (key(&SlotDims::new(self.rows.output_dims(row, 0))), 0))
+            })
         });
-        let found = outputs.get(&dims.without_leading_ones(1)).map(Vec::as_slice).unwrap_or_default();
-        found.iter().map(|row| (*row, &self.rows.rows[*row as usize]))
+        self.group(outputs, &key(dims))
     }
 
     /// Returns the rows whose first inputs may have these dimensions: all that have, and rarely another one.
@@ -96,71 +99,38 @@ impl KernelIndex {
         slots: &[InputSlot<'_>],
     ) -> impl Iterator<Item = (u32, &IndexedRow)> {
         let count = slots.len();
-        let table = self.exact.get(count).map(|table| table.get_or_init(|| self.build_exact(count)));
-        let bucket = table.and_then(|table| {
-            let key = self.hash_inputs(slots.iter().map(|slot| slot.dims));
-            let (start, length) = *table.buckets.get(&key)?;
-            table.order.get(start as usize..(start + length) as usize)
+        let table = self.exact.get(count).map(|table| {
+            table.get_or_init(|| {
+                group_rows(&self.rows, |row| {
+                    Some((self.exact_key(self.leading_inputs(row, count)?.into_iter()), 0))
+                })
+            })
         });
-        bucket.unwrap_or_default().iter().map(|row| (*row, &self.rows.rows[*row as usize]))
+        let key = self.exact_key(slots.iter().map(|slot| slot.dims));
+        table.into_iter().flat_map(move |table| self.group(table, &key))
     }
 
-    fn build_exact(&self, count: usize) -> ExactTable {
-        let mut hashes: Vec<(u64, u32)> = Vec::with_capacity(self.rows.rows.len());
-        for (number, row) in (0..).zip(&self.rows.rows) {
-            if self.rows.form(row).inputs.len() >= count {
-                let inputs = (0..count).map(|input| self.rows.logical_input(row, input));
-                hashes.push((self.hash_inputs(inputs), number));
-            }
-        }
-        hashes.sort_unstable();
-        let mut table = ExactTable { order: Vec::with_capacity(hashes.len()), ..ExactTable::default() };
-        for group in hashes.chunk_by(|one, other| one.0 == other.0) {
-            // The number of rows fits.
-            let start = u32::try_from(table.order.len()).unwrap_or(u32::MAX);
-            let length = u32::try_from(group.len()).unwrap_or_default();
-            table.buckets.insert(group[0].0, (start, length));
-            table.order.extend(group.iter().map(|(_, row)| row));
-        }
-        table
-    }
-
-    fn hash_inputs(&self, inputs: impl Iterator<Item = SlotDims>) -> u64 {
-        let mut hash = 0x9e37_79b9_7f4a_7c15;
+    fn exact_key(&self, inputs: impl Iterator<Item = SlotDims>) -> Box<[u64]> {
+        let mut key = Vec::new();
         for (slot, dims) in inputs.enumerate() {
-            for dim in self.traits.canonical_slot(slot, &dims).as_slice() {
-                hash = mix(hash, *dim);
-            }
-            hash = mix(hash, NEXT_INPUT);
+            key.extend_from_slice(self.traits.canonical_slot(slot, &dims).as_slice());
+            key.push(NEXT_INPUT);
         }
-        hash
+        key.into_boxed_slice()
     }
 
     /// Returns the rows of a form whose first inputs differ from these at most in the number of tokens, sorted by it.
     pub(crate) fn rows_by_tokens(&self, form: u32, slots: &[InputSlot<'_>]) -> Vec<&[(u64, u32)]> {
         let Some(table) = self.tokens.get(slots.len()) else { return Vec::new() };
-        let table = table.get_or_init(|| self.build_tokens(slots.len()));
+        let table = table.get_or_init(|| {
+            group_rows(&self.rows, |row| {
+                let inputs = self.leading_inputs(row, slots.len()).filter(|_| row.is_measured());
+                inputs.map(|inputs| self.token_keys(row.form, &inputs)).unwrap_or_default()
+            })
+        });
         let dims: Vec<SlotDims> = slots.iter().map(|slot| slot.dims).collect();
         let keys = self.token_keys(form, &dims);
         keys.iter().filter_map(|(key, _)| table.get(&**key)).map(Vec::as_slice).collect()
-    }
-
-    fn build_tokens(&self, count: usize) -> TokenTable {
-        let mut table = TokenTable::default();
-        let mut dims = Vec::with_capacity(count);
-        for (number, row) in (0..).zip(&self.rows.rows) {
-            if self.rows.form(row).inputs.len() >= count && row.is_measured() {
-                dims.clear();
-                dims.extend((0..count).map(|input| self.rows.logical_input(row, input)));
-                for (key, tokens) in self.token_keys(row.form, &dims) {
-                    table.entry(key).or_default().push((tokens, number));
-                }
-            }
-        }
-        for rows in table.values_mut() {
-            rows.sort_unstable();
-        }
-        table
     }
 
     /// Returns the keys of inputs with the number of tokens: the first dimension of the first input, there and in all
@@ -194,31 +164,5 @@ impl KernelIndex {
             keys.push((key(false).0, tokens));
         }
         keys
-    }
-}
-
-fn mix(hash: u64, number: u64) -> u64 {
-    let product = u128::from(hash ^ number) * 0x2d35_8dcc_aa6c_78a5_u128;
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
-    let folded = (product as u64) ^ ((product >> 64) as u64);
-    folded.rotate_left(23) ^ 0x8bb8_4b93_962e_acc9
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct HashIsKey(u64);
-
-impl Hasher for HashIsKey {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = mix(self.0, u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
+use indexmap::IndexSet;
 
 use super::{
     answer::LatencyColumn,
@@ -31,7 +32,6 @@ const WORK_ATTRIBUTES: [&str; 7] = [
     "Runtime sparse_indices_valid_count",
 ];
 
-/// Element type, format and rank of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TensorForm {
     pub(crate) dtype: Dtype,
@@ -47,16 +47,11 @@ pub(crate) struct RowForm {
     pub(crate) attributes: CaseAttributes,
 }
 
+pub(crate) fn has_blocked(tensors: &[TensorForm]) -> bool {
+    tensors.iter().any(|tensor| tensor.format.private().is_some())
+}
+
 impl RowForm {
-    pub(crate) fn has_blocked_input(&self) -> bool {
-        self.inputs.iter().any(|input| input.format.private().is_some())
-    }
-
-    pub(crate) fn has_blocked_output(&self) -> bool {
-        self.outputs.iter().any(|output| output.format.private().is_some())
-    }
-
-    /// Returns the attributes without which shapes do not determine the work.
     pub(crate) fn work_attributes(&self) -> impl Iterator<Item = &str> {
         self.attributes.iter().map(|(name, _)| name).filter(|name| WORK_ATTRIBUTES.contains(name))
     }
@@ -65,7 +60,6 @@ impl RowForm {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexedRow {
     pub(crate) form: u32,
-    /// Start of its dimensions.
     first_dim: u32,
     /// Line in the file, from 1.
     pub(crate) line: u32,
@@ -95,7 +89,8 @@ impl IndexedRow {
 #[derive(Debug)]
 pub(crate) struct KernelRows {
     pub(crate) kernel: KernelName,
-    pub(crate) forms: Vec<RowForm>,
+    pub(crate) policy: KernelPolicy,
+    pub(crate) forms: IndexSet<RowForm>,
     pub(crate) rows: Vec<IndexedRow>,
     dims: Vec<u64>,
     pub(crate) unread: usize,
@@ -113,7 +108,8 @@ impl KernelRows {
         let mut reader = RowReader {
             rows: Self {
                 kernel: kernel.clone(),
-                forms: Vec::new(),
+                policy,
+                forms: IndexSet::new(),
                 rows: Vec::with_capacity(table.len()),
                 dims: Vec::with_capacity(table.len() * 8),
                 unread: 0,
@@ -121,7 +117,6 @@ impl KernelRows {
             cases: &cases,
             table,
             known: HashMap::default(),
-            forms: HashMap::new(),
             key: Vec::new(),
         };
         let case_columns = cases.case_columns();
@@ -136,10 +131,18 @@ impl KernelRows {
         Ok(reader.rows)
     }
 
-    /// Hides the row of a line, or shows it again.
     pub(crate) fn set_hidden(&mut self, line: u32, is_hidden: bool) {
         if let Ok(number) = self.rows.binary_search_by_key(&line, |row| row.line) {
             self.rows[number].is_hidden = is_hidden;
+        }
+    }
+
+    /// Returns the columns of latencies in the order of preference.
+    pub(crate) const fn columns(&self) -> [LatencyColumn; LatencyColumn::COUNT] {
+        if self.policy.prefers_profiling {
+            [LatencyColumn::Production, LatencyColumn::Replay, LatencyColumn::Profile]
+        } else {
+            LatencyColumn::ALL
         }
     }
 
@@ -181,10 +184,8 @@ impl KernelRows {
 }
 
 /// Columns with latencies, and those that qualify them.
-struct LatencyReader {
-    /// Indices in the table.
-    columns: Vec<usize>,
-    /// Positions among `columns`.
+pub(super) struct LatencyReader {
+    pub(super) columns: Vec<usize>,
     latencies: [Vec<usize>; LatencyColumn::COUNT],
     verdict: Option<usize>,
     /// Greatest ratio of a production duration to the time of the cores, with positions of core, AI core and vector
@@ -193,7 +194,7 @@ struct LatencyReader {
 }
 
 impl LatencyReader {
-    fn new(table: &KernelCsv, policy: KernelPolicy, reads_verdicts: bool) -> Self {
+    pub(super) fn new(table: &KernelCsv, policy: KernelPolicy, reads_verdicts: bool) -> Self {
         let mut columns_read = Vec::new();
         let mut find = |name: &str| {
             let index = table.column_index(name)?;
@@ -214,7 +215,7 @@ impl LatencyReader {
         Self { columns: columns_read, latencies, verdict, envelope }
     }
 
-    fn read(&self, cells: &[&[u8]]) -> ([f64; LatencyColumn::COUNT], Option<Verdict>) {
+    pub(super) fn read(&self, cells: &[&[u8]]) -> ([f64; LatencyColumn::COUNT], Option<Verdict>) {
         let verdict = self.verdict.map(|at| cells[at].trim_ascii()).filter(|cell| !cell.is_empty());
         let verdict = verdict.and_then(|cell| std::str::from_utf8(cell).ok()?.parse::<Verdict>().ok());
         let mut latencies = [0.0; LatencyColumn::COUNT];
@@ -255,7 +256,6 @@ struct RowReader<'a> {
     table: &'a KernelCsv,
     /// Forms by the bytes of their cells.
     known: HashMap<Vec<u8>, KnownForm, FixedState>,
-    forms: HashMap<RowForm, u32>,
     key: Vec<u8>,
 }
 
@@ -268,18 +268,14 @@ impl RowReader<'_> {
         verdict: Option<Verdict>,
     ) {
         let first_dim = self.rows.dims.len();
-        let Some(form) = self.read_form(row, cells) else {
+        let form = self.read_form(row, cells);
+        let places = u32::try_from(first_dim).ok().zip(u32::try_from(self.table.row_line(row)).ok());
+        if let (Some(form), Some((first_dim, line))) = (form, places) {
+            self.rows.rows.push(IndexedRow { form, first_dim, line, latencies, verdict, is_hidden: false });
+        } else {
             self.rows.dims.truncate(first_dim);
             self.rows.unread += 1;
-            return;
-        };
-        let line = self.table.row_line(row);
-        let (Ok(first_dim), Ok(line)) = (u32::try_from(first_dim), u32::try_from(line)) else {
-            self.rows.dims.truncate(first_dim);
-            self.rows.unread += 1;
-            return;
-        };
-        self.rows.rows.push(IndexedRow { form, first_dim, line, latencies, verdict, is_hidden: false });
+        }
     }
 
     /// Appends the dimensions of a row and returns its form; `None` for a row that is no case.
@@ -337,14 +333,8 @@ impl RowReader<'_> {
             outputs: side(&case.outputs, &slots[1]),
             attributes: case.attributes.clone(),
         };
-        if let Some(known) = self.forms.get(&form) {
-            return *known;
-        }
         // A table has fewer forms than rows, whose number fits.
-        let number = u32::try_from(self.rows.forms.len()).unwrap_or(u32::MAX);
-        self.rows.forms.push(form.clone());
-        self.forms.insert(form, number);
-        number
+        u32::try_from(self.rows.forms.insert_full(form).0).unwrap_or(u32::MAX)
     }
 }
 

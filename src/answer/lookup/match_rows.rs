@@ -1,31 +1,53 @@
 //! Search for the rows of one kernel that fit the inputs of a query, with tokens that frameworks pad, and with the outputs
 //! of products that communicate.
 
-use std::collections::BTreeSet;
-
 use super::{
     answer::MissReason,
+    interpolation::InterpolationKind,
     kernel_index::KernelIndex,
-    kernel_rows::{IndexedRow, RowForm},
+    kernel_rows::{IndexedRow, RowForm, TensorForm, has_blocked},
     query::{InputSlot, InputVariant, OpQuery, QueryTensor},
     rules::{MatchRule, Padding, RuleKind},
     slot_dims::SlotDims,
 };
 use crate::kernel::{Dtype, EP_SIZE, KernelName, WORLD_SIZE};
 
-/// Inputs that are compared, and the formats that a mapping expects.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InputComparison<'m> {
+/// Inputs by which the rows of kernels are found, and what rows must have beside them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KernelsQuery<'q> {
+    pub(in crate::answer) slots: Vec<InputSlot<'q>>,
+    pub(crate) outputs: Vec<SlotDims>,
+    /// First output of a kernel by its own name, which rows must have; `None` if it is unknown.
+    pub(crate) output: Option<RequiredOutput<'q>>,
+    /// Formats of the leading inputs that a mapping expects.
+    pub(crate) formats: &'q [String],
     /// True if a row may have more inputs than the query.
     pub(crate) is_prefix: bool,
-    pub(crate) formats: &'m [String],
     /// Number of ranks that share the experts.
     pub(crate) ep_size: Option<u64>,
     pub(crate) needs_ep_size: bool,
     /// Number of ranks over which a kernel communicates.
     pub(crate) ranks: Option<u64>,
-    /// First output of a kernel by its own name, which rows must have; `None` if it is unknown.
-    pub(crate) output: Option<RequiredOutput<'m>>,
+    pub(crate) interpolation: InterpolationKind,
+    pub(crate) source: QuerySource,
+}
+
+/// Origin of the inputs of a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum QuerySource {
+    /// A kernel by its own name, with the inputs in its order.
+    #[default]
+    Kernel,
+    /// A kernel that runs for an operator, with the inputs in its order. A framework may have padded the tokens.
+    Part,
+    /// An operator, with the inputs as a framework has them, which may have padded the tokens.
+    Operator,
+}
+
+impl KernelsQuery<'_> {
+    pub(super) fn has_dtypes(&self) -> bool {
+        self.slots.iter().all(|slot| slot.dtype.is_some())
+    }
 }
 
 /// First output that rows must have: inputs alike may belong to another operation, such as a product of the transposed left side,
@@ -38,11 +60,6 @@ pub(crate) struct RequiredOutput<'m> {
 }
 
 impl RequiredOutput<'_> {
-    /// Returns true if a row has as many elements in its first output, or none recorded.
-    fn fits_row(self, index: &KernelIndex, row: &IndexedRow) -> bool {
-        index.first_output(row).is_none_or(|dims| dims.element_count() == self.dims.element_count())
-    }
-
     /// Returns the number of ranks of a row with the inputs of the query, if its output shows that it is another one.
     fn other_ranks_of_row(self, index: &KernelIndex, row: &IndexedRow) -> Option<u64> {
         let input = index.rows.logical_input(row, 0);
@@ -51,12 +68,6 @@ impl RequiredOutput<'_> {
         };
         let (wanted, recorded) = (ranks(self.dims)?, ranks(index.first_output(row)?)?);
         (recorded != wanted).then_some(recorded)
-    }
-}
-
-impl<'m> InputComparison<'m> {
-    pub(crate) const fn new(is_prefix: bool, formats: &'m [String]) -> Self {
-        Self { is_prefix, formats, ep_size: None, needs_ep_size: false, ranks: None, output: None }
     }
 }
 
@@ -70,90 +81,20 @@ pub(crate) struct RowMatch {
     pub(crate) format_rank: u8,
 }
 
-impl RowMatch {
-    /// Creates a match whose latency is multiplied by a factor.
-    pub(crate) const fn scaled(row: u32, rule: MatchRule, scale: f64) -> Self {
-        Self { row, rule, scale, format_rank: 0 }
-    }
-}
-
-/// Properties of rows that were compared, for the reason of a miss.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RowsSeen {
-    pub(crate) same_inputs: bool,
-    pub(crate) other_dtype: bool,
-    pub(crate) other_format: bool,
-    pub(crate) other_output: bool,
-    pub(crate) other_ranks: BTreeSet<u64>,
-    pub(crate) unmeasured: bool,
-    pub(crate) same_count: bool,
-    /// Attributes of rows with the same inputs that a query by shapes leaves open.
-    pub(crate) open_attributes: Vec<String>,
-}
-
-impl RowsSeen {
-    /// Adds what another kernel has.
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.same_inputs |= other.same_inputs;
-        self.other_dtype |= other.other_dtype;
-        self.other_format |= other.other_format;
-        self.other_output |= other.other_output;
-        self.other_ranks.extend(other.other_ranks);
-        self.unmeasured |= other.unmeasured;
-        self.same_count |= other.same_count;
-        self.open_attributes.extend(other.open_attributes);
-        self.open_attributes.sort();
-        self.open_attributes.dedup();
-    }
-
-    pub(crate) fn reason(self) -> MissReason {
-        if !self.open_attributes.is_empty() {
-            MissReason::OpenAttributes(self.open_attributes)
-        } else if self.unmeasured {
-            MissReason::NotMeasured
-        } else if !self.other_ranks.is_empty() {
-            MissReason::RankCountMismatch(self.other_ranks.into_iter().collect())
-        } else if self.other_format {
-            MissReason::FormatMismatch
-        } else if self.other_dtype {
-            MissReason::DtypeMismatch
-        } else if self.other_output {
-            MissReason::OutputMismatch
-        } else if self.same_count {
-            MissReason::ShapeMismatch
-        } else {
-            MissReason::InputCountMismatch
-        }
-    }
-}
-
-/// Comparison of a form with the inputs of a query.
-enum FormFit {
-    Fits {
-        is_relaxed: bool,
-        format_rank: u8,
-    },
-    OtherDtype,
-    OtherFormat,
-    OtherOutput,
-    /// The rows are of this number of ranks; `None` if it is unknown.
-    OtherRanks(Option<u64>),
-    /// Shapes do not determine the work of the rows.
-    OpenAttributes,
-}
-
+/// Compares a form with the inputs of a query. Returns true if a type fits by the relaxed rule, and 0 for the preferred formats. The
+/// error is the reason of a miss.
 fn compare_form(
     index: &KernelIndex,
     form: &RowForm,
     slots: &[InputSlot<'_>],
-    comparison: InputComparison<'_>,
-) -> FormFit {
+    query: &KernelsQuery<'_>,
+) -> Result<(bool, u8), MissReason> {
     let mut is_relaxed = false;
     for (slot, input) in slots.iter().zip(&form.inputs) {
         if let Some(dtype) = slot.dtype {
             let (fits, relaxed) = index.traits.match_dtype(dtype, &input.dtype);
             if !fits {
-                return FormFit::OtherDtype;
+                return Err(MissReason::DtypeMismatch);
             }
             is_relaxed |= relaxed;
         }
@@ -163,98 +104,78 @@ fn compare_form(
         .zip(&form.inputs)
         .any(|(slot, input)| slot.format.is_some_and(|format| !format.same_layout(&input.format)));
     if has_other_format {
-        return FormFit::OtherFormat;
+        return Err(MissReason::FormatMismatch);
     }
-    if let (Some(output), Some(recorded)) = (comparison.output, form.outputs.first())
+    if let (Some(output), Some(recorded)) = (query.output, form.outputs.first())
         && let Some(dtype) = output.dtype
     {
         // Another type beside equal inputs is another operation.
         let (fits, relaxed) = index.traits.match_dtype(dtype, &recorded.dtype);
         if !fits || relaxed && !is_relaxed {
-            return FormFit::OtherOutput;
+            return Err(MissReason::OutputMismatch);
         }
     }
     let number = |column: &str| form.attributes.get(column).and_then(|text| text.parse::<u64>().ok());
     let ep_size = number(EP_SIZE);
-    if comparison.ep_size.is_some()
-        && ep_size != comparison.ep_size
-        && (ep_size.is_some() || comparison.needs_ep_size)
-    {
-        return FormFit::OtherRanks(ep_size);
+    if query.ep_size.is_some() && ep_size != query.ep_size && (ep_size.is_some() || query.needs_ep_size) {
+        return Err(ep_size.map_or(MissReason::ShapeMismatch, MissReason::of_ranks));
     }
-    if let (Some(ranks), Some(recorded)) = (comparison.ranks, number(WORLD_SIZE))
+    if let (Some(ranks), Some(recorded)) = (query.ranks, number(WORLD_SIZE))
         && ranks != recorded
     {
-        return FormFit::OtherRanks(Some(recorded));
+        return Err(MissReason::of_ranks(recorded));
     }
     let is_open = |name: &str| match name {
-        EP_SIZE => comparison.ep_size.is_none(),
-        WORLD_SIZE => comparison.ranks.is_none(),
+        EP_SIZE => query.ep_size.is_none(),
+        WORLD_SIZE => query.ranks.is_none(),
         _ => true,
     };
     if form.work_attributes().any(is_open) {
-        return FormFit::OpenAttributes;
+        return Err(MissReason::OpenAttributes(form.work_attributes().map(str::to_owned).collect()));
     }
-    let is_preferred = if comparison.formats.is_empty() {
-        !form.has_blocked_input()
+    let is_preferred = if query.formats.is_empty() {
+        !has_blocked(&form.inputs)
     } else {
-        let is_expected = |(input, expected): (&super::kernel_rows::TensorForm, &String)| {
-            input.format.private().unwrap_or("ND") == expected
-        };
-        form.inputs.iter().zip(comparison.formats).all(is_expected)
+        let is_expected =
+            |(input, expected): (&TensorForm, &String)| input.format.private().unwrap_or("ND") == expected;
+        form.inputs.iter().zip(query.formats).all(is_expected)
     };
-    FormFit::Fits { is_relaxed, format_rank: u8::from(!is_preferred) }
+    Ok((is_relaxed, u8::from(!is_preferred)))
 }
 
 /// Finds the rows whose inputs equal those of the query by a rule without padding.
 pub(crate) fn find_exact(
     index: &KernelIndex,
     variants: &[InputVariant<'_>],
-    comparison: InputComparison<'_>,
-    seen: &mut RowsSeen,
+    query: &KernelsQuery<'_>,
+    seen: &mut MissReason,
 ) -> Vec<RowMatch> {
     let mut matches: Vec<RowMatch> = Vec::new();
     for variant in variants {
         let count = variant.slots.len();
         for (number, row) in index.rows_with_inputs(&variant.slots) {
             let form = index.rows.form(row);
-            if form.inputs.len() != count && !comparison.is_prefix {
+            if form.inputs.len() != count && !query.is_prefix {
                 continue;
             }
             let Some(kind) = match_inputs(index, variant, row) else { continue };
-            seen.same_inputs = true;
-            let (is_relaxed, format_rank) = match compare_form(index, form, &variant.slots, comparison) {
-                FormFit::Fits { is_relaxed, format_rank } => (is_relaxed, format_rank),
-                FormFit::OtherDtype => {
-                    seen.other_dtype = true;
-                    continue;
-                }
-                FormFit::OtherFormat => {
-                    seen.other_format = true;
-                    continue;
-                }
-                FormFit::OtherOutput => {
-                    seen.other_output = true;
-                    continue;
-                }
-                FormFit::OtherRanks(ranks) => {
-                    seen.other_ranks.extend(ranks);
-                    continue;
-                }
-                FormFit::OpenAttributes => {
-                    seen.open_attributes = form.work_attributes().map(str::to_owned).collect();
+            let (is_relaxed, format_rank) = match compare_form(index, form, &variant.slots, query) {
+                Ok(fit) => fit,
+                Err(reason) => {
+                    seen.add(reason);
                     continue;
                 }
             };
-            if let Some(output) = comparison.output.filter(|output| !output.fits_row(index, row)) {
-                match output.other_ranks_of_row(index, row) {
-                    Some(ranks) => _ = seen.other_ranks.insert(ranks),
-                    None => seen.other_output = true,
-                }
+            if let Some(output) = query.output.filter(|output| {
+                let recorded = index.first_output(row);
+                recorded.is_some_and(|dims| dims.element_count() != output.dims.element_count())
+            }) {
+                let ranks = output.other_ranks_of_row(index, row);
+                seen.add(ranks.map_or(MissReason::OutputMismatch, MissReason::of_ranks));
                 continue;
             }
             if row.latency().is_none() {
-                seen.unmeasured = true;
+                seen.add(MissReason::NotMeasured);
                 continue;
             }
             let rule = MatchRule { has_relaxed_dtype: is_relaxed, ..MatchRule::of_kind(kind) };
@@ -307,7 +228,7 @@ pub(crate) struct FittingForm {
 pub(crate) fn fitting_forms(
     index: &KernelIndex,
     slots: &[InputSlot<'_>],
-    comparison: InputComparison<'_>,
+    query: &KernelsQuery<'_>,
 ) -> Vec<FittingForm> {
     let mut fitting = Vec::new();
     for (number, form) in (0..).zip(&index.rows.forms) {
@@ -316,7 +237,7 @@ pub(crate) fn fitting_forms(
             rank == input.rank || input.format.private().is_some() && rank + 2 == input.rank
         });
         if has_ranks {
-            fitting.extend(compare_class(index, number, slots, comparison));
+            fitting.extend(compare_class(index, number, slots, query));
         }
     }
     if have_different_attributes(index, fitting.iter().map(|fit| fit.form)) {
@@ -331,23 +252,15 @@ pub(crate) fn compare_class(
     index: &KernelIndex,
     number: u32,
     slots: &[InputSlot<'_>],
-    comparison: InputComparison<'_>,
+    query: &KernelsQuery<'_>,
 ) -> Option<FittingForm> {
     let form = &index.rows.forms[number as usize];
     let count = form.inputs.len();
-    if count != slots.len() && !(comparison.is_prefix && count > slots.len()) {
+    if count != slots.len() && !(query.is_prefix && count > slots.len()) {
         return None;
     }
-    match compare_form(index, form, slots, comparison) {
-        FormFit::Fits { is_relaxed, format_rank } => {
-            Some(FittingForm { form: number, is_relaxed, format_rank })
-        }
-        FormFit::OtherDtype
-        | FormFit::OtherFormat
-        | FormFit::OtherOutput
-        | FormFit::OtherRanks(_)
-        | FormFit::OpenAttributes => None,
-    }
+    let (is_relaxed, format_rank) = compare_form(index, form, slots, query).ok()?;
+    Some(FittingForm { form: number, is_relaxed, format_rank })
 }
 
 /// Returns true if forms differ in attributes, which a query by shapes leaves open.
@@ -362,7 +275,7 @@ pub(crate) fn have_different_attributes(index: &KernelIndex, mut forms: impl Ite
 pub(crate) fn find_padded(
     index: &KernelIndex,
     variants: &[InputVariant<'_>],
-    comparison: InputComparison<'_>,
+    query: &KernelsQuery<'_>,
 ) -> Vec<RowMatch> {
     let mut best: Option<(u64, Vec<RowMatch>)> = None;
     for variant in variants {
@@ -374,12 +287,11 @@ pub(crate) fn find_padded(
             continue;
         }
         let is_plain_product = is_product && !index.traits.is_grouped;
-        for fit in fitting_forms(index, &variant.slots, comparison) {
+        for fit in fitting_forms(index, &variant.slots, query) {
             for rows in index.rows_by_tokens(fit.form, &variant.slots) {
-                let from = rows.partition_point(|(other, _)| *other < tokens.saturating_sub(LONGEST_PADDING));
-                let near = rows[from..]
-                    .iter()
-                    .take_while(|(other, _)| *other <= tokens.saturating_add(LONGEST_PADDING));
+                let from = rows.partition_point(|(other, _)| *other < tokens.saturating_sub(MAX_PADDING));
+                let near =
+                    rows[from..].iter().take_while(|(other, _)| *other <= tokens.saturating_add(MAX_PADDING));
                 for (other, row) in near.filter(|(_, row)| index.rows.rows[*row as usize].latency().is_some())
                 {
                     let Some(padding) = match_padding(tokens, *other, is_plain_product) else { continue };
@@ -411,13 +323,13 @@ const CUBE_TILE: u64 = 16;
 
 /// Greatest ratio of padded tokens to the others, as a fraction. The rounding of a sequence to tiles of 16 or 32 tokens
 /// adds less to one of usual length; more tokens are more work.
-const MOST_GROWTH: (u64, u64) = (5, 4);
+const MAX_GROWTH: (u64, u64) = (5, 4);
 
 /// Returns the padding by which the tokens of a framework fit those of a row. A plain product, one matrix times one
 /// matrix, completes tiles of the cube unit.
 pub(crate) fn match_padding(query: u64, row: u64, is_plain_product: bool) -> Option<Padding> {
     let is_near = |more: u64, less: u64| {
-        u128::from(more) * u128::from(MOST_GROWTH.1) <= u128::from(less) * u128::from(MOST_GROWTH.0)
+        u128::from(more) * u128::from(MAX_GROWTH.1) <= u128::from(less) * u128::from(MAX_GROWTH.0)
     };
     if fills_tiles(query, row, &TILES) && (is_near(query, row) || is_plain_product && query <= CUBE_TILE) {
         Some(Padding::Query)
@@ -440,7 +352,7 @@ pub(in crate::answer) fn fills_tiles(tokens: u64, fewer: u64, tiles: &[u64]) -> 
 }
 
 /// Greatest distance of tokens that padding can bridge.
-pub(crate) const LONGEST_PADDING: u64 = 31;
+pub(crate) const MAX_PADDING: u64 = 31;
 
 /// Product whose output has the number of ranks: rows of several numbers of ranks have the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,12 +35,14 @@ pub(crate) use attention::{
     layout::KeyOrder,
     work::{AttentionFamily, AttentionWork},
 };
+pub(crate) use composite::{CompositeStep, composite_steps};
 pub use engine::LookupEngine;
+pub(crate) use engine::UsualRules;
 pub use index::LookupError;
 pub use query::{AttentionParameters, OpQuery, QueryTensor};
 pub(crate) use query::{BatchLengths, BatchPhase};
 pub(crate) use query_fields::{
-    ListField, QueryFields, QueryTextError, ShapeField, check_degrees, check_kv_length, parse_dims,
-    parse_dtype, parse_known_dtype, parse_length, parse_phase, parse_shapes,
+    ListField, QueryFields, ShapeField, check_degrees, check_kv_length, parse_dims, parse_dtype,
+    parse_known_dtype, parse_length, parse_phase, parse_shapes,
 };
 pub(crate) use rules::{KernelTraits, Padding, RuleKind};

@@ -1,20 +1,20 @@
 //! Fused mixtures of experts: the inputs of the kernel, and what runs beside it.
 
 use super::{
-    answer::{AnswerSource, LookupAnswer, MissReason, PartAnswer},
+    answer::{AnswerSource, Listed, LookupAnswer, MissReason, PartAnswer},
     collective::CollectiveMessage,
     composite::sum_of_known_parts,
-    compute::KernelsQuery,
-    engine::{LookupEngine, unmapped},
+    engine::LookupEngine,
     index::LookupError,
-    match_rows::{InputComparison, RowsSeen, find_exact},
+    match_rows::{KernelsQuery, QuerySource, find_exact},
     query::{OpQuery, QueryTensor, element_bytes, input_slots, input_variants},
+    row_answers::choose_row,
 };
 use crate::{
     answer::op_mapping::{
-        CommunicationRule, EmbeddedCompute, InputProjection, MappedOperator, MoeFusedRule, RankGroup,
+        CommunicationRule, EmbeddedCompute, InputProjection, MappedKernel, MappedOperator, RankGroup,
     },
-    kernel::{Dtype, KernelName},
+    kernel::Dtype,
 };
 
 impl LookupEngine {
@@ -22,7 +22,6 @@ impl LookupEngine {
     pub(super) fn lookup_moe(
         &self,
         operator: &MappedOperator,
-        rule: &MoeFusedRule,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
         let Some(ep_size) = query.ep_size else {
@@ -30,76 +29,72 @@ impl LookupEngine {
         };
         let moe = moe_inputs(query);
         let inputs = match &moe {
-            Some(moe) if rule.projects_full_shape => &moe.kernel,
-            None if rule.projects_full_shape => return Ok(LookupAnswer::missed(MissReason::DecomposeFailed)),
+            Some(moe) if operator.project_full_shape => &moe.kernel,
+            None if operator.project_full_shape => {
+                return Ok(LookupAnswer::missed(MissReason::DecomposeFailed));
+            }
             _ => &query.inputs,
         };
-        let comparison = InputComparison {
+        let count = operator.input_count.filter(|_| !operator.project_full_shape);
+        let mut slots = input_slots(inputs);
+        slots.truncate(count.unwrap_or(usize::MAX));
+        let kernels = self.candidates(&operator.kernels)?;
+        let kernels_query = KernelsQuery {
+            slots,
+            formats: &operator.formats,
+            is_prefix: count.is_some(),
             ep_size: Some(ep_size),
             needs_ep_size: true,
-            ..InputComparison::new(
-                operator.input_count.is_some() && !rule.projects_full_shape,
-                &operator.formats,
-            )
+            source: QuerySource::Part,
+            ..KernelsQuery::default()
         };
-        let mut slots = input_slots(inputs);
-        slots.truncate(operator.input_count.filter(|_| !rule.projects_full_shape).unwrap_or(usize::MAX));
-        let kernels = self.candidates(&operator.kernels)?;
-        let answer =
-            self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::of_part(comparison) });
+        let answer = self.match_kernels(&kernels, &kernels_query);
         let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str()).to_owned();
         let mut parts = vec![PartAnswer { name, answer }];
         if parts[0].answer.source != AnswerSource::Miss {
-            for embedded in &rule.embedded_compute {
+            for embedded in &operator.embedded_compute {
                 let answer = self.lookup_embedded(embedded, moe.as_ref())?;
-                parts.push(PartAnswer { name: embedded.kernel_type.clone(), answer });
+                parts.push(PartAnswer { name: embedded.kernel_type.name.to_string(), answer });
             }
-            if let Some(collective) = &rule.embedded_communication {
+            if let Some(collective) = &operator.embedded_communication {
                 let answer = self.lookup_routed_message(collective, moe.as_ref(), query)?;
                 // The collective runs for messages of measured sizes only.
                 if !matches!(answer.miss, Some(MissReason::MessageOutOfRange { .. })) {
-                    parts.push(PartAnswer { name: collective.kernel_type.clone(), answer });
+                    parts.push(PartAnswer { name: collective.kernel_type.name.to_string(), answer });
                 }
             }
         }
         Ok(sum_of_known_parts(parts))
     }
 
-    /// Looks a kernel up that runs beside a fused mixture of experts.
     fn lookup_embedded(
         &self,
         embedded: &EmbeddedCompute,
         moe: Option<&MoeInputs>,
     ) -> Result<LookupAnswer, LookupError> {
-        let (Some(moe), Ok(name)) = (moe, KernelName::new(&embedded.kernel_type)) else {
-            return Ok(LookupAnswer::missed(MissReason::DecomposeFailed));
-        };
-        let kernels = self.candidates(&[unmapped(name)])?;
+        let Some(moe) = moe else { return Ok(LookupAnswer::missed(MissReason::DecomposeFailed)) };
+        let kernels = self.candidates(std::slice::from_ref(&embedded.kernel_type))?;
         let inputs = match embedded.input_projection {
             InputProjection::ResidualNormFromActivation => moe.norm_inputs(),
             InputProjection::RoutingWeightCast => vec![moe.cast_input()],
         };
-        let slots = input_slots(&inputs);
-        let comparison = InputComparison::new(true, &[]);
-        let Some(dtype) = &embedded.output_dtype else {
-            return Ok(
-                self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::of_part(comparison) })
-            );
-        };
+        let (slots, source) = (input_slots(&inputs), QuerySource::Part);
+        let query = KernelsQuery { slots, is_prefix: true, source, ..KernelsQuery::default() };
+        let Some(dtype) = &embedded.output_dtype else { return Ok(self.match_kernels(&kernels, &query)) };
         let Some(index) = kernels.indices.first() else {
-            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing)));
+            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing))));
         };
-        let mut seen = RowsSeen::default();
-        let variants = input_variants(index.traits, slots);
-        let mut matches = find_exact(index, &variants, comparison, &mut seen);
+        let mut reason = MissReason::InputCountMismatch;
+        let variants = input_variants(index.traits, query.slots.clone());
+        let mut matches = find_exact(index, &variants, &query, &mut reason);
         let wanted = Dtype::parse(dtype);
         matches.retain(|found| {
             let outputs = &index.rows.form(&index.rows.rows[found.row as usize]).outputs;
             outputs.first().map(|output| &output.dtype) == wanted.as_ref()
         });
         match matches.is_empty() {
-            true => Ok(LookupAnswer::missed(seen.reason())),
-            false => Ok(self.choose(index, &matches, true, None)),
+            true => Ok(LookupAnswer::missed(reason)),
+            false => Ok(choose_row(index, &matches, true, None)),
         }
     }
 
@@ -114,25 +109,17 @@ impl LookupEngine {
         if rule.group_type == Some(RankGroup::ExpertParallel) && query.ep_size != Some(ranks) {
             return Ok(LookupAnswer::missed(MissReason::RanksNotGiven));
         }
-        let bytes = moe.and_then(MoeInputs::routed_bytes);
-        let (Some(bytes), Ok(name)) = (bytes, KernelName::new(&rule.kernel_type)) else {
+        let Some(bytes) = moe.and_then(MoeInputs::routed_bytes) else {
             return Ok(LookupAnswer::missed(MissReason::MessageUnknown));
         };
-        let message = CollectiveMessage {
-            bytes,
-            ranks,
-            tier: query.tier,
-            dtype: None,
-            interpolation: rule.interpolation_method,
-        };
-        self.lookup_message(&unmapped(name), &message)
+        let interpolation = rule.interpolation_method;
+        let message = CollectiveMessage { bytes, ranks, tier: query.tier, dtype: None, interpolation };
+        self.lookup_message(&MappedKernel::unmapped(rule.kernel_type.name.clone()), &message)
     }
 }
 
-/// Number of inputs of the fused kernel.
 const KERNEL_INPUTS: usize = 7;
 
-/// Inputs of a fused mixture of experts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MoeInputs {
     /// Tokens, hidden size.

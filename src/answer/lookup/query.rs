@@ -11,9 +11,7 @@ use crate::kernel::{Dtype, Tensor, TensorFormat};
 pub struct QueryTensor {
     /// Dimensions as the framework has them.
     pub dims: Vec<u64>,
-    /// Element type.
     pub dtype: Option<Dtype>,
-    /// Memory format.
     pub format: Option<TensorFormat>,
 }
 
@@ -45,26 +43,20 @@ impl QueryTensor {
     }
 }
 
-/// Query for the latency of an operator or a kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpQuery {
     /// Operator of the framework, or a kernel.
     pub op: String,
     /// Input tensors; scalars are ignored.
     pub inputs: Vec<QueryTensor>,
-    /// Output tensors, if they are known.
     pub outputs: Vec<QueryTensor>,
-    /// Ranks that share the matrices of a layer.
     pub tp_size: Option<u64>,
-    /// Ranks that share the experts.
     pub ep_size: Option<u64>,
-    /// Ranks of a collective.
     pub ranks: Option<u64>,
     /// Tier of the topology that the ranks of a collective span.
     pub tier: Option<u64>,
     /// True under sequence parallelism.
     pub is_sequence_parallel: bool,
-    /// Parameters of attention.
     pub attention: AttentionParameters,
 }
 
@@ -77,7 +69,6 @@ pub struct AttentionParameters {
     pub kv_lengths: Vec<u64>,
     /// Queries of each sequence; empty if they are unknown.
     pub query_lengths: Vec<u64>,
-    /// Number of sequences.
     pub batch: Option<u64>,
     /// Heads of the keys; by default the last but one dimension of the second input.
     pub kv_heads: Option<u64>,
@@ -88,7 +79,6 @@ pub struct AttentionParameters {
     pub layout: Option<String>,
     /// Keys that are selected at most for a query of sparse attention.
     pub topk: Option<u64>,
-    /// Keys in a block of the cache.
     pub block_size: Option<u64>,
     /// Phase of the batch, where its lengths do not determine it.
     pub phase: Option<BatchPhase>,
@@ -173,7 +163,6 @@ impl BatchLengths {
 /// Query that no call has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// A tensor beyond the limits of kernels.
     #[error("{tensor} has {rank} dimensions, the limit is {MAX_RANK}")]
     TooManyDimensions { tensor: String, rank: usize },
     #[error("the lengths of {queries} queries are given beside those of {keys} keys")]
@@ -181,7 +170,6 @@ pub enum QueryError {
 }
 
 impl OpQuery {
-    /// Replaces an element type in all tensors.
     pub(crate) fn replace_dtype(&mut self, from: &Dtype, to: &Dtype) {
         for tensor in self.inputs.iter_mut().chain(&mut self.outputs) {
             if tensor.dtype.as_ref() == Some(from) {
@@ -190,7 +178,6 @@ impl OpQuery {
         }
     }
 
-    /// Checks the limits of a query.
     pub fn check(&self) -> Result<(), QueryError> {
         let inputs = self.inputs.iter().enumerate().map(|(at, tensor)| ("input", at, tensor));
         let outputs = self.outputs.iter().enumerate().map(|(at, tensor)| ("output", at, tensor));

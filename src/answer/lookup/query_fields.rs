@@ -1,11 +1,7 @@
 //! Queries as users write them: the options of `npubench query`, a line of JSON, or a question of a list.
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer,
-    de::{SeqAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
 use strum::VariantNames as _;
 
 use super::query::{AttentionParameters, BatchPhase, OpQuery, QueryTensor};
@@ -14,9 +10,9 @@ use crate::{
     kernel::{Dtype, TensorFormat},
 };
 
-/// Greatest number of ranks that share a layer.
-pub(crate) const MOST_DEGREE: u64 = 65536;
-pub(crate) const MOST_RANKS: u64 = 1_000_000;
+/// Maximum number of ranks that share a layer.
+const MAX_DEGREE: u64 = 65536;
+const MAX_RANKS: u64 = 1_000_000;
 const HINT: &str = "docs/lookup.md lists the keys of a query";
 
 /// A query with its keys. Lists may be texts, such as `8,64;64,32`.
@@ -51,86 +47,80 @@ pub(crate) struct QueryFields {
     pub(crate) duration_us: Option<f64>,
 }
 
-impl QueryFields {
-    /// Keys of a question of a list; all but the last two are those of a query.
-    pub(crate) const KEYS: [&str; 24] = [
-        "op",
-        "inputs",
-        "shapes",
-        "dtypes",
-        "formats",
-        "outputs",
-        "output_dtypes",
-        "tp",
-        "ep",
-        "ranks",
-        "tier",
-        "sequence_parallel",
-        "kv_length",
-        "kv_lengths",
-        "query_lengths",
-        "batch",
-        "kv_heads",
-        "sparse_mode",
-        "layout",
-        "topk",
-        "block_size",
-        "phase",
-        "count",
-        "duration_us",
-    ];
+#[derive(Clone, Copy, Debug)]
+enum KeyKind {
+    Text,
+    Whole,
+    /// A number up to 255.
+    Byte,
+    Number,
+    Flag,
+}
 
-    /// Sets the value of a key from text. The error is what the text should be.
-    pub(crate) fn set_text(&mut self, key: &str, text: &str) -> Result<(), &'static str> {
-        let whole = || text.parse::<u64>().map(Some).map_err(|_| "a whole number of at least 0");
-        let number = || text.parse::<f64>().map(Some).map_err(|_| "a number");
-        match key {
-            "op" => text.clone_into(&mut self.op),
-            "inputs" | "shapes" => self.inputs = ShapeField::Text(text.to_owned()),
-            "dtypes" => self.dtypes = ListField::from_text(text),
-            "formats" => self.formats = ListField::from_text(text),
-            "outputs" => self.outputs = ShapeField::Text(text.to_owned()),
-            "output_dtypes" => self.output_dtypes = ListField::from_text(text),
-            "tp" => self.tp = whole()?,
-            "ep" => self.ep = whole()?,
-            "ranks" => self.ranks = whole()?,
-            "tier" => self.tier = whole()?,
-            "sequence_parallel" => {
-                self.sequence_parallel = text.parse().map_err(|_| "`true` or `false`")?;
+/// Keys of a question of a list; all but the last two are those of a query.
+const KEYS: [(&str, KeyKind); 24] = [
+    ("op", KeyKind::Text),
+    ("inputs", KeyKind::Text),
+    ("shapes", KeyKind::Text),
+    ("dtypes", KeyKind::Text),
+    ("formats", KeyKind::Text),
+    ("outputs", KeyKind::Text),
+    ("output_dtypes", KeyKind::Text),
+    ("tp", KeyKind::Whole),
+    ("ep", KeyKind::Whole),
+    ("ranks", KeyKind::Whole),
+    ("tier", KeyKind::Whole),
+    ("sequence_parallel", KeyKind::Flag),
+    ("kv_length", KeyKind::Number),
+    ("kv_lengths", KeyKind::Text),
+    ("query_lengths", KeyKind::Text),
+    ("batch", KeyKind::Whole),
+    ("kv_heads", KeyKind::Whole),
+    ("sparse_mode", KeyKind::Byte),
+    ("layout", KeyKind::Text),
+    ("topk", KeyKind::Whole),
+    ("block_size", KeyKind::Whole),
+    ("phase", KeyKind::Text),
+    ("count", KeyKind::Whole),
+    ("duration_us", KeyKind::Number),
+];
+
+impl QueryFields {
+    pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
+        KEYS.iter().map(|(key, _)| *key)
+    }
+
+    /// Returns the value of a key from text. The error is what the text should be.
+    pub(crate) fn value_of_text(key: &str, text: &str) -> Result<Value, &'static str> {
+        let kind = KEYS.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind);
+        let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let (value, expected) = match kind {
+            Some(KeyKind::Text) => (Some(text.into()), ""),
+            Some(KeyKind::Whole) => {
+                (text.parse::<u64>().ok().map(Value::from), "a whole number of at least 0")
             }
-            "kv_length" => self.kv_length = number()?,
-            "kv_lengths" => self.kv_lengths = ListField::from_text(text),
-            "query_lengths" => self.query_lengths = ListField::from_text(text),
-            "batch" => self.batch = whole()?,
-            "kv_heads" => self.kv_heads = whole()?,
-            "sparse_mode" => {
-                self.sparse_mode = text.parse().map(Some).map_err(|_| "a number up to 255")?;
-            }
-            "layout" => self.layout = Some(text.to_owned()),
-            "topk" => self.topk = whole()?,
-            "block_size" => self.block_size = whole()?,
-            "phase" => self.phase = Some(text.to_owned()),
-            "count" => self.count = whole()?,
-            "duration_us" => self.duration_us = number()?,
-            _ => return Err("a key of a query"),
-        }
-        Ok(())
+            Some(KeyKind::Byte) => (text.parse::<u8>().ok().map(Value::from), "a number up to 255"),
+            Some(KeyKind::Number) => (number().map(Value::from), "a number"),
+            Some(KeyKind::Flag) => (text.parse::<bool>().ok().map(Value::from), "`true` or `false`"),
+            None => (None, "a key of a query"),
+        };
+        value.ok_or(expected)
     }
 
     /// Returns the query. The error names the key that is missing or wrong.
     pub(crate) fn into_query(self) -> Result<OpQuery, QueryTextError> {
-        let wrong = |message: String, hint: &str| QueryTextError { message, hint: hint.to_owned() };
         if self.op.trim().is_empty() {
-            return Err(wrong("`op` is missing".to_owned(), HINT));
+            return Err(QueryTextError::new("`op` is missing", HINT));
         }
         if self.count.is_some() || self.duration_us.is_some() {
             let hint = "`count` and `duration_us` are keys of a list of `npubench coverage`";
-            return Err(wrong("a query has no invocations".to_owned(), hint));
+            return Err(QueryTextError::new("a query has no invocations", hint));
         }
         check_degrees([self.tp, self.ep, self.ranks])?;
         let sizes = [("batch", self.batch), ("kv_heads", self.kv_heads), ("topk", self.topk)];
         if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == Some(0)) {
-            return Err(wrong(format!("`{key}` is 0"), "give a number from 1 on, or leave it out"));
+            let hint = "give a number from 1 on, or leave it out";
+            return Err(QueryTextError::new(format!("`{key}` is 0"), hint));
         }
         check_kv_length(self.kv_length)?;
         let [kv_lengths, query_lengths] =
@@ -139,13 +129,13 @@ impl QueryFields {
         let (kv_lengths, query_lengths) = (kv_lengths?, query_lengths?);
         if self.kv_length.is_some() && !kv_lengths.is_empty() {
             let hint = "give one of them: the mean follows from the lengths";
-            return Err(wrong("`kv_length` is given beside `kv_lengths`".to_owned(), hint));
+            return Err(QueryTextError::new("`kv_length` is given beside `kv_lengths`", hint));
         }
         let phase = self.phase.as_deref().map(parse_phase).transpose();
         let phase_hint = "name the phase of the batch, or give `query_lengths`";
-        let phase = phase.map_err(|problem| wrong(problem, phase_hint))?;
+        let phase = phase.map_err(|problem| QueryTextError::new(problem, phase_hint))?;
         let tensors = |shapes: ShapeField, dtypes: &ListField, formats: &[String]| {
-            let shapes = shapes.into_shapes().map_err(|problem| wrong(problem, HINT))?;
+            let shapes = shapes.into_shapes().map_err(|problem| QueryTextError::new(problem, HINT))?;
             query_tensors(&shapes, &dtypes.0, formats)
         };
         let query = OpQuery {
@@ -171,7 +161,7 @@ impl QueryFields {
             },
         };
         let hint = "give the shapes as the framework has them";
-        query.check().map_err(|error| wrong(error.to_string(), hint))?;
+        query.check().map_err(|error| QueryTextError::new(error.to_string(), hint))?;
         Ok(query)
     }
 }
@@ -192,25 +182,24 @@ fn is_length(length: f64) -> bool {
 /// Refuses a mean length of keys that no sequence has.
 pub(crate) fn check_kv_length(length: Option<f64>) -> Result<(), QueryTextError> {
     match length {
-        Some(length) if !is_length(length) => Err(QueryTextError {
-            message: "`kv_length` is not a number of tokens above 0".to_owned(),
-            hint: HINT.to_owned(),
-        }),
+        Some(length) if !is_length(length) => {
+            Err(QueryTextError::new("`kv_length` is not a number of tokens above 0", HINT))
+        }
         _ => Ok(()),
     }
 }
 
 /// Refuses impossible numbers of ranks, of tensor and expert parallelism and of collectives.
 pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), QueryTextError> {
-    let degrees = [("tp", tp, MOST_DEGREE), ("ep", ep, MOST_DEGREE), ("ranks", ranks, MOST_RANKS)];
+    let degrees = [("tp", tp, MAX_DEGREE), ("ep", ep, MAX_DEGREE), ("ranks", ranks, MAX_RANKS)];
     let wrong = degrees.into_iter().find_map(|(key, degree, most)| {
         degree.filter(|degree| !(1..=most).contains(degree)).map(|degree| (key, degree, most))
     });
     match wrong {
-        Some((key, degree, most)) => Err(QueryTextError {
-            message: format!("`{key}` is {degree}"),
-            hint: format!("give a number of ranks from 1 to {most}"),
-        }),
+        Some((key, degree, most)) => {
+            let hint = format!("give a number of ranks from 1 to {most}");
+            Err(QueryTextError::new(format!("`{key}` is {degree}"), hint))
+        }
         None => Ok(()),
     }
 }
@@ -242,89 +231,53 @@ impl ShapeField {
 }
 
 impl ListField {
-    /// Splits a text at `;` or `,`.
     pub(crate) fn from_text(text: &str) -> Self {
         Self(split_list(text))
     }
 
     pub(super) fn into_numbers(self, key: &str) -> Result<Vec<u64>, QueryTextError> {
-        let wrong = |text: &str| QueryTextError {
-            message: format!("`{text}` in `{key}`, expected whole numbers"),
-            hint: "give numbers such as `4096,3000`".to_owned(),
+        let wrong = |text: &str| {
+            let problem = format!("`{text}` in `{key}`, expected whole numbers");
+            QueryTextError::new(problem, "give numbers such as `4096,3000`")
         };
         self.0.iter().map(|text| text.parse().map_err(|_| wrong(text))).collect()
     }
 }
 
-struct ShapeVisitor;
-
-impl<'de> Visitor<'de> for ShapeVisitor {
-    type Value = ShapeField;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("shapes such as `8,64;64,32`, or lists of lengths")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<ShapeField, E> {
-        Ok(ShapeField::Text(text.to_owned()))
-    }
-
-    fn visit_u64<E>(self, length: u64) -> Result<ShapeField, E> {
-        Ok(ShapeField::Lists(vec![vec![length]]))
-    }
-
-    fn visit_unit<E>(self) -> Result<ShapeField, E> {
-        Ok(ShapeField::default())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ShapeField, A::Error> {
-        let mut shapes = Vec::new();
-        while let Some(shape) = list.next_element()? {
-            shapes.push(shape);
-        }
-        Ok(ShapeField::Lists(shapes))
-    }
-}
-
+/// Reads shapes such as `8,64;64,32`, lists of lengths, or one length.
 impl<'de> Deserialize<'de> for ShapeField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ShapeVisitor)
+        let shapes = match Value::deserialize(deserializer)? {
+            Value::Null => return Ok(Self::default()),
+            Value::String(text) => return Ok(Self::Text(text)),
+            Value::Number(length) => vec![vec![Value::Number(length)]].into(),
+            list => list,
+        };
+        serde_json::from_value(shapes).map(Self::Lists).map_err(D::Error::custom)
     }
 }
 
-struct ListVisitor;
-
-impl<'de> Visitor<'de> for ListVisitor {
-    type Value = ListField;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list, or one item")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<ListField, E> {
-        Ok(ListField::from_text(text))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<ListField, E> {
-        Ok(ListField(vec![number.to_string()]))
-    }
-
-    fn visit_unit<E>(self) -> Result<ListField, E> {
-        Ok(ListField::default())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ListField, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element::<ListField>()? {
-            items.extend(item.0);
-        }
-        Ok(ListField(items))
-    }
-}
-
+/// Reads a list, or one item.
 impl<'de> Deserialize<'de> for ListField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ListVisitor)
+        let items = match Value::deserialize(deserializer)? {
+            Value::Null => Vec::new(),
+            Value::Array(items) => items,
+            item => vec![item],
+        };
+        let mut found = Vec::new();
+        for item in items {
+            match item {
+                Value::String(text) => found.extend(split_list(&text)),
+                Value::Number(number) => found.push(number.to_string()),
+                Value::Null => {}
+                other => {
+                    let problem = format!("invalid type: `{other}`, expected a list, or one item");
+                    return Err(D::Error::custom(problem));
+                }
+            }
+        }
+        Ok(Self(found))
     }
 }
 
@@ -332,6 +285,12 @@ impl<'de> Deserialize<'de> for ListField {
 pub(crate) struct QueryTextError {
     pub(crate) message: String,
     pub(crate) hint: String,
+}
+
+impl QueryTextError {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
 }
 
 /// Parses `136,5120;5120,768`, also with parentheses around each shape and the quotes of CSVs around all.
@@ -349,7 +308,6 @@ pub(crate) fn parse_shapes(text: &str) -> Result<Vec<Vec<u64>>, String> {
     shapes.split(';').enumerate().map(shape).collect()
 }
 
-/// Parses the lengths of one shape, with or without parentheses; no lengths for a scalar.
 pub(crate) fn parse_dims(shape: &str) -> Option<Vec<u64>> {
     let bare = shape.trim();
     let bare = bare.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(bare);
@@ -378,29 +336,23 @@ pub(crate) fn parse_dtype(name: &str) -> Option<Dtype> {
 /// type of CANN: they would be compared, and equal none.
 pub(crate) fn parse_known_dtype(name: &str) -> Result<Option<Dtype>, QueryTextError> {
     let dtype = parse_dtype(name);
-    match &dtype {
-        Some(dtype) if !dtype.is_of_cann() => Err(QueryTextError {
-            message: format!("`{}` is no element type", name.trim()),
-            hint: did_you_mean_or(name.trim(), Dtype::cann_names(), || {
-                "give a type of torch or of the profiler, such as `bf16`, `float32` or `INT8`".to_owned()
-            }),
-        }),
-        _ => Ok(dtype),
+    if dtype.as_ref().is_none_or(Dtype::is_of_cann) {
+        return Ok(dtype);
     }
+    let hint = "give a type of torch or of the profiler, such as `bf16`, `float32` or `INT8`";
+    let hint = did_you_mean_or(name.trim(), Dtype::cann_names(), || hint.to_owned());
+    Err(QueryTextError::new(format!("`{}` is no element type", name.trim()), hint))
 }
 
 /// Parses a format that a user writes, as [`parse_known_dtype`].
 fn parse_known_format(name: &str) -> Result<Option<TensorFormat>, QueryTextError> {
     let format = TensorFormat::parse(&name.to_uppercase());
-    match &format {
-        Some(format) if !format.is_of_cann() => Err(QueryTextError {
-            message: format!("`{}` is no format", name.trim()),
-            hint: did_you_mean_or(name.trim(), TensorFormat::cann_names(), || {
-                "give a format of the profiler, such as `ND` or `FRACTAL_NZ`".to_owned()
-            }),
-        }),
-        _ => Ok(format),
+    if format.as_ref().is_none_or(TensorFormat::is_of_cann) {
+        return Ok(format);
     }
+    let hint = "give a format of the profiler, such as `ND` or `FRACTAL_NZ`";
+    let hint = did_you_mean_or(name.trim(), TensorFormat::cann_names(), || hint.to_owned());
+    Err(QueryTextError::new(format!("`{}` is no format", name.trim()), hint))
 }
 
 /// Returns tensors of these shapes. Types and formats are one for all, or one for each, or none.
@@ -428,10 +380,10 @@ fn spread<T: Clone>(
         0 => Ok(vec![None; count]),
         1 => Ok(vec![items[0].clone(); count]),
         given if given == count => Ok(items),
-        given => Err(QueryTextError {
-            message: format!("{given} {what} are given for {count} shapes"),
-            hint: format!("give one of the {what} for all shapes, or one for each, with `;` between them"),
-        }),
+        given => Err(QueryTextError::new(
+            format!("{given} {what} are given for {count} shapes"),
+            format!("give one of the {what} for all shapes, or one for each, with `;` between them"),
+        )),
     }
 }
 
@@ -457,11 +409,11 @@ mod tests {
 
     #[test]
     fn every_key_is_read_from_text_and_json() {
-        let mut by_text = QueryFields::default();
+        let mut by_text = serde_json::Map::new();
         let mut object = serde_json::Map::new();
-        for key in QueryFields::KEYS.into_iter().filter(|key| *key != "shapes") {
+        for key in QueryFields::keys().filter(|key| *key != "shapes") {
             let text = text_of_key(key);
-            by_text.set_text(key, text).expect(key);
+            by_text.insert(key.to_owned(), QueryFields::value_of_text(key, text).expect(key));
             let value = match text.parse::<u64>() {
                 Ok(number) => number.into(),
                 Err(_) if text == "true" => true.into(),
@@ -469,9 +421,10 @@ mod tests {
             };
             object.insert(key.to_owned(), value);
         }
-        let parsed: QueryFields = serde_json::from_value(object.into()).expect("all keys");
+        let [parsed, by_text]: [QueryFields; 2] =
+            [object, by_text].map(|object| serde_json::from_value(object.into()).expect("all keys"));
         assert_eq!(parsed, by_text);
-        assert!(QueryFields::default().set_text("rows", "1").is_err());
+        assert!(QueryFields::value_of_text("rows", "1").is_err());
         let query = QueryFields { kv_length: None, count: None, duration_us: None, ..by_text };
         let query = query.into_query().expect("a query");
         assert_eq!((query.inputs.len(), query.attention.kv_lengths), (2, vec![4096, 3000]));

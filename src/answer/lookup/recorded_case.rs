@@ -11,7 +11,6 @@ use super::{
     rules::KernelTraits,
 };
 use crate::{
-    answer::op_mapping::OperatorRoute,
     database::{KernelCsv, TableCases, columns, row_cases::signature_cells},
     kernel::{Case, KernelName},
 };
@@ -64,11 +63,6 @@ impl LookupEngine {
         Ok(found)
     }
 
-    /// Returns true if rows of an operator's kernels may have more inputs than its queries.
-    pub(crate) fn allows_more_inputs(&self, op: &str) -> bool {
-        self.mapping.operator(op).is_some_and(|operator| operator.input_count.is_some())
-    }
-
     pub(crate) fn knows_table(&self, kernel: &KernelName) -> bool {
         self.index.kernels().any(|known| known == kernel)
     }
@@ -80,14 +74,12 @@ impl LookupEngine {
     /// Returns the reason why a measured row of a case would not answer a query by an exact rule, of a composite its
     /// first kernel; `None` if it would.
     pub(crate) fn unanswered_reason(&self, query: &OpQuery, case: &Case) -> Option<String> {
-        let unreadable = || Some("the row cannot be read".to_owned());
-        let Some(table) = probe_table(case) else { return unreadable() };
-        let Ok(index) = self.index.with_table(&case.kernel, &table, &self.mapping) else {
-            return unreadable();
-        };
+        let index = probe_table(case)
+            .and_then(|table| self.index.with_table(&case.kernel, &table, &self.mapping).ok());
+        let Some(index) = index else { return Some("the row cannot be read".to_owned()) };
         let engine = Self { mapping: self.mapping.clone(), index, rules: Arc::clone(&self.rules) };
         let answer = match self.mapping.operator(&query.op) {
-            Some(operator) if matches!(operator.route, OperatorRoute::StaticComposite { .. }) => {
+            Some(operator) if !operator.parts().is_empty() => {
                 engine.lookup_first_kernel(operator, &case.kernel, query)
             }
             _ => engine.lookup(query),

@@ -1,7 +1,5 @@
 //! Answers from rows: of those that fit a query equally well, and between rows.
 
-use std::collections::BTreeSet;
-
 use super::{
     answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
     kernel_index::KernelIndex,
@@ -10,77 +8,58 @@ use super::{
     rules::{MatchRule, Padding, RuleKind},
     slot_dims::SlotDims,
 };
-use crate::{
-    answer::op_mapping::KernelPolicy,
-    kernel::{Dtype, Verdict},
-};
-
-/// Rows that fit equally well.
-#[derive(Clone, Debug)]
-pub(crate) struct FoundRows {
-    pub(crate) numbers: Vec<u32>,
-    pub(crate) rule: MatchRule,
-    pub(crate) confidence: f64,
-}
+use crate::kernel::{Dtype, Verdict};
 
 /// Confidence of an answer from a row with other tokens, of which one number is the other one padded.
 pub(crate) const PADDED_CONFIDENCE: f64 = 0.6;
 
-/// Returns the columns of latencies in the order of preference.
-pub(crate) const fn preferred_columns(policy: KernelPolicy) -> [LatencyColumn; LatencyColumn::COUNT] {
-    if policy.prefers_profiling {
-        [LatencyColumn::Production, LatencyColumn::Replay, LatencyColumn::Profile]
-    } else {
-        LatencyColumn::ALL
-    }
-}
-
-/// Returns the median of rows, of those with the preferred column. At least one row has a latency. The error is the
-/// reason of a miss: rows whose mapping requires agreement differ.
-pub(crate) fn choose_median(
-    rows: &KernelRows,
-    found: &FoundRows,
-    policy: KernelPolicy,
-) -> Result<LookupAnswer, MissReason> {
-    let mut column_rows = preferred_columns(policy).into_iter().map(|column| {
+/// Returns the median of rows that fit equally well, of those with the preferred column; a miss if no row has a latency, or if rows
+/// whose mapping requires agreement differ.
+pub(crate) fn choose_median(rows: &KernelRows, numbers: &[u32], rule: (MatchRule, f64)) -> LookupAnswer {
+    let mut column_rows = rows.columns().into_iter().map(|column| {
         let value = |number: &u32| Some((rows.rows[*number as usize].latency_in(column)?, *number));
-        (column, found.numbers.iter().filter_map(value).collect::<Vec<_>>())
+        (column, numbers.iter().filter_map(value).collect::<Vec<_>>())
     });
     let Some((column, mut values)) = column_rows.find(|(_, values)| !values.is_empty()) else {
-        return Err(MissReason::NotMeasured);
+        return LookupAnswer::missed(MissReason::NotMeasured);
     };
     values.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let spread = values[values.len() - 1].0 - values[0].0;
-    if policy.requires_unique && spread > 1e-12 {
-        return Err(MissReason::AmbiguousSemanticMatch(rows.kernel.as_str().to_owned()));
+    if rows.policy.requires_unique && spread > 1e-12 {
+        return LookupAnswer::missed(MissReason::AmbiguousSemanticMatch(rows.kernel.as_str().to_owned()));
     }
     let (_, number) = values[(values.len() - 1) / 2];
-    Ok(answer_of_row(rows, found, (number, column), values.len()))
+    answer_of_row(rows, (number, column), rule, values.len())
 }
 
+/// Returns the answer of a row, one of several that fit equally well, by a rule with its confidence.
 pub(crate) fn answer_of_row(
     rows: &KernelRows,
-    found: &FoundRows,
     (number, column): (u32, LatencyColumn),
+    (rule, confidence): (MatchRule, f64),
     equal_rows: usize,
 ) -> LookupAnswer {
     let used = used_row(rows, number, column);
-    let verdict = rows.rows[number as usize].verdict.filter(|_| column == LatencyColumn::Replay);
     LookupAnswer {
         latency: Some(used.latency),
-        source: AnswerSource::of_rule(found.rule),
-        confidence: found.confidence * verdict_factor(verdict),
-        rule: Some(found.rule),
+        source: AnswerSource::of_rule(rule),
+        confidence: confidence * trust(rows, number, column),
+        rule: Some(rule),
         rows: vec![used],
         equal_rows,
-        ..LookupAnswer::NONE
+        ..LookupAnswer::default()
     }
 }
 
-pub(crate) fn used_row(rows: &KernelRows, number: u32, column: LatencyColumn) -> UsedRow {
+fn used_row(rows: &KernelRows, number: u32, column: LatencyColumn) -> UsedRow {
     let row = &rows.rows[number as usize];
     let latency = Micros(row.latency_in(column).unwrap_or_default());
     UsedRow { kernel: rows.kernel.clone(), line: row.line, column, latency, coordinates: None }
+}
+
+/// Returns the factor of the confidence in a row: the verdict is that of its replay.
+fn trust(rows: &KernelRows, number: u32, column: LatencyColumn) -> f64 {
+    verdict_factor(rows.rows[number as usize].verdict.filter(|_| column == LatencyColumn::Replay))
 }
 
 pub(crate) fn interpolated_answer(
@@ -90,8 +69,7 @@ pub(crate) fn interpolated_answer(
     column: LatencyColumn,
     (rule, confidence): (MatchRule, f64),
 ) -> LookupAnswer {
-    let verdicts = used.iter().map(|(number, _)| rows.rows[*number as usize].verdict);
-    let factors = verdicts.map(|verdict| verdict_factor(verdict.filter(|_| column == LatencyColumn::Replay)));
+    let factors = used.iter().map(|(number, _)| trust(rows, *number, column));
     LookupAnswer {
         latency: Some(Micros(value)),
         source: AnswerSource::of_rule(rule),
@@ -102,7 +80,7 @@ pub(crate) fn interpolated_answer(
             .map(|(number, at)| UsedRow { coordinates: Some(*at), ..used_row(rows, *number, column) })
             .collect(),
         equal_rows: 1,
-        ..LookupAnswer::NONE
+        ..LookupAnswer::default()
     }
 }
 
@@ -129,11 +107,19 @@ pub(crate) const fn verdict_factor(verdict: Option<Verdict>) -> f64 {
 pub(crate) fn choose_row(
     index: &KernelIndex,
     matches: &[RowMatch],
-    policy: KernelPolicy,
+    has_dtypes: bool,
+    output: Option<&SlotDims>,
+) -> LookupAnswer {
+    best_row(index, matches, has_dtypes, output).unwrap_or_else(LookupAnswer::missed)
+}
+
+fn best_row(
+    index: &KernelIndex,
+    matches: &[RowMatch],
     has_dtypes: bool,
     output: Option<&SlotDims>,
 ) -> Result<LookupAnswer, MissReason> {
-    let columns = preferred_columns(policy);
+    let columns = index.rows.columns();
     let latency_of = |found: &RowMatch| {
         let row = &index.rows.rows[found.row as usize];
         columns.iter().enumerate().find_map(|(rank, column)| Some((rank, *column, row.latency_in(*column)?)))
@@ -177,31 +163,16 @@ pub(crate) fn choose_row(
         && let Some((other, ..)) =
             equal.iter().find(|(found, ..)| attributes(found) != attributes(equal[0].0))
     {
-        let names =
-            attributes(other).iter().chain(attributes(equal[0].0).iter()).map(|(name, _)| name.to_owned());
-        return Err(MissReason::OpenAttributes(names.collect::<BTreeSet<_>>().into_iter().collect()));
+        let names = attributes(other).iter().chain(attributes(equal[0].0).iter());
+        return Err(MissReason::OpenAttributes(names.map(|(name, _)| name.to_owned()).collect()));
     }
-    if policy.requires_unique && differ {
+    if index.rows.policy.requires_unique && differ {
         return Err(MissReason::AmbiguousSemanticMatch(index.rows.kernel.as_str().to_owned()));
     }
     let (found, column, latency) = equal[(equal.len() - 1) / 2];
-    let row = &index.rows.rows[found.row as usize];
-    Ok(LookupAnswer {
-        latency: Some(Micros(latency)),
-        source: AnswerSource::of_rule(found.rule),
-        confidence: confidence(found.rule)
-            * verdict_factor(row.verdict.filter(|_| column == LatencyColumn::Replay)),
-        rule: Some(found.rule),
-        rows: vec![UsedRow {
-            kernel: index.rows.kernel.clone(),
-            line: row.line,
-            column,
-            latency: Micros(latency / found.scale),
-            coordinates: None,
-        }],
-        equal_rows: equal.len(),
-        ..LookupAnswer::NONE
-    })
+    let rule = (found.rule, confidence(found.rule));
+    let answer = answer_of_row(&index.rows, (found.row, column), rule, equal.len());
+    Ok(LookupAnswer { latency: Some(Micros(latency)), ..answer })
 }
 
 fn confidence(rule: MatchRule) -> f64 {

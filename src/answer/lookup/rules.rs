@@ -5,8 +5,9 @@ use std::fmt;
 use super::slot_dims::SlotDims;
 use crate::kernel::{Dtype, KernelName};
 
-/// Rule that leads from a query to rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Rule that leads from a query to rows. The names are those of the superseded tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum RuleKind {
     /// Equal shapes, blocked matrices being those that they store.
     Identity,
@@ -19,28 +20,39 @@ pub enum RuleKind {
     /// An index `(1, T)` that is recorded as `(T, 1)`.
     SingletonAxisTranspose,
     /// The first two of three dimensions are recorded as one.
+    #[strum(to_string = "flatten_3d")]
     FlattenThreeDims,
     /// The last two of three dimensions are recorded as one.
     MergeLastDims,
+    #[strum(to_string = "elementwise")]
     ElementwiseOutput,
     /// The same output with another element type, in proportion to the bytes.
+    #[strum(to_string = "elementwise+dtype_scale")]
     ElementwiseBytes,
     Attention,
     /// A kernel that writes a cache, whatever the capacity of the cache.
+    #[strum(to_string = "cache_pool_dim0_agnostic")]
     CacheUpdate,
+    #[strum(to_string = "comm")]
     Message,
     /// A collective, between messages of neighbouring sizes.
+    #[strum(to_string = "comm_bracket_linear")]
     MessageBracket,
     /// The same, where the algorithm changes between the sizes.
+    #[strum(to_string = "comm_bracket_across_change")]
     MessageAcrossChange,
     /// A collective, by start-up time and bandwidth fitted to all sizes.
+    #[strum(to_string = "comm_alpha_beta")]
     MessageFit,
     SumOfParts,
     ZeroCost,
     /// A kernel without rows, which counts as 0.
     AcceptedMiss,
+    #[strum(to_string = "interpolated_1d_linear")]
     InterpolatedOneDim,
+    #[strum(to_string = "interpolated_2d_griddata_linear")]
     InterpolatedTwoDims,
+    #[strum(to_string = "interpolated_3d_griddata_linear")]
     InterpolatedThreeDims,
 }
 
@@ -60,7 +72,8 @@ pub struct MatchRule {
     pub padding: Padding,
     /// True if an element type FLOAT stands for DT_BF16 or the other way round.
     pub has_relaxed_dtype: bool,
-    pub axes: LookupAxes,
+    /// Names of the axes that vary between rows of an interpolation, such as `M, K`; empty for other rules.
+    pub axes: &'static str,
     /// True if the length of sequences is interpolated by its square root.
     pub is_sqrt: bool,
 }
@@ -72,50 +85,22 @@ impl MatchRule {
             RuleKind::MessageBracket | RuleKind::MessageAcrossChange | RuleKind::MessageFit => {
                 "message_bytes"
             }
-            _ => self.axes.0,
+            _ => self.axes,
         };
         names.split(", ").filter(|name| !name.is_empty())
     }
 
     pub(crate) const fn of_kind(kind: RuleKind) -> Self {
-        Self {
-            kind,
-            padding: Padding::None,
-            has_relaxed_dtype: false,
-            axes: LookupAxes::NONE,
-            is_sqrt: false,
-        }
+        Self { kind, padding: Padding::None, has_relaxed_dtype: false, axes: "", is_sqrt: false }
     }
 }
 
 /// Name of the rule as the superseded tool has it, with `+` between what it combines.
 impl fmt::Display for MatchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.kind {
-            RuleKind::Identity => "identity",
-            RuleKind::BatchStrip => "batch_strip",
-            RuleKind::Transpose => "transpose",
-            RuleKind::BatchedTranspose => "batched_transpose",
-            RuleKind::SingletonAxisTranspose => "singleton_axis_transpose",
-            RuleKind::FlattenThreeDims => "flatten_3d",
-            RuleKind::MergeLastDims => "merge_last_dims",
-            RuleKind::ElementwiseOutput => "elementwise",
-            RuleKind::ElementwiseBytes => "elementwise+dtype_scale",
-            RuleKind::CacheUpdate => "cache_pool_dim0_agnostic",
-            RuleKind::Attention => "attention",
-            RuleKind::Message => "comm",
-            RuleKind::MessageBracket => "comm_bracket_linear",
-            RuleKind::MessageAcrossChange => "comm_bracket_across_change",
-            RuleKind::MessageFit => "comm_alpha_beta",
-            RuleKind::SumOfParts => "sum_of_parts",
-            RuleKind::ZeroCost => "zero_cost",
-            RuleKind::AcceptedMiss => "accepted_miss",
-            RuleKind::InterpolatedOneDim => "interpolated_1d_linear",
-            RuleKind::InterpolatedTwoDims => "interpolated_2d_griddata_linear",
-            RuleKind::InterpolatedThreeDims => "interpolated_3d_griddata_linear",
-        };
+        let name = self.kind;
         match (self.padding, self.kind) {
-            (Padding::None, _) => f.write_str(name)?,
+            (Padding::None, _) => write!(f, "{name}")?,
             (Padding::Query, RuleKind::Identity) => f.write_str("padding")?,
             (Padding::Query, _) => write!(f, "{name}+padding")?,
             (Padding::Row, RuleKind::Identity) => f.write_str("row_padding")?,
@@ -127,35 +112,7 @@ impl fmt::Display for MatchRule {
         if self.has_relaxed_dtype {
             f.write_str("+relaxed_dtype")?;
         }
-        match self.axes {
-            LookupAxes::NONE => Ok(()),
-            axes => write!(f, " over {axes}"),
-        }
-    }
-}
-
-/// Axes that vary between rows of an interpolation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LookupAxes(&'static str);
-
-impl LookupAxes {
-    /// No axes.
-    pub const NONE: Self = Self("");
-    /// First dimension of the inputs.
-    pub const TOKENS: Self = Self("axis 0");
-    /// Number of elements of the output.
-    pub const OUTPUT_ELEMENTS: Self = Self("output_numel");
-    /// Number of elements that are read and written.
-    pub const MOVED_ELEMENTS: Self = Self("io_numel");
-
-    pub(crate) const fn named(name: &'static str) -> Self {
-        Self(name)
-    }
-}
-
-impl fmt::Display for LookupAxes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        if self.axes.is_empty() { Ok(()) } else { write!(f, " over {}", self.axes) }
     }
 }
 

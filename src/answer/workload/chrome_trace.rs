@@ -49,26 +49,8 @@ fn micros_of_event(event: &TraceEvent<'_>) -> Option<f64> {
     (0.0..=3.2e14).contains(&micros).then_some(micros)
 }
 
-/// Reads the complete events of a trace with their numbers, from 0 over all events.
-fn for_each_complete_event(
-    path: &Path,
-    on_event: &mut dyn FnMut(u64, &TraceEvent<'_>) -> Result<(), String>,
-) -> Result<(), WorkloadError> {
-    let mut number = 0;
-    let read = for_each_trace_event(path, &mut |event| {
-        let result = if event.ph == "X" { on_event(number, event) } else { Ok(()) };
-        number += 1;
-        result
-    });
-    read.map_err(|error| match error {
-        TraceError::Text { line, problem, .. } => WorkloadError::at_line(path, line, problem, HINT),
-        other => WorkloadError::of_file(path, other.to_string(), HINT),
-    })
-}
-
 type OperatorKey = (String, String, Vec<Option<Dtype>>);
 
-/// Invocations of an operator, with its place in the order of the trace.
 #[derive(Clone, Copy, Debug)]
 struct OperatorEvents {
     order: usize,
@@ -104,9 +86,14 @@ impl TraceProcesses {
     fn read(path: &Path, measured_only: bool) -> Result<Self, WorkloadError> {
         let mut found = Self::default();
         let mut order = 0;
-        for_each_complete_event(path, &mut |number, event| {
-            let micros =
-                micros_of_event(event).ok_or_else(|| format!("the event {number} has a wrong `dur`"))?;
+        let mut number = 0;
+        let read = for_each_trace_event(path, &mut |event| {
+            number += 1;
+            if event.ph != "X" {
+                return Ok(());
+            }
+            let micros = micros_of_event(event)
+                .ok_or_else(|| format!("the event {} has a wrong `dur`", number - 1))?;
             let args: EventArguments = event.arguments();
             let [shapes, source, kernel, inputs] =
                 [&args.simulation_shapes, &args.source, &args.kernel_type, &args.inputs]
@@ -127,8 +114,12 @@ impl TraceProcesses {
             let events =
                 process.operators.entry(key).or_insert(OperatorEvents { order, count: 0, time: Nanos(0) });
             events.count += 1;
-            events.time = Nanos(events.time.0.saturating_add(time.0));
+            events.time += time;
             Ok(())
+        });
+        read.map_err(|error| match error {
+            TraceError::Text { line, problem, .. } => WorkloadError::at_line(path, line, problem, HINT),
+            other => WorkloadError::of_file(path, other.to_string(), HINT),
         })?;
         match found.by_name.is_empty() {
             true => Err(WorkloadError::of_file(path, "no event is of a simulator", HINT)),
@@ -220,47 +211,33 @@ fn dtypes_of_inputs(inputs: &str) -> Vec<Option<Dtype>> {
     parts.map(|part| parse_dtype(part.split(|letter| !is_word(letter)).next().unwrap_or_default())).collect()
 }
 
-/// Predicted time of a forward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PredictedTime {
-    /// Time of operators without collectives.
     pub compute: Nanos,
-    /// Time of collectives.
     pub communication: Nanos,
     /// Number of events with a latency of a database.
     pub events: u64,
     /// Number of events with a duration from elsewhere, and their time.
     pub others: u64,
-    /// Time of these.
     pub others_time: Nanos,
 }
 
 impl PredictedTime {
     /// Adds an event by the share of collectives in it; `None` for one whose duration is from elsewhere.
     fn add_event(&mut self, time: Nanos, communication_share: Option<f64>) {
-        let add = |sum: &mut Nanos, time: i64| *sum = Nanos(sum.0.saturating_add(time));
         match communication_share {
             _ if time.0 <= 0 => {}
             Some(share) => {
                 let communication = Nanos::from_seconds(time.seconds() * share).0.clamp(0, time.0);
                 self.events += 1;
-                add(&mut self.communication, communication);
-                add(&mut self.compute, time.0 - communication);
+                self.communication += Nanos(communication);
+                self.compute += Nanos(time.0 - communication);
             }
             None => {
                 self.others += 1;
-                add(&mut self.others_time, time.0);
+                self.others_time += time;
             }
         }
-    }
-
-    fn add_process(&mut self, other: Self) {
-        let add = |sum: &mut Nanos, time: Nanos| *sum = Nanos(sum.0.saturating_add(time.0));
-        add(&mut self.compute, other.compute);
-        add(&mut self.communication, other.communication);
-        add(&mut self.others_time, other.others_time);
-        self.events += other.events;
-        self.others += other.others;
     }
 }
 
@@ -271,7 +248,12 @@ impl PredictedTime {
 pub fn read_predicted_time(path: &Path, measured_only: bool) -> Result<PredictedTime, WorkloadError> {
     let mut predicted = PredictedTime::default();
     for (_, process) in TraceProcesses::read(path, measured_only)?.distinct(true) {
-        predicted.add_process(process.predicted);
+        let PredictedTime { compute, communication, events, others, others_time } = process.predicted;
+        predicted.compute += compute;
+        predicted.communication += communication;
+        predicted.others_time += others_time;
+        predicted.events += events;
+        predicted.others += others;
     }
     Ok(predicted)
 }
@@ -286,24 +268,15 @@ fn communication_share(kernels: &str, durations: &str) -> f64 {
             let (name, rest) = pair.split_once(',')?;
             let number = rest.split(')').next()?.trim().parse::<f64>().ok()?;
             let name = name.trim().trim_matches(['\'', '"']);
-            (number.is_finite() && number >= 0.0).then(|| (is_collective(name), number))
+            (number.is_finite() && number >= 0.0).then(|| (KernelName::is_collective_name(name), number))
         })
         .collect();
     let total: f64 = pairs.iter().map(|(_, duration)| duration).sum();
+    let communication: f64 =
+        pairs.iter().map(|(is_collective, time)| if *is_collective { *time } else { 0.0 }).sum();
     match total > 0.0 && pairs.len() == kernels.split(',').count() {
-        true => {
-            pairs
-                .iter()
-                .filter(|(is_collective, _)| *is_collective)
-                .map(|(_, duration)| duration)
-                .sum::<f64>()
-                / total
-        }
-        false if kernels.split(',').all(|kernel| is_collective(kernel.trim())) => 1.0,
+        true => communication / total,
+        false if kernels.split(',').all(|kernel| KernelName::is_collective_name(kernel.trim())) => 1.0,
         false => 0.0,
     }
-}
-
-fn is_collective(kernel: &str) -> bool {
-    KernelName::is_collective_name(kernel)
 }

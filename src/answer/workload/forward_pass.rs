@@ -1,7 +1,7 @@
 //! Forward passes of a recorded run, cut out of its kernel records by a kernel that ends each of them.
 
 use std::{
-    collections::{BTreeMap, HashMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::{BufRead as _, BufReader},
     path::Path,
 };
@@ -31,18 +31,13 @@ struct PassRecord {
     tokens: Option<u64>,
 }
 
-/// Records of one forward pass on one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardPass {
-    /// Device; empty if the table has no such column.
     pub device: String,
-    /// Start of its first kernel.
     pub start: Nanos,
     /// Number of records; communication that is recorded twice counts once.
     pub kernels: u64,
-    /// Time of the kernels on cores.
     pub compute: Nanos,
-    /// Time of the collectives.
     pub communication: Nanos,
     /// Time of the kernels on AI CPUs that start collectives, which is in neither of them.
     pub aicpu: Nanos,
@@ -53,13 +48,11 @@ pub struct ForwardPass {
 }
 
 impl ForwardPass {
-    /// Returns the time of kernels and collectives.
     pub const fn total(&self) -> Nanos {
         Nanos(self.compute.0.saturating_add(self.communication.0))
     }
 }
 
-/// Forward passes of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardPasses {
     /// In the order of devices and time.
@@ -85,21 +78,19 @@ pub fn read_passes_of_kernels(
 ) -> Result<ForwardPasses, WorkloadError> {
     let mut found = ForwardPasses::default();
     let devices = read_records(path, &mut found.untimed)?;
-    let mut recorded: BTreeMap<String, u64> = BTreeMap::new();
+    let mut recorded: BTreeSet<String> = BTreeSet::new();
     for (device, mut records) in devices {
         records.sort_by_key(|record| record.start);
-        for record in &records {
-            *recorded.entry(record.kernel.clone()).or_default() += 1;
-        }
+        recorded.extend(records.iter().map(|record| record.kernel.clone()));
         match anchor {
-            None => found.passes.push(pass_of_kernels(&device, &records, kernels, true)),
+            None => found.passes.push(ForwardPass::of_records(&device, &records, kernels)),
             Some(anchor) => cut_passes(&device, &records, anchor, kernels, &mut found),
         }
     }
     match (anchor, found.passes.is_empty()) {
         (_, false) => Ok(found),
         (Some(anchor), true) if !recorded.is_empty() => {
-            let near = nearest_name(anchor, recorded.keys().map(String::as_str));
+            let near = nearest_name(anchor, recorded.iter().map(String::as_str));
             let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             let hint = format!(
                 "give a kernel that ends each pass with `--anchor`, or `--whole` for a table of one pass{near}"
@@ -110,7 +101,6 @@ pub fn read_passes_of_kernels(
     }
 }
 
-/// Splits the records of a device behind each anchor.
 fn cut_passes(
     device: &str,
     records: &[PassRecord],
@@ -128,82 +118,63 @@ fn cut_passes(
         }
     }
     let mut start = 0;
-    let mut passes: Vec<ForwardPass> = Vec::new();
-    let mut parts: Vec<&[PassRecord]> = Vec::new();
-    for (number, end) in ends.iter().enumerate() {
-        passes.push(pass_of_records(device, &records[start..*end], number > 0));
-        parts.push(&records[start..*end]);
-        start = *end;
+    let mut passes: Vec<(ForwardPass, &[PassRecord])> = Vec::new();
+    for end in ends {
+        let part = &records[start..end];
+        passes.push((ForwardPass::of_records(device, part, &[]), part));
+        start = end;
     }
     found.left_out += (records.len() - start) as u64;
     // The first one is whole if another pass has as many kernels and tokens.
-    if let Some((first, others)) = passes.split_first_mut() {
+    if let Some(((first, _), others)) = passes.split_first_mut() {
         let key = (first.kernels, first.tokens);
-        first.is_complete = others.iter().any(|other| (other.kernels, other.tokens) == key);
+        first.is_complete = others.iter().any(|(other, _)| (other.kernels, other.tokens) == key);
     }
-    let of_kernels = passes.into_iter().zip(parts).map(|(pass, records)| match kernels.is_empty() {
-        true => pass,
-        false => pass_of_kernels(device, records, kernels, pass.is_complete),
-    });
-    found.passes.extend(of_kernels);
+    found.passes.extend(passes.into_iter().map(|(pass, part)| ForwardPass {
+        is_complete: pass.is_complete,
+        ..ForwardPass::of_records(device, part, kernels)
+    }));
 }
 
-/// Sums the records of some kernels of a pass; of all if none is given. Start and tokens are those of the whole pass.
-fn pass_of_kernels(
-    device: &str,
-    records: &[PassRecord],
-    kernels: &[KernelName],
-    is_complete: bool,
-) -> ForwardPass {
-    let pass = pass_of_records(device, records, is_complete);
-    if kernels.is_empty() {
-        return pass;
-    }
-    let is_wanted = |record: &&PassRecord| kernels.iter().any(|kernel| kernel.as_str() == record.kernel);
-    let wanted: Vec<PassRecord> = records.iter().filter(is_wanted).cloned().collect();
-    ForwardPass { start: pass.start, tokens: pass.tokens, ..pass_of_records(device, &wanted, is_complete) }
-}
-
-/// Sums the records of a pass. A collective is recorded on a stream of its own and on that of its task, with equal
-/// starts: the longest of those that start in the same microsecond counts.
-fn pass_of_records(device: &str, records: &[PassRecord], is_complete: bool) -> ForwardPass {
-    let mut pass = ForwardPass {
-        device: device.to_owned(),
-        start: records.first().map_or(Nanos(0), |record| record.start),
-        kernels: 0,
-        compute: Nanos(0),
-        communication: Nanos(0),
-        aicpu: Nanos(0),
-        tokens: records.iter().find_map(|record| record.tokens),
-        is_complete,
-    };
-    let mut collectives: HashMap<(i64, &str), i64> = HashMap::new();
-    let add = |sum: &mut Nanos, time: i64| *sum = Nanos(sum.0.saturating_add(time));
-    for record in records {
-        let time = record.duration.0;
-        if record.kernel.ends_with("AicpuKernel") {
-            pass.kernels += 1;
-            add(&mut pass.aicpu, time);
-        } else if record.is_collective {
-            let longest = collectives.entry((record.start.0.div_euclid(1000), &record.kernel)).or_insert(-1);
-            if *longest < 0 {
-                pass.kernels += 1;
-                *longest = 0;
+impl ForwardPass {
+    /// Sums the records of some kernels of a pass, of all if none is given; start and tokens are those of the whole pass. A
+    /// collective is recorded on a stream of its own and on that of its task, with equal starts: the longest of those that
+    /// start in the same microsecond counts.
+    fn of_records(device: &str, records: &[PassRecord], kernels: &[KernelName]) -> Self {
+        let mut pass = Self {
+            device: device.to_owned(),
+            start: records.first().map_or(Nanos(0), |record| record.start),
+            tokens: records.iter().find_map(|record| record.tokens),
+            is_complete: true,
+            ..Self::default()
+        };
+        let mut collectives: HashMap<(i64, &str), i64> = HashMap::new();
+        let is_wanted = |record: &&PassRecord| {
+            kernels.is_empty() || kernels.iter().any(|kernel| kernel.as_str() == record.kernel)
+        };
+        for record in records.iter().filter(is_wanted) {
+            let time = record.duration;
+            if record.is_collective && !record.kernel.ends_with("AicpuKernel") {
+                let key = (record.start.0.div_euclid(1000), record.kernel.as_str());
+                let longest = collectives.entry(key).or_insert(-1);
+                pass.kernels += u64::from(*longest < 0);
+                pass.communication += Nanos((time.0 - (*longest).max(0)).max(0));
+                *longest = time.0.max(*longest).max(0);
+                continue;
             }
-            add(&mut pass.communication, (time - *longest).max(0));
-            *longest = time.max(*longest);
-        } else {
             pass.kernels += 1;
-            add(&mut pass.compute, time);
+            if record.kernel.ends_with("AicpuKernel") {
+                pass.aicpu += time;
+            } else {
+                pass.compute += time;
+            }
         }
+        pass
     }
-    pass
 }
 
-/// Number and time of collectives by type.
 pub(super) type CollectiveSums = BTreeMap<String, (u64, Nanos)>;
 
-/// Returns the sums of the collectives of a table, each counted once.
 pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadError> {
     let mut sums = CollectiveSums::new();
     for records in read_records(path, &mut 0)?.into_values() {
@@ -212,16 +183,15 @@ pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadErr
             by_kernel.entry(record.kernel.clone()).or_default().push(record);
         }
         for (kernel, records) in by_kernel {
-            let pass = pass_of_records("", &records, true);
+            let pass = ForwardPass::of_records("", &records, &[]);
             let (count, time) = sums.entry(kernel).or_default();
             *count += pass.kernels;
-            *time = Nanos(time.0.saturating_add(pass.communication.0));
+            *time += pass.communication;
         }
     }
     Ok(sums)
 }
 
-/// Columns of a kernel table; profilers without shapes have these, too.
 struct PassColumns {
     kernel: usize,
     start: usize,
@@ -329,10 +299,7 @@ fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<P
         let core = columns.core.map_or("", |column| row[column].trim());
         let is_collective = KernelName::is_collective_record(kernel, core);
         let record = PassRecord { kernel: kernel.to_owned(), is_collective, start, duration, tokens };
-        match devices.entry(device) {
-            Entry::Occupied(mut records) => records.get_mut().push(record),
-            Entry::Vacant(records) => drop(records.insert(vec![record])),
-        }
+        devices.entry(device).or_default().push(record);
     }
     Ok(devices)
 }

@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 
 use super::{
     DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
+    load::{line_of, parse_time},
     question::tensor_bytes,
-    source_text::{line_of, parse_time},
 };
-use crate::base::json_error::json_message;
 use crate::{
     answer::lookup::{OpQuery, QueryTensor, parse_dims, parse_dtype},
+    base::json_error::json_message,
     kernel::Nanos,
 };
 
@@ -41,7 +41,6 @@ struct ShapeVariant {
     output_dtypes: Vec<String>,
 }
 
-/// Parses an inventory, whose keys at the top are known already.
 pub(super) fn parse_inventory(
     path: &Path,
     text: &str,
@@ -110,24 +109,18 @@ pub(super) fn parse_inventory(
 
 /// Returns the count of each variant: its own, or an equal part of the rest. `None` if they do not add up.
 fn counts_of_variants(variants: &[(ShapeVariant, u64)], total: u64) -> Option<Vec<u64>> {
-    let known =
-        variants.iter().try_fold(0_u64, |sum, (variant, _)| sum.checked_add(variant.count.unwrap_or(0)))?;
-    let open = variants.iter().filter(|(variant, _)| variant.count.is_none()).count() as u64;
-    let rest = total.checked_sub(known)?;
-    if open == 0 && rest > 0 {
-        return None;
-    }
-    let mut left = rest;
-    let mut still_open = open;
-    let counts = variants.iter().map(|(variant, _)| {
-        variant.count.unwrap_or_else(|| {
-            let part = left.div_ceil(still_open.max(1));
-            left -= part;
-            still_open -= 1;
+    let counts = || variants.iter().map(|(variant, _)| variant.count);
+    let known = counts().flatten().try_fold(0_u64, |sum, count| sum.checked_add(count))?;
+    let mut open = counts().filter(Option::is_none).count() as u64;
+    let mut left = total.checked_sub(known).filter(|left| open > 0 || *left == 0)?;
+    let parts = counts().map(|count| {
+        count.unwrap_or_else(|| {
+            let part = left.div_ceil(open);
+            (left, open) = (left - part, open - 1);
             part
         })
     });
-    Some(counts.collect())
+    Some(parts.collect())
 }
 
 fn question_of_variant(op: &str, variant: &ShapeVariant, count: u64) -> WorkloadQuestion {
@@ -145,13 +138,10 @@ fn question_of_variant(op: &str, variant: &ShapeVariant, count: u64) -> Workload
     let outputs = tensors(&variant.output_shapes, &variant.output_dtypes);
     match (inputs, outputs) {
         (Ok(inputs), Ok(outputs)) => {
+            let unreadable = inputs.is_empty().then_some(UnreadableReason::NoShapes);
             let query = OpQuery { op: op.to_owned(), inputs, outputs, ..OpQuery::default() };
-            let is_empty = query.inputs.is_empty();
             let question = WorkloadQuestion::new(query, count);
-            match is_empty {
-                true => WorkloadQuestion { unreadable: Some(UnreadableReason::NoShapes), ..question },
-                false => question,
-            }
+            WorkloadQuestion { unreadable: unreadable.or(question.unreadable.clone()), ..question }
         }
         (Err(reason), _) | (_, Err(reason)) => WorkloadQuestion::unreadable(op, count, reason),
     }

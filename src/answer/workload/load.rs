@@ -1,4 +1,4 @@
-//! Recognition of a workload's kind by its content.
+//! Loading of a workload, whose kind is recognised by its content.
 
 use std::{
     collections::BTreeMap,
@@ -8,41 +8,25 @@ use std::{
 
 use serde_json::value::RawValue;
 
-use super::{
-    Workload, WorkloadError, chrome_trace, inventory,
-    plain::{self, WorkloadColumns},
-    profile_records,
+use super::{Workload, chrome_trace, inventory, plain, profile_records};
+use crate::{
+    base::{command_error::Failure, files::open_regular, json_error::json_message, yaml::YamlError},
+    kernel::Nanos,
+    profile::ProfileError,
 };
-use crate::base::files::open_regular;
-use crate::base::json_error::json_message;
 
 /// Bytes at the start of a file by which its kind is recognised.
 const START: u64 = 1 << 16;
-/// Size limit of files that are read as a whole.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
 const KINDS: &str = "give kernel_details.csv or op_summary_*.csv of a run or its folder, an inventory or a chrome trace of a \
                      simulator, or a list of questions in YAML or CSV (docs/coverage.md)";
 
-enum WorkloadKind {
-    Profile,
-    Trace,
-    Json,
-    PlainTable,
-    PlainYaml,
-}
-
 /// Reads a workload. Its kind follows from the content: a profile (also a folder), an inventory or a chrome trace of a
 /// simulator, or a list of questions in YAML or CSV.
 pub fn load_workload(path: &Path) -> Result<Workload, WorkloadError> {
-    let mut workload = match kind_of(path)? {
-        WorkloadKind::Profile => profile_records::read_profile(path)?,
-        WorkloadKind::Trace => chrome_trace::read_trace(path)?,
-        WorkloadKind::Json => read_json(path)?,
-        WorkloadKind::PlainTable => plain::parse_table(path, &read_text(path)?)?,
-        WorkloadKind::PlainYaml => plain::parse_yaml(path, &read_text(path)?)?,
-    };
+    let mut workload = read_workload(path)?;
     if workload.invocations() == 0 {
         return Err(WorkloadError::of_file(path, "has no invocations", KINDS));
     }
@@ -60,46 +44,43 @@ pub fn load_workload(path: &Path) -> Result<Workload, WorkloadError> {
     Ok(workload)
 }
 
-fn kind_of(path: &Path) -> Result<WorkloadKind, WorkloadError> {
-    let failed =
-        |error: std::io::Error| WorkloadError::of_file(path, format!("cannot be read: {error}"), KINDS);
+fn unreadable(path: &Path, error: &std::io::Error) -> WorkloadError {
+    WorkloadError::of_file(path, format!("cannot be read: {error}"), KINDS)
+}
+
+fn read_workload(path: &Path) -> Result<Workload, WorkloadError> {
     if path.is_dir() {
-        return Ok(WorkloadKind::Profile);
+        return profile_records::read_profile(path);
     }
     let mut start = Vec::new();
-    open_regular(path).map_err(failed)?.take(START).read_to_end(&mut start).map_err(failed)?;
+    let read = open_regular(path).and_then(|file| file.take(START).read_to_end(&mut start));
+    read.map_err(|error| unreadable(path, &error))?;
     if start.starts_with(SQLITE) || start.starts_with(b"version https://git-lfs") {
-        return Ok(WorkloadKind::Profile);
+        return profile_records::read_profile(path);
     }
     let text = String::from_utf8_lossy(start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start)).into_owned();
     let text = text.trim_start();
-    Ok(match text.as_bytes().first() {
-        None => return Err(WorkloadError::of_file(path, "is empty", KINDS)),
-        Some(b'[') => WorkloadKind::Trace,
-        Some(b'{') if text.contains("\"traceEvents\"") => WorkloadKind::Trace,
-        Some(b'{') => WorkloadKind::Json,
-        Some(_) => {
-            let first = text.lines().next().unwrap_or_default();
-            let is_kernel_table = ["Type", "OP Type", "Input Shapes"]
-                .iter()
-                .any(|name| first.split(',').any(|cell| cell.trim() == *name));
-            let is_named_table = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
-            match () {
-                () if is_kernel_table => WorkloadKind::Profile,
-                () if is_named_table || WorkloadColumns::is_header(first) => WorkloadKind::PlainTable,
-                () => WorkloadKind::PlainYaml,
-            }
-        }
-    })
+    let first = text.lines().next().unwrap_or_default();
+    let is_kernel_table =
+        first.split(',').any(|cell| matches!(cell.trim(), "Type" | "OP Type" | "Input Shapes"));
+    let is_named_table = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+    match text.as_bytes().first() {
+        None => Err(WorkloadError::of_file(path, "is empty", KINDS)),
+        Some(b'[') => chrome_trace::read_trace(path),
+        Some(b'{') if text.contains("\"traceEvents\"") => chrome_trace::read_trace(path),
+        Some(b'{') => read_json(path),
+        Some(_) if is_kernel_table => profile_records::read_profile(path),
+        Some(_) if is_named_table || plain::is_header(first) => plain::parse_table(path, &read_text(path)?),
+        Some(_) => plain::parse_yaml(path, &read_text(path)?),
+    }
 }
 
 fn read_text(path: &Path) -> Result<String, WorkloadError> {
-    let failed =
-        |error: std::io::Error| WorkloadError::of_file(path, format!("cannot be read: {error}"), KINDS);
     let mut bytes = Vec::new();
-    open_regular(path).map_err(failed)?.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(WorkloadError::of_file(path, format!("has more than {MOST_BYTES} bytes"), KINDS));
+    let read = open_regular(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| unreadable(path, &error))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(WorkloadError::of_file(path, format!("has more than {MAX_BYTES} bytes"), KINDS));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -131,6 +112,59 @@ fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
                 found.join(", ")
             );
             Err(WorkloadError::of_file(path, problem, KINDS))
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    #[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
+    Content { file: PathBuf, line: Option<u64>, problem: String, hint: String },
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Yaml(#[from] YamlError),
+}
+
+impl WorkloadError {
+    pub(super) fn of_file(file: &Path, problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Content { file: file.to_owned(), line: None, problem: problem.into(), hint: hint.into() }
+    }
+
+    pub(super) fn at_line(
+        file: &Path,
+        line: u64,
+        problem: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let (problem, hint) = (problem.into(), hint.into());
+        Self::Content { file: file.to_owned(), line: Some(line), problem, hint }
+    }
+}
+
+impl Failure for WorkloadError {
+    fn hint(&self) -> String {
+        match self {
+            Self::Content { hint, .. } => hint.clone(),
+            Self::Profile(error) => error.hint(),
+            Self::Yaml(error) => error.hint.clone(),
+        }
+    }
+}
+
+pub(super) fn line_of(text: &str, part: &str) -> u64 {
+    let offset = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
+    text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() as u64 + 1
+}
+
+pub(super) fn parse_time(path: &Path, line: u64, micros: f64) -> Result<Nanos, WorkloadError> {
+    // Ten years; sums of such times do not overflow.
+    const MAX: f64 = 3.2e14;
+    match micros.is_finite() && (0.0..=MAX).contains(&micros) {
+        true => Ok(Nanos::from_seconds(micros * 1e-6)),
+        false => {
+            let problem = format!("the duration {micros:?} us is not between 0 and {MAX:?}");
+            Err(WorkloadError::at_line(path, line, problem, "give microseconds"))
         }
     }
 }

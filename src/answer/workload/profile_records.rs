@@ -47,7 +47,8 @@ fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, 
         }
         for (kernel, (count, time)) in collective_sums(file)? {
             let sum = sums.entry(kernel).or_default();
-            *sum = (sum.0 + count, Nanos(sum.1.0.saturating_add(time.0)));
+            sum.0 += count;
+            sum.1 += time;
         }
     }
     Ok(Some(sums))
@@ -71,7 +72,12 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
     }
     let collectives = RecordedCollectives::of_files(files)?;
     let mut notes = collectives.notes_of_unreadable();
-    let sized = SizedCollectives::new(collectives);
+    let mut sized: BTreeMap<String, Vec<WorkloadQuestion>> = BTreeMap::new();
+    for (signature, recorded) in collectives.by_signature {
+        if let Some(question) = question_of_collective(&signature, &recorded) {
+            sized.entry(signature.kernel).or_default().push(question);
+        }
+    }
     let mut repeated = 0;
     let mut groups = shapeless.iter();
     let collectives =
@@ -84,14 +90,16 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
         let once = collectives.as_ref().and_then(|sums| sums.get(&kernel)).copied();
         let (count, time) = once.filter(|(count, _)| (1..=group.count).contains(count)).unwrap_or(recorded);
         repeated += group.count - count;
-        let (known_count, known_time) = sized.totals(&kernel);
+        let known = sized.get(&kernel).map_or(&[][..], Vec::as_slice);
+        let known_time: Nanos = known.iter().filter_map(|question| question.time).sum();
+        let known_count = known.iter().map(|question| question.count).sum();
         let rest = Nanos((time.0 - known_time.0).max(0));
         if let Some(count @ 1..) = count.checked_sub(known_count) {
             let question = WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoShapes);
             questions.push(WorkloadQuestion { time: Some(rest), ..question });
         }
     }
-    questions.extend(sized.0.into_values().flatten());
+    questions.extend(sized.into_values().flatten());
     for (kernel, count) in untimed {
         questions.push(WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoDuration));
     }
@@ -109,27 +117,6 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
             .push(format!("{rehearsed} records are of the rehearsal host, whose durations are simulated"));
     }
     Ok(workload)
-}
-
-struct SizedCollectives(BTreeMap<String, Vec<WorkloadQuestion>>);
-
-impl SizedCollectives {
-    fn new(collectives: RecordedCollectives) -> Self {
-        let mut by_kernel: BTreeMap<String, Vec<WorkloadQuestion>> = BTreeMap::new();
-        for (signature, recorded) in collectives.by_signature {
-            if let Some(question) = question_of_collective(&signature, &recorded) {
-                by_kernel.entry(signature.kernel).or_default().push(question);
-            }
-        }
-        Self(by_kernel)
-    }
-
-    fn totals(&self, kernel: &str) -> (u64, Nanos) {
-        let questions = self.0.get(kernel).into_iter().flatten();
-        questions.fold((0, Nanos(0)), |(count, time), question| {
-            (count + question.count, Nanos(time.0.saturating_add(question.time.unwrap_or_default().0)))
-        })
-    }
 }
 
 /// Returns the question for collectives of one size; `None` if the message does not follow from the recorded count.

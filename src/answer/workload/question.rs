@@ -1,91 +1,64 @@
 //! The questions of a workload.
 
-use std::fmt;
-
 use crate::{
     answer::lookup::{OpQuery, QueryTensor},
     base::count_text::format_count,
     kernel::{Case, Dtype, Nanos},
 };
 
-const MOST_INVOCATIONS: u64 = 1 << 52;
-/// Most nanoseconds of a workload: ten years.
-const MOST_TIME: i64 = 320_000_000_000_000_000;
+const MAX_INVOCATIONS: u64 = 1 << 52;
+/// Maximum nanoseconds of a workload: ten years.
+const MAX_TIME: i64 = 320_000_000_000_000_000;
 
-/// List of queries that a model runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Name in reports, such as the path of its file.
     pub name: String,
     /// Factor of its counts and times beside other workloads.
     pub weight: f64,
-    /// Origin of the durations.
     pub durations: DurationKind,
-    /// The queries, in the order of the source.
     pub questions: Vec<WorkloadQuestion>,
     /// Notes for the user on parts of the source that are left out or assumed.
     pub notes: Vec<String>,
 }
 
-/// Origin of the durations of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum DurationKind {
-    /// Recorded by a profiler.
     Measured,
-    /// Computed by a simulator.
     Predicted,
-    /// Written by the author of a list.
     Stated,
     /// Computed from sizes and a device profile.
     Estimated,
-    /// No question has a duration.
     Unknown,
 }
 
-/// Query of a workload with its number of invocations.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadQuestion {
-    /// The query.
     pub query: OpQuery,
     /// Queries of other kernels that may run for the same call, in the order of preference.
     pub alternates: Vec<OpQuery>,
-    /// Number of invocations.
     pub count: u64,
     /// Duration of all invocations together; `None` if unknown.
     pub time: Option<Nanos>,
-    /// Line of the source, from 1.
     pub line: Option<u64>,
     /// The case of a row that would answer it exactly, if it is known.
     pub case: Option<Case>,
     /// Ranks of a collective by their numbers in the run; empty if they are unknown.
     pub members: Vec<u64>,
-    /// Reason why it cannot be looked up.
     pub unreadable: Option<UnreadableReason>,
 }
 
-/// Reason why a question cannot be looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum UnreadableReason {
     /// The source has no shapes of these invocations.
     NoShapes,
     /// The profile has neither duration nor signature of these invocations.
     NoDuration,
-    /// Text that is no shape.
+    #[strum(to_string = "unreadable_shape: `{0}`")]
     Shape(String),
-    /// Tensors beyond the limits of a query.
+    #[strum(to_string = "unreadable_shape: {0}")]
     Tensor(String),
-}
-
-impl fmt::Display for UnreadableReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoShapes => f.write_str("no_shapes"),
-            Self::NoDuration => f.write_str("no_duration"),
-            Self::Shape(text) => write!(f, "unreadable_shape: `{text}`"),
-            Self::Tensor(problem) => write!(f, "unreadable_shape: {problem}"),
-        }
-    }
 }
 
 /// Returns the bytes of a tensor, of two for each element if its type is unknown.
@@ -99,16 +72,7 @@ impl WorkloadQuestion {
     /// Creates a question without time and source. A query beyond the limits of tensors cannot be looked up.
     pub(crate) fn new(query: OpQuery, count: u64) -> Self {
         let unreadable = query.check().err().map(|error| UnreadableReason::Tensor(error.to_string()));
-        Self {
-            query,
-            alternates: Vec::new(),
-            count,
-            time: None,
-            line: None,
-            case: None,
-            members: Vec::new(),
-            unreadable,
-        }
+        Self { query, count, unreadable, ..Self::default() }
     }
 
     pub(crate) fn unreadable(op: &str, count: u64, reason: UnreadableReason) -> Self {
@@ -121,7 +85,6 @@ impl WorkloadQuestion {
         std::iter::once(&self.query).chain(&self.alternates)
     }
 
-    /// Returns all queries of the call, to change them.
     pub fn queries_mut(&mut self) -> impl Iterator<Item = &mut OpQuery> {
         std::iter::once(&mut self.query).chain(&mut self.alternates)
     }
@@ -135,7 +98,6 @@ impl Workload {
         Self { name, weight: 1.0, durations, questions, notes: Vec::new() }
     }
 
-    /// Returns the number of invocations.
     pub fn invocations(&self) -> u64 {
         self.questions.iter().fold(0, |sum, question| sum.saturating_add(question.count))
     }
@@ -147,9 +109,9 @@ impl Workload {
         self.questions.iter().find_map(|question| {
             count = count.saturating_add(question.count);
             time = time.saturating_add(question.time.map_or(0, |time| time.0));
-            let problem = if count > MOST_INVOCATIONS {
-                format!("the counts up to here add up to more than {MOST_INVOCATIONS} invocations")
-            } else if time > MOST_TIME {
+            let problem = if count > MAX_INVOCATIONS {
+                format!("the counts up to here add up to more than {MAX_INVOCATIONS} invocations")
+            } else if time > MAX_TIME {
                 "the times up to here add up to more than ten years".to_owned()
             } else {
                 return None;
@@ -169,13 +131,7 @@ impl Workload {
         }
     }
 
-    /// Replaces an element type in all questions.
-    pub fn replace_dtype(&mut self, from: &Dtype, to: &Dtype) {
-        let queries = self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut);
-        queries.for_each(|query| query.replace_dtype(from, to));
-    }
-
-    /// Sets parameters where a question has none.
+    /// Sets parameters where a question has none, and replaces element types.
     pub fn set_defaults(&mut self, defaults: &QuestionDefaults) {
         for query in self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut) {
             query.tp_size = query.tp_size.or(defaults.tp);
@@ -183,21 +139,21 @@ impl Workload {
             query.ranks = query.ranks.or(defaults.ranks);
             query.tier = query.tier.or(defaults.tier);
             query.attention.kv_length = query.attention.kv_length.or(defaults.kv_length);
+            defaults.dtypes.iter().for_each(|(from, to)| query.replace_dtype(from, to));
         }
     }
 }
 
-/// Parameters of questions that do not state them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Parameters of questions that do not state them, and types to look up as others.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuestionDefaults {
-    /// Ranks that share the matrices of a layer.
     pub tp: Option<u64>,
-    /// Ranks that share the experts.
     pub ep: Option<u64>,
-    /// Ranks of collectives.
     pub ranks: Option<u64>,
     /// Tier of the topology that collectives span.
     pub tier: Option<u64>,
     /// Mean length of the keys of attention.
     pub kv_length: Option<f64>,
+    /// Element types, and those that stand for them.
+    pub dtypes: Vec<(Dtype, Dtype)>,
 }

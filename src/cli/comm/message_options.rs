@@ -11,8 +11,7 @@ use clap::{ArgGroup, Args};
 use super::super::step_options::{ModelStepOptions, NAMED_MODEL};
 use crate::{
     answer::{
-        lookup_database::{WorkloadDefaults, WorkloadSelection},
-        workload_messages::WorkloadMessages,
+        lookup_database::WorkloadSelection, workload::QuestionDefaults, workload_messages::WorkloadMessages,
     },
     base::{command_error::CommandError, print::print_note},
     kernel::{CollectiveKind, Dtype, PartWeights},
@@ -136,7 +135,7 @@ impl MessageOptions {
         }
         let files: Vec<(PathBuf, f64)> = self.workloads.iter().map(|file| (file.clone(), 1.0)).collect();
         let model = self.model.as_deref().map(|model| (model, self.step.step()));
-        let selection = WorkloadSelection { files: &files, model, defaults: WorkloadDefaults::default() };
+        let selection = WorkloadSelection { files: &files, model, defaults: QuestionDefaults::default() };
         let messages = WorkloadMessages::of_run(context, &selection, self.mapping.as_deref(), &wanted)?;
         messages.notes.iter().for_each(|note| print_note(note));
         self.check_ranks(&messages.parts)?;

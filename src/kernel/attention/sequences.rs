@@ -10,7 +10,7 @@ pub(crate) struct SequenceLengths {
     /// Tokens in a block of the paged keys and values; `None` if they are not paged.
     pub(crate) block: Option<u64>,
     /// True if the layout packs the queries, so that their lengths are cumulative.
-    packed: bool,
+    pub(crate) packed: bool,
 }
 
 impl AttentionCase<'_> {
@@ -34,6 +34,12 @@ impl AttentionCase<'_> {
 }
 
 impl SequenceLengths {
+    /// Returns equal sequences with packed queries.
+    pub(crate) fn equal(batch: u64, [queries, keys]: [u64; 2], block: Option<u64>) -> Self {
+        let repeated = |length: u64| (0..batch).map(|_| length).collect();
+        Self { queries: repeated(queries), keys: repeated(keys), block, packed: true }
+    }
+
     pub(crate) fn of_batch(&self, batch: usize) -> Self {
         let repeated = |lengths: &[u64]| lengths.iter().copied().cycle().take(batch).collect();
         Self { queries: repeated(&self.queries), keys: repeated(&self.keys), ..self.clone() }

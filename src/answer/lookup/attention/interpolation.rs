@@ -10,10 +10,10 @@ use crate::{
             answer::{LatencyColumn, LookupAnswer},
             interpolation::MAX_DIMS,
             kernel_rows::KernelRows,
-            row_answers::{PADDED_CONFIDENCE, interpolated_answer, kind_of_dims, preferred_columns},
-            rules::{LookupAxes, MatchRule, Padding},
+            row_answers::{PADDED_CONFIDENCE, interpolated_answer, kind_of_dims},
+            rules::{MatchRule, Padding},
         },
-        op_mapping::{AxisTransform, KernelPolicy},
+        op_mapping::AxisTransform,
     },
     base::stats::simplex_interpolation::{ValuedPoint, interpolate},
 };
@@ -21,30 +21,27 @@ use crate::{
 /// Number of axes of fused attention: length of keys, sequences, heads, dimension of heads.
 const AXES: usize = 4;
 /// Axes that vary, in the order in which they are tried.
-const GROUPS: [(&[usize], LookupAxes); 14] = [
-    (&[0], LookupAxes::named("seq")),
-    (&[1], LookupAxes::named("batch")),
-    (&[2], LookupAxes::named("heads")),
-    (&[3], LookupAxes::named("head_dim")),
-    (&[0, 1], LookupAxes::named("seq, batch")),
-    (&[0, 2], LookupAxes::named("seq, heads")),
-    (&[0, 3], LookupAxes::named("seq, head_dim")),
-    (&[1, 2], LookupAxes::named("batch, heads")),
-    (&[1, 3], LookupAxes::named("batch, head_dim")),
-    (&[2, 3], LookupAxes::named("heads, head_dim")),
-    (&[0, 1, 2], LookupAxes::named("seq, batch, heads")),
-    (&[0, 1, 3], LookupAxes::named("seq, batch, head_dim")),
-    (&[0, 2, 3], LookupAxes::named("seq, heads, head_dim")),
-    (&[1, 2, 3], LookupAxes::named("batch, heads, head_dim")),
+const GROUPS: [(&[usize], &str); 14] = [
+    (&[0], "seq"),
+    (&[1], "batch"),
+    (&[2], "heads"),
+    (&[3], "head_dim"),
+    (&[0, 1], "seq, batch"),
+    (&[0, 2], "seq, heads"),
+    (&[0, 3], "seq, head_dim"),
+    (&[1, 2], "batch, heads"),
+    (&[1, 3], "batch, head_dim"),
+    (&[2, 3], "heads, head_dim"),
+    (&[0, 1, 2], "seq, batch, heads"),
+    (&[0, 1, 3], "seq, batch, head_dim"),
+    (&[0, 2, 3], "seq, heads, head_dim"),
+    (&[1, 2, 3], "batch, heads, head_dim"),
 ];
 /// Groups of axes of a decode step, whose tokens are sequences.
-const SEQUENCE_GROUPS: [(&[usize], LookupAxes); 2] = [GROUPS[1], GROUPS[4]];
+const SEQUENCE_GROUPS: [(&[usize], &str); 2] = [GROUPS[1], GROUPS[4]];
 /// Axes of kernels that select keys, or read selected ones: tokens, keys per query.
-const SELECTION_GROUPS: [(&[usize], LookupAxes); 3] = [
-    (&[0], LookupAxes::named("q_tokens")),
-    (&[1], LookupAxes::named("effective_kv_len")),
-    (&[0, 1], LookupAxes::named("q_tokens, effective_kv_len")),
-];
+const SELECTION_GROUPS: [(&[usize], &str); 3] =
+    [(&[0], "q_tokens"), (&[1], "effective_kv_len"), (&[0, 1], "q_tokens, effective_kv_len")];
 
 /// Greatest difference of the ratios of keys per query to keys per sequence.
 const SKEW_TOLERANCE: f64 = 0.02;
@@ -68,19 +65,17 @@ struct AttentionLine<'a> {
 }
 
 impl AttentionTable {
-    /// Interpolates along one axis, then along several of them.
     pub(in crate::answer) fn interpolated(
         &self,
         rows: &KernelRows,
         query: &AttentionWork,
-        policy: KernelPolicy,
         tokens: &[TokenMatch],
     ) -> Option<LookupAnswer> {
-        let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
-        let is_sqrt = policy.axis_transform == AxisTransform::SqrtSeq;
+        let limit = rows.policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
+        let is_sqrt = rows.policy.axis_transform == AxisTransform::SqrtSeq;
         let is_sqrt = is_sqrt && self.family == AttentionFamily::Fused;
         let shows_padding = tokens.iter().any(|tokens| tokens.shows_padding);
-        preferred_columns(policy).into_iter().find_map(|column| {
+        rows.columns().into_iter().find_map(|column| {
             let line = AttentionLine { rows, column, limit, is_sqrt, shows_padding };
             match self.family {
                 AttentionFamily::Fused => self.along_lengths(query, &line, tokens),
@@ -118,18 +113,14 @@ impl AttentionTable {
 
     /// Returns the rows of decode steps with the heads of a query, of any number of sequences.
     fn decode_rows(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Vec<AttentionPoint<AXES>> {
-        let mut points = Vec::new();
-        for (regime, _) in self.fitting_regimes(&query.regime) {
-            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
-            for row in self.places.range(place(0)..=place(u64::MAX)).flat_map(|(_, rows)| rows) {
-                let row = self.row(*row);
-                if row.work.is_decode() && has_skew(&row.work, query) {
-                    let (at, number) = (line.coordinates(&row.work), row.number);
-                    points.push(AttentionPoint { at, number, padding: Padding::None });
-                }
-            }
-        }
-        points
+        let rows =
+            self.places_of(query, 0..=u64::MAX).flat_map(|(_, _, rows)| rows).map(|row| self.row(*row));
+        let fitting = rows.filter(|row| row.work.is_decode() && has_skew(&row.work, query));
+        let point = |row: &AttentionRow| {
+            let (at, number) = (line.coordinates(&row.work), row.number);
+            AttentionPoint { at, number, padding: Padding::None }
+        };
+        fitting.map(point).collect()
     }
 
     /// Returns the nearest rows on both sides that differ from a query in the length of keys only.
@@ -140,29 +131,25 @@ impl AttentionTable {
         tokens: TokenMatch,
     ) -> Vec<AttentionPoint<AXES>> {
         let mut points = Vec::new();
-        for (regime, _) in self.fitting_regimes(&query.regime) {
-            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
-            let (from, to) = tokens.range(query.tokens).into_inner();
-            for ((.., own), candidates) in self.places.range(place(from)..=place(to)) {
-                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
-                let middle =
-                    candidates.partition_point(|row| self.row(*row).work.kv_length < query.kv_length);
-                let (below, above) = candidates.split_at(middle);
-                let sides: [&mut dyn Iterator<Item = &u32>; 2] = [&mut below.iter().rev(), &mut above.iter()];
-                for side in sides {
-                    let mut nearest = None;
-                    let fitting = side.map(|row| self.row(*row)).filter(|row| {
-                        fits_line(&row.work, query)
-                            && tokens.allows_phases(&row.work, query)
-                            && line.rows.rows[row.number as usize].latency_in(line.column).is_some()
-                    });
-                    for row in fitting {
-                        if nearest.is_some_and(|length: f64| length.total_cmp(&row.work.kv_length).is_ne()) {
-                            break;
-                        }
-                        nearest = Some(row.work.kv_length);
-                        points.push(line.point(row, query, padding));
+        for (_, own, candidates) in self.places_of(query, tokens.range(query.tokens)) {
+            let Some(padding) = tokens.padding(query.tokens, own) else { continue };
+            let middle = candidates.partition_point(|row| self.row(*row).work.kv_length < query.kv_length);
+            let (below, above) = candidates.split_at(middle);
+            let sides: [&mut dyn Iterator<Item = &u32>; 2] = [&mut below.iter().rev(), &mut above.iter()];
+            for side in sides {
+                let mut nearest = None;
+                let fitting = side.map(|row| self.row(*row)).filter(|row| {
+                    has_batch(&row.work, query)
+                        && has_skew(&row.work, query)
+                        && tokens.allows_phases(&row.work, query)
+                        && line.rows.rows[row.number as usize].latency_in(line.column).is_some()
+                });
+                for row in fitting {
+                    if nearest.is_some_and(|length: f64| length.total_cmp(&row.work.kv_length).is_ne()) {
+                        break;
                     }
+                    nearest = Some(row.work.kv_length);
+                    points.push(line.point(row, query, padding));
                 }
             }
         }
@@ -194,31 +181,16 @@ impl AttentionTable {
         let (keys, phase) = query.keys_per_query()?;
         let target = [as_coordinate(query.tokens), keys];
         let mut points = Vec::new();
-        for (regime, is_unknown) in self.fitting_regimes(&query.regime) {
-            if is_unknown {
-                continue;
-            }
-            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
-            for row in self.places.range(place(0)..=place(u64::MAX)).flat_map(|(_, rows)| rows) {
-                let row = self.row(*row);
-                let Some((keys, row_phase)) =
-                    row.work.lengths.as_ref().and_then(|_| row.work.keys_per_query())
-                else {
-                    continue;
-                };
-                if row_phase == phase {
-                    let at = [as_coordinate(row.work.tokens), keys];
-                    points.push(AttentionPoint { at, number: row.number, padding: Padding::None });
-                }
+        let known = self.places_of(query, 0..=u64::MAX).filter(|(is_unknown, ..)| !is_unknown);
+        for row in known.flat_map(|(_, _, rows)| rows).map(|row| self.row(*row)) {
+            let lengths = row.work.lengths.as_ref().and_then(|_| row.work.keys_per_query());
+            if let Some((keys, _)) = lengths.filter(|(_, row_phase)| *row_phase == phase) {
+                let at = [as_coordinate(row.work.tokens), keys];
+                points.push(AttentionPoint { at, number: row.number, padding: Padding::None });
             }
         }
         line.interpolate(&points, target, &SELECTION_GROUPS)
     }
-}
-
-/// Returns true if a row and a query are on one line along the length of keys.
-fn fits_line(row: &AttentionWork, query: &AttentionWork) -> bool {
-    has_batch(row, query) && has_skew(row, query)
 }
 
 fn has_batch(row: &AttentionWork, query: &AttentionWork) -> bool {
@@ -263,7 +235,7 @@ impl AttentionLine<'_> {
         &self,
         points: &[AttentionPoint<N>],
         target: [f64; N],
-        groups: &[(&[usize], LookupAxes)],
+        groups: &[(&[usize], &'static str)],
     ) -> Option<LookupAnswer> {
         groups.iter().filter(|(group, _)| group.len() <= usize::from(self.limit)).find_map(|(group, axes)| {
             let along = |at: [f64; N]| {

@@ -6,12 +6,11 @@
 //! These rules are from the vendor's reference of `aclnnFusedInferAttentionScore`; older versions refuse some of the combinations.
 
 /// Least and greatest dimension of a head.
-const NARROWEST_HEAD: u64 = 16;
-const WIDEST_HEAD: u64 = 512;
-const MOST_HEADS: u64 = 256;
-/// Numbers of tokens in a block are multiples of this one, up to the other one.
+const MIN_HEAD_DIM: u64 = 16;
+const MAX_HEAD_DIM: u64 = 512;
+const MAX_HEADS: u64 = 256;
 const BLOCK_STEP: u64 = 16;
-const LARGEST_BLOCK: u64 = 512;
+const MAX_BLOCK: u64 = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyOrder {
@@ -22,7 +21,8 @@ pub(crate) enum KeyOrder {
 }
 
 /// Order of the dimensions of queries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE")]
 pub(crate) enum QueryOrder {
     Tnd,
     Ntd,
@@ -34,24 +34,11 @@ pub(crate) enum QueryOrder {
 impl QueryOrder {
     /// Returns the order of a layout, whose part behind `_` is that of the output.
     pub(crate) fn of_layout(layout: &str) -> Option<Self> {
-        Some(match layout.split('_').next()? {
-            "TND" => Self::Tnd,
-            "NTD" => Self::Ntd,
-            "BSH" => Self::Bsh,
-            "BNSD" => Self::Bnsd,
-            "BSND" => Self::Bsnd,
-            _ => return None,
-        })
+        layout.split('_').next()?.parse().ok()
     }
 
-    pub(crate) const fn layout(self) -> &'static str {
-        match self {
-            Self::Tnd => "TND",
-            Self::Ntd => "NTD",
-            Self::Bsh => "BSH",
-            Self::Bnsd => "BNSD",
-            Self::Bsnd => "BSND",
-        }
+    pub(crate) fn layout(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -84,10 +71,8 @@ pub(crate) struct CallShapes<'a> {
     pub(crate) key_order: KeyOrder,
     pub(crate) heads: Option<u64>,
     pub(crate) kv_heads: Option<u64>,
-    /// Mean number of keys of a sequence.
     pub(crate) kv_length: Option<f64>,
     pub(crate) sequences: Option<u64>,
-    /// True if keys are in blocks.
     pub(crate) is_paged: Option<bool>,
     /// True if the lengths of the queries are an argument, as `TND` needs them.
     pub(crate) has_query_lengths: bool,
@@ -100,16 +85,21 @@ const fn divides(kv_heads: u64, heads: u64) -> bool {
     kv_heads > 0 && heads.is_multiple_of(kv_heads)
 }
 
+/// Returns true for a row of keys with heads of this dimension, of which the heads of queries are a multiple.
+const fn are_heads(row: u64, dim: u64, heads: u64) -> bool {
+    dim > 0 && row.is_multiple_of(dim) && divides(row / dim, heads)
+}
+
 const fn is_width(heads: u64, dim: u64) -> bool {
-    heads <= MOST_HEADS && dim <= WIDEST_HEAD
+    heads <= MAX_HEADS && dim <= MAX_HEAD_DIM
 }
 
 const fn is_head(dim: u64) -> bool {
-    dim >= NARROWEST_HEAD && dim <= WIDEST_HEAD
+    dim >= MIN_HEAD_DIM && dim <= MAX_HEAD_DIM
 }
 
 const fn is_block(tokens: u64) -> bool {
-    tokens > 0 && tokens <= LARGEST_BLOCK && tokens.is_multiple_of(BLOCK_STEP)
+    tokens > 0 && tokens <= MAX_BLOCK && tokens.is_multiple_of(BLOCK_STEP)
 }
 
 impl CallShapes<'_> {
@@ -211,7 +201,7 @@ impl CallShapes<'_> {
     }
 
     fn packed_keys_fit(&self, heads: u64, dim: u64) -> bool {
-        let is_row = |row: u64| dim > 0 && row.is_multiple_of(dim) && divides(row / dim, heads);
+        let is_row = |row: u64| are_heads(row, dim, heads);
         match *self.key {
             [tokens, kv_heads, key_dim] => {
                 let is_packed = self.is_whole_or_unknown()
@@ -244,7 +234,7 @@ impl CallShapes<'_> {
     }
 
     fn padded_keys_fit(&self, order: QueryOrder, batch: u64, heads: u64, dim: u64) -> bool {
-        let is_row = |row: u64| dim > 0 && row.is_multiple_of(dim) && divides(row / dim, heads);
+        let is_row = |row: u64| are_heads(row, dim, heads);
         match *self.key {
             [first, second, third, key_dim] => {
                 let has_heads_first = order == QueryOrder::Bnsd && self.key_order == KeyOrder::Recorded;

@@ -1,6 +1,5 @@
 //! Attention: rows by query shape, heads, layout and lengths of the keys.
 
-mod differences;
 mod interpolation;
 pub(super) mod layout;
 pub(in crate::answer) mod work;
@@ -10,8 +9,10 @@ use std::{
     ops::RangeInclusive,
 };
 
+use indexmap::IndexSet;
+
 use super::{
-    answer::{LookupAnswer, MissReason},
+    answer::{AttentionDifference, Listed, LookupAnswer, MissReason},
     attention::{
         layout::KeyOrder,
         work::{AttentionFamily, AttentionRegime, AttentionWork},
@@ -21,13 +22,13 @@ use super::{
     index::LookupError,
     kernel_index::KernelIndex,
     kernel_rows::KernelRows,
-    match_rows::{LONGEST_PADDING, match_padding},
-    query::{OpQuery, QueryTensor, compared_tensors},
-    row_answers::{FoundRows, PADDED_CONFIDENCE, choose_median},
+    match_rows::{MAX_PADDING, match_padding},
+    query::{BatchLengths, OpQuery, QueryTensor, compared_tensors},
+    row_answers::{PADDED_CONFIDENCE, choose_median},
     rules::{MatchRule, Padding, RuleKind},
 };
 use crate::{
-    answer::op_mapping::{KernelPolicy, MappedKernel},
+    answer::op_mapping::MappedKernel,
     database::{DatabaseError, KernelCsv, row_cases::RowColumns},
     kernel::{Case, Dtype},
 };
@@ -38,7 +39,6 @@ const LENGTH_SHARE: f64 = 0.02;
 /// Confidence of a row.
 pub(in crate::answer) const CONFIDENCE: f64 = 0.9;
 
-/// Comparison of the tokens of rows and queries.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::answer) struct TokenMatch {
     /// Greatest difference of tokens that fit.
@@ -55,7 +55,7 @@ const EQUAL_TOKENS: TokenMatch =
     TokenMatch { reach: 0, is_padded: |_, _| false, joins_sequences: true, shows_padding: false };
 /// One number is the other one, rounded by a framework.
 const PADDED_TOKENS: TokenMatch = TokenMatch {
-    reach: LONGEST_PADDING,
+    reach: MAX_PADDING,
     is_padded: |padded, tokens| match_padding(padded, tokens, false).is_some(),
     joins_sequences: false,
     shows_padding: true,
@@ -99,12 +99,11 @@ type AttentionPlace = (u32, u64, u64, u64);
 #[derive(Debug)]
 pub(crate) struct AttentionTable {
     pub(in crate::answer) family: AttentionFamily,
-    pub(in crate::answer) regimes: Vec<AttentionRegime>,
+    pub(in crate::answer) regimes: IndexSet<AttentionRegime>,
     pub(in crate::answer) rows: Vec<AttentionRow>,
     /// Rows by place, sorted by the length of keys.
     places: BTreeMap<AttentionPlace, Vec<u32>>,
     by_tokens: BTreeMap<(u32, u64), Vec<u32>>,
-    /// Rows without a latency.
     unmeasured: Vec<AttentionWork>,
 }
 
@@ -121,19 +120,18 @@ impl AttentionTable {
             (0..).zip(&rows.rows).map(|(number, row)| (u64::from(row.line), number)).collect();
         let mut found = Self {
             family,
-            regimes: Vec::new(),
+            regimes: IndexSet::new(),
             rows: Vec::new(),
             places: BTreeMap::new(),
             by_tokens: BTreeMap::new(),
             unmeasured: Vec::new(),
         };
-        let mut regimes = HashMap::new();
         table.for_each_row(|row, cells| {
             let number = numbers.get(&table.row_line(row));
             let stated = completeness.and_then(|index| cells.get(index)).unwrap_or_default();
             if let (Some(number), Ok(case)) = (number, columns.parse_case(&rows.kernel, cells)) {
                 if rows.rows[*number as usize].is_measured() {
-                    found.add_case(&case, *number, is_stated(stated), &mut regimes);
+                    found.add_case(&case, *number, is_stated(stated));
                 } else {
                     found.unmeasured.extend(AttentionWork::of_case(&case, found.family));
                 }
@@ -147,20 +145,11 @@ impl AttentionTable {
         Ok(found)
     }
 
-    fn add_case(
-        &mut self,
-        case: &Case,
-        number: u32,
-        has_completeness: bool,
-        regimes: &mut HashMap<AttentionRegime, u32>,
-    ) {
+    fn add_case(&mut self, case: &Case, number: u32, has_completeness: bool) {
         let Some(work) = AttentionWork::of_case(case, self.family) else { return };
         // A table has fewer rows than numbers.
-        let next = u32::try_from(regimes.len()).unwrap_or(u32::MAX);
-        let regime = *regimes.entry(work.regime.clone()).or_insert(next);
-        if regime == next {
-            self.regimes.push(work.regime.clone());
-        }
+        let (regime, _) = self.regimes.insert_full(work.regime.clone());
+        let regime = u32::try_from(regime).unwrap_or(u32::MAX);
         let row = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
         self.places.entry((regime, work.heads, work.head_dim, work.tokens)).or_default().push(row);
         self.by_tokens.entry((regime, work.tokens)).or_default().push(row);
@@ -168,26 +157,16 @@ impl AttentionTable {
     }
 
     /// Finds the row with the nearest length of keys, else interpolates, else does both with padded tokens.
-    pub(crate) fn lookup(
-        &self,
-        rows: &KernelRows,
-        work: &AttentionWork,
-        policy: KernelPolicy,
-    ) -> LookupAnswer {
+    pub(crate) fn lookup(&self, rows: &KernelRows, work: &AttentionWork) -> LookupAnswer {
         for tokens in [EQUAL_TOKENS, PADDED_TOKENS] {
-            match self.nearest(rows, work, policy, tokens) {
-                Ok(Some(answer)) => return answer,
-                Ok(None) => {}
-                Err(reason) => return LookupAnswer::missed(reason),
-            }
-            if let Some(answer) = self.interpolated(rows, work, policy, &[tokens]) {
+            let found = self.nearest(rows, work, tokens);
+            if let Some(answer) = found.or_else(|| self.interpolated(rows, work, &[tokens])) {
                 return answer;
             }
         }
         self.missed(rows, work)
     }
 
-    /// Returns the miss of a query that no row answers.
     pub(in crate::answer) fn missed(&self, rows: &KernelRows, work: &AttentionWork) -> LookupAnswer {
         LookupAnswer::missed(match self.has_unmeasured(work) {
             true => MissReason::NotMeasured,
@@ -212,53 +191,57 @@ impl AttentionTable {
         regimes.filter_map(|(number, regime)| Some((number, regime.unknown_beside(query)?)))
     }
 
+    /// Returns the rows with the heads of a query and with tokens in a range, by number of tokens: true if a value of their regime
+    /// is unknown, the tokens, and the rows.
+    fn places_of(
+        &self,
+        query: &AttentionWork,
+        tokens: RangeInclusive<u64>,
+    ) -> impl Iterator<Item = (bool, u64, &[u32])> {
+        self.fitting_regimes(&query.regime).flat_map(move |(regime, is_unknown)| {
+            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
+            let places = self.places.range(place(*tokens.start())..=place(*tokens.end()));
+            places.map(move |((.., own), rows)| (is_unknown, *own, rows.as_slice()))
+        })
+    }
+
     fn row(&self, row: u32) -> &AttentionRow {
         &self.rows[row as usize]
     }
 
-    fn nearest(
-        &self,
-        rows: &KernelRows,
-        query: &AttentionWork,
-        policy: KernelPolicy,
-        tokens: TokenMatch,
-    ) -> Result<Option<LookupAnswer>, MissReason> {
+    fn nearest(&self, rows: &KernelRows, query: &AttentionWork, tokens: TokenMatch) -> Option<LookupAnswer> {
         let tolerance = length_tolerance(query.kv_length);
         let mut best: Vec<(f64, Padding, u32)> = Vec::new();
-        for (regime, is_unknown) in self.fitting_regimes(&query.regime) {
-            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
-            let (from, to) = tokens.range(query.tokens).into_inner();
-            for ((.., own), candidates) in self.places.range(place(from)..=place(to)) {
-                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
-                let start = candidates
-                    .partition_point(|row| self.row(*row).work.kv_length < query.kv_length - tolerance);
-                for row in &candidates[start..] {
-                    let AttentionRow { work, number, .. } = self.row(*row);
-                    let gap = (work.kv_length - query.kv_length).abs();
-                    if work.kv_length > query.kv_length && gap > tolerance {
-                        break;
+        for (is_unknown, own, candidates) in self.places_of(query, tokens.range(query.tokens)) {
+            let Some(padding) = tokens.padding(query.tokens, own) else { continue };
+            let start =
+                candidates.partition_point(|row| self.row(*row).work.kv_length < query.kv_length - tolerance);
+            for row in &candidates[start..] {
+                let AttentionRow { work, number, .. } = self.row(*row);
+                let gap = (work.kv_length - query.kv_length).abs();
+                if work.kv_length > query.kv_length && gap > tolerance {
+                    break;
+                }
+                let Some(is_other) = self.compare_lengths(work, query) else { continue };
+                if gap > tolerance || !tokens.allows_phases(work, query) {
+                    continue;
+                }
+                // Complete rows precede those with unknown values.
+                let distance = gap + if is_unknown || is_other { 0.5 } else { 0.0 };
+                match best.first() {
+                    Some((least, ..)) if *least < distance => {}
+                    Some((least, ..)) if least.total_cmp(&distance).is_eq() => {
+                        best.push((distance, padding, *number));
                     }
-                    let Some(is_other) = self.compare_lengths(work, query) else { continue };
-                    if gap > tolerance || !tokens.allows_phases(work, query) {
-                        continue;
-                    }
-                    // Complete rows precede those with unknown values.
-                    let distance = gap + if is_unknown || is_other { 0.5 } else { 0.0 };
-                    match best.first() {
-                        Some((least, ..)) if *least < distance => {}
-                        Some((least, ..)) if least.total_cmp(&distance).is_eq() => {
-                            best.push((distance, padding, *number));
-                        }
-                        _ => best = vec![(distance, padding, *number)],
-                    }
+                    _ => best = vec![(distance, padding, *number)],
                 }
             }
         }
-        let Some((_, padding, _)) = best.first().copied() else { return Ok(None) };
+        let (_, padding, _) = best.first().copied()?;
         let rule = MatchRule { padding, ..MatchRule::of_kind(RuleKind::Attention) };
-        let numbers = best.iter().map(|(.., number)| *number).collect();
+        let numbers: Vec<u32> = best.iter().map(|(.., number)| *number).collect();
         let confidence = if padding == Padding::None { CONFIDENCE } else { PADDED_CONFIDENCE };
-        choose_median(rows, &FoundRows { numbers, rule, confidence }, policy).map(Some)
+        Some(choose_median(rows, &numbers, (rule, confidence)))
     }
 
     /// Compares the sequences of a row with those of a query: `None` if they differ, `Some(true)` if those of the row
@@ -282,6 +265,80 @@ impl AttentionTable {
     }
 }
 
+/// Most places of rows that are compared: a miss of a large table must not take much longer than an answer.
+const MAX_PLACES: usize = 20_000;
+
+impl AttentionTable {
+    fn reason_of_miss(&self, rows: &KernelRows, query: &AttentionWork) -> MissReason {
+        let regimes: Vec<usize> =
+            self.regimes.iter().map(|regime| regime.differences(&query.regime).len()).collect();
+        #[expect(clippy::cast_precision_loss, reason = "a distance")]
+        let ratio = |one: u64, other: u64| (one.max(1) as f64 / other.max(1) as f64).ln().abs();
+        let distance = |(regime, heads, head_dim, tokens): &(u32, u64, u64, u64)| {
+            let numbers = [(*heads, query.heads), (*head_dim, query.head_dim), (*tokens, query.tokens)];
+            let count = numbers.iter().filter(|(row, query)| row != query).count();
+            let far: f64 = numbers.iter().map(|(row, query)| ratio(*row, *query)).sum();
+            (count + regimes[*regime as usize], far)
+        };
+        let mut nearest: Option<((usize, f64), &Vec<u32>)> = None;
+        for (place, candidates) in self.places.iter().take(MAX_PLACES) {
+            let found = distance(place);
+            if nearest.as_ref().is_none_or(|(least, _)| (found.0, found.1) < *least) {
+                nearest = Some((found, candidates));
+            }
+        }
+        let Some((_, candidates)) = nearest else { return MissReason::ShapeMismatch };
+        let compared = candidates.iter().map(|row| {
+            let row = self.row(*row);
+            (self.differences(&row.work, query), (row.work.kv_length - query.kv_length).abs(), row)
+        });
+        let best =
+            compared.min_by(|one, other| one.0.len().cmp(&other.0.len()).then(one.1.total_cmp(&other.1)));
+        match best {
+            Some((differences, _, row)) if !differences.is_empty() => {
+                let line = rows.rows[row.number as usize].line;
+                MissReason::AttentionMismatch { line, differences: Listed(differences) }
+            }
+            _ => MissReason::ShapeMismatch,
+        }
+    }
+
+    fn differences(&self, row: &AttentionWork, query: &AttentionWork) -> Vec<AttentionDifference> {
+        let numbers = [
+            ("tokens", row.tokens, query.tokens),
+            ("heads", row.heads, query.heads),
+            ("head_dim", row.head_dim, query.head_dim),
+        ];
+        let mut found: Vec<AttentionDifference> = numbers
+            .into_iter()
+            .filter(|(_, row, query)| row != query)
+            .map(|(name, row, query)| AttentionDifference::new(name, &row, &query))
+            .collect();
+        found.extend(row.regime.differences(&query.regime));
+        if let Some((row, query)) = row.batch.zip(query.batch).filter(|(row, query)| row != query) {
+            found.push(AttentionDifference::new("batch", &row, &query));
+        }
+        if (row.kv_length - query.kv_length).abs() > length_tolerance(query.kv_length) {
+            found.push(AttentionDifference::new("kv_length", &row.kv_length, &query.kv_length));
+        } else if found.is_empty() && self.compare_lengths(row, query).is_none() {
+            found.extend(different_sequence(row, query));
+        }
+        found
+    }
+}
+
+fn different_sequence(row: &AttentionWork, query: &AttentionWork) -> Option<AttentionDifference> {
+    let (row, query) = row.lengths.as_ref().zip(query.lengths.as_ref())?;
+    let sequence = |lengths: &BatchLengths, at: usize| match (lengths.queries.get(at), lengths.keys.get(at)) {
+        (Some(queries), Some(keys)) => format!("{queries} of {keys}"),
+        _ => "none".to_owned(),
+    };
+    let count = row.keys.len().max(query.keys.len());
+    let at = (0..count).find(|at| sequence(row, *at) != sequence(query, *at))?;
+    let name = "queries and keys of a sequence";
+    Some(AttentionDifference::new(name, &sequence(row, at), &sequence(query, at)))
+}
+
 /// Returns true if a cell states that the attributes of its row are complete.
 fn is_stated(cell: &[u8]) -> bool {
     let cell = std::str::from_utf8(cell).unwrap_or_default().trim().to_ascii_lowercase();
@@ -294,7 +351,6 @@ fn length_tolerance(length: f64) -> f64 {
 }
 
 impl LookupEngine {
-    /// Looks attention up in the order of the kernels.
     pub(super) fn lookup_attention(
         &self,
         kernels: &[MappedKernel],
@@ -310,14 +366,12 @@ impl LookupEngine {
         })
     }
 
-    /// Looks the work of a call of attention up.
     pub(super) fn find_work(
         &self,
         index: &KernelIndex,
         work: &AttentionWork,
     ) -> Result<LookupAnswer, LookupError> {
-        let policy = self.mapping.policy(index.rows.kernel.as_str());
-        Ok(self.rules.find_work(&*self.index.attention(index)?, &index.rows, work, policy))
+        Ok(self.rules.find_work(&*self.index.attention(index)?, &index.rows, work))
     }
 
     /// Looks the write of rows to a cache up. A framework passes the rows, the cache and the indices; the kernel has
@@ -338,12 +392,7 @@ impl LookupEngine {
             return Ok(LookupAnswer::missed(MissReason::ContextMissing("dtype")));
         }
         let query = CacheQuery { inputs, attributes: Vec::new() };
-        self.best_answer(&self.candidates(kernels)?, |index| Ok(self.find_cache_write(index, &query)))
-    }
-
-    pub(super) fn find_cache_write(&self, index: &KernelIndex, query: &CacheQuery) -> LookupAnswer {
-        let policy = self.mapping.policy(index.rows.kernel.as_str());
-        index.cache_table().lookup(&index.rows, query, policy)
+        self.best_answer(&self.candidates(kernels)?, |index| Ok(index.find_cache_write(&query)))
     }
 
     /// Returns the best answer of several kernels, else the first miss.
@@ -353,7 +402,7 @@ impl LookupEngine {
         lookup: impl Fn(&KernelIndex) -> Result<LookupAnswer, LookupError>,
     ) -> Result<LookupAnswer, LookupError> {
         let answers = kernels.indices.iter().map(|index| lookup(index));
-        let missing = || LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
+        let missing = || LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing.clone())));
         Ok(best_of(answers, &*self.rules)?.unwrap_or_else(missing))
     }
 }

@@ -1,7 +1,5 @@
 //! The work of a call of attention, as rows and queries have it.
 
-use std::fmt;
-
 use super::layout::{CallShapes, KeyOrder, OrderProblem, QueryOrder, QuerySizes};
 use crate::{
     answer::lookup::{
@@ -9,8 +7,8 @@ use crate::{
         query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor},
     },
     kernel::{
-        AttentionCase, AttentionSlot, Case, Dtype, KernelName, Slot, attention_attribute as name,
-        lengths_from_ends,
+        AttentionCase, AttentionSlot, Case, CaseAttributes, Dtype, KernelName, Slot,
+        attention_attribute as name, lengths_from_ends,
     },
 };
 
@@ -26,7 +24,6 @@ const TOPK: &str = "Runtime topk";
 const SELECTED_KEYS: &str = "Runtime sparse_indices_valid_count";
 const BATCH: &str = "Runtime batch_size";
 
-/// Kernels that are looked up in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttentionFamily {
     Fused,
@@ -109,9 +106,9 @@ const LATENT: &str = "BNSD_NBSD";
 const BARE_INPUTS: usize = 3;
 
 /// Properties that must be equal, of rows and queries. Unknown values of one of them are not compared.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AttentionRegime {
-    pub(crate) dtype: Dtype,
+    pub(crate) dtype: Option<Dtype>,
     pub(crate) kv_heads: Option<u64>,
     pub(crate) sparse_mode: Option<String>,
     pub(crate) layout: Option<String>,
@@ -126,60 +123,51 @@ pub(crate) struct AttentionRegime {
     pub(crate) unusual: String,
 }
 
-impl AttentionRegime {
-    /// Compares the regime of a row with that of a query. `Some(true)` if a value of the row is unknown, `None` if one
-    /// differs.
-    pub(crate) fn unknown_beside(&self, query: &Self) -> Option<bool> {
-        fn compare<T: PartialEq>(row: Option<&T>, query: Option<&T>) -> Option<bool> {
-            match (row, query) {
-                (_, None) => Some(false),
-                (None, Some(_)) => Some(true),
-                (Some(row), Some(query)) => (row == query).then_some(false),
-            }
-        }
-        if self.dtype != query.dtype || self.unusual != query.unusual {
-            return None;
-        }
-        let known = [
-            compare(self.kv_heads.as_ref(), query.kv_heads.as_ref())?,
-            compare(self.sparse_mode.as_ref(), query.sparse_mode.as_ref())?,
-            compare(self.layout.as_ref(), query.layout.as_ref())?,
-            compare(self.topk.as_ref(), query.topk.as_ref())?,
-            compare(self.block_size.as_ref(), query.block_size.as_ref())?,
-            compare(self.selected.as_ref(), query.selected.as_ref())?,
-            compare(self.rope_dim.as_ref(), query.rope_dim.as_ref())?,
-        ];
-        Some(known.contains(&true))
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+enum RegimeValue<'a> {
+    #[strum(to_string = "{0}")]
+    Number(u64),
+    #[strum(to_string = "{0}")]
+    Text(&'a str),
 }
 
 impl AttentionRegime {
+    fn properties(&self) -> [(&'static str, Option<RegimeValue<'_>>); 9] {
+        let number = |value: Option<u64>| value.map(RegimeValue::Number);
+        let unusual = if self.unusual.is_empty() { "usual" } else { self.unusual.trim_end_matches(';') };
+        [
+            ("dtype", self.dtype.as_ref().map(|dtype| RegimeValue::Text(dtype.as_str()))),
+            ("kv_heads", number(self.kv_heads)),
+            ("sparse_mode", self.sparse_mode.as_deref().map(RegimeValue::Text)),
+            ("layout", self.layout.as_deref().map(RegimeValue::Text)),
+            ("topk", number(self.topk)),
+            ("block_size", number(self.block_size)),
+            ("selected keys", number(self.selected)),
+            ("dimension of rotary parts", number(self.rope_dim)),
+            ("further attributes", Some(RegimeValue::Text(unusual))),
+        ]
+    }
+
+    /// Compares the regime of a row with that of a query. `Some(true)` if a value of the row is unknown, `None` if one
+    /// differs.
+    pub(crate) fn unknown_beside(&self, query: &Self) -> Option<bool> {
+        let mut is_unknown = false;
+        for ((_, row), (_, query)) in self.properties().into_iter().zip(query.properties()) {
+            match (row, query) {
+                (None, Some(_)) => is_unknown = true,
+                (Some(row), Some(query)) if row != query => return None,
+                _ => {}
+            }
+        }
+        Some(is_unknown)
+    }
+
     /// Returns the attributes of a row that are known and deviate from those of a query.
     pub(crate) fn differences(&self, query: &Self) -> Vec<AttentionDifference> {
-        fn compare<T: PartialEq + fmt::Display>(
-            name: &'static str,
-            row: Option<&T>,
-            query: Option<&T>,
-        ) -> Option<AttentionDifference> {
-            let (row, query) = row.zip(query).filter(|(row, query)| row != query)?;
-            Some(AttentionDifference::new(name, row, query))
-        }
-        let unusual = |regime: &Self| match regime.unusual.as_str() {
-            "" => "usual".to_owned(),
-            values => values.trim_end_matches(';').to_owned(),
-        };
-        let found = [
-            compare("dtype", Some(&self.dtype), Some(&query.dtype)),
-            compare("kv_heads", self.kv_heads.as_ref(), query.kv_heads.as_ref()),
-            compare("sparse_mode", self.sparse_mode.as_ref(), query.sparse_mode.as_ref()),
-            compare("layout", self.layout.as_ref(), query.layout.as_ref()),
-            compare("topk", self.topk.as_ref(), query.topk.as_ref()),
-            compare("block_size", self.block_size.as_ref(), query.block_size.as_ref()),
-            compare("selected keys", self.selected.as_ref(), query.selected.as_ref()),
-            compare("dimension of rotary parts", self.rope_dim.as_ref(), query.rope_dim.as_ref()),
-            compare("further attributes", Some(&unusual(self)), Some(&unusual(query))),
-        ];
-        found.into_iter().flatten().collect()
+        let pairs = self.properties().into_iter().zip(query.properties());
+        let known = pairs.filter_map(|((name, row), (_, query))| Some((name, row?, query?)));
+        let different = known.filter(|(_, row, query)| row != query);
+        different.map(|(name, row, query)| AttentionDifference::new(name, &row, &query)).collect()
     }
 }
 
@@ -188,21 +176,10 @@ pub(crate) struct AttentionWork {
     pub(crate) tokens: u64,
     pub(crate) heads: u64,
     pub(crate) head_dim: u64,
-    /// Mean number of keys of a sequence.
     pub(crate) kv_length: f64,
     pub(crate) batch: Option<u64>,
     pub(crate) lengths: Option<BatchLengths>,
     pub(crate) regime: AttentionRegime,
-}
-
-/// Returns true for a query of one token for each sequence whose heads are behind its tokens: `B,1,N,D`. The layout
-/// decides if it is known; without it, keys with 1 in the same place can be those of a single head of several tokens.
-fn has_heads_behind_tokens(dims: &[u64], key: &[u64], layout: Option<&str>) -> bool {
-    let &[batch, 1, _, _] = dims else { return false };
-    match layout {
-        Some(layout) => layout.starts_with("BSND"),
-        None => !matches!(key, [sequences, 1, _, _] if *sequences == batch),
-    }
 }
 
 /// Returns the sizes of a query of two dimensions, the second of which has all heads.
@@ -236,12 +213,12 @@ fn stated_order(shapes: &CallShapes<'_>, layout: &str) -> Result<QueryOrder, Ord
 /// Returns the order of a query of three or four dimensions. Frameworks pass packed tokens, or one token for each sequence; that of
 /// other calls is stated, or the only one that fits.
 fn query_order(shapes: &CallShapes<'_>, layout: Option<&str>) -> Result<QueryOrder, OrderProblem> {
+    // Keys with 1 in the same place can be those of a single head of several tokens.
+    let is_single_head = matches!(shapes.key, [_, 1, _, _]) && shapes.key.first() == shapes.query.first();
     match (layout, shapes.key_order, shapes.query) {
         (Some(layout), ..) => stated_order(shapes, layout),
         (None, KeyOrder::Framework, [_, _, _]) => Ok(QueryOrder::Tnd),
-        (None, KeyOrder::Framework, dims) if has_heads_behind_tokens(dims, shapes.key, None) => {
-            Ok(QueryOrder::Bsnd)
-        }
+        (None, KeyOrder::Framework, [_, 1, _, _]) if !is_single_head => Ok(QueryOrder::Bsnd),
         (None, KeyOrder::Framework, [_, _, 1, _]) => Ok(QueryOrder::Bnsd),
         (None, ..) => shapes.only_order(),
     }
@@ -297,7 +274,7 @@ impl AttentionWork {
         let view = AttentionCase::new(case);
         let implied = match family {
             AttentionFamily::Fused => view.implied_attributes(),
-            AttentionFamily::Sparse | AttentionFamily::Indexer => crate::kernel::CaseAttributes::default(),
+            AttentionFamily::Sparse | AttentionFamily::Indexer => CaseAttributes::default(),
         };
         let attribute = |name: &str| case.attributes.get(name).or_else(|| implied.get(name));
         let number = |name: &str| attribute(name).and_then(|text| text.parse::<u64>().ok());
@@ -374,7 +351,7 @@ impl AttentionWork {
             kv_length: kv_length?,
             batch,
             regime: AttentionRegime {
-                dtype: query.dtype.clone(),
+                dtype: Some(query.dtype.clone()),
                 kv_heads,
                 sparse_mode: sparse_mode.map(str::to_owned),
                 layout,
@@ -436,7 +413,7 @@ impl AttentionWork {
         };
         let dims = sizes.dims();
         let regime = AttentionRegime {
-            dtype,
+            dtype: Some(dtype),
             kv_heads: parameters.kv_heads.or_else(|| match query_order {
                 _ if !is_fused => Some(1),
                 // Keys that are not in blocks have the order of the query.
@@ -463,10 +440,9 @@ impl AttentionWork {
                 [_, size, _, _] if !is_fused => Some(size),
                 _ => None,
             }),
-            selected: None,
             // A query by its first inputs only leaves the others open, and frameworks have them in another order.
             rope_dim: (is_fused && is_recorded).then(|| slot(AttentionSlot::QueryRope as usize).unwrap_or(0)),
-            unusual: String::new(),
+            ..AttentionRegime::default()
         };
         if !is_fused {
             if regime.topk.is_none() {

@@ -1,15 +1,15 @@
 //! Selection of keys: projections, norm, the cache of keys, and the scores.
 
-use super::{RankTokens, SubKernel, SubKernelQuery, batch_of, is_index, phase_of, tokens_of_rank};
+use super::{SubKernel, SubKernelQuery, batch_of, is_index, phase_of, tokens_of_rank};
 use crate::{
     answer::{
         lookup::{
             answer::MissReason,
             attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
             engine::LookupRules,
-            query::{BatchPhase, OpQuery, QueryTensor, compared_tensors},
+            query::{OpQuery, QueryTensor, compared_tensors},
         },
-        op_mapping::{DecomposedRule, MappedKernel},
+        op_mapping::{MappedKernel, MappedOperator},
     },
     kernel::{Dtype, KernelName},
 };
@@ -22,7 +22,6 @@ struct IndexerInputs {
     tokens: u64,
     hidden: u64,
     dtype: Dtype,
-    /// Latent width of queries.
     query_rank: u64,
     heads: u64,
     head_dim: u64,
@@ -72,20 +71,14 @@ impl IndexerInputs {
     }
 }
 
-/// Returns the kernels of the selection of keys.
 pub(super) fn decompose(
     query: &OpQuery,
-    rule: &DecomposedRule,
-    alternates: &[MappedKernel],
+    operator: &MappedOperator,
     rules: &dyn LookupRules,
 ) -> Result<Vec<SubKernel>, MissReason> {
     let inputs = IndexerInputs::read(query).ok_or(MissReason::DecomposeFailed)?;
-    let phase = phase_of(&query.attention, inputs.tokens, inputs.batch);
-    let phase = match phase.ok_or(MissReason::ContextMissing("phase"))? {
-        BatchPhase::Mixed => return Err(MissReason::DecomposeFailed),
-        phase => phase,
-    };
-    let RankTokens { tokens, attention } = tokens_of_rank(query, inputs.tokens, phase, rules)?;
+    let phase = phase_of(&query.attention, inputs.tokens, inputs.batch, None)?;
+    let (tokens, attention) = tokens_of_rank(query, inputs.tokens, phase, rules)?;
     let outputs = query.outputs.first().and_then(|indices| indices.dims.last().copied());
     let topk = query.attention.topk.or(outputs).ok_or(MissReason::ContextMissing("topk"))?;
     let &IndexerInputs { hidden, query_rank, heads, head_dim, .. } = &inputs;
@@ -119,25 +112,24 @@ pub(super) fn decompose(
         &[(&[0, head_dim], Some(own)), (&[all, 1], Some(&Dtype::Int32)), (&[all, head_dim], Some(own))],
     ));
     let regime = AttentionRegime {
-        dtype: inputs.dtype.clone(),
+        dtype: Some(inputs.dtype.clone()),
         kv_heads: Some(1),
         sparse_mode: Some("3".to_owned()),
         layout: Some("TND".to_owned()),
         topk: Some(topk),
         block_size: inputs.cache.iter().rev().nth(1).copied(),
-        selected: None,
-        rope_dim: None,
-        unusual: String::new(),
+        ..AttentionRegime::default()
     };
     let (dims, family) = ([tokens, heads, head_dim], AttentionFamily::Indexer);
     let work = AttentionWork::of_parameters(dims, inputs.batch, regime, &attention, family)?;
     let mut scores = SubKernel::new(&[], SubKernelQuery::Attention(Box::new(work)));
     scores.kernels.extend(
-        rule.primary_kernel
+        operator
+            .primary_kernel_type
             .clone()
-            .or_else(|| Some(MappedKernel { name: KernelName::new(SCORES).ok()?, line: 0 })),
+            .or_else(|| KernelName::new(SCORES).ok().map(MappedKernel::unmapped)),
     );
-    scores.kernels.extend(alternates.iter().cloned());
+    scores.kernels.extend(operator.kernels.iter().cloned());
     kernels.push(scores);
     Ok(kernels)
 }

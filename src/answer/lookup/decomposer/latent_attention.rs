@@ -1,6 +1,6 @@
 //! Latent attention, also over selected keys.
 
-use super::{RankTokens, SubKernel, SubKernelQuery, batch_of, is_index, phase_of, tokens_of_rank};
+use super::{SubKernel, SubKernelQuery, batch_of, is_index, phase_of, tokens_of_rank};
 use crate::{
     answer::{
         lookup::{
@@ -100,11 +100,7 @@ impl LatentInputs {
             (None, Some(_)) => Some(BatchPhase::Prefill),
             _ => None,
         };
-        let phase = phase_of(attention, self.tokens, self.batch).or(by_weights);
-        match phase.ok_or(MissReason::ContextMissing("phase"))? {
-            BatchPhase::Mixed => Err(MissReason::DecomposeFailed),
-            phase => Ok(phase),
-        }
+        phase_of(attention, self.tokens, self.batch, by_weights)
     }
 
     /// Returns the products around attention in the space of the cache.
@@ -146,15 +142,10 @@ pub(super) fn decompose_dense(
 ) -> Result<Vec<SubKernel>, MissReason> {
     let inputs = LatentInputs::read(query).ok_or(MissReason::DecomposeFailed)?;
     let regime = |kv_heads: u64, sparse_mode: &str| AttentionRegime {
-        dtype: inputs.dtype.clone(),
+        dtype: Some(inputs.dtype.clone()),
         kv_heads: Some(kv_heads),
         sparse_mode: Some(sparse_mode.to_owned()),
-        layout: None,
-        topk: None,
-        block_size: None,
-        selected: None,
-        rope_dim: None,
-        unusual: String::new(),
+        ..AttentionRegime::default()
     };
     let attention = |dims: [u64; 3], regime: AttentionRegime| {
         let (parameters, family) = (&query.attention, AttentionFamily::Fused);
@@ -185,7 +176,7 @@ pub(super) fn decompose_sparse(
 ) -> Result<Vec<SubKernel>, MissReason> {
     let inputs = LatentInputs::read(query).ok_or(MissReason::DecomposeFailed)?;
     let phase = inputs.phase(&query.attention)?;
-    let RankTokens { tokens, attention } = tokens_of_rank(query, inputs.tokens, phase, rules)?;
+    let (tokens, attention) = tokens_of_rank(query, inputs.tokens, phase, rules)?;
     let has_all_heads =
         options.dsa_cp_layout.as_ref().is_some_and(|layout| layout.attention_heads_already_global);
     let tp = query.tp_size.unwrap_or(1);
@@ -194,15 +185,13 @@ pub(super) fn decompose_sparse(
     let topk = inputs.topk.ok_or(MissReason::ContextMissing("topk"))?;
     let sparse_attention = |latent: u64| {
         let regime = AttentionRegime {
-            dtype: inputs.dtype.clone(),
+            dtype: Some(inputs.dtype.clone()),
             kv_heads: Some(1),
             sparse_mode: Some("3".to_owned()),
             layout: Some("TND".to_owned()),
             topk: Some(topk),
             block_size: Some(inputs.block_size),
-            selected: None,
-            rope_dim: None,
-            unusual: String::new(),
+            ..AttentionRegime::default()
         };
         let (dims, family) = ([tokens, heads, latent], AttentionFamily::Sparse);
         let work = AttentionWork::of_parameters(dims, inputs.batch, regime, &attention, family)?;

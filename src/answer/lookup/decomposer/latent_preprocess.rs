@@ -7,7 +7,7 @@ use crate::{
             answer::MissReason,
             query::{OpQuery, QueryTensor, compared_tensors},
         },
-        op_mapping::{DecomposedOperator, DecomposerOptions, OpaqueKernel, OpaqueQueryMode, TokenPartition},
+        op_mapping::{DecomposedOperator, DecomposerOptions, OpaqueKernel, TokenPartition},
     },
     kernel::{Dtype, TensorFormat},
 };
@@ -23,7 +23,6 @@ struct PreprocessInputs {
     tokens: u64,
     hidden: u64,
     dtype: Dtype,
-    /// Latent width of queries.
     query_rank: u64,
     /// Rows of the second projection of queries.
     query_rows: u64,
@@ -156,7 +155,6 @@ pub(super) fn decompose(
 
 /// Returns the kernel that does all at once, with its 22 inputs.
 fn opaque_kernel(inputs: &PreprocessInputs, opaque: &OpaqueKernel) -> Result<SubKernel, MissReason> {
-    let OpaqueQueryMode::MlapoPreprocess = opaque.query_mode;
     let (heads, head_dim) = inputs.heads.ok_or(MissReason::ContextMissing("outputs"))?;
     let rope = inputs.key_width - inputs.key_rank;
     let nope = head_dim.checked_sub(rope).filter(|nope| *nope > 0).ok_or(MissReason::DecomposeFailed)?;

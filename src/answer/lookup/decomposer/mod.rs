@@ -9,39 +9,36 @@ use super::{
     attention::work::AttentionWork,
     cache_rows::CacheQuery,
     composite::sum_of_sub_kernels,
-    compute::KernelsQuery,
     engine::{LookupEngine, LookupRules},
     index::LookupError,
-    match_rows::InputComparison,
+    match_rows::{KernelsQuery, QuerySource},
     query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor, input_slots},
 };
 use crate::{
-    answer::op_mapping::{DecomposedOperator, DecomposedRule, MappedKernel},
+    answer::op_mapping::{DecomposedOperator, DecomposerOptions, MappedKernel, MappedOperator},
     kernel::{Dtype, KernelName},
 };
 
-/// Returns the kernels of an operator in the order of their runs; the error is the reason of a miss. `alternates` are
-/// those of the mapping.
+/// Returns the kernels of a query in the order of their runs; the error is the reason of a miss.
 pub(crate) fn decompose(
     query: &OpQuery,
-    rule: &DecomposedRule,
-    alternates: &[MappedKernel],
+    expansion: DecomposedOperator,
+    operator: &MappedOperator,
     rules: &dyn LookupRules,
 ) -> Result<Vec<SubKernel>, MissReason> {
-    let Some(operator) = rule.operator else {
-        return Err(MissReason::UnsupportedQueryMode("decomposer"));
-    };
-    match operator {
+    let none = DecomposerOptions::default();
+    let options = operator.decomposer_options.as_ref().unwrap_or(&none);
+    match expansion {
         DecomposedOperator::LatentAttention | DecomposedOperator::QuantizedLatentAttention => {
-            latent_attention::decompose_dense(query, operator, rules)
+            latent_attention::decompose_dense(query, expansion, rules)
         }
         DecomposedOperator::SparseLatentAttention | DecomposedOperator::QuantizedSparseLatentAttention => {
-            latent_attention::decompose_sparse(query, operator, &rule.options, rules)
+            latent_attention::decompose_sparse(query, expansion, options, rules)
         }
         DecomposedOperator::LatentPreprocess | DecomposedOperator::QuantizedLatentPreprocess => {
-            latent_preprocess::decompose(query, operator, &rule.options)
+            latent_preprocess::decompose(query, expansion, options)
         }
-        DecomposedOperator::KeyIndexer => indexer::decompose(query, rule, alternates, rules),
+        DecomposedOperator::KeyIndexer => indexer::decompose(query, operator, rules),
     }
 }
 
@@ -50,7 +47,6 @@ pub(crate) fn decompose(
 pub(crate) enum SubKernelQuery {
     /// By its leading inputs.
     Inputs(Vec<QueryTensor>),
-    /// By the work of its call.
     Attention(Box<AttentionWork>),
     /// By its leading inputs, whatever the capacity of its caches.
     Cache(CacheQuery),
@@ -66,31 +62,24 @@ pub(crate) struct SubKernel {
 impl SubKernel {
     pub(crate) fn new(names: &[&str], query: SubKernelQuery) -> Self {
         let kernels = names.iter().filter_map(|name| KernelName::new(name).ok());
-        Self { kernels: kernels.map(|name| MappedKernel { name, line: 0 }).collect(), query }
+        Self { kernels: kernels.map(MappedKernel::unmapped).collect(), query }
     }
 
-    /// Creates a kernel that is looked up by its leading inputs.
     pub(crate) fn of_inputs(names: &[&str], inputs: &[(&[u64], &Dtype)]) -> Self {
         Self::new(names, SubKernelQuery::Inputs(tensors(inputs)))
     }
 
     /// Creates a kernel that writes caches. Types that are `None` are not compared.
     pub(crate) fn of_cache(names: &[&str], inputs: &[(&[u64], Option<&Dtype>)]) -> Self {
-        let tensor = |(dims, dtype): &(&[u64], Option<&Dtype>)| QueryTensor {
-            dims: dims.to_vec(),
-            dtype: dtype.cloned(),
-            format: None,
-        };
-        let inputs = inputs.iter().map(tensor).collect();
+        let inputs = tensors(inputs);
         Self::new(names, SubKernelQuery::Cache(CacheQuery { inputs, attributes: Vec::new() }))
     }
 }
 
-fn tensors(inputs: &[(&[u64], &Dtype)]) -> Vec<QueryTensor> {
-    let tensor = |(dims, dtype): &(&[u64], &Dtype)| QueryTensor {
-        dims: dims.to_vec(),
-        dtype: Some((*dtype).clone()),
-        format: None,
+fn tensors<'d, T: Into<Option<&'d Dtype>> + Copy>(inputs: &[(&[u64], T)]) -> Vec<QueryTensor> {
+    let tensor = |(dims, dtype): &(&[u64], T)| {
+        let dtype: Option<&Dtype> = (*dtype).into();
+        QueryTensor { dims: dims.to_vec(), dtype: dtype.cloned(), format: None }
     };
     inputs.iter().map(tensor).collect()
 }
@@ -100,16 +89,23 @@ pub(super) fn is_index(tensor: &QueryTensor) -> bool {
     matches!(tensor.dtype, Some(Dtype::Int32 | Dtype::Int64))
 }
 
-/// Returns the phase of a batch: the stated one, else that of its lengths, else decode if each sequence has one query.
+/// Returns the phase of a batch: the stated one, else that of its lengths, else decode if each sequence has one query, else the one
+/// that the weights determine. The error is the reason of a miss: it is unknown, or mixed.
 pub(super) fn phase_of(
     attention: &AttentionParameters,
     tokens: u64,
     batch: Option<u64>,
-) -> Option<BatchPhase> {
-    attention
+    by_weights: Option<BatchPhase>,
+) -> Result<BatchPhase, MissReason> {
+    let phase = attention
         .phase
         .or_else(|| attention.batch_lengths(tokens).map(|lengths| lengths.phase()))
         .or_else(|| (batch == Some(tokens)).then_some(BatchPhase::Decode))
+        .or(by_weights);
+    match phase.ok_or(MissReason::ContextMissing("phase"))? {
+        BatchPhase::Mixed => Err(MissReason::DecomposeFailed),
+        phase => Ok(phase),
+    }
 }
 
 /// Returns the number of sequences: that of the lengths, the stated one, or the rows of a block table.
@@ -118,24 +114,19 @@ pub(super) fn batch_of(attention: &AttentionParameters, block_table: Option<&Que
     listed.or(attention.batch).or_else(|| block_table?.dims.first().copied())
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct RankTokens {
-    pub(super) tokens: u64,
-    pub(super) attention: AttentionParameters,
-}
-
-/// Returns the tokens that the first rank computes: under sequence parallelism its part of the tokens of a prefill.
+/// Returns the tokens that the first rank computes: under sequence parallelism its part of the tokens of a prefill, with the lengths
+/// of their sequences.
 pub(super) fn tokens_of_rank(
     query: &OpQuery,
     tokens: u64,
     phase: BatchPhase,
     rules: &dyn LookupRules,
-) -> Result<RankTokens, MissReason> {
+) -> Result<(u64, AttentionParameters), MissReason> {
     let mut attention = query.attention.clone();
     let ranks = match (query.is_sequence_parallel && phase == BatchPhase::Prefill, query.tp_size) {
         (false, _) | (true, Some(1)) => {
             attention.query_lengths = rules.query_lengths(&attention, tokens);
-            return Ok(RankTokens { tokens, attention });
+            return Ok((tokens, attention));
         }
         (true, Some(ranks)) if ranks > 1 => ranks,
         (true, _) => return Err(MissReason::ContextMissing("tp_size")),
@@ -146,7 +137,7 @@ pub(super) fn tokens_of_rank(
     let local = part.queries.iter().sum();
     attention.query_lengths = part.queries;
     attention.kv_lengths = part.keys;
-    Ok(RankTokens { tokens: local, attention })
+    Ok((local, attention))
 }
 
 /// Returns the sequences of the first tokens of a batch. The keys behind the last token are those of other ranks.
@@ -163,29 +154,34 @@ fn first_part(lengths: &BatchLengths, tokens: u64) -> BatchLengths {
 }
 
 impl LookupEngine {
-    /// Looks the kernels of a composite up and adds them.
     pub(super) fn lookup_decomposed(
         &self,
-        alternates: &[MappedKernel],
-        rule: &DecomposedRule,
+        operator: &MappedOperator,
+        expansion: Option<DecomposedOperator>,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
-        let kernels = match decompose(query, rule, alternates, &*self.rules) {
-            Ok(kernels) => kernels,
-            Err(reason) => return Ok(LookupAnswer::missed(reason)),
-        };
-        let parts = kernels.iter().map(|kernel| self.lookup_sub_kernel(kernel));
-        Ok(sum_of_sub_kernels(parts.collect::<Result<_, _>>()?, rule.requires_all))
+        let unknown = MissReason::UnsupportedQueryMode("decomposer");
+        let kernels = expansion.ok_or(unknown);
+        match kernels.and_then(|expansion| decompose(query, expansion, operator, &*self.rules)) {
+            Ok(kernels) => {
+                let parts = kernels.iter().map(|kernel| self.lookup_sub_kernel(kernel));
+                let parts = parts.collect::<Result<_, _>>()?;
+                Ok(sum_of_sub_kernels(parts, operator.require_all_sub_kernels))
+            }
+            Err(reason) => Ok(LookupAnswer::missed(reason)),
+        }
     }
 
     fn lookup_sub_kernel(&self, kernel: &SubKernel) -> Result<PartAnswer, LookupError> {
         let candidates = self.candidates(&kernel.kernels)?;
         let answer = match &kernel.query {
             SubKernelQuery::Inputs(inputs) => {
-                let formats = expected_formats(kernel);
                 let query = KernelsQuery {
                     slots: input_slots(inputs),
-                    ..KernelsQuery::of_part(InputComparison::new(true, &formats))
+                    formats: &expected_formats(kernel),
+                    is_prefix: true,
+                    source: QuerySource::Part,
+                    ..KernelsQuery::default()
                 };
                 self.match_kernels(&candidates, &query)
             }
@@ -193,7 +189,7 @@ impl LookupEngine {
                 self.best_answer(&candidates, |index| self.find_work(index, work))?
             }
             SubKernelQuery::Cache(query) => {
-                self.best_answer(&candidates, |index| Ok(self.find_cache_write(index, query)))?
+                self.best_answer(&candidates, |index| Ok(index.find_cache_write(query)))?
             }
         };
         let ran = answer.rows.first().map(|row| row.kernel.as_str());

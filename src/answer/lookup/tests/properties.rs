@@ -8,7 +8,7 @@ use crate::{
         lookup::{
             kernel_index::KernelIndex,
             kernel_rows::{IndexedRow, KernelRows},
-            match_rows::{InputComparison, RowsSeen, find_exact},
+            match_rows::{KernelsQuery, find_exact},
             query::{InputVariant, input_slots, input_variants},
         },
         op_mapping::KernelPolicy,
@@ -86,8 +86,8 @@ proptest! {
         for (shapes, dtypes) in rows.iter().chain([&wanted]) {
             let inputs = tensors(&join(shapes), &dtypes.join(";"));
             let variants = input_variants(index.traits, input_slots(&inputs));
-            let comparison = InputComparison::new(is_prefix, &[]);
-            let found = find_exact(&index, &variants, comparison, &mut RowsSeen::default());
+            let query = KernelsQuery { is_prefix, ..KernelsQuery::default() };
+            let found = find_exact(&index, &variants, &query, &mut crate::answer::lookup::MissReason::InputCountMismatch);
             let mut found: Vec<u32> = found.iter().map(|found| found.row).collect();
             found.sort_unstable();
             prop_assert_eq!(found, compare_all_rows(&index, &variants, is_prefix));

@@ -3,16 +3,16 @@
 use super::{DecoderStep, DecoderStepError, INT8_BLOCK, KernelCall, StepBuilder, dynamic_quantisation};
 use crate::{
     cases::llm::{ExpertSizes, ParallelLayout, WeightProduct, WeightProductRole as Role},
-    kernel::{Dtype, EP_SIZE},
+    kernel::{CaseAttributes, Dtype, EP_SIZE},
 };
 
 /// Limits of the kernel that exchanges tokens and computes their experts: elements of its send buffer, experts of a
 /// rank, ranks.
-const MOST_SENT: u64 = 60_817_408;
-const MOST_EXPERTS: u64 = 17;
-const MOST_RANKS: u64 = 32;
-/// Most rows of experts on one device: further sizes of a case do not overflow.
-const MOST_ROWS: u64 = 1 << 36;
+const MAX_SENT: u64 = 60_817_408;
+const MAX_EXPERTS: u64 = 17;
+const MAX_RANKS: u64 = 32;
+/// Maximum number of rows of experts on one device: further sizes of a case do not overflow.
+const MAX_ROWS: u64 = 1 << 36;
 
 /// Tokens of one device in a layer with experts.
 ///
@@ -46,10 +46,10 @@ impl ExpertTokens {
         };
         let tokens = step.tokens().checked_mul(joined).map(|tokens| tokens.div_ceil(parts));
         let rows = tokens.and_then(|tokens| tokens.checked_mul(experts.top_k));
-        match (tokens, rows.filter(|rows| *rows <= MOST_ROWS)) {
+        match (tokens, rows.filter(|rows| *rows <= MAX_ROWS)) {
             (Some(tokens), Some(rows)) => Ok(Self { parts, joined, slices: tp / parts, tokens, rows }),
             _ => Err(DecoderStepError::Number(format!(
-                "{} tokens of each group with {} experts each are more than {MOST_ROWS} rows on a device",
+                "{} tokens of each group with {} experts each are more than {MAX_ROWS} rows on a device",
                 step.tokens(),
                 experts.top_k
             ))),
@@ -78,27 +78,24 @@ impl StepBuilder<'_> {
     fn add_experts(&mut self, experts: &ExpertSizes, share: ExpertTokens, products: &[WeightProduct]) {
         let (layers, tokens) = (self.model.layers - experts.dense_layers, self.step.tokens());
         self.add_role(products, Role::Router, layers, tokens);
-        let (all, chosen) = (experts.experts, experts.top_k);
-        if share.joined > 1 {
-            self.add_collective(layers, "hcom_allGather_", &[tokens, self.model.hidden_size], share.joined);
-            let scores = KernelCall::new("hcom_allGather_").input(&[tokens, all], Dtype::Float);
-            self.add(layers, scores.among(share.joined));
-        }
-        let gating = KernelCall::new("MoeGatingTopK")
-            .input(&[share.tokens, all], Dtype::Float)
-            .output(&[share.tokens, chosen], Dtype::Float)
-            .output(&[share.tokens, chosen], Dtype::Int32)
-            .output(&[share.tokens, all], Dtype::Float);
-        self.add(layers, gating);
+        let (all, chosen, t) = (experts.experts, experts.top_k, share.tokens);
+        self.add_collective(layers, "hcom_allGather_", [tokens, self.model.hidden_size], share.joined);
+        self.add_message(layers, format!("hcom_allGather_: FLOAT[{tokens},{all}]"), share.joined);
+        self.add(
+            layers,
+            format!(
+                "MoeGatingTopK: FLOAT[{t},{all}] -> FLOAT[{t},{chosen}] INT32[{t},{chosen}] FLOAT[{t},{all}]"
+            ),
+        );
         let up = products.iter().find(|product| product.role == Role::ExpertGateUp);
         let down = products.iter().find(|product| product.role == Role::ExpertDown);
         if let (Some(up), Some(down)) = (up, down) {
             let ep = self.step.layout.ep;
             let sent = share.rows.checked_mul(self.model.hidden_size);
-            let is_fused = (2..=MOST_RANKS).contains(&ep)
+            let is_fused = (2..=MAX_RANKS).contains(&ep)
                 && (share.slices, share.joined) == (1, 1)
-                && up.count <= MOST_EXPERTS
-                && sent.is_some_and(|sent| sent <= MOST_SENT);
+                && up.count <= MAX_EXPERTS
+                && sent.is_some_and(|sent| sent <= MAX_SENT);
             match is_fused {
                 true => self.add_fused_experts(layers, chosen, share, up),
                 false => self.add_grouped_experts(layers, chosen, share, up, down),
@@ -115,46 +112,36 @@ impl StepBuilder<'_> {
     /// Adds what makes the hidden states of all tokens whole again on every device.
     fn add_expert_sums(&mut self, layers: u64, share: ExpertTokens) {
         let hidden = self.model.hidden_size;
-        if share.joined > 1 {
-            self.add_collective(layers, "hcom_reduceScatter_", &[share.tokens, hidden], share.joined);
-        }
+        self.add_collective(layers, "hcom_reduceScatter_", [share.tokens, hidden], share.joined);
         if share.parts == 1 {
             // Experts are cut as finely as everything else: one sum of their slices and of shared experts.
             self.add_all_reduce(layers);
             return;
         }
-        self.add_collective(layers, "hcom_allReduce_", &[share.tokens, hidden], share.slices);
-        self.add_collective(layers, "hcom_allGather_", &[share.tokens, hidden], share.parts);
+        self.add_collective(layers, "hcom_allReduce_", [share.tokens, hidden], share.slices);
+        self.add_collective(layers, "hcom_allGather_", [share.tokens, hidden], share.parts);
         if self.share.shared_intermediate_size.is_some() {
             self.add_all_reduce(layers);
         }
     }
 
-    fn add_collective(&mut self, count: u64, kernel: &str, dims: &[u64], ranks: u64) {
-        if ranks > 1 {
-            self.add(count, KernelCall::new(kernel).input(dims, Dtype::Bf16).among(ranks));
-        }
-    }
-
     /// Adds the kernel that sends tokens to their experts, computes these, and brings the results back.
     fn add_fused_experts(&mut self, layers: u64, chosen: u64, share: ExpertTokens, up: &WeightProduct) {
-        let (tokens, hidden) = (share.tokens, self.model.hidden_size);
-        let (experts, width) = (up.count, up.n);
+        let (t, hidden, experts, width) = (share.tokens, self.model.hidden_size, up.count, up.n);
         let (kernel, weights) = match self.is_quantised() {
             true => ("DispatchFFNCombine", Dtype::Int8),
             false => ("DispatchFFNCombineBF16", Dtype::Bf16),
         };
-        let blocked = |call: KernelCall, dims: &[u64]| call.blocked_input(dims, weights.clone());
-        let call = KernelCall::new(kernel).input(&[tokens, hidden], Dtype::Bf16);
-        let call = blocked(blocked(call, &[experts, hidden, width]), &[experts, width / 2, hidden])
-            .input(&[tokens, chosen], Dtype::Int32)
-            .input(&[experts * width], Dtype::Int64)
-            .input(&[experts * hidden], Dtype::Int64)
-            .input(&[tokens, chosen], Dtype::Float)
-            .output(&[tokens, hidden], Dtype::Bf16)
-            .output(&[experts], Dtype::Int32)
-            .attribute(EP_SIZE, &self.step.layout.ep.to_string());
-        self.add(layers, call);
+        let call = KernelCall::from(format!(
+            "{kernel}: BF16[{t},{hidden}] NZ:{weights}[{experts},{hidden},{width}] NZ:{weights}[{experts},{},{hidden}] \
+             INT32[{t},{chosen}] INT64[{}] INT64[{}] FLOAT[{t},{chosen}] -> BF16[{t},{hidden}] INT32[{experts}]",
+            width / 2,
+            experts * width,
+            experts * hidden
+        ));
+        let mut attributes = CaseAttributes::default();
+        attributes.set(EP_SIZE, &self.step.layout.ep.to_string());
+        self.add(layers, call.with_attributes(attributes));
     }
 
     /// Adds a grouped product for each side of the experts, between a permutation of the tokens and its inverse, and,
@@ -167,14 +154,12 @@ impl StepBuilder<'_> {
         up: &WeightProduct,
         down: &WeightProduct,
     ) {
-        let (tokens, rows, hidden) = (share.tokens, share.rows, self.model.hidden_size);
+        let (t, rows, hidden) = (share.tokens, share.rows, self.model.hidden_size);
         let ep = self.step.layout.ep;
-        let permute = KernelCall::new("MoeTokenPermute")
-            .input(&[tokens, hidden], Dtype::Bf16)
-            .input(&[tokens, chosen], Dtype::Int32)
-            .output(&[rows, hidden], Dtype::Bf16)
-            .output(&[rows], Dtype::Int32);
-        self.add(layers, permute);
+        self.add(
+            layers,
+            format!("MoeTokenPermute: BF16[{t},{hidden}] INT32[{t},{chosen}] -> BF16[{rows},{hidden}] INT32[{rows}]"),
+        );
         if self.is_quantised() {
             self.add(layers, dynamic_quantisation(rows, hidden));
         }
@@ -188,23 +173,12 @@ impl StepBuilder<'_> {
             self.add_swiglu(layers, rows, up.n / 2);
             self.add(layers, grouped_product(rows, down));
         }
-        if ep > 1 {
-            if up.count > 1 {
-                let unpermute = KernelCall::new("MoeTokenUnpermute")
-                    .input(&[rows, hidden], Dtype::Bf16)
-                    .input(&[rows], Dtype::Int32)
-                    .omitted(1)
-                    .output(&[rows, hidden], Dtype::Bf16);
-                self.add(layers, unpermute);
-            }
-            self.add_collective(layers, "hcom_alltoallv_", &[rows, hidden], ep);
+        let unpermuted = format!("MoeTokenUnpermute: BF16[{rows},{hidden}] INT32[{rows}]");
+        if ep > 1 && up.count > 1 {
+            self.add(layers, format!("{unpermuted} - -> BF16[{rows},{hidden}]"));
         }
-        let unpermute = KernelCall::new("MoeTokenUnpermute")
-            .input(&[rows, hidden], Dtype::Bf16)
-            .input(&[rows], Dtype::Int32)
-            .input(&[tokens, chosen], Dtype::Bf16)
-            .output(&[tokens, hidden], Dtype::Bf16);
-        self.add(layers, unpermute);
+        self.add_collective(layers, "hcom_alltoallv_", [rows, hidden], ep);
+        self.add(layers, format!("{unpermuted} BF16[{t},{chosen}] -> BF16[{t},{hidden}]"));
     }
 
     /// Adds the exchange of rows, and of their scales, and their order by the experts of the device if it has several.
@@ -212,23 +186,17 @@ impl StepBuilder<'_> {
         let hidden = self.model.hidden_size;
         // The scales of quantised rows are a vector when they are sent, and a column when they are ordered.
         let parts = match self.is_quantised() {
-            true => vec![
-                (vec![rows], vec![rows, 1], Dtype::Float),
-                (vec![rows, hidden], vec![rows, hidden], Dtype::Int8),
-            ],
-            false => vec![(vec![rows, hidden], vec![rows, hidden], Dtype::Bf16)],
+            true => {
+                let row = format!("INT8[{rows},{hidden}]");
+                vec![[format!("FLOAT[{rows}]"), format!("FLOAT[{rows},1]")], [row.clone(), row]]
+            }
+            false => vec![[(); 2].map(|()| format!("BF16[{rows},{hidden}]"))],
         };
-        for (sent, _, dtype) in &parts {
-            let call = KernelCall::new("hcom_alltoallv_").input(sent, dtype.clone());
-            self.add(layers, call.among(self.step.layout.ep));
+        for [sent, _] in &parts {
+            self.add_message(layers, format!("hcom_alltoallv_: {sent}"), self.step.layout.ep);
         }
-        for (_, dims, dtype) in parts.iter().filter(|_| experts > 1) {
-            let order = KernelCall::new("MoeTokenPermute")
-                .input(dims, dtype.clone())
-                .input(&[rows], Dtype::Int32)
-                .output(dims, dtype.clone())
-                .output(&[rows], Dtype::Int32);
-            self.add(layers, order);
+        for [_, ordered] in parts.iter().filter(|_| experts > 1) {
+            self.add(layers, format!("MoeTokenPermute: {ordered} INT32[{rows}] -> {ordered} INT32[{rows}]"));
         }
     }
 
@@ -236,17 +204,17 @@ impl StepBuilder<'_> {
     /// whole blocks.
     fn add_quantised_experts(&mut self, layers: u64, rows: u64, up: &WeightProduct, down: &WeightProduct) {
         let (height, width) = INT8_BLOCK;
-        let (n, k) = (up.n, up.k);
+        let (count, n, k) = (up.count, up.n, up.k);
         if n.is_multiple_of(width) && k.is_multiple_of(height) {
-            let fused = KernelCall::new("GroupedMatmulSwigluQuant")
-                .input(&[rows, k], Dtype::Int8)
-                .blocked_input(&[up.count, n / width, k / height, height, width], Dtype::Int8)
-                .input(&[up.count, n], Dtype::Float)
-                .input(&[rows], Dtype::Float)
-                .input(&[up.count], Dtype::Int64)
-                .output(&[rows, n / 2], Dtype::Int8)
-                .output(&[rows], Dtype::Float);
-            self.add(layers, fused);
+            let weight = format!("NZ:INT8[{count},{},{},{height},{width}]", n / width, k / height);
+            self.add(
+                layers,
+                format!(
+                    "GroupedMatmulSwigluQuant: INT8[{rows},{k}] {weight} FLOAT[{count},{n}] FLOAT[{rows}] INT64[{count}] \
+                     -> INT8[{rows},{}] FLOAT[{rows}]",
+                    n / 2
+                ),
+            );
         } else {
             self.add(layers, grouped_product(rows, up));
             self.add_swiglu(layers, rows, n / 2);
@@ -256,23 +224,12 @@ impl StepBuilder<'_> {
     }
 }
 
-fn grouped_product(rows: u64, product: &WeightProduct) -> KernelCall {
-    let (experts, n, k) = (product.count, product.n, product.k);
-    let call = KernelCall::new("GroupedMatmul");
-    let call = match product.activations == Dtype::Int8 {
-        true => call
-            .input(&[rows, k], Dtype::Int8)
-            .blocked_input(&[experts, k, n], Dtype::Int8)
-            .omitted(1)
-            .input(&[experts, n], Dtype::Float)
-            .omitted(3)
-            .input(&[experts], Dtype::Int64)
-            .input(&[rows], Dtype::Float),
-        false => call
-            .input(&[rows, k], Dtype::Bf16)
-            .input(&[experts, k, n], Dtype::Bf16)
-            .omitted(5)
-            .input(&[experts], Dtype::Int64),
+fn grouped_product(rows: u64, &WeightProduct { count, n, k, ref activations, .. }: &WeightProduct) -> String {
+    let inputs = match *activations == Dtype::Int8 {
+        true => format!(
+            "INT8[{rows},{k}] NZ:INT8[{count},{k},{n}] - FLOAT[{count},{n}] -*3 INT64[{count}] FLOAT[{rows}]"
+        ),
+        false => format!("BF16[{rows},{k}] BF16[{count},{k},{n}] -*5 INT64[{count}]"),
     };
-    call.output(&[rows, n], Dtype::Bf16)
+    format!("GroupedMatmul: {inputs} -> BF16[{rows},{n}]")
 }

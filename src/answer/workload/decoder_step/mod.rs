@@ -5,83 +5,55 @@
 
 mod attention;
 mod experts;
-mod kernel_call;
 
 use experts::ExpertTokens;
-use kernel_call::KernelCall;
 
 use super::{DurationKind, Workload, WorkloadQuestion};
-use crate::base::command_error::Failure;
 use crate::{
-    answer::lookup::LookupEngine,
+    answer::{call_text::calls, lookup::LookupEngine},
+    base::command_error::Failure,
     cases::llm::{
         DeviceShare, LayoutError, LlmModel, ParallelLayout, ProductKernel, QuantisationScheme, WeightProduct,
         WeightProductRole,
     },
-    kernel::Dtype,
+    kernel::{Case, CaseAttributes, Dtype},
 };
 
 /// Rows and columns of a block in FRACTAL_NZ for INT8.
 const INT8_BLOCK: (u64, u64) = (16, 32);
-/// Tokens in a block of a cache.
-const CACHE_BLOCK: u64 = 128;
 /// Limits of the tokens of a prefill, of the keys of a decode step, and of the sequences of both, whose lengths
 /// attention lists one by one. With sizes of models up to 2^24, products of two of them do not overflow; those of more
 /// are checked.
-const MOST_TOKENS: u64 = 1 << 24;
-const MOST_KEYS: u64 = 1 << 36;
-const MOST_SEQUENCES: u64 = 1 << 16;
+const MAX_TOKENS: u64 = 1 << 24;
+const MAX_KEYS: u64 = 1 << 36;
+const MAX_SEQUENCES: u64 = 1 << 16;
 
-/// Phase of inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum StepPhase {
-    /// All tokens of new sequences.
     Prefill,
-    /// One token of each sequence.
     Decode,
 }
 
-/// A step of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderStep {
-    /// Parallel degrees.
     pub layout: ParallelLayout,
-    /// Phase.
     pub phase: StepPhase,
     /// Sequences of one group of `tp` devices.
     pub batch: u64,
     /// Length of each sequence: of the prompt in prefill, of all keys in decode.
     pub context: u64,
-    /// Number format of the products.
     pub quantisation: QuantisationScheme,
 }
 
-/// A step that a model does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecoderStepError {
-    /// Sizes that are not divisible.
     #[error("{model} does not run with {layout}: {problem}")]
-    Layout {
-        /// The model.
-        model: String,
-        /// The layout.
-        layout: ParallelLayout,
-        /// The size.
-        problem: LayoutError,
-    },
-    /// A number out of range.
+    Layout { model: String, layout: ParallelLayout, problem: LayoutError },
     #[error("{0}")]
     Number(String),
-    /// Groups of tokens and groups of experts that do not divide each other.
     #[error("the tokens of dp {dp} groups cannot be dealt out evenly to ep {ep} groups of experts")]
-    UnevenGroups {
-        /// Groups of tokens.
-        dp: u64,
-        /// Groups of experts.
-        ep: u64,
-    },
-    /// Products in other formats.
+    UnevenGroups { dp: u64, ep: u64 },
     #[error("steps are derived in bf16 and w8a8, not in {0}")]
     Quantisation(&'static str),
 }
@@ -115,11 +87,11 @@ impl DecoderStep {
         if self.batch == 0 || self.context == 0 {
             return wrong("a step has at least one sequence of one token".to_owned());
         }
-        if self.batch > MOST_SEQUENCES {
-            return wrong(format!("{} sequences are more than {MOST_SEQUENCES}", self.batch));
+        if self.batch > MAX_SEQUENCES {
+            return wrong(format!("{} sequences are more than {MAX_SEQUENCES}", self.batch));
         }
         // Blocks of caches are counted for keys, rows of products for tokens.
-        let limit = if self.is_decode() { MOST_KEYS } else { MOST_TOKENS };
+        let limit = if self.is_decode() { MAX_KEYS } else { MAX_TOKENS };
         if self.batch.checked_mul(self.context).is_none_or(|length| length > limit) {
             let (batch, context) = (self.batch, self.context);
             return wrong(format!("{batch} sequences of {context} tokens are more than {limit} tokens"));
@@ -165,6 +137,47 @@ pub fn decoder_step(model: &LlmModel, step: &DecoderStep) -> Result<Workload, De
     Ok(workload)
 }
 
+/// Calls of one kernel, or of one of several for the same purpose.
+#[derive(Clone, Debug)]
+struct KernelCall {
+    count: u64,
+    cases: Vec<Case>,
+    ranks: Option<u64>,
+}
+
+impl From<String> for KernelCall {
+    fn from(text: String) -> Self {
+        Self::of_cases(calls(&text))
+    }
+}
+
+impl KernelCall {
+    const fn of_cases(cases: Vec<Case>) -> Self {
+        Self { count: 0, cases, ranks: None }
+    }
+
+    fn or(mut self, other: impl Into<Self>) -> Self {
+        self.cases.extend(other.into().cases);
+        self
+    }
+
+    fn with_attributes(mut self, attributes: CaseAttributes) -> Self {
+        self.cases[0].attributes = attributes;
+        self
+    }
+
+    fn into_question(self) -> WorkloadQuestion {
+        let mut queries = self.cases.iter().map(LookupEngine::query_of_case).map(|mut query| {
+            query.ranks = self.ranks;
+            query
+        });
+        let first = queries.next().unwrap_or_default();
+        let alternates = queries.collect();
+        let case = self.cases.into_iter().next().filter(|case| !case.kernel.is_collective());
+        WorkloadQuestion { alternates, case, ..WorkloadQuestion::new(first, self.count) }
+    }
+}
+
 /// Kernels of a step in the order of a layer.
 struct StepBuilder<'m> {
     model: &'m LlmModel,
@@ -174,9 +187,20 @@ struct StepBuilder<'m> {
 }
 
 impl StepBuilder<'_> {
-    fn add(&mut self, count: u64, call: KernelCall) {
+    fn add(&mut self, count: u64, call: impl Into<KernelCall>) {
         if count > 0 {
-            self.calls.push(KernelCall { count, ..call });
+            self.calls.push(KernelCall { count, ..call.into() });
+        }
+    }
+
+    /// Adds a collective of BF16 tensors, unless a rank is alone.
+    fn add_collective(&mut self, count: u64, kernel: &str, [rows, width]: [u64; 2], ranks: u64) {
+        self.add_message(count, format!("{kernel}: BF16[{rows},{width}]"), ranks);
+    }
+
+    fn add_message(&mut self, count: u64, call: String, ranks: u64) {
+        if ranks > 1 {
+            self.add(count, KernelCall { ranks: Some(ranks), ..KernelCall::from(call) });
         }
     }
 
@@ -189,98 +213,59 @@ impl StepBuilder<'_> {
     }
 
     fn add_embedding(&mut self) {
-        let (tokens, hidden) = (self.step.tokens(), self.model.hidden_size);
-        let call = KernelCall::new("GatherV2")
-            .input(&[self.share.vocab_size, hidden], Dtype::Bf16)
-            .input(&[tokens], Dtype::Int64)
-            .input(&[1], Dtype::Int64)
-            .output(&[tokens, hidden], Dtype::Bf16);
-        self.add(1, call.or("GatherV3"));
+        let (t, hidden, vocab) = (self.step.tokens(), self.model.hidden_size, self.share.vocab_size);
+        self.add(
+            1,
+            format!("GatherV2|GatherV3: BF16[{vocab},{hidden}] INT64[{t}] INT64[1] -> BF16[{t},{hidden}]"),
+        );
         self.add_all_reduce(1);
     }
 
     /// Adds the norms of hidden states: the first has no residual, the others add one; the last is behind the layers.
     fn add_norms(&mut self) {
-        let (tokens, hidden) = (self.step.tokens(), self.model.hidden_size);
-        self.add(1, rms_norm(&[tokens], hidden));
-        let residual = |kernel: &str| {
-            KernelCall::new(kernel)
-                .input(&[tokens, hidden], Dtype::Bf16)
-                .input(&[tokens, hidden], Dtype::Bf16)
-                .input(&[hidden], Dtype::Bf16)
-        };
-        let outputs = |call: KernelCall| {
-            call.output(&[tokens, hidden], Dtype::Bf16)
-                .output(&[tokens, 1], Dtype::Float)
-                .output(&[tokens, hidden], Dtype::Bf16)
-        };
-        let with_bias = outputs(residual("AddRmsNormBias").input(&[hidden], Dtype::Bf16));
-        self.add(2 * self.model.layers, with_bias.or_call(outputs(residual("AddRmsNorm"))));
+        let (t, hidden) = (self.step.tokens(), self.model.hidden_size);
+        self.add(1, rms_norm(&t.to_string(), hidden));
+        let inputs = format!("BF16[{t},{hidden}] BF16[{t},{hidden}] BF16[{hidden}]");
+        let outputs = format!("BF16[{t},{hidden}] FLOAT[{t},1] BF16[{t},{hidden}]");
+        let with_bias = KernelCall::from(format!("AddRmsNormBias: {inputs} BF16[{hidden}] -> {outputs}"));
+        self.add(2 * self.model.layers, with_bias.or(format!("AddRmsNorm: {inputs} -> {outputs}")));
     }
 
     /// Adds a product of rows by a weight, with the quantisation of the rows.
     fn add_product(&mut self, count: u64, rows: u64, product: &WeightProduct) {
         let (n, k) = (product.n, product.k);
-        if product.activations == Dtype::Int8 {
-            self.add_quantisation(count, rows, k);
-            let (height, width) = INT8_BLOCK;
-            let call = KernelCall::new("QuantBatchMatmulV3").input(&[rows, k], Dtype::Int8);
-            let call = match n % width == 0 && k % height == 0 {
-                true => call.blocked_input(&[n / width, k / height, height, width], Dtype::Int8),
-                false => call.input(&[k, n], Dtype::Int8),
-            };
-            let call =
-                call.input(&[n], Dtype::Float).input(&[n], Dtype::Int32).output(&[rows, n], Dtype::Bf16);
-            self.add(count, call);
+        if product.activations != Dtype::Int8 {
+            let tensors = format!("BF16[{rows},{k}] BF16[{n},{k}] -> BF16[{rows},{n}]");
+            self.add(count, format!("MatMulV2|MatMulV3|MatMulCommon: {tensors}"));
             return;
         }
-        let call = KernelCall::new("MatMulV2")
-            .input(&[rows, k], Dtype::Bf16)
-            .input(&[n, k], Dtype::Bf16)
-            .output(&[rows, n], Dtype::Bf16);
-        self.add(count, call.or("MatMulV3").or("MatMulCommon"));
-    }
-
-    fn add_quantisation(&mut self, count: u64, rows: u64, width: u64) {
-        let fixed = KernelCall::new("AscendQuantV2")
-            .input(&[rows, width], Dtype::Bf16)
-            .input(&[width], Dtype::Bf16)
-            .input(&[width], Dtype::Bf16)
-            .output(&[rows, width], Dtype::Int8);
-        self.add(count, dynamic_quantisation(rows, width).or_call(fixed));
+        let fixed = format!("AscendQuantV2: BF16[{rows},{k}] BF16[{k}] BF16[{k}] -> INT8[{rows},{k}]");
+        self.add(count, KernelCall::from(dynamic_quantisation(rows, k)).or(fixed));
+        let (height, width) = INT8_BLOCK;
+        let weight = match n % width == 0 && k % height == 0 {
+            true => format!("NZ:INT8[{},{},{height},{width}]", n / width, k / height),
+            false => format!("INT8[{k},{n}]"),
+        };
+        let tensors = format!("INT8[{rows},{k}] {weight} FLOAT[{n}] INT32[{n}] -> BF16[{rows},{n}]");
+        self.add(count, format!("QuantBatchMatmulV3: {tensors}"));
     }
 
     fn add_swiglu(&mut self, count: u64, rows: u64, width: u64) {
-        let call = KernelCall::new("SwiGlu")
-            .input(&[rows, 2 * width], Dtype::Bf16)
-            .output(&[rows, width], Dtype::Bf16);
-        self.add(count, call);
+        self.add(count, format!("SwiGlu: BF16[{rows},{}] -> BF16[{rows},{width}]", 2 * width));
     }
 
-    /// Adds the sum of hidden states over the devices that share the matrices.
     fn add_all_reduce(&mut self, count: u64) {
-        let ranks = self.step.layout.tp;
-        if ranks > 1 {
-            let call = KernelCall::new("hcom_allReduce_")
-                .input(&[self.step.tokens(), self.model.hidden_size], Dtype::Bf16);
-            self.add(count, call.among(ranks));
-        }
+        let dims = [self.step.tokens(), self.model.hidden_size];
+        self.add_collective(count, "hcom_allReduce_", dims, self.step.layout.tp);
     }
 
     fn add_output(&mut self, products: &[WeightProduct]) {
-        let (batch, ranks) = (self.step.batch, self.step.layout.tp);
+        let batch = self.step.batch;
         for product in products.iter().filter(|product| product.role == WeightProductRole::LmHead) {
             self.add_product(1, batch, product);
         }
-        if ranks > 1 {
-            let part = KernelCall::new("hcom_allGather_").input(&[batch, self.share.vocab_size], Dtype::Bf16);
-            self.add(1, part.among(ranks));
-        }
-        let call = KernelCall::new("ArgMaxV2")
-            .input(&[batch, self.model.vocab_size], Dtype::Float)
-            .input(&[], Dtype::Int64)
-            .output(&[batch], Dtype::Int32);
-        self.add(1, call);
+        self.add_collective(1, "hcom_allGather_", [batch, self.share.vocab_size], self.step.layout.tp);
+        self.add(1, format!("ArgMaxV2: FLOAT[{batch},{}] INT64[] -> INT32[{batch}]", self.model.vocab_size));
     }
 
     /// Adds the products of attention, and of single matrices in general, of one role.
@@ -293,37 +278,11 @@ impl StepBuilder<'_> {
     }
 }
 
-fn rms_norm(outer: &[u64], width: u64) -> KernelCall {
-    let (vectors, roots) = ([outer, &[width]].concat(), [outer, &[1]].concat());
-    KernelCall::new("RmsNorm")
-        .input(&vectors, Dtype::Bf16)
-        .input(&[width], Dtype::Bf16)
-        .output(&vectors, Dtype::Bf16)
-        .output(&roots, Dtype::Float)
+/// Returns the norm of rows of this width; `outer` are the other dimensions.
+fn rms_norm(outer: &str, width: u64) -> String {
+    format!("RmsNorm: BF16[{outer},{width}] BF16[{width}] -> BF16[{outer},{width}] FLOAT[{outer},1]")
 }
 
-fn dynamic_quantisation(rows: u64, width: u64) -> KernelCall {
-    KernelCall::new("DynamicQuant")
-        .input(&[rows, width], Dtype::Bf16)
-        .output(&[rows, width], Dtype::Int8)
-        .output(&[rows], Dtype::Float)
-}
-
-impl KernelCall {
-    fn into_question(self) -> WorkloadQuestion {
-        let mut cases = self.cases.into_iter();
-        let Some(case) = cases.next() else {
-            return WorkloadQuestion::new(crate::answer::lookup::OpQuery::default(), 0);
-        };
-        let query_of_case = |case: &crate::kernel::Case| {
-            let mut query = LookupEngine::query_of_case(case);
-            query.ranks = self.ranks;
-            query
-        };
-        WorkloadQuestion {
-            alternates: cases.map(|case| query_of_case(&case)).collect(),
-            case: Some(case.clone()).filter(|case| !case.kernel.is_collective()),
-            ..WorkloadQuestion::new(query_of_case(&case), self.count)
-        }
-    }
+fn dynamic_quantisation(rows: u64, width: u64) -> String {
+    format!("DynamicQuant: BF16[{rows},{width}] -> INT8[{rows},{width}] FLOAT[{rows}]")
 }

@@ -1,0 +1,77 @@
+//! Calls of fused attention as vLLM for Ascend makes them: for complete prompts, whose keys are packed, and for decode steps,
+//! whose keys are in blocks.
+
+use super::call_text::calls;
+use crate::kernel::{
+    AttentionCase, Case, CaseAttributes, Dtype, SequenceLengths, attention_attribute as name,
+};
+
+/// Length of the causal mask.
+pub(super) const MASK: u64 = 2048;
+/// Keys in a block of a cache where nothing else is stated.
+pub(super) const CACHE_BLOCK: u64 = 128;
+
+/// Call with its attributes. Keys are in blocks if the lengths have a block.
+pub(super) struct AttentionCall {
+    pub(super) layout: &'static str,
+    pub(super) sparse_mode: &'static str,
+    pub(super) heads: u64,
+    pub(super) kv_heads: u64,
+    pub(super) lengths: SequenceLengths,
+}
+
+impl AttentionCall {
+    pub(super) fn attributes(&self) -> CaseAttributes {
+        let mut attributes = self.lengths.to_attributes(&CaseAttributes::default());
+        let keys = &self.lengths.keys;
+        let sum = keys.iter().fold(0_u64, |sum, length| sum.saturating_add(*length));
+        #[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
+        let mean = sum as f64 / keys.len().max(1) as f64;
+        for (column, cell) in [
+            (name::LAYOUT, self.layout.to_owned()),
+            (name::SPARSE_MODE, self.sparse_mode.to_owned()),
+            (name::HEADS, self.heads.to_string()),
+            (name::KV_HEADS, self.kv_heads.to_string()),
+            (name::AVG_SEQ_LEN, mean.to_string()),
+            (name::BLOCK_SIZE, self.lengths.block.unwrap_or(0).to_string()),
+        ] {
+            attributes.set(column, &cell);
+        }
+        if self.lengths.block.is_some() {
+            let counts: Vec<String> = self.lengths.block_counts().iter().map(ToString::to_string).collect();
+            attributes.set(name::VALID_BLOCKS, &counts.join(","));
+        }
+        attributes
+    }
+
+    /// Returns the call for packed tokens of heads with `dim` dimensions, and values with `v_dim`. A cache has at least
+    /// `min_blocks` blocks, and as many for each sequence as the longest one needs.
+    pub(super) fn packed_case(
+        &self,
+        dtype: &Dtype,
+        tokens: u64,
+        [dim, v_dim]: [u64; 2],
+        min_blocks: u64,
+    ) -> Case {
+        let Self { heads, kv_heads, lengths, .. } = self;
+        let batch = lengths.keys.len() as u64;
+        let (_, blocks) = lengths.block_table_size();
+        let (keys, table) = match lengths.block {
+            Some(block) => {
+                let pool = min_blocks.max(batch.saturating_mul(blocks));
+                (format!("{pool},{kv_heads},{block}"), format!("-*7 INT32[{batch},{blocks}]"))
+            }
+            None => (format!("{tokens},{kv_heads}"), String::new()),
+        };
+        let mut case = calls(&format!(
+            "{}: BF16[{tokens},{heads},{dim}] BF16[{keys},{dim}] BF16[{keys},{v_dim}] - INT8[{MASK},{MASK}] INT64[{batch}] \
+             INT64[{batch}] {table} -> BF16[{tokens},{heads},{v_dim}]",
+            AttentionCase::KERNEL
+        ))
+        .swap_remove(0);
+        // The name of a type may be any text of a user, which is no part of the notation.
+        let tensors = case.inputs.iter_mut().chain(&mut case.outputs).flatten();
+        tensors.filter(|tensor| tensor.dtype == Dtype::Bf16).for_each(|tensor| tensor.dtype = dtype.clone());
+        Case { attributes: self.attributes(), ..case }
+    }
+}
