@@ -76,12 +76,22 @@ pub(crate) fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
 
 /// Parses a file's text. Duplicate keys and nesting beyond [`MAX_DEPTH`] are errors.
 pub(crate) fn parse<'t, T: Deserialize<'t>>(file: &Path, text: &'t str) -> Result<T, YamlError> {
+    parse_with_hint(file, text, "correct the file and try again")
+}
+
+/// As [`parse`], with the hint of errors without a more specific one.
+pub(crate) fn parse_with_hint<'t, T: Deserialize<'t>>(
+    file: &Path,
+    text: &'t str,
+    hint: &str,
+) -> Result<T, YamlError> {
     if text.len() > MAX_BYTES {
         let problem = format!("has {} bytes, the limit is {MAX_BYTES}", text.len());
         return Err(YamlError::of_file(file, problem, "split the file or remove what is not needed"));
     }
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let (problem, hint) = describe(&error, text);
+        let (problem, near) = describe(&error, text);
+        let hint = near.map_or_else(|| hint.to_owned(), |near| format!("did you mean `{near}`?"));
         YamlError::at(file, error.location().unwrap_or(Location::UNKNOWN), &problem, &hint)
     })
 }
@@ -98,8 +108,8 @@ fn options() -> Options {
     options
 }
 
-/// Problem and hint of a parser error, without its position.
-fn describe(error: &SaphyrError, text: &str) -> (String, String) {
+/// Problem of a parser error, without its position, and the nearest valid name.
+fn describe(error: &SaphyrError, text: &str) -> (String, Option<&'static str>) {
     let found = error.location().and_then(|at| {
         let start = usize::try_from(at.span().byte_offset()?).ok()?;
         let length = usize::try_from(at.span().byte_len()?).ok()?;
@@ -147,9 +157,7 @@ fn describe(error: &SaphyrError, text: &str) -> (String, String) {
             message => message,
         },
     };
-    let hint =
-        near.map_or("correct the file and try again".to_owned(), |near| format!("did you mean `{near}`?"));
-    (problem, hint)
+    (problem, near)
 }
 
 fn too_deep() -> String {

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    CaseAttributes, CollectiveCase, Dims, KernelName, PartWeights, Slot, signature::canonical_signature,
+    CaseAttributes, CollectiveCase, Dims, KernelName, PartWeights, Slot, Tensor,
+    signature::canonical_signature,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,10 +103,19 @@ impl Case {
         CaseId::of_signature(&self.signature())
     }
 
+    /// Returns the tensor of an input slot; `None` for an empty one.
+    pub(crate) fn input(&self, slot: usize) -> Option<&Tensor> {
+        self.inputs.get(slot)?.as_ref()
+    }
+
+    /// Returns the tensors of all inputs and outputs.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.inputs.iter().chain(&self.outputs).flatten()
+    }
+
     /// Returns the device memory of all inputs and outputs in bytes.
     pub fn bytes(&self) -> u64 {
-        let slots = self.inputs.iter().chain(&self.outputs).flatten();
-        slots.fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
+        self.tensors().fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
     }
 
     /// Formats the shapes of inputs and outputs: `4096,1024;1024 -> 4096,1024`.

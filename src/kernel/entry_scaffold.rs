@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::kernel::{
     Case, Dtype, KernelName, Slot, Tensor, TensorFormat,
-    catalogue::{OperatorSchema, SchemaType},
+    catalogue::OperatorSchema,
 };
 
 /// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
@@ -40,7 +40,7 @@ pub(crate) fn scaffold_entry(
     }
     let required = parsed.iter().flat_map(|schema| &schema.arguments);
     let required: Vec<&str> = required
-        .filter(|argument| !argument.has_default && !is_tensor(argument.kind))
+        .filter(|argument| !argument.has_default && !argument.kind.is_tensor())
         .map(|argument| argument.name.as_str())
         .collect();
     if !required.is_empty() {
@@ -53,12 +53,8 @@ pub(crate) fn scaffold_entry(
     text
 }
 
-fn is_tensor(kind: SchemaType) -> bool {
-    matches!(kind, SchemaType::Tensor | SchemaType::TensorList)
-}
-
 fn tensor_arguments(schema: &OperatorSchema) -> Vec<String> {
-    let tensors = schema.arguments.iter().filter(|argument| is_tensor(argument.kind));
+    let tensors = schema.arguments.iter().filter(|argument| argument.kind.is_tensor());
     tensors.map(|argument| argument.name.clone()).collect()
 }
 

@@ -42,6 +42,9 @@ pub(crate) enum SchemaType {
 }
 
 impl SchemaType {
+    pub(crate) const fn is_tensor(self) -> bool {
+        matches!(self, Self::Tensor | Self::TensorList)
+    }
     /// Returns true if a constant is of this type; false for types that npubench does not interpret.
     pub(crate) fn accepts_constant(self, constant: &serde_json::Value) -> bool {
         let all = |items: &serde_json::Value, kind: Self| {

@@ -59,8 +59,10 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// Element type of a tensor: `BF16`, `DT_BF16` and `BFLOAT16` are one type; an unknown name is kept.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Element type of a tensor: `BF16`, `DT_BF16` and `BFLOAT16` are one type; an unknown name is kept. YAML files have only
+/// types of tensors that torch can pass.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[serde(try_from = "String")]
 pub enum Dtype {
     /// IEEE single precision.
     Float,
@@ -116,6 +118,15 @@ const OTHER_CANN_TYPES: [&str; 14] = [
     "FLOAT4_E1M2",
     "FLOAT4_E2M1",
 ];
+
+impl TryFrom<String> for Dtype {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let dtype = Self::parse(&name).filter(|dtype| dtype.passed_torch_name().is_some());
+        dtype.ok_or_else(|| format!("`{name}` is not a type of torch"))
+    }
+}
 
 impl Dtype {
     /// Eight of them are an INT32 in torch.

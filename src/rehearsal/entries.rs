@@ -118,7 +118,7 @@ fn shown_form(form: &EntryForm) -> ShownForm<'_> {
     let bits = form.tensors().filter(|(_, slot)| slot.dtypes.iter().any(is_bits));
     ShownForm {
         name: &form.rule.name,
-        runs_as: form.runs_as.as_ref().map(KernelName::as_str),
+        runs_as: form.runs_as.as_ref().map(|kernel| kernel.value.as_str()),
         casts: casts.map(|(output, _)| output).collect(),
         destinations: destinations.collect(),
         bits: bits.map(|(index, _)| index).collect(),

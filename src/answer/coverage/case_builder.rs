@@ -317,7 +317,7 @@ fn like_other_slot(form: &EntryForm, index: usize, slot: &TensorSlot, slots: &[S
     let dims = same.filter_map(|(_, tensor)| tensor.as_ref()).next()?.dims.clone();
     let dtype = match (&slot.same_type_as, slot.dtypes.as_slice()) {
         (Some(argument), _) => {
-            let (other, _) = form.tensors().find(|(_, slot)| slot.argument == *argument)?;
+            let (other, _) = form.tensor(&argument.value)?;
             slots.get(other)?.as_ref()?.dtype.clone()
         }
         (None, [dtype]) => dtype.clone(),

@@ -117,8 +117,7 @@ impl ArgumentResolver<'_> {
     }
 
     fn recorded(&self, index: usize) -> Result<&Tensor, NotReplayable> {
-        let tensor = self.case.inputs.get(index).and_then(Option::as_ref);
-        tensor.ok_or_else(|| contradiction(format!("input slot {index} is empty")))
+        self.case.input(index).ok_or_else(|| contradiction(format!("input slot {index} is empty")))
     }
 
     fn slot_value(
@@ -137,7 +136,8 @@ impl ArgumentResolver<'_> {
             }));
         }
         if let TensorSource::SameAs(other) = &slot.source {
-            let first = self.form.tensor(other).and_then(|(index, _)| self.case.inputs.get(index)?.as_ref());
+            let other = &other.value;
+            let first = self.form.tensor(other).and_then(|(index, _)| self.case.input(index));
             return match first.filter(|first| first.dims == tensor.dims && first.dtype == tensor.dtype) {
                 Some(_) => Ok(ArgumentValue::SameAs(other.clone())),
                 None => Err(contradiction(format!("`{}` must be like `{other}`", slot.argument))),

@@ -120,7 +120,7 @@ impl CatalogueEntry {
         for (index, slot) in form.tensors() {
             match &slot.source {
                 TensorSource::SameAs(other) => {
-                    let (other, _) = form.tensor(other).ok_or(RuleMismatch::NotConstant)?;
+                    let (other, _) = form.tensor(&other.value).ok_or(RuleMismatch::NotConstant)?;
                     let (own, other) = (dims(inputs, index)?, dims(inputs, other)?);
                     let is_same = equal_values(&ExprValue::List(own), &ExprValue::List(other));
                     require(is_same.map_err(ExprErrorKind::from)?, needs, String::new)?;
@@ -131,8 +131,7 @@ impl CatalogueEntry {
         for argument in form.arguments.values() {
             require_argument(argument, bindings, needs)?;
         }
-        let work = [form.flops.as_ref().or(self.flops.as_ref()), form.bytes.as_ref().or(self.bytes.as_ref())];
-        for expr in work.into_iter().flatten() {
+        for expr in self.cost_of(form).into_iter().flatten() {
             require_value(&ExprValue::Number(expr.evaluate_number(bindings)?), needs)?;
         }
         Ok(())

@@ -1,55 +1,193 @@
 //! Loads the catalogue: the entries of all kernels that can be replayed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::OnceLock,
+};
+
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     CatalogueEntry, DeclaredArgument,
-    entry::{EntryReference, UnlaunchableKernel},
+    entry::{HINT, kernel_of_file},
 };
 use crate::{
     base::{
         assets::{AssetFile, AssetFiles},
         suggest::did_you_mean_or,
-        yaml,
-        yaml::YamlError,
+        yaml::{self, Location, Spanned, YamlError},
     },
-    kernel::KernelName,
+    kernel::{Case, KernelName},
 };
 
 /// All entries, by kernel and by the other names of the kernel in profiles.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     /// Entries, parsed when they are needed: parsing all takes most of the time of a short command.
-    entries: BTreeMap<String, EntryReference>,
+    entries: BTreeMap<String, CatalogueFile>,
     aliases: BTreeMap<String, String>,
     /// Reasons of kernels that no call launches alone, by name in profiles.
     not_launchable: BTreeMap<String, String>,
 }
 
+/// A file of the catalogue with its names, and its entry once it has been parsed.
+#[derive(Clone, Debug)]
+struct CatalogueFile {
+    kernel: KernelName,
+    /// Names under which the profiler may show the kernel, its own first.
+    names: Vec<Spanned<String>>,
+    /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
+    same_as: Option<Spanned<String>>,
+    /// Reason why no call launches the kernel alone, a part of a sentence; `None` for a kernel with a call.
+    not_launchable: Option<String>,
+    file: AssetFile,
+    parsed: OnceLock<CatalogueEntry>,
+}
+
+/// The keys of a file that are read before the entry is needed.
+#[derive(Deserialize)]
+struct DeclaredNames {
+    kernel: Spanned<String>,
+    same_as: Option<Spanned<String>>,
+    not_launchable: Option<Spanned<String>>,
+    #[serde(default)]
+    also_named: Vec<Spanned<String>>,
+}
+
+/// All keys of a file that declares no call.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the keys are checked, and read as DeclaredNames")]
+struct FileWithoutCall {
+    kernel: IgnoredAny,
+    same_as: Option<IgnoredAny>,
+    not_launchable: Option<IgnoredAny>,
+    also_named: Option<IgnoredAny>,
+}
+
+impl CatalogueFile {
+    /// Reads the names in a file. A file of the user is parsed and checked here; an embedded one, which tests have
+    /// checked, when it is needed.
+    fn read(file: AssetFile) -> Result<Self, YamlError> {
+        let DeclaredNames { kernel, same_as, not_launchable, also_named } =
+            yaml::parse(&file.path, &file.text)?;
+        let mut parsed = OnceLock::new();
+        if same_as.is_some() || not_launchable.is_some() {
+            yaml::parse::<FileWithoutCall>(&file.path, &file.text)?;
+        } else if !file.is_built_in {
+            parsed = OnceLock::from(CatalogueEntry::parse(&file.path, &file.text)?);
+        }
+        let error = |place, problem: &str, hint| YamlError::at(&file.path, place, problem, hint);
+        let name = kernel_of_file(&kernel, &file.path).map_err(|(place, text)| error(place, &text, HINT))?;
+        if let Some(reason) = not_launchable.as_ref().filter(|reason| reason.value.trim().is_empty()) {
+            let hint = "state why no call launches the kernel alone";
+            return Err(error(reason.defined, "the reason is empty", hint));
+        }
+        let not_launchable = not_launchable.map(|reason| reason.value.trim().to_owned());
+        let names = [kernel].into_iter().chain(also_named).collect();
+        Ok(Self { kernel: name, names, same_as, not_launchable, file, parsed })
+    }
+
+    /// Returns the kernel whose entry has the definition: itself, or the one of `same_as:`.
+    fn definition(&self) -> &str {
+        self.same_as.as_ref().map_or(self.kernel.as_str(), |definition| &definition.value)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| name.value.as_str())
+    }
+
+    /// Returns the entry, parsed at the first call. `definition` is the entry of `same_as:`, where there is one.
+    fn entry<'a>(&'a self, definition: Option<&'a Self>) -> &'a CatalogueEntry {
+        self.parsed.get_or_init(|| match definition.map(|definition| definition.entry(None)) {
+            Some(definition) => CatalogueEntry {
+                kernel: self.kernel.clone(),
+                also_named: self.names().skip(1).map(str::to_owned).collect(),
+                defined_by: Some(definition.kernel.clone()),
+                example: definition.example.clone().map(|case| Case { kernel: self.kernel.clone(), ..case }),
+                file: self.file.path.clone(),
+                ..definition.clone()
+            },
+            None => CatalogueEntry::parse(&self.file.path, &self.file.text)
+                .unwrap_or_else(|error| panic!("an embedded entry is invalid: {error}")),
+        })
+    }
+
+    /// Checks that the entries of `same_as:`, and of `runs_as:` in forms of the user, exist and have definitions.
+    fn check_definitions(&self, entries: &BTreeMap<String, Self>) -> Result<(), YamlError> {
+        let forms = self.parsed.get().into_iter().flat_map(|entry| &entry.forms);
+        let of_forms = forms.filter_map(|form| form.runs_as.as_ref());
+        let of_forms = of_forms.map(|kernel| (kernel.value.as_str(), kernel.defined));
+        let shared = self.same_as.iter().map(|kernel| (kernel.value.as_str(), kernel.defined));
+        for (definition, place) in shared.chain(of_forms) {
+            let (problem, hint) = match entries.get(definition) {
+                Some(other) if other.same_as.is_none() => continue,
+                Some(_) => (
+                    format!("`{definition}` has `same_as:` itself, so it defines nothing"),
+                    "give the kernel whose file has the definition".to_owned(),
+                ),
+                None => {
+                    let own = entries.values().filter(|other| other.same_as.is_none());
+                    let hint = did_you_mean_or(definition, own.map(|other| other.kernel.as_str()), || {
+                        "`npubench kernels` lists all entries".to_owned()
+                    });
+                    (format!("the catalogue has no entry `{definition}`"), hint)
+                }
+            };
+            return Err(YamlError::at(&self.file.path, place, &problem, &hint));
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a name that another file has, too.
+    fn name_error(&self, name: &str, other: &KernelName, hint: &str) -> YamlError {
+        let place = self.names.iter().find(|own| own.value == name);
+        let place = place.map_or(Location::UNKNOWN, |own| own.defined);
+        YamlError::at(&self.file.path, place, &format!("`{name}` is already a name of `{other}`"), hint)
+    }
+}
+
 impl Catalogue {
     /// Reads the names of all entries, and parses and checks those of the user. A name of two entries is an error.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
-        let mut unlaunchable = Vec::new();
-        let mut entries = BTreeMap::new();
-        for file in assets.catalogue()?.into_values() {
-            if let Some(kernel) = UnlaunchableKernel::parse(&file.path, &file.text)? {
-                unlaunchable.push((file, kernel));
-                continue;
-            }
-            let entry = EntryReference::read(file)?;
-            entries.insert(entry.kernel.as_str().to_owned(), entry);
-        }
+        let files = assets.catalogue()?.into_values().map(CatalogueFile::read);
+        let (unlaunchable, files): (Vec<CatalogueFile>, Vec<CatalogueFile>) =
+            files.collect::<Result<Vec<_>, _>>()?.into_iter().partition(|file| file.not_launchable.is_some());
+        let by_kernel = files.into_iter().map(|file| (file.kernel.as_str().to_owned(), file));
+        let entries: BTreeMap<String, CatalogueFile> = by_kernel.collect();
+        entries.values().try_for_each(|entry| entry.check_definitions(&entries))?;
+        let mut aliases = BTreeMap::new();
         for entry in entries.values() {
-            check_definitions(entry, &entries)?;
+            for name in entry.names() {
+                if let Some(other) = aliases.insert(name.to_owned(), &entry.kernel) {
+                    let hint = "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
+                    return Err(entry.name_error(name, other, hint));
+                }
+            }
         }
-        let mut aliases = kernels_by_name(&entries)?;
+        // Files of the user replace embedded ones with the same name.
+        let mut reasons: BTreeMap<&str, &CatalogueFile> = BTreeMap::new();
+        for kernel in &unlaunchable {
+            for name in kernel.names() {
+                match reasons.entry(name) {
+                    Entry::Occupied(other) if other.get().file.is_built_in == kernel.file.is_built_in => {
+                        let hint = "give each name in one file with `not_launchable:` only";
+                        return Err(kernel.name_error(name, &other.get().kernel, hint));
+                    }
+                    Entry::Occupied(_) if kernel.file.is_built_in => {}
+                    place => drop(place.insert_entry(kernel)),
+                }
+            }
+        }
         aliases.retain(|name, kernel| {
-            let is_built_in = entries.get(kernel).is_some_and(|entry| entry.file.is_built_in);
-            !(is_built_in && is_unlaunchable_by_user(&unlaunchable, name))
+            let is_built_in = entries.get(kernel.as_str()).is_some_and(|entry| entry.file.is_built_in);
+            !(is_built_in && reasons.get(name.as_str()).is_some_and(|reason| !reason.file.is_built_in))
         });
         // A name that an entry keeps, such as one of the user, can be launched.
-        let mut not_launchable = reasons_by_name(&unlaunchable)?;
-        not_launchable.retain(|name, _| !aliases.contains_key(name));
+        let reasons = reasons.into_iter().filter(|(name, _)| !aliases.contains_key(*name));
+        let reasons = reasons.filter_map(|(name, kernel)| Some((name.to_owned(), kernel.not_launchable.clone()?)));
+        let not_launchable = reasons.collect();
+        let aliases = aliases.into_iter().map(|(name, kernel)| (name, kernel.as_str().to_owned())).collect();
         Ok(Self { entries, aliases, not_launchable })
     }
 
@@ -65,15 +203,15 @@ impl Catalogue {
         self.reference(kernel).map(|reference| self.parsed(reference))
     }
 
-    fn reference(&self, kernel: &KernelName) -> Option<&EntryReference> {
+    fn reference(&self, kernel: &KernelName) -> Option<&CatalogueFile> {
         let name = kernel.as_str();
         let entry = self.aliases.get(name);
         let of_variant = || self.aliases.get(KernelName::without_variant(name)?);
         self.entries.get(entry.or_else(of_variant)?)
     }
 
-    fn parsed<'a>(&'a self, reference: &'a EntryReference) -> &'a CatalogueEntry {
-        reference.entry(reference.same_as.as_ref().and_then(|definition| self.entries.get(definition)))
+    fn parsed<'a>(&'a self, reference: &'a CatalogueFile) -> &'a CatalogueEntry {
+        reference.entry(reference.same_as.as_ref().and_then(|definition| self.entries.get(&definition.value)))
     }
 
     /// Returns the other entries with a definition: the kernels as which a call may run instead of `kernel`.
@@ -81,7 +219,7 @@ impl Catalogue {
         &'a self,
         kernel: &'a str,
         definition: &'a str,
-    ) -> impl Iterator<Item = &'a EntryReference> {
+    ) -> impl Iterator<Item = &'a CatalogueFile> {
         self.references()
             .filter(move |other| other.kernel.as_str() != kernel && other.definition() == definition)
     }
@@ -101,7 +239,7 @@ impl Catalogue {
         let mut names = vec![kernel.clone()];
         if let Some(entry) = self.reference(kernel) {
             let others = self.other_references(entry.kernel.as_str(), entry.definition());
-            let others = std::iter::once(entry).chain(others).flat_map(EntryReference::names);
+            let others = std::iter::once(entry).chain(others).flat_map(CatalogueFile::names);
             let others = others.filter(|name| *name != kernel.as_str());
             names.extend(others.filter_map(|name| KernelName::new(name).ok()));
         }
@@ -117,13 +255,13 @@ impl Catalogue {
     }
 
     /// Returns the entries of kernels that can be launched; others only give definitions.
-    fn references(&self) -> impl Iterator<Item = &EntryReference> {
+    fn references(&self) -> impl Iterator<Item = &CatalogueFile> {
         self.entries.values().filter(|entry| self.aliases.contains_key(entry.kernel.as_str()))
     }
 
     /// Returns the entries that have a key, and maybe some that have the word elsewhere. Others are not parsed.
     pub(crate) fn entries_with_key(&self, key: &str) -> impl Iterator<Item = &CatalogueEntry> {
-        let has_key = move |reference: &&EntryReference| {
+        let has_key = move |reference: &&CatalogueFile| {
             self.entries.get(reference.definition()).is_some_and(|entry| entry.file.text.contains(key))
         };
         self.references().filter(has_key).map(|reference| self.parsed(reference))
@@ -144,87 +282,10 @@ impl Catalogue {
     }
 }
 
-/// Checks that the entries of `same_as:`, and of `runs_as:` in forms of the user, exist and have definitions.
-fn check_definitions(
-    entry: &EntryReference,
-    entries: &BTreeMap<String, EntryReference>,
-) -> Result<(), YamlError> {
-    for (definition, key) in entry.referenced_definitions() {
-        let (problem, hint) = match entries.get(definition) {
-            Some(other) if other.same_as.is_none() => continue,
-            Some(_) => (
-                format!("`{definition}` has `same_as:` itself, so it defines nothing"),
-                "give the kernel whose file has the definition".to_owned(),
-            ),
-            None => {
-                let own = entries.values().filter(|other| other.same_as.is_none());
-                let hint = did_you_mean_or(definition, own.map(|other| other.kernel.as_str()), || {
-                    "`npubench kernels` lists all entries".to_owned()
-                });
-                (format!("the catalogue has no entry `{definition}`"), hint)
-            }
-        };
-        let key: Vec<&str> = key.iter().map(String::as_str).collect();
-        let position = yaml::find_value(&entry.file.text, &key);
-        return Err(YamlError::at(&entry.file.path, position, &problem, &hint));
-    }
-    Ok(())
-}
-
-/// Returns true if a file of the user states that no call launches a kernel of this name.
-fn is_unlaunchable_by_user(files: &[(AssetFile, UnlaunchableKernel)], name: &str) -> bool {
-    files.iter().any(|(file, kernel)| !file.is_built_in && kernel.names().any(|other| other == name))
-}
-
-/// Returns the kernels of all names. A name of two entries is an error.
-fn kernels_by_name(
-    entries: &BTreeMap<String, EntryReference>,
-) -> Result<BTreeMap<String, String>, YamlError> {
-    let mut kernels: BTreeMap<String, String> = BTreeMap::new();
-    for entry in entries.values() {
-        for name in entry.names() {
-            if let Some(other) = kernels.insert(name.to_owned(), entry.kernel.as_str().to_owned()) {
-                let problem = format!("`{name}` is already a name of `{other}`");
-                let hint = "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
-                return Err(name_error(&entry.file, &entry.also_named, name, &problem, hint));
-            }
-        }
-    }
-    Ok(kernels)
-}
-
-/// Returns the reasons of kernels that no call launches alone, by all their names. Files of the user replace embedded ones
-/// with the same name; a name of two files of the user, or of two embedded ones, is an error.
-fn reasons_by_name(files: &[(AssetFile, UnlaunchableKernel)]) -> Result<BTreeMap<String, String>, YamlError> {
-    let mut kernels: BTreeMap<&str, (&AssetFile, &UnlaunchableKernel)> = BTreeMap::new();
-    for (file, kernel) in files {
-        for name in kernel.names() {
-            match kernels.get(name) {
-                Some((other_file, other)) if other_file.is_built_in == file.is_built_in => {
-                    let problem = format!("`{name}` is already a name of `{}`", other.kernel);
-                    let hint = "give each name in one file with `not_launchable:` only";
-                    return Err(name_error(file, &kernel.also_named, name, &problem, hint));
-                }
-                Some(_) if file.is_built_in => {}
-                _ => _ = kernels.insert(name, (file, kernel)),
-            }
-        }
-    }
-    Ok(kernels.into_iter().map(|(name, (_, kernel))| (name.to_owned(), kernel.reason.clone())).collect())
-}
-
-/// Returns an error at one of the names of a file: an item of `also_named`, else the kernel.
-fn name_error(file: &AssetFile, also_named: &[String], name: &str, problem: &str, hint: &str) -> YamlError {
-    let index = also_named.iter().position(|other| other == name).map(|index| index.to_string());
-    let path = index.as_deref().map_or(vec!["kernel"], |index| vec!["also_named", index]);
-    YamlError::at(&file.path, yaml::find_value(&file.text, &path), problem, hint)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Case;
-
+    
     fn load(files: &[(&str, &str)]) -> Result<Catalogue, String> {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("op_replay")).expect("created");
@@ -352,7 +413,7 @@ mod tests {
         assert!(chained.contains("`MatMulV3` has `same_as:` itself"), "{chained}");
         let embedded = Catalogue::load(&AssetFiles::embedded()).expect("valid");
         for entry in embedded.entries() {
-            for definition in entry.forms.iter().filter_map(|form| form.runs_as.as_ref()) {
+            for definition in entry.forms.iter().filter_map(|form| form.runs_as.as_ref().map(|kernel| &kernel.value)) {
                 assert_eq!(
                     entry_of(&embedded, definition.as_str()).definition(),
                     definition,
@@ -377,7 +438,7 @@ mod tests {
     fn only_needed_entries_are_parsed() {
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
         let parsed = |catalogue: &Catalogue| {
-            let parsed = catalogue.entries.values().filter(|entry| entry.is_parsed());
+            let parsed = catalogue.entries.values().filter(|entry| entry.parsed.get().is_some());
             parsed.map(|entry| entry.kernel.as_str().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(parsed(&catalogue), Vec::<String>::new());

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
 use super::{
     Bindings, Expr, ExprValue,
     rule_error::{RuleError, RuleMismatch, require, require_value},
@@ -41,8 +42,17 @@ pub(crate) enum OutputTerm {
 }
 
 /// Shapes that follow from a rule's names, such as `T,N,D; 0`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ReturnShapes(pub(crate) Vec<Vec<OutputTerm>>);
+
+impl TryFrom<String> for ReturnShapes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).map_err(|error| error.to_string())
+    }
+}
 
 impl ReturnShapes {
     /// Parses shapes separated by `;`; `-` is an output that Python does not get.
@@ -78,32 +88,36 @@ impl ReturnShapes {
     pub(crate) fn terms(&self) -> impl Iterator<Item = &OutputTerm> {
         self.0.iter().flatten()
     }
+
+    pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.terms().filter_map(|term| match term {
+            OutputTerm::Expr(expr) => Some(expr),
+            OutputTerm::Sequence(_) => None,
+        })
+    }
+
+    /// Returns the names that stand alone as a dimension or as several.
+    pub(crate) fn bare_names(&self) -> impl Iterator<Item = &str> {
+        self.terms().filter_map(|term| match term {
+            OutputTerm::Sequence(name) => Some(name.as_str()),
+            OutputTerm::Expr(expr) => expr.bare_name(),
+        })
+    }
 }
 
 impl ShapeRule {
     pub(crate) fn parse(
         name: &str,
         rule: &str,
-        conditions: &[String],
+        conditions: Vec<Expr>,
         transposed: Vec<String>,
     ) -> Result<Self, RuleError> {
         let (left, right) = rule.split_once("->").ok_or_else(|| RuleError::NoArrow(rule.to_owned()))?;
         let inputs = left.split(';').map(|slot| input_terms(slot, rule)).collect::<Result<_, _>>()?;
         let outputs = ReturnShapes(right.split(';').map(output_terms).collect::<Result<_, _>>()?);
-        let conditions: Vec<Expr> =
-            conditions.iter().map(|text| Expr::parse(text)).collect::<Result<_, _>>()?;
         let (relations, limits) = conditions.into_iter().partition(Expr::relates_names);
-        let source = rule.trim().to_owned();
-        Ok(Self {
-            name: name.to_owned(),
-            transposed,
-            source,
-            inputs,
-            outputs,
-            relations,
-            limits,
-            inferred: Vec::new(),
-        })
+        let (name, source, inferred) = (name.to_owned(), rule.trim().to_owned(), Vec::new());
+        Ok(Self { name, transposed, source, inputs, outputs, relations, limits, inferred })
     }
 
     pub(crate) fn conditions(&self) -> impl Iterator<Item = &Expr> + Clone {
@@ -116,15 +130,9 @@ impl ShapeRule {
 
     /// Returns the names that inputs and outputs bind.
     pub(crate) fn bound_names(&self) -> BTreeSet<&str> {
-        let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
-            PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
-            PatternTerm::Number(_) => None,
-        });
-        let outputs = self.outputs.terms().filter_map(|term| match term {
-            OutputTerm::Sequence(name) => Some(name.as_str()),
-            OutputTerm::Expr(expr) => expr.bare_name(),
-        });
-        inputs.chain(outputs).chain(self.inferred.iter().map(|(name, _)| name.as_str())).collect()
+        let inputs = self.inputs.iter().flatten().flatten().filter_map(PatternTerm::name);
+        let inferred = self.inferred.iter().map(|(name, _)| name.as_str());
+        inputs.chain(self.outputs.bare_names()).chain(inferred).collect()
     }
 
     /// Checks that the rule has such slots, with these numbers of dimensions and the numbers that its patterns give. A case
@@ -191,10 +199,7 @@ impl ShapeRule {
             })
         };
         require_all(&self.relations)?;
-        require_all(&self.limits).map_err(|mismatch| match mismatch {
-            RuleMismatch::Dimensions(reason) => RuleMismatch::Limit(reason),
-            other => other,
-        })?;
+        require_all(&self.limits).map_err(RuleMismatch::into_limit)?;
         Ok(bindings)
     }
 
@@ -350,8 +355,8 @@ mod tests {
     use super::*;
 
     fn form(rule: &str, conditions: &[&str]) -> ShapeRule {
-        let conditions: Vec<String> = conditions.iter().map(|text| (*text).to_owned()).collect();
-        ShapeRule::parse("form", rule, &conditions, Vec::new()).expect("a rule")
+        let conditions = conditions.iter().map(|text| Expr::parse(text).expect("an expression")).collect();
+        ShapeRule::parse("form", rule, conditions, Vec::new()).expect("a rule")
     }
 
     fn outputs(form: &ShapeRule, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
@@ -472,7 +477,7 @@ mod tests {
     #[test]
     fn parse_errors_quote_the_term() {
         let error =
-            |rule: &str| ShapeRule::parse("f", rule, &[], Vec::new()).expect_err("no rule").to_string();
+            |rule: &str| ShapeRule::parse("f", rule, Vec::new(), Vec::new()).expect_err("no rule").to_string();
         assert_eq!(error("M,K"), "`M,K` has no `->` between inputs and outputs");
         assert_eq!(error("M,K+1 -> M"), "`K+1` in `M,K+1 -> M` is not a name, a number or `*NAME`");
         assert!(error("*A,*B -> 1").contains("more than one"));

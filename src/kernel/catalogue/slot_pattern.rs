@@ -13,6 +13,14 @@ pub(crate) enum PatternTerm {
     Rest(String),
 }
 
+impl PatternTerm {
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) | Self::Rest(name) => Some(name),
+            Self::Number(_) => None,
+        }
+    }
+}
 /// Parses the pattern of a slot; `None` for `-`, a slot that must be empty. `rule` is quoted in errors.
 pub(crate) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleError> {
     let slot = slot.trim();

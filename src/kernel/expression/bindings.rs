@@ -76,6 +76,10 @@ impl<N> Bindings<N> {
         self.0.get(name)
     }
 
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     pub(crate) fn set(&mut self, name: &str, value: ExprValue<N>) {
         self.0.insert(name.to_owned(), value);
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use serde::Deserialize;
 use super::{
     arithmetic::{ArithmeticError, BinaryOperator, ExprNumber},
     bindings::{Bindings, ExprValue},
@@ -12,10 +13,22 @@ use super::{
 };
 
 /// A parsed expression; prints the text that it was parsed from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Expr {
     source: String,
     pub(crate) root: ExprNode,
+}
+
+/// A text with a list such as `X...` is parsed again when the names in the list are known.
+impl TryFrom<String> for Expr {
+    type Error = String;
+
+    fn try_from(source: String) -> Result<Self, String> {
+        let has_list = source.contains("...");
+        let parsed = if has_list { Self::parse_any(&source).map_err(ExprError::from) } else { Self::parse(&source) };
+        parsed.map_err(|error| error.to_string())
+    }
 }
 
 impl Expr {

@@ -1,7 +1,10 @@
 //! The density standard, `grids/density.yaml`: the required spacing of the values of an axis, as expressions over the
 //! names of the catalogue's shape rule, so that a row counts in whatever rank and orientation it was profiled.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde::Deserialize;
 
@@ -89,31 +92,37 @@ struct RawKernelGroup {
 #[serde(deny_unknown_fields)]
 struct RawAxis {
     standard: Spanned<String>,
-    value: Spanned<String>,
+    value: Spanned<Expr>,
     #[serde(default)]
-    in_form: YamlMap<Spanned<String>>,
+    in_form: YamlMap<Spanned<Expr>>,
     #[serde(default)]
-    for_each: YamlMap<Spanned<String>>,
+    for_each: YamlMap<Spanned<Expr>>,
 }
 
 impl DensityFile {
     /// Reads the file. Kernels, forms and names that the catalogue lacks are errors.
     pub(crate) fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let mut files = assets.grids()?;
-        // The file is embedded, so it always exists.
-        let (path, text) = files.remove(FILE).map(|asset| (asset.path, asset.text)).unwrap_or_default();
-        Self::parse(&path, &text, catalogue)
+        let asset = files.remove(FILE).expect("the file is embedded");
+        Self::parse(&asset.path, &asset.text, catalogue)
     }
 
     pub fn parse(file: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, YamlError> {
-        let raw: RawDensityFile = yaml::parse(file, text)?;
-        let reader = DensityReader { file, catalogue };
-        let standards = raw.standards.iter().map(|(name, raw)| reader.parse_standard(name, raw));
+        let raw: RawDensityFile = yaml::parse_with_hint(file, text, HINT)?;
+        let standards = raw.standards.iter().map(|(name, raw)| parse_standard(file, name, raw));
         let standards: Vec<DensityStandard> = standards.collect::<Result<_, _>>()?;
         let mut kernels = BTreeMap::new();
         for group in raw.kernels.values() {
             for named in &group.kernels {
-                let (kernel, entry) = reader.find_entry(named)?;
+                let kernel = KernelName::new(&named.value).ok();
+                let entry = kernel.and_then(|kernel| Some((catalogue.entry(&kernel)?, kernel)));
+                let (entry, kernel) = entry.ok_or_else(|| {
+                    let hint = did_you_mean_or(&named.value, catalogue.kernel_names(), || {
+                        "`npubench kernels` lists the catalogue".to_owned()
+                    });
+                    let problem = format!("`{}` is not a kernel of the catalogue", named.value);
+                    YamlError::at(file, named.defined, &problem, &hint)
+                })?;
                 let axes = group.axes.iter().map(|(name, raw)| {
                     AxisReader { file, name: &name.value, entry }.parse_axis(raw, &standards)
                 });
@@ -159,67 +168,44 @@ impl CatalogueEntry {
     }
 }
 
-struct DensityReader<'a> {
-    file: &'a Path,
-    catalogue: &'a Catalogue,
-}
-
-impl<'a> DensityReader<'a> {
-    fn parse_standard(
-        &self,
-        name: &Spanned<String>,
-        raw: &RawStandard,
-    ) -> Result<DensityStandard, YamlError> {
-        let wrong = |position: Location, why: String, hint: &str| {
-            YamlError::at(self.file, position, &format!("standard `{}`: {why}", name.value), hint)
-        };
-        let mut segments: Vec<LadderSegment> = Vec::new();
-        for Spanned { value: text, defined, .. } in &raw.segments {
-            let segment = LadderSegment::parse(text);
-            let segment = segment.map_err(|why| wrong(*defined, format!("`{text}` {why}"), HINT))?;
-            if segment.from == segment.to || segment.align.is_some() {
-                let why = format!("`{text}` cannot be used in a standard");
-                return Err(wrong(*defined, why, "write `FROM..TO` with a greater end, and no `align`"));
-            }
-            if let Some(before) = segments.last().filter(|before| before.to != segment.from) {
-                let why = format!(
-                    "`{text}` starts at {}, but the segment before it ends at {}",
-                    segment.from, before.to
-                );
-                return Err(wrong(*defined, why, "start each segment at the end of the one before it"));
-            }
-            if segment.values(MAX_POINTS).len() > MAX_POINTS {
-                let why = format!("`{text}` has more than {MAX_POINTS} values");
-                return Err(wrong(*defined, why, "widen its gap: a lookup needs no point for each number"));
-            }
-            segments.push(segment);
+fn parse_standard(
+    file: &Path,
+    name: &Spanned<String>,
+    raw: &RawStandard,
+) -> Result<DensityStandard, YamlError> {
+    let wrong = |position: Location, why: String, hint: &str| {
+        YamlError::at(file, position, &format!("standard `{}`: {why}", name.value), hint)
+    };
+    let mut segments: Vec<LadderSegment> = Vec::new();
+    for Spanned { value: text, defined, .. } in &raw.segments {
+        let segment = LadderSegment::parse(text);
+        let segment = segment.map_err(|why| wrong(*defined, format!("`{text}` {why}"), HINT))?;
+        if segment.from == segment.to || segment.align.is_some() {
+            let why = format!("`{text}` cannot be used in a standard");
+            return Err(wrong(*defined, why, "write `FROM..TO` with a greater end, and no `align`"));
         }
-        if let Some(point) = raw.required.iter().find(|point| point.value < 1) {
-            let why =
-                format!("`{}` is not a value of an axis, expected whole numbers of at least 1", point.value);
-            return Err(wrong(point.defined, why, HINT));
+        if let Some(before) = segments.last().filter(|before| before.to != segment.from) {
+            let (from, end) = (segment.from, before.to);
+            let why = format!("`{text}` starts at {from}, but the segment before it ends at {end}");
+            return Err(wrong(*defined, why, "start each segment at the end of the one before it"));
         }
-        if segments.is_empty() && raw.required.is_empty() {
-            let why = "requires nothing".to_owned();
-            return Err(wrong(name.defined, why, "give it `segments:` or `required:`"));
+        if segment.values(MAX_POINTS).len() > MAX_POINTS {
+            let why = format!("`{text}` has more than {MAX_POINTS} values");
+            return Err(wrong(*defined, why, "widen its gap: a lookup needs no point for each number"));
         }
-        let mut required: Vec<i64> = raw.required.iter().map(|point| point.value).collect();
-        required.sort_unstable();
-        required.dedup();
-        Ok(DensityStandard { name: name.value.clone(), segments, required })
+        segments.push(segment);
     }
-
-    fn find_entry(&self, kernel: &Spanned<String>) -> Result<(KernelName, &'a CatalogueEntry), YamlError> {
-        let name = KernelName::new(&kernel.value).ok();
-        let entry = name.and_then(|name| Some((name.clone(), self.catalogue.entry(&name)?)));
-        entry.ok_or_else(|| {
-            let hint = did_you_mean_or(&kernel.value, self.catalogue.kernel_names(), || {
-                "`npubench kernels` lists the catalogue".to_owned()
-            });
-            let problem = format!("`{}` is not a kernel of the catalogue", kernel.value);
-            YamlError::at(self.file, kernel.defined, &problem, &hint)
-        })
+    if let Some(point) = raw.required.iter().find(|point| point.value < 1) {
+        let why = format!("`{}` is not a value of an axis, expected whole numbers of at least 1", point.value);
+        return Err(wrong(point.defined, why, HINT));
     }
+    if segments.is_empty() && raw.required.is_empty() {
+        let why = "requires nothing".to_owned();
+        return Err(wrong(name.defined, why, "give it `segments:` or `required:`"));
+    }
+    let required: BTreeSet<i64> = raw.required.iter().map(|point| point.value).collect();
+    let required = required.into_iter().collect();
+    Ok(DensityStandard { name: name.value.clone(), segments, required })
 }
 
 /// Parses an axis of a kernel.
@@ -250,32 +236,31 @@ impl AxisReader<'_> {
                     did_you_mean_or(name, forms(), || "its file in op_replay lists its forms".to_owned());
                 return Err(self.error(form.defined, &format!("the entry has no form `{name}`"), &hint));
             }
-            Ok((name.clone(), self.parse_expr(value)?))
+            Ok((name.clone(), self.check_names(value)?))
         });
         let for_each = raw.for_each.iter();
-        let for_each = for_each.map(|(name, value)| Ok((name.value.clone(), self.parse_expr(value)?)));
+        let for_each = for_each.map(|(name, value)| Ok((name.value.clone(), self.check_names(value)?)));
         Ok(AuditedAxis {
             name: self.name.to_owned(),
             standard: standard.clone(),
-            value: self.parse_expr(&raw.value)?,
+            value: self.check_names(&raw.value)?,
             in_form: in_form.collect::<Result<_, _>>()?,
             for_each: for_each.collect::<Result<_, YamlError>>()?,
         })
     }
 
-    /// Parses an expression over the names of the entry's forms.
-    fn parse_expr(&self, text: &Spanned<String>) -> Result<Expr, YamlError> {
-        let expr = Expr::parse(&text.value);
-        let expr = expr.map_err(|error| self.error(text.defined, &error.to_string(), HINT))?;
+    /// Returns an expression over the names of the entry's forms.
+    fn check_names(&self, expr: &Spanned<Expr>) -> Result<Expr, YamlError> {
         let known = self.entry.bindable_names();
-        if let Some(unknown) = expr.variable_names().into_iter().find(|name| !known.contains(*name)) {
-            let hint = did_you_mean_or(unknown, known.iter().copied(), || {
-                format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
-            });
-            let problem = format!("`{unknown}` in `{}` is not defined", text.value);
-            return Err(self.error(text.defined, &problem, &hint));
-        }
-        Ok(expr)
+        let names = expr.value.variable_names();
+        let Some(unknown) = names.into_iter().find(|name| !known.contains(*name)) else {
+            return Ok(expr.value.clone());
+        };
+        let hint = did_you_mean_or(unknown, known.iter().copied(), || {
+            format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
+        });
+        let problem = format!("`{unknown}` in `{}` is not defined", expr.value);
+        Err(self.error(expr.defined, &problem, &hint))
     }
 }
 

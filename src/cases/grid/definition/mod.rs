@@ -2,16 +2,11 @@
 //! are worth measuring. A file is parsed into [`CandidateSpace`]s: one kernel, one pattern, at most one model, with
 //! all names resolved and all expressions compiled.
 
-mod bind;
-mod build;
 mod density;
-mod ladder;
 mod model_tables;
 mod mutations;
 mod pattern;
-mod raw;
 mod segment;
-mod values;
 
 use std::{
     collections::BTreeMap,
@@ -20,10 +15,10 @@ use std::{
 
 pub use density::DensityFile;
 pub(crate) use density::{AuditedAxis, AxisPoint, DensityStandard};
+pub use model_tables::{ModelValues, ValueTable};
 pub use mutations::{Mutation, MutationChange, MutationFile};
+use pattern::{GridFileContext, LadderValues, parse_ladders, parse_spaces};
 pub(crate) use segment::{LadderSegment, SegmentSpacing};
-pub use values::{ModelValues, ValueTable};
-
 use crate::{
     base::{
         assets::{AssetError, AssetFile, AssetFiles},
@@ -107,27 +102,18 @@ impl CandidateSpace {
 
     /// Returns a case of its types and formats, with all dimensions equal to `dim` and without attributes.
     pub(crate) fn blank(&self, dim: u64) -> Case {
-        let slots = |templates: &[SlotTemplate]| -> Vec<Slot> {
-            let slots = templates.iter().map(|template| {
-                template.as_ref().map(|tensor| Tensor {
-                    dims: vec![dim; tensor.dims.len()],
-                    dtype: tensor.dtype.clone(),
-                    format: tensor.format.clone(),
-                })
-            });
-            let mut slots: Vec<Slot> = slots.collect();
-            // As in parsed rows, empty slots at the end are omitted.
-            while slots.last().is_some_and(Option::is_none) {
-                slots.pop();
-            }
-            slots
+        let tensor = |TensorTemplate { dims, dtype, format }: &TensorTemplate| Tensor {
+            dims: vec![dim; dims.len()],
+            dtype: dtype.clone(),
+            format: format.clone(),
         };
-        Case {
-            kernel: self.kernel.clone(),
-            inputs: slots(&self.inputs),
-            outputs: slots(&self.outputs),
-            attributes: CaseAttributes::default(),
-        }
+        // As in parsed rows, empty slots at the end are omitted.
+        let slots = |templates: &[SlotTemplate]| -> Vec<Slot> {
+            let count = templates.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+            templates[..count].iter().map(|template| template.as_ref().map(tensor)).collect()
+        };
+        let (inputs, outputs) = (slots(&self.inputs), slots(&self.outputs));
+        Case { kernel: self.kernel.clone(), inputs, outputs, attributes: CaseAttributes::default() }
     }
 
     /// Returns the origin of its rows: the part of their provenance that is equal for all seeds.
@@ -197,18 +183,18 @@ impl GridModels {
     }
 }
 
+/// Removes the file of shared ladders and returns what it declares.
+fn take_shared_ladders(files: &mut BTreeMap<String, AssetFile>) -> Result<LadderValues, YamlError> {
+    let shared = files.remove(SHARED);
+    shared.map_or(Ok(LadderValues::new()), |asset| parse_ladders(&asset.path, &asset.text))
+}
+
 impl GridFiles {
     pub fn load(assets: &AssetFiles, models: &GridModels) -> Result<Self, YamlError> {
         let mut files = assets.grids()?;
-        let shared = files.remove(SHARED);
-        for other in [density::FILE, mutations::FILE] {
-            files.remove(other);
-        }
-        let ladders = match &shared {
-            Some(asset) => build::parse_ladders(&asset.path, &asset.text)?,
-            None => pattern::LadderValues::new(),
-        };
-        Self::parse_files(files, &build::GridFileContext { ladders: &ladders, models, assets })
+        let ladders = take_shared_ladders(&mut files)?;
+        files.retain(|name, _| ![density::FILE, mutations::FILE].contains(&name.as_str()));
+        Self::parse_files(files, &GridFileContext { ladders: &ladders, models, assets })
     }
 
     /// Reads only the given grid files, with the shared ladders.
@@ -217,8 +203,7 @@ impl GridFiles {
         models: &GridModels,
         paths: &[PathBuf],
     ) -> Result<Self, YamlError> {
-        let shared = assets.grids()?.remove(SHARED);
-        let ladders = shared.map(|asset| build::parse_ladders(&asset.path, &asset.text)).transpose()?;
+        let ladders = take_shared_ladders(&mut assets.grids()?)?;
         let files = paths.iter().map(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             Ok((name, AssetFile::read(path)?))
@@ -232,19 +217,16 @@ impl GridFiles {
             let problem = "two files have the same name, and rows refer to the name of their file";
             return Err(YamlError::of_file(Path::new("--grids"), problem, "rename one of them"));
         }
-        Self::parse_files(
-            files,
-            &build::GridFileContext { ladders: &ladders.unwrap_or_default(), models, assets },
-        )
+        Self::parse_files(files, &GridFileContext { ladders: &ladders, models, assets })
     }
 
     fn parse_files(
         files: BTreeMap<String, AssetFile>,
-        context: &build::GridFileContext<'_>,
+        context: &GridFileContext<'_>,
     ) -> Result<Self, YamlError> {
         let mut grids = Self::default();
         for (name, asset) in files {
-            let own = build::parse_spaces(&name, &asset.path, &asset.text, context)?;
+            let own = parse_spaces(&name, &asset.path, &asset.text, context)?;
             grids.spaces.extend(own.spaces);
             grids.named.extend(own.named.into_iter().filter(|_| !asset.is_built_in));
         }
@@ -258,10 +240,10 @@ impl GridFiles {
         shared: (&Path, &str),
         models: &GridModels,
     ) -> Result<Self, YamlError> {
-        let ladders = build::parse_ladders(shared.0, shared.1)?;
+        let ladders = parse_ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let context = build::GridFileContext { ladders: &ladders, models, assets: &AssetFiles::embedded() };
-        let own = build::parse_spaces(&name, file, text, &context)?;
+        let context = GridFileContext { ladders: &ladders, models, assets: &AssetFiles::embedded() };
+        let own = parse_spaces(&name, file, text, &context)?;
         Ok(Self { spaces: own.spaces, named: own.named })
     }
 

@@ -5,9 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 use serde::Deserialize;
 
 use super::{
-    build,
-    ladder::ladder_values,
     pattern::{FORMATS, HINT, LadderValues},
+    segment::ladder_values,
 };
 use crate::{
     base::{
@@ -126,13 +125,9 @@ struct RawMutation {
 impl MutationFile {
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let mut files = assets.grids()?;
-        let ladders = match files.remove(super::SHARED) {
-            Some(asset) => build::parse_ladders(&asset.path, &asset.text)?,
-            None => LadderValues::new(),
-        };
-        files
-            .remove(FILE)
-            .map_or(Ok(Self(Vec::new())), |asset| Self::parse_file(&asset.path, &asset.text, &ladders))
+        let ladders = super::take_shared_ladders(&mut files)?;
+        let file = files.remove(FILE);
+        file.map_or(Ok(Self(Vec::new())), |asset| Self::parse_file(&asset.path, &asset.text, &ladders))
     }
 
     /// Parses a file's text without the ladders of other files.
@@ -212,14 +207,12 @@ impl MutationSource<'_> {
             ("block_sizes", &raw.block_sizes, MutationChange::BlockSizes),
         ] {
             if let Some(items) = items {
-                changes.push(change(self.parse_numbers(key, items)?));
+                changes.push(change(self.parse_numbers(key, &items.value, items.defined)?));
             }
         }
-        if let Some(Spanned { value, referenced, defined }) = &raw.values {
+        if let Some(Spanned { value, defined, .. }) = &raw.values {
             let values = match value {
-                YamlNode::List(items) => {
-                    self.parse_numbers("values", &Spanned::new(items.clone(), *referenced, *defined))?
-                }
+                YamlNode::List(items) => self.parse_numbers("values", items, *defined)?,
                 YamlNode::Scalar(ladder) => {
                     let values = self.ladders.get(ladder).ok_or_else(|| {
                         let names = self.ladders.keys().map(String::as_str);
@@ -267,8 +260,13 @@ impl MutationSource<'_> {
         }
     }
 
-    fn parse_numbers(&self, key: &str, items: &RawNumbers) -> Result<Vec<u64>, YamlError> {
-        let values = ladder_values(items)
+    fn parse_numbers(
+        &self,
+        key: &str,
+        items: &[Spanned<YamlNode>],
+        place: Location,
+    ) -> Result<Vec<u64>, YamlError> {
+        let values = ladder_values(items, place)
             .map_err(|(position, why)| self.error(position, &format!("`{key}:` {why}"), HINT))?;
         Ok(values.into_iter().filter_map(|value| value.try_into().ok()).collect())
     }

@@ -1,25 +1,26 @@
-//! A pattern of a grid file, parsed: axes with the source of their values, expressions and slots. All names are
-//! checked; no model is bound yet.
+//! Patterns of grid files: their keys, and the candidate spaces that they declare for a kernel, with and without models.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
+use serde::Deserialize;
+
 use super::{
-    AttributeTemplate, GridModels,
-    ladder::ladder_values,
-    raw::{RawPattern, RawSide},
+    AttributeTemplate, CandidateSpace, GridAxis, GridModels, ModelValues, SlotTemplate, TensorTemplate,
+    segment::ladder_values,
 };
 use crate::{
     base::{
         assets::AssetFiles,
         suggest::did_you_mean_or,
-        yaml::{Location, Spanned, YamlError, YamlNode, split_outside_brackets},
+        yaml::{self, Location, Spanned, YamlError, YamlMap, YamlNode, split_outside_brackets},
     },
     kernel::{
-        CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat, catalogue::Catalogue,
-        expression::Expr,
+        CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat,
+        catalogue::Catalogue,
+        expression::{CompiledExpr, Expr, ExprError, VariableSlot},
     },
 };
 
@@ -35,20 +36,204 @@ const NO_AXIS: &str = "is neither a ladder, nor a list, nor `{model: TABLE}` wit
 /// Formats that a template can have.
 pub(crate) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
 
-/// One pattern for one kernel, with the names that its expressions may use.
-pub(crate) struct PatternContext<'a> {
-    pub(crate) file: &'a Path,
-    pub(crate) name: &'a Spanned<String>,
-    pub(crate) pattern: RawPattern,
-    pub(crate) ladders: &'a LadderValues,
-    pub(crate) constants: BTreeMap<&'a str, i64>,
-    pub(crate) models: &'a GridModels,
+/// Limit of the candidates of a file: about a minute of expansion, and few enough for memory.
+const MAX_CANDIDATES: u64 = 1 << 26;
+
+/// A grid file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GridFile {
+    #[serde(rename = "summary")]
+    _summary: String,
+    #[serde(default)]
+    ladders: YamlMap<Spanned<Vec<Spanned<YamlNode>>>>,
+    #[serde(default)]
+    constants: BTreeMap<String, i64>,
+    #[serde(default)]
+    patterns: YamlMap<DeclaredPattern>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DeclaredPattern {
+    #[serde(rename = "summary")]
+    _summary: Option<String>,
+    kernels: Vec<Spanned<String>>,
+    axes: Option<Spanned<YamlMap<Spanned<YamlNode>>>>,
+    constants: BTreeMap<String, i64>,
+    #[serde(rename = "let")]
+    derived: Option<YamlMap<Spanned<Expr>>>,
+    #[serde(rename = "where")]
+    conditions: Option<Vec<Spanned<Expr>>>,
+    inputs: Option<DeclaredSide>,
+    outputs: Option<DeclaredSide>,
+    attributes: Option<YamlMap<Spanned<Expr>>>,
+    text: Option<YamlMap<String>>,
+    /// Replaces parts of the pattern where models are chosen.
+    with_models: Option<PatternOverride>,
+    /// Replaces parts of the pattern for single kernels.
+    overrides: YamlMap<PatternOverride>,
+}
+
+/// The parts of a pattern that an override may replace.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PatternOverride {
+    axes: Option<Spanned<YamlMap<Spanned<YamlNode>>>>,
+    #[serde(rename = "let")]
+    derived: Option<YamlMap<Spanned<Expr>>>,
+    #[serde(rename = "where")]
+    conditions: Option<Vec<Spanned<Expr>>>,
+    inputs: Option<DeclaredSide>,
+    outputs: Option<DeclaredSide>,
+    attributes: Option<YamlMap<Spanned<Expr>>>,
+    text: Option<YamlMap<String>>,
+}
+
+/// Three cells of a row: slots are separated by semicolons.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeclaredSide {
+    shapes: Spanned<SideShapes>,
+    /// One for all slots, or one for each.
+    dtypes: Spanned<String>,
+    #[serde(default)]
+    formats: Option<Spanned<String>>,
+}
+
+/// Dimensions of each slot; `None` for an empty one.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct SideShapes(Vec<Option<Vec<Expr>>>);
+
+impl TryFrom<String> for SideShapes {
+    type Error = ExprError;
+
+    fn try_from(text: String) -> Result<Self, ExprError> {
+        let slots = text.split(';').map(|shape| match shape.trim() {
+            "-" => Ok(None),
+            "" => Ok(Some(Vec::new())),
+            shape => split_outside_brackets(shape).into_iter().map(Expr::parse).collect::<Result<_, _>>().map(Some),
+        });
+        slots.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl DeclaredPattern {
+    fn with_override(mut self, other: &PatternOverride) -> Self {
+        let PatternOverride { axes, derived, conditions, inputs, outputs, attributes, text } = other.clone();
+        self.axes = axes.or(self.axes);
+        self.derived = derived.or(self.derived);
+        self.conditions = conditions.or(self.conditions);
+        self.inputs = inputs.or(self.inputs);
+        self.outputs = outputs.or(self.outputs);
+        self.attributes = attributes.or(self.attributes);
+        self.text = text.or(self.text);
+        self
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct GridFileContext<'a> {
+    pub(super) ladders: &'a LadderValues,
+    pub(super) models: &'a GridModels,
     /// Assets with the catalogue, whose entries may define attribute columns of their own.
-    pub(crate) assets: &'a AssetFiles,
+    pub(super) assets: &'a AssetFiles,
+}
+
+/// The declarations of one grid file.
+#[derive(Default)]
+pub(super) struct ParsedGridFile {
+    pub(super) spaces: Vec<CandidateSpace>,
+    /// The kernels of the file, each with the error to report if the catalogue has no entry for it.
+    pub(super) named: Vec<(KernelName, YamlError)>,
+}
+
+/// Returns the ladders that a grid file declares.
+pub(super) fn parse_ladders(file: &Path, text: &str) -> Result<LadderValues, YamlError> {
+    declared_ladders(&yaml::parse_with_hint(file, text, HINT)?, file)
+}
+
+fn declared_ladders(grid: &GridFile, file: &Path) -> Result<LadderValues, YamlError> {
+    let ladders = grid.ladders.iter().map(|(name, items)| {
+        let values = ladder_values(&items.value, items.defined).map_err(|(position, why)| {
+            YamlError::at(file, position, &format!("ladder `{}`: {why}", name.value), HINT)
+        })?;
+        Ok((name.value.clone(), values))
+    });
+    ladders.collect()
+}
+
+/// Parses a grid file: its patterns for each of their kernels.
+pub(super) fn parse_spaces(
+    name: &str,
+    file: &Path,
+    text: &str,
+    shared: &GridFileContext<'_>,
+) -> Result<ParsedGridFile, YamlError> {
+    let grid: GridFile = yaml::parse_with_hint(file, text, HINT)?;
+    if let Some(twice) = grid.ladders.keys().find(|name| shared.ladders.contains_key(&name.value)) {
+        let problem = format!("ladder `{}` is already declared in {}", twice.value, super::SHARED);
+        return Err(YamlError::at(file, twice.defined, &problem, "give it another name"));
+    }
+    let mut ladders = declared_ladders(&grid, file)?;
+    ladders.extend(shared.ladders.clone());
+    let (mut parsed, mut count) = (ParsedGridFile::default(), 0_u64);
+    for (pattern_name, pattern) in &grid.patterns {
+        let is_declared = |name: &str| pattern.kernels.iter().any(|kernel| kernel.value == name);
+        if let Some(other) = pattern.overrides.keys().find(|kernel| !is_declared(&kernel.value)) {
+            let kernels = pattern.kernels.iter().map(|kernel| kernel.value.as_str());
+            let hint = did_you_mean_or(&other.value, kernels, || HINT.to_owned());
+            let problem = format!("`{}` is not among the kernels of the pattern", other.value);
+            return Err(YamlError::at(file, other.defined, &problem, &hint));
+        }
+        let with_models = pattern.with_models.as_ref().map(|other| pattern.clone().with_override(other));
+        for kernel in &pattern.kernels {
+            let own = pattern.overrides.iter().find(|(name, _)| name.value == kernel.value);
+            let of_kernel = |base: &DeclaredPattern| PatternContext {
+                file,
+                name: pattern_name,
+                pattern: own.map_or_else(|| base.clone(), |(_, own)| base.clone().with_override(own)),
+                ladders: &ladders,
+                // Those of the pattern take precedence.
+                constants: (grid.constants.iter().chain(&pattern.constants))
+                    .map(|(name, value)| (name.as_str(), *value))
+                    .collect(),
+                shared: *shared,
+            };
+            let plain = of_kernel(pattern);
+            let (used, unused) = match with_models.as_ref().map(of_kernel) {
+                Some(of_models) if shared.models.chosen.is_some() => (of_models, Some(plain)),
+                other => (plain, other),
+            };
+            let kernel_name = KernelName::new(&kernel.value)
+                .map_err(|error| used.error(kernel.defined, &error.to_string(), HINT))?;
+            // Errors of the unused variant are reported as well, whether models are chosen or not.
+            if let Some(unused) = unused {
+                unused.spaces(&kernel_name, name, shared.models.all(), 1)?;
+            }
+            let spaces = used.spaces(&kernel_name, name, shared.models.used().iter(), usize::MAX)?;
+            count = count.saturating_add(used.check_candidates(&kernel_name, &spaces, count)?);
+            let problem = format!("the catalogue has no entry for `{kernel_name}`, so it gets no rows");
+            parsed.named.push((kernel_name, used.error(kernel.defined, &problem, HINT)));
+            parsed.spaces.extend(spaces);
+        }
+    }
+    Ok(parsed)
+}
+
+/// One pattern for one kernel, with the names that its expressions may use.
+struct PatternContext<'a> {
+    file: &'a Path,
+    name: &'a Spanned<String>,
+    pattern: DeclaredPattern,
+    ladders: &'a LadderValues,
+    constants: BTreeMap<&'a str, i64>,
+    shared: GridFileContext<'a>,
 }
 
 /// Source of the values of an axis.
-pub(crate) enum AxisSource {
+enum AxisSource {
     /// The file; rows of several numbers one after the other.
     Values(Vec<i64>),
     /// A table of each model, joined with values of the file.
@@ -60,95 +245,119 @@ pub(crate) enum AxisSource {
 }
 
 /// An axis: a name or several that move together.
-pub(crate) struct ParsedAxis {
-    pub(crate) names: Vec<String>,
-    pub(crate) source: AxisSource,
-    pub(crate) position: Location,
+struct DeclaredAxis {
+    names: Vec<String>,
+    source: AxisSource,
+    position: Location,
 }
 
-/// A pattern, parsed and not yet bound to a model.
-pub(crate) struct ParsedPattern {
-    pub(crate) axes: Vec<ParsedAxis>,
-    pub(crate) derived: BTreeMap<String, Spanned<Expr>>,
-    pub(crate) conditions: Vec<Spanned<Expr>>,
-    pub(crate) inputs: Vec<Option<ParsedTensor>>,
-    pub(crate) outputs: Vec<Option<ParsedTensor>>,
-    /// By column.
-    pub(crate) attributes: Vec<(String, Spanned<AttributeTemplate>)>,
-}
-
-pub(crate) struct ParsedTensor {
-    pub(crate) dims: Vec<Spanned<Expr>>,
-    pub(crate) dtype: Dtype,
-    pub(crate) format: TensorFormat,
-}
-
-impl ParsedPattern {
-    fn expressions(&self) -> impl Iterator<Item = (Location, &Expr)> {
-        let attributes = self.attributes.iter().filter_map(|(_, template)| match &template.value {
-            AttributeTemplate::Expression(expr) => Some((template.defined, expr)),
-            AttributeTemplate::Text(_) => None,
-        });
-        let slots = self.inputs.iter().chain(&self.outputs).flatten();
-        let others = self.derived.values().chain(&self.conditions).chain(slots.flat_map(|slot| &slot.dims));
-        others.map(|expr| (expr.defined, &expr.value)).chain(attributes)
-    }
-
-    /// The model tables from which axes take all of their values.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &String> {
-        self.axes.iter().filter_map(|axis| match &axis.source {
-            AxisSource::Table { name, beside: None } => Some(name),
-            AxisSource::Table { .. } | AxisSource::Values(_) => None,
-        })
-    }
-
-    /// Returns true if at least one axis takes values of a model.
-    pub(crate) fn has_tables(&self) -> bool {
-        self.axes.iter().any(|axis| matches!(axis.source, AxisSource::Table { .. }))
-    }
-}
+/// The tensors of a side, whose dimensions are not compiled yet.
+type SideTensors<'a> = Vec<Option<(&'a [Expr], Dtype, TensorFormat)>>;
 
 impl PatternContext<'_> {
-    pub(crate) fn error(&self, position: Location, problem: &str, hint: &str) -> YamlError {
+    fn error(&self, position: Location, problem: &str, hint: &str) -> YamlError {
         YamlError::at(self.file, position, &format!("pattern `{}`: {problem}", self.name.value), hint)
     }
 
-    pub(crate) fn kernel_name(&self, name: &Spanned<String>) -> Result<KernelName, YamlError> {
-        KernelName::new(&name.value).map_err(|error| self.error(name.defined, &error.to_string(), HINT))
-    }
-
-    pub(crate) fn parse_pattern(&self) -> Result<ParsedPattern, YamlError> {
+    /// Returns one space, or one for each of the first `limit` models that have the values needed by the pattern.
+    fn spaces<'m>(
+        &self,
+        kernel: &KernelName,
+        grid: &str,
+        models: impl Iterator<Item = &'m ModelValues>,
+        limit: usize,
+    ) -> Result<Vec<CandidateSpace>, YamlError> {
         let missing = |key: &str| self.error(self.name.defined, &format!("has no `{key}:`"), HINT);
         let axes = self.pattern.axes.as_ref().ok_or_else(|| missing("axes"))?;
         let axes = axes.value.iter().map(|(names, value)| self.parse_axis(names, value));
-        let derived = self.pattern.derived.iter().flatten();
-        let derived = derived.map(|(name, text)| Ok((name.value.clone(), self.parse_expr(text)?)));
-        let conditions = self.pattern.conditions.iter().flatten().map(|text| self.parse_expr(text));
+        let axes = axes.collect::<Result<Vec<_>, _>>()?;
         let inputs = self.pattern.inputs.as_ref().ok_or_else(|| missing("inputs"))?;
         let outputs = self.pattern.outputs.as_ref().ok_or_else(|| missing("outputs"))?;
-        let pattern = ParsedPattern {
-            axes: axes.collect::<Result<_, _>>()?,
-            derived: derived.collect::<Result<_, YamlError>>()?,
-            conditions: conditions.collect::<Result<_, _>>()?,
-            inputs: self.parse_side(inputs)?,
-            outputs: self.parse_side(outputs)?,
-            attributes: self.parse_attributes()?,
+        let (input_tensors, output_tensors) = (self.parse_side(inputs)?, self.parse_side(outputs)?);
+        let attributes = self.parse_attributes()?;
+        let needed = self.needed_of_models()?;
+        let tables = axes.iter().filter_map(|axis| match &axis.source {
+            AxisSource::Table { name, beside } => Some((name, beside.is_none())),
+            AxisSource::Values(_) => None,
+        });
+        let bind = |model: Option<&ModelValues>| {
+            let axes = axes.iter().map(|axis| self.bind_axis(axis, model));
+            let axes = axes.collect::<Result<Vec<_>, _>>()?;
+            let mut names: Vec<String> = axes.iter().flat_map(|axis| axis.names.clone()).collect();
+            let derived = self.order_derived(&mut names, model)?;
+            let compile = |expr: &Expr, place, is_comparison| {
+                self.compile(expr, place, is_comparison, &|name| self.find_variable(name, &names, model))
+            };
+            let side = |tensors: &SideTensors<'_>, place: Location| -> Result<Vec<SlotTemplate>, YamlError> {
+                let slots = tensors.iter().map(|slot| {
+                    let Some((dims, dtype, format)) = slot else { return Ok(None) };
+                    let dims = dims.iter().map(|expr| compile(expr, place, false)).collect::<Result<_, _>>()?;
+                    Ok(Some(TensorTemplate { dims, dtype: dtype.clone(), format: format.clone() }))
+                });
+                slots.collect()
+            };
+            let conditions = self.pattern.conditions.iter().flatten();
+            let conditions = conditions.map(|expr| compile(&expr.value, expr.defined, true));
+            let of_attributes = self.pattern.attributes.iter().flat_map(YamlMap::values);
+            let constants = of_attributes.flat_map(|expr| expr.value.variable_names()).filter_map(|name| {
+                match self.find_variable(name, &names, model) {
+                    Some(VariableSlot::Is(number)) => Some((name.to_owned(), number)),
+                    _ => None,
+                }
+            });
+            Ok(CandidateSpace {
+                kernel: kernel.clone(),
+                grid: grid.to_owned(),
+                pattern: self.name.value.clone(),
+                model: model.map(|model| model.id.clone()),
+                conditions: conditions.collect::<Result<_, _>>()?,
+                inputs: side(&input_tensors, inputs.shapes.defined)?,
+                outputs: side(&output_tensors, outputs.shapes.defined)?,
+                attributes: attributes.clone(),
+                constants: constants.collect(),
+                axes,
+                derived,
+                names,
+            })
         };
-        self.needed_of_models(&pattern)?;
-        Ok(pattern)
+        if needed.is_empty() && tables.clone().next().is_none() {
+            return Ok(vec![bind(None)?]);
+        }
+        let has_all = |model: &&ModelValues| {
+            needed.iter().all(|name| model.numbers.contains_key(*name))
+                && tables.clone().all(|(table, is_needed)| !is_needed || model.tables.contains_key(table))
+        };
+        models.filter(has_all).take(limit).map(|model| bind(Some(model))).collect()
     }
 
-    fn parse_expr(&self, text: &Spanned<String>) -> Result<Spanned<Expr>, YamlError> {
-        let expr = Expr::parse(&text.value);
-        let expr = expr.map_err(|error| self.error(text.defined, &error.to_string(), HINT))?;
-        Ok(Spanned::new(expr, text.referenced, text.defined))
+    /// Returns the number of candidates of a kernel's spaces, or an error if the file has too many with them.
+    fn check_candidates(
+        &self,
+        kernel: &KernelName,
+        spaces: &[CandidateSpace],
+        before: u64,
+    ) -> Result<u64, YamlError> {
+        let count = spaces.iter().fold(0_u64, |sum, space| sum.saturating_add(space.candidates()));
+        if before.saturating_add(count) <= MAX_CANDIDATES {
+            return Ok(count);
+        }
+        let axes = spaces.iter().flat_map(|space| &space.axes);
+        let longest = axes.max_by_key(|axis| axis.len()).map_or_else(String::new, |axis| {
+            format!("; its longest axis is `{}` with {} values", axis.names.join(","), axis.len())
+        });
+        let others = if before > 0 { format!(" after {before} of the file") } else { String::new() };
+        let problem =
+            format!("{count} candidates for `{kernel}`{others}, the limit is {MAX_CANDIDATES}{longest}");
+        let hint = "shorten axes; `where:` is evaluated later and does not reduce the number of candidates";
+        let position = self.pattern.axes.as_ref().map_or(self.name.defined, |axes| axes.defined);
+        Err(self.error(position, &problem, hint))
     }
 
     fn parse_axis(
         &self,
         names: &Spanned<String>,
         value: &Spanned<YamlNode>,
-    ) -> Result<ParsedAxis, YamlError> {
+    ) -> Result<DeclaredAxis, YamlError> {
         let wrong = |position: Location, why: &str, hint: &str| {
             self.error(position, &format!("axis `{}` {why}", names.value), hint)
         };
@@ -174,9 +383,15 @@ impl PatternContext<'_> {
                 let (table, beside) = (text("model"), text("ladder").filter(|_| parts.len() == 1));
                 let table = table.filter(|_| entries.len() == 1 + usize::from(beside.is_some()));
                 let (name, position) = table.ok_or_else(|| wrong(value.defined, NO_AXIS, HINT))?;
-                self.check_table(name).map_err(|hint| {
-                    wrong(position, &format!("is of the table `{name}`, which no model has"), &hint)
-                })?;
+                let known = self.shared.models.all().flat_map(|model| model.tables.keys().map(String::as_str));
+                let known: BTreeSet<&str> = known.collect();
+                if !known.contains(name) {
+                    let known = || known.iter().copied();
+                    let hint =
+                        did_you_mean_or(name, known(), || format!("models have {}", join_names(known())));
+                    let why = format!("is of the table `{name}`, which no model has");
+                    return Err(wrong(position, &why, &hint));
+                }
                 let beside = beside.map(|(name, position)| ladder(name, position)).transpose()?;
                 AxisSource::Table { name: name.to_owned(), beside }
             }
@@ -188,58 +403,66 @@ impl PatternContext<'_> {
                 return Err(wrong(value.defined, &format!("needs rows of {} numbers", parts.len()), HINT));
             }
             YamlNode::List(items) => {
-                let items = Spanned::new(items.clone(), value.referenced, value.defined);
-                let values = ladder_values(&items);
-                AxisSource::Values(
-                    values.map_err(|(position, why)| {
-                        wrong(position, &format!("has a wrong value: {why}"), HINT)
-                    })?,
-                )
+                let values = ladder_values(items, value.defined);
+                let values = values.map_err(|(position, why)| {
+                    wrong(position, &format!("has a wrong value: {why}"), HINT)
+                });
+                AxisSource::Values(values?)
             }
             YamlNode::Scalar(name) => AxisSource::Values(ladder(name, value.defined)?),
         };
-        Ok(ParsedAxis { names: parts, source, position: value.defined })
+        Ok(DeclaredAxis { names: parts, source, position: value.defined })
     }
 
-    /// Checks that some model has the table; the error is a hint.
-    fn check_table(&self, table: &str) -> Result<(), String> {
-        let known = self.models.all().flat_map(|model| model.tables.keys().map(String::as_str));
-        let known: BTreeSet<&str> = known.collect();
-        if known.contains(table) {
-            return Ok(());
-        }
-        Err(did_you_mean_or(table, known.iter().copied(), || {
-            format!("models have {}", join_names(known.iter().copied()))
-        }))
+    fn bind_axis(&self, axis: &DeclaredAxis, model: Option<&ModelValues>) -> Result<GridAxis, YamlError> {
+        let (names, width) = (axis.names.clone(), axis.names.len());
+        let values = match &axis.source {
+            AxisSource::Values(values) => values.clone(),
+            AxisSource::Table { name, beside } => {
+                let table = model.and_then(|model| model.tables.get(name));
+                let fitting = table.filter(|table| table.width == width).map(|table| &table.numbers);
+                match (fitting, beside) {
+                    (Some(numbers), None) => numbers.clone(),
+                    (None, None) => {
+                        let has = table.map_or(0, |table| table.width);
+                        let problem = format!("table `{name}` has {has} columns for {width} names");
+                        return Err(self.error(axis.position, &problem, HINT));
+                    }
+                    (numbers, Some(beside)) => {
+                        let all: BTreeSet<i64> = numbers.into_iter().flatten().chain(beside).copied().collect();
+                        all.into_iter().collect()
+                    }
+                }
+            }
+        };
+        Ok(GridAxis { names, values })
     }
 
-    fn parse_side(&self, side: &RawSide) -> Result<Vec<Option<ParsedTensor>>, YamlError> {
-        let shapes: Vec<&str> = side.shapes.value.split(';').map(str::trim).collect();
+    fn parse_side<'s>(&self, side: &'s DeclaredSide) -> Result<SideTensors<'s>, YamlError> {
+        let shapes = &side.shapes.value.0;
         let nd = Spanned::new("ND".to_owned(), side.shapes.referenced, side.shapes.defined);
         let formats = side.formats.as_ref().unwrap_or(&nd);
         let dtype_names = self.split_cell("types", &side.dtypes, shapes.len())?;
         let format_names = self.split_cell("formats", formats, shapes.len())?;
-        let slots = shapes.iter().zip(dtype_names.iter().zip(format_names));
-        slots
-            .map(|(shape, (dtype, format))| {
-                if *shape == "-" {
-                    return Ok(None);
-                }
-                let dims = if shape.is_empty() { Vec::new() } else { split_outside_brackets(shape) };
-                let dims = dims.iter().map(|term| {
-                    self.parse_expr(&Spanned::new(
-                        (*term).to_owned(),
-                        side.shapes.referenced,
-                        side.shapes.defined,
-                    ))
+        let slots = shapes.iter().zip(dtype_names.iter().zip(format_names)).map(|(dims, (dtype, format))| {
+            let Some(dims) = dims else { return Ok(None) };
+            let known_dtype = Dtype::parse(dtype).filter(|dtype| dtype.torch_name().is_some());
+            let known_dtype = known_dtype.ok_or_else(|| {
+                let hint = did_you_mean_or(dtype, Dtype::known_names(), || {
+                    format!("the types are {}", join_names(Dtype::known_names()))
                 });
-                Ok(Some(ParsedTensor {
-                    dims: dims.collect::<Result<_, _>>()?,
-                    dtype: self.parse_dtype(dtype, side.dtypes.defined)?,
-                    format: self.parse_format(format, formats.defined)?,
-                }))
-            })
-            .collect()
+                self.error(side.dtypes.defined, &format!("`{dtype}` is not a tensor type"), &hint)
+            })?;
+            let known_format =
+                TensorFormat::parse(format).filter(|known| FORMATS.contains(&known.as_str()));
+            let known_format = known_format.ok_or_else(|| {
+                let hint =
+                    did_you_mean_or(format, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
+                self.error(formats.defined, &format!("`{format}` is not a format"), &hint)
+            })?;
+            Ok(Some((dims.as_slice(), known_dtype, known_format)))
+        });
+        slots.collect()
     }
 
     /// Splits a cell at semicolons: one name for all slots, or one for each.
@@ -260,36 +483,14 @@ impl PatternContext<'_> {
         }
     }
 
-    fn parse_dtype(&self, name: &str, position: Location) -> Result<Dtype, YamlError> {
-        Dtype::parse(name).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
-            let hint = did_you_mean_or(name, Dtype::known_names(), || {
-                format!("the types are {}", join_names(Dtype::known_names()))
-            });
-            self.error(position, &format!("`{name}` is not a tensor type"), &hint)
-        })
-    }
-
-    fn parse_format(&self, name: &str, position: Location) -> Result<TensorFormat, YamlError> {
-        TensorFormat::parse(name).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
-            let hint = did_you_mean_or(name, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
-            self.error(position, &format!("`{name}` is not a format"), &hint)
-        })
-    }
-
-    fn parse_attributes(&self) -> Result<Vec<(String, Spanned<AttributeTemplate>)>, YamlError> {
+    fn parse_attributes(&self) -> Result<Vec<(String, AttributeTemplate)>, YamlError> {
         let texts = self.pattern.text.iter().flatten();
-        let texts = texts.map(|(column, text)| {
-            let template = AttributeTemplate::Text(text.clone());
-            Ok::<_, YamlError>((column, Spanned::new(template, column.referenced, column.defined)))
-        });
+        let texts = texts.map(|(column, text)| (column, AttributeTemplate::Text(text.clone())));
         let expressions = self.pattern.attributes.iter().flatten();
-        let expressions = expressions.map(|(column, text)| {
-            let Spanned { value, referenced, defined } = self.parse_expr(text)?;
-            Ok((column, Spanned::new(AttributeTemplate::Expression(value), referenced, defined)))
-        });
+        let expressions =
+            expressions.map(|(column, expr)| (column, AttributeTemplate::Expression(expr.value.clone())));
         let mut seen = BTreeSet::new();
-        let columns = texts.chain(expressions).map(|column| {
-            let (column, template) = column?;
+        let columns = texts.chain(expressions).map(|(column, template)| {
             self.check_column(column)?;
             if !seen.insert(&column.value) {
                 let hint = "give a column below `text:` or below `attributes:`, not below both";
@@ -312,7 +513,7 @@ impl PatternContext<'_> {
             return Ok(());
         }
         // Entries may define more columns. Loading the catalogue takes time, so it is done only here.
-        let defined = Catalogue::load(self.assets)?.attribute_columns();
+        let defined = Catalogue::load(self.shared.assets)?.attribute_columns();
         if defined.contains(column) {
             return Ok(());
         }
@@ -342,15 +543,20 @@ impl PatternContext<'_> {
     }
 
     /// The names in expressions that only models can give.
-    pub(crate) fn needed_of_models<'p>(
-        &self,
-        pattern: &'p ParsedPattern,
-    ) -> Result<BTreeSet<&'p str>, YamlError> {
+    fn needed_of_models(&self) -> Result<BTreeSet<&str>, YamlError> {
         let own = self.own_names()?;
+        let DeclaredPattern { derived, conditions, inputs, outputs, attributes, .. } = &self.pattern;
+        let values = [derived, attributes].map(|map| map.iter().flat_map(YamlMap::values));
+        let [derived, attributes] = values.map(|exprs| exprs.map(|expr| (expr.defined, &expr.value)));
+        let conditions = conditions.iter().flatten().map(|expr| (expr.defined, &expr.value));
+        let dims = inputs.iter().chain(outputs).flat_map(|side| {
+            side.shapes.value.0.iter().flatten().flatten().map(|expr| (side.shapes.defined, expr))
+        });
+        let models = self.shared.models.all();
         let known: BTreeSet<&str> =
-            self.models.all().flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
+            models.flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
         let mut needed = BTreeSet::new();
-        for (position, expr) in pattern.expressions() {
+        for (position, expr) in derived.chain(conditions).chain(dims).chain(attributes) {
             let names = expr.variable_names().into_iter();
             for name in names.filter(|name| !own.contains(name) && !self.constants.contains_key(name)) {
                 if !known.contains(name) {
@@ -365,6 +571,62 @@ impl PatternContext<'_> {
             }
         }
         Ok(needed)
+    }
+
+    /// Compiles derived names in an order in which each can be computed, and appends them to `names`.
+    fn order_derived(
+        &self,
+        names: &mut Vec<String>,
+        model: Option<&ModelValues>,
+    ) -> Result<Vec<CompiledExpr>, YamlError> {
+        let mut compiled = Vec::new();
+        let mut left: Vec<(&Spanned<String>, &Spanned<Expr>)> =
+            self.pattern.derived.iter().flatten().collect();
+        left.sort_by_key(|(name, _)| name.value.as_str());
+        while !left.is_empty() {
+            let find = |name: &str| self.find_variable(name, names, model);
+            let mut each = left.iter();
+            let ready = each.position(|(_, expr)| expr.value.variable_names().iter().all(|name| find(name).is_some()));
+            let Some(ready) = ready else {
+                let (name, expr) = left[0];
+                let problem = format!("`{}` depends on itself", name.value);
+                return Err(self.error(expr.defined, &problem, "derive it from axes and constants"));
+            };
+            let (name, expr) = left.remove(ready);
+            compiled.push(self.compile(&expr.value, expr.defined, false, &find)?);
+            names.push(name.value.clone());
+        }
+        Ok(compiled)
+    }
+
+    fn find_variable(
+        &self,
+        name: &str,
+        names: &[String],
+        model: Option<&ModelValues>,
+    ) -> Option<VariableSlot> {
+        let at = names.iter().position(|known| known == name).map(VariableSlot::At);
+        let constant = || self.constants.get(name).copied();
+        let of_model = || model.and_then(|model| model.numbers.get(name)).copied();
+        at.or_else(|| constant().or_else(of_model).map(VariableSlot::Is))
+    }
+
+    /// Compiles an expression that must be a comparison, or else a number.
+    fn compile(
+        &self,
+        expr: &Expr,
+        place: Location,
+        is_comparison: bool,
+        find: &dyn Fn(&str) -> Option<VariableSlot>,
+    ) -> Result<CompiledExpr, YamlError> {
+        let problem = match CompiledExpr::compile(expr, find) {
+            Ok(compiled) if compiled.is_comparison == is_comparison => return Ok(compiled),
+            Ok(_) if is_comparison => format!("`{expr}` is a number, expected a comparison"),
+            Ok(_) => format!("`{expr}` is a comparison, expected a number"),
+            Err(ExprError::Unknown(name)) => format!("`{name}` in `{expr}` is not defined"),
+            Err(error) => error.to_string(),
+        };
+        Err(self.error(place, &problem, HINT))
     }
 }
 

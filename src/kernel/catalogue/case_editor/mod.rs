@@ -10,7 +10,6 @@ use super::{
     Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
     blocked_layout::{blocked_dims, logical_dims},
     resolve::attribute_bindings,
-    shape_rule::OutputTerm,
     slot_pattern::PatternTerm,
 };
 use crate::kernel::expression::{AlignedLists, NameEquality};
@@ -48,11 +47,7 @@ impl CatalogueEntry {
         let (form, bindings) = self.matching_form(case)?;
         let conditions = form.rule.conditions();
         let equalities = conditions.clone().flat_map(|condition| condition.equalities(&bindings)).collect();
-        let terms = form.rule.outputs.terms().filter_map(|term| match term {
-            OutputTerm::Expr(expr) => Some(expr),
-            OutputTerm::Sequence(_) => None,
-        });
-        let pairs = conditions.chain(terms).flat_map(super::Expr::aligned_lists).collect();
+        let pairs = conditions.chain(form.rule.outputs.exprs()).flat_map(super::Expr::aligned_lists).collect();
         Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
     }
 }
@@ -80,14 +75,8 @@ impl<'a> CaseEditor<'a> {
     /// Returns names of the form's tensors that neither follow from a condition nor are inferred.
     fn free_names(&self) -> Vec<&'a str> {
         let tensors = self.form.tensors().filter_map(|(index, _)| self.form.rule.inputs.get(index));
-        let inputs = tensors.flatten().flatten().filter_map(|term| match term {
-            PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
-            PatternTerm::Number(_) => None,
-        });
-        let outputs = self.form.rule.outputs.terms().filter_map(|term| match term {
-            OutputTerm::Sequence(name) => Some(name.as_str()),
-            OutputTerm::Expr(expr) => expr.bare_name(),
-        });
+        let inputs = tensors.flatten().flatten().filter_map(PatternTerm::name);
+        let outputs = self.form.rule.outputs.bare_names();
         let follows = |name: &str| {
             self.equalities.iter().any(|equality| equality.name == name && !equality.names().is_empty())
         };
@@ -113,19 +102,22 @@ impl<'a> CaseEditor<'a> {
 
     /// Returns the bytes of an element of the first tensor whose last dimension this is.
     pub(crate) fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
-        let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
+        let (slot, _) = self.form.tensors().find(|(index, _)| {
             let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
             match terms.and_then(|terms| terms.last()) {
                 Some(PatternTerm::Name(name)) => *name == dimension.name,
                 Some(PatternTerm::Rest(name)) => {
-                    let length =
-                        self.bindings.get(name).and_then(|value| value.as_list().ok()).map(<[i64]>::len);
+                    let length = self.list_length(name);
                     *name == dimension.name && length == dimension.place.map(|place| place + 1)
                 }
                 _ => false,
             }
         })?;
-        self.case.inputs.get(slot)?.as_ref()?.dtype.bytes()
+        self.case.input(slot)?.dtype.bytes()
+    }
+
+    fn list_length(&self, name: &str) -> Option<usize> {
+        self.bindings.get(name)?.as_list().ok().map(<[i64]>::len)
     }
 
     pub(crate) fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
@@ -148,9 +140,8 @@ impl<'a> CaseEditor<'a> {
                     (_, true) => left,
                     _ => continue,
                 };
-                let length =
-                    |name: &str| self.bindings.get(name).and_then(|v| v.as_list().ok()).map(<[i64]>::len);
-                let (Some(mine), Some(theirs)) = (length(&one.name), length(other)) else { continue };
+                let lengths = (self.list_length(&one.name), self.list_length(other));
+                let (Some(mine), Some(theirs)) = lengths else { continue };
                 let place = if *from_the_end { (place + theirs).checked_sub(mine) } else { Some(place) };
                 let Some(place) = place.filter(|place| *place < theirs) else { continue };
                 let other = FormDimension { name: other.clone(), place: Some(place) };
@@ -170,12 +161,7 @@ impl<'a> CaseEditor<'a> {
     ) -> Result<Case, String> {
         let mut bindings = self.bindings.clone();
         let attributes = attributes.unwrap_or(&self.case.attributes);
-        for (column, _) in attributes.iter() {
-            let name = CaseAttributes::variable_name(column);
-            if let Some(value) = attribute_bindings(attributes).get(&name) {
-                bindings.set(&name, value.clone());
-            }
-        }
+        bindings.extend(attribute_bindings(attributes));
         for (dimension, value) in changes {
             let value = i64::try_from(*value).map_err(|_| format!("{dimension} does not fit 63 bits"))?;
             for FormDimension { name, place } in self.coupled_dimensions(dimension) {

@@ -39,14 +39,10 @@ impl<'a> CaseEditor<'a> {
     ) -> Vec<(&'a str, Case)> {
         let mut found = Vec::new();
         for (index, slot) in self.form.tensors() {
-            let Some(tensor) = self.case.inputs.get(index).and_then(Option::as_ref) else { continue };
+            let Some(tensor) = self.case.input(index) else { continue };
             let other = formats.iter().find(|(from, _)| from.same_layout(&tensor.format)).map(|(_, to)| to);
             let Some(format) = other.filter(|format| !format.same_layout(&tensor.format)) else { continue };
-            let is_built = match format {
-                TensorFormat::Base(_) => true,
-                TensorFormat::Private(name) => slot.formats.contains(name),
-            };
-            if tensor.dims.len() < 2 || !is_built {
+            if tensor.dims.len() < 2 || !slot.builds(format) {
                 continue;
             }
             let Ok(dims) = logical_dims(slot, tensor) else { continue };
@@ -127,25 +123,17 @@ impl<'a> CaseEditor<'a> {
                 continue;
             };
             let dims = input_dims(terms, &bindings)?;
-            let mine = self.case.inputs.get(index).and_then(Option::as_ref);
+            let mine = self.case.input(index);
             inputs.push(Some(match declared {
                 InputSlot::Tensor(slot) => {
-                    let other = slot.same_type_as.as_deref().and_then(|name| form.tensor(name));
+                    let other = slot.same_type_as.as_ref().and_then(|name| form.tensor(&name.value));
                     let other = other.and_then(|(place, _)| inputs.get(place)?.as_ref());
                     let takes = |dtype: &&Dtype| slot.dtypes.is_empty() || slot.dtypes.contains(dtype);
                     let dtype = other.or(mine).map(|tensor| &tensor.dtype).filter(takes);
                     let dtype = dtype.or(slot.dtypes.first()).ok_or("the form does not determine a type")?;
-                    let format = mine.map(|tensor| tensor.format.clone()).filter(|format| match format {
-                        TensorFormat::Base(_) => true,
-                        TensorFormat::Private(name) => slot.formats.contains(name),
-                    });
-                    stored_tensor(
-                        Some(slot),
-                        dims,
-                        dtype.clone(),
-                        format.unwrap_or_else(TensorFormat::nd),
-                        None,
-                    )?
+                    let format = mine.map(|tensor| &tensor.format).filter(|format| slot.builds(format));
+                    let format = format.cloned().unwrap_or_else(TensorFormat::nd);
+                    stored_tensor(Some(slot), dims, dtype.clone(), format, None)?
                 }
                 InputSlot::Host(dtype) | InputSlot::Intermediate(dtype) | InputSlot::Omitted(dtype) => {
                     Tensor::new(dims, dtype.clone())

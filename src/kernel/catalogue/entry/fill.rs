@@ -100,3 +100,50 @@ impl<B, L> Fill<B, L> {
         }
     }
 }
+
+impl<B> Fill<B> {
+    /// Returns all bounds and lists.
+    pub(crate) fn parts(&self) -> Vec<&B> {
+        match self {
+            Self::Index { below: one }
+            | Self::Zipf { below: one }
+            | Self::Counting { below: one }
+            | Self::Distinct { below: one }
+            | Self::Experts { below: one }
+            | Self::Cumulative { total: one }
+            | Self::Counts { total: one }
+            | Self::Leading { total: one }
+            | Self::Listed { items: one } => vec![one],
+            Self::Selection { queries: one, keys: other } | Self::Blocks { below: one, used: other } => {
+                vec![one, other]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl FillKind {
+    /// Returns the values of this kind, whose bounds and lists `take` returns by their keys.
+    pub(crate) fn fill<B, E>(self, mut take: impl FnMut(&'static str) -> Result<B, E>) -> Result<Fill<B>, E> {
+        Ok(match self {
+            Self::Activation => Fill::Activation,
+            Self::Weight => Fill::Weight,
+            Self::Ones => Fill::Ones,
+            Self::Zeros => Fill::Zeros,
+            Self::Scales => Fill::Scales,
+            Self::Causal => Fill::Causal,
+            Self::Empty => Fill::Empty,
+            Self::Index => Fill::Index { below: take("below")? },
+            Self::Zipf => Fill::Zipf { below: take("below")? },
+            Self::Counting => Fill::Counting { below: take("below")? },
+            Self::Distinct => Fill::Distinct { below: take("below")? },
+            Self::Experts => Fill::Experts { below: take("below")? },
+            Self::Cumulative => Fill::Cumulative { total: take("total")? },
+            Self::Counts => Fill::Counts { total: take("total")? },
+            Self::Leading => Fill::Leading { total: take("total")? },
+            Self::Selection => Fill::Selection { queries: take("queries")?, keys: take("keys")? },
+            Self::Listed => Fill::Listed { items: take("items")? },
+            Self::Blocks => Fill::Blocks { below: take("below")?, used: take("used")? },
+        })
+    }
+}

@@ -1,16 +1,9 @@
 //! One entry of the catalogue: `op_replay/<Kernel>.yaml`, parsed and checked against itself.
 
-mod build;
 mod checks;
-mod error;
-mod example;
+mod file;
 mod fill;
 mod lists;
-mod named_shapes;
-mod names;
-mod not_launchable;
-mod raw;
-mod reference;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +12,18 @@ use std::{
     path::PathBuf,
 };
 
+use serde::{Deserialize, Deserializer};
+
+pub(super) use file::{HINT, kernel_of_file};
 pub(crate) use fill::{Fill, FillKind};
-pub(crate) use not_launchable::UnlaunchableKernel;
-pub(crate) use reference::EntryReference;
+use lists::is_identifier;
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
-use crate::kernel::{
-    Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device::ComputeUnit,
+use crate::{
+    base::yaml::{Location, Spanned},
+    kernel::{
+        Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device::ComputeUnit,
+    },
 };
 
 /// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
@@ -48,10 +46,7 @@ pub struct CatalogueEntry {
     pub(crate) check_method: CheckMethod,
     /// The forms of its calls: the first whose shapes fit is taken.
     pub(crate) forms: Vec<EntryForm>,
-    /// Floating-point operations; one per output element by default.
-    pub(crate) flops: Option<Expr>,
-    /// Bytes that must move; all inputs and outputs once by default.
-    pub(crate) bytes: Option<Expr>,
+    pub(crate) cost: Cost,
     /// Further kernels that the same call launches.
     pub also_launches: Vec<String>,
     /// Number of input slots that records show, with those of absent tensors at the end; 0 if the entry does not give it.
@@ -61,6 +56,16 @@ pub struct CatalogueEntry {
     /// A small case that one of the forms fits.
     pub(crate) example: Option<Case>,
     pub(crate) file: PathBuf,
+}
+
+/// Work of a call.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cost {
+    /// Floating-point operations; one per output element by default.
+    pub(crate) flops: Option<Expr>,
+    /// Bytes that must move; all inputs and outputs once by default.
+    pub(crate) bytes: Option<Expr>,
 }
 
 /// Forms that give an argument, of all forms of an operator.
@@ -109,19 +114,17 @@ pub(crate) struct EntryForm {
     pub(crate) of_list: bool,
     /// True for a form of some of the cases that lack attributes. A case that does not fit it is judged by the other forms.
     pub(crate) special_case: bool,
-    /// Floating-point operations, in place of the entry's.
-    pub(crate) flops: Option<Expr>,
-    /// Bytes that must move, in place of the entry's.
-    pub(crate) bytes: Option<Expr>,
+    /// In place of the entry's.
+    pub(crate) cost: Cost,
     /// Kernels whose work the form does in INT8.
     pub(crate) quantises: Vec<KernelName>,
     /// The kernel whose entry defines the call of such tensors; `None` if this entry does. The call runs as that kernel or
     /// as one that shares its definition, and never as the kernel of this entry.
-    pub(crate) runs_as: Option<KernelName>,
+    pub(crate) runs_as: Option<Spanned<KernelName>>,
 }
 
 /// Role of a dimension in the model. For a list such as `*B`, the role of its first dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DimensionRole {
     /// Tokens of all sequences of a batch.
@@ -149,16 +152,36 @@ impl DimensionRole {
 }
 
 /// Requirements of a call besides torch and torch_npu.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallRequirements {
     /// Python modules that register the operator; a name with `()` is a function that must be called.
+    #[serde(deserialize_with = "python_modules")]
     pub(crate) modules: Vec<String>,
     /// Operators that are not part of CANN: their package must be in the environment.
     pub custom_operators: bool,
     /// The eager call runs as another kernel: it must be compiled as a graph.
     pub(crate) graph: bool,
     pub(crate) several_devices: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct PythonModule(String);
+
+impl TryFrom<String> for PythonModule {
+    type Error = String;
+
+    fn try_from(module: String) -> Result<Self, String> {
+        if module.strip_suffix("()").unwrap_or(&module).split('.').all(is_identifier) {
+            return Ok(Self(module));
+        }
+        Err(format!("`{module}` is not the name of a Python module"))
+    }
+}
+
+fn python_modules<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<String>, D::Error> {
+    Ok(Vec::<PythonModule>::deserialize(list)?.into_iter().map(|module| module.0).collect())
 }
 
 impl CallRequirements {
@@ -192,10 +215,12 @@ pub(crate) enum InputSlot {
 #[derive(Clone, Debug)]
 pub(crate) struct TensorSlot {
     pub(crate) argument: String,
+    /// Where the file declares it.
+    pub(super) place: Location,
     pub(crate) source: TensorSource,
     /// Types that the kernel takes; any where empty.
     pub(crate) dtypes: Vec<Dtype>,
-    pub(crate) same_type_as: Option<String>,
+    pub(crate) same_type_as: Option<Spanned<String>>,
     /// Types for which a slot without dimensions is passed as a Python number.
     pub(crate) number_for: Vec<Dtype>,
     /// Blocked formats that the replay can build, besides row-major.
@@ -206,12 +231,19 @@ pub(crate) struct TensorSlot {
     pub(crate) only_blocked: bool,
 }
 
+impl TensorSlot {
+    /// Returns true if the replay can build the format.
+    pub(super) fn builds(&self, format: &TensorFormat) -> bool {
+        format.private().is_none_or(|name| self.formats.iter().any(|known| known == name))
+    }
+}
+
 /// Source of a tensor argument.
 #[derive(Clone, Debug)]
 pub(crate) enum TensorSource {
     Fill(Fill<Expr>),
     /// The tensor of that other argument, as latent attention passes its keys as values.
-    SameAs(String),
+    SameAs(Spanned<String>),
 }
 
 /// Source of an argument that is not an input slot.
@@ -247,7 +279,8 @@ pub(crate) enum DeclaredArgument {
 }
 
 /// Value of an attribute that follows from the shapes and other attributes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "file::DeclaredImplied")]
 pub(crate) enum ImpliedValue {
     /// A number or a list of numbers.
     Expression(Expr),
@@ -268,10 +301,12 @@ pub(crate) enum OutputDtype {
     /// The common type of all tensor inputs, by torch's promotion.
     Promoted,
     Fixed(Dtype),
-    /// The recorded type, one of these; the first where none is recorded.
-    Recorded(Vec<Dtype>),
-    /// The recorded type, one of these, and different from the type of an input.
-    RecordedUnlike(Vec<Dtype>, String),
+    /// The recorded type; the first where none is recorded.
+    Recorded {
+        allowed: Vec<Dtype>,
+        /// Input with another type.
+        unlike: Option<String>,
+    },
 }
 
 impl CatalogueEntry {
@@ -290,7 +325,7 @@ impl CatalogueEntry {
 
     /// Returns the kernel whose entry defines the call of a form.
     pub(crate) fn definition_of<'a>(&'a self, form: &'a EntryForm) -> &'a KernelName {
-        form.runs_as.as_ref().unwrap_or_else(|| self.definition())
+        form.runs_as.as_ref().map_or_else(|| self.definition(), |kernel| &kernel.value)
     }
 
     /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.
@@ -308,6 +343,12 @@ impl CatalogueEntry {
     /// Returns the schemas of its operators as they are written in the file.
     pub fn schema_texts(&self) -> impl Iterator<Item = &str> {
         self.operators.iter().map(|operator| operator.schema_text.as_str())
+    }
+
+    /// Returns the expressions of a form's floating-point operations and bytes.
+    pub(crate) fn cost_of<'a>(&'a self, form: &'a EntryForm) -> [Option<&'a Expr>; 2] {
+        let (own, all) = (&form.cost, &self.cost);
+        [own.flops.as_ref().or(all.flops.as_ref()), own.bytes.as_ref().or(all.bytes.as_ref())]
     }
 
     /// Returns the operator of the entry, which launches each form without one of its own.
@@ -338,7 +379,7 @@ impl CatalogueEntry {
 
 impl EntryForm {
     /// Returns the tensor slots that the form reads, with their numbers.
-    pub(crate) fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> {
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> + Clone {
         self.inputs.iter().enumerate().filter_map(|(index, slot)| match slot {
             InputSlot::Tensor(slot) if self.rule.takes_slot(index) => Some((index, slot)),
             _ => None,
@@ -352,6 +393,42 @@ impl EntryForm {
     /// Returns the slots of a list of tensors, in their order.
     pub(crate) fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
         self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
+    }
+
+    /// Returns the names in conditions, output shapes, values and arguments. Names of the cost decide no call.
+    fn names_of_call(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        let shapes = [Some(&self.rule.outputs), self.returns.as_ref()];
+        let inferred = self.rule.inferred.iter().map(|(_, expr)| expr);
+        let mut exprs: Vec<&Expr> = self.rule.conditions().chain(inferred).collect();
+        exprs.extend(shapes.into_iter().flatten().flat_map(ReturnShapes::exprs));
+        let mut fills: Vec<&Fill<Expr>> = Vec::new();
+        for (_, slot) in self.tensors() {
+            if let TensorSource::Fill(fill) = &slot.source {
+                fills.push(fill);
+            }
+        }
+        for argument in self.arguments.values() {
+            match argument {
+                DeclaredArgument::Expression(expr)
+                | DeclaredArgument::InverseRoot(expr)
+                | DeclaredArgument::ProcessGroup(expr) => exprs.push(expr),
+                DeclaredArgument::Attribute(column) => {
+                    names.insert(CaseAttributes::variable_name(column));
+                }
+                DeclaredArgument::Tensor { dims, fill, .. } => {
+                    exprs.extend(dims.exprs());
+                    fills.push(fill);
+                }
+                DeclaredArgument::Constant(_)
+                | DeclaredArgument::Destination(_)
+                | DeclaredArgument::SameAs(_)
+                | DeclaredArgument::DtypeOf { .. } => {}
+            }
+        }
+        exprs.extend(fills.into_iter().flat_map(Fill::parts));
+        names.extend(exprs.into_iter().flat_map(Expr::variable_names).map(str::to_owned));
+        names
     }
 
     /// Returns true if a call launches it.

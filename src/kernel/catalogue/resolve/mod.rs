@@ -219,54 +219,40 @@ impl CatalogueEntry {
         recorded: &[Slot],
     ) -> Result<Vec<Tensor>, NotReplayable> {
         let shapes = form.rule.outputs.evaluate_shapes(bindings).map_err(contradiction)?;
-        let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
-            let dtype = match dtype_of {
-                OutputDtype::SameAs(argument) | OutputDtype::Blocked(argument, _) => {
-                    let tensor =
-                        form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).and_then(Option::as_ref));
-                    let tensor = tensor.ok_or_else(|| {
-                        not_covered(format!(
-                            "output {index} is of the type of `{argument}`, which is left out"
-                        ))
-                    })?;
-                    tensor.dtype.clone()
+        let dtype_of = |argument: &str| {
+            let (slot, _) = form.tensor(argument)?;
+            Some(&inputs.get(slot)?.as_ref()?.dtype)
+        };
+        let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (declared, dims))| {
+            let recorded = recorded.iter().flatten().nth(index);
+            let dtype = match (declared, recorded) {
+                (OutputDtype::SameAs(other) | OutputDtype::Blocked(other, _), _) => {
+                    dtype_of(other).cloned().ok_or_else(|| {
+                        not_covered(format!("output {index} is of the type of `{other}`, which is left out"))
+                    })?
                 }
-                OutputDtype::Fixed(dtype) => dtype.clone(),
-                OutputDtype::Promoted => Dtype::promote_slots(inputs).map_err(not_covered)?,
-                OutputDtype::Recorded(allowed) | OutputDtype::RecordedUnlike(allowed, _) => {
-                    match recorded.iter().flatten().nth(index).map(|tensor| &tensor.dtype) {
-                        Some(dtype) if allowed.contains(dtype) => {
-                            let other = match dtype_of {
-                                OutputDtype::RecordedUnlike(_, other) => form.tensor(other),
-                                _ => None,
-                            };
-                            let tensor =
-                                other.and_then(|(slot, _)| inputs.get(slot).and_then(Option::as_ref));
-                            if let (Some((_, other)), Some(tensor)) = (other, tensor)
-                                && tensor.dtype == *dtype
-                            {
-                                return Err(not_covered(format!(
-                                    "output {index} is {dtype} as `{}` is: nothing would be launched",
-                                    other.argument
-                                )));
-                            }
-                            dtype.clone()
-                        }
-                        Some(dtype) => {
-                            let allowed: Vec<&str> = allowed.iter().map(Dtype::as_str).collect();
-                            let allowed = allowed.join(", ");
-                            return Err(not_covered(format!(
-                                "output {index} is recorded as {dtype}, the kernel gives {allowed}"
-                            )));
-                        }
-                        None => allowed[0].clone(),
+                (OutputDtype::Fixed(dtype), _) => dtype.clone(),
+                (OutputDtype::Promoted, _) => Dtype::promote_slots(inputs).map_err(not_covered)?,
+                (OutputDtype::Recorded { allowed, .. }, None) => allowed[0].clone(),
+                (OutputDtype::Recorded { allowed, unlike }, Some(Tensor { dtype, .. })) => {
+                    if !allowed.contains(dtype) {
+                        let allowed: Vec<&str> = allowed.iter().map(Dtype::as_str).collect();
+                        let allowed = allowed.join(", ");
+                        return Err(not_covered(format!(
+                            "output {index} is recorded as {dtype}, the kernel gives {allowed}"
+                        )));
                     }
+                    if let Some(other) = unlike.as_ref().filter(|other| dtype_of(other) == Some(dtype)) {
+                        return Err(not_covered(format!(
+                            "output {index} is {dtype} as `{other}` is: nothing would be launched"
+                        )));
+                    }
+                    dtype.clone()
                 }
             };
-            let OutputDtype::Blocked(_, format) = dtype_of else { return Ok(Tensor::new(dims, dtype)) };
-            let recorded = recorded.iter().flatten().nth(index).map(|tensor| &tensor.format);
-            match recorded.filter(|recorded| !recorded.same_layout(format)) {
-                Some(other) => Err(not_covered(format!(
+            let OutputDtype::Blocked(_, format) = declared else { return Ok(Tensor::new(dims, dtype)) };
+            match recorded.filter(|recorded| !recorded.format.same_layout(format)) {
+                Some(Tensor { format: other, .. }) => Err(not_covered(format!(
                     "output {index} is recorded in the format {other}, the call gives {format}"
                 ))),
                 None => Ok(Tensor { format: format.clone(), ..Tensor::new(dims, dtype) }),
@@ -288,8 +274,8 @@ impl CatalogueEntry {
             notes.push(Cause::SeveralForms { form: form.rule.name.clone(), others });
         }
         for (index, TensorSlot { argument, number_for, .. }) in form.tensors() {
-            let Some(tensor) = inputs.get(index).and_then(Option::as_ref) else { continue };
-            if tensor.is_scalar() && !number_for.is_empty() {
+            let tensor = inputs.get(index).and_then(Option::as_ref).filter(|tensor| tensor.is_scalar());
+            if let Some(tensor) = tensor.filter(|_| !number_for.is_empty()) {
                 let is_number = number_for.contains(&tensor.dtype);
                 notes.push(Cause::Scalar { argument: argument.clone(), is_number });
             }
@@ -309,8 +295,7 @@ impl CatalogueEntry {
             |expr: &Expr| expr.evaluate_number(bindings).map_err(|error| contradiction(error.to_string()));
         let size =
             |name: &str| bindings.get(name).and_then(|value| value.to_number().ok()).unwrap_or_default();
-        let (flops, bytes) =
-            (form.flops.as_ref().or(self.flops.as_ref()), form.bytes.as_ref().or(self.bytes.as_ref()));
+        let [flops, bytes] = self.cost_of(form);
         let flops = flops.map_or(Ok(size("out_numel")), number)?;
         let bytes = bytes.map_or(Ok(size("in_bytes").saturating_add(size("out_bytes"))), number)?;
         let dtype = case.inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
@@ -329,12 +314,9 @@ fn check_replayed(form: &EntryForm) -> Result<(), NotReplayable> {
 /// Refuses inputs without elements, for which torch launches nothing.
 fn check_elements(case: &Case) -> Result<(), NotReplayable> {
     let is_empty = |slot: &Slot| slot.as_ref().is_some_and(|tensor| tensor.element_count() == 0);
-    match case.inputs.iter().position(is_empty) {
-        Some(index) => {
-            Err(not_covered(format!("input {index} has no elements, so nothing would be launched")))
-        }
-        None => Ok(()),
-    }
+    case.inputs.iter().position(is_empty).map_or(Ok(()), |index| {
+        Err(not_covered(format!("input {index} has no elements, so nothing would be launched")))
+    })
 }
 
 /// Logical dimensions of the input slots, and those of the recorded outputs.
@@ -366,25 +348,23 @@ fn bind_shapes(form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> 
 pub(crate) fn check_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
     for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
         let Some(tensor) = tensor else { continue };
-        if let InputSlot::Host(dtype) = slot
-            && dtype.is_index()
-            && !tensor.dtype.is_index()
-            && !tensor.dtype.is_undefined()
-        {
-            let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
-            return Err(not_covered(why));
-        }
-        if let InputSlot::Intermediate(dtype) = slot
-            && *dtype != tensor.dtype
-        {
-            let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
-            return Err(not_covered(why));
-        }
-        if let InputSlot::Tensor(slot) = slot
-            && form.rule.takes_slot(index)
-        {
-            check_tensor(index, slot, tensor)?;
-        }
+        let found = &tensor.dtype;
+        let why = match slot {
+            InputSlot::Host(dtype)
+                if dtype.is_index() && !found.is_index() && !found.is_undefined() =>
+            {
+                format!("input {index} is read from the host as {dtype}, it is {found}")
+            }
+            InputSlot::Intermediate(dtype) if dtype != found => {
+                format!("input {index} is {found}, the call makes it as {dtype}")
+            }
+            InputSlot::Tensor(slot) if form.rule.takes_slot(index) => match tensor_mismatch(slot, tensor) {
+                Some(why) => format!("input {index} ({}) is {why}", slot.argument),
+                None => continue,
+            },
+            _ => continue,
+        };
+        return Err(not_covered(why));
     }
     check_same_types(form, case)
 }
@@ -406,58 +386,46 @@ pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
     known
 }
 
-fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), NotReplayable> {
-    let TensorSlot { argument, dtypes, formats, .. } = slot;
-    if tensor.dtype.is_undefined() {
-        let why = format!("input {index} ({argument}) is recorded without a type");
-        return Err(not_covered(why));
-    }
-    if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
-        let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
-        let (dtype, allowed) = (&tensor.dtype, allowed.join(", "));
-        return Err(not_covered(format!(
-            "input {index} ({argument}) is {dtype}, the kernel takes {allowed}"
-        )));
-    }
-    if dtypes.is_empty() && tensor.dtype.torch_name().is_none() {
-        let why = format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
-        return Err(not_covered(why));
-    }
-    match &tensor.format {
+fn tensor_mismatch(slot: &TensorSlot, Tensor { dtype, format, .. }: &Tensor) -> Option<String> {
+    let TensorSlot { dtypes, formats, .. } = slot;
+    match format {
+        _ if dtype.is_undefined() => Some("recorded without a type".to_owned()),
+        _ if !dtypes.is_empty() && !dtypes.contains(dtype) => {
+            let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
+            Some(format!("{dtype}, the kernel takes {}", allowed.join(", ")))
+        }
+        _ if dtypes.is_empty() && dtype.torch_name().is_none() => {
+            Some(format!("{dtype}, which torch does not have"))
+        }
         TensorFormat::Private(format) if !formats.contains(format) => {
-            let why = format!("input {index} ({argument}) is in {format}, which the entry does not build");
-            Err(not_covered(why))
+            Some(format!("in {format}, which the entry does not build"))
         }
         TensorFormat::Base(_) if slot.only_blocked => {
-            let formats = formats.join(" or ");
-            let why = format!("input {index} ({argument}) is row-major, the kernel reads it as {formats}");
-            Err(not_covered(why))
+            Some(format!("row-major, the kernel reads it as {}", formats.join(" or ")))
         }
-        _ => Ok(()),
+        _ => None,
     }
 }
 
 /// Checks types that must equal that of another argument, or of the first tensor of a list.
 fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
-    let tensor = |slot: usize| case.inputs.get(slot).and_then(Option::as_ref);
     for (index, slot) in form.tensors() {
-        let first = form.tensor(&slot.argument).and_then(|(first, _)| tensor(first));
-        if let (Some(first), Some(tensor)) = (first, tensor(index))
-            && first.dtype != tensor.dtype
-        {
+        let Some(Tensor { dtype, .. }) = case.input(index) else { continue };
+        let other_dtype = |name: &str| {
+            let (slot, _) = form.tensor(name)?;
+            case.input(slot).map(|tensor| &tensor.dtype).filter(|other| *other != dtype)
+        };
+        let argument = &slot.argument;
+        if let Some(first) = other_dtype(argument) {
             return Err(not_covered(format!(
-                "input {index} is {}, the first of `{}` is {}: the kernel takes one type",
-                tensor.dtype, slot.argument, first.dtype
+                "input {index} is {dtype}, the first of `{argument}` is {first}: the kernel takes one type"
             )));
         }
-        let other = slot.same_type_as.as_deref().and_then(|name| form.tensor(name));
-        if let (Some((other, known)), Some(tensor)) = (other, tensor(index))
-            && let Some(wanted) = case.inputs.get(other).and_then(Option::as_ref)
-            && tensor.dtype != wanted.dtype
+        if let Some(other) = &slot.same_type_as
+            && let (other, Some(wanted)) = (&other.value, other_dtype(&other.value))
         {
             return Err(not_covered(format!(
-                "input {index} ({}) is {}, `{}` is {}: the kernel takes one type",
-                slot.argument, tensor.dtype, known.argument, wanted.dtype
+                "input {index} ({argument}) is {dtype}, `{other}` is {wanted}: the kernel takes one type"
             )));
         }
     }

@@ -1,0 +1,736 @@
+//! The keys of `op_replay/<Kernel>.yaml`, and the entry that they declare.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::{Deserialize, Deserializer};
+
+use super::{
+    CallRequirements, CatalogueEntry, Cost, DeclaredArgument, DimensionRole, EntryForm, Fill, FillKind,
+    ImpliedValue, InputSlot, LaunchOperator, OutputDtype, TensorSlot, TensorSource,
+    checks::{check_api, check_form, check_slots, check_version, no_such_argument},
+    lists::{expand_lists, is_identifier, positional_rule},
+};
+use crate::{
+    base::yaml::{self, Location, Spanned, YamlError, YamlMap, YamlNode},
+    kernel::{
+        Case, CaseAttributes, CheckMethod, Dtype, KernelName, Slot, Tensor, TensorFormat,
+        catalogue::{OperatorSchema, ReturnShapes, ShapeRule},
+        device::ComputeUnit,
+        expression::Expr,
+        normalize_cell,
+    },
+};
+
+pub(crate) const HINT: &str = "docs/adding-a-kernel.md explains every key";
+
+/// Largest number of a slot, more than any kernel has.
+const MAX_SLOT: usize = 100;
+
+/// A problem of an entry, and the place of the faulty value.
+pub(crate) type Fault = (Location, String);
+
+/// Returns the function that adds a place to an error.
+pub(super) fn at<E: ToString>(place: Location) -> impl FnOnce(E) -> Fault {
+    move |error| (place, error.to_string())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EntryFile {
+    kernel: Spanned<String>,
+    summary: Spanned<String>,
+    api: Spanned<String>,
+    schema: Spanned<String>,
+    #[serde(default)]
+    other_schemas: Vec<Spanned<String>>,
+    #[serde(default)]
+    also_named: Vec<String>,
+    unit: ComputeUnit,
+    #[serde(default)]
+    needs: CallRequirements,
+    #[serde(default)]
+    check_method: CheckMethod,
+    pub(super) inputs: InputList,
+    pub(super) outputs: Vec<Spanned<DeclaredOutput>>,
+    forms: Spanned<Vec<DeclaredForm>>,
+    #[serde(default)]
+    pub(super) arguments: YamlMap<DeclaredValue>,
+    #[serde(default)]
+    cost: Cost,
+    assumption: Option<String>,
+    /// Attributes that a row may have beside those of the call, by column.
+    #[serde(default)]
+    implied: BTreeMap<AttributeColumn, ImpliedValue>,
+    #[serde(default)]
+    also_launches: Vec<String>,
+    recorded_inputs: Option<Spanned<usize>>,
+    #[serde(default)]
+    roles: YamlMap<Spanned<DimensionRole>>,
+    example: Option<Spanned<DeclaredExample>>,
+}
+
+/// A form; what it declares precedes or completes what the entry declares.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeclaredForm {
+    pub(super) name: Spanned<String>,
+    api: Option<Spanned<String>>,
+    schema: Option<Spanned<String>>,
+    unsupported: Option<String>,
+    pub(super) shapes: Spanned<YamlNode>,
+    /// Outputs, beside shapes by name.
+    pub(super) output_shapes: Option<Spanned<String>>,
+    /// The rule as one text, from `shapes:` and `output_shapes:`.
+    #[serde(skip)]
+    pub(super) rule: String,
+    #[serde(default)]
+    transposed: Vec<Spanned<String>>,
+    #[serde(default, rename = "where")]
+    pub(super) conditions: Vec<Expr>,
+    /// Conditions of the form that the operator's definition does not have.
+    #[serde(default)]
+    pub(super) limits: Vec<Expr>,
+    returns: Option<ReturnShapes>,
+    /// Names that the inputs leave open, with expressions of the recorded output.
+    #[serde(default)]
+    pub(super) infer: BTreeMap<String, Expr>,
+    #[serde(default)]
+    with: BTreeMap<AttributeColumn, Vec<String>>,
+    #[serde(default)]
+    implied: BTreeMap<AttributeColumn, ImpliedValue>,
+    assumption: Option<String>,
+    #[serde(default)]
+    special_case: bool,
+    pub(super) inputs: Option<InputList>,
+    pub(super) outputs: Option<Vec<Spanned<DeclaredOutput>>>,
+    #[serde(default)]
+    pub(super) arguments: YamlMap<DeclaredValue>,
+    #[serde(default)]
+    cost: Cost,
+    #[serde(default)]
+    quantises: Vec<Spanned<String>>,
+    runs_as: Option<Spanned<String>>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DeclaredInput {
+    /// Number of the profiler's slot, from 0, where empty slots precede it.
+    slot: Option<Spanned<usize>>,
+    /// Name in `shapes:` of a slot that is not an argument of the call.
+    name: Option<String>,
+    pub(super) argument: Option<Spanned<String>>,
+    values: Option<Spanned<FillKind>>,
+    below: Option<Spanned<Expr>>,
+    total: Option<Spanned<Expr>>,
+    dtypes: Vec<Dtype>,
+    same_type_as: Option<Spanned<String>>,
+    number_for: Vec<Dtype>,
+    formats: Vec<String>,
+    shown_whole: bool,
+    only_blocked: bool,
+    host_dims: Option<Expr>,
+    intermediate: Option<Spanned<Expr>>,
+    used: Option<Spanned<Expr>>,
+    items: Option<Spanned<Expr>>,
+    queries: Option<Spanned<Expr>>,
+    keys: Option<Spanned<Expr>>,
+    omitted: Option<Dtype>,
+    same_as: Option<Spanned<String>>,
+}
+
+/// Input slots; `None` is one that no form reads.
+#[derive(Clone, Deserialize)]
+#[serde(from = "Vec<Spanned<Option<DeclaredInput>>>")]
+pub(super) struct InputList(pub(super) Vec<Spanned<Option<DeclaredInput>>>);
+
+/// An argument that is not a slot; exactly one of the keys that give its value.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DeclaredValue {
+    #[serde(deserialize_with = "explicit_value")]
+    constant: Option<Spanned<serde_json::Value>>,
+    pub(super) expression: Option<Expr>,
+    inverse_root: Option<Expr>,
+    destination: Option<usize>,
+    dtype_of_output: Option<usize>,
+    quantised: bool,
+    attribute: Option<AttributeColumn>,
+    process_group: Option<Expr>,
+    same_as: Option<Spanned<String>>,
+    tensor: Option<Spanned<ReturnShapes>>,
+    dtype: Option<Dtype>,
+    values: Option<Spanned<FillKind>>,
+    below: Option<Spanned<Expr>>,
+    total: Option<Spanned<Expr>>,
+    used: Option<Spanned<Expr>>,
+    items: Option<Spanned<Expr>>,
+    on_host: bool,
+}
+
+/// Reads a constant; an explicit `null` is one as well.
+fn explicit_value<'de, D: Deserializer<'de>>(
+    value: D,
+) -> Result<Option<Spanned<serde_json::Value>>, D::Error> {
+    Spanned::deserialize(value).map(Some)
+}
+
+/// An argument's name, `promoted`, a type, `{recorded: [types], unlike: argument}`, or `{like: argument, format: NAME}`.
+#[derive(Clone, Deserialize)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected an argument, a type, `{recorded: [TYPE …], unlike: ARGUMENT}` or `{like: ARGUMENT, format: NAME}`"
+)]
+pub(super) enum DeclaredOutput {
+    Word(String),
+    Recorded { recorded: Vec<String>, unlike: Option<String> },
+    Blocked { like: String, format: String },
+}
+
+/// The value of an attribute that follows from the others: an expression or `{mean: LIST}`; or the only one that the form
+/// covers: a number, `{text: WORD}` or `{only: EXPRESSION}`; or `{ignored: REASON}` for one without effect.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected an expression, a number, `{mean: EXPRESSION}`, `{text: WORD}`, \
+                 `{only: EXPRESSION}` or `{ignored: REASON}`"
+)]
+pub(super) enum DeclaredImplied {
+    Number(i64),
+    Expression(String),
+    Mean { mean: String },
+    Text { text: String },
+    Only { only: String },
+    Ignored { ignored: String },
+}
+
+impl TryFrom<DeclaredImplied> for ImpliedValue {
+    type Error = String;
+
+    fn try_from(value: DeclaredImplied) -> Result<Self, String> {
+        let parse = |text: &str| Expr::parse(text).map_err(|error| error.to_string());
+        Ok(match value {
+            DeclaredImplied::Number(number) => Self::Expression(parse(&number.to_string())?),
+            DeclaredImplied::Expression(text) => Self::Expression(parse(&text)?),
+            DeclaredImplied::Mean { mean } => Self::Mean(parse(&mean)?),
+            DeclaredImplied::Text { text } => Self::Text(text),
+            DeclaredImplied::Only { only } => Self::Only(parse(&only)?),
+            DeclaredImplied::Ignored { ignored } if ignored.trim().is_empty() => {
+                return Err("state why the attribute has no effect".to_owned());
+            }
+            DeclaredImplied::Ignored { .. } => Self::Ignored,
+        })
+    }
+}
+
+/// A column of attributes, such as `Runtime num_heads`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+struct AttributeColumn(String);
+
+impl TryFrom<String> for AttributeColumn {
+    type Error = String;
+
+    fn try_from(column: String) -> Result<Self, String> {
+        if CaseAttributes::is_name(&column) {
+            return Ok(Self(column));
+        }
+        Err(format!("`{column}` is not a column of attributes, such as `Runtime num_heads`"))
+    }
+}
+
+/// A small case that one of the forms fits, for tests of the call on a host.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeclaredExample {
+    inputs: Vec<Option<ExampleTensor>>,
+    outputs: Vec<Option<ExampleTensor>>,
+    #[serde(default)]
+    attributes: BTreeMap<AttributeColumn, String>,
+}
+
+/// `16,128 DT_BF16`, with a format behind the type if it is not `ND`, without dimensions for a scalar.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "String")]
+struct ExampleTensor(Tensor);
+
+impl TryFrom<String> for ExampleTensor {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parse = || {
+            let is_number = |word: &&str| word.starts_with(|letter: char| letter.is_ascii_digit());
+            let mut words = text.split_whitespace().peekable();
+            let dims = words.next_if(is_number).unwrap_or_default().split(',');
+            let dims = dims.filter(|dim| !dim.is_empty()).map(|dim| dim.parse().ok());
+            let (dims, dtype) = (dims.collect::<Option<_>>()?, Dtype::parse(words.next()?)?);
+            let format = words.next().map_or_else(|| Some(TensorFormat::nd()), TensorFormat::parse)?;
+            words.next().is_none().then_some(Self(Tensor { dims, dtype, format }))
+        };
+        parse().ok_or_else(|| {
+            format!("`{text}` is not a tensor such as `16,128 DT_BF16` or `8,8,16,32 INT8 FRACTAL_NZ`")
+        })
+    }
+}
+
+impl CatalogueEntry {
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
+        let declared: EntryFile = yaml::parse_with_hint(file, text, HINT)?;
+        declared
+            .into_entry(file)
+            .map_err(|(place, problem)| YamlError::at(file, place, &problem, HINT))
+    }
+}
+
+/// Checks the kernel's name, which must be that of the file as well.
+pub(crate) fn kernel_of_file(name: &Spanned<String>, file: &Path) -> Result<KernelName, Fault> {
+    let kernel = KernelName::new(&name.value).map_err(at(name.defined))?;
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    if stem != kernel.file_stem() {
+        return Err((name.defined, format!("kernel `{kernel}` is declared in a file named `{stem}`")));
+    }
+    Ok(kernel)
+}
+
+impl EntryFile {
+    fn into_entry(self, file: &Path) -> Result<CatalogueEntry, Fault> {
+        let kernel = kernel_of_file(&self.kernel, file)?;
+        if self.summary.value.starts_with("TODO") {
+            let problem = "this is a draft; complete what is marked TODO";
+            return Err((self.summary.defined, problem.to_owned()));
+        }
+        let mut operators = vec![launch_operator(&self.api, &self.schema, &self.other_schemas)?];
+        self.inputs.check(&operators[0].schema)?;
+        let mut forms = Vec::new();
+        for form in &self.forms.value {
+            let operator = form.operator(&mut operators)?;
+            form.inputs.iter().try_for_each(|inputs| inputs.check(&operators[operator].schema))?;
+            let (place, rule) = positional_rule(form, &self)?;
+            for (form, of_list) in expand_lists(&DeclaredForm { rule, ..form.clone() }, &self)? {
+                let built = self.build_form(&form, place, &operators[operator].schema)?;
+                forms.push(EntryForm { of_list, operator, ..built });
+            }
+        }
+        if forms.is_empty() {
+            return Err((self.forms.defined, "there is no form, so no case can be replayed".to_owned()));
+        }
+        if let Some(Spanned { value: recorded, defined, .. }) = self.recorded_inputs
+            && let Some(form) = forms.iter().find(|form| recorded > 0 && form.inputs.len() > recorded)
+        {
+            let (name, slots) = (&form.rule.name, form.inputs.len());
+            let problem = format!("records have {recorded} input slots, the form `{name}` has {slots}");
+            return Err((defined, problem));
+        }
+        for (name, role) in &self.roles {
+            if !forms.iter().any(|form| form.rule.bound_names().contains(name.value.as_str())) {
+                let known = forms.iter().flat_map(|form| form.rule.bound_names());
+                let known: std::collections::BTreeSet<&str> = known.collect();
+                let known = known.into_iter().collect::<Vec<_>>().join(", ");
+                let problem =
+                    format!("no form has a dimension `{}`; the dimensions are {known}", name.value);
+                return Err((role.defined, problem));
+            }
+        }
+        let mut entry = CatalogueEntry {
+            kernel,
+            summary: self.summary.value,
+            operators,
+            also_named: self.also_named,
+            defined_by: None,
+            unit: self.unit,
+            needs: self.needs,
+            check_method: self.check_method,
+            forms,
+            cost: self.cost,
+            also_launches: self.also_launches,
+            recorded_inputs: self.recorded_inputs.map_or(0, |recorded| recorded.value),
+            roles: self.roles.into_iter().map(|(name, role)| (name.value, role.value)).collect(),
+            example: None,
+            file: file.to_owned(),
+        };
+        if let Some(example) = self.example {
+            let case = example.value.into_case(&entry.kernel);
+            entry.resolve_call(&case).map_err(|problem| {
+                (example.defined, format!("the example is not a case of this entry: {problem}"))
+            })?;
+            entry.example = Some(case);
+        }
+        Ok(entry)
+    }
+
+    /// Builds a form of one length of its lists. `place` is where its rule is declared.
+    fn build_form(
+        &self,
+        form: &DeclaredForm,
+        place: Location,
+        schema: &OperatorSchema,
+    ) -> Result<EntryForm, Fault> {
+        let transposed = form.transposed.iter().map(|name| name.value.clone()).collect();
+        let conditions = form.conditions.clone();
+        let rule = ShapeRule::parse(&form.name.value, &form.rule, conditions, transposed).map_err(at(place))?;
+        let inferred = form.infer.clone().into_iter().collect();
+        let mut rule = ShapeRule { inferred, ..rule };
+        rule.limits.extend(form.limits.clone());
+        let inputs = form.inputs.as_ref().unwrap_or(&self.inputs).0.iter().map(|input| match &input.value {
+            Some(declared) => declared.slot(input.defined),
+            None => Ok(InputSlot::Ignored),
+        });
+        let mut inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        // `inputs:` may leave out empty slots at the end.
+        while inputs.len() < rule.inputs.len() && !rule.takes_slot(inputs.len()) {
+            inputs.push(InputSlot::Ignored);
+        }
+        let outputs = form.outputs.as_ref().unwrap_or(&self.outputs).iter();
+        let output_dtypes = outputs.map(|output| self.output_dtype(output)).collect::<Result<_, _>>()?;
+        let mut arguments = BTreeMap::new();
+        for (name, declared) in self.arguments.iter().chain(&form.arguments) {
+            let value = declared.build(name)?;
+            if form.unsupported.is_none() {
+                declared.check(name, schema, &value)?;
+            }
+            arguments.insert(name.value.clone(), value);
+        }
+        let with = form.with.iter().map(|(column, values)| (column.0.clone(), normal_spellings(values)));
+        let kernel_name = |name: &Spanned<String>| KernelName::new(&name.value).map_err(at(name.defined));
+        let implied = self.implied.iter().chain(&form.implied);
+        let built = EntryForm {
+            rule,
+            operator: 0,
+            unsupported: form.unsupported.clone(),
+            inputs,
+            output_dtypes,
+            arguments,
+            with: with.collect(),
+            implied: implied.map(|(column, value)| (column.0.clone(), value.clone())).collect(),
+            names: Default::default(),
+            assumption: form.assumption.clone().or_else(|| self.assumption.clone()),
+            returns: form.returns.clone(),
+            of_list: false,
+            special_case: form.special_case,
+            cost: form.cost.clone(),
+            quantises: form.quantises.iter().map(kernel_name).collect::<Result<_, _>>()?,
+            runs_as: match &form.runs_as {
+                Some(name) => Some(Spanned::new(kernel_name(name)?, name.referenced, name.defined)),
+                None => None,
+            },
+        };
+        check_slots(&built).map_err(at(place))?;
+        check_form(&built, schema, &form.transposed, form.name.defined)?;
+        Ok(EntryForm { names: built.names_of_call(), ..built })
+    }
+
+    fn output_dtype(&self, output: &Spanned<DeclaredOutput>) -> Result<OutputDtype, Fault> {
+        let forms = self.forms.value.iter().filter_map(|form| form.inputs.as_ref());
+        let is_argument = |name: &str| {
+            let mut inputs = forms.clone().chain([&self.inputs]).flat_map(InputList::arguments);
+            inputs.any(|argument| argument == name)
+        };
+        let built = match &output.value {
+            DeclaredOutput::Recorded { recorded, .. } if recorded.is_empty() => {
+                Err("`recorded:` must list the types that the output can have".to_owned())
+            }
+            DeclaredOutput::Recorded { recorded, unlike } => {
+                let dtype = |name: &String| {
+                    let dtype = Dtype::parse(name).filter(Dtype::is_recordable);
+                    dtype.ok_or_else(|| format!("`{name}` is not a type of outputs"))
+                };
+                let allowed = recorded.iter().map(dtype).collect::<Result<_, _>>();
+                allowed.map(|allowed| OutputDtype::Recorded { allowed, unlike: unlike.clone() })
+            }
+            DeclaredOutput::Blocked { like, .. } if !is_argument(like) => {
+                Err(format!("`{like}` is not the argument of a slot"))
+            }
+            DeclaredOutput::Blocked { like, format } => {
+                let blocked = TensorFormat::parse(format).filter(|format| format.private().is_some());
+                let blocked = blocked.map(|format| OutputDtype::Blocked(like.clone(), format));
+                blocked.ok_or_else(|| format!("`{format}` is not a blocked format such as FRACTAL_NZ"))
+            }
+            DeclaredOutput::Word(name) if is_argument(name) => Ok(OutputDtype::SameAs(name.clone())),
+            DeclaredOutput::Word(word) if word == "promoted" => Ok(OutputDtype::Promoted),
+            DeclaredOutput::Word(word) => {
+                let dtype = Dtype::parse(word).filter(|dtype| dtype.torch_name().is_some());
+                let problem = || format!("`{word}` is neither an argument, `promoted` nor a type");
+                dtype.map(OutputDtype::Fixed).ok_or_else(problem)
+            }
+        };
+        built.map_err(at(output.defined))
+    }
+}
+
+impl DeclaredForm {
+    /// Returns the index of the form's operator, which is added if no form before has it.
+    fn operator(&self, operators: &mut Vec<LaunchOperator>) -> Result<usize, Fault> {
+        let (api, schema) = match (&self.api, &self.schema) {
+            (None, None) => return Ok(0),
+            (Some(api), Some(schema)) => (api, schema),
+            (Some(api), None) => {
+                return Err((api.defined, "a form with `api:` needs a `schema:` as well".to_owned()));
+            }
+            (None, Some(schema)) => {
+                return Err((schema.defined, "a form with `schema:` needs an `api:` as well".to_owned()));
+            }
+        };
+        let operator = launch_operator(api, schema, &[])?;
+        let known = operators.iter().position(|known| known.api == api.value);
+        if let Some(known) = known.filter(|known| operators[*known].schema != operator.schema) {
+            let problem = format!("`{}` has another schema: `{}`", api.value, operators[known].schema_text);
+            return Err((schema.defined, problem));
+        }
+        Ok(known.unwrap_or_else(|| {
+            operators.push(operator);
+            operators.len() - 1
+        }))
+    }
+}
+
+/// Parses and checks a Python function with its schemas.
+fn launch_operator(
+    api: &Spanned<String>,
+    schema_text: &Spanned<String>,
+    other_schemas: &[Spanned<String>],
+) -> Result<LaunchOperator, Fault> {
+    // `torch.mm`, `torch.nn.functional.embedding`, `torch_npu.npu_swiglu`: nothing else is rendered.
+    let path = api.value.split_once('.').filter(|(module, _)| matches!(*module, "torch" | "torch_npu"));
+    if !path.is_some_and(|(_, rest)| rest.split('.').all(is_identifier)) {
+        let problem = format!("`{}` is not a function of `torch` or `torch_npu`", api.value);
+        return Err((api.defined, problem));
+    }
+    let schema = OperatorSchema::parse(&schema_text.value).map_err(at(schema_text.defined))?;
+    check_api(&api.value, &schema).map_err(at(api.defined))?;
+    let others = other_schemas.iter().map(|text| {
+        let other = OperatorSchema::parse(&text.value).map_err(at(text.defined))?;
+        check_version(&schema, &other).map_err(at(text.defined))?;
+        Ok(other)
+    });
+    let other_schemas = others.collect::<Result<_, Fault>>()?;
+    Ok(LaunchOperator {
+        api: api.value.clone(),
+        schema,
+        schema_text: schema_text.value.clone(),
+        other_schemas,
+    })
+}
+
+/// Returns values of an attribute as cases have them, each once.
+fn normal_spellings(values: &[String]) -> Vec<String> {
+    let normal = values.iter().map(|value| normalize_cell(value).unwrap_or_else(|| value.clone()));
+    let mut normal: Vec<String> = normal.collect();
+    normal.dedup();
+    normal
+}
+
+impl From<Vec<Spanned<Option<DeclaredInput>>>> for InputList {
+    /// Puts empty slots in front of those with a `slot:`. One out of order has no effect here; [`InputList::check`] refuses it.
+    fn from(list: Vec<Spanned<Option<DeclaredInput>>>) -> Self {
+        let mut slots = Vec::new();
+        for input in list {
+            let number = input.value.as_ref().and_then(|declared| declared.slot.as_ref()?.value.into());
+            let number = number.filter(|slot| *slot <= MAX_SLOT).unwrap_or_default();
+            let empty = Spanned::new(None, input.referenced, input.defined);
+            slots.resize(slots.len().max(number), empty);
+            slots.push(input);
+        }
+        Self(slots)
+    }
+}
+
+impl InputList {
+    fn arguments(&self) -> impl Iterator<Item = &str> {
+        let declared = self.0.iter().filter_map(|input| input.value.as_ref()?.argument.as_ref());
+        declared.map(|argument| argument.value.as_str())
+    }
+
+    /// Checks the order of the slots, and that their arguments exist.
+    fn check(&self, schema: &OperatorSchema) -> Result<(), Fault> {
+        for (number, input) in self.0.iter().enumerate() {
+            let Some(declared) = &input.value else { continue };
+            if let Some(given) = declared.slot.as_ref().filter(|given| given.value != number) {
+                let problem = format!(
+                    "`slot: {}` is not between {number} and {MAX_SLOT}; slots are declared in order",
+                    given.value
+                );
+                return Err((given.defined, problem));
+            }
+            if let Some(name) = &declared.argument
+                && schema.argument(&name.value).is_none()
+            {
+                return Err((name.defined, no_such_argument(schema, &name.value)));
+            }
+            declared.slot(input.defined)?;
+        }
+        Ok(())
+    }
+}
+
+impl DeclaredInput {
+    /// The slot's name in `shapes:`; empty for a slot without a name.
+    pub(super) fn shape_name(&self) -> &str {
+        let argument = self.argument.as_ref().map(|argument| argument.value.as_str());
+        self.name.as_deref().or(argument).unwrap_or_default()
+    }
+
+    fn slot(&self, place: Location) -> Result<InputSlot, Fault> {
+        let dtypes = self.dtypes.clone();
+        match self {
+            Self { omitted: Some(dtype), argument: None, host_dims: None, .. } => {
+                Ok(InputSlot::Omitted(dtype.clone()))
+            }
+            Self { intermediate: Some(dims), argument: None, host_dims: None, .. } => match &dtypes[..] {
+                [dtype] => Ok(InputSlot::Intermediate(dtype.clone())),
+                _ => {
+                    let problem =
+                        format!("`intermediate: {}` needs `dtypes:` with one type", dims.value);
+                    Err((dims.defined, problem))
+                }
+            },
+            Self { argument: Some(argument), host_dims: None, .. } => {
+                let source = match &self.same_as {
+                    Some(other) => TensorSource::SameAs(other.clone()),
+                    None => {
+                        let keys = [
+                            ("below", &self.below),
+                            ("total", &self.total),
+                            ("used", &self.used),
+                            ("items", &self.items),
+                            ("queries", &self.queries),
+                            ("keys", &self.keys),
+                        ];
+                        TensorSource::Fill(tensor_fill(&argument.value, place, self.values.as_ref(), &keys)?)
+                    }
+                };
+                Ok(InputSlot::Tensor(TensorSlot {
+                    argument: argument.value.clone(),
+                    place: argument.defined,
+                    source,
+                    dtypes,
+                    same_type_as: self.same_type_as.clone(),
+                    number_for: self.number_for.clone(),
+                    formats: self.formats.clone(),
+                    shown_whole: self.shown_whole,
+                    only_blocked: self.only_blocked,
+                }))
+            }
+            Self { argument: None, host_dims: Some(dims), .. } => {
+                let dtype = dtypes.into_iter().next().unwrap_or(Dtype::Int64);
+                let is_scalar = dims.as_str() == "scalar";
+                Ok(if is_scalar { InputSlot::Omitted(dtype) } else { InputSlot::Host(dtype) })
+            }
+            _ => {
+                let problem = "each input has one of `argument:`, `host_dims:`, `intermediate:` and `omitted:`";
+                Err((place, problem.to_owned()))
+            }
+        }
+    }
+}
+
+/// Returns the values of a tensor: their kind, `values:`, with the keys beside it.
+fn tensor_fill(
+    argument: &str,
+    place: Location,
+    kind: Option<&Spanned<FillKind>>,
+    keys: &[(&'static str, &Option<Spanned<Expr>>)],
+) -> Result<Fill<Expr>, Fault> {
+    let Some(Spanned { value: kind, defined, .. }) = kind else {
+        let problem = format!("`{argument}` needs `values:`, such as activation, weight, ones or index");
+        return Err((place, problem));
+    };
+    let given = keys.iter().filter_map(|(key, value)| Some((*key, (*value).as_ref()?)));
+    let mut given: BTreeMap<&str, &Spanned<Expr>> = given.collect();
+    let fill = kind.fill(|key| {
+        let value = given.remove(key).map(|value| value.value.clone());
+        value.ok_or_else(|| (*defined, format!("`{argument}` with `values: {kind}`: missing field `{key}`")))
+    })?;
+    match given.first_key_value() {
+        Some((key, value)) => {
+            let problem = format!("`{key}:` of `{argument}` cannot be combined with `values: {kind}`");
+            Err((value.defined, problem))
+        }
+        None => Ok(fill),
+    }
+}
+
+impl DeclaredValue {
+    fn build(&self, name: &Spanned<String>) -> Result<DeclaredArgument, Fault> {
+        let tensor = self.tensor.as_ref().map(|dims| {
+            let missing = || (dims.defined, format!("tensor `{}` needs a `dtype:`", name.value));
+            let keys = [
+                ("below", &self.below),
+                ("total", &self.total),
+                ("used", &self.used),
+                ("items", &self.items),
+            ];
+            Ok(DeclaredArgument::Tensor {
+                dims: dims.value.clone(),
+                dtype: self.dtype.clone().ok_or_else(missing)?,
+                fill: tensor_fill(&name.value, name.defined, self.values.as_ref(), &keys)?,
+                on_host: self.on_host,
+            })
+        });
+        let quantised = self.quantised;
+        let given = [
+            self.constant.clone().map(|constant| DeclaredArgument::Constant(constant.value)),
+            self.expression.clone().map(DeclaredArgument::Expression),
+            self.inverse_root.clone().map(DeclaredArgument::InverseRoot),
+            self.destination.map(DeclaredArgument::Destination),
+            self.dtype_of_output.map(|output| DeclaredArgument::DtypeOf { output, quantised }),
+            self.process_group.clone().map(DeclaredArgument::ProcessGroup),
+            self.same_as.clone().map(|other| DeclaredArgument::SameAs(other.value)),
+            self.attribute.clone().map(|column| DeclaredArgument::Attribute(column.0)),
+            tensor.transpose()?,
+        ];
+        let mut given = given.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some(argument), None) => Ok(argument),
+            _ => {
+                let problem = format!(
+                    "argument `{}` has one of `constant:`, `expression:`, `inverse_root:`, `destination:`, \
+                     `dtype_of_output:`, `attribute:`, `process_group:`, `same_as:`, `tensor:`",
+                    name.value
+                );
+                Err((name.defined, problem))
+            }
+        }
+    }
+
+    /// Checks that the schema has the argument, and that the value is of its type.
+    fn check(
+        &self,
+        name: &Spanned<String>,
+        schema: &OperatorSchema,
+        value: &DeclaredArgument,
+    ) -> Result<(), Fault> {
+        let Some(known) = schema.argument(&name.value) else {
+            return Err((name.defined, no_such_argument(schema, &name.value)));
+        };
+        let is_type = format!("argument `{}` is {:?} in the schema", name.value, known.kind);
+        match value {
+            DeclaredArgument::Constant(constant)
+                if !(known.kind.accepts_constant(constant) || (constant.is_null() && known.optional)) =>
+            {
+                let place = self.constant.as_ref().map_or(name.defined, |constant| constant.defined);
+                Err((place, format!("{is_type}, which `{constant}` is not")))
+            }
+            DeclaredArgument::Tensor { .. } if !known.kind.is_tensor() => {
+                let place = self.tensor.as_ref().map_or(name.defined, |tensor| tensor.defined);
+                Err((place, format!("{is_type}, no tensor")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl DeclaredExample {
+    fn into_case(self, kernel: &KernelName) -> Case {
+        let slots = |slots: Vec<Option<ExampleTensor>>| -> Vec<Slot> {
+            slots.into_iter().map(|slot| slot.map(|tensor| tensor.0)).collect()
+        };
+        let mut attributes = CaseAttributes::default();
+        for (column, cell) in &self.attributes {
+            attributes.set(&column.0, cell);
+        }
+        let (inputs, outputs) = (slots(self.inputs), slots(self.outputs));
+        Case { kernel: kernel.clone(), inputs, outputs, attributes }
+    }
+}
