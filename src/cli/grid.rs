@@ -30,7 +30,8 @@ use crate::{
     },
     cases::{
         grid::{
-            MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, TargetDatabase,
+            MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, SelectionRequest,
+            TargetDatabase,
             definition::{GridFiles, GridModels, MutationFile},
             mutate::CaseMutator,
         },
@@ -197,10 +198,13 @@ fn add_rows(
     let writer = RowWriter {
         source,
         catalogue,
-        budget: options.max_hbm_gib.unwrap_or_else(|| default_memory_budget(device.hbm_bytes())),
-        rows: (options.rows > 0).then_some(options.rows),
-        seed: options.seed,
-        filter: filter.as_ref(),
+        request: SelectionRequest {
+            entry: None,
+            budget: options.max_hbm_gib.unwrap_or_else(|| default_memory_budget(device.hbm_bytes())),
+            rows: (options.rows > 0).then_some(options.rows),
+            seed: options.seed,
+            filter: filter.as_ref(),
+        },
         timed_on: options.dry_run.then_some(device),
     };
     let kernels = target.add_rows(&writer, options.dry_run)?;

@@ -52,30 +52,18 @@ const LABELS: [&str; 10] = [
     "case_id",
 ];
 
-/// Attributes that are found in any spelling of their columns, without the prefix. `batch_size` is not among them: tables
-/// have such columns of their own.
-const NAMES: [&str; 24] = [
-    "actual_seq_lengths_values",
-    "actual_seq_lengths_kv_values",
-    "actual_shared_prefix_len",
+/// Attributes beside those of attention that are found in any spelling of their columns, without the prefix. `batch_size` is
+/// not among them: tables have such columns of their own.
+const OTHER_NAMES: [&str; 12] = [
     "antiquant_mode",
-    "avg_seq_len",
-    "block_size",
-    "block_table_valid_blocks",
     "cache_layout",
     "cache_mode",
     "inner_precise",
-    "input_layout",
     "is_output_kv",
     "key_antiquant_mode",
-    "next_tokens",
-    "num_heads",
-    "num_key_value_heads",
-    "pre_tokens",
     "sparse_block_size",
     "sparse_indices_pattern",
     "sparse_indices_valid_count",
-    "sparse_mode",
     "topk",
     "value_antiquant_mode",
     "world_size",
@@ -252,6 +240,10 @@ impl CaseAttributes {
         joined
     }
 
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&str, &str) -> bool) {
+        self.0.retain(|name, value| is_kept(name, value));
+    }
+
     pub(super) fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
@@ -310,7 +302,8 @@ fn runtime_column(column: &str) -> Option<Cow<'_, str>> {
     if bare == "ep_size" {
         return Some(EP_SIZE.into());
     }
-    let is_known = NAMES.contains(&bare.as_str()) || LABELS.contains(&bare.as_str());
+    let of_attention = attention_attribute::ALL.iter().any(|name| name.strip_prefix(RUNTIME) == Some(&bare));
+    let is_known = of_attention || OTHER_NAMES.contains(&bare.as_str()) || LABELS.contains(&bare.as_str());
     match exact {
         // A name of an entry that the user added.
         Some(_) if !is_known => Some(column.into()),

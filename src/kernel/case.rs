@@ -43,7 +43,6 @@ impl IdentifiedCase {
         &self.id
     }
 
-    /// A case of a kernel without tensors, for tests.
     #[cfg(test)]
     pub(crate) fn without_tensors(kernel: &str) -> Self {
         Self::new(Case {
@@ -66,7 +65,6 @@ impl Deref for IdentifiedCase {
 /// Map by case. Ids are digests already, so that a hash without protection against chosen keys suffices; a fixed one iterates
 /// in the same order in each process.
 pub(crate) type CaseMap<V> = HashMap<CaseId, V, foldhash::fast::FixedState>;
-/// Set of cases, as [`CaseMap`].
 pub(crate) type CaseSet = HashSet<CaseId, foldhash::fast::FixedState>;
 
 /// Id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
@@ -108,7 +106,6 @@ impl Case {
         self.inputs.get(slot)?.as_ref()
     }
 
-    /// Returns the tensors of all inputs and outputs.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         self.inputs.iter().chain(&self.outputs).flatten()
     }

@@ -7,6 +7,12 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 ///
 /// One group can be read per collection. The names are those of `msprof --help` on A2 and A3.
 #[derive(
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantNames,
     Clone,
     Copy,
     Debug,
@@ -16,12 +22,6 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
     PartialOrd,
     Ord,
     Hash,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    IntoStaticStr,
-    VariantNames,
 )]
 pub enum AicMetrics {
     /// Time and share of each pipe; msprof's default, and the only group with columns in the database.
@@ -66,7 +66,6 @@ impl Default for ProfilerSettings {
 }
 
 impl ProfilerSettings {
-    /// Returns the options on the command line of msprof.
     pub(crate) fn options(&self) -> Vec<String> {
         let mut options = vec![format!("--task-time={}", self.task_time)];
         match self.aic_metrics {
@@ -78,22 +77,10 @@ impl ProfilerSettings {
 }
 
 /// Kind of a database, a run and their numbers, which never changes; no command mixes the two.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    IntoStaticStr,
-    schemars::JsonSchema,
-)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataKind {
     /// Measured on a real device, or recorded in production.
     Npu,

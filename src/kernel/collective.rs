@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::{Case, CaseAttributes, Dtype, KernelName, PartWeights, Slot, Tensor, TensorFormat};
+use super::{Case, CaseAttributes, Dtype, KernelName, PartWeights, Slot, Tensor};
 use crate::base::yaml::{self, YamlError};
 
 /// A collective, or the transfer between two ranks.
@@ -35,14 +35,11 @@ pub enum CollectiveKind {
     SendReceive,
 }
 
-/// Element types of the messages that `comm run` measures.
-const MESSAGE_DTYPES: [Dtype; 7] =
-    [Dtype::Bf16, Dtype::Float16, Dtype::Float, Dtype::Int8, Dtype::Uint8, Dtype::Int32, Dtype::Int64];
-
 impl Dtype {
     /// Returns true for the types of messages that a sweep measures.
-    pub(crate) fn is_of_messages(&self) -> bool {
-        MESSAGE_DTYPES.contains(self)
+    pub(crate) const fn is_of_messages(&self) -> bool {
+        use Dtype::{Bf16, Float, Float16, Int8, Int32, Int64, Uint8};
+        matches!(self, Bf16 | Float16 | Float | Int8 | Uint8 | Int32 | Int64)
     }
 }
 
@@ -198,9 +195,9 @@ impl CollectiveCase {
         let is_divided =
             matches!(kind, CollectiveKind::AllToAll | CollectiveKind::AllToAllV) && has_equal_parts;
         if is_divided && !(message / size).is_multiple_of(*ranks) {
+            let elements = message / size;
             return Err(format!(
-                "{message} bytes are {} elements of {dtype}, which {ranks} ranks cannot share equally",
-                message / size
+                "{message} bytes are {elements} elements of {dtype}, which {ranks} ranks cannot share equally"
             ));
         }
         if !has_equal_parts && *kind != CollectiveKind::AllToAllV {
@@ -213,14 +210,10 @@ impl CollectiveCase {
         // Parts are whole elements.
         let received = kind.receive_bytes(message / size, *ranks, &self.parts);
         let received = received.and_then(|elements| elements.checked_mul(size));
-        let flat = |bytes: Option<u64>| -> Result<Slot, String> {
+        let flat = |bytes: Option<u64>| -> Result<Vec<Slot>, String> {
             let bytes =
                 bytes.ok_or_else(|| format!("{message} bytes for each of {ranks} ranks exceed 2^64"))?;
-            Ok(Some(Tensor {
-                dims: vec![bytes / size],
-                dtype: dtype.clone(),
-                format: TensorFormat::Base("ND".to_owned()),
-            }))
+            Ok(vec![Some(Tensor::new([bytes / size], dtype.clone()))])
         };
         let mut attributes = CaseAttributes::default();
         attributes.set(RANKS, &ranks.to_string());
@@ -232,8 +225,8 @@ impl CollectiveCase {
         }
         Ok(Case {
             kernel: KernelName::new(kind.kernel_name()).map_err(|error| error.to_string())?,
-            inputs: vec![flat(kind.send_bytes(*message, *ranks))?],
-            outputs: vec![flat(received)?],
+            inputs: flat(kind.send_bytes(*message, *ranks))?,
+            outputs: flat(received)?,
             attributes,
         })
     }
@@ -255,7 +248,7 @@ impl CollectiveCase {
 }
 
 /// Number of devices up to which grids are accepted.
-const MOST_DEVICES: u64 = 1 << 20;
+const MAX_DEVICES: u64 = 1 << 20;
 
 /// Grid of devices with its links, the key `comm` of a device profile.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -267,7 +260,6 @@ pub(crate) struct CommNetwork {
     pub(crate) tiers: Vec<CommTier>,
 }
 
-/// Links between the devices of one tier.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommTier {
@@ -292,18 +284,14 @@ pub(crate) enum LinkKind {
 }
 
 impl CommNetwork {
-    /// Checks the values of the key `comm` in the text of a device profile.
     pub(super) fn check(&self, file: &Path, text: &str) -> Result<(), YamlError> {
         let error = |path: &[&str], problem: &str, hint: &str| {
             let steps: Vec<&str> = std::iter::once("comm").chain(path.iter().copied()).collect();
             Err(YamlError::at(file, yaml::find_value(text, &steps), problem, hint))
         };
         if self.grid.is_empty() {
-            return error(
-                &["grid"],
-                "the grid has no dimension",
-                "give its sizes, such as `grid: [48, 8, 2]`",
-            );
+            let hint = "give its sizes, such as `grid: [48, 8, 2]`";
+            return error(&["grid"], "the grid has no dimension", hint);
         }
         for (index, size) in self.grid.iter().enumerate() {
             if *size < 2 {
@@ -312,8 +300,8 @@ impl CommNetwork {
             }
         }
         let devices = self.grid.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
-        if devices.is_none_or(|devices| devices > MOST_DEVICES) {
-            let problem = format!("the grid has more than {MOST_DEVICES} devices");
+        if devices.is_none_or(|devices| devices > MAX_DEVICES) {
+            let problem = format!("the grid has more than {MAX_DEVICES} devices");
             return error(&["grid"], &problem, "correct its sizes");
         }
         if self.tiers.len() != self.grid.len() {
@@ -323,15 +311,12 @@ impl CommNetwork {
         }
         for (index, tier) in self.tiers.iter().enumerate() {
             let index = index.to_string();
+            let CommTier { gb_per_s, latency_us, efficiency, .. } = *tier;
+            let is_share = efficiency > 0.0 && efficiency <= 1.0;
             let values = [
-                ("gb_per_s", tier.gb_per_s, tier.gb_per_s > 0.0, "above 0"),
-                ("latency_us", tier.latency_us, tier.latency_us >= 0.0, "at least 0"),
-                (
-                    "efficiency",
-                    tier.efficiency,
-                    tier.efficiency > 0.0 && tier.efficiency <= 1.0,
-                    "above 0 and at most 1",
-                ),
+                ("gb_per_s", gb_per_s, gb_per_s > 0.0, "above 0"),
+                ("latency_us", latency_us, latency_us >= 0.0, "at least 0"),
+                ("efficiency", efficiency, is_share, "above 0 and at most 1"),
             ];
             for (key, value, is_valid, expected) in values {
                 if !is_valid || !value.is_finite() {
@@ -375,24 +360,15 @@ pub(crate) fn hccl_environment(variables: &BTreeMap<String, String>) -> String {
 /// Returns the variables of a key that [`hccl_environment`] made. Parts without the name of a variable belong to the value before
 /// them.
 pub(crate) fn hccl_variables(environment: &str) -> BTreeMap<String, String> {
-    let mut variables: BTreeMap<String, String> = BTreeMap::new();
-    let mut last: Option<String> = None;
+    let mut variables: Vec<(String, String)> = Vec::new();
     for part in environment.split(';') {
         match part.split_once('=').filter(|(name, _)| HCCL_VARIABLES.contains(name)) {
-            Some((name, value)) => {
-                variables.insert(name.to_owned(), value.to_owned());
-                last = Some(name.to_owned());
-            }
+            Some((name, value)) => variables.push((name.to_owned(), value.to_owned())),
             // `;` is also part of values, such as `level0:ring;level1:H-D_R`.
-            None => {
-                if let Some(value) = last.as_ref().and_then(|name| variables.get_mut(name)) {
-                    value.push(';');
-                    value.push_str(part);
-                }
-            }
+            None => variables.last_mut().into_iter().for_each(|(_, value)| value.extend([";", part])),
         }
     }
-    variables
+    variables.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ const FAMILIES: [(&str, &[&str]); 4] = [
     ("Ascend950", &["Ascend950", "Ascend910_95"]),
 ];
 
-/// Returns true if a stated name is that of a SoC, or of its family. The SoC may end in `*` for any rest.
+/// Returns true if a stated name is the name of a SoC or of its family. The SoC may end in `*` for any rest.
 pub(crate) fn is_of_soc(stated: &str, soc: &str) -> bool {
     let soc_start = soc.strip_suffix('*');
     let is_same = soc_start.map_or(stated == soc, |start| stated.starts_with(start));
@@ -64,8 +64,8 @@ impl fmt::Display for DeviceFacts {
 }
 
 /// Bounds of the recorded clock in relation to the rated one. Devices with a rated clock of 1800 MHz are known at 1650.
-const LOWEST_CLOCK: f64 = 0.85;
-const HIGHEST_CLOCK: f64 = 1.01;
+const MIN_CLOCK: f64 = 0.85;
+const MAX_CLOCK: f64 = 1.01;
 
 /// The unit of the device that bounds a kernel's arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ impl DeviceProfile {
     pub(crate) fn fits(&self, facts: &DeviceFacts) -> bool {
         let is_equal = |known: Option<u32>, own: u32| known.is_none_or(|known| known == own);
         let own_clock = f64::from(self.clock_mhz);
-        let is_clock = |clock: u32| (LOWEST_CLOCK..=HIGHEST_CLOCK).contains(&(f64::from(clock) / own_clock));
+        let is_clock = |clock: u32| (MIN_CLOCK..=MAX_CLOCK).contains(&(f64::from(clock) / own_clock));
         facts.soc.as_ref().is_none_or(|soc| self.is_of_soc(soc))
             && is_equal(facts.cube_cores, self.cube_cores)
             && is_equal(facts.vector_cores, self.vector_cores)
@@ -174,7 +174,7 @@ impl DeviceProfile {
         let clock = shown.clock_mhz.map_or(0.0, f64::from);
         is_more(shown.cube_cores, self.cube_cores)
             || is_more(shown.vector_cores, self.vector_cores)
-            || clock > f64::from(self.clock_mhz) * HIGHEST_CLOCK
+            || clock > f64::from(self.clock_mhz) * MAX_CLOCK
     }
 
     /// Sets other numbers of matrix cores and another clock; rates and the bound of the cache are proportional to them.
@@ -197,12 +197,11 @@ impl DeviceProfile {
     /// Returns the shortest possible time of the work, which no recorded duration is below: arithmetic at peak rate, all
     /// traffic at the bound of the cache, only the bytes beyond the cache's size at the bandwidth of device memory.
     pub(crate) fn fastest(&self, work: &KernelWork) -> Nanos {
-        let (rates, fallback) = match work.unit {
-            ComputeUnit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),
-            ComputeUnit::Vector | ComputeUnit::Mte => {
-                (&self.vector_tflops, self.vector_tflops.values().copied().fold(0.0, f64::max))
-            }
+        let rates = match work.unit {
+            ComputeUnit::Cube => &self.cube_tflops,
+            ComputeUnit::Vector | ComputeUnit::Mte => &self.vector_tflops,
         };
+        let fallback = rates.values().copied().fold(0.0, f64::max);
         let peak = rates.get(work.dtype.as_str()).copied().unwrap_or(fallback) * 1e12;
         let compute = if peak > 0.0 { work.flops / peak } else { 0.0 };
         #[expect(clippy::cast_precision_loss, reason = "a few hundred MiB")]

@@ -1,12 +1,9 @@
 //! Generates a first entry for a kernel from its recorded cases and its schema. Guesses and gaps are marked with TODO.
 //! Dimensions that are equal in every case get one name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kernel::{
-    Case, Dtype, KernelName, Slot, Tensor, TensorFormat,
-    catalogue::OperatorSchema,
-};
+use crate::kernel::{Case, Dtype, KernelName, Slot, Tensor, catalogue::OperatorSchema};
 
 /// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
 pub(crate) fn scaffold_entry(
@@ -63,10 +60,11 @@ fn slot_tensors<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [
 }
 
 fn dtype_list(tensors: &[&Tensor]) -> String {
-    let mut names: Vec<&str> = tensors.iter().map(|tensor| tensor.dtype.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.join(", ")
+    join_distinct(tensors.iter().map(|tensor| tensor.dtype.as_str()))
+}
+
+fn join_distinct<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn input_entry(index: usize, cases: &[Case], arguments: &[String]) -> String {
@@ -75,17 +73,8 @@ fn input_entry(index: usize, cases: &[Case], arguments: &[String]) -> String {
         return "  - ~\n".to_owned();
     }
     let name = arguments.get(index).map_or_else(|| format!("TODO_{index}"), Clone::clone);
-    let mut formats: Vec<&str> = tensors
-        .iter()
-        .filter_map(|tensor| match &tensor.format {
-            TensorFormat::Private(name) => Some(name.as_str()),
-            TensorFormat::Base(_) => None,
-        })
-        .collect();
-    formats.sort_unstable();
-    formats.dedup();
-    let formats =
-        if formats.is_empty() { String::new() } else { format!(", formats: [{}]", formats.join(", ")) };
+    let formats = join_distinct(tensors.iter().filter_map(|tensor| tensor.format.private()));
+    let formats = if formats.is_empty() { formats } else { format!(", formats: [{formats}]") };
     let is_whole = tensors.iter().all(|t| matches!(t.dtype, Dtype::Int32 | Dtype::Int64));
     let values = if is_whole { "index, below: TODO" } else { "activation" };
     format!("  - {{argument: {name}, values: {values}, dtypes: [{}]{formats}}}\n", dtype_list(&tensors))

@@ -26,10 +26,10 @@ pub enum KernelNameError {
 }
 
 /// Maximum length of the stem of a file name; file systems allow 255 bytes, including `.csv` and suffixes.
-const LONGEST_STEM: usize = 120;
+const MAX_STEM: usize = 120;
 const HASH: usize = 16;
 /// Maximum length of the start of a shortened stem, with space for `%`, `+` and the hash.
-const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
+const MAX_BEGIN: usize = MAX_STEM - HASH - 2;
 
 const VARIANT_CORES: [&str; 2] = ["_mix_aic", "_mix_aiv"];
 
@@ -50,13 +50,12 @@ impl KernelName {
         if text.chars().any(char::is_control) {
             return Err(KernelNameError::Control(text.to_owned()));
         }
-        if encode_stem(text.bytes()).len() < LONGEST_STEM {
+        if encode_stem(text.bytes()).len() < MAX_STEM {
             return Ok(Self(text.to_owned()));
         }
-        let fits = |end: &usize| {
-            text.is_char_boundary(*end) && encode_stem(text[..*end].bytes()).len() <= LONGEST_BEGIN
-        };
-        let end = (0..=LONGEST_BEGIN).rev().find(fits).unwrap_or_default();
+        let fits =
+            |end: &usize| text.is_char_boundary(*end) && encode_stem(text[..*end].bytes()).len() <= MAX_BEGIN;
+        let end = (0..=MAX_BEGIN).rev().find(fits).unwrap_or_default();
         Ok(Self(format!("{}+{}", &text[..end], short_hash(text.as_bytes()))))
     }
 
@@ -111,7 +110,6 @@ impl KernelName {
         Self::is_collective_name(&self.0)
     }
 
-    /// Returns true for the name of a collective.
     pub(crate) fn is_collective_name(name: &str) -> bool {
         name.starts_with("hcom_")
     }
@@ -229,14 +227,14 @@ mod tests {
         let name = |text: &str| KernelName::new(text).expect("printable");
         let (long, longer) = (name(&"x".repeat(300)), name(&"x".repeat(301)));
         assert_ne!(long, longer);
-        assert!(long.as_str().starts_with(&"x".repeat(LONGEST_BEGIN)) && long.as_str().len() < LONGEST_STEM);
+        assert!(long.as_str().starts_with(&"x".repeat(MAX_BEGIN)) && long.as_str().len() < MAX_STEM);
         assert_eq!(name(long.as_str()), long);
         assert_eq!(KernelName::from_file_stem(&long.file_stem()), Some(long));
         let ordinary = "triton_".repeat(17);
         assert_eq!(name(&ordinary).file_stem(), ordinary, "119 characters are not too long");
         assert_ne!(name(&format!("{ordinary}x")).as_str(), format!("{ordinary}x"));
         let wide = name(&"\u{6838}".repeat(30));
-        assert!(wide.file_stem().len() < LONGEST_STEM && wide.as_str().starts_with('\u{6838}'));
+        assert!(wide.file_stem().len() < MAX_STEM && wide.as_str().starts_with('\u{6838}'));
     }
 
     #[test]
@@ -262,7 +260,7 @@ mod tests {
             if let Ok(kernel) = KernelName::new(&name) {
                 let stem = kernel.file_stem();
                 prop_assert!(stem.bytes().all(|b| b.is_ascii_graphic() && !b"/\\$`'\"*?<>|;&".contains(&b)));
-                prop_assert!(!stem.starts_with('.') && stem.len() <= LONGEST_STEM);
+                prop_assert!(!stem.starts_with('.') && stem.len() <= MAX_STEM);
                 prop_assert_eq!(KernelName::from_file_stem(&stem), Some(kernel.clone()));
                 prop_assert_eq!(KernelName::from_file_stem(&kernel.disambiguated_stem()), Some(kernel.clone()));
                 prop_assert_eq!(KernelName::new(kernel.as_str()), Ok(kernel));

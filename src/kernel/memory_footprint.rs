@@ -2,11 +2,10 @@
 //! each tensor starts at a multiple of 512 bytes, inputs and outputs are counted twice, and the kernel has a workspace as
 //! large as its outputs beside a fixed one.
 
-use super::{Case, Tensor, TensorFormat};
+use super::{Case, Slot, Tensor};
 
 /// Alignment of a tensor's first byte.
 const ALIGNMENT: u64 = 512;
-/// Rows of a block in FRACTAL_NZ.
 const BLOCK_ROWS: u64 = 16;
 /// Bytes of a row of a block in FRACTAL_NZ.
 const BLOCK_BYTES: u64 = 32;
@@ -28,17 +27,14 @@ impl MemoryFootprint {
     /// Computes the memory of a case.
     pub fn from_case(case: &Case) -> Self {
         let mut footprint = Self::default();
-        let size = |tensor: &Tensor| {
-            (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
+        let add = |sum: &mut u64, slots: &[Slot]| {
+            for Tensor { dims, dtype, format } in slots.iter().flatten() {
+                let bytes = padded(dims, dtype.bytes().unwrap_or(2), format.private().is_some());
+                *sum = sum.saturating_add(bytes);
+            }
         };
-        for tensor in case.inputs.iter().flatten() {
-            let (element, is_blocked) = size(tensor);
-            footprint.add_input(&tensor.dims, element, is_blocked);
-        }
-        for tensor in case.outputs.iter().flatten() {
-            let (element, is_blocked) = size(tensor);
-            footprint.add_output(&tensor.dims, element, is_blocked);
-        }
+        add(&mut footprint.inputs, &case.inputs);
+        add(&mut footprint.outputs, &case.outputs);
         footprint
     }
 

@@ -15,7 +15,6 @@ pub struct OperatorSchema {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SchemaArgument {
-    /// Its keyword.
     pub(crate) name: String,
     pub(crate) kind: SchemaType,
     /// True if `None` is allowed.

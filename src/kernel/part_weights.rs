@@ -4,6 +4,7 @@ use std::{fmt, iter, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use super::Dims;
 /// Relative sizes of the parts between all pairs of ranks.
 ///
 /// As text, they are empty for equal parts, `hot:4`, or a matrix with one row for each sender, such as
@@ -20,8 +21,8 @@ pub enum PartWeights {
     Matrix(Vec<Vec<u64>>),
 }
 
-/// Greatest weight and factor: sums over all ranks stay far below 2^64.
-const MOST: u64 = 1 << 32;
+/// Limit of weights and factors: sums over all ranks stay far below 2^64.
+const MAX_WEIGHT: u64 = 1 << 32;
 
 impl PartWeights {
     /// Checks that a group of this size can use the weights. The error is the reason why not.
@@ -99,11 +100,8 @@ impl fmt::Display for PartWeights {
             Self::Equal => Ok(()),
             Self::Hot(factor) => write!(f, "hot:{factor}"),
             Self::Matrix(rows) => {
-                let row = |row: &Vec<u64>| {
-                    let cells: Vec<String> = row.iter().map(ToString::to_string).collect();
-                    cells.join(",")
-                };
-                f.write_str(&rows.iter().map(row).collect::<Vec<_>>().join("/"))
+                let rows: Vec<String> = rows.iter().map(|row| Dims(row).to_string()).collect();
+                f.write_str(&rows.join("/"))
             }
         }
     }
@@ -117,23 +115,18 @@ impl FromStr for PartWeights {
         if matches!(text, "" | "equal") {
             return Ok(Self::Equal);
         }
-        let whole = |cell: &str| cell.trim().parse::<u64>().ok().filter(|weight| *weight <= MOST);
+        let whole = |cell: &str| cell.trim().parse::<u64>().ok().filter(|weight| *weight <= MAX_WEIGHT);
         if let Some(factor) = text.strip_prefix("hot:") {
             let factor =
                 whole(factor).ok_or_else(|| format!("`{text}`: expected `hot:` and a factor up to 2^32"))?;
             return Ok(if factor == 1 { Self::Equal } else { Self::Hot(factor) });
         }
         let row = |row: &str| -> Result<Vec<u64>, String> {
-            row.split(',')
-                .map(|cell| {
-                    whole(cell).ok_or_else(|| {
-                        format!(
-                            "`{}` is no weight of a part; expected a whole number up to 2^32",
-                            cell.trim()
-                        )
-                    })
-                })
-                .collect()
+            let cells = row.split(',').map(str::trim).map(|cell| {
+                let problem = "is no weight of a part; expected a whole number up to 2^32";
+                whole(cell).ok_or_else(|| format!("`{cell}` {problem}"))
+            });
+            cells.collect()
         };
         let rows: Vec<Vec<u64>> = text.split('/').map(row).collect::<Result<_, _>>()?;
         if let Some((number, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != rows.len()) {

@@ -60,12 +60,10 @@ impl RecordedTask {
         parts.join("_")
     }
 
-    /// Returns true if it ran on the vector cores alone.
     pub(crate) fn is_on_vector_cores(&self) -> bool {
         matches!(self.core.as_str(), "AI_VECTOR_CORE" | "MIX_AIV")
     }
 
-    /// Returns true if it ran on an AI CPU instead of the AI cores.
     pub(crate) fn is_on_ai_cpu(&self) -> bool {
         self.core == Self::AI_CPU
     }
@@ -107,7 +105,6 @@ impl Attempt {
         iter::once(self).chain(self.of_equal_calls.iter().map(|other| &other.attempt))
     }
 
-    /// Creates an attempt without recorded launches.
     pub(crate) fn without_launches(case: CaseId, launched: u32, outcome: CaseOutcome) -> Self {
         Self {
             case,
@@ -244,7 +241,6 @@ impl IntervalMethod {
         matches!(self, Self::JointFit | Self::JointFitOnOneDevice | Self::JointFitOfUnequalDevices)
     }
 
-    /// Returns the origin of the interval as a phrase.
     pub(crate) const fn explanation(self) -> &'static str {
         match self {
             Self::Launches => {
@@ -271,7 +267,6 @@ impl Serialize for IntervalMethod {
 /// 95 % confidence interval of a median, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MedianInterval {
-    /// Estimate of the median.
     pub(crate) estimate: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,
@@ -332,7 +327,6 @@ pub(crate) struct ShownResult {
 }
 
 impl RowResult {
-    /// Returns the result of a case whose measurements were all withdrawn.
     pub(crate) fn of_withdrawn(case: CaseId, cache: CacheState, withdrawn: WithdrawnAttempts) -> Self {
         let WithdrawnAttempts { runs: withdrawn_runs, last_run: run, outcome } = withdrawn;
         Self { case, cache, run, outcome, measurement: None, software: None, withdrawn_runs }

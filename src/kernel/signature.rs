@@ -18,10 +18,9 @@
 //! The rules hold for every name of a kernel that the catalogue lists; a test of the catalogue compares them.
 
 use super::{
-    AttentionCase, Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat,
-    attention::without_derived_values,
+    AttentionCase, Case, CaseAttributes, Cause, Dtype, KernelName, Slot, Tensor, TensorFormat,
+    attention::without_derived_values, cause::TensorSide,
 };
-use super::{Cause, cause::TensorSide};
 
 pub(super) fn canonical_signature(case: &Case) -> String {
     let by_rule = signature_rule(&case.kernel).and_then(|rule| rule(case));
@@ -311,31 +310,30 @@ pub struct CellsError(String);
 impl SignatureCells<'_> {
     /// Parses the cells into slots; empty slots at the end are removed.
     pub fn parse(self) -> Result<Vec<Slot>, CellsError> {
+        let list =
+            |cell| if str::is_empty(cell) { Vec::new() } else { cell.split(';').map(str::trim).collect() };
         let shapes = strip_quotes(self.shapes);
         let dtypes = absent_to_empty(self.dtypes.trim());
         if matches!(shapes, "N/A" | "NA" | "NULL" | "None") || (shapes.is_empty() && dtypes.is_empty()) {
             return Ok(Vec::new());
         }
-        let formats = absent_to_empty(self.formats.trim());
-        let dtype_slots: Vec<&str> = if dtypes.is_empty() { Vec::new() } else { dtypes.split(';').collect() };
-        let format_slots: Vec<&str> =
-            if formats.is_empty() { Vec::new() } else { formats.split(';').collect() };
+        let dtype_slots: Vec<&str> = list(dtypes);
+        let format_slots: Vec<&str> = list(absent_to_empty(self.formats.trim()));
         let shape_slots: Vec<&str> = shapes.split(';').collect();
-        let mut slots = Vec::with_capacity(shape_slots.len());
-        for (index, shape) in shape_slots.iter().enumerate() {
-            let dims = parse_dims(shape, index, shapes)?;
+        // Some tools leave out the empty shapes at the end.
+        let count = shape_slots.len().max(dtype_slots.len());
+        let mut slots = Vec::with_capacity(count);
+        for index in 0..count {
+            let dims = parse_dims(shape_slots.get(index).unwrap_or(&""), index, shapes)?;
             let dtype = dtype_slots.get(index).and_then(|name| Dtype::parse(name));
-            let format = match format_slots.get(index).map(|name| name.trim()) {
-                None | Some("") => Some(TensorFormat::nd()),
+            let format = match format_slots.get(index) {
+                None | Some(&"") => Some(TensorFormat::nd()),
                 Some(name) => TensorFormat::parse(name),
             };
             slots.push(match (dtype, format) {
                 (Some(dtype), Some(format)) => Some(Tensor { dims, dtype, format }),
                 (_, _) if dims.is_empty() => None,
-                (None, _)
-                    if dtype_slots.is_empty()
-                        || dtype_slots.get(index).is_some_and(|name| name.trim().is_empty()) =>
-                {
+                (None, _) if dtype_slots.is_empty() || dtype_slots.get(index) == Some(&"") => {
                     return Err(CellsError(format!("slot {index} has a shape but no type")));
                 }
                 // A slot with a shape is a tensor, even with an undefined type or behind the last type.
@@ -346,23 +344,11 @@ impl SignatureCells<'_> {
                 }),
             });
         }
-        // Some tools leave out the empty shapes at the end.
-        let further = dtype_slots.iter().enumerate().skip(shape_slots.len());
-        slots.extend(further.map(|(index, name)| scalar_slot(name, format_slots.get(index).copied())));
         while slots.last().is_some_and(Option::is_none) {
             slots.pop();
         }
         Ok(slots)
     }
-}
-
-/// Returns the slot of a type without a shape: a scalar, or an omitted input for an undefined type.
-fn scalar_slot(dtype: &str, format: Option<&str>) -> Slot {
-    let format = match format.map(str::trim) {
-        None | Some("") => TensorFormat::nd(),
-        Some(name) => TensorFormat::parse(name)?,
-    };
-    Some(Tensor { dims: Vec::new(), dtype: Dtype::parse(dtype)?, format })
 }
 
 /// Strips blanks, and the layer of literal quotes of the profiler's shape cells.
@@ -382,17 +368,12 @@ fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsErr
     if shape.is_empty() {
         return Ok(Vec::new());
     }
-    shape
-        .split(',')
-        .map(|dim| {
-            let dim = dim.trim();
-            let digits = !dim.is_empty() && dim.len() <= 18 && dim.bytes().all(|byte| byte.is_ascii_digit());
-            digits
-                .then(|| dim.parse().ok())
-                .flatten()
-                .ok_or_else(|| CellsError(format!("`{dim}` is not a dimension (slot {slot} of `{cell}`)")))
-        })
-        .collect()
+    let dims = shape.split(',').map(str::trim).map(|dim| {
+        let digits = Some(dim).filter(|dim| dim.len() <= 18 && dim.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = digits.and_then(|digits| digits.parse().ok());
+        number.ok_or_else(|| CellsError(format!("`{dim}` is not a dimension (slot {slot} of `{cell}`)")))
+    });
+    dims.collect()
 }
 
 /// Slots of one side with their indices.
@@ -405,11 +386,9 @@ pub(crate) fn signature_mismatch(
     recorded_inputs: &[Slot],
     recorded_outputs: &[Slot],
 ) -> Option<Cause> {
-    fn device_inputs<'a>(slots: &'a [Slot], host_slots: &[usize]) -> NumberedSlots<'a> {
-        slots.iter().enumerate().filter(|(slot, _)| !host_slots.contains(slot)).collect()
-    }
-    let inputs = device_inputs(&case.inputs, host_slots);
-    let mismatch = side_mismatch(TensorSide::Input, &inputs, &device_inputs(recorded_inputs, host_slots));
+    let [inputs, recorded] = [case.inputs.as_slice(), recorded_inputs]
+        .map(|slots| slots.iter().enumerate().filter(|(slot, _)| !host_slots.contains(slot)).collect());
+    let mismatch = side_mismatch(TensorSide::Input, &inputs, &recorded);
     if mismatch.is_some() || case.outputs.is_empty() || recorded_outputs.is_empty() {
         // Kernels that work in place show no outputs.
         return mismatch;

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::case::short_hash;
@@ -98,7 +99,7 @@ pub struct SoftwareFingerprint {
     pub imported: ImportedVersions,
 }
 
-/// Versions that a replay script writes into its journal: those of the modules that it has imported.
+/// Versions that a replay script writes into its journal, of the modules that it has imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImportedVersions {
@@ -147,7 +148,6 @@ impl SoftwareFingerprint {
         self.with_imported(ImportedVersions::default())
     }
 
-    /// Returns the known values with their names.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         let ImportedVersions { python, torch, torch_npu, vllm_ascend, soc } = &self.imported;
         let custom = Some(self.custom_operators.join(", ")).filter(|list| !list.is_empty()).map(Cow::Owned);
@@ -172,15 +172,11 @@ impl SoftwareFingerprint {
 
     /// Lists the values that differ, such as `CANN 8.3.RC1, not 8.5.0`; empty if the fingerprints are equal.
     pub(crate) fn differences_from(&self, other: &Self) -> String {
-        let [mine, theirs]: [Vec<(&str, Cow<'_, str>)>; 2] =
-            [self.values().collect(), other.values().collect()];
-        let find = |values: &[(&str, Cow<'_, str>)], name: &str| {
-            values.iter().find(|(known, _)| *known == name).map_or("unknown", |(_, value)| value).to_owned()
-        };
-        let mut names: Vec<&str> = mine.iter().map(|(name, _)| *name).collect();
-        names.extend(theirs.iter().map(|(name, _)| *name).filter(|name| find(&mine, name) == "unknown"));
-        let differences = names.into_iter().filter_map(|name| {
-            let (one, another) = (find(&mine, name), find(&theirs, name));
+        let [mine, theirs] = [self, other].map(|software| software.values().collect::<IndexMap<_, _>>());
+        let added = theirs.keys().filter(|name| !mine.contains_key(*name));
+        let differences = mine.keys().chain(added).filter_map(|name| {
+            let [one, another] =
+                [&mine, &theirs].map(|values| values.get(name).map_or("unknown", |value| value));
             (one != another).then(|| format!("{name} {one}, not {another}"))
         });
         differences.collect::<Vec<_>>().join("; ")
@@ -215,12 +211,10 @@ impl IdentifiedSoftware {
         &self.fingerprint
     }
 
-    /// Returns the digest, see [`SoftwareFingerprint::digest`].
     pub(crate) fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Returns the text of the cell, see [`SoftwareFingerprint::cell_text`].
     pub(crate) fn cell_text(&self) -> &str {
         &self.cell_text
     }

@@ -29,10 +29,9 @@ pub(crate) struct SweepCommand<'c> {
     pub(crate) measures_again: bool,
 }
 
-/// Message sizes of a [`SweepCommand`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommandSizes {
-    /// Those of `comm run` without an option.
+    /// The sizes of `comm run` without an option.
     Default,
     Listed(Vec<u64>),
     /// Doubled sizes from the first to the second.

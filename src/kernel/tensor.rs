@@ -176,7 +176,7 @@ impl Dtype {
             || OTHER_CANN_TYPES.contains(&bare)
     }
 
-    /// Returns the names of the types of CANN, those of torch first.
+    /// Returns the names of the types of CANN, beginning with the types of torch.
     pub(crate) fn cann_names() -> impl Iterator<Item = &'static str> {
         let known =
             KNOWN.iter().flat_map(|entry| [entry.1, entry.2].into_iter().chain(entry.4.iter().copied()));
@@ -218,7 +218,6 @@ impl Dtype {
         self == recorded || is_of_bits(self) && is_of_bits(recorded)
     }
 
-    /// Returns the bytes of one element; `None` for unknown types.
     pub(crate) fn bytes(&self) -> Option<u64> {
         match self.as_str() {
             Self::UINT64 => Some(8),
@@ -329,7 +328,6 @@ impl TensorFormat {
         self.private().is_none_or(|name| BLOCKED.contains(&name))
     }
 
-    /// Returns the names of the formats of CANN.
     pub(crate) fn cann_names() -> impl Iterator<Item = &'static str> {
         BASE.into_iter().chain(BLOCKED)
     }

@@ -6,21 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds: a duration, or an instant since the epoch. Text is parsed digit by digit: `f64` loses a quarter of a
 /// microsecond of the 16 digits and three decimals that the profiler prints.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
-)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub i64);
 
 /// Cell that is not a time in microseconds.
@@ -61,20 +49,13 @@ impl Nanos {
                 b'0'..=b'9' => {
                     seen_digit = true;
                     let digit = i64::from(byte - b'0');
-                    match (seen_point, decimals) {
-                        (true, 3) => {
-                            decimals = 4;
-                            whole = whole.checked_add(i64::from(digit >= 5)).ok_or(NanosError::OutOfRange)?;
-                        }
-                        (true, 4) => {}
-                        _ => {
-                            decimals += u32::from(seen_point);
-                            whole = whole
-                                .checked_mul(10)
-                                .and_then(|value| value.checked_add(digit))
-                                .ok_or(NanosError::OutOfRange)?;
-                        }
-                    }
+                    let next = match (seen_point, decimals) {
+                        (true, 3) => whole.checked_add(i64::from(digit >= 5)),
+                        (true, 4) => Some(whole),
+                        _ => whole.checked_mul(10).and_then(|value| value.checked_add(digit)),
+                    };
+                    whole = next.ok_or(NanosError::OutOfRange)?;
+                    decimals = (decimals + u32::from(seen_point)).min(4);
                 }
                 b'.' if !seen_point => seen_point = true,
                 _ => return Err(NanosError::NotANumber),

@@ -34,17 +34,21 @@ impl Timestamp {
 
     /// Returns date and time of day in the time zone of the user, with its offset from UTC.
     pub(crate) fn local_date_time(self) -> String {
-        self.to_jiff().to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+        self.local("%Y-%m-%d %H:%M:%S %:z")
     }
 
     /// Returns the time of day in the time zone of the user, with its offset from UTC.
     pub(crate) fn local_time(self) -> String {
-        self.to_jiff().to_zoned(TimeZone::system()).strftime("%H:%M:%S %:z").to_string()
+        self.local("%H:%M:%S %:z")
     }
 
     /// Returns the time of day in the time zone of the user without the zone, for tables below a line with it.
     pub(crate) fn local_clock(self) -> String {
-        self.to_jiff().to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
+        self.local("%H:%M:%S")
+    }
+
+    fn local(self, format: &str) -> String {
+        self.to_jiff().to_zoned(TimeZone::system()).strftime(format).to_string()
     }
 
     fn to_jiff(self) -> jiff::Timestamp {
@@ -79,7 +83,6 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Units of rounded durations, in seconds.
 const UNITS: [(&str, f64); 6] = [
     ("year", 365.0 * 86_400.0),
     ("week", 7.0 * 86_400.0),

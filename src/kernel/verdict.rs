@@ -113,7 +113,6 @@ impl FailingVerdicts {
         self.0.contains(&verdict)
     }
 
-    /// Adds a verdict.
     pub(crate) fn add(&mut self, verdict: Verdict) {
         if !self.contains(verdict) {
             self.0.push(verdict);
@@ -154,7 +153,6 @@ impl CaseOutcome {
         Self { verdict, reason: Reason::new(cause, remarks) }
     }
 
-    /// Returns the outcome with another remark, unless it has it.
     pub(crate) fn with_remark(mut self, remark: Cause) -> Self {
         self.reason.add(remark);
         self
@@ -187,9 +185,7 @@ struct CaseOutcomeRecord<'a> {
     verdict: Verdict,
     /// The cause and the remarks as a sentence.
     reason: String,
-    /// Name of the cause.
     cause: &'static str,
-    /// The cause and the remarks with their parameters.
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     findings: Vec<&'a Cause>,
 }

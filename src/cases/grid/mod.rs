@@ -5,10 +5,8 @@
 //! catalogue's shape rule, the filter of the command, an existing row, another candidate of the same signature. The rest is sampled.
 
 mod audit;
-mod case_builder;
+mod candidates;
 pub mod definition;
-mod existing;
-mod expand;
 pub mod mutate;
 mod rejection;
 mod sample;
@@ -17,9 +15,7 @@ mod write;
 
 pub use audit::KernelAudit;
 pub(crate) use audit::{AxisAudit, AxisGap, AxisGroup, GridAuditor, SparseAxis};
-pub use case_builder::CaseBuilder;
-pub use existing::ExistingCases;
-pub use expand::{Candidates, ConstraintViolation};
+pub use candidates::{Candidates, CaseBuilder, ConstraintViolation, ExistingCases};
 pub use rejection::{RejectCount, RejectReason};
 pub(crate) use select::AxisRange;
 pub use select::{

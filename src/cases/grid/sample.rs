@@ -12,8 +12,8 @@ use crate::base::stats::SplitMix64;
 
 /// Points tried for each wanted or existing candidate before the rest is selected evenly.
 const TRIALS: u64 = 16;
-/// Greatest number of points tried, about one second of work.
-const MOST_TRIALS: u64 = 1 << 23;
+/// Limit of the points tried, about one second of work.
+const MAX_TRIALS: u64 = 1 << 23;
 
 /// Candidates of a space that may be selected.
 pub(crate) struct CandidateStratum<'a> {
@@ -30,7 +30,7 @@ impl CandidateStratum<'_> {
     fn trials(&self, wanted: usize) -> u64 {
         let (wanted, valid) = (wanted as u64, self.valid.len().max(1) as u64);
         let losses = self.space.candidates().div_ceil(valid + self.existing);
-        (wanted + self.existing).saturating_mul(TRIALS).saturating_mul(losses).min(MOST_TRIALS)
+        (wanted + self.existing).saturating_mul(TRIALS).saturating_mul(losses).min(MAX_TRIALS)
     }
 }
 

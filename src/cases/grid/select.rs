@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,7 +28,6 @@ pub enum CandidateSource<'a> {
     Grid(Vec<&'a CandidateSpace>),
     /// Mutants of cases, of this kernel or of those whose work it does in INT8.
     Mutation {
-        /// Mutations, catalogue and device.
         mutator: CaseMutator<'a>,
         cases: Vec<&'a Case>,
     },
@@ -55,7 +55,6 @@ pub struct SelectionRequest<'a> {
     pub filter: Option<&'a CaseFilter>,
 }
 
-/// Range of an axis over the selected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct AxisRange {
     pub(crate) greatest: i64,
@@ -229,11 +228,61 @@ impl<'a> CandidateValidator<'a> {
     }
 }
 
+/// Cases that are checked one by one, and sampled by strata.
+struct CaseSampler<'a> {
+    filter: CandidateFilter<'a>,
+    /// Indexes of the valid cases.
+    valid: Vec<u64>,
+    sizes: Vec<SizedMutant>,
+    rejected: BTreeMap<RejectReason, RejectCount>,
+}
+
+impl<'a> CaseSampler<'a> {
+    fn new(filter: CandidateFilter<'a>) -> Self {
+        Self { filter, valid: Vec::new(), sizes: Vec::new(), rejected: BTreeMap::new() }
+    }
+
+    /// Adds a case, or the reason why it cannot be built; returns true if it is valid.
+    fn add(
+        &mut self,
+        index: u64,
+        stratum: usize,
+        case: Result<&Case, &String>,
+        example: impl FnOnce() -> String,
+    ) -> bool {
+        let checked =
+            case.map_err(|message| (RejectReason::ShapeRule, Some(message.clone()))).and_then(|case| {
+                self.filter.check(MemoryFootprint::from_case(case), |entry| {
+                    entry.resolve_call(case).map(|_| case).map_err(|refusal| refusal.to_string())
+                })?;
+                Ok(case.bytes())
+            });
+        match checked {
+            Ok(bytes) => {
+                self.valid.push(index);
+                self.sizes.push(SizedMutant { stratum, bytes });
+                true
+            }
+            Err((reason, message)) => {
+                self.rejected.entry(reason).or_default().add(|| message.unwrap_or_else(example));
+                false
+            }
+        }
+    }
+
+    /// Returns the places of the selected cases among the valid ones.
+    fn sample(&self, existing: &[usize]) -> Vec<usize> {
+        sample_mutants(&self.sizes, existing, self.filter.request.rows, self.filter.request.seed)
+    }
+}
+
+/// Cases are built again when rows are visited, and each step succeeded when they were selected.
+const WAS_VALID: &str = "selected candidates were valid";
+
 /// Bits of a mutant's index that hold its number among the mutants of its case; the others hold the case's position.
 const MUTANT_BITS: u32 = 32;
 
 impl<'a> SelectedRows<'a> {
-    /// Selects candidates of spaces; returns the number of valid ones of each space.
     fn select_candidates(
         &mut self,
         spaces: &[&'a CandidateSpace],
@@ -258,94 +307,58 @@ impl<'a> SelectedRows<'a> {
         valid.iter().map(Vec::len).collect()
     }
 
-    /// Selects mutants of cases; returns the number of valid ones.
     fn select_mutants(
         &mut self,
         mutator: &CaseMutator<'_>,
         cases: &[&Case],
-        mut filter: CandidateFilter<'_>,
+        filter: CandidateFilter<'_>,
     ) -> Vec<usize> {
         self.mutation_counts = vec![MutationCount::default(); mutator.mutations.len()];
-        let mut rejected: BTreeMap<RejectReason, RejectCount> = BTreeMap::new();
         let mut strata = MutantStrata::default();
-        let mut valid: Vec<(u64, usize)> = Vec::new();
-        let mut sizes: Vec<SizedMutant> = Vec::new();
+        let mut mutants = CaseSampler::new(filter);
+        let mut of_mutation: Vec<usize> = Vec::new();
         for (source, position) in cases.iter().zip(0_u64..) {
             let mut index = position << MUTANT_BITS;
             let visited = mutator.for_each(source, self.kernel, |mutant| {
                 self.candidates += 1;
                 self.mutation_counts[mutant.mutation].candidates += 1;
-                let stratum = strata.number(&mutant);
-                let checked = match &mutant.case {
-                    Err(message) => Err((RejectReason::ShapeRule, Some(message.clone()))),
-                    Ok(case) => filter
-                        .check(MemoryFootprint::from_case(case), |entry| {
-                            entry.resolve_call(case).map(|_| case).map_err(|refusal| refusal.to_string())
-                        })
-                        .map(|()| case.bytes()),
-                };
-                match checked {
-                    Ok(bytes) => {
-                        valid.push((index, mutant.mutation));
-                        sizes.push(SizedMutant { stratum, bytes });
-                    }
-                    Err((reason, message)) => rejected.entry(reason).or_default().add(|| {
-                        message.unwrap_or_else(|| {
-                            let mutation = mutator.mutations[mutant.mutation];
-                            format!(
-                                "{} of case {}",
-                                mutation.origin(&mutant.what, &mutant.change),
-                                source.id()
-                            )
-                        })
-                    }),
-                }
+                let is_valid = mutants.add(index, strata.number(&mutant), mutant.case.as_ref(), || {
+                    let mutation = mutator.mutations[mutant.mutation];
+                    format!("{} of case {}", mutation.origin(&mutant.what, &mutant.change), source.id())
+                });
+                of_mutation.extend(is_valid.then_some(mutant.mutation));
                 index += 1;
             });
             if let Err(refusal) = visited {
                 self.unread.add(|| refusal.to_string());
             }
         }
-        let existing = strata.existing_rows(mutator.mutations, filter.existing);
-        let places = sample_mutants(&sizes, &existing, filter.request.rows, filter.request.seed);
-        let mut selected = Vec::with_capacity(places.len());
-        for (index, mutation) in places.into_iter().map(|place| valid[place]) {
-            selected.push(index);
-            self.mutation_counts[mutation].rows += 1;
-        }
-        self.selected = vec![selected];
-        self.rejected_by_part = vec![rejected];
-        vec![valid.len()]
+        let existing = strata.existing_rows(mutator.mutations, mutants.filter.existing);
+        let places = mutants.sample(&existing);
+        places.iter().for_each(|place| self.mutation_counts[of_mutation[*place]].rows += 1);
+        self.set_sampled(mutants, &places)
+    }
+
+    fn set_sampled(&mut self, sampler: CaseSampler<'_>, places: &[usize]) -> Vec<usize> {
+        self.selected = vec![places.iter().map(|place| sampler.valid[*place]).collect()];
+        self.rejected_by_part = vec![sampler.rejected];
+        vec![sampler.valid.len()]
     }
 
     /// Selects listed cases; returns the number of valid ones. Origins have equal shares, small and large cases too.
-    fn select_listed(&mut self, cases: &[&ListedCase], mut filter: CandidateFilter<'_>) -> Vec<usize> {
+    fn select_listed(&mut self, cases: &[&ListedCase], filter: CandidateFilter<'_>) -> Vec<usize> {
         let origins: BTreeSet<&str> = cases.iter().map(|listed| listed.origin.as_str()).collect();
         let origins: Vec<&str> = origins.into_iter().collect();
-        let mut rejected: BTreeMap<RejectReason, RejectCount> = BTreeMap::new();
-        let (mut valid, mut sizes) = (Vec::new(), Vec::new());
+        let mut listed = CaseSampler::new(filter);
         for (ListedCase { case, origin }, index) in cases.iter().zip(0_u64..) {
             self.candidates += 1;
-            let checked = filter.check(MemoryFootprint::from_case(case), |entry| {
-                entry.resolve_call(case).map(|_| case).map_err(|refusal| refusal.to_string())
-            });
-            match checked {
-                Ok(()) => {
-                    valid.push(index);
-                    let stratum = origins.binary_search(&origin.as_str()).unwrap_or_default();
-                    sizes.push(SizedMutant { stratum, bytes: case.bytes() });
-                }
-                Err((reason, message)) => {
-                    rejected.entry(reason).or_default().add(|| message.unwrap_or_else(|| case.shapes()));
-                }
-            }
+            let stratum = origins.binary_search(&origin.as_str()).unwrap_or_default();
+            listed.add(index, stratum, Ok(case), || case.shapes());
         }
-        let rows_of = |origin: &&str| filter.existing.rows.get(*origin).copied().unwrap_or_default();
+        let rows_of = |origin: &&str| listed.filter.existing.rows.get(*origin).copied().unwrap_or_default();
         let existing: Vec<usize> = origins.iter().map(rows_of).collect();
-        let places = sample_mutants(&sizes, &existing, filter.request.rows, filter.request.seed);
-        self.selected = vec![places.into_iter().map(|place| valid[place]).collect()];
-        self.rejected_by_part = vec![rejected];
-        vec![valid.len()]
+        let places = listed.sample(&existing);
+        self.set_sampled(listed, &places)
     }
 
     pub fn rejected(&self) -> BTreeMap<&RejectReason, RejectCount> {
@@ -417,12 +430,11 @@ impl<'a> SelectedRows<'a> {
         let mut builder = CaseBuilder::new(space);
         for index in selected {
             candidates.go_to(*index);
-            // Selected candidates were valid before.
-            let Ok(numbers) = candidates.check() else { continue };
-            if builder.fill(numbers).is_ok() && builder.case(numbers).is_ok() {
-                let origin = RowOrigin::Grid { space, numbers, builder: &builder };
-                visit(&SelectedRow { case: builder.filled(), origin, seed: self.seed });
-            }
+            let numbers = candidates.check().expect(WAS_VALID);
+            builder.fill(numbers).expect(WAS_VALID);
+            builder.case(numbers).expect(WAS_VALID);
+            let origin = RowOrigin::Grid { space, numbers, builder: &builder };
+            visit(&SelectedRow { case: builder.filled(), origin, seed: self.seed });
         }
     }
 
@@ -438,8 +450,7 @@ impl<'a> SelectedRows<'a> {
                 continue;
             }
             let mut index = position << MUTANT_BITS;
-            // The case was read during the selection.
-            let _ = mutator.for_each(source, self.kernel, |mutant| {
+            let visited = mutator.for_each(source, self.kernel, |mutant| {
                 if selected.next_if_eq(&index).is_some()
                     && let Ok(case) = &mutant.case
                 {
@@ -449,6 +460,7 @@ impl<'a> SelectedRows<'a> {
                 }
                 index += 1;
             });
+            visited.expect(WAS_VALID);
         }
     }
 
@@ -465,23 +477,21 @@ impl<'a> SelectedRows<'a> {
 
     /// Returns the range of each axis over the rows, in the order of the spaces' axes; empty for mutants.
     pub(crate) fn ranges(&self) -> Vec<(String, AxisRange)> {
-        let mut values: Vec<(String, BTreeSet<i64>)> = Vec::new();
+        let mut ranges: IndexMap<String, BTreeSet<i64>> = IndexMap::new();
         if matches!(self.source, CandidateSource::Grid(_)) {
             self.for_each(|row| {
                 for (name, number) in row.axes() {
-                    match values.iter_mut().find(|(known, _)| known == name) {
-                        Some((_, values)) => {
-                            values.insert(number);
-                        }
-                        None => values.push((name.to_owned(), [number].into())),
+                    match ranges.get_mut(name) {
+                        Some(values) => _ = values.insert(number),
+                        None => _ = ranges.insert(name.to_owned(), BTreeSet::from([number])),
                     }
                 }
             });
         }
-        let range = |values: &BTreeSet<i64>| {
+        let range = |values: BTreeSet<i64>| {
             Some(AxisRange { least: *values.first()?, greatest: *values.last()?, values: values.len() })
         };
-        values.iter().filter_map(|(name, values)| Some((name.clone(), range(values)?))).collect()
+        ranges.into_iter().filter_map(|(name, values)| Some((name, range(values)?))).collect()
     }
 }
 
@@ -500,8 +510,7 @@ impl<'r> SelectedRow<'r> {
     /// Returns the cells of the attribute columns, labels included.
     pub(crate) fn attributes(&self) -> Vec<(&str, String)> {
         match &self.origin {
-            // A candidate whose attributes have no value was rejected.
-            RowOrigin::Grid { numbers, builder, .. } => builder.cells(numbers).unwrap_or_default(),
+            RowOrigin::Grid { numbers, builder, .. } => builder.cells(numbers).expect(WAS_VALID),
             RowOrigin::Mutation { .. } | RowOrigin::Listed(_) => {
                 self.case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect()
             }
@@ -514,11 +523,8 @@ impl<'r> SelectedRow<'r> {
             RowOrigin::Grid { space, .. } => space.provenance(self.seed),
             RowOrigin::Listed(origin) => CandidateSpace::with_seed(origin, self.seed),
             RowOrigin::Mutation { mutation, mutant, source } => {
-                let kernel = if source.kernel == self.case.kernel {
-                    String::new()
-                } else {
-                    format!("{} ", source.kernel)
-                };
+                let is_own = source.kernel == self.case.kernel;
+                let kernel = if is_own { String::new() } else { format!("{} ", source.kernel) };
                 let case = format!("{kernel}case {}", source.id());
                 mutation.provenance(&mutant.what, &mutant.change, &case, self.seed)
             }

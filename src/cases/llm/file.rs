@@ -9,7 +9,6 @@ use super::{
 };
 use crate::base::{yaml, yaml::YamlError};
 
-/// The file as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelFile {
@@ -28,12 +27,25 @@ struct ModelFile {
 /// An invalid model, with the name of the faulty size.
 pub(super) struct ModelFileError {
     pub(super) key: &'static str,
-    pub(super) problem: String,
+    problem: String,
+    /// True if the problem is a part of a sentence that begins with the key.
+    is_about_key: bool,
     pub(super) hint: &'static str,
 }
 
+impl ModelFileError {
+    /// Returns the problem in a file in which the size has this key.
+    pub(super) fn problem(&self, key: &str) -> String {
+        if self.is_about_key { format!("`{key}` {}", self.problem) } else { self.problem.clone() }
+    }
+}
+
 fn fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> ModelFileError {
-    ModelFileError { key, problem: problem.into(), hint }
+    ModelFileError { key, problem: problem.into(), is_about_key: false, hint }
+}
+
+fn key_fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> ModelFileError {
+    ModelFileError { is_about_key: true, ..fault(key, problem, hint) }
 }
 
 fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
@@ -58,7 +70,7 @@ impl LlmModel {
         let file: ModelFile = yaml::parse(path, text)?;
         let at = |error: ModelFileError| {
             let position = yaml::find_value(text, &key_path(error.key, file.gqa.is_some()));
-            YamlError::at(path, position, &error.problem, error.hint)
+            YamlError::at(path, position, &error.problem(error.key), error.hint)
         };
         let attention = match (file.gqa.clone(), file.mla.clone()) {
             (Some(gqa), None) => LlmAttention::Grouped(gqa),
@@ -101,13 +113,13 @@ impl LlmModel {
 
     fn check_sizes(&self) -> Result<(), ModelFileError> {
         // A larger size is a mistake; below it no product of sizes overflows.
-        const LARGEST: u64 = 1 << 24;
+        const MAX_SIZE: u64 = 1 << 24;
         let may_be_none = ["shared_experts", "dense_layers"];
         for (name, size) in self.constants() {
             let least = u64::from(!may_be_none.contains(&name));
-            if !(least..=LARGEST).contains(&size) {
-                let problem = format!("`{name}` cannot be {size}, expected {least} to {LARGEST}");
-                return Err(fault(name, problem, "compare with its config.json"));
+            if !(least..=MAX_SIZE).contains(&size) {
+                let problem = format!("cannot be {size}, expected {least} to {MAX_SIZE}");
+                return Err(key_fault(name, problem, "compare with its config.json"));
             }
         }
         if let LlmAttention::Grouped(GroupedQuery { heads, kv_heads, .. }) = &self.attention
@@ -152,8 +164,8 @@ impl LlmModel {
         let ParallelDegrees { tp, ep, dp } = &self.layouts;
         for (axis, degrees) in [("tp", tp), ("ep", ep), ("dp", dp)] {
             if degrees.is_empty() || degrees.iter().any(|degree| !(1..=1 << 16).contains(degree)) {
-                let problem = format!("`{axis}` must list numbers from 1 to 65536");
-                return Err(fault(axis, problem, "`[1]` where the model is not spread that way"));
+                let hint = "`[1]` where the model is not spread that way";
+                return Err(key_fault(axis, "must list numbers from 1 to 65536", hint));
             }
         }
         for tp in tp {

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::base::{files::read_regular_text, yaml, yaml::YamlError};
 
-/// Keys of attention in a family's `config.json`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AttentionFamily {
     Grouped,
@@ -48,6 +47,8 @@ const FAMILIES: [(&str, AttentionFamily, MoePlacement); 17] = [
     ("glm4_moe_lite", AttentionFamily::Latent, MoePlacement::AfterFirst),
     ("glm_moe_dsa", AttentionFamily::Latent, MoePlacement::AfterFirst),
 ];
+
+const COMPARE: &str = "compare with the model's public config.json";
 
 /// Multimodal architectures, which keep the language model in `text_config`.
 const IN_PARTS: [&str; 3] = ["qwen3_vl", "qwen3_vl_moe", "glm4v_moe"];
@@ -89,7 +90,6 @@ impl LlmModel {
     }
 }
 
-/// A `config.json` with its path for messages.
 struct HuggingFaceConfig<'a> {
     path: &'a Path,
     text: &'a str,
@@ -131,8 +131,7 @@ impl HuggingFaceConfig<'_> {
         };
         model.completed().map_err(|fault| {
             let key = self.key_of(fault.key);
-            let problem = fault.problem.replace(&format!("`{}`", fault.key), &format!("`{key}`"));
-            self.fault(key, &problem, "compare with the model's public config.json")
+            self.fault(key, &fault.problem(key), COMPARE)
         })
     }
 
@@ -157,7 +156,7 @@ impl HuggingFaceConfig<'_> {
 
     fn family(&self) -> Result<(AttentionFamily, MoePlacement), YamlError> {
         let known = || FAMILIES.map(|family| family.0).join(", ");
-        let Some(name) = self.values.get("model_type").and_then(Value::as_str) else {
+        let Some(name) = self.text_of("model_type") else {
             let hint = format!("it names the architecture, one of {}", known());
             return Err(self.fault("model_type", "`model_type` is missing or is not text", &hint));
         };
@@ -189,12 +188,11 @@ impl HuggingFaceConfig<'_> {
 
     /// Returns true if queries and keys have norms: in all models of some architectures, by a key in others.
     fn has_qk_norm(&self) -> Result<bool, YamlError> {
-        let kind = self.values.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let kind = self.text_of("model_type").unwrap_or_default();
         match self.values.get("use_qk_norm").filter(|value| !value.is_null()) {
             _ if kind.starts_with("qwen3") => Ok(true),
             Some(value) if kind.starts_with("glm4") => value.as_bool().ok_or_else(|| {
-                let problem = format!("`use_qk_norm` is {value}, not true or false");
-                self.fault("use_qk_norm", &problem, "compare with the model's public config.json")
+                self.fault("use_qk_norm", &format!("`use_qk_norm` is {value}, not true or false"), COMPARE)
             }),
             _ => Ok(false),
         }
@@ -234,13 +232,12 @@ impl HuggingFaceConfig<'_> {
         })
     }
 
-    /// Counts the layers listed as dense or skipped by the step.
     fn dense_layers_by_step(&self) -> Result<u64, YamlError> {
         let layers = self.number("num_hidden_layers")?;
         let step = self.optional("decoder_sparse_step")?.unwrap_or(1).max(1);
         let named = self.values.get("mlp_only_layers").and_then(Value::as_array);
         let is_named = |layer| named.is_some_and(|named| named.iter().any(|n| n.as_u64() == Some(layer)));
-        Ok(count(layers, |layer| is_named(layer) || !(layer + 1).is_multiple_of(step)))
+        Ok(count(layers, |layer| is_named(*layer) || !(layer + 1).is_multiple_of(step)))
     }
 
     /// Counts the layers before the first one with experts and those skipped by the frequency.
@@ -251,17 +248,17 @@ impl HuggingFaceConfig<'_> {
             self.values.get("mlp_layer_types").and_then(Value::as_array),
         ) {
             let dense = kinds.iter().filter(|kind| kind.as_str() == Some("dense")).count();
-            return Ok(dense.try_into().unwrap_or(u64::MAX));
+            return Ok(dense as u64);
         }
         let first = self.number("first_k_dense_replace")?;
         let every = self.optional("moe_layer_freq")?.unwrap_or(1).max(1);
-        Ok(count(layers, |layer| layer < first || !layer.is_multiple_of(every)))
+        Ok(count(layers, |layer| *layer < first || !layer.is_multiple_of(every)))
     }
 
     fn number(&self, key: &str) -> Result<u64, YamlError> {
         self.optional(key)?.ok_or_else(|| {
-            let kind = self.values.get("model_type").and_then(Value::as_str).unwrap_or_default();
-            let hint = format!("a `{kind}` needs it; compare with the model's public config.json");
+            let kind = self.text_of("model_type").unwrap_or_default();
+            let hint = format!("a `{kind}` needs it; {COMPARE}");
             self.fault(key, &format!("`{key}` is missing"), &hint)
         })
     }
@@ -270,11 +267,15 @@ impl HuggingFaceConfig<'_> {
     fn optional(&self, key: &str) -> Result<Option<u64>, YamlError> {
         match self.values.get(key) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => value.as_u64().map(Some).ok_or_else(|| {
-                let problem = format!("`{key}` is {value}, not a whole number");
-                self.fault(key, &problem, "compare with the model's public config.json")
-            }),
+            Some(value) => value
+                .as_u64()
+                .map(Some)
+                .ok_or_else(|| self.fault(key, &format!("`{key}` is {value}, not a whole number"), COMPARE)),
         }
+    }
+
+    fn text_of(&self, key: &str) -> Option<&str> {
+        self.values.get(key).and_then(Value::as_str)
     }
 
     fn fault(&self, key: &str, problem: &str, hint: &str) -> YamlError {
@@ -292,6 +293,6 @@ impl HuggingFaceConfig<'_> {
 }
 
 /// Counts layers by a condition. The count stops at 65536, which the check of sizes refuses.
-fn count(layers: u64, is_dense: impl Fn(u64) -> bool) -> u64 {
-    (0..layers.min(1 << 16)).filter(|layer| is_dense(*layer)).map(|_| 1).sum()
+fn count(layers: u64, is_dense: impl Fn(&u64) -> bool) -> u64 {
+    (0..layers.min(1 << 16)).filter(is_dense).count() as u64
 }

@@ -135,14 +135,12 @@ impl LlmModel {
 
     /// Returns all models by file name.
     pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
-        let files = assets.models()?;
-        let name = |file: &str| file.trim_end_matches(".yaml").to_owned();
-        let parse = |file: &String, asset: &AssetFile| {
-            let (name, model) = (name(file), Self::parse(&asset.path, &asset.text)?);
-            model.check_file_name(&name, asset)?;
-            Ok((name, model))
-        };
-        files.iter().map(|(file, asset)| parse(file, asset)).collect()
+        let models = assets.models()?.into_iter().map(|(file, asset)| {
+            let (name, model) = (file.trim_end_matches(".yaml"), Self::parse(&asset.path, &asset.text)?);
+            model.check_file_name(name, &asset)?;
+            Ok((name.to_owned(), model))
+        });
+        models.collect()
     }
 
     /// Refuses a file that is not named after its model: the model would have two names, or one id two models.
@@ -164,7 +162,7 @@ impl LlmModel {
         }
     }
 
-    /// Returns its sizes by name, for expressions, without those that it lacks.
+    /// Returns the sizes that it has by name, for expressions.
     pub(crate) fn constants(&self) -> BTreeMap<&'static str, u64> {
         let mut found = BTreeMap::from([
             ("hidden_size", self.hidden_size),

@@ -12,9 +12,9 @@ use super::{LlmAttention, LlmModel};
 const VOCAB_PADDING: u64 = 64;
 
 /// The widest layouts that are proposed for a model whose file names none.
-const MOST_TP: u64 = 16;
-const MOST_EP: u64 = 64;
-const MOST_DP: u64 = 16;
+const MAX_TP: u64 = 16;
+const MAX_EP: u64 = 64;
+const MAX_DP: u64 = 16;
 
 /// One way to spread a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,10 +62,10 @@ impl ParallelDegrees {
     /// Powers of two that suit the model.
     pub(super) fn proposed(model: &LlmModel) -> Self {
         let powers = |most| (0..).map(|power| 1_u64 << power).take_while(move |degree| *degree <= most);
-        let tp = powers(MOST_TP).filter(|tp| model.shared_by(*tp).is_ok()).collect();
+        let tp = powers(MAX_TP).filter(|tp| model.shared_by(*tp).is_ok()).collect();
         let Some(experts) = &model.experts else { return Self { tp, ep: only_one(), dp: only_one() } };
-        let ep = powers(MOST_EP).filter(|ep| experts.experts.is_multiple_of(*ep)).collect();
-        Self { tp, ep, dp: powers(MOST_DP).collect() }
+        let ep = powers(MAX_EP).filter(|ep| experts.experts.is_multiple_of(*ep)).collect();
+        Self { tp, ep, dp: powers(MAX_DP).collect() }
     }
 
     /// The layouts of these degrees that the model can be run in, in order. Those with fewer groups of

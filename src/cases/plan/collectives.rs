@@ -6,10 +6,9 @@ use super::PlannedCase;
 use crate::kernel::{
     CaseOutcome, Cause, CollectiveCase, CollectiveKind, IdentifiedCase, Nanos, PartWeights, Tensor, Verdict,
     catalogue::{ArgumentValue, CallArgument, ResolvedCall},
-    device::{ComputeUnit, DeviceProfile, KernelWork},
+    device::{ComputeUnit, KernelWork},
 };
 
-/// Name of the argument that describes the collective to the script.
 const ARGUMENT: &str = "collective";
 /// Duration of a collective of a small message, and bandwidth of the links of one device: rough values, with which the first
 /// collections are planned.
@@ -38,33 +37,18 @@ impl CollectiveKind {
     }
 }
 
-/// Plans a case of a collective, with a weight of 1 and any devices. The error is the case with the verdict of one that cannot
-/// be launched.
-pub(super) fn planned_collective(
-    device: &DeviceProfile,
-    case: IdentifiedCase,
-) -> Result<PlannedCase, (Box<IdentifiedCase>, CaseOutcome)> {
-    let refused =
-        |case: IdentifiedCase, verdict, cause: Cause| Err((Box::new(case), CaseOutcome::new(verdict, cause)));
-    let Some(collective) = CollectiveCase::of_case(&case) else {
-        let kernel = case.kernel.to_string();
-        return refused(case, Verdict::NoEntry, Cause::NoCollective { kernel });
+/// Returns the call of a collective, with the number of its processes, which may run on any devices. The error is the
+/// verdict of one that cannot be launched.
+pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, usize), CaseOutcome> {
+    let Some(collective) = CollectiveCase::of_case(case) else {
+        let cause = Cause::NoCollective { kernel: case.kernel.to_string() };
+        return Err(CaseOutcome::new(Verdict::NoEntry, cause));
     };
-    if case.bytes() > device.hbm_bytes() {
-        let gib = case.bytes().div_ceil(1 << 30);
-        let (device, device_gib) = (device.device.clone(), device.hbm_gib);
-        return refused(case, Verdict::Oom, Cause::NotEnoughMemory { gib, device, device_gib });
-    }
     let Some(dtype) = collective.dtype.passed_torch_name() else {
-        let dtype = collective.dtype.to_string();
-        return refused(case, Verdict::Unsupported, Cause::NoTorchType { dtype });
+        let cause = Cause::NoTorchType { dtype: collective.dtype.to_string() };
+        return Err(CaseOutcome::new(Verdict::Unsupported, cause));
     };
     let elements = |slots: &[Option<Tensor>]| slots.iter().flatten().map(Tensor::element_count).sum::<u64>();
-    let size = collective.dtype.bytes().unwrap_or(1).max(1);
-    let parts = match collective.parts {
-        PartWeights::Equal => None,
-        _ => Some(collective.parts.part_sizes(collective.message / size, collective.ranks)),
-    };
     let mut described = json!({
         "kind": collective.kind.to_string(),
         "dtype": dtype,
@@ -75,9 +59,10 @@ pub(super) fn planned_collective(
         "receive": elements(&case.outputs),
         "types": collective.kind.record_types(),
     });
-    if let Some(parts) = parts {
+    if collective.parts != PartWeights::Equal {
         // Elements by sender and receiver.
-        described["parts"] = json!(parts);
+        let elements = collective.message / collective.dtype.bytes().unwrap_or(1).max(1);
+        described["parts"] = json!(collective.parts.part_sizes(elements, collective.ranks));
     }
     let argument = |name: &str, value| CallArgument { name: name.to_owned(), value };
     let ranks = i64::try_from(collective.ranks).unwrap_or(i64::MAX);
@@ -88,7 +73,6 @@ pub(super) fn planned_collective(
         unit: ComputeUnit::Mte,
         dtype: collective.dtype.clone(),
     };
-    let fastest = device.fastest(&work);
     let call = ResolvedCall {
         form: ARGUMENT.to_owned(),
         definition: case.kernel.clone(),
@@ -102,17 +86,7 @@ pub(super) fn planned_collective(
         returns: Vec::new(),
         work,
     };
-    let devices = usize::try_from(collective.ranks).unwrap_or(usize::MAX);
-    Ok(PlannedCase {
-        case,
-        call,
-        fastest,
-        value: 1.0,
-        devices,
-        device_groups: Vec::new(),
-        is_on_ai_cpu: false,
-        equal_cases: Vec::new(),
-    })
+    Ok((call, usize::try_from(collective.ranks).unwrap_or(usize::MAX)))
 }
 
 impl PlannedCase {

@@ -25,8 +25,8 @@ const FLUSHED_CACHES: u64 = 2;
 /// Launches that are samples, for scripts without costs.
 pub(crate) const DEFAULT_LAUNCHES: u32 = 20;
 /// Numbers of launches that a user may give: fewer samples give no interval.
-const LEAST_LAUNCHES: u32 = 6;
-const MOST_LAUNCHES: u32 = 10_000;
+const MIN_LAUNCHES: u32 = 6;
+const MAX_LAUNCHES: u32 = 10_000;
 
 /// Number of the launches of a case in a collection that are samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,6 @@ pub(crate) enum LaunchCount {
     Fixed(u32),
 }
 
-/// A number, or `auto`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredLaunches {
@@ -85,9 +84,9 @@ impl FromStr for LaunchCount {
         if text == "auto" {
             return Ok(Self::Adaptive);
         }
-        let number = text.parse().ok().filter(|number| (LEAST_LAUNCHES..=MOST_LAUNCHES).contains(number));
+        let number = text.parse().ok().filter(|number| (MIN_LAUNCHES..=MAX_LAUNCHES).contains(number));
         number.map(Self::Fixed).ok_or_else(|| {
-            format!("`{text}` is neither `auto` nor a number from {LEAST_LAUNCHES} to {MOST_LAUNCHES}")
+            format!("`{text}` is neither `auto` nor a number from {MIN_LAUNCHES} to {MAX_LAUNCHES}")
         })
     }
 }
@@ -145,7 +144,6 @@ impl InitialCosts {
         Self { case: 0.02, launch: 50e-6, warm_up, launches, flush: None }
     }
 
-    /// Returns the costs with this state of the cache on a device.
     pub(crate) fn with_cache(self, cache: CacheState, profile: &DeviceProfile) -> Self {
         let flush = match cache {
             CacheState::Hot => None,

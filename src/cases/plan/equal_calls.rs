@@ -7,7 +7,7 @@ use super::{PlannedCase, RunPlan};
 use crate::{
     database::{Database, DatabaseError, row_cases},
     kernel::{
-        CacheState, Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Reason, Verdict,
+        CacheState, Case, CaseAttributes, CaseId, IdentifiedCase, KernelName, Reason,
         catalogue::{Catalogue, CatalogueEntry, ResolvedCall},
     },
 };
@@ -20,14 +20,6 @@ pub(crate) struct EqualCallEvidence {
     pub(crate) cases_with_samples: BTreeSet<CaseId>,
 }
 
-impl EqualCallEvidence {
-    /// Returns the verdict of a case whose newest attempt ran as another kernel.
-    pub(super) fn ran_as_other_outcome(&self, case: &CaseId) -> Option<CaseOutcome> {
-        let reason = self.ran_as_other_reasons.get(case)?;
-        Some(CaseOutcome::new(Verdict::RanAsOther, reason.clone()))
-    }
-}
-
 /// Search for the measurements of cases that ran as another kernel, in the tables and the ledger.
 pub(super) struct EqualRows<'a> {
     database: &'a Database,
@@ -36,13 +28,6 @@ pub(super) struct EqualRows<'a> {
     evidence: &'a EqualCallEvidence,
     /// Cases of the tables, with true if a row shows a measurement.
     tables: BTreeMap<KernelName, BTreeMap<CaseId, bool>>,
-}
-
-/// A case as which a call was measured.
-pub(super) struct EqualMeasurement {
-    pub(super) case: IdentifiedCase,
-    /// True if a row shows it; else only the ledger has it.
-    pub(super) is_shown: bool,
 }
 
 impl<'a> EqualRows<'a> {
@@ -55,9 +40,9 @@ impl<'a> EqualRows<'a> {
         Self { database, catalogue, cache, evidence, tables: BTreeMap::new() }
     }
 
-    /// Returns the measurement of a case as another kernel with the same call, under any of its names, the type first; `None`
-    /// without one.
-    pub(super) fn find(&mut self, case: &Case) -> Result<Option<EqualMeasurement>, DatabaseError> {
+    /// Returns the case as which a case was measured: another kernel with the same call, under any of its names, the type
+    /// first; true if a row shows the measurement, else only the ledger has it. `None` without one.
+    pub(super) fn find(&mut self, case: &Case) -> Result<Option<(IdentifiedCase, bool)>, DatabaseError> {
         let Some(entry) = self.catalogue.entry(&case.kernel) else { return Ok(None) };
         let Ok((form, _)) = entry.matching_form(case) else { return Ok(None) };
         let others = self.catalogue.equal_entries(&entry.kernel, entry.definition_of(form));
@@ -66,7 +51,7 @@ impl<'a> EqualRows<'a> {
             let case = IdentifiedCase::new(Case { kernel, ..case.clone() });
             let is_shown = self.is_shown(&case.kernel, case.id())?;
             if is_shown || self.evidence.cases_with_samples.contains(case.id()) {
-                return Ok(Some(EqualMeasurement { case, is_shown }));
+                return Ok(Some((case, is_shown)));
             }
         }
         Ok(None)

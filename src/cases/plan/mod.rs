@@ -3,15 +3,13 @@
 mod collectives;
 mod cost_model;
 mod equal_calls;
-mod recorded_time;
 mod row_filter;
 mod select;
 
 pub(crate) use cost_model::{DEFAULT_LAUNCHES, InitialCosts, LaunchCount};
 pub(crate) use equal_calls::EqualCallEvidence;
-pub(crate) use recorded_time::RecordedTime;
 pub(crate) use row_filter::{FilterEvidence, FilteredTable, RowFilter};
 pub(crate) use select::{
-    CaseSelection, EarlierResult, MissingTable, PlannedCase, RefusedCall, RunPlan, UpdateMode, planned_case,
-    select_cases,
+    CaseSelection, EarlierResult, MissingTable, PlannedCase, RecordedTime, RefusedCall, RunPlan, UpdateMode,
+    planned_case, select_cases,
 };

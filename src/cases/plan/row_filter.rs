@@ -11,10 +11,8 @@ use crate::{
     },
 };
 
-/// Evidence of the ledger that filters compare.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilterEvidence {
-    /// Start of each run.
     pub(crate) starts: BTreeMap<String, Nanos>,
     /// Name of the host of each run that states it.
     pub(crate) hosts: BTreeMap<String, String>,
@@ -28,12 +26,10 @@ pub(crate) struct FilterEvidence {
 pub(crate) struct RowFilter {
     pub(crate) filter: CaseFilter,
     pub(crate) evidence: FilterEvidence,
-    /// State of the cache of the results that are compared.
     pub(crate) cache: CacheState,
 }
 
 impl RowFilter {
-    /// Sets the run of a case with its host and age.
     pub(crate) fn set_run(&self, values: &mut CaseValues<'_>, run: &str) {
         values.run = Some(run.to_owned());
         values.host = self.evidence.hosts.get(run).cloned();

@@ -9,8 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EqualCallEvidence, FilteredTable, RecordedTime, RowFilter, collectives::planned_collective,
-    equal_calls::EqualRows,
+    EqualCallEvidence, FilteredTable, RowFilter, collectives::collective_call, equal_calls::EqualRows,
 };
 use crate::base::command_error::Failure;
 use crate::{
@@ -28,7 +27,6 @@ use crate::{
     },
 };
 
-/// Reason of cases whose kernel is not in the catalogue.
 /// Rows that a run measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -49,7 +47,6 @@ pub(crate) struct CaseSelection<'a> {
     pub kernels: &'a [KernelName],
     /// Ids of cases, or their first digits; all cases if empty.
     pub(crate) cases: &'a [String],
-    /// Filter of the rows; all rows if `None`.
     pub(crate) filter: Option<&'a RowFilter>,
     /// Cases whose row is accepted by the ledger.
     pub measured: &'a BTreeSet<CaseId>,
@@ -63,11 +60,10 @@ pub(crate) struct CaseSelection<'a> {
     pub(crate) equal_calls: &'a EqualCallEvidence,
     /// Column with the weight of each row; `None` for equal weights.
     pub weight_column: Option<&'a str>,
-    /// Weights of cases by id, which precede those of rows.
+    /// Weights of cases by id, which precede the weights of rows.
     pub(crate) case_weights: &'a BTreeMap<String, f64>,
 }
 
-/// A call that the vendor check refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedCall {
     /// Digest of the call. Another call of the case is not refused.
@@ -111,7 +107,7 @@ pub(crate) struct RunPlan {
     pub(crate) missing_tables: Vec<MissingTable>,
     /// Number of cases that have an accepted result already.
     pub already_measured: usize,
-    /// Time of the production records of all selected rows, also of those that are measured.
+    /// Time of the production records of all selected rows, also of measured ones.
     pub(crate) recorded: RecordedTime,
     /// Medians in production profiles with which results are compared, by case.
     pub(crate) production: BTreeMap<CaseId, Nanos>,
@@ -137,7 +133,6 @@ pub(crate) struct EarlierResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingTable {
     pub(crate) kernel: String,
-    /// Number of cases that are done.
     pub(crate) cases: u32,
 }
 
@@ -156,13 +151,8 @@ impl fmt::Display for MissingTable {
 impl RunPlan {
     /// Moves cases that need more devices at once than the run has to those that are not launched.
     pub(crate) fn refuse_larger_gangs(&mut self, devices: usize) {
-        let (fitting, larger) =
-            std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
-        self.cases = fitting;
-        let larger: Vec<PlannedCase> = larger;
-        for planned in &larger {
-            let needed = planned.devices;
-            let cause = Cause::MoreDevicesThanHost { needed, devices };
+        for planned in self.cases.extract_if(.., |planned| planned.devices > devices) {
+            let cause = Cause::MoreDevicesThanHost { needed: planned.devices, devices };
             let outcome = CaseOutcome::new(Verdict::Unsupported, cause);
             self.not_launched.extend(planned.cases().map(|case| (case.clone(), outcome.clone())));
         }
@@ -177,21 +167,21 @@ impl RunPlan {
         evidence: &EqualCallEvidence,
         rows: &mut EqualRows<'_>,
     ) -> Result<bool, DatabaseError> {
-        let earlier = evidence.ran_as_other_outcome(case.id());
+        let earlier = evidence.ran_as_other_reasons.get(case.id());
         if !is_shown && earlier.is_none() {
             return Ok(false);
         }
-        let Some(measurement) = rows.find(case)? else { return Ok(false) };
-        if !measurement.is_shown {
-            self.rows_to_insert.push(measurement.case);
+        let Some((measured, has_row)) = rows.find(case)? else { return Ok(false) };
+        if !has_row {
+            self.rows_to_insert.push(measured);
         }
-        if let Some(outcome) = earlier.filter(|_| !is_shown) {
+        if let Some(reason) = earlier.filter(|_| !is_shown) {
+            let outcome = CaseOutcome::new(Verdict::RanAsOther, reason.clone());
             self.ran_as_other_verdicts.push((case.clone(), outcome));
         }
         Ok(true)
     }
 
-    /// Adds a remark to the notes of all cases.
     pub(crate) fn note_all(&mut self, remark: &Cause) {
         self.cases.iter_mut().for_each(|planned| planned.call.notes.push(remark.clone()));
     }
@@ -277,7 +267,8 @@ pub(crate) fn select_cases(
     let compares_production = database.has_comparable_production();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
-    let mut selected = CaseIdFilter::new(selection.cases);
+    // By the first digits of ids: true if a case has begun with them.
+    let mut found = vec![false; selection.cases.len()];
     let mut equal_rows = EqualRows::new(database, catalogue, selection.cache, selection.equal_calls);
     let mut judge =
         RowJudge { catalogue, device, selection, refused: BTreeMap::new(), replaced: BTreeSet::new() };
@@ -299,7 +290,13 @@ pub(crate) fn select_cases(
                     continue;
                 }
             };
-            if !selected.contains(case.id()) {
+            let mut is_selected = selection.cases.is_empty();
+            for (prefix, is_found) in selection.cases.iter().zip(&mut found) {
+                if case.id().as_str().starts_with(prefix.as_str()) {
+                    (*is_found, is_selected) = (true, true);
+                }
+            }
+            if !is_selected {
                 continue;
             }
             let row_matches = |filter: &FilteredTable<'_>| {
@@ -330,8 +327,11 @@ pub(crate) fn select_cases(
             if in_ledger && !is_accepted {
                 plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }
+            // Rows of one case differ in what they record: a complete row counts wherever it stands.
             if !seen.insert(case.id().clone()) {
-                judge.add_another_row(&mut plan, case, value, row.is_on_ai_cpu);
+                if judge.refused.contains_key(case.id()) {
+                    judge.add_row(&mut plan, case, value, row.is_on_ai_cpu);
+                }
                 continue;
             }
             let ran_as_other = !is_accepted
@@ -355,50 +355,23 @@ pub(crate) fn select_cases(
                 let RowCells { median: median_us, average: average_us, .. } = shown_cells;
                 plan.earlier_results.insert(case.id().clone(), EarlierResult { median_us, average_us });
             }
-            judge.add_first_row(&mut plan, case, value, row.is_on_ai_cpu);
+            judge.add_row(&mut plan, case, value, row.is_on_ai_cpu);
         }
     }
-    if let Some(case) = selected.unknown_case() {
-        return Err(PlanError::NoSuchCase { case: case.to_owned() });
+    if let Some((case, _)) = selection.cases.iter().zip(found).find(|(_, is_found)| !is_found) {
+        return Err(PlanError::NoSuchCase { case: case.clone() });
     }
     if let Some(filter) = selection.filter.filter(|_| !has_match) {
         return Err(PlanError::NothingMatches { filter: filter.filter.as_str().to_owned() });
     }
-    judge.remove_replaced_refusals(&mut plan);
+    let mut index = 0..;
+    plan.not_launched.retain(|_| index.next().is_none_or(|index| !judge.replaced.contains(&index)));
     match selection.weight_column {
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
         _ => Ok(plan),
     }
 }
 
-/// Filter of cases by the first digits of their ids.
-struct CaseIdFilter<'a> {
-    /// Texts, with true if a case has begun with it.
-    wanted: Vec<(&'a str, bool)>,
-}
-
-impl<'a> CaseIdFilter<'a> {
-    fn new(cases: &'a [String]) -> Self {
-        Self { wanted: cases.iter().map(|case| (case.as_str(), false)).collect() }
-    }
-
-    fn contains(&mut self, case: &CaseId) -> bool {
-        let mut is_wanted = self.wanted.is_empty();
-        for (prefix, is_found) in &mut self.wanted {
-            if case.as_str().starts_with(*prefix) {
-                (*is_found, is_wanted) = (true, true);
-            }
-        }
-        is_wanted
-    }
-
-    /// Returns a text with which the id of no case began.
-    fn unknown_case(&self) -> Option<&'a str> {
-        self.wanted.iter().find(|(_, is_found)| !is_found).map(|(case, _)| *case)
-    }
-}
-
-/// Judges the rows of a selection by the catalogue.
 struct RowJudge<'a> {
     catalogue: &'a Catalogue,
     device: &'a DeviceProfile,
@@ -410,47 +383,33 @@ struct RowJudge<'a> {
 }
 
 impl RowJudge<'_> {
-    /// Returns true for a row that contradicts itself. Another tool, may have measured another call for
-    /// it: such a row is reported, although it shows a result.
+    /// Returns true for a row that contradicts itself, so that another tool may have measured another call for it. It is
+    /// reported although it shows a result.
     fn contradicts_itself(&self, case: &Case) -> bool {
         let entry = self.catalogue.entry(&case.kernel);
         entry.is_some_and(|entry| matches!(entry.resolve_call(case), Err(NotReplayable::Contradiction(_))))
     }
 
-    /// Adds the first row of a case to the cases to measure, or to those that are not launched.
-    fn add_first_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
+    /// Adds a row to the cases to measure, or to those that are not launched. A further row of a case counts if it is a call
+    /// and the rows before it are refused.
+    fn add_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
+        let refusal = self.refused.get(case.id()).copied();
         match planned_case(self.catalogue, self.device, case) {
-            Ok(planned) => self.add_planned(plan, PlannedCase { value, is_on_ai_cpu, ..planned }),
+            Ok(planned) => {
+                self.refused.remove(planned.case.id());
+                self.replaced.extend(refusal);
+                let planned = PlannedCase { value, is_on_ai_cpu, ..planned };
+                match not_launched_outcome(self.catalogue, &planned, self.selection) {
+                    Some(outcome) => plan.not_launched.push((planned.case, outcome)),
+                    None => plan.cases.push(planned),
+                }
+            }
+            Err(_) if refusal.is_some() => {}
             Err((case, outcome)) => {
                 self.refused.insert(case.id().clone(), plan.not_launched.len());
                 plan.not_launched.push((*case, outcome));
             }
         }
-    }
-
-    /// Adds a further row of a case if the rows before it are refused: rows of one case differ in what they record, and a
-    /// complete row counts wherever it stands.
-    fn add_another_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
-        if let Some(refusal) = self.refused.get(case.id()).copied()
-            && let Ok(planned) = planned_case(self.catalogue, self.device, case)
-        {
-            self.refused.remove(planned.case.id());
-            self.replaced.insert(refusal);
-            self.add_planned(plan, PlannedCase { value, is_on_ai_cpu, ..planned });
-        }
-    }
-
-    fn add_planned(&self, plan: &mut RunPlan, planned: PlannedCase) {
-        match not_launched_outcome(self.catalogue, &planned, self.selection) {
-            Some(outcome) => plan.not_launched.push((planned.case, outcome)),
-            None => plan.cases.push(planned),
-        }
-    }
-
-    /// Removes refusals of cases of which a later row is a call.
-    fn remove_replaced_refusals(&self, plan: &mut RunPlan) {
-        let mut index = 0..;
-        plan.not_launched.retain(|_| index.next().is_none_or(|index| !self.replaced.contains(&index)));
     }
 }
 
@@ -460,13 +419,22 @@ pub(crate) fn planned_case(
     device: &DeviceProfile,
     case: IdentifiedCase,
 ) -> Result<PlannedCase, (Box<IdentifiedCase>, CaseOutcome)> {
-    if case.kernel.is_collective() {
-        return planned_collective(device, case);
-    }
-    match resolve_call(catalogue, device, &case) {
-        Ok((call, fastest)) => {
-            let (devices, device_groups) = (process_count(&call), Vec::new());
-            let (value, is_on_ai_cpu, equal_cases) = (1.0, false, Vec::new());
+    let resolved = match case.kernel.is_collective() {
+        true => collective_call(&case),
+        false => resolve_call(catalogue, &case),
+    };
+    let resolved = resolved.and_then(|(call, devices)| {
+        if case.bytes() <= device.hbm_bytes() {
+            return Ok((call, devices));
+        }
+        let gib = case.bytes().div_ceil(1 << 30);
+        let (device, device_gib) = (device.device.clone(), device.hbm_gib);
+        Err(CaseOutcome::new(Verdict::Oom, Cause::NotEnoughMemory { gib, device, device_gib }))
+    });
+    match resolved {
+        Ok((call, devices)) => {
+            let fastest = device.fastest(&call.work);
+            let (value, device_groups, is_on_ai_cpu, equal_cases) = (1.0, Vec::new(), false, Vec::new());
             Ok(PlannedCase { case, call, fastest, value, devices, device_groups, is_on_ai_cpu, equal_cases })
         }
         Err(outcome) => Err((Box::new(case), outcome)),
@@ -485,12 +453,6 @@ fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
         weights[row] = weight.unwrap_or(0.0);
     });
     Some(weights)
-}
-
-/// Returns the number of processes of a call; each has a device of its own.
-fn process_count(call: &ResolvedCall) -> usize {
-    let group = group_size(&call.arguments).and_then(|ranks| usize::try_from(ranks).ok());
-    group.unwrap_or(1).max(1)
 }
 
 /// Returns the verdict of a resolved case that must not be launched: its number of devices is unknown, or the vendor
@@ -537,12 +499,9 @@ fn chosen_kernels(
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-/// Resolves the call of a case and its roofline bound, or returns the verdict of a case that cannot be replayed.
-fn resolve_call(
-    catalogue: &Catalogue,
-    device: &DeviceProfile,
-    case: &Case,
-) -> Result<(ResolvedCall, Nanos), CaseOutcome> {
+/// Resolves the call of a case, with the number of its processes: each has a device of its own. The error is the verdict of
+/// a case that cannot be replayed.
+fn resolve_call(catalogue: &Catalogue, case: &Case) -> Result<(ResolvedCall, usize), CaseOutcome> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
         let cause = match catalogue.not_launchable_reason(case.kernel.as_str()) {
             Some(explanation) => Cause::NotLaunchedAlone { explanation: explanation.to_owned() },
@@ -550,26 +509,41 @@ fn resolve_call(
         };
         return Err(CaseOutcome::new(Verdict::NoEntry, cause));
     };
-    let call = match entry.resolve_call(case) {
-        Ok(call) => call,
-        Err(refusal) => {
-            let verdict = match refusal {
-                NotReplayable::NotCovered(_) => Verdict::Unsupported,
-                NotReplayable::Contradiction(_) => Verdict::InvalidArgs,
-            };
-            let (NotReplayable::NotCovered(refusal) | NotReplayable::Contradiction(refusal)) = refusal;
-            let Refusal { problem, form } = refusal;
-            let cause = Cause::NoForm { kernel: case.kernel.to_string(), form, problem };
-            return Err(CaseOutcome::new(verdict, cause));
+    let call = entry.resolve_call(case).map_err(|refusal| {
+        let (verdict, Refusal { problem, form }) = match refusal {
+            NotReplayable::NotCovered(refusal) => (Verdict::Unsupported, refusal),
+            NotReplayable::Contradiction(refusal) => (Verdict::InvalidArgs, refusal),
+        };
+        CaseOutcome::new(verdict, Cause::NoForm { kernel: case.kernel.to_string(), form, problem })
+    })?;
+    let processes = group_size(&call.arguments).and_then(|ranks| usize::try_from(ranks).ok());
+    Ok((call, processes.unwrap_or(1).max(1)))
+}
+
+/// Time of the production records of a plan's rows, by case.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RecordedTime {
+    seconds: BTreeMap<CaseId, f64>,
+    total: f64,
+}
+
+impl RecordedTime {
+    pub(crate) fn add_row(&mut self, case: &CaseId, seconds: f64) {
+        if seconds > 0.0 {
+            *self.seconds.entry(case.clone()).or_default() += seconds;
+            self.total += seconds;
         }
-    };
-    if case.bytes() > device.hbm_bytes() {
-        let gib = case.bytes().div_ceil(1 << 30);
-        let (device, device_gib) = (device.device.clone(), device.hbm_gib);
-        return Err(CaseOutcome::new(Verdict::Oom, Cause::NotEnoughMemory { gib, device, device_gib }));
     }
-    let fastest = device.fastest(&call.work);
-    Ok((call, fastest))
+
+    /// Returns the share of distinct cases in the time of all rows; `None` without a recorded time.
+    pub(crate) fn share<'a>(&self, cases: impl IntoIterator<Item = &'a CaseId>) -> Option<f64> {
+        // The sum of no number would be -0.
+        let time = cases
+            .into_iter()
+            .filter_map(|case| self.seconds.get(case))
+            .fold(0.0, |sum, seconds| sum + seconds);
+        (self.total > 0.0).then(|| time / self.total)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Calls of fused attention by the host, and their comparison with recorded kernels.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::kernel::{AttentionCase, AttentionSlot, Case, CaseAttributes, Dims};
 
@@ -10,7 +10,7 @@ pub struct AttentionCall {
     shapes: BTreeMap<usize, Vec<u64>>,
 }
 
-/// Agreement of a kernel's shapes with those of a call.
+/// Agreement of a kernel's shapes with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShapeMatch {
     Exact,
@@ -21,7 +21,7 @@ pub(crate) enum ShapeMatch {
 /// Slots of the cache, which may be passed in several views.
 const CACHE: [AttentionSlot; 3] = [AttentionSlot::Key, AttentionSlot::Value, AttentionSlot::KeyRope];
 
-/// Slots of compared tensors: those that are large or determine the amount of read data.
+/// Slots of compared tensors, which are large or determine the amount of read data.
 const COMPARED: [AttentionSlot; 7] = [
     AttentionSlot::Query,
     AttentionSlot::Key,
@@ -58,11 +58,8 @@ impl AttentionCall {
         let mut fit = ShapeMatch::Exact;
         // The host passes lists of lengths. Packed tokens have one shape for any number of sequences.
         for slot in [AttentionSlot::QueryLengths, AttentionSlot::KvLengths] {
-            if self
-                .dims(slot)
-                .is_some_and(|dims| kernel.dims(slot).map(element_count) != Some(element_count(dims)))
-            {
-                return None;
+            if let Some(dims) = self.dims(slot) {
+                kernel.dims(slot).filter(|shown| element_count(shown) == element_count(dims))?;
             }
         }
         for slot in COMPARED {
@@ -118,20 +115,11 @@ pub(crate) fn common_attributes<'a>(
     variants: impl IntoIterator<Item = &'a CaseAttributes>,
 ) -> CaseAttributes {
     let mut variants = variants.into_iter();
-    let Some(first) = variants.next() else { return CaseAttributes::default() };
-    let mut disputed = BTreeSet::new();
-    for other in variants {
-        for (name, value) in first.iter() {
-            if other.get(name) != Some(value) {
-                disputed.insert(name);
-            }
-        }
-    }
-    let mut common = first.clone();
-    for name in disputed {
-        common.remove(name);
-    }
-    common
+    let first = variants.next().cloned().unwrap_or_default();
+    variants.fold(first, |mut common, other| {
+        common.retain(|name, value| other.get(name) == Some(value));
+        common
+    })
 }
 
 #[cfg(test)]

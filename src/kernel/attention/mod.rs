@@ -146,27 +146,20 @@ impl<'a> AttentionCase<'a> {
         let paged = self.is_paged();
         set(name::HEADS, query.filter(|dims| dims.len() >= 3).map(|dims| dims[1]));
         let head = query.and_then(|dims| dims.last().copied()).filter(|&head| head > 0);
-        set(
-            name::KV_HEADS,
-            match key {
-                Some(&[_, heads, _] | &[_, heads, _, _])
-                    if !paged || key.is_some_and(|dims| dims.len() == 4) =>
-                {
-                    Some(heads)
-                }
-                // Blocks of complete rows contain all heads.
-                Some(&[_, _, row]) => head.filter(|head| row % head == 0).map(|head| row / head),
-                _ => None,
-            },
-        );
-        set(
-            name::BLOCK_SIZE,
-            match key {
-                _ if !paged => Some(0),
-                Some(&[_, size, _] | &[_, _, size, _]) => Some(size),
-                _ => None,
-            },
-        );
+        let kv_heads = match key {
+            Some(&[_, heads, _]) if !paged => Some(heads),
+            Some(&[_, heads, _, _]) => Some(heads),
+            // Blocks of complete rows contain all heads.
+            Some(&[_, _, row]) => head.filter(|head| row % head == 0).map(|head| row / head),
+            _ => None,
+        };
+        set(name::KV_HEADS, kv_heads);
+        let block_size = match key {
+            _ if !paged => Some(0),
+            Some(&[_, size, _] | &[_, _, size, _]) => Some(size),
+            _ => None,
+        };
+        set(name::BLOCK_SIZE, block_size);
         set(name::SPARSE_MODE, Some(if self.dims(AttentionSlot::Mask).is_some() { 3 } else { 0 }));
         match (query.map(<[u64]>::len), self.dims(AttentionSlot::QueryRope)) {
             (Some(3), _) => implied.set(name::LAYOUT, "TND"),
@@ -207,10 +200,8 @@ impl<'a> AttentionCase<'a> {
             (name::QUERY_LENGTHS, has(AttentionSlot::QueryLengths)),
             (name::KV_LENGTHS, paged || has(AttentionSlot::KvLengths)),
         ];
-        let missing = needed
-            .into_iter()
-            .filter(|(name, is_needed)| *is_needed && self.case.attributes.get(name).is_none());
-        missing.map(|(name, _)| name).collect()
+        let missing = needed.into_iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| name);
+        missing.filter(|name| self.case.attributes.get(name).is_none()).collect()
     }
 }
 

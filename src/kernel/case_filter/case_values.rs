@@ -13,7 +13,6 @@ pub(crate) struct CaseValues<'a> {
     pub(crate) entry: Option<&'a CatalogueEntry>,
     pub(crate) verdict: Option<String>,
     pub(crate) reason: Option<String>,
-    /// Name of the cause.
     pub(crate) cause: Option<&'static str>,
     pub(crate) run: Option<String>,
     /// Time since the start of the run in seconds.
@@ -27,7 +26,6 @@ pub(crate) struct CaseValues<'a> {
     /// In microseconds.
     pub(crate) production: Option<f64>,
     pub(crate) collections: Option<usize>,
-    /// Cells of the row by column.
     pub(crate) cells: Vec<(String, String)>,
 }
 
@@ -37,7 +35,7 @@ impl CaseValues<'_> {
         let text = |text: Option<String>| text.map(FilterValue::Text).into_iter().collect();
         let number = |number: Option<f64>| number.map(FilterValue::Number).into_iter().collect();
         let Some(case) = self.case else { return Vec::new() };
-        let tensors = || case.inputs.iter().chain(&case.outputs).flatten();
+        let tensors = || case.tensors();
         match name {
             "kernel" => text(Some(case.kernel.to_string())),
             "case" => text(Some(self.id.map_or_else(|| case.id().to_string(), ToString::to_string))),

@@ -48,7 +48,15 @@ pub(super) fn is_true(expr: &Expr, node: &ExprNode, case: &CaseValues<'_>) -> Re
             if expected.number.is_none() && matches!(expected.of, FilterType::Number | FilterType::Cell) {
                 expected.number = number(right, case)?;
             }
-            Ok(compare(*operator, &expected, &case.lookup(word(left).unwrap_or_default())))
+            let found = case.lookup(word(left).unwrap_or_default());
+            Ok(match operator {
+                BinaryOperator::Equal => found.iter().any(|one| expected.is_equal(one)),
+                // It must be true for all values.
+                BinaryOperator::NotEqual => {
+                    !found.is_empty() && found.iter().all(|one| !expected.is_equal(one))
+                }
+                _ => found.iter().any(|one| expected.is_ordered(one, *operator)),
+            })
         }
         _ => match evaluate(node, &bindings(node, case)) {
             Ok(ExprValue::Bool(truth)) => Ok(truth != 0),
@@ -95,15 +103,6 @@ fn whole_number(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < MAX_EXACT).then_some(number as i64)
 }
 
-/// Compares the values of a name: one that fits is enough, but `!=` must be true for all.
-fn compare(operator: BinaryOperator, expected: &Expected<'_>, found: &[FilterValue]) -> bool {
-    match operator {
-        BinaryOperator::Equal => found.iter().any(|one| expected.is_equal(one)),
-        BinaryOperator::NotEqual => !found.is_empty() && found.iter().all(|one| !expected.is_equal(one)),
-        _ => found.iter().any(|one| expected.is_ordered(one, operator)),
-    }
-}
-
 /// What a comparison has on its right.
 struct Expected<'a> {
     of: FilterType,
@@ -133,7 +132,6 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// Returns true if both are names of one type.
     fn is_dtype(&self, found: &str) -> bool {
         let dtype = |text: &str| Dtype::parse(&text.to_ascii_uppercase());
         dtype(found) == dtype(self.text)

@@ -32,6 +32,12 @@ pub(super) enum FilterType {
     Cell,
 }
 
+impl FilterType {
+    const fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::CaseId | Self::Dtype | Self::Verdict | Self::Cause)
+    }
+}
+
 /// Names that every case has, with the kind of their values and their meaning.
 pub(super) const FIXED_NAMES: [(&str, FilterType, &str); 19] = [
     ("kernel", FilterType::Text, "name of the kernel"),
@@ -68,22 +74,17 @@ pub(super) fn type_of_name(name: &str) -> FilterType {
 pub(super) fn parse_number(of: FilterType, text: &str) -> Option<f64> {
     let parse = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let with_unit = |units: &[(&str, f64)]| {
-        // The longest unit first: `5ms` ends with `s`, too.
-        let mut units = units.to_vec();
-        units.sort_by_key(|(unit, _)| std::cmp::Reverse(unit.len()));
-        let (unit, factor) = units.into_iter().find(|(unit, _)| text.ends_with(unit))?;
+        // The longest unit: `5ms` ends with `s`, too.
+        let units = units.iter().filter(|(unit, _)| text.ends_with(unit));
+        let (unit, factor) = units.max_by_key(|(unit, _)| unit.len())?;
         parse(text.strip_suffix(unit)?).map(|number| number * factor)
     };
     match of {
-        FilterType::Text
-        | FilterType::CaseId
-        | FilterType::Dtype
-        | FilterType::Verdict
-        | FilterType::Cause => None,
         FilterType::Number | FilterType::Cell => parse(text),
         FilterType::Percentage => parse(text.strip_suffix('%').unwrap_or(text)),
         FilterType::Duration => parse(text).or_else(|| with_unit(&DURATION_UNITS)),
         FilterType::Age => with_unit(&AGE_UNITS),
+        _ => None,
     }
 }
 
@@ -209,58 +210,49 @@ impl FilterCheck<'_> {
     ) -> Result<(), SyntaxError> {
         let (of, text) = (type_of_name(name), text_of(self.expr, value));
         let fault = |problem: String, hint: &str| Err(self.expr.syntax_error(value, problem, hint));
-        let is_text = matches!(
-            of,
-            FilterType::Text
-                | FilterType::CaseId
-                | FilterType::Dtype
-                | FilterType::Verdict
-                | FilterType::Cause
-        );
         let is_equality = matches!(operator, Some(BinaryOperator::Equal | BinaryOperator::NotEqual));
-        if is_text && operator.is_some() && !is_equality {
-            return fault(format!("`{name}` is a text, which has no order"), "use =, !=, ~ or !~");
+        match operator {
+            None if of.is_text() || of == FilterType::Cell => return Ok(()),
+            None => {
+                let problem = format!("`{name}` is a number, which has no parts");
+                return fault(problem, "use =, !=, <, <=, > or >=");
+            }
+            Some(_) if of.is_text() && !is_equality => {
+                return fault(format!("`{name}` is a text, which has no order"), "use =, !=, ~ or !~");
+            }
+            Some(_) => {}
         }
-        if operator.is_none() {
-            return match is_text || of == FilterType::Cell {
-                true => Ok(()),
-                false => {
-                    fault(format!("`{name}` is a number, which has no parts"), "use =, !=, <, <=, > or >=")
-                }
-            };
-        }
-        if of == FilterType::Verdict && text.parse::<Verdict>().is_err() {
-            let all = Verdict::ALL.iter().map(|verdict| verdict.as_str());
-            let hint = did_you_mean_or(text, all.clone(), || {
-                format!("verdicts are {}", all.clone().collect::<Vec<_>>().join(", "))
-            });
-            return fault(format!("`{text}` is no verdict"), &hint);
-        }
-        if of == FilterType::Cause && !Cause::NAMES.contains(&text) {
-            let names = Cause::NAMES.iter().copied();
-            let hint = did_you_mean_or(text, names, || {
-                "`npubench show --format json` has the cause of each verdict".to_owned()
-            });
-            return fault(format!("`{text}` is no cause of a verdict"), &hint);
-        }
-        let is_dtype = || Dtype::parse(&text.to_ascii_uppercase()).is_some_and(|dtype| dtype.is_of_cann());
-        if of == FilterType::Dtype && !is_dtype() {
-            let hint = did_you_mean_or(text, Dtype::cann_names(), || {
-                "types are bf16, float16, float32, int8, int32 …; `~` finds parts of any name".to_owned()
-            });
-            return fault(format!("`{text}` is no type of tensors"), &hint);
-        }
-        let needs_number = !is_text && (of != FilterType::Cell || !is_equality);
-        if !needs_number || parse_number(of, text).is_some() {
-            return Ok(());
+        match of {
+            FilterType::Verdict if text.parse::<Verdict>().is_err() => {
+                let all = Verdict::ALL.iter().map(|verdict| verdict.as_str());
+                let hint = did_you_mean_or(text, all.clone(), || {
+                    format!("verdicts are {}", all.clone().collect::<Vec<_>>().join(", "))
+                });
+                return fault(format!("`{text}` is no verdict"), &hint);
+            }
+            FilterType::Cause if !Cause::names().any(|name| name == text) => {
+                let hint = did_you_mean_or(text, Cause::names(), || {
+                    "`npubench show --format json` has the cause of each verdict".to_owned()
+                });
+                return fault(format!("`{text}` is no cause of a verdict"), &hint);
+            }
+            FilterType::Dtype
+                if !Dtype::parse(&text.to_ascii_uppercase()).is_some_and(|dtype| dtype.is_of_cann()) =>
+            {
+                let hint = did_you_mean_or(text, Dtype::cann_names(), || {
+                    "types are bf16, float16, float32, int8, int32 …; `~` finds parts of any name".to_owned()
+                });
+                return fault(format!("`{text}` is no type of tensors"), &hint);
+            }
+            FilterType::Cell if is_equality => return Ok(()),
+            of if of.is_text() || parse_number(of, text).is_some() => return Ok(()),
+            _ => {}
         }
         let hint = match of {
             FilterType::Duration => "write a time such as 12.5, 12.5us or 3ms; without a unit it is in µs",
             FilterType::Age => "write a time with its unit: s, min, h, d or w, such as 7d",
             FilterType::Percentage => "write a percentage such as 5 or 5% (without a blank)",
-            FilterType::Number | FilterType::Cell
-                if value.names().iter().any(|name| self.is_known(name)) || value.name().is_none() =>
-            {
+            _ if value.names().iter().any(|name| self.is_known(name)) || value.name().is_none() => {
                 return self.check_number(value);
             }
             _ => "write a number without a unit, such as 64",

@@ -87,7 +87,6 @@ impl TensorArgument {
     }
 }
 
-/// Resolves the arguments of one call.
 pub(crate) struct ArgumentResolver<'a> {
     pub(crate) entry: &'a CatalogueEntry,
     pub(crate) form: &'a EntryForm,
@@ -159,21 +158,14 @@ impl ArgumentResolver<'_> {
         })
     }
 
-    fn number(&self, expr: &Expr) -> Result<i64, NotReplayable> {
-        expr.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))
-    }
-
-    fn list(&self, expr: &Expr) -> Result<Vec<i64>, NotReplayable> {
-        expr.evaluate_as(self.bindings, ExprValue::to_items).map_err(|error| contradiction(error.to_string()))
-    }
-
     fn resolve_fill(
         &self,
         fill: &Fill<Expr>,
         argument: &str,
         dims: &[u64],
     ) -> Result<Fill<i64, Vec<i64>>, NotReplayable> {
-        let fill = fill.try_map(|bound| self.number(bound), |list| self.list(list))?;
+        let list = |list: &Expr| list.evaluate_as(self.bindings, ExprValue::to_items);
+        let fill = fill.try_map(|bound| bound.evaluate_number(self.bindings), list)?;
         let checked = check_fill(&fill, argument, &to_signed(dims), &mut Vec::new());
         checked.map_err(|mismatch| match mismatch {
             RuleMismatch::Limit(reason) => not_covered(reason),
@@ -193,8 +185,7 @@ impl ArgumentResolver<'_> {
         Ok(match argument {
             DeclaredArgument::Constant(constant) => ArgumentValue::Value(constant.clone()),
             DeclaredArgument::Expression(expr) => {
-                let value = expr.evaluate(self.bindings).map_err(|error| contradiction(error.to_string()))?;
-                ArgumentValue::Value(match value {
+                ArgumentValue::Value(match expr.evaluate(self.bindings)? {
                     // A list of one is a number in a row's attributes.
                     ExprValue::Number(number) if kind == SchemaType::IntList => vec![number].into(),
                     ExprValue::Number(number) => number.into(),
@@ -203,7 +194,8 @@ impl ArgumentResolver<'_> {
                 })
             }
             DeclaredArgument::InverseRoot(expr) => {
-                let number = u32::try_from(self.number(expr)?).ok().filter(|number| *number > 0);
+                let number = u32::try_from(expr.evaluate_number(self.bindings)?).ok();
+                let number = number.filter(|number| *number > 0);
                 let number = number.ok_or_else(|| contradiction(format!("`{expr}` has no root")))?;
                 ArgumentValue::Value((1.0 / f64::from(number).sqrt()).into())
             }
@@ -221,12 +213,11 @@ impl ArgumentResolver<'_> {
                 })
             }
             DeclaredArgument::Attribute(column) => ArgumentValue::Value(self.attribute(column, kind)?),
-            DeclaredArgument::ProcessGroup(ranks) => match ranks.evaluate(self.bindings) {
-                Ok(ExprValue::Number(number)) => ArgumentValue::ProcessGroup(number),
-                Ok(other) => {
+            DeclaredArgument::ProcessGroup(ranks) => match ranks.evaluate(self.bindings)? {
+                ExprValue::Number(number) => ArgumentValue::ProcessGroup(number),
+                other => {
                     return Err(contradiction(format!("`{ranks}` is {other}, not a number of ranks")));
                 }
-                Err(error) => return Err(contradiction(error.to_string())),
             },
             DeclaredArgument::SameAs(other) => ArgumentValue::SameAs(other.clone()),
             DeclaredArgument::Tensor { dims, dtype, fill, on_host } => {

@@ -10,7 +10,6 @@ use super::{
 use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber};
 use crate::kernel::{Dtype, Tensor, TensorFormat};
 
-/// Elements in a row of a block.
 fn block_width(dtype: &Dtype) -> u64 {
     32 / dtype.bytes().unwrap_or(2).clamp(1, 32)
 }

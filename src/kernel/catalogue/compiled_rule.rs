@@ -51,12 +51,9 @@ impl CatalogueEntry {
         let outputs: Vec<Vec<CompiledNode>> = outputs.iter().flatten().map(|dims| nodes(dims)).collect();
         let mut forms = Vec::new();
         for form in self.forms_for(sample) {
-            let refusals = [
-                self.check_attributes(form, sample),
-                self.check_slots(form, sample),
-                check_types(form, sample),
-            ];
-            if refusals.iter().any(Result::is_err) {
+            let checked = self.check_attributes(form, sample);
+            let checked = checked.and_then(|()| self.check_slots(form, sample));
+            if checked.and_then(|()| check_types(form, sample)).is_err() {
                 continue;
             }
             match self.compile_form(form, sample, &inputs, &outputs) {
@@ -138,15 +135,6 @@ impl CatalogueEntry {
     }
 }
 
-fn require_at_least(
-    number: &CompiledNode,
-    least: &CompiledNode,
-    needs: &mut Vec<CompiledNode>,
-) -> Result<(), RuleMismatch> {
-    let is_enough = CompiledNode::apply(BinaryOperator::GreaterEqual, number.clone(), least.clone());
-    require(is_enough.map_err(ExprErrorKind::from)?, needs, String::new)
-}
-
 fn require_fill(
     fill: &Fill<Expr>,
     dims: &[CompiledNode],
@@ -177,8 +165,12 @@ fn require_argument(
         DeclaredArgument::Expression(expr) => require_value(&expr.evaluate(bindings)?, needs),
         DeclaredArgument::InverseRoot(expr) => {
             let number = expr.evaluate_number(bindings)?;
-            require_at_least(&number, &CompiledNode::Constant(1), needs)?;
-            require_at_least(&CompiledNode::Constant(i64::from(u32::MAX)), &number, needs)
+            let limit = CompiledNode::Constant(i64::from(u32::MAX));
+            for (number, least) in [(number.clone(), CompiledNode::Constant(1)), (limit, number)] {
+                let is_enough = CompiledNode::apply(BinaryOperator::GreaterEqual, number, least);
+                require(is_enough.map_err(ExprErrorKind::from)?, needs, String::new)?;
+            }
+            Ok(())
         }
         DeclaredArgument::Tensor { dims, fill, .. } => {
             let dims = dims.shape_nodes(bindings, needs)?.into_iter().next();

@@ -148,7 +148,7 @@ impl CatalogueFile {
 }
 
 impl Catalogue {
-    /// Reads the names of all entries, and parses and checks those of the user. A name of two entries is an error.
+    /// Reads the names of all entries, and parses and checks the user's entries. A name of two entries is an error.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let files = assets.catalogue()?.into_values().map(CatalogueFile::read);
         let (unlaunchable, files): (Vec<CatalogueFile>, Vec<CatalogueFile>) =
@@ -160,7 +160,8 @@ impl Catalogue {
         for entry in entries.values() {
             for name in entry.names() {
                 if let Some(other) = aliases.insert(name.to_owned(), &entry.kernel) {
-                    let hint = "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
+                    let hint =
+                        "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
                     return Err(entry.name_error(name, other, hint));
                 }
             }
@@ -185,7 +186,8 @@ impl Catalogue {
         });
         // A name that an entry keeps, such as one of the user, can be launched.
         let reasons = reasons.into_iter().filter(|(name, _)| !aliases.contains_key(*name));
-        let reasons = reasons.filter_map(|(name, kernel)| Some((name.to_owned(), kernel.not_launchable.clone()?)));
+        let reasons =
+            reasons.filter_map(|(name, kernel)| Some((name.to_owned(), kernel.not_launchable.clone()?)));
         let not_launchable = reasons.collect();
         let aliases = aliases.into_iter().map(|(name, kernel)| (name, kernel.as_str().to_owned())).collect();
         Ok(Self { entries, aliases, not_launchable })
@@ -224,7 +226,7 @@ impl Catalogue {
             .filter(move |other| other.kernel.as_str() != kernel && other.definition() == definition)
     }
 
-    /// Returns the entries with a definition, other than that of `kernel`: the kernels as which a call with this definition
+    /// Returns the entries with a definition, without the entry of `kernel`: the kernels as which a call with this definition
     /// may run instead.
     pub(crate) fn equal_entries<'a>(
         &'a self,
@@ -234,7 +236,6 @@ impl Catalogue {
         self.other_references(kernel.as_str(), definition.as_str()).map(|other| self.parsed(other))
     }
 
-    /// Returns a kernel and all other names of the kernels with the same call.
     pub(crate) fn names_with_same_call(&self, kernel: &KernelName) -> Vec<KernelName> {
         let mut names = vec![kernel.clone()];
         if let Some(entry) = self.reference(kernel) {
@@ -285,7 +286,7 @@ impl Catalogue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    
+
     fn load(files: &[(&str, &str)]) -> Result<Catalogue, String> {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("op_replay")).expect("created");
@@ -413,7 +414,9 @@ mod tests {
         assert!(chained.contains("`MatMulV3` has `same_as:` itself"), "{chained}");
         let embedded = Catalogue::load(&AssetFiles::embedded()).expect("valid");
         for entry in embedded.entries() {
-            for definition in entry.forms.iter().filter_map(|form| form.runs_as.as_ref().map(|kernel| &kernel.value)) {
+            for definition in
+                entry.forms.iter().filter_map(|form| form.runs_as.as_ref().map(|kernel| &kernel.value))
+            {
                 assert_eq!(
                     entry_of(&embedded, definition.as_str()).definition(),
                     definition,

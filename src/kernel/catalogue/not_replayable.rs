@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::ExprError;
 use crate::kernel::ingest_option;
 
 /// Reason why a case cannot be replayed.
@@ -13,6 +14,12 @@ pub enum NotReplayable {
     /// A form covers such cases, and the dimensions of this one contradict each other or a condition of the kernel.
     #[error("{0}")]
     Contradiction(Refusal),
+}
+
+impl From<ExprError> for NotReplayable {
+    fn from(error: ExprError) -> Self {
+        contradiction(error.to_string())
+    }
 }
 
 /// Problem of a case that fits no form.

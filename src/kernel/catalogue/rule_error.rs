@@ -3,7 +3,6 @@
 use super::{ExprError, ExprValue};
 use crate::kernel::expression::{ExprErrorKind, ExprNumber};
 
-/// A text that is not a shape rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RuleError {
     #[error("`{0}` has no `->` between inputs and outputs")]
@@ -47,7 +46,7 @@ impl RuleMismatch {
             Self::Structure(reason) => Self::Structure(format!("{place}: {reason}")),
             Self::Dimensions(reason) => Self::Dimensions(format!("{place}: {reason}")),
             Self::Limit(reason) => Self::Limit(format!("{place}: {reason}")),
-            Self::NotConstant => Self::NotConstant,
+            Self::NotConstant => self,
         }
     }
 }

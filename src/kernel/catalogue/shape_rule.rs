@@ -8,7 +8,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use super::{
     Bindings, Expr, ExprValue,
     rule_error::{RuleError, RuleMismatch, require, require_value},
@@ -16,6 +15,7 @@ use super::{
 };
 use crate::base::yaml::split_outside_brackets;
 use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values};
+use serde::Deserialize;
 
 #[derive(Clone, Debug)]
 pub struct ShapeRule {
@@ -128,7 +128,6 @@ impl ShapeRule {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Returns the names that inputs and outputs bind.
     pub(crate) fn bound_names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(PatternTerm::name);
         let inferred = self.inferred.iter().map(|(name, _)| name.as_str());
@@ -220,8 +219,9 @@ impl ShapeRule {
             }
         });
         let in_slots: usize = slots.sum();
-        let in_outputs = usize::from(!outputs.is_empty())
-            * usize::from(self.infer_names(outputs, &mut bindings, &mut Vec::new()).is_err());
+        let in_outputs = usize::from(
+            !outputs.is_empty() && self.infer_names(outputs, &mut bindings, &mut Vec::new()).is_err(),
+        );
         let each = outputs.iter().enumerate().map(|(slot, recorded)| {
             let terms = self.outputs.0.get(slot).map(Vec::as_slice).unwrap_or_default();
             let _ = bind_open_names(terms, recorded, &mut bindings);
@@ -296,13 +296,12 @@ fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
     if slot.is_empty() {
         return Ok(Vec::new());
     }
-    split_outside_brackets(slot)
-        .into_iter()
-        .map(|term| match term.trim().strip_prefix('*') {
-            Some(name) => Ok(OutputTerm::Sequence(name.trim().to_owned())),
-            None => Ok(OutputTerm::Expr(Expr::parse(term)?)),
-        })
-        .collect()
+    let terms = split_outside_brackets(slot).into_iter();
+    let terms = terms.map(|term| match term.trim().strip_prefix('*') {
+        Some(name) => Ok(OutputTerm::Sequence(name.trim().to_owned())),
+        None => Ok(OutputTerm::Expr(Expr::parse(term)?)),
+    });
+    terms.collect()
 }
 
 /// Binds names that the inputs leave open to the recorded dimensions at their places.
@@ -476,8 +475,9 @@ mod tests {
 
     #[test]
     fn parse_errors_quote_the_term() {
-        let error =
-            |rule: &str| ShapeRule::parse("f", rule, Vec::new(), Vec::new()).expect_err("no rule").to_string();
+        let error = |rule: &str| {
+            ShapeRule::parse("f", rule, Vec::new(), Vec::new()).expect_err("no rule").to_string()
+        };
         assert_eq!(error("M,K"), "`M,K` has no `->` between inputs and outputs");
         assert_eq!(error("M,K+1 -> M"), "`K+1` in `M,K+1 -> M` is not a name, a number or `*NAME`");
         assert!(error("*A,*B -> 1").contains("more than one"));

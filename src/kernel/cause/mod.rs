@@ -23,7 +23,7 @@ pub(crate) use text::with_replaced_texts;
 pub enum Cause {
     // Measured.
     EveryLaunchRecorded,
-    /// The collections are steady together, though one of them is not.
+    // The collections are steady together, though one of them is not.
     SteadyTogether,
 
     // Ends of collections and runs.
@@ -41,385 +41,135 @@ pub enum Cause {
     NoWorkingDevice,
     MoreDevicesThanRun,
     NotReached,
-    /// A number of collections in a row failed on each device; the message is that of the last one.
-    CollectionsFailed {
-        collections: u32,
-        failure: CollectionFailure,
-        message: String,
-    },
-    /// The collection could not be started.
-    NotStarted {
-        message: String,
-    },
-    StoppedBeforeRetry {
-        verdict: Verdict,
-        last: Box<Reason>,
-    },
-    DiskFull {
-        failure: Box<Reason>,
-    },
-    /// A later assessment shows that the launches of the collection are not those of the case.
+    // A number of collections in a row failed on each device; the message is that of the last one.
+    CollectionsFailed { collections: u32, failure: CollectionFailure, message: String },
+    // The collection could not be started.
+    NotStarted { message: String },
+    StoppedBeforeRetry { verdict: Verdict, last: Box<Reason> },
+    DiskFull { failure: Box<Reason> },
+    // A later assessment shows that the launches of the collection are not those of the case.
     NotItsLaunches,
-    Quarantined {
-        verdict: Verdict,
-        last: Box<Reason>,
-        collections: Vec<BrokenCollection>,
-    },
+    Quarantined { verdict: Verdict, last: Box<Reason>, collections: Vec<BrokenCollection> },
 
     // Exceptions of the call.
-    Oom {
-        class: String,
-        message: String,
-    },
-    DeviceFault {
-        class: String,
-        message: String,
-    },
-    Refused {
-        class: String,
-        message: String,
-    },
-    /// The call could not write to a full disk.
-    NoSpace {
-        class: String,
-        message: String,
-    },
-    OtherRankFailed {
-        class: String,
-        message: String,
-    },
-    InstallationMismatch {
-        message: String,
-    },
-    WrongResult {
-        message: String,
-    },
+    Oom { class: String, message: String },
+    DeviceFault { class: String, message: String },
+    Refused { class: String, message: String },
+    // The call could not write to a full disk.
+    NoSpace { class: String, message: String },
+    OtherRankFailed { class: String, message: String },
+    InstallationMismatch { message: String },
+    WrongResult { message: String },
 
     // Records of the profiler.
     NoRecords,
-    NoSentinels {
-        launched: u32,
-    },
-    UnreadableProfile {
-        message: String,
-    },
-    UnreadableRows {
-        rows: usize,
-        /// Problem of the first of them.
-        message: String,
-    },
-    OtherDevice {
-        device: String,
-        recorded_device: u32,
-    },
-    RecordsWithoutDevice {
-        device: String,
-        records: usize,
-        all: usize,
-    },
-    NoDeviceColumn {
-        device: String,
-    },
-    OtherKernels {
-        kernels: Vec<String>,
-        expected: String,
-    },
-    RecordCount {
-        launches: u32,
-        records: usize,
-    },
-    NoFlush {
-        launch: usize,
-    },
-    SlotCount {
-        side: TensorSide,
-        recorded: usize,
-        expected: usize,
-    },
-    OtherSlot {
-        side: TensorSide,
-        slot: usize,
-        recorded: Option<String>,
-        expected: Option<String>,
-    },
-    /// Each operator with its state.
-    SeveralOperators {
-        operators: Vec<(String, String)>,
-    },
+    NoSentinels { launched: u32 },
+    UnreadableProfile { message: String },
+    // The message is the problem of the first of them.
+    UnreadableRows { rows: usize, message: String },
+    OtherDevice { device: String, recorded_device: u32 },
+    RecordsWithoutDevice { device: String, records: usize, all: usize },
+    NoDeviceColumn { device: String },
+    OtherKernels { kernels: Vec<String>, expected: String },
+    RecordCount { launches: u32, records: usize },
+    NoFlush { launch: usize },
+    SlotCount { side: TensorSide, recorded: usize, expected: usize },
+    OtherSlot { side: TensorSide, slot: usize, recorded: Option<String>, expected: Option<String> },
+    // Each operator with its state.
+    SeveralOperators { operators: Vec<(String, String)> },
     AiCpu,
-    RecordedTwice {
-        launch: usize,
-    },
-    SeveralUnits {
-        units: Vec<String>,
-    },
-    SeveralBlockCounts {
-        blocks: Vec<u32>,
-    },
-    SeveralStreams {
-        streams: Vec<u32>,
-    },
-    BelowTimerStep {
-        launch: usize,
-        took_ns: Nanos,
-        step_ns: Nanos,
-    },
-    CoarseTimer {
-        step_ns: Nanos,
-        percent: i64,
-        median_ns: Nanos,
-    },
-    BelowRoofline {
-        launch: usize,
-        took_ns: Nanos,
-        bound_ns: Nanos,
-    },
+    RecordedTwice { launch: usize },
+    SeveralUnits { units: Vec<String> },
+    SeveralBlockCounts { blocks: Vec<u32> },
+    SeveralStreams { streams: Vec<u32> },
+    BelowTimerStep { launch: usize, took_ns: Nanos, step_ns: Nanos },
+    CoarseTimer { step_ns: Nanos, percent: i64, median_ns: Nanos },
+    BelowRoofline { launch: usize, took_ns: Nanos, bound_ns: Nanos },
     Overlap(Overlap),
-    CoreTime {
-        ratio: Decimal<3>,
-    },
-    LongerThanCase {
-        seconds: Decimal<6>,
-        factor: Decimal<1>,
-    },
-    TooLong {
-        launch: usize,
-        took_ns: Nanos,
-    },
-    RanAsSeveral {
-        kernels: [String; 2],
-    },
+    CoreTime { ratio: Decimal<3> },
+    LongerThanCase { seconds: Decimal<6>, factor: Decimal<1> },
+    TooLong { launch: usize, took_ns: Nanos },
+    RanAsSeveral { kernels: [String; 2] },
 
     // Ranks of a gang.
-    OnRank {
-        rank: usize,
-        device: String,
-        failure: Box<Reason>,
-    },
-    LaunchesOfRanks {
-        launches: Vec<u32>,
-    },
+    OnRank { rank: usize, device: String, failure: Box<Reason> },
+    LaunchesOfRanks { launches: Vec<u32> },
     KernelsOfRanks,
-    SoftwareOfHosts {
-        software: [String; 2],
-        hosts: [String; 2],
-    },
-    RankSpread {
-        fastest_us: Decimal<3>,
-        slowest_us: Decimal<3>,
-    },
-    ClocksMayDiffer {
-        apart_us: Decimal<3>,
-        by_clocks_us: Decimal<3>,
-    },
-    RanksMayEndApart {
-        by_clocks_us: Decimal<3>,
-        shortest_us: Decimal<3>,
-    },
-    LateRank {
-        rank: usize,
-        device: String,
-        delay_us: Decimal<3>,
-    },
+    SoftwareOfHosts { software: [String; 2], hosts: [String; 2] },
+    RankSpread { fastest_us: Decimal<3>, slowest_us: Decimal<3> },
+    ClocksMayDiffer { apart_us: Decimal<3>, by_clocks_us: Decimal<3> },
+    RanksMayEndApart { by_clocks_us: Decimal<3>, shortest_us: Decimal<3> },
+    LateRank { rank: usize, device: String, delay_us: Decimal<3> },
 
     // Samples.
-    Trend {
-        percent: Decimal<1>,
-    },
-    Step {
-        percent: Decimal<1>,
-        before: usize,
-        samples: usize,
-    },
-    TwoModes {
-        low_us: Decimal<3>,
-        high_us: Decimal<3>,
-        upper_percent: Decimal<0>,
-    },
-    FewSamples {
-        samples: usize,
-    },
-    ManyOutliers {
-        percent: Decimal<0>,
-    },
-    WideInterval {
-        percent: Decimal<1>,
-        target_percent: Decimal<0>,
-        devices_differ: bool,
-    },
-    MediansDiffer {
-        percent: Decimal<1>,
-        error_percent: Decimal<1>,
-    },
-    Outliers {
-        samples: usize,
-    },
+    Trend { percent: Decimal<1> },
+    Step { percent: Decimal<1>, before: usize, samples: usize },
+    TwoModes { low_us: Decimal<3>, high_us: Decimal<3>, upper_percent: Decimal<0> },
+    FewSamples { samples: usize },
+    ManyOutliers { percent: Decimal<0> },
+    WideInterval { percent: Decimal<1>, target_percent: Decimal<0>, devices_differ: bool },
+    MediansDiffer { percent: Decimal<1>, error_percent: Decimal<1> },
+    Outliers { samples: usize },
 
     // Contradictions of the median.
-    FarAboveRoofline {
-        times: Decimal<0>,
-        launch_ns: Nanos,
-        explained_ns: Nanos,
-    },
-    OneBlock {
-        mib: u64,
-    },
-    Production {
-        ratio: Decimal<2>,
-        median_ns: Nanos,
-    },
-    History {
-        ratio: Decimal<2>,
-        median_ns: Nanos,
-    },
-    Neighbours {
-        ratio: Decimal<2>,
-        cases: usize,
-        expected_ns: Nanos,
-    },
-    /// The collections of a row ran different binaries; each value with its number of collections.
-    Variants {
-        property: TaskProperty,
-        collections: Vec<(String, usize)>,
-    },
-    /// The contradiction or pattern of some collections of a row.
-    InCollections {
-        finding: Box<Self>,
-        collections: usize,
-        /// Number of all collections if the others do not have it.
-        of: Option<usize>,
-        scope: CollectionScope,
-    },
+    FarAboveRoofline { times: Decimal<0>, launch_ns: Nanos, explained_ns: Nanos },
+    OneBlock { mib: u64 },
+    Production { ratio: Decimal<2>, median_ns: Nanos },
+    History { ratio: Decimal<2>, median_ns: Nanos },
+    Neighbours { ratio: Decimal<2>, cases: usize, expected_ns: Nanos },
+    // The collections of a row ran different binaries; each value with its number of collections.
+    Variants { property: TaskProperty, collections: Vec<(String, usize)> },
+    // The contradiction or pattern of some collections of a row; `of` is the number of all, if the others do not have it.
+    InCollections { finding: Box<Self>, collections: usize, of: Option<usize>, scope: CollectionScope },
 
     // Clock and control kernels.
-    LowClockLaunches {
-        low: usize,
-        launches: usize,
-        set_mhz: Decimal<0>,
-        lowest_mhz: Decimal<0>,
-    },
-    /// The clock deviated by the cycles of kernels that were launched beside the case.
-    ClockBeside {
-        device: u32,
-        percent: Decimal<1>,
-        is_higher: bool,
-        kernels: usize,
-    },
-    /// The clock deviated from that of another collection of the case.
+    LowClockLaunches { low: usize, launches: usize, set_mhz: Decimal<0>, lowest_mhz: Decimal<0> },
+    // The clock deviated by the cycles of kernels that were launched beside the case.
+    ClockBeside { device: u32, percent: Decimal<1>, is_higher: bool, kernels: usize },
+    // The clock deviated from that of another collection of the case.
     Clock(ClockDifference),
     UndecidedClock,
-    ClockNotRisen {
-        percent: Decimal<1>,
-    },
-    NotSettled {
-        class: String,
-        message: String,
-    },
-    NoControls {
-        class: String,
-        message: String,
-    },
-    ControlChange {
-        control: String,
-        device: u32,
-        percent: Decimal<1>,
-        end_us: Decimal<2>,
-        begin_us: Decimal<2>,
-        clock: ControlClock,
-    },
-    ControlOverlap {
-        control: String,
-        overlap: Overlap,
-    },
-    ControlCoreTime {
-        control: String,
-        ratio: Decimal<3>,
-    },
+    ClockNotRisen { percent: Decimal<1> },
+    NotSettled { class: String, message: String },
+    NoControls { class: String, message: String },
+    ControlChange(ControlDifference),
+    ControlOverlap { control: String, overlap: Overlap },
+    ControlCoreTime { control: String, ratio: Decimal<3> },
 
     // Other kernels with the same call.
-    /// Measured as a case of the kernel that ran.
-    MeasuredAs {
-        kernel: String,
-        /// Verdict and cause of the measurement if it is not `ok`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        result: Option<(Verdict, Box<Self>)>,
-    },
-    RanAs {
-        kernel: String,
-    },
-    LaterAttempt {
-        software: SoftwareRelation,
-        finding: Box<Self>,
-    },
-    AlsoLaunched {
-        kernels: Vec<String>,
-    },
+    // Measured as a case of the kernel that ran.
+    MeasuredAs(OtherKernel),
+    RanAs { kernel: String },
+    LaterAttempt { software: SoftwareRelation, finding: Box<Self> },
+    AlsoLaunched { kernels: Vec<String> },
 
     // Software and host.
-    SoftwareChanged {
-        differences: String,
-    },
-    UncheckedSoftware {
-        differences: String,
-    },
+    SoftwareChanged { differences: String },
+    UncheckedSoftware { differences: String },
     WithoutSelftest,
 
     // The call.
-    SeveralForms {
-        form: String,
-        others: Vec<String>,
-    },
-    Scalar {
-        argument: String,
-        is_number: bool,
-    },
-    /// Assumption of a form, as the catalogue states it.
-    Assumption {
-        text: String,
-    },
-    ExpertSkew {
-        skew: Decimal<6>,
-    },
+    SeveralForms { form: String, others: Vec<String> },
+    Scalar { argument: String, is_number: bool },
+    // Assumption of a form, as the catalogue states it.
+    Assumption { text: String },
+    ExpertSkew { skew: Decimal<6> },
 
     // Cases that are not launched.
     NoEntry,
-    NotLaunchedAlone {
-        explanation: String,
-    },
-    NoCollective {
-        kernel: String,
-    },
-    /// The shapes or attributes fit no form of the catalogue entry.
-    NoForm {
-        kernel: String,
-        /// Form that is the nearest, if the problem is that of one.
-        form: String,
-        problem: String,
-    },
-    NotEnoughMemory {
-        gib: u64,
-        device: String,
-        device_gib: u64,
-    },
-    NoTorchType {
-        dtype: String,
-    },
-    MoreDevicesThanHost {
-        needed: usize,
-        devices: usize,
-    },
+    NotLaunchedAlone { explanation: String },
+    NoCollective { kernel: String },
+    // The shapes or attributes fit no form of the catalogue entry; `form` is the nearest if the problem is its own.
+    NoForm { kernel: String, form: String, problem: String },
+    NotEnoughMemory { gib: u64, device: String, device_gib: u64 },
+    NoTorchType { dtype: String },
+    MoreDevicesThanHost { needed: usize, devices: usize },
     NoProcessGroup,
-    /// The vendor check refused the call.
-    Checked {
-        verdict: String,
-        software: String,
-        message: String,
-    },
+    // The vendor check refused the call.
+    Checked { verdict: String, software: String, message: String },
 
-    /// Text of a table, or of a result without a ledger.
-    Recorded {
-        text: String,
-    },
+    // Text of a table, or of a result without a ledger.
+    Recorded { text: String },
 }
 
 /// End of the collections after which a run gave up.
@@ -460,6 +210,17 @@ pub enum CollectionScope {
     Over,
 }
 
+/// Durations of a control kernel at the ends of a collection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlDifference {
+    pub(crate) control: String,
+    pub(crate) device: u32,
+    pub(crate) percent: Decimal<1>,
+    pub(crate) end_us: Decimal<2>,
+    pub(crate) begin_us: Decimal<2>,
+    pub(crate) clock: ControlClock,
+}
+
 /// Clock during a change of a control kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -479,6 +240,15 @@ pub enum SoftwareRelation {
     Other,
     /// At least one of them was not recorded.
     Unknown,
+}
+
+/// Kernel as which a call ran and was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherKernel {
+    pub(crate) kernel: String,
+    /// Verdict and cause of the measurement if it is not `ok`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<(Verdict, Box<Cause>)>,
 }
 
 /// A launch that lasted beyond the start of the next one.
@@ -514,8 +284,11 @@ pub struct BrokenCollection {
 }
 
 impl Cause {
-    /// Names of all causes.
-    pub(crate) const NAMES: &'static [&'static str] = <Self as strum::VariantNames>::VARIANTS;
+    /// Returns all results of [`Self::name`].
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> + Clone {
+        let is_finding = |name: &&str| !matches!(*name, "on_rank" | "in_collections");
+        <Self as strum::VariantNames>::VARIANTS.iter().copied().filter(is_finding)
+    }
 
     /// Returns the name of the cause, as in JSON. A finding of ranks or collections has the name of what was found.
     pub fn name(&self) -> &'static str {
@@ -591,7 +364,6 @@ impl Reason {
         reason
     }
 
-    /// Adds a remark unless it is the cause or a remark already.
     pub(crate) fn add(&mut self, remark: Cause) {
         if !self.has(&remark) {
             self.remarks.push(remark);
@@ -602,19 +374,16 @@ impl Reason {
         self.all().any(|known| known.is_same(finding))
     }
 
-    /// Returns the cause, then the remarks.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Cause> {
         std::iter::once(&self.cause).chain(&self.remarks)
     }
 
-    /// Returns the cause and the remarks as JSON.
     pub(crate) fn to_json(&self) -> [String; 2] {
         const WRITABLE: &str = "causes have text keys and finite numbers";
         let cause = serde_json::to_string(&self.cause).expect(WRITABLE);
         [cause, serde_json::to_string(&self.remarks).expect(WRITABLE)]
     }
 
-    /// Reads the JSON of a cause and of remarks.
     pub(crate) fn from_json(cause: &str, remarks: &str) -> serde_json::Result<Self> {
         Ok(Self { cause: serde_json::from_str(cause)?, remarks: serde_json::from_str(remarks)? })
     }

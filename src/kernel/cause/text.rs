@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::{
-    Cause, ClockDifference, CollectionFailure, CollectionScope, ControlClock, Overlap, Reason,
-    SoftwareRelation, TaskProperty,
+    Cause, ClockDifference, CollectionFailure, CollectionScope, ControlClock, ControlDifference, OtherKernel,
+    Overlap, Reason, SoftwareRelation, TaskProperty,
 };
 
 /// Maximum number of characters of an exception in a remark.
@@ -21,12 +21,11 @@ impl Display for Reason {
 /// Control characters, which a message may quote from a damaged file, are escaped: a CSV with a NUL byte is not a text file.
 impl Display for Cause {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut text = String::new();
         #[cfg(test)]
         if REPLACED.get() {
             return write!(f, "x {}", self.name());
         }
-        write_text(self, &mut text)?;
+        let text = sentence(self);
         if !text.bytes().any(is_raw) {
             return f.write_str(&text);
         }
@@ -56,190 +55,173 @@ pub(crate) fn with_replaced_texts<T>(run: impl FnOnce() -> T) -> T {
 }
 
 #[expect(clippy::too_many_lines, reason = "a sentence for each cause")]
-fn write_text(cause: &Cause, f: &mut String) -> fmt::Result {
+fn sentence(cause: &Cause) -> String {
     match cause {
-        Cause::EveryLaunchRecorded => f.write_str("every launch recorded"),
-        Cause::SteadyTogether => f.write_str("every launch recorded, steady over all collections together"),
-        Cause::CollectionEnded => f.write_str("the collection ended before its turn"),
-        Cause::StoppedWhileRunning => f.write_str("the run was stopped while it ran"),
-        Cause::DeviceUnusable => f.write_str("the script could not use its device; see its log"),
-        Cause::TimeLimit => f.write_str("the collection did not end within its time limit while it ran"),
-        Cause::ProcessEnded => f.write_str("the process ended while it ran"),
-        Cause::EndedBeforeExport => f.write_str("the collection was ended before its records were exported"),
-        Cause::StoppedBeforeExport => f.write_str("the run was stopped before its records were exported"),
-        Cause::RunEnded => f.write_str("the run ended before its turn"),
-        Cause::RunStopped => f.write_str("the run was stopped before its turn"),
-        Cause::DeadlineReached => f.write_str("the deadline came before its turn"),
-        Cause::TooLateForDeadline => f.write_str("it would not have ended before the deadline"),
-        Cause::NoWorkingDevice => f.write_str("no working device was left"),
-        Cause::NotReached => f.write_str("it is not reached"),
-        Cause::MoreDevicesThanRun => f.write_str("it needs more devices than the run has"),
+        Cause::EveryLaunchRecorded => "every launch recorded".to_owned(),
+        Cause::SteadyTogether => "every launch recorded, steady over all collections together".to_owned(),
+        Cause::CollectionEnded => "the collection ended before its turn".to_owned(),
+        Cause::StoppedWhileRunning => "the run was stopped while it ran".to_owned(),
+        Cause::DeviceUnusable => "the script could not use its device; see its log".to_owned(),
+        Cause::TimeLimit => "the collection did not end within its time limit while it ran".to_owned(),
+        Cause::ProcessEnded => "the process ended while it ran".to_owned(),
+        Cause::EndedBeforeExport => "the collection was ended before its records were exported".to_owned(),
+        Cause::StoppedBeforeExport => "the run was stopped before its records were exported".to_owned(),
+        Cause::RunEnded => "the run ended before its turn".to_owned(),
+        Cause::RunStopped => "the run was stopped before its turn".to_owned(),
+        Cause::DeadlineReached => "the deadline came before its turn".to_owned(),
+        Cause::TooLateForDeadline => "it would not have ended before the deadline".to_owned(),
+        Cause::NoWorkingDevice => "no working device was left".to_owned(),
+        Cause::NotReached => "it is not reached".to_owned(),
+        Cause::MoreDevicesThanRun => "it needs more devices than the run has".to_owned(),
         Cause::CollectionsFailed { collections, failure, message } => {
             let what = match failure {
                 CollectionFailure::NothingLaunched => "launched nothing",
                 CollectionFailure::NoReadableProfile => "left no readable profile",
             };
-            write!(f, "{collections} collections in a row {what} on each device: {message}")
+            format!("{collections} collections in a row {what} on each device: {message}")
         }
         Cause::NotStarted { message } | Cause::InstallationMismatch { message } | Cause::WrongResult { message } => {
-            f.write_str(message)
+            message.clone()
         }
-        Cause::StoppedBeforeRetry { verdict, last } => write!(
-            f,
+        Cause::StoppedBeforeRetry { verdict, last } => format!(
             "the run was stopped before it was tried again; the last attempt was {verdict}: {last}"
         ),
-        Cause::DiskFull { failure } => write!(f, "the disk was full: {failure}"),
+        Cause::DiskFull { failure } => format!("the disk was full: {failure}"),
         Cause::NotItsLaunches => {
-            f.write_str("assessed again: the launches of its collection are not those of this case")
+            "assessed again: the launches of its collection are not those of this case".to_owned()
         }
         Cause::Quarantined { verdict, last, collections } => {
             let places = collections
                 .iter()
                 .map(|broken| format!("device {} (collection {})", broken.device, broken.collection));
-            write!(f, "{verdict}: {last}; on {}", places.collect::<Vec<_>>().join(" and "))
+            format!("{verdict}: {last}; on {}", places.collect::<Vec<_>>().join(" and "))
         }
         Cause::Oom { class, message }
         | Cause::DeviceFault { class, message }
         | Cause::Refused { class, message }
         | Cause::NoSpace { class, message }
-        | Cause::OtherRankFailed { class, message } => write!(f, "{class}: {message}"),
-        Cause::NoRecords => f.write_str("msprof left no records"),
+        | Cause::OtherRankFailed { class, message } => format!("{class}: {message}"),
+        Cause::NoRecords => "msprof left no records".to_owned(),
         Cause::NoSentinels { launched } => {
-            write!(f, "{launched} launches, but their sentinels are not in the profile")
+            format!("{launched} launches, but their sentinels are not in the profile")
         }
-        Cause::UnreadableProfile { message } => write!(f, "the profile cannot be read: {message}"),
+        Cause::UnreadableProfile { message } => format!("the profile cannot be read: {message}"),
         Cause::UnreadableRows { rows: 1, message } => {
-            write!(f, "a row of the profile cannot be read: {message}")
+            format!("a row of the profile cannot be read: {message}")
         }
         Cause::UnreadableRows { rows, message } => {
-            write!(f, "{rows} rows of the profile cannot be read, the first: {message}")
+            format!("{rows} rows of the profile cannot be read, the first: {message}")
         }
         Cause::OtherDevice { device, recorded_device } => {
-            write!(f, "launched on {device}, recorded on device {recorded_device}")
+            format!("launched on {device}, recorded on device {recorded_device}")
         }
         Cause::RecordsWithoutDevice { device, records, all } => {
-            write!(f, "launched on {device}, but {records} of {all} records name no device")
+            format!("launched on {device}, but {records} of {all} records name no device")
         }
-        Cause::NoDeviceColumn { device } => write!(
-            f,
+        Cause::NoDeviceColumn { device } => format!(
             "launched on {device}, but the profile has no column for the device, and not one folder `device_N` that replaces it"
         ),
         Cause::OtherKernels { kernels, expected } => {
-            write!(f, "the call ran as {}, not as {expected}", kernels.join(", "))
+            format!("the call ran as {}, not as {expected}", kernels.join(", "))
         }
-        Cause::RecordCount { launches, records } => write!(f, "{launches} launches, {records} records"),
-        Cause::NoFlush { launch } => write!(f, "no record of a flush of the cache before launch {launch}"),
+        Cause::RecordCount { launches, records } => format!("{launches} launches, {records} records"),
+        Cause::NoFlush { launch } => format!("no record of a flush of the cache before launch {launch}"),
         Cause::SlotCount { side, recorded, expected } => {
-            write!(f, "recorded with {recorded} {side}s, the case has {expected}")
+            format!("recorded with {recorded} {side}s, the case has {expected}")
         }
         Cause::OtherSlot { side, slot, recorded, expected } => {
             let [recorded, expected] = [recorded, expected].map(|slot| slot.as_deref().unwrap_or("nothing"));
-            write!(f, "{side} {slot} was recorded as {recorded}, the case has {expected}")
+            format!("{side} {slot} was recorded as {recorded}, the case has {expected}")
         }
         Cause::SeveralOperators { operators } => {
             let operators = operators.iter().map(|(operator, state)| format!("{operator} ({state})"));
-            write!(
-                f,
-                "its launches ran as different operators: {}",
+            format!("its launches ran as different operators: {}",
                 operators.collect::<Vec<_>>().join(", ")
             )
         }
-        Cause::AiCpu => f.write_str(
-            "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call",
-        ),
+        Cause::AiCpu => "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call".to_owned(),
         Cause::RecordedTwice { launch } => {
-            write!(f, "one launch is recorded twice, as launches {launch} and {}", launch + 1)
+            format!("one launch is recorded twice, as launches {launch} and {}", launch + 1)
         }
-        Cause::SeveralUnits { units } => write!(f, "its launches ran on different units: {}", units.join(", ")),
+        Cause::SeveralUnits { units } => format!("its launches ran on different units: {}", units.join(", ")),
         Cause::SeveralBlockCounts { blocks } => {
-            write!(f, "its launches used different numbers of blocks: {}", list(blocks))
+            format!("its launches used different numbers of blocks: {}", list(blocks))
         }
         Cause::SeveralStreams { streams } => {
-            write!(f, "its launches ran on different streams: {}", list(streams))
+            format!("its launches ran on different streams: {}", list(streams))
         }
-        Cause::BelowTimerStep { launch, took_ns, step_ns } => write!(
-            f,
+        Cause::BelowTimerStep { launch, took_ns, step_ns } => format!(
             "launch {launch} took {took_ns} us, less than a step of the device's timer, {step_ns} us"
         ),
-        Cause::CoarseTimer { step_ns, percent, median_ns } => write!(
-            f,
+        Cause::CoarseTimer { step_ns, percent, median_ns } => format!(
             "all times of the collection are multiples of {step_ns} us, more than {percent} % of the median, {median_ns} us"
         ),
         Cause::BelowRoofline { launch, took_ns, bound_ns } => {
-            write!(f, "launch {launch} took {took_ns} us, the roofline allows no less than {bound_ns} us")
+            format!("launch {launch} took {took_ns} us, the roofline allows no less than {bound_ns} us")
         }
-        Cause::Overlap(overlap) => write!(f, "{overlap}"),
-        Cause::CoreTime { ratio } => write_core_time(f, ratio),
-        Cause::LongerThanCase { seconds, factor } => write!(
-            f,
+        Cause::Overlap(overlap) => overlap.to_string(),
+        Cause::CoreTime { ratio } => core_time(ratio),
+        Cause::LongerThanCase { seconds, factor } => format!(
             "its launches took {seconds} s, {factor} times longer than the case by the host's clock"
         ),
         Cause::TooLong { launch, took_ns } => {
-            write!(f, "launch {launch} took {took_ns} us, longer than any kernel may")
+            format!("launch {launch} took {took_ns} us, longer than any kernel may")
         }
         Cause::RanAsSeveral { kernels: [one, other] } => {
-            write!(f, "its launches ran as {one} and as {other}")
+            format!("its launches ran as {one} and as {other}")
         }
-        Cause::OnRank { rank, device, failure } => write!(f, "rank {rank} ({device}): {failure}"),
-        Cause::LaunchesOfRanks { launches } => write!(f, "the ranks launched it {} times", list(launches)),
-        Cause::KernelsOfRanks => f.write_str("the ranks ran it as different kernels"),
-        Cause::SoftwareOfHosts { software: [one, other], hosts: [first, second] } => write!(
-            f,
+        Cause::OnRank { rank, device, failure } => format!("rank {rank} ({device}): {failure}"),
+        Cause::LaunchesOfRanks { launches } => format!("the ranks launched it {} times", list(launches)),
+        Cause::KernelsOfRanks => "the ranks ran it as different kernels".to_owned(),
+        Cause::SoftwareOfHosts { software: [one, other], hosts: [first, second] } => format!(
             "the hosts have imported different software: {one} on {first}, {other} on {second}"
         ),
         Cause::RankSpread { fastest_us, slowest_us } => {
-            write!(f, "the fastest rank takes {fastest_us} us, the slowest {slowest_us} us")
+            format!("the fastest rank takes {fastest_us} us, the slowest {slowest_us} us")
         }
-        Cause::ClocksMayDiffer { apart_us, by_clocks_us } => write!(
-            f,
+        Cause::ClocksMayDiffer { apart_us, by_clocks_us } => format!(
             "by their clocks the ranks end {apart_us} us apart, which clocks that differ explain: the time is that of the rank that \
              waited least; by the clocks it would be {by_clocks_us} us"
         ),
-        Cause::RanksMayEndApart { by_clocks_us, shortest_us } => write!(
-            f,
+        Cause::RanksMayEndApart { by_clocks_us, shortest_us } => format!(
             "the ranks need not end together, so that their clocks cannot be compared: by the clocks the time is {by_clocks_us} us; it is not \
              less than the {shortest_us} us of the shortest rank"
         ),
-        Cause::LateRank { rank, device, delay_us } => write!(
-            f,
+        Cause::LateRank { rank, device, delay_us } => format!(
             "rank {rank} ({device}) starts {delay_us} us after the others, for which their kernels wait; the time does not contain it"
         ),
         Cause::Trend { percent } => {
             let direction = if percent.value() > 0.0 { "rose" } else { "fell" };
-            write!(f, "the durations {direction} by {:.1} % over the launches", percent.value().abs())
+            format!("the durations {direction} by {:.1} % over the launches", percent.value().abs())
         }
         Cause::Step { percent, before, samples } => {
-            write!(f, "the durations changed by {percent:+} % after {before} of {samples} launches")
+            format!("the durations changed by {percent:+} % after {before} of {samples} launches")
         }
-        Cause::TwoModes { low_us, high_us, upper_percent } => write!(
-            f,
+        Cause::TwoModes { low_us, high_us, upper_percent } => format!(
             "the durations have two modes: {low_us} us, and {high_us} us in {upper_percent} % of the launches"
         ),
-        Cause::FewSamples { samples } => write!(f, "{samples} samples are too few for an interval"),
-        Cause::ManyOutliers { percent } => write!(f, "{percent} % of the samples are severe outliers"),
+        Cause::FewSamples { samples } => format!("{samples} samples are too few for an interval"),
+        Cause::ManyOutliers { percent } => format!("{percent} % of the samples are severe outliers"),
         Cause::WideInterval { percent, target_percent, devices_differ } => {
             let place = if *devices_differ { " where devices differ" } else { "" };
-            write!(f, "median known to {percent} %, target {target_percent} %{place}")
+            format!("median known to {percent} %, target {target_percent} %{place}")
         }
-        Cause::MediansDiffer { percent, error_percent } => write!(
-            f,
+        Cause::MediansDiffer { percent, error_percent } => format!(
             "the medians differ by {percent} %, so that the error of their mean is {error_percent} %"
         ),
-        Cause::Outliers { samples: 1 } => f.write_str("1 severe outlier left out"),
-        Cause::Outliers { samples } => write!(f, "{samples} severe outliers left out"),
-        Cause::FarAboveRoofline { times, launch_ns, explained_ns } => write!(
-            f,
+        Cause::Outliers { samples: 1 } => "1 severe outlier left out".to_owned(),
+        Cause::Outliers { samples } => format!("{samples} severe outliers left out"),
+        Cause::FarAboveRoofline { times, launch_ns, explained_ns } => format!(
             "the median is {times} times the roofline bound and {launch_ns} us for the launch, {explained_ns} us together"
         ),
-        Cause::OneBlock { mib } => write!(f, "it ran on one block, although its tensors have {mib} MiB"),
+        Cause::OneBlock { mib } => format!("it ran on one block, although its tensors have {mib} MiB"),
         Cause::Production { ratio, median_ns } => {
-            write!(f, "the median is {ratio} times that of production, {median_ns} us")
+            format!("the median is {ratio} times that of production, {median_ns} us")
         }
         Cause::History { ratio, median_ns } => {
-            write!(f, "the median is {ratio} times that with earlier software, {median_ns} us")
+            format!("the median is {ratio} times that with earlier software, {median_ns} us")
         }
-        Cause::Neighbours { ratio, cases, expected_ns } => write!(
-            f,
+        Cause::Neighbours { ratio, cases, expected_ns } => format!(
             "the median is {ratio} times that expected from {cases} cases of other sizes, {expected_ns} us"
         ),
         Cause::Variants { property, collections } => {
@@ -249,42 +231,36 @@ fn write_text(cause: &Cause, f: &mut String) -> fmt::Result {
                 TaskProperty::State => "ran with different `OP State`",
                 TaskProperty::Unit => "ran on different units",
             };
-            write!(f, "its collections {what}: {}", values.collect::<Vec<_>>().join(", "))
+            format!("its collections {what}: {}", values.collect::<Vec<_>>().join(", "))
         }
         Cause::InCollections { finding, collections, of, scope } => {
             let preposition = if *scope == CollectionScope::Over { "over" } else { "in" };
-            write!(f, "{finding}, {preposition} {collections}")?;
-            of.map_or(Ok(()), |all| write!(f, " of {all}"))?;
-            f.write_str(" collections")?;
-            f.write_str(if *scope == CollectionScope::Together { " together" } else { "" })
+            let all = of.map_or_else(String::new, |all| format!(" of {all}"));
+            let together = if *scope == CollectionScope::Together { " together" } else { "" };
+            format!("{finding}, {preposition} {collections}{all} collections{together}")
         }
-        Cause::LowClockLaunches { low, launches, set_mhz, lowest_mhz } => write!(
-            f,
+        Cause::LowClockLaunches { low, launches, set_mhz, lowest_mhz } => format!(
             "{low} of {launches} launches ran at a lower clock than the {set_mhz} MHz for which the device is set, down to {lowest_mhz} MHz"
         ),
         Cause::ClockBeside { device, percent, is_higher, kernels } => {
             let direction =
                 if *is_higher { "higher than that of most devices" } else { "lower than that of other collections" };
-            write!(
-                f,
+            format!(
                 "the clock of device {device} was {percent} % {direction}, by the cycles of {kernels} kernels launched beside it"
             )
         }
-        Cause::Clock(difference) => write!(f, "{difference}"),
-        Cause::UndecidedClock => f.write_str(
-            "undecided: no majority of devices or earlier runs shows which clock is right, the highest counts",
-        ),
-        Cause::ClockNotRisen { percent } => write!(
-            f,
+        Cause::Clock(difference) => difference.to_string(),
+        Cause::UndecidedClock => "undecided: no majority of devices or earlier runs shows which clock is right, the highest counts".to_owned(),
+        Cause::ClockNotRisen { percent } => format!(
             "the clock had not risen before its launches: a matrix product took {percent} % longer than its fastest in the collection"
         ),
         Cause::NotSettled { class, message } => {
-            write!(f, "the clock was not settled before each case: {}", summary(class, message))
+            format!("the clock was not settled before each case: {}", summary(class, message))
         }
         Cause::NoControls { class, message } => {
-            write!(f, "without control kernels: {}", summary(class, message))
+            format!("without control kernels: {}", summary(class, message))
         }
-        Cause::ControlChange { control, device, percent, end_us, begin_us, clock } => {
+        Cause::ControlChange(ControlDifference { control, device, percent, end_us, begin_us, clock }) => {
             let clock = match clock {
                 ControlClock::Unchanged => "",
                 ControlClock::Fell => ", and its cycles per time fell with it",
@@ -292,26 +268,23 @@ fn write_text(cause: &Cause, f: &mut String) -> fmt::Result {
                     ", and cycles per time fell in a part of its launches: another process may use the device"
                 }
             };
-            write!(
-                f,
+            format!(
                 "the control kernel {control} of device {device} took {percent:+} % at the end of the collection, {end_us} instead of \
                  {begin_us} us{clock}"
             )
         }
-        Cause::ControlOverlap { control, overlap } => write!(
-            f,
+        Cause::ControlOverlap { control, overlap } => format!(
             "the durations of the collection contradict their starts: {overlap}, of the control kernel {control}"
         ),
-        Cause::ControlCoreTime { control, ratio } => {
-            f.write_str("the durations of the collection contradict the time of the cores: ")?;
-            write_core_time(f, ratio)?;
-            write!(f, ", in the control kernel {control}")
+        Cause::ControlCoreTime { control, ratio } => format!(
+            "the durations of the collection contradict the time of the cores: {}, in the control kernel {control}",
+            core_time(ratio)
+        ),
+        Cause::MeasuredAs(OtherKernel { kernel, result }) => {
+            let result = result.as_ref().map(|(verdict, cause)| format!(", {verdict}: {cause}"));
+            format!("ran as {kernel}; measured there{}", result.unwrap_or_default())
         }
-        Cause::MeasuredAs { kernel, result } => {
-            write!(f, "ran as {kernel}; measured there")?;
-            result.as_ref().map_or(Ok(()), |(verdict, cause)| write!(f, ", {verdict}: {cause}"))
-        }
-        Cause::RanAs { kernel } => write!(f, "ran as {kernel}"),
+        Cause::RanAs { kernel } => format!("ran as {kernel}"),
         Cause::LaterAttempt { software, finding } => {
             let software = match software {
                 SoftwareRelation::Same => "the same software",
@@ -319,60 +292,56 @@ fn write_text(cause: &Cause, f: &mut String) -> fmt::Result {
                 SoftwareRelation::Unknown => "software that is not known to be the same",
             };
             match &**finding {
-                Cause::MeasuredAs { kernel, .. } => {
-                    write!(f, "a later attempt with {software} ran as {kernel}")
+                Cause::MeasuredAs(OtherKernel { kernel, .. }) => {
+                    format!("a later attempt with {software} ran as {kernel}")
                 }
-                finding => write!(f, "a later attempt with {software}: {finding}"),
+                finding => format!("a later attempt with {software}: {finding}"),
             }
         }
-        Cause::AlsoLaunched { kernels } => write!(f, "the call also launched {}", kernels.join(", ")),
+        Cause::AlsoLaunched { kernels } => format!("the call also launched {}", kernels.join(", ")),
         Cause::SoftwareChanged { differences } => {
-            write!(f, "the software of the host changed while the collection ran: {differences}")
+            format!("the software of the host changed while the collection ran: {differences}")
         }
-        Cause::UncheckedSoftware { differences } => write!(
-            f,
+        Cause::UncheckedSoftware { differences } => format!(
             "the software of the host changed during the run, and no selftest has checked the new one: {differences}"
         ),
-        Cause::WithoutSelftest => f.write_str("measured on a host without a passed selftest"),
+        Cause::WithoutSelftest => "measured on a host without a passed selftest".to_owned(),
         Cause::SeveralForms { form, others } => {
-            write!(f, "read as {form}; the shapes also fit {}", others.join(", "))
+            format!("read as {form}; the shapes also fit {}", others.join(", "))
         }
         Cause::Scalar { argument, is_number } => {
             let read = if *is_number { "a Python number" } else { "a tensor without dimensions" };
-            write!(f, "scalar `{argument}` read as {read}")
+            format!("scalar `{argument}` read as {read}")
         }
-        Cause::ExpertSkew { skew } => write!(f, "expert indices have a skew of {}", skew.value()),
-        Cause::NoEntry => f.write_str("the catalogue has no entry for this kernel"),
+        Cause::ExpertSkew { skew } => format!("expert indices have a skew of {}", skew.value()),
+        Cause::NoEntry => "the catalogue has no entry for this kernel".to_owned(),
         Cause::NotLaunchedAlone { explanation } => {
-            write!(f, "no call launches this kernel alone: {explanation}")
+            format!("no call launches this kernel alone: {explanation}")
         }
-        Cause::NoCollective { kernel } => write!(f, "npubench launches no collective `{kernel}`"),
-        Cause::NoForm { problem, .. } => f.write_str(problem),
+        Cause::NoCollective { kernel } => format!("npubench launches no collective `{kernel}`"),
+        Cause::NoForm { problem, .. } => problem.clone(),
         Cause::NotEnoughMemory { gib, device, device_gib } => {
-            write!(f, "needs {gib} GiB, {device} has {device_gib}")
+            format!("needs {gib} GiB, {device} has {device_gib}")
         }
-        Cause::NoTorchType { dtype } => write!(f, "torch has no type {dtype}"),
+        Cause::NoTorchType { dtype } => format!("torch has no type {dtype}"),
         Cause::MoreDevicesThanHost { needed, devices } => {
-            write!(f, "it needs {needed} devices of one host at once, the run has {devices}")
+            format!("it needs {needed} devices of one host at once, the run has {devices}")
         }
-        Cause::NoProcessGroup => f.write_str(
-            "it communicates with other devices, and no argument of its entry is a `process_group`",
-        ),
+        Cause::NoProcessGroup => "it communicates with other devices, and no argument of its entry is a `process_group`".to_owned(),
         Cause::Checked { verdict, software, message } => {
-            write!(f, "{verdict} by {software} when it was checked: {message}")
+            format!("{verdict} by {software} when it was checked: {message}")
         }
-        Cause::Assumption { text } | Cause::Recorded { text } => f.write_str(text),
+        Cause::Assumption { text } | Cause::Recorded { text } => text.clone(),
     }
 }
 
-/// Writes the beginning of an exception: of a long one, the details are in the log.
+/// Returns the beginning of an exception: of a long one, the details are in the log.
 fn summary(class: &str, message: &str) -> String {
     format!("{class}: {message}").chars().take(MAX_SUMMARY).collect()
 }
 
-fn write_core_time(f: &mut String, ratio: &impl Display) -> fmt::Result {
-    write!(
-        f,
+fn core_time(ratio: &impl Display) -> String {
+    format!(
         "the cores worked {ratio} times as long as the launches took, at the rated clock, so that the durations are too short or the \
          clock is above its rating"
     )

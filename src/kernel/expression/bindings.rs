@@ -43,7 +43,6 @@ impl<N: ExprNumber> ExprValue<N> {
         }
     }
 
-    /// Returns the result of a comparison, 1 or 0.
     pub(crate) fn to_bool(&self) -> Result<N, ExprErrorKind> {
         match self {
             Self::Bool(truth) => Ok(truth.clone()),

@@ -11,7 +11,7 @@ use super::{
     tree::{ExprKind, ExprNode},
 };
 
-/// A name whose value is that of an expression.
+/// A name with the value of an expression.
 #[derive(Clone, Debug)]
 pub(crate) struct NameEquality {
     pub(crate) name: String,
@@ -38,7 +38,7 @@ pub(crate) struct AlignedLists {
 }
 
 impl Expr {
-    /// Returns the equalities of a condition that hold; of alternatives, those of the first that is true.
+    /// Returns the equalities of a condition that hold, of alternatives only in the first that is true.
     pub(crate) fn equalities(&self, bindings: &Bindings) -> Vec<NameEquality> {
         let mut found = Vec::new();
         collect_equalities(&self.root, bindings, &mut found);

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use serde::Deserialize;
 use super::{
     arithmetic::{ArithmeticError, BinaryOperator, ExprNumber},
     bindings::{Bindings, ExprValue},
@@ -11,6 +10,7 @@ use super::{
     parse::parse,
     tree::{ExprKind, ExprNode},
 };
+use serde::Deserialize;
 
 /// A parsed expression; prints the text that it was parsed from.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,7 +26,8 @@ impl TryFrom<String> for Expr {
 
     fn try_from(source: String) -> Result<Self, String> {
         let has_list = source.contains("...");
-        let parsed = if has_list { Self::parse_any(&source).map_err(ExprError::from) } else { Self::parse(&source) };
+        let parsed =
+            if has_list { Self::parse_any(&source).map_err(ExprError::from) } else { Self::parse(&source) };
         parsed.map_err(|error| error.to_string())
     }
 }
@@ -182,7 +183,7 @@ fn evaluate_binary<N: ExprNumber>(
     })
 }
 
-/// Compares two values; those of different types or lengths are not equal.
+/// Compares two values; values of different types or lengths are not equal.
 pub(crate) fn equal_values<N: ExprNumber>(
     left: &ExprValue<N>,
     right: &ExprValue<N>,

@@ -72,7 +72,7 @@ impl ExprFunction {
     }
 }
 
-/// Calls a function. Those for which only ranks matter take nodes of compiled expressions; others need the numbers.
+/// Calls a function. If only ranks matter, it takes nodes of compiled expressions; other functions need the numbers.
 pub(crate) fn call<N: ExprNumber>(
     function: ExprFunction,
     values: &[ExprValue<N>],
@@ -143,14 +143,14 @@ pub(crate) fn call<N: ExprNumber>(
         }
         ExprFunction::SplitEvenly => {
             let (total, groups) = (count(0)?, count(1)?);
-            if total < 0 || !(1..=LONGEST).contains(&groups) {
+            if total < 0 || !(1..=MAX_LENGTH).contains(&groups) {
                 return Err(format!("{total} items in {groups} parts").into());
             }
             let more = total % groups;
             new_list((0..groups).map(|group| total / groups + i64::from(group < more)).collect())
         }
         ExprFunction::Full => match count(0)? {
-            length @ 0..=LONGEST => new_list(vec![count(1)?; usize::try_from(length).unwrap_or_default()]),
+            length @ 0..=MAX_LENGTH => new_list(vec![count(1)?; usize::try_from(length).unwrap_or_default()]),
             other => Err(format!("a list of {other} numbers").into()),
         },
         ExprFunction::CeilDiv => {
@@ -177,7 +177,7 @@ pub(crate) fn call<N: ExprNumber>(
 }
 
 /// Longer lists than any batch has sequences.
-const LONGEST: i64 = 1 << 20;
+const MAX_LENGTH: i64 = 1 << 20;
 
 fn sum(mut items: impl Iterator<Item = i64>) -> Result<i64, ArithmeticError> {
     items.try_fold(0_i64, i64::checked_add).ok_or(ArithmeticError::Overflow)

@@ -36,14 +36,14 @@ pub(crate) fn permute(dims: &[i64], order: &[i64]) -> Result<Vec<i64>, String> {
 /// Returns the first order, other than the identity, that turns one shape into the other.
 pub(crate) fn infer_permutation(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     let mut order = Vec::new();
-    if from.len() == to.len() && from.len() <= MOST_DIMS && extend_order(from, to, &mut order) {
+    if from.len() == to.len() && from.len() <= MAX_DIMS && extend_order(from, to, &mut order) {
         return Ok(to_signed_dims(order));
     }
     Err("no order of the input's dimensions gives the output".to_owned())
 }
 
-/// Greatest rank of a tensor in CANN.
-const MOST_DIMS: usize = 8;
+/// Limit of the rank of a tensor in CANN.
+const MAX_DIMS: usize = 8;
 
 fn extend_order(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
     let at = order.len();
@@ -65,20 +65,18 @@ fn extend_order(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
 /// Returns the shape without the dimensions `over`, or with 1 at their places.
 pub(crate) fn reduce(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>, String> {
     let over = dim_indices(over, dims.len())?;
-    let each = dims.iter().enumerate();
-    Ok(each
-        .filter_map(|(index, dim)| match over.contains(&index) {
-            true => keep.then_some(1),
-            false => Some(*dim),
-        })
-        .collect())
+    let kept = dims.iter().enumerate().filter_map(|(index, dim)| match over.contains(&index) {
+        true => keep.then_some(1),
+        false => Some(*dim),
+    });
+    Ok(kept.collect())
 }
 
 /// Returns the last `count` dimensions that the output may lack or have as 1.
 pub(crate) fn reduced_dims(from: &[i64], to: &[i64], count: i64) -> Result<Vec<i64>, String> {
     let wanted = usize::try_from(count).ok().filter(|wanted| (1..=from.len()).contains(wanted));
     let wanted = wanted.ok_or_else(|| format!("{count} of {} dimensions", from.len()))?;
-    if from.len() <= MOST_DIMS {
+    if from.len() <= MAX_DIMS {
         // Bit n is the n-th dimension from the end, so that the last ones come first.
         let last_first = (0_u32..1 << from.len()).filter(|set| set.count_ones() as usize == wanted);
         for set in last_first {

@@ -15,19 +15,15 @@ pub(crate) struct ExprNode {
 pub(crate) enum ExprKind {
     Number(i64),
     Name(String),
-    /// A text in quotes, or a word that is neither a name nor a whole number, such as `5ms` or `64,1024`.
+    // A text in quotes, or a word that is neither a name nor a whole number, such as `5ms` or `64,1024`.
     Text(String),
     Not(Box<ExprNode>),
     Negative(Box<ExprNode>),
-    /// True if the word has a value.
+    // True if the word has a value.
     Has(Box<ExprNode>),
     Binary(BinaryOperator, Box<ExprNode>, Box<ExprNode>),
-    /// `a ~ b`, or `a !~ b` if it is `negated`.
-    Contains {
-        left: Box<ExprNode>,
-        right: Box<ExprNode>,
-        negated: bool,
-    },
+    // `a ~ b`, or `a !~ b` if it is negated.
+    Contains { left: Box<ExprNode>, right: Box<ExprNode>, negated: bool },
     Call(ExprFunction, Vec<ExprNode>),
 }
 

@@ -8,7 +8,6 @@ use crate::{
     kernel::ProfilerSettings,
 };
 
-/// Values of the script.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectScript<'a> {
     pub(crate) run: &'a str,
@@ -16,7 +15,7 @@ pub(crate) struct CollectScript<'a> {
     pub(crate) python: &'a str,
     /// Environment variables; `PATH` is put in front of the present one.
     pub(crate) environment: &'a [(String, String)],
-    /// Variables with fixed values, which follow those of `environment`.
+    /// Variables with fixed values, which follow `environment`.
     pub(crate) pinned: &'a PinnedEnvironment,
     pub(crate) profiler: &'a ProfilerSettings,
     /// Processes that torchrun starts; `None` for a script without torchrun.

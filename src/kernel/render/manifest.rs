@@ -16,7 +16,6 @@ use crate::kernel::{
 pub struct Manifest {
     pub(crate) run: String,
     pub(crate) collection: u32,
-    /// Measured or rehearsed.
     pub(crate) kind: DataKind,
     /// The device, for `torch.npu.set_device`.
     pub device: LogicalDeviceId,
@@ -27,10 +26,10 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<GangHost>,
     /// Place of the host with this file among the hosts.
-    #[serde(default, skip_serializing_if = "is_first")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) host: usize,
     /// The devices as the host numbers them, and the number of devices that torch must count.
-    #[serde(default, skip_serializing_if = "HostNumbers::is_unknown")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) host_numbers: HostNumbers,
     /// Seed of the run; each case mixes its id into it.
     pub(crate) seed: u64,
@@ -43,7 +42,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) flush_bytes: Option<u64>,
     /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
-    #[serde(default, skip_serializing_if = "is_even")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) expert_skew: f64,
     #[serde(default)]
     pub(crate) profiler: ProfilerSettings,
@@ -128,7 +127,6 @@ impl Manifest {
         inputs.flatten().any(|tensor| tensor.dims == dims)
     }
 
-    /// Returns the state of the cache before each launch.
     pub(crate) const fn cache(&self) -> CacheState {
         if self.flush_bytes.is_some() { CacheState::Cold } else { CacheState::Hot }
     }
@@ -142,10 +140,9 @@ impl Manifest {
     /// Returns the ordinal in the lengths of the sentinels around a control kernel, by its place among them. Ordinals
     /// of controls follow those of the cases, so that their records are never between the sentinels of a case.
     pub(crate) fn control_ordinal(&self, end: CollectionEnd, place: usize) -> u32 {
-        let kernels = self.controls.as_ref().map_or(0, |controls| controls.kernels.len());
-        let before = match end {
-            CollectionEnd::Begin => 0,
-            CollectionEnd::End => kernels,
+        let before = match (end, &self.controls) {
+            (CollectionEnd::End, Some(controls)) => controls.kernels.len(),
+            _ => 0,
         };
         u32::try_from(self.cases.len() + before + place).unwrap_or(u32::MAX)
     }
@@ -167,20 +164,16 @@ pub(crate) struct HostNumbers {
     pub(crate) is_exact: bool,
 }
 
-impl HostNumbers {
-    fn is_unknown(&self) -> bool {
-        *self == Self::default()
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
-/// Launches of the control kernels at one end of a collection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ControlLaunches {
-    /// Launches of each kernel before those that are read.
+    /// Launches of each kernel that are not read, before the others.
     pub(crate) warm_up: u32,
     /// Launches of each kernel that are read.
     pub(crate) measured: u32,
-    /// The kernels in launch order.
     pub(crate) kernels: Vec<ControlCall>,
     /// Launches of the first of these kernels before each case; `None` without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -259,16 +252,6 @@ pub(crate) struct GangHost {
     pub(crate) ranks: usize,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_first(host: &usize) -> bool {
-    *host == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_even(skew: &f64) -> bool {
-    *skew == 0.0
-}
-
 /// Launches of `torch.neg` on an int32 vector whose length is the position in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SentinelLengths {
@@ -301,7 +284,6 @@ pub struct ManifestCase {
     pub(crate) ordinal: u32,
     pub case: CaseId,
     pub(crate) seed: u64,
-    /// The kernel that must run.
     pub(crate) kernel: String,
     /// Its shapes as text, for people.
     #[serde(default)]
@@ -310,11 +292,10 @@ pub struct ManifestCase {
     /// The Python function that launches it.
     pub(crate) api: String,
     pub(crate) arguments: Vec<CallArgument>,
-    /// Shapes of the tensors that the call returns.
     pub(crate) returns: Vec<Vec<u64>>,
     /// The profiler's record of each launch.
     pub(crate) record: ExpectedRecord,
-    /// Launches that are samples; those of the collection by default.
+    /// Number of launches that are samples; the collection's number by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) measured: Option<u32>,
 }

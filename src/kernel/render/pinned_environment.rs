@@ -90,7 +90,7 @@ impl Default for PinnedEnvironment {
 }
 
 impl PinnedEnvironment {
-    /// Returns the values of all variables and switches by name; those that are not set are left out.
+    /// Returns the values of all variables and switches by name, without variables that are not set.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
         let variables =
             self.variables.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
@@ -98,7 +98,6 @@ impl PinnedEnvironment {
         variables.chain(switches).collect()
     }
 
-    /// Returns the lines of a shell script that set the variables.
     pub(super) fn shell_lines(&self) -> Vec<String> {
         let line = |(name, value): (&String, &Option<String>)| match value {
             Some(value) => format!("export {name}={}", super::shell_quoted(value)),

@@ -15,10 +15,8 @@ use crate::{
     },
 };
 
-/// Template of the script of the ranks.
 pub(super) const REPLAY_TEMPLATE: &str = "replay.py.hbs";
 
-/// Processes that communicate in a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScriptCommunication {
@@ -63,7 +61,6 @@ pub(crate) fn replay_script<'a>(
     render_template(assets, REPLAY_TEMPLATE, &context)
 }
 
-/// Renders the script of a selftest's experiments.
 pub(crate) fn selftest_script(assets: &AssetFiles) -> Result<String, RenderError> {
     render_template(assets, "selftest.py.hbs", &json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
@@ -99,14 +96,13 @@ fn rendered_versions(kernel: &KernelName, entry: &CatalogueEntry, operator: usiz
     versions.collect()
 }
 
-/// Returns the calls of the operator that launches a resolved case, for its digest.
 fn resolved_call(entry: &CatalogueEntry, api: &str) -> Vec<String> {
     let launcher = entry.operator_of_api(api).unwrap_or_else(|| entry.main_operator());
     let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas);
     schemas.map(|schema| call(entry, launcher, schema)).collect()
 }
 
-/// The operator's name and its arguments' names, those that can be passed by place first.
+/// The operator's name and its arguments' names; arguments that can be passed by place stand first.
 fn schema_names(schema: &OperatorSchema) -> String {
     let names = |keyword_only: bool| -> Vec<&str> {
         let arguments = schema.arguments.iter();

@@ -19,7 +19,6 @@ pub(crate) struct SlurmJob {
     pub(crate) warning_seconds: u32,
     /// Number of times that a job at its time limit is queued again.
     pub(crate) requeues: u32,
-    /// Further options of sbatch.
     pub(crate) options: Vec<String>,
     /// Path of npubench on the nodes.
     pub(crate) npubench: PathBuf,
@@ -30,19 +29,16 @@ pub(crate) struct SlurmJob {
 pub(crate) struct SlurmShardScripts<'a> {
     pub(crate) job: &'a SlurmJob,
     pub(crate) plan: &'a str,
-    /// Number of all shards of the plan.
     pub(crate) count: usize,
     /// Tasks of the array, such as `1-3,7%2`.
     pub(crate) array: &'a str,
     pub(crate) db: &'a Path,
     pub(crate) logs: &'a Path,
-    /// Options of `npubench run`.
     pub(crate) run_options: &'a [String],
-    /// Options of `npubench db merge`.
     pub(crate) merge_options: &'a [String],
 }
 
-/// Returns the values of a script: those of its job, and its own.
+/// Returns the values of a script and of its job.
 fn script_values(job: &SlurmJob, own: Value) -> Value {
     let mut values = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -89,7 +85,7 @@ impl SlurmShardScripts<'_> {
     }
 }
 
-/// Renders the script of a sweep of collectives over nodes; `arguments` are those of `npubench comm run`.
+/// Renders the script of a sweep of collectives over nodes, with the arguments of `npubench comm run`.
 pub(crate) fn slurm_sweep_script(
     assets: &AssetFiles,
     job: &SlurmJob,

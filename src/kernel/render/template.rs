@@ -33,7 +33,7 @@ pub(crate) fn render_template(
     template: &'static str,
     context: &impl Serialize,
 ) -> Result<String, RenderError> {
-    render(assets, &[(template, template)], context, no_escape)
+    render(assets, template, &[], context, no_escape)
 }
 
 /// Renders a page in the frame that all pages have: values are escaped for HTML.
@@ -42,22 +42,22 @@ pub(crate) fn render_page(
     template: &'static str,
     context: &impl Serialize,
 ) -> Result<String, RenderError> {
-    render(assets, &[(template, template), ("page", "page.html.hbs")], context, html_escape)
+    render(assets, template, &[("page", "page.html.hbs")], context, html_escape)
 }
 
-/// Renders the first of these templates by name and file; the others are its partials.
+/// Renders a template with partials by name and file.
 fn render(
     assets: &AssetFiles,
-    templates: &[(&'static str, &'static str)],
+    template: &'static str,
+    partials: &[(&str, &str)],
     context: &impl Serialize,
     escape: fn(&str) -> String,
 ) -> Result<String, RenderError> {
     let mut handlebars = Handlebars::new();
     handlebars.set_strict_mode(true);
     handlebars.register_escape_fn(escape);
-    let (template, _) = templates[0];
     let failed = |message: String| RenderError::Template { template, message };
-    for &(name, file) in templates {
+    for &(name, file) in [(template, template)].iter().chain(partials) {
         let text = assets.template(file)?;
         handlebars.register_template_string(name, text).map_err(|error| failed(error.to_string()))?;
     }

@@ -12,7 +12,8 @@ use crate::{
     base::stats::{ControlChange, LEAST_CLOCK_DEFICIT},
     kernel::{
         CaseOutcome, Cause, CollectionEnd, ControlKernel, ControlReading, Reason, Verdict,
-        cause::ControlClock, render::Manifest,
+        cause::{ControlClock, ControlDifference},
+        render::Manifest,
     },
 };
 
@@ -146,7 +147,7 @@ fn control_contradiction(
 
 /// Returns the cause or remark of a collection that states a change of the device.
 pub(super) fn control_change(reason: &Reason) -> Option<&Cause> {
-    reason.all().find(|finding| matches!(finding, Cause::ControlChange { .. }))
+    reason.all().find(|finding| matches!(finding, Cause::ControlChange(_)))
 }
 
 /// Returns the greatest change of a control kernel between the ends of a collection, if it is significant; with its verdict:
@@ -180,14 +181,14 @@ fn device_change(readings: &[ControlReading]) -> Option<(Verdict, Cause)> {
         true => ControlClock::FellInPart,
         false => ControlClock::Unchanged,
     };
-    let cause = Cause::ControlChange {
+    let cause = Cause::ControlChange(ControlDifference {
         control: begin.control.to_string(),
         device: begin.device,
         percent: (change.log_change.exp_m1() * 100.0).into(),
         end_us: (end.median()? / 1e3).into(),
         begin_us: (begin.median()? / 1e3).into(),
         clock,
-    };
+    });
     let verdict = if clock == ControlClock::Fell { Verdict::Throttled } else { Verdict::Noisy };
     Some((verdict, cause))
 }
@@ -195,12 +196,12 @@ fn device_change(readings: &[ControlReading]) -> Option<(Verdict, Cause)> {
 /// Returns the change of a control kernel by a percentage.
 #[cfg(test)]
 pub(super) fn control_change_of(percent: f64) -> Cause {
-    Cause::ControlChange {
+    Cause::ControlChange(ControlDifference {
         control: "copy".to_owned(),
         device: 1,
         percent: percent.into(),
         end_us: 10.4.into(),
         begin_us: 10.0.into(),
         clock: ControlClock::Unchanged,
-    }
+    })
 }

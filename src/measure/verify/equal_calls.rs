@@ -2,6 +2,7 @@
 //! measurement of the kernel that ran, and of every row of the call under one of its names.
 
 use super::{ExpectedLaunches, RawRecord};
+use crate::kernel::cause::OtherKernel;
 use crate::kernel::{
     Attempt, Case, CaseId, CaseOutcome, Cause, EqualCallAttempt, IdentifiedCase, KernelName, Verdict,
 };
@@ -103,12 +104,15 @@ pub(super) fn failed_as_other(kernel: &KernelName, outcome: &CaseOutcome) -> Cas
 
 /// Returns true for the outcome of a case whose launches ran as a kernel of this type.
 pub(super) fn is_measured_as(outcome: &CaseOutcome, kernel: &KernelName) -> bool {
-    matches!(&outcome.reason.cause, Cause::MeasuredAs { kernel: ran_as, .. } if ran_as == kernel.as_str())
+    matches!(&outcome.reason.cause, Cause::MeasuredAs(other) if other.kernel == kernel.as_str())
 }
 
 /// Returns the outcome of a case whose launches ran as another kernel, of this type.
 fn ran_as_other_outcome(kernel: &str, outcome: &CaseOutcome) -> CaseOutcome {
     let CaseOutcome { verdict, reason } = outcome;
     let result = (*verdict != Verdict::Ok).then(|| (*verdict, Box::new(reason.cause.clone())));
-    CaseOutcome::new(Verdict::RanAsOther, Cause::MeasuredAs { kernel: kernel.to_owned(), result })
+    CaseOutcome::new(
+        Verdict::RanAsOther,
+        Cause::MeasuredAs(OtherKernel { kernel: kernel.to_owned(), result }),
+    )
 }

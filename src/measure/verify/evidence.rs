@@ -93,7 +93,7 @@ pub(crate) fn pool_attempts(
     };
     // Assumptions of one collection, such as a host without a selftest, concern the pooled samples as well.
     let remarks = used.iter().flat_map(|attempt| &attempt.reason.remarks);
-    let remarks = remarks.filter(|remark| !matches!(remark, Cause::ControlChange { .. }));
+    let remarks = remarks.filter(|remark| !matches!(remark, Cause::ControlChange(_)));
     let remarks = remarks.chain(&pattern_remarks).chain(&change).cloned();
     let mut outcome = CaseOutcome::with_remarks(verdict, cause, remarks);
     // Whatever the spread: there is no common median.

@@ -9,7 +9,7 @@ use crate::cases::grid::definition::{DensityStandard, SegmentSpacing};
 pub(crate) struct AxisGap {
     pub(crate) from: i64,
     pub(crate) to: i64,
-    /// Allowed distance: that of the strictest segment which the gap overlaps and violates.
+    /// Allowed distance in the strictest segment which the gap overlaps and violates.
     pub(crate) allowed: SegmentSpacing,
 }
 

@@ -4,9 +4,7 @@
 
 mod auditor;
 mod gaps;
-mod kernel_audit;
 
-pub(crate) use auditor::{GridAuditor, SparseAxis};
+pub use auditor::KernelAudit;
+pub(crate) use auditor::{AxisAudit, AxisGroup, GridAuditor, SparseAxis};
 pub(crate) use gaps::{AxisGap, AxisShortfall};
-pub use kernel_audit::KernelAudit;
-pub(crate) use kernel_audit::{AxisAudit, AxisGroup};

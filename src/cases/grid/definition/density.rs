@@ -26,18 +26,15 @@ pub(crate) const FILE: &str = "density.yaml";
 
 const MAX_POINTS: usize = 1 << 16;
 
-/// Required density of the values of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DensityStandard {
     /// Its name, such as `rows`.
     pub(crate) name: String,
     /// Ascending; each starts at the end of the one before it. Empty if only points are required.
     pub(crate) segments: Vec<LadderSegment>,
-    /// Required points, ascending.
     pub(crate) required: Vec<i64>,
 }
 
-/// One axis of a kernel, computed from its cases.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditedAxis {
     pub(crate) name: String,
@@ -53,7 +50,6 @@ pub struct DensityFile {
     kernels: BTreeMap<KernelName, Vec<AuditedAxis>>,
 }
 
-/// Value of an axis in one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AxisPoint {
     pub(crate) value: i64,
@@ -137,7 +133,7 @@ impl DensityFile {
         Ok(Self { kernels })
     }
 
-    /// Returns the axes of a kernel, declared under its own name or that of its entry; none if it is not declared.
+    /// Returns the axes of a kernel, declared under its own name or its entry's; none if it is not declared.
     pub(crate) fn axes(&self, kernel: &KernelName, entry: &CatalogueEntry) -> &[AuditedAxis] {
         let axes = self.kernels.get(kernel).or_else(|| self.kernels.get(&entry.kernel));
         axes.map_or(&[], Vec::as_slice)
@@ -196,7 +192,8 @@ fn parse_standard(
         segments.push(segment);
     }
     if let Some(point) = raw.required.iter().find(|point| point.value < 1) {
-        let why = format!("`{}` is not a value of an axis, expected whole numbers of at least 1", point.value);
+        let why =
+            format!("`{}` is not a value of an axis, expected whole numbers of at least 1", point.value);
         return Err(wrong(point.defined, why, HINT));
     }
     if segments.is_empty() && raw.required.is_empty() {
@@ -208,7 +205,6 @@ fn parse_standard(
     Ok(DensityStandard { name: name.value.clone(), segments, required })
 }
 
-/// Parses an axis of a kernel.
 struct AxisReader<'a> {
     file: &'a Path,
     name: &'a str,

@@ -13,12 +13,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use density::DensityFile;
-pub(crate) use density::{AuditedAxis, AxisPoint, DensityStandard};
-pub use model_tables::{ModelValues, ValueTable};
-pub use mutations::{Mutation, MutationChange, MutationFile};
-use pattern::{GridFileContext, LadderValues, parse_ladders, parse_spaces};
-pub(crate) use segment::{LadderSegment, SegmentSpacing};
 use crate::{
     base::{
         assets::{AssetError, AssetFile, AssetFiles},
@@ -32,6 +26,12 @@ use crate::{
         expression::{CompiledExpr, Expr},
     },
 };
+pub use density::DensityFile;
+pub(crate) use density::{AuditedAxis, AxisPoint, DensityStandard};
+pub use model_tables::{ModelValues, ValueTable};
+pub use mutations::{Mutation, MutationChange, MutationFile};
+use pattern::{GridFileContext, LadderValues, parse_ladders, parse_spaces};
+pub(crate) use segment::{LadderSegment, SegmentSpacing};
 
 /// The file whose ladders all others may use.
 const SHARED: &str = "ladders.yaml";
@@ -50,7 +50,7 @@ pub struct CandidateSpace {
     pub model: Option<String>,
     /// The axes; the last one moves fastest.
     pub axes: Vec<GridAxis>,
-    /// Names of all numbers of a candidate: those of the axes, then those derived from them.
+    /// Names of all numbers of a candidate: first of the axes, then derived from them.
     pub names: Vec<String>,
     /// Numbers derived from the axes, in an order in which each can be computed.
     pub(crate) derived: Vec<CompiledExpr>,

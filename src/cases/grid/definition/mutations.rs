@@ -79,7 +79,6 @@ pub enum MutationChange {
     LastBlock(Vec<i64>),
     /// Types and their replacements.
     Types(BTreeMap<Dtype, Dtype>),
-    /// Formats of weights and their replacements.
     Formats(BTreeMap<TensorFormat, TensorFormat>),
     /// The form or the kernel that computes the same in INT8.
     Quantised,
@@ -152,7 +151,6 @@ impl MutationFile {
     }
 }
 
-/// One mutation of a file.
 struct MutationSource<'a> {
     file: &'a Path,
     name: &'a Spanned<String>,

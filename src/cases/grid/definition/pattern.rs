@@ -24,7 +24,6 @@ use crate::{
     },
 };
 
-/// Values of ladders by name.
 pub(crate) type LadderValues = BTreeMap<String, Vec<i64>>;
 
 /// Hint of errors without a more specific one.
@@ -39,7 +38,6 @@ pub(crate) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FR
 /// Limit of the candidates of a file: about a minute of expansion, and few enough for memory.
 const MAX_CANDIDATES: u64 = 1 << 26;
 
-/// A grid file as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GridFile {
@@ -75,7 +73,6 @@ struct DeclaredPattern {
     overrides: YamlMap<PatternOverride>,
 }
 
-/// The parts of a pattern that an override may replace.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct PatternOverride {
@@ -113,7 +110,9 @@ impl TryFrom<String> for SideShapes {
         let slots = text.split(';').map(|shape| match shape.trim() {
             "-" => Ok(None),
             "" => Ok(Some(Vec::new())),
-            shape => split_outside_brackets(shape).into_iter().map(Expr::parse).collect::<Result<_, _>>().map(Some),
+            shape => {
+                split_outside_brackets(shape).into_iter().map(Expr::parse).collect::<Result<_, _>>().map(Some)
+            }
         });
         slots.collect::<Result<_, _>>().map(Self)
     }
@@ -141,7 +140,6 @@ pub(super) struct GridFileContext<'a> {
     pub(super) assets: &'a AssetFiles,
 }
 
-/// The declarations of one grid file.
 #[derive(Default)]
 pub(super) struct ParsedGridFile {
     pub(super) spaces: Vec<CandidateSpace>,
@@ -149,7 +147,6 @@ pub(super) struct ParsedGridFile {
     pub(super) named: Vec<(KernelName, YamlError)>,
 }
 
-/// Returns the ladders that a grid file declares.
 pub(super) fn parse_ladders(file: &Path, text: &str) -> Result<LadderValues, YamlError> {
     declared_ladders(&yaml::parse_with_hint(file, text, HINT)?, file)
 }
@@ -195,7 +192,7 @@ pub(super) fn parse_spaces(
                 name: pattern_name,
                 pattern: own.map_or_else(|| base.clone(), |(_, own)| base.clone().with_override(own)),
                 ladders: &ladders,
-                // Those of the pattern take precedence.
+                // The pattern's constants take precedence.
                 constants: (grid.constants.iter().chain(&pattern.constants))
                     .map(|(name, value)| (name.as_str(), *value))
                     .collect(),
@@ -232,16 +229,11 @@ struct PatternContext<'a> {
     shared: GridFileContext<'a>,
 }
 
-/// Source of the values of an axis.
 enum AxisSource {
     /// The file; rows of several numbers one after the other.
     Values(Vec<i64>),
-    /// A table of each model, joined with values of the file.
-    Table {
-        name: String,
-        /// Values used for every model, also for one without the table.
-        beside: Option<Vec<i64>>,
-    },
+    /// A table of each model, joined with values of the file, which also a model without the table uses.
+    Table { name: String, beside: Option<Vec<i64>> },
 }
 
 /// An axis: a name or several that move together.
@@ -291,7 +283,8 @@ impl PatternContext<'_> {
             let side = |tensors: &SideTensors<'_>, place: Location| -> Result<Vec<SlotTemplate>, YamlError> {
                 let slots = tensors.iter().map(|slot| {
                     let Some((dims, dtype, format)) = slot else { return Ok(None) };
-                    let dims = dims.iter().map(|expr| compile(expr, place, false)).collect::<Result<_, _>>()?;
+                    let dims =
+                        dims.iter().map(|expr| compile(expr, place, false)).collect::<Result<_, _>>()?;
                     Ok(Some(TensorTemplate { dims, dtype: dtype.clone(), format: format.clone() }))
                 });
                 slots.collect()
@@ -383,7 +376,8 @@ impl PatternContext<'_> {
                 let (table, beside) = (text("model"), text("ladder").filter(|_| parts.len() == 1));
                 let table = table.filter(|_| entries.len() == 1 + usize::from(beside.is_some()));
                 let (name, position) = table.ok_or_else(|| wrong(value.defined, NO_AXIS, HINT))?;
-                let known = self.shared.models.all().flat_map(|model| model.tables.keys().map(String::as_str));
+                let known =
+                    self.shared.models.all().flat_map(|model| model.tables.keys().map(String::as_str));
                 let known: BTreeSet<&str> = known.collect();
                 if !known.contains(name) {
                     let known = || known.iter().copied();
@@ -404,9 +398,8 @@ impl PatternContext<'_> {
             }
             YamlNode::List(items) => {
                 let values = ladder_values(items, value.defined);
-                let values = values.map_err(|(position, why)| {
-                    wrong(position, &format!("has a wrong value: {why}"), HINT)
-                });
+                let values = values
+                    .map_err(|(position, why)| wrong(position, &format!("has a wrong value: {why}"), HINT));
                 AxisSource::Values(values?)
             }
             YamlNode::Scalar(name) => AxisSource::Values(ladder(name, value.defined)?),
@@ -429,7 +422,8 @@ impl PatternContext<'_> {
                         return Err(self.error(axis.position, &problem, HINT));
                     }
                     (numbers, Some(beside)) => {
-                        let all: BTreeSet<i64> = numbers.into_iter().flatten().chain(beside).copied().collect();
+                        let all: BTreeSet<i64> =
+                            numbers.into_iter().flatten().chain(beside).copied().collect();
                         all.into_iter().collect()
                     }
                 }
@@ -453,8 +447,7 @@ impl PatternContext<'_> {
                 });
                 self.error(side.dtypes.defined, &format!("`{dtype}` is not a tensor type"), &hint)
             })?;
-            let known_format =
-                TensorFormat::parse(format).filter(|known| FORMATS.contains(&known.as_str()));
+            let known_format = TensorFormat::parse(format).filter(|known| FORMATS.contains(&known.as_str()));
             let known_format = known_format.ok_or_else(|| {
                 let hint =
                     did_you_mean_or(format, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
@@ -586,7 +579,8 @@ impl PatternContext<'_> {
         while !left.is_empty() {
             let find = |name: &str| self.find_variable(name, names, model);
             let mut each = left.iter();
-            let ready = each.position(|(_, expr)| expr.value.variable_names().iter().all(|name| find(name).is_some()));
+            let ready = each
+                .position(|(_, expr)| expr.value.variable_names().iter().all(|name| find(name).is_some()));
             let Some(ready) = ready else {
                 let (name, expr) = left[0];
                 let problem = format!("`{}` depends on itself", name.value);

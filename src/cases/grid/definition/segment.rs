@@ -11,9 +11,7 @@ use crate::base::{
 /// A range of numbers with the spacing of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LadderSegment {
-    /// Least number, from 1.
     pub(crate) from: i64,
-    /// Greatest number.
     pub(crate) to: i64,
     pub(crate) pace: SegmentSpacing,
     /// Values of a ratio are multiples of this number.

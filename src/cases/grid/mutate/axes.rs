@@ -52,30 +52,26 @@ impl<'a> CaseAxes<'a> {
         if let Some(sequences) = &self.sequences {
             let batch = sequences.keys.len() as u64;
             let longest = sequences.keys.iter().copied().max().unwrap_or_default();
-            for (name, value, role, kind) in [
-                ("batch", batch, DimensionRole::Batch, AxisKind::Batch),
-                ("longest sequence", longest, DimensionRole::Sequence, AxisKind::Keys),
-            ] {
-                axes.push(MutationAxis {
-                    name: name.to_owned(),
-                    value,
-                    role: Some(role),
-                    element: None,
-                    kind,
-                });
-            }
+            let axis = |name: &str, value, role, kind| MutationAxis {
+                name: name.to_owned(),
+                value,
+                role: Some(role),
+                element: None,
+                kind,
+            };
+            axes.push(axis("batch", batch, DimensionRole::Batch, AxisKind::Batch));
+            axes.push(axis("longest sequence", longest, DimensionRole::Sequence, AxisKind::Keys));
         }
         axes
     }
 
-    /// Builds the case with another number on an axis.
     pub(crate) fn with(&self, axis: &MutationAxis, value: u64) -> Result<Case, String> {
         match (&axis.kind, &self.sequences) {
             (AxisKind::Dimension(dimension), _) => {
                 self.editor.build_case(&[(dimension.clone(), value)], None)
             }
             (AxisKind::Batch, Some(sequences)) => {
-                let batch = usize::try_from(value).ok().filter(|batch| *batch <= MOST_SEQUENCES);
+                let batch = usize::try_from(value).ok().filter(|batch| *batch <= MAX_SEQUENCES);
                 self.with_sequences(&sequences.of_batch(batch.ok_or("more than 65,536 sequences")?))
             }
             (AxisKind::Keys, Some(sequences)) => {
@@ -139,4 +135,4 @@ impl<'a> CaseAxes<'a> {
     }
 }
 
-const MOST_SEQUENCES: usize = 1 << 16;
+const MAX_SEQUENCES: usize = 1 << 16;

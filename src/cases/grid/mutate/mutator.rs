@@ -104,7 +104,14 @@ impl CaseMutator<'_> {
                         add(argument.to_owned(), change, Ok(case));
                     }
                 }
-                MutationChange::BlockSizes(sizes) => add_block_sizes(&axes, sizes, add),
+                MutationChange::BlockSizes(sizes) => {
+                    for size in sizes {
+                        let changed = axes.with_block_size(*size).filter(|(before, _)| before != size);
+                        if let Some((before, case)) = changed {
+                            add("block size".to_owned(), format!("{before} to {size}"), case);
+                        }
+                    }
+                }
                 MutationChange::LastBlock(steps) => add_last_blocks(&axes, steps, add),
                 _ => {
                     for (place, axis) in axes.all().into_iter().enumerate() {
@@ -174,11 +181,8 @@ fn add_last_blocks(
     steps: &[i64],
     mut add: impl FnMut(String, String, Result<Case, String>),
 ) {
-    let Some((sequences, block)) =
-        axes.sequences.as_ref().and_then(|sequences| Some((sequences, sequences.block?)))
-    else {
-        return;
-    };
+    let Some(sequences) = &axes.sequences else { return };
+    let Some(block) = sequences.block else { return };
     for step in steps {
         let ending = |keys: u64| {
             let whole = keys.div_ceil(block.max(1)).saturating_mul(block);
@@ -196,24 +200,8 @@ fn add_last_blocks(
     }
 }
 
-fn add_block_sizes(
-    axes: &CaseAxes<'_>,
-    sizes: &[u64],
-    mut add: impl FnMut(String, String, Result<Case, String>),
-) {
-    for size in sizes {
-        if let Some((before, case)) = axes.with_block_size(*size).filter(|(before, _)| before != size) {
-            add("block size".to_owned(), format!("{before} to {size}"), case);
-        }
-    }
-}
-
 /// Formats the first property of a tensor that differs between two cases: `OLD to NEW`.
 fn first_change(before: &Case, after: &Case, property: impl Fn(&Tensor) -> &str) -> String {
-    let tensors = |case: &Case| -> Vec<String> {
-        let slots = case.inputs.iter().chain(&case.outputs).flatten();
-        slots.map(|tensor| property(tensor).to_owned()).collect()
-    };
-    let mut both = tensors(before).into_iter().zip(tensors(after));
+    let mut both = before.tensors().map(&property).zip(after.tensors().map(&property));
     both.find(|(from, to)| from != to).map_or_else(String::new, |(from, to)| format!("{from} to {to}"))
 }

@@ -7,8 +7,9 @@ use std::{
 
 use rayon::prelude::*;
 
-use super::{MutationCasesError, read_existing_rows};
+use super::read_existing_rows;
 use crate::{
+    base::{command_error::Failure, suggest::did_you_mean_or},
     cases::grid::mutate::CaseMutator,
     database::{Database, DatabaseError},
     kernel::{Case, DataKind, KernelName},
@@ -66,7 +67,7 @@ impl MutationCases {
         Ok(cases.collect())
     }
 
-    /// Reads the cases of a database, on all cores, without those that are mutants.
+    /// Reads the cases of a database, on all cores, without mutants.
     pub(crate) fn read_database(database: &Database) -> Result<CasesByKernel, DatabaseError> {
         let cases = database.kernels()?.into_par_iter().map(|kernel| {
             let rows = read_existing_rows(&kernel, &database.kernel_csv(&kernel)?)?;
@@ -86,5 +87,36 @@ impl MutationCases {
 
     pub(super) fn of_kernel(&self, kernel: &KernelName) -> &[Case] {
         self.cases.get(kernel).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Error of reading the cases that are mutated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MutationCasesError {
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error("the database and `--from` contain no case to mutate")]
+    NoCase,
+    #[error("no case has mutants of `{kernel}`")]
+    NoMutants { kernel: KernelName, known: Vec<KernelName> },
+}
+
+impl Failure for MutationCasesError {
+    fn hint(&self) -> String {
+        match self {
+            Self::Database(error) => error.hint(),
+            Self::Profile(error) => error.hint(),
+            Self::NoCase => {
+                "add cases to the database with `npubench ingest` or `npubench grid`, or give a profile with `--from`".to_owned()
+            }
+            Self::NoMutants { kernel, known } => {
+                let known: Vec<&str> = known.iter().map(KernelName::as_str).collect();
+                did_you_mean_or(kernel.as_str(), known.iter().copied(), || {
+                    format!("kernels with mutants: {}", known.join(", "))
+                })
+            }
+        }
     }
 }

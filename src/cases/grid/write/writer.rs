@@ -1,6 +1,6 @@
-//! Rows of some kernels, selected and appended to their tables in memory.
+//! Rows of some kernels, selected, appended to their tables in memory, and written to a database, existing or new.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use rayon::prelude::*;
 
@@ -10,25 +10,17 @@ use crate::{
         CandidateSource, ExistingCases, ListedCase, SelectedRows, SelectionRequest, definition::GridFiles,
         mutate::CaseMutator, select_rows,
     },
-    database::{Database, DatabaseError, KernelCsv},
-    kernel::{Case, KernelName, case_filter::CaseFilter, catalogue::Catalogue, device::DeviceProfile},
+    database::{Database, DatabaseError, KernelCsv, database_file::DatabaseFile, save_tables},
+    kernel::{Case, DataKind, KernelName, catalogue::Catalogue, device::DeviceProfile},
 };
 
 /// Cases that become rows as they are, by kernel.
 pub(crate) type ListedCases = BTreeMap<KernelName, Vec<ListedCase>>;
 
-/// Origin of the candidates of all kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RowSource<'a> {
-    Grids {
-        files: &'a GridFiles,
-        kernels: &'a [KernelName],
-    },
-    Mutations {
-        mutator: CaseMutator<'a>,
-        /// The cases, and the kernels that get rows.
-        cases: &'a MutationCases,
-    },
+    Grids { files: &'a GridFiles, kernels: &'a [KernelName] },
+    Mutations { mutator: CaseMutator<'a>, cases: &'a MutationCases },
     Listed(&'a ListedCases),
 }
 
@@ -36,19 +28,14 @@ pub(crate) enum RowSource<'a> {
 pub(crate) struct RowWriter<'a> {
     pub(crate) source: RowSource<'a>,
     pub(crate) catalogue: &'a Catalogue,
-    /// Bytes of device memory that a case may need.
-    pub(crate) budget: u64,
-    /// Rows of each kernel, earlier ones of the source included; `None` for all valid candidates.
-    pub(crate) rows: Option<usize>,
-    pub(crate) seed: u64,
-    /// Filter of the valid candidates; `None` for all.
-    pub(crate) filter: Option<&'a CaseFilter>,
+    /// The request for each kernel, whose entry is the kernel's.
+    pub(crate) request: SelectionRequest<'a>,
     /// Device for [`SelectedRows::fastest`], which is not computed for `None`.
     pub(crate) timed_on: Option<&'a DeviceProfile>,
 }
 
 /// Selected rows of a kernel, and its table if it has new rows that are not written yet.
-pub(super) type ExtendedTable<'a> = (SelectedRows<'a>, Option<KernelCsv>);
+type ExtendedTable<'a> = (SelectedRows<'a>, Option<KernelCsv>);
 
 impl<'a> RowSource<'a> {
     fn kernels(&self) -> Vec<&'a KernelName> {
@@ -82,16 +69,13 @@ impl<'a> RowSource<'a> {
 
 impl<'a> RowWriter<'a> {
     /// Selects the rows of all kernels and appends them to the tables in memory, on all cores.
-    pub(super) fn extend_tables(
-        &self,
-        database: Option<&Database>,
-    ) -> Result<Vec<ExtendedTable<'a>>, DatabaseError> {
+    fn extend_tables(&self, database: Option<&Database>) -> Result<Vec<ExtendedTable<'a>>, DatabaseError> {
         let tables = self.source.kernels().into_par_iter().map(|kernel| {
             let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
             let equal = database.map(|database| self.equal_cases(kernel, database)).transpose()?;
             self.extend_table(kernel, table, &equal.unwrap_or_default())
         });
-        // Collected first, so that the error is that of the first kernel in order.
+        // Collected first, so that the error is of the first kernel in order.
         tables.collect::<Vec<_>>().into_iter().collect()
     }
 
@@ -121,13 +105,7 @@ impl<'a> RowWriter<'a> {
             existing.insert(case);
         }
         let entry = self.catalogue.entry(kernel);
-        let request = SelectionRequest {
-            entry,
-            budget: self.budget,
-            rows: self.rows,
-            seed: self.seed,
-            filter: self.filter,
-        };
+        let request = SelectionRequest { entry, ..self.request };
         let mut selected = select_rows(kernel, self.source.candidates(kernel), &request, &existing);
         selected.fastest =
             entry.zip(self.timed_on).map(|(entry, device)| selected.total_fastest(entry, device));
@@ -139,4 +117,79 @@ impl<'a> RowWriter<'a> {
         });
         Ok((selected, table))
     }
+}
+
+/// Database that gets rows; its folder need not exist.
+#[derive(Debug)]
+pub(crate) struct TargetDatabase<'a> {
+    folder: &'a Path,
+    database: Option<Database>,
+    file: DatabaseFile,
+}
+
+impl<'a> TargetDatabase<'a> {
+    /// Opens a database, which must be of this kind if it exists.
+    pub(crate) fn open(folder: &'a Path, kind: Option<DataKind>) -> Result<Self, DatabaseError> {
+        let is_new = Database::is_new(folder)?;
+        let database = match (is_new, kind) {
+            (true, _) => None,
+            (false, Some(kind)) => Some(Database::open_as(folder, kind)?),
+            (false, None) => Some(Database::open(folder)?),
+        };
+        let file = DatabaseFile::new(kind.unwrap_or(DataKind::Npu));
+        Ok(Self { folder, database, file })
+    }
+
+    pub(crate) fn set_device(&mut self, device: String) {
+        self.file.device = device;
+    }
+
+    pub(crate) const fn existing(&self) -> Option<&Database> {
+        self.database.as_ref()
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        self.database.as_ref().map_or(self.file.device.as_str(), Database::device)
+    }
+
+    pub(crate) fn kind(&self) -> DataKind {
+        self.database.as_ref().map_or(self.file.kind, Database::kind)
+    }
+
+    /// Selects rows and, unless `dry_run`, writes them, also to a new database; all tables are read before.
+    pub(crate) fn add_rows<'w>(
+        &self,
+        writer: &RowWriter<'w>,
+        dry_run: bool,
+    ) -> Result<Vec<SelectedRows<'w>>, DatabaseError> {
+        let extended = match (&self.database, dry_run) {
+            (database, true) => writer.extend_tables(database.as_ref())?,
+            (None, false) => {
+                let mut extended = Vec::new();
+                Database::create(self.folder, &self.file, |draft| {
+                    let database = Database::open(draft)?;
+                    extended = writer.extend_tables(Some(&database))?;
+                    save(&extended)
+                })?;
+                extended
+            }
+            (Some(database), false) => {
+                let mut lock = database.lock()?;
+                database.existing_ledger()?;
+                let extended = writer.extend_tables(Some(database))?;
+                if extended.iter().any(|(_, table)| table.as_ref().is_some_and(KernelCsv::is_changed)) {
+                    database.initialise(&mut lock)?;
+                }
+                save(&extended)?;
+                extended
+            }
+        };
+        Ok(extended.into_iter().map(|(selected, _)| selected).collect())
+    }
+}
+
+/// Writes all tables with new rows, on all cores.
+fn save(extended: &[ExtendedTable<'_>]) -> Result<(), DatabaseError> {
+    let tables: Vec<&KernelCsv> = extended.iter().filter_map(|(_, table)| table.as_ref()).collect();
+    save_tables(&tables)
 }

@@ -5,11 +5,8 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::base::assets::AssetFiles;
 use crate::base::command_error::Failure;
-use crate::{
-    base::assets::AssetFiles,
-    kernel::catalogue::{ArgumentValue, CallArgument},
-};
 
 const SIGNATURE: &str =
     "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
@@ -159,16 +156,6 @@ fn gang_larger_than_the_host_is_unsupported() {
 }
 
 #[test]
-fn number_of_devices_is_the_size_of_the_process_group() {
-    let fixture = Fixture::new(&[("Add", "", &[add(16)])]);
-    let mut call = fixture.plan().cases[0].call.clone();
-    assert_eq!(process_count(&call), 1);
-    let value = ArgumentValue::ProcessGroup(8);
-    call.arguments.push(CallArgument { name: "group".to_owned(), value });
-    assert_eq!(process_count(&call), 8);
-}
-
-#[test]
 fn value_is_the_finite_number_of_the_weight_column_or_0() {
     let weighted = [add(16) + ",7.5", add(32) + ",", add(48) + ",inf", add(64) + ",many", add(80) + ", 2 "];
     let mul = [add(16)];
@@ -223,4 +210,17 @@ fn unknown_kernel_and_empty_database_are_errors_with_a_hint() {
         "`hcom_allReduce_` is a collective, which is measured by `npubench comm run`"
     );
     assert!(error.hint().contains(" --ops all_reduce` measures"), "{}", error.hint());
+}
+
+#[test]
+fn shares_of_time_count_all_rows_of_a_case() {
+    let [one, other, untimed] = ["a", "b", "c"].map(CaseId::from_stored);
+    let mut time = RecordedTime::default();
+    assert_eq!(time.share([&one]), None);
+    for (case, seconds) in [(&one, 1.0), (&one, 2.0), (&other, 5.0), (&untimed, 0.0)] {
+        time.add_row(case, seconds);
+    }
+    assert_eq!([time.share([&one]), time.share([&untimed])], [Some(0.375), Some(0.0)]);
+    assert_eq!(time.share([&one, &other]), Some(1.0));
+    assert!(time.share([&untimed]).is_some_and(f64::is_sign_positive), "printed as -0.00 %");
 }

@@ -52,7 +52,7 @@ pub(super) fn check_slots(form: &EntryForm) -> Result<(), String> {
 }
 
 /// Checks that the arguments of a form exist and are given once, that none is missing, and that the other tensors to which
-/// slots refer exist. `place` is that of errors of the whole form.
+/// slots refer exist. Errors of the whole form have `place`.
 pub(super) fn check_form(
     form: &EntryForm,
     schema: &OperatorSchema,

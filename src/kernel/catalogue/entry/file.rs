@@ -58,7 +58,7 @@ pub(super) struct EntryFile {
     #[serde(default)]
     cost: Cost,
     assumption: Option<String>,
-    /// Attributes that a row may have beside those of the call, by column.
+    /// Attributes that a row may have beside the call's, by column.
     #[serde(default)]
     implied: BTreeMap<AttributeColumn, ImpliedValue>,
     #[serde(default)]
@@ -278,13 +278,11 @@ impl TryFrom<String> for ExampleTensor {
 impl CatalogueEntry {
     pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
         let declared: EntryFile = yaml::parse_with_hint(file, text, HINT)?;
-        declared
-            .into_entry(file)
-            .map_err(|(place, problem)| YamlError::at(file, place, &problem, HINT))
+        declared.into_entry(file).map_err(|(place, problem)| YamlError::at(file, place, &problem, HINT))
     }
 }
 
-/// Checks the kernel's name, which must be that of the file as well.
+/// Checks the kernel's name, which must be the name of the file as well.
 pub(crate) fn kernel_of_file(name: &Spanned<String>, file: &Path) -> Result<KernelName, Fault> {
     let kernel = KernelName::new(&name.value).map_err(at(name.defined))?;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -328,8 +326,7 @@ impl EntryFile {
                 let known = forms.iter().flat_map(|form| form.rule.bound_names());
                 let known: std::collections::BTreeSet<&str> = known.collect();
                 let known = known.into_iter().collect::<Vec<_>>().join(", ");
-                let problem =
-                    format!("no form has a dimension `{}`; the dimensions are {known}", name.value);
+                let problem = format!("no form has a dimension `{}`; the dimensions are {known}", name.value);
                 return Err((role.defined, problem));
             }
         }
@@ -369,7 +366,8 @@ impl EntryFile {
     ) -> Result<EntryForm, Fault> {
         let transposed = form.transposed.iter().map(|name| name.value.clone()).collect();
         let conditions = form.conditions.clone();
-        let rule = ShapeRule::parse(&form.name.value, &form.rule, conditions, transposed).map_err(at(place))?;
+        let rule =
+            ShapeRule::parse(&form.name.value, &form.rule, conditions, transposed).map_err(at(place))?;
         let inferred = form.infer.clone().into_iter().collect();
         let mut rule = ShapeRule { inferred, ..rule };
         rule.limits.extend(form.limits.clone());
@@ -580,8 +578,7 @@ impl DeclaredInput {
             Self { intermediate: Some(dims), argument: None, host_dims: None, .. } => match &dtypes[..] {
                 [dtype] => Ok(InputSlot::Intermediate(dtype.clone())),
                 _ => {
-                    let problem =
-                        format!("`intermediate: {}` needs `dtypes:` with one type", dims.value);
+                    let problem = format!("`intermediate: {}` needs `dtypes:` with one type", dims.value);
                     Err((dims.defined, problem))
                 }
             },
@@ -618,7 +615,8 @@ impl DeclaredInput {
                 Ok(if is_scalar { InputSlot::Omitted(dtype) } else { InputSlot::Host(dtype) })
             }
             _ => {
-                let problem = "each input has one of `argument:`, `host_dims:`, `intermediate:` and `omitted:`";
+                let problem =
+                    "each input has one of `argument:`, `host_dims:`, `intermediate:` and `omitted:`";
                 Err((place, problem.to_owned()))
             }
         }

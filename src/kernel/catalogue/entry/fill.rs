@@ -22,36 +22,59 @@ pub(crate) enum Fill<B, L = B> {
     Weight,
     /// Ones, as norm weights are at the start of training.
     Ones,
-    /// Zeros.
     Zeros,
     /// Quantisation scales of realistic size: 0.01, stored as the bits of a float in integers of 64 bits.
     Scales,
     /// 1 above the diagonal, 0 elsewhere: the positions hidden by a causal mask.
     Causal,
     /// Whole numbers, uniform over [0, below).
-    Index { below: B },
+    Index {
+        below: B,
+    },
     /// Whole numbers in [0, below), the n-th with a share of 1/n, as tokens of a language.
-    Zipf { below: B },
+    Zipf {
+        below: B,
+    },
     /// 0, 1, 2 … up to the bound, repeated.
-    Counting { below: B },
+    Counting {
+        below: B,
+    },
     /// Different whole numbers in [0, below), in random order.
-    Distinct { below: B },
+    Distinct {
+        below: B,
+    },
     /// Different experts of [0, below) in each row, spread evenly over all rows unless a run sets a skew.
-    Experts { below: B },
+    Experts {
+        below: B,
+    },
     /// Cumulative ends of groups that share the items evenly, one group per element.
-    Cumulative { total: B },
+    Cumulative {
+        total: B,
+    },
     /// Sizes of groups that share the items evenly, one group per element.
-    Counts { total: B },
+    Counts {
+        total: B,
+    },
     /// 1 for the first `total` elements, 0 for the others: a mask.
-    Leading { total: B },
+    Leading {
+        total: B,
+    },
     /// Positions of keys that an indexer may select for each row, in ascending order, then -1: a random choice of
     /// those up to the row's own, which for the last row of a sequence is its last key. `queries` are the ends of the
     /// sequences in rows, `keys` their lengths.
-    Selection { queries: L, keys: L },
+    Selection {
+        queries: L,
+        keys: L,
+    },
     /// The numbers of a list, such as lengths.
-    Listed { items: L },
+    Listed {
+        items: L,
+    },
     /// A block table: row by row as many block numbers as the sequence uses, each once and in order, then 0.
-    Blocks { below: B, used: L },
+    Blocks {
+        below: B,
+        used: L,
+    },
     /// Uninitialised memory that the call writes; not available in the catalogue.
     #[strum_discriminants(serde(skip))]
     Empty,
@@ -102,7 +125,6 @@ impl<B, L> Fill<B, L> {
 }
 
 impl<B> Fill<B> {
-    /// Returns all bounds and lists.
     pub(crate) fn parts(&self) -> Vec<&B> {
         match self {
             Self::Index { below: one }

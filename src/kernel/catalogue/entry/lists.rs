@@ -75,10 +75,10 @@ pub(super) fn expand_lists(
 ) -> Result<Vec<(DeclaredForm, bool)>, Fault> {
     let left = form.rule.split("->").next().unwrap_or_default();
     let lists = left.split(';').map(str::trim).enumerate().filter(|(_, term)| term.ends_with(LIST));
-    let lists: Vec<ListTerm<'_>> =
-        lists.map(|(slot, term)| ListTerm::parse(slot, term)).collect::<Result<_, _>>().map_err(at(
-            form.shapes.defined,
-        ))?;
+    let lists: Vec<ListTerm<'_>> = lists
+        .map(|(slot, term)| ListTerm::parse(slot, term))
+        .collect::<Result<_, _>>()
+        .map_err(at(form.shapes.defined))?;
     if lists.is_empty() {
         return Ok(vec![(form.clone(), false)]);
     }
@@ -157,7 +157,6 @@ fn form_of_length(
     Ok(form)
 }
 
-/// Expands each output that is a list into an output for each tensor, of the type of the list.
 fn expand_outputs(form: &mut DeclaredForm, entry: &EntryFile, lists: &[ListTerm<'_>], length: usize) {
     let Some((left, right)) = form.rule.split_once("->") else { return };
     let names: Vec<&str> = lists.iter().filter_map(|list| list.name).collect();

@@ -21,9 +21,7 @@ use lists::is_identifier;
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
     base::yaml::{Location, Spanned},
-    kernel::{
-        Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device::ComputeUnit,
-    },
+    kernel::{Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device::ComputeUnit},
 };
 
 /// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
@@ -32,7 +30,7 @@ pub struct CatalogueEntry {
     /// The kernel, as the profiler names it.
     pub kernel: KernelName,
     pub(crate) summary: String,
-    /// The operators that launch it: first the entry's, then those of single forms.
+    /// The operators that launch it: first the entry's, then the operators of single forms.
     pub(crate) operators: Vec<LaunchOperator>,
     /// Other names under which the profiler shows the same kernel.
     pub(crate) also_named: Vec<String>,
@@ -238,7 +236,6 @@ impl TensorSlot {
     }
 }
 
-/// Source of a tensor argument.
 #[derive(Clone, Debug)]
 pub(crate) enum TensorSource {
     Fill(Fill<Expr>),
@@ -249,6 +246,7 @@ pub(crate) enum TensorSource {
 /// Source of an argument that is not an input slot.
 #[derive(Clone, Debug)]
 pub(crate) enum DeclaredArgument {
+    /// A number, text, list or null.
     Constant(serde_json::Value),
     /// A value that follows from the shapes.
     Expression(Expr),
@@ -256,26 +254,16 @@ pub(crate) enum DeclaredArgument {
     InverseRoot(Expr),
     /// A buffer like that output, which the call writes.
     Destination(usize),
-    /// The element type of that output.
-    DtypeOf {
-        output: usize,
-        /// True for torch's quantised type of that name, such as `qint8`.
-        quantised: bool,
-    },
+    /// The element type of that output, or torch's quantised type of that name, such as `qint8`.
+    DtypeOf { output: usize, quantised: bool },
     /// The cell of a column of the row, such as `Runtime num_heads`.
     Attribute(String),
     /// HCCL's name of the group; the expression is the number of its processes.
     ProcessGroup(Expr),
     /// The tensor of that slot's argument again.
     SameAs(String),
-    /// A tensor that the profiler does not show.
-    Tensor {
-        dims: ReturnShapes,
-        dtype: Dtype,
-        fill: Fill<Expr>,
-        /// True if it stays in the host's memory, where the call reads it.
-        on_host: bool,
-    },
+    /// A tensor that the profiler does not show; `on_host` if it stays in the host's memory, where the call reads it.
+    Tensor { dims: ReturnShapes, dtype: Dtype, fill: Fill<Expr>, on_host: bool },
 }
 
 /// Value of an attribute that follows from the shapes and other attributes.
@@ -300,13 +288,10 @@ pub(crate) enum OutputDtype {
     Blocked(String, TensorFormat),
     /// The common type of all tensor inputs, by torch's promotion.
     Promoted,
+    /// Always the same.
     Fixed(Dtype),
-    /// The recorded type; the first where none is recorded.
-    Recorded {
-        allowed: Vec<Dtype>,
-        /// Input with another type.
-        unlike: Option<String>,
-    },
+    /// The recorded type, which is one of these and differs from the type of an input; the first where none is recorded.
+    Recorded { allowed: Vec<Dtype>, unlike: Option<String> },
 }
 
 impl CatalogueEntry {
@@ -318,12 +303,11 @@ impl CatalogueEntry {
         hosts.into_iter().collect()
     }
 
-    /// Returns the kernel whose entry has the definition: itself, or that of `same_as:`.
+    /// Returns the kernel whose entry has the definition: itself, or the one of `same_as:`.
     pub(crate) fn definition(&self) -> &KernelName {
         self.defined_by.as_ref().unwrap_or(&self.kernel)
     }
 
-    /// Returns the kernel whose entry defines the call of a form.
     pub(crate) fn definition_of<'a>(&'a self, form: &'a EntryForm) -> &'a KernelName {
         form.runs_as.as_ref().map_or_else(|| self.definition(), |kernel| &kernel.value)
     }
@@ -390,7 +374,6 @@ impl EntryForm {
         self.tensors().find(|(_, slot)| slot.argument == argument)
     }
 
-    /// Returns the slots of a list of tensors, in their order.
     pub(crate) fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
         self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
     }

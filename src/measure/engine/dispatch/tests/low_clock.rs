@@ -3,7 +3,9 @@
 use super::*;
 use crate::{
     base::stats::CycleRate,
-    kernel::{CacheState, Case, CollectionEnd, ControlKernel, ControlReading, EqualCallAttempt},
+    kernel::{
+        CacheState, Case, CollectionEnd, ControlKernel, ControlReading, EqualCallAttempt, cause::OtherKernel,
+    },
 };
 
 /// Result of a collection whose kernels have these cycles per block and microsecond.
@@ -280,7 +282,7 @@ fn shared_at_clock(
         if is_other {
             let outcome = CaseOutcome::new(
                 Verdict::RanAsOther,
-                Cause::MeasuredAs { kernel: "OtherAdd".to_owned(), result: None },
+                Cause::MeasuredAs(OtherKernel { kernel: "OtherAdd".to_owned(), result: None }),
             );
             *attempt = Attempt::without_launches(attempt.case.clone(), 10, outcome);
         }

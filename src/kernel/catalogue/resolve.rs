@@ -1,31 +1,29 @@
 //! Resolves a case: the form that it fits, the arguments of the call, its outputs and its work.
+//!
+//! A case that fits no form contradicts itself only if its dimensions or attributes conflict in every form with its slots. It is
+//! not covered if a form agrees with its dimensions and differs in types, in a limit, or in a value that the form fixes.
 
-mod attributes;
-mod mismatch;
-
-use std::collections::BTreeSet;
-
-use attributes::{check_implied, check_numbers, unused_attributes};
-use mismatch::{FormMismatch, MatchStage, no_form_fits};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, InputSlot,
-    NotReplayable, OutputDtype, ShapeRule, TensorSlot,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, ImpliedValue,
+    InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
     arguments::ArgumentResolver,
     blocked_layout::unblocked_dims,
-    not_replayable::{contradiction, missing_attribute, not_covered},
+    not_replayable::{Refusal, contradiction, missing_attribute, not_covered},
     rule_error::RuleMismatch,
     shape_rule::to_signed,
 };
 use crate::kernel::expression::{BinaryOperator, ExprNumber};
 use crate::kernel::{
-    Case, CaseAttributes, Cause, Dtype, KernelName, Slot, Tensor, TensorFormat, device::KernelWork,
+    Case, CaseAttributes, Cause, Dims, Dtype, KernelName, Slot, Tensor, TensorFormat, device::KernelWork,
+    is_mean,
 };
 
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
     pub(crate) form: String,
-    /// The kernel whose entry defines the call: that of the case, or the one as which the form runs.
+    /// The kernel whose entry defines the call: the kernel of the case, or the one as which the form runs.
     pub(crate) definition: KernelName,
     /// The Python function that launches the form.
     pub(crate) api: String,
@@ -169,7 +167,6 @@ impl CatalogueEntry {
         misfits.collect()
     }
 
-    /// Checks that a form is for rows with the attributes of a case.
     pub(crate) fn check_attributes(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         self.attribute_conflicts(form, &case.attributes).next().map_or(Ok(()), Err)
     }
@@ -194,7 +191,6 @@ impl CatalogueEntry {
         of_form.chain(unused_attributes(self, form, attributes)).chain(missing)
     }
 
-    /// Checks that a form has the slots of a case.
     pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         let count = case.inputs.len();
         let needed =
@@ -291,8 +287,7 @@ impl CatalogueEntry {
         bindings: &Bindings,
         case: &Case,
     ) -> Result<KernelWork, NotReplayable> {
-        let number =
-            |expr: &Expr| expr.evaluate_number(bindings).map_err(|error| contradiction(error.to_string()));
+        let number = |expr: &Expr| expr.evaluate_number(bindings);
         let size =
             |name: &str| bindings.get(name).and_then(|value| value.to_number().ok()).unwrap_or_default();
         let [flops, bytes] = self.cost_of(form);
@@ -319,7 +314,7 @@ fn check_elements(case: &Case) -> Result<(), NotReplayable> {
     })
 }
 
-/// Logical dimensions of the input slots, and those of the recorded outputs.
+/// Logical dimensions of the input slots, and dimensions of the recorded outputs.
 type RecordedDims = (Vec<Option<Vec<i64>>>, Vec<Vec<i64>>);
 
 fn recorded_dims(form: &EntryForm, case: &Case) -> Result<RecordedDims, RuleMismatch> {
@@ -329,14 +324,12 @@ fn recorded_dims(form: &EntryForm, case: &Case) -> Result<RecordedDims, RuleMism
     Ok((inputs, outputs))
 }
 
-/// Returns the number of conflicts between a case and the shapes of a form.
 fn count_conflicts(form: &EntryForm, case: &Case) -> usize {
     let known = attribute_bindings(&case.attributes);
     recorded_dims(form, case)
         .map_or(usize::MAX, |(inputs, outputs)| form.rule.count_conflicts(&inputs, &outputs, known))
 }
 
-/// Binds the names of a form's rule to the recorded shapes.
 fn bind_shapes(form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
     let (inputs, outputs) = recorded_dims(form, case)?;
     let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
@@ -344,15 +337,12 @@ fn bind_shapes(form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> 
     Ok(form.rule.bind(&inputs, recorded, known, &mut Vec::new())?)
 }
 
-/// Checks the types and formats of a case against a form that has its slots.
 pub(crate) fn check_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
     for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
         let Some(tensor) = tensor else { continue };
         let found = &tensor.dtype;
         let why = match slot {
-            InputSlot::Host(dtype)
-                if dtype.is_index() && !found.is_index() && !found.is_undefined() =>
-            {
+            InputSlot::Host(dtype) if dtype.is_index() && !found.is_index() && !found.is_undefined() => {
                 format!("input {index} is read from the host as {dtype}, it is {found}")
             }
             InputSlot::Intermediate(dtype) if dtype != found => {
@@ -407,7 +397,7 @@ fn tensor_mismatch(slot: &TensorSlot, Tensor { dtype, format, .. }: &Tensor) -> 
     }
 }
 
-/// Checks types that must equal that of another argument, or of the first tensor of a list.
+/// Checks types that must equal the type of another argument, or of the first tensor of a list.
 fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
     for (index, slot) in form.tensors() {
         let Some(Tensor { dtype, .. }) = case.input(index) else { continue };
@@ -491,4 +481,279 @@ pub(crate) fn logical_inputs<N: ExprNumber>(
         (_, _, dims) => Ok(dims),
     });
     slots.collect()
+}
+
+/// Returns the attributes that the form does not use. The time of the recorded call may depend on them.
+fn unused_attributes<'a>(
+    entry: &'a CatalogueEntry,
+    form: &'a EntryForm,
+    attributes: &'a CaseAttributes,
+) -> impl Iterator<Item = NotReplayable> {
+    let unused = attributes.iter().filter(|(column, _)| !form.uses_attribute(column));
+    unused.map(|(column, value)| {
+        let why = match entry.forms.iter().any(|form| form.uses_attribute(column)) {
+            true => "the form is for rows without it",
+            false => "which the call does not use",
+        };
+        not_covered(format!("`{column}` is recorded as {value}, {why}"))
+    })
+}
+
+/// Checks that attributes in expressions are whole numbers.
+fn check_numbers(entry: &CatalogueEntry, attributes: &CaseAttributes) -> Result<(), NotReplayable> {
+    let is_text = |column: &str| {
+        let variable = CaseAttributes::variable_name(column);
+        let is_numeric = |form: &EntryForm| {
+            let is_compared =
+                form.rule.conditions().any(|condition| condition.variable_names().contains(&*variable));
+            is_compared || !form.gives_attribute(column) && form.names.contains(&variable)
+        };
+        attributes.numbers(column).is_none() && entry.forms.iter().any(is_numeric)
+    };
+    match attributes.iter().find(|(column, _)| is_text(column)) {
+        Some((column, value)) => Err(contradiction(format!(
+            "`{column}` is `{value}`: expected a whole number or a list of them, such as `128,256`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Checks recorded attributes that follow from the shapes and other attributes, or of which the form covers one value. Another
+/// value contradicts the row in the first case only.
+fn check_implied(
+    form: &EntryForm,
+    bindings: &Bindings,
+    attributes: &CaseAttributes,
+) -> Result<(), NotReplayable> {
+    for (column, value) in &form.implied {
+        let Some(recorded) = attributes.get(column) else { continue };
+        let contradicts =
+            |expected: String| Err(contradiction(format!("`{column}` is {recorded}, not {expected}")));
+        let only = |covered: &str| {
+            Err(not_covered(format!("`{column}` is {recorded}, the entry has only calls with {covered}")))
+        };
+        let (ImpliedValue::Expression(expr) | ImpliedValue::Only(expr) | ImpliedValue::Mean(expr)) = value
+        else {
+            match value {
+                ImpliedValue::Text(text) if text != recorded => return only(text),
+                _ => continue,
+            }
+        };
+        let items = match expr.evaluate_as(bindings, ExprValue::to_items) {
+            Ok(items) => items,
+            Err(error) => return contradicts(format!("known: {error}")),
+        };
+        if let ImpliedValue::Mean(_) = value {
+            #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
+            let mean = items.iter().map(|item| *item as f64).sum::<f64>() / items.len().max(1) as f64;
+            if !is_mean(recorded, mean) {
+                return contradicts(format!("{mean:.6}, the mean of `{expr}`"));
+            }
+            continue;
+        }
+        let text = Dims(&items).to_string();
+        let is_fixed = matches!(value, ImpliedValue::Only(_)) || expr.variable_names().is_empty();
+        match text == recorded {
+            true => {}
+            false if is_fixed => return only(&text),
+            false => return contradicts(format!("{text}, which is `{expr}`")),
+        }
+    }
+    Ok(())
+}
+
+/// Reason why a case does not fit a form.
+#[derive(Clone, Debug)]
+struct FormMismatch {
+    stage: MatchStage,
+    /// Number of attributes, slots, dimensions, outputs and conditions that conflict.
+    conflicts: usize,
+    reason: String,
+}
+
+/// The part in which a case and a form differ, of the farthest form first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum MatchStage {
+    /// The form is for rows with other attributes.
+    Attributes,
+    /// The form has other slots or other numbers of dimensions.
+    Structure,
+    /// Types or formats, and the dimensions conflict as well.
+    Types,
+    /// The dimensions conflict with each other, or attributes with them.
+    Conflict,
+    /// The dimensions agree; the form has another type or format of an input.
+    OnlyTypes,
+    /// The dimensions and types of the inputs agree; the form has another type of an output, or another attribute.
+    Value,
+    /// The dimensions and types agree, and are beyond a limit of the form.
+    Limit,
+}
+
+impl FormMismatch {
+    fn new(stage: MatchStage, refusal: &NotReplayable) -> Self {
+        Self { stage, conflicts: 0, reason: refusal.to_string() }
+    }
+
+    /// Returns the mismatch of a form whose dimensions agree with the case.
+    fn after_dimensions(refusal: &NotReplayable) -> Self {
+        let stage = match refusal {
+            NotReplayable::Contradiction(_) => MatchStage::Conflict,
+            NotReplayable::NotCovered(_) => MatchStage::Value,
+        };
+        Self::new(stage, refusal)
+    }
+
+    const fn is_about_shapes(&self) -> bool {
+        matches!(self.stage, MatchStage::Structure | MatchStage::Conflict | MatchStage::Limit)
+    }
+}
+
+impl From<RuleMismatch> for FormMismatch {
+    fn from(mismatch: RuleMismatch) -> Self {
+        let stage = match &mismatch {
+            RuleMismatch::Structure(_) => MatchStage::Structure,
+            RuleMismatch::Limit(_) => MatchStage::Limit,
+            RuleMismatch::Dimensions(_) | RuleMismatch::NotConstant => MatchStage::Conflict,
+        };
+        Self { stage, conflicts: 0, reason: mismatch.to_string() }
+    }
+}
+
+/// Returns the error of a case that fits no form, with the reason of the nearest one and the number of the others.
+fn no_form_fits(case: &Case, misfits: &[(&EntryForm, FormMismatch)]) -> NotReplayable {
+    let Some((nearest, mismatch)) = nearest_form(misfits) else {
+        return not_covered(format!("{} has no form for such rows", case.kernel));
+    };
+    let same = misfits.iter().filter(|(_, other)| other.reason == mismatch.reason).count();
+    let problem = if same == misfits.len() && !mismatch.is_about_shapes() {
+        mismatch.reason.clone()
+    } else {
+        let reason = &mismatch.reason;
+        let nearest = match same - 1 {
+            0 => format!("{}: {reason}", nearest.rule.name),
+            more => format!("{} and {more} more: {reason}", nearest.rule.name),
+        };
+        let others = match misfits.len() - same {
+            0 => String::new(),
+            1 => "; another form differs more".to_owned(),
+            count => format!("; {count} other forms differ more"),
+        };
+        let subject = match mismatch.is_about_shapes() {
+            true => format!("the shapes {} fit no form of {}: ", case.shapes(), case.kernel),
+            false => String::new(),
+        };
+        format!("{subject}{nearest}{others}")
+    };
+    let refusal = Refusal { problem, form: nearest.rule.name.clone() };
+    match contradicts_itself(misfits) {
+        true => NotReplayable::Contradiction(refusal),
+        false => NotReplayable::NotCovered(refusal),
+    }
+}
+
+fn contradicts_itself(misfits: &[(&EntryForm, FormMismatch)]) -> bool {
+    let is_conflict = |(form, mismatch): &(&EntryForm, FormMismatch)| {
+        form.is_replayed() && mismatch.stage == MatchStage::Conflict
+    };
+    let agrees = |(_, mismatch): &(&EntryForm, FormMismatch)| mismatch.stage > MatchStage::Conflict;
+    misfits.iter().any(is_conflict) && !misfits.iter().any(agrees)
+}
+
+/// Returns the form that agrees with the case in most parts, of several the first. A form that no call launches is not the
+/// nearest because of its types. Other attributes and other slots are equally far: one attribute too many is less than two
+/// slots.
+fn nearest_form<'a>(
+    misfits: &'a [(&'a EntryForm, FormMismatch)],
+) -> Option<(&'a EntryForm, &'a FormMismatch)> {
+    let rank = |(form, mismatch): &(&EntryForm, FormMismatch)| {
+        let is_replayed = form.is_replayed();
+        let stage = if is_replayed { mismatch.stage } else { mismatch.stage.min(MatchStage::Conflict) };
+        (stage.max(MatchStage::Structure), is_replayed, Reverse(mismatch.conflicts), mismatch.stage)
+    };
+    let nearest = misfits.iter().rev().max_by_key(|misfit| rank(misfit))?;
+    Some((nearest.0, &nearest.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::{
+        base::assets::AssetFiles,
+        kernel::{Case, CaseAttributes, EP_SIZE, attention_attribute, catalogue::Catalogue},
+    };
+
+    const UNKNOWN: &str = "Runtime xyz";
+    /// Lengths of the examples among them.
+    const VALUES: [&str; 20] = [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "8",
+        "64",
+        "127",
+        "128",
+        "511",
+        "512",
+        "2048",
+        "2147483647",
+        "1,2",
+        "3,6,8",
+        "2,6,8",
+        "4096,3000,64",
+        "4096,3000,65",
+        "TND",
+        "BSH",
+    ];
+
+    /// Otherwise two rows with different cells would be measured by the same call.
+    #[test]
+    fn each_recorded_attribute_changes_the_call_or_refuses_the_case() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+        let columns = attention_attribute::ALL.into_iter().chain([EP_SIZE, UNKNOWN]).map(str::to_owned);
+        let columns: BTreeSet<String> = columns.chain(catalogue.attribute_columns()).collect();
+        for entry in catalogue.entries() {
+            let example = entry.example.as_ref().expect("an example");
+            let bare = Case { attributes: CaseAttributes::default(), ..example.clone() };
+            for (case, column) in
+                [example, &bare].into_iter().flat_map(|case| columns.iter().map(move |column| (case, column)))
+            {
+                let mut calls: Vec<(&str, _)> = Vec::new();
+                for value in VALUES {
+                    let mut changed = case.clone();
+                    changed.attributes.set(column, value);
+                    let Ok(call) = entry.resolve_call(&changed) else { continue };
+                    let same = calls.iter().find(|(_, arguments)| *arguments == call.arguments);
+                    let (kernel, other) = (&entry.kernel, same.map(|(other, _)| *other));
+                    assert_eq!(other, None, "{kernel}: `{column}` {value} has the call of this value");
+                    calls.push((value, call.arguments));
+                }
+                assert!(column != UNKNOWN || calls.is_empty(), "{}: `{column}` is ignored", entry.kernel);
+            }
+        }
+    }
+
+    /// Otherwise a table with the attribute in another spelling would be measured without it.
+    #[test]
+    fn attributes_of_entries_are_found_without_their_prefix() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+        for column in catalogue.attribute_columns() {
+            let bare = column.strip_prefix("Runtime ").unwrap_or(&column);
+            let found = CaseAttributes::name_of(bare);
+            assert!(bare == "batch_size" || found.as_deref() == Some(&*column), "{column}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn unused_column_is_named() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+        let entry = catalogue.entries().find(|entry| entry.kernel.as_str() == "RmsNorm").expect("an entry");
+        let mut case = entry.example.clone().expect("an example");
+        case.attributes.set("Runtime num_heads", "8");
+        let refused = entry.resolve_call(&case).expect_err("it is not used");
+        assert_eq!(refused.to_string(), "`Runtime num_heads` is recorded as 8, which the call does not use");
+    }
 }

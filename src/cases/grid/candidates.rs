@@ -1,0 +1,215 @@
+//! Candidates of a space: their enumeration, the last axis fastest, without an allocation per candidate; their cases; and the
+//! existing cases with which they are compared.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    hash::BuildHasher as _,
+};
+
+use foldhash::quality::FixedState;
+
+use super::definition::{AttributeTemplate, CandidateSpace};
+use crate::kernel::{
+    Case, CaseAttributes, Dims, MemoryFootprint, TensorFormat,
+    expression::{Bindings, CompiledExpr, ExprValue},
+};
+
+/// Expression of a space that rejects a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConstraintViolation {
+    /// Its position: derived numbers first, then constraints.
+    pub(crate) position: usize,
+    /// True if it has a value, so that it is a violated constraint.
+    pub(crate) has_value: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Candidates<'a> {
+    space: &'a CandidateSpace,
+    digits: Vec<usize>,
+    numbers: Vec<i64>,
+    next: u64,
+    total: u64,
+}
+
+impl<'a> Candidates<'a> {
+    /// An enumerator before the first candidate.
+    pub fn new(space: &'a CandidateSpace) -> Self {
+        Self {
+            space,
+            digits: vec![0; space.axes.len()],
+            numbers: vec![0; space.names.len()],
+            next: 0,
+            total: space.candidates(),
+        }
+    }
+
+    /// Moves to the next candidate and returns its index.
+    pub fn advance(&mut self) -> Option<u64> {
+        let index = self.next;
+        (index < self.total).then(|| self.go_to(index))?;
+        Some(index)
+    }
+
+    /// Moves to a candidate by its index, which must be less than the number of candidates.
+    pub fn go_to(&mut self, index: u64) {
+        let mut rest = index;
+        let mut place = self.axis_names();
+        for (axis, digit) in self.space.axes.iter().zip(&mut self.digits).rev() {
+            let (width, length) = (axis.names.len(), axis.len() as u64);
+            place -= width;
+            *digit = usize::try_from(rest % length).unwrap_or_default();
+            rest /= length;
+            self.numbers[place..place + width]
+                .copy_from_slice(&axis.values[*digit * width..(*digit + 1) * width]);
+        }
+        self.next = index + 1;
+    }
+
+    fn axis_names(&self) -> usize {
+        self.space.names.len() - self.space.derived.len()
+    }
+
+    /// Computes the derived numbers and checks the constraints. The error is the first derived number without a value,
+    /// or else the first constraint that has none or is violated.
+    pub fn check(&mut self) -> Result<&[i64], ConstraintViolation> {
+        let first = self.axis_names();
+        for (position, formula) in self.space.derived.iter().enumerate() {
+            let value = formula.evaluate_at(&self.numbers);
+            self.numbers[first + position] =
+                value.map_err(|_| ConstraintViolation { position, has_value: false })?;
+        }
+        for (index, formula) in self.space.conditions.iter().enumerate() {
+            let value = formula.evaluate_at(&self.numbers);
+            if value != Ok(1) {
+                return Err(ConstraintViolation {
+                    position: self.space.derived.len() + index,
+                    has_value: value.is_ok(),
+                });
+            }
+        }
+        Ok(&self.numbers)
+    }
+
+    /// Numbers in the order of [`CandidateSpace::names`]; derived ones are valid after [`Candidates::check`].
+    pub fn numbers(&self) -> &[i64] {
+        &self.numbers
+    }
+}
+
+/// Builder of a space's cases, one at a time.
+#[derive(Clone, Debug)]
+pub struct CaseBuilder<'a> {
+    space: &'a CandidateSpace,
+    case: Case,
+    /// Bytes of an element, and true for blocked formats, of each input and output tensor.
+    sizes: Vec<(u64, bool)>,
+}
+
+impl<'a> CaseBuilder<'a> {
+    /// A case whose dimensions are not set.
+    pub fn new(space: &'a CandidateSpace) -> Self {
+        let sizes = space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
+            (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
+        });
+        Self { space, case: space.blank(0), sizes: sizes.collect() }
+    }
+
+    /// Sets the dimensions and returns the memory; the error is the first expression without a value of at least 1.
+    pub fn fill(&mut self, numbers: &[i64]) -> Result<MemoryFootprint, &'a CompiledExpr> {
+        let mut footprint = MemoryFootprint::default();
+        let inputs = self.space.inputs.iter().zip(&mut self.case.inputs).map(|pair| (true, pair));
+        let outputs = self.space.outputs.iter().zip(&mut self.case.outputs).map(|pair| (false, pair));
+        let mut sizes = self.sizes.iter();
+        for (is_input, (template, slot)) in inputs.chain(outputs) {
+            let (Some(template), Some(tensor)) = (template, slot) else { continue };
+            for (formula, dim) in template.dims.iter().zip(&mut tensor.dims) {
+                let value = formula.evaluate_at(numbers).ok().and_then(|value| u64::try_from(value).ok());
+                *dim = value.filter(|dim| *dim >= 1).ok_or(formula)?;
+            }
+            let Some((element, is_blocked)) = sizes.next() else { continue };
+            if is_input {
+                footprint.add_input(&tensor.dims, *element, *is_blocked);
+            } else {
+                footprint.add_output(&tensor.dims, *element, *is_blocked);
+            }
+        }
+        Ok(footprint)
+    }
+
+    /// Sets the attributes and returns the case. The error is the reason why an attribute has no value.
+    pub fn case(&mut self, numbers: &[i64]) -> Result<&Case, String> {
+        if !self.space.attributes.is_empty() {
+            let mut attributes = CaseAttributes::default();
+            for (column, text) in self.cells(numbers)? {
+                attributes.set(column, &text);
+            }
+            self.case.attributes = attributes;
+        }
+        Ok(&self.case)
+    }
+
+    /// Returns the case as it was filled last.
+    pub const fn filled(&self) -> &Case {
+        &self.case
+    }
+
+    /// Returns the cells of the attribute columns, labels included.
+    pub(crate) fn cells(&self, numbers: &[i64]) -> Result<Vec<(&'a str, String)>, String> {
+        let mut bindings = None;
+        let cells = self.space.attributes.iter().map(|(column, cell)| {
+            let text = match cell {
+                AttributeTemplate::Text(text) => text.clone(),
+                AttributeTemplate::Expression(expr) => {
+                    let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
+                    match expr.evaluate(bindings).map_err(|error| error.to_string())? {
+                        ExprValue::List(items) => Dims(&items).to_string(),
+                        value => value.to_string(),
+                    }
+                }
+            };
+            Ok((column.as_str(), text))
+        });
+        cells.collect()
+    }
+
+    fn bindings(&self, numbers: &[i64]) -> Bindings {
+        let mut bindings = Bindings::default();
+        for (name, number) in self.space.names.iter().zip(numbers) {
+            bindings.set(name, ExprValue::Number(*number));
+        }
+        for (name, number) in &self.space.constants {
+            bindings.set(name, ExprValue::Number(*number));
+        }
+        bindings
+    }
+}
+
+/// Existing cases of a kernel, and the number of rows that each space or mutation added earlier. Signatures are hashes
+/// of 64 bits: among a million cases, two share one with a probability of 1 to 30 million.
+#[derive(Clone, Debug, Default)]
+pub struct ExistingCases {
+    signatures: HashSet<u64, FixedState>,
+    /// By origin of a space or a mutation.
+    pub(crate) rows: BTreeMap<String, usize>,
+}
+
+impl ExistingCases {
+    /// No cases, but numbers of rows by origin of a space or a mutation.
+    pub fn with_rows(rows: BTreeMap<String, usize>) -> Self {
+        Self { rows, ..Self::default() }
+    }
+
+    /// Adds a case; returns true if it is new.
+    pub fn insert(&mut self, case: &Case) -> bool {
+        self.signatures.insert(Self::key(case))
+    }
+
+    pub fn contains(&self, case: &Case) -> bool {
+        self.signatures.contains(&Self::key(case))
+    }
+
+    fn key(case: &Case) -> u64 {
+        FixedState::with_seed(0).hash_one(case.signature())
+    }
+}
