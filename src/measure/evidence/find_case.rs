@@ -1,12 +1,9 @@
 //! Search for a case by its id, the first digits of it, or a row of a table.
 
-use std::{
-    cmp::Reverse,
-    path::{Path, PathBuf},
-};
+use std::{cmp::Reverse, path::Path};
 
 use crate::{
-    base::{command_error::Failure, shell_argument::quoted_path},
+    base::{command_error::CommandError, shell_argument::quoted_path},
     database::{
         Database, DatabaseError, RowCase,
         ledger::{KnownCase, Ledger},
@@ -18,55 +15,12 @@ use crate::{
 /// Maximum number of cases in a message.
 const MAX_LISTED: usize = 5;
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CaseLookupError {
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    #[error("`{text}` is no id of a case and no row of a table")]
-    NoId { text: String },
-    #[error("no case of this database has an id that begins with `{text}`")]
-    NoCase { text: String, nearest: Vec<String>, folder: PathBuf },
-    #[error("the ids of {} cases begin with `{text}`", cases.len())]
-    Ambiguous { text: String, cases: Vec<String> },
-    #[error("{table} has no row in line {line}")]
-    NoRow { table: String, line: u64, last: u64 },
-    #[error("{table}:{line} is not a case: {problem}")]
-    NotACase { table: String, line: u64, problem: String, folder: PathBuf },
-}
-
-impl Failure for CaseLookupError {
-    fn hint(&self) -> String {
-        match self {
-            Self::Database(error) => error.hint(),
-            Self::NoId { .. } => {
-                "give 16 hexadecimal digits of the column `MicroBench Case`, their first ones, or a row \
-                                  such as `SwiGlu.csv:2`"
-                    .to_owned()
-            }
-            Self::NoCase { nearest, folder, .. } if nearest.is_empty() => format!(
-                "the database has no cases: `npubench ingest PROFILE --db {}` fills it",
-                quoted_path(folder)
-            ),
-            Self::NoCase { nearest, .. } => format!("the nearest are {}", nearest.join(", ")),
-            Self::Ambiguous { cases, .. } => {
-                let more = cases.len().saturating_sub(MAX_LISTED);
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                format!("give more digits: {}{more}", cases[..cases.len().min(MAX_LISTED)].join(", "))
-            }
-            Self::NoRow { last, .. } => format!("its last row is in line {last}; line 1 is the header"),
-            Self::NotACase { folder, .. } => {
-                format!("`npubench db check {}` lists such rows", quoted_path(folder))
-            }
-        }
-    }
-}
-
-/// Finds the case of `text`: an id, the first digits of one, or `TABLE.csv:LINE`. Fails with [`CaseLookupError`].
+/// Finds the case of `text`: an id, the first digits of one, or `TABLE.csv:LINE`.
 pub(crate) fn find_case(
     database: &Database,
     ledger: Option<&Ledger>,
     text: &str,
-) -> Result<KnownCase, CaseLookupError> {
+) -> Result<KnownCase, CommandError> {
     if let Some((table, line)) = text.rsplit_once(':')
         && let Ok(line) = line.parse()
     {
@@ -74,7 +28,7 @@ pub(crate) fn find_case(
     }
     let digits = text.to_ascii_lowercase();
     if digits.is_empty() || digits.len() > 16 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(CaseLookupError::NoId { text: text.to_owned() });
+        return Err(no_id(text));
     }
     let in_ledger = |prefix: &str| match ledger {
         Some(ledger) => ledger.cases_with_prefix(prefix).map_err(DatabaseError::from),
@@ -88,15 +42,36 @@ pub(crate) fn find_case(
         found.dedup_by(|one, other| one.case == other.case);
     }
     if found.len() > 1 {
-        let cases = found.iter().map(describe_case).collect();
-        return Err(CaseLookupError::Ambiguous { text: digits, cases });
+        let listed: Vec<String> = found.iter().take(MAX_LISTED).map(describe_case).collect();
+        let more = found.len() - listed.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        return Err(CommandError::bad_input(
+            format!("the ids of {} cases begin with `{digits}`", found.len()),
+            format!("give more digits: {}{more}", listed.join(", ")),
+        ));
     }
     if let Some(found) = found.pop() {
         return Ok(found);
     }
     let all = all_row_cases(database)?.into_iter().chain(in_ledger("")?);
-    let (nearest, folder) = (nearest_cases(all.collect(), &digits), database.folder().to_owned());
-    Err(CaseLookupError::NoCase { nearest, text: digits, folder })
+    let nearest = nearest_cases(all.collect(), &digits);
+    Err(CommandError::bad_input(
+        format!("no case of this database has an id that begins with `{digits}`"),
+        match nearest.is_empty() {
+            true => format!(
+                "the database has no cases: `npubench ingest PROFILE --db {}` fills it",
+                quoted_path(database.folder())
+            ),
+            false => format!("the nearest are {}", nearest.join(", ")),
+        },
+    ))
+}
+
+fn no_id(text: &str) -> CommandError {
+    CommandError::bad_input(
+        format!("`{text}` is no id of a case and no row of a table"),
+        "give 16 hexadecimal digits of the column `MicroBench Case`, their first ones, or a row such as `SwiGlu.csv:2`",
+    )
 }
 
 fn describe_case(known: &KnownCase) -> String {
@@ -131,24 +106,26 @@ fn known_case(row: &RowCase) -> Result<KnownCase, String> {
 }
 
 /// Finds the case of a row, such as `db/SwiGlu.csv:2` or `SwiGlu:2`.
-fn case_of_row(database: &Database, table: &str, line: u64) -> Result<KnownCase, CaseLookupError> {
+fn case_of_row(database: &Database, table: &str, line: u64) -> Result<KnownCase, CommandError> {
     let name = Path::new(table).file_name().unwrap_or_default().to_string_lossy();
     let stem = name.strip_suffix(".csv").unwrap_or(&name);
-    let no_id = || CaseLookupError::NoId { text: format!("{table}:{line}") };
-    let kernel = KernelName::from_file_stem(stem).ok_or_else(no_id)?;
-    if !database.kernels_and_collectives()?.contains(&kernel) {
-        return Err(no_id());
-    }
+    let kernel = KernelName::from_file_stem(stem);
+    let known = database.kernels_and_collectives()?;
+    let Some(kernel) = kernel.filter(|kernel| known.contains(kernel)) else {
+        return Err(no_id(&format!("{table}:{line}")));
+    };
     let rows = row_cases(&kernel, &database.kernel_csv(&kernel)?)?;
-    let last = rows.last().map_or(1, |row| row.line);
-    let table = format!("{stem}.csv");
-    match rows.iter().find(|row| row.line == line) {
-        Some(row) => known_case(row).map_err(|problem| CaseLookupError::NotACase {
-            table,
-            line,
-            problem,
-            folder: database.folder().to_owned(),
-        }),
-        None => Err(CaseLookupError::NoRow { table, line, last }),
-    }
+    let Some(row) = rows.iter().find(|row| row.line == line) else {
+        let last = rows.last().map_or(1, |row| row.line);
+        return Err(CommandError::bad_input(
+            format!("{stem}.csv has no row in line {line}"),
+            format!("its last row is in line {last}; line 1 is the header"),
+        ));
+    };
+    known_case(row).map_err(|problem| {
+        CommandError::bad_input(
+            format!("{stem}.csv:{line} is not a case: {problem}"),
+            format!("`npubench db check {}` lists such rows", quoted_path(database.folder())),
+        )
+    })
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     ShardPlan,
     shard_database::{ShardState, shard_states},
-    slurm_output::{MissingDevices, QueuedTask, parse_devices_of_job},
+    slurm_output::{QueuedTask, parse_devices_of_job},
     slurm_programs::SlurmPrograms,
 };
 use crate::{
@@ -241,24 +241,7 @@ pub(crate) fn devices_of_job(resource: &str) -> Result<Vec<u32>, CommandError> {
         ));
     };
     let text = SlurmPrograms::new()?.describe_job(&job)?;
-    parse_devices_of_job(&text, &job, &node, resource).map_err(|problem| {
-        let command = format!("`scontrol show job -d {job}`");
-        match problem {
-            MissingDevices::Allocation => CommandError::bad_input(
-                format!("{command} shows no resources of the job on node {node}"),
-                "the devices of a job are shown only while it runs",
-            ),
-            MissingDevices::Resource(found) => CommandError::bad_input(
-                format!("{command} shows no `{resource}` on node {node}, but `{found}`"),
-                format!("request devices with `--gres {resource}:8`, or give their name with `--gres`"),
-            ),
-            MissingDevices::Numbers(found) => CommandError::bad_input(
-                format!("{command} shows `{found}` without the numbers of the devices"),
-                "name the device files in Slurm's gres.conf, such as `File=/dev/davinci[0-7]`; or request whole nodes and give the devices \
-                 of `npubench run`: `npubench slurm submit … --sbatch=--exclusive -- --devices 0-7`",
-            ),
-        }
-    })
+    parse_devices_of_job(&text, &job, &node, resource)
 }
 
 /// Returns the path of this program, which the nodes must have as well.

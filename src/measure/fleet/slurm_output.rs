@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::base::command_error::CommandError;
+
 /// Line of `squeue` for a job, or for one task of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuedTask {
@@ -76,17 +78,6 @@ pub(super) fn parse_job_number(text: &str) -> Option<String> {
     lines.find(|line| is_number(line)).map(str::to_owned)
 }
 
-/// Reason why the output of `scontrol` has no devices.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum MissingDevices {
-    /// The job is not in the output, or has no node of this name.
-    Allocation,
-    /// The job has no such resource on the node; the field that it has.
-    Resource(String),
-    /// The resource has a number only: `gres.conf` names no files.
-    Numbers(String),
-}
-
 /// Returns the numbers of the devices of a job on a node, from the output of `scontrol show job -d`. The number of an array is also
 /// that of its last task, so that the output may contain other tasks.
 pub(super) fn parse_devices_of_job(
@@ -94,7 +85,8 @@ pub(super) fn parse_devices_of_job(
     job: &str,
     node: &str,
     resource: &str,
-) -> Result<Vec<u32>, MissingDevices> {
+) -> Result<Vec<u32>, CommandError> {
+    let command = format!("`scontrol show job -d {job}`");
     let mut is_job = false;
     let mut found: Option<&str> = None;
     for line in text.lines() {
@@ -110,29 +102,39 @@ pub(super) fn parse_devices_of_job(
             found = Some(field("GRES=").unwrap_or_default());
         }
     }
-    let resources = found.ok_or(MissingDevices::Allocation)?;
-    let mut devices = BTreeSet::new();
-    let mut is_known = false;
+    let Some(resources) = found else {
+        return Err(CommandError::bad_input(
+            format!("{command} shows no resources of the job on node {node}"),
+            "the devices of a job are shown only while it runs",
+        ));
+    };
+    let mut devices: Option<BTreeSet<u32>> = None;
     for entry in split_outside_brackets(resources) {
-        if entry.split([':', '(']).next() != Some(resource) {
-            continue;
+        if entry.split([':', '(']).next() == Some(resource) {
+            let list = entry.split_once("IDX:").and_then(|(_, rest)| rest.split_once(')'));
+            let numbers = list.and_then(|(list, _)| parse_numbers(list)).ok_or_else(|| {
+                CommandError::bad_input(
+                    format!("{command} shows `{entry}` without the numbers of the devices"),
+                    "name the device files in Slurm's gres.conf, such as `File=/dev/davinci[0-7]`; or request whole nodes and give \
+                     the devices of `npubench run`: `npubench slurm submit … --sbatch=--exclusive -- --devices 0-7`",
+                )
+            })?;
+            devices.get_or_insert_default().extend(numbers);
         }
-        is_known = true;
-        let list = entry.split_once("IDX:").and_then(|(_, rest)| rest.split_once(')')).map(|(list, _)| list);
-        let numbers =
-            list.and_then(parse_numbers).ok_or_else(|| MissingDevices::Numbers(entry.to_owned()))?;
-        devices.extend(numbers);
     }
-    match is_known {
-        true => Ok(devices.into_iter().collect()),
-        false => Err(MissingDevices::Resource(resources.to_owned())),
-    }
+    let devices = devices.ok_or_else(|| {
+        CommandError::bad_input(
+            format!("{command} shows no `{resource}` on node {node}, but `{resources}`"),
+            format!("request devices with `--gres {resource}:8`, or give their name with `--gres`"),
+        )
+    })?;
+    Ok(devices.into_iter().collect())
 }
 
 /// Parses a list such as `0-2,5`.
 fn parse_numbers(list: &str) -> Option<Vec<u32>> {
-    const MOST: u32 = 1024;
-    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < MOST);
+    const MAX: u32 = 1024;
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < MAX);
     let mut numbers = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -210,36 +212,46 @@ JobId=4 ArrayJobId=1 ArrayTaskId=1 ArrayTaskThrottle=2 JobName=j.sh
 
     #[test]
     fn devices_of_a_task_are_not_those_of_its_array() {
-        let devices = |job: &str, node: &str| parse_devices_of_job(ARRAY, job, node, "npu");
+        let devices = |job: &str, node: &str| {
+            parse_devices_of_job(ARRAY, job, node, "npu").map_err(|error| error.message)
+        };
+        let missing = |job: &str, node: &str| {
+            Err(format!("`scontrol show job -d {job}` shows no resources of the job on node {node}"))
+        };
         assert_eq!(devices("4", "node1"), Ok(vec![0, 1, 2]));
         assert_eq!(devices("5", "node1"), Ok(vec![3, 4, 5]));
-        assert_eq!(devices("1", "node1"), Err(MissingDevices::Allocation), "a waiting task");
-        assert_eq!(devices("5", "node2"), Err(MissingDevices::Allocation));
-        assert_eq!(devices("9", "node1"), Err(MissingDevices::Allocation));
+        assert_eq!(devices("1", "node1"), missing("1", "node1"), "a waiting task");
+        assert_eq!(devices("5", "node2"), missing("5", "node2"));
+        assert_eq!(devices("9", "node1"), missing("9", "node1"));
     }
 
     #[test]
     fn devices_are_found_among_other_resources_and_nodes() {
         let devices = |line: &str, node: &str| {
             parse_devices_of_job(&format!("JobId=7 JobName=x\n     {line}\n"), "7", node, "npu")
+                .map_err(|error| error.message)
         };
+        let error = |line: &str, node: &str| devices(line, node).expect_err("no devices");
         let line = "Nodes=rack[1-2]n[07-12],other CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:9),npu:a3:2(IDX:0,4),npu:b:1(IDX:6)";
         for node in ["rack2n07", "rack1n12", "other"] {
             assert_eq!(devices(line, node), Ok(vec![0, 4, 6]), "{node}");
         }
         for node in ["rack2n7", "rack3n07", "rack2n13", "rack2", "others", "rack2n071"] {
-            assert_eq!(devices(line, node), Err(MissingDevices::Allocation), "{node}");
+            assert!(
+                error(line, node).ends_with(&format!("no resources of the job on node {node}")),
+                "{node}"
+            );
         }
         let other = "GRES=npus:1(IDX:0)";
         let line = format!("Nodes=n1 CPU_IDs=0 Mem=0 {other}");
-        assert_eq!(devices(&line, "n1"), Err(MissingDevices::Resource("npus:1(IDX:0)".to_owned())));
-        assert_eq!(
-            devices("Nodes=n1 CPU_IDs=0 Mem=0 GRES=", "n1"),
-            Err(MissingDevices::Resource(String::new()))
-        );
+        assert!(error(&line, "n1").ends_with("no `npu` on node n1, but `npus:1(IDX:0)`"));
+        assert!(error("Nodes=n1 CPU_IDs=0 Mem=0 GRES=", "n1").ends_with("on node n1, but ``"));
         for unknown in ["npu:8", "npu:8(CNT:8)", "npu:8(IDX:N/A)", "npu:1(IDX:99999999)"] {
             let line = format!("Nodes=n1 CPU_IDs=0 Mem=0 GRES={unknown}");
-            assert_eq!(devices(&line, "n1"), Err(MissingDevices::Numbers(unknown.to_owned())));
+            assert!(
+                error(&line, "n1")
+                    .ends_with(&format!("shows `{unknown}` without the numbers of the devices"))
+            );
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) enum PartState {
     Lost(String),
 }
 
-/// Connected followers. Dropping it closes the connections, which ends their sweep.
+/// Connected followers, by the numbers of their nodes from 1 on. Dropping it closes the connections, which ends their sweep.
 #[derive(Debug)]
 pub(crate) struct NodeCluster {
     pub(super) host: String,
@@ -104,11 +104,10 @@ impl NodeCluster {
 
     /// Starts the part of a node. A node that cannot be reached is lost.
     pub(crate) fn start_part(&self, node: usize, order: PartOrder) {
-        if let Some(follower) = self.followers.get(&node) {
-            // Collections of an earlier run of the sweep have the same numbers.
-            lock(&follower.state).results.remove(&order.collection);
-            follower.send(&NodeMessage::Start(Box::new(order)));
-        }
+        let follower = &self.followers[&node];
+        // Collections of an earlier run of the sweep have the same numbers.
+        lock(&follower.state).results.remove(&order.collection);
+        follower.send(&NodeMessage::Start(Box::new(order)));
     }
 
     /// Sends all nodes further cases of the sweep.
@@ -118,15 +117,11 @@ impl NodeCluster {
     }
 
     pub(crate) fn stop_part(&self, node: usize, collection: u32) {
-        if let Some(follower) = self.followers.get(&node) {
-            follower.send(&NodeMessage::Stop { collection });
-        }
+        self.followers[&node].send(&NodeMessage::Stop { collection });
     }
 
     pub(crate) fn part_state(&self, node: usize, collection: u32) -> PartState {
-        let Some(follower) = self.followers.get(&node) else {
-            return PartState::Lost(format!("node {node} is no node of the sweep"));
-        };
+        let follower = &self.followers[&node];
         let state = lock(&follower.state);
         match (state.results.get(&collection), &state.lost) {
             (Some(result), _) => PartState::Ended(result.clone()),
@@ -137,16 +132,12 @@ impl NodeCluster {
 
     /// Gives a node up that does not answer any more.
     pub(crate) fn give_up(&self, node: usize) {
-        if let Some(follower) = self.followers.get(&node) {
-            follower.give_up("it did not end its part in time".to_owned());
-        }
+        self.followers[&node].give_up("it did not end its part in time".to_owned());
     }
 
     /// Ends the sweep after the running collection, because the host of a node cannot measure any more.
     pub(crate) fn fail_node(&self, node: usize, reason: &str) {
-        if let Some(follower) = self.followers.get(&node) {
-            lock(&follower.state).failure.get_or_insert_with(|| reason.to_owned());
-        }
+        lock(&self.followers[&node].state).failure.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Returns true if a follower has received a signal to stop, was lost, or cannot measure any more: then the sweep ends

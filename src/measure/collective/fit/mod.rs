@@ -8,5 +8,5 @@ mod segments;
 mod sweep_fit;
 
 pub(crate) use scaling::ScalingComparison;
-pub(crate) use segments::{MAX_SIZES, MIN_SIZES};
-pub(crate) use sweep_fit::{AlgorithmSwitch, RangeLine, ScalingOfGroups, SweepFit, compare_group_sizes};
+pub(crate) use segments::{MAX_SIZES, MIN_SIZES, RangeLine};
+pub(crate) use sweep_fit::{AlgorithmSwitch, ScalingOfGroups, SweepFit, compare_group_sizes};

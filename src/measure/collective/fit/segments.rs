@@ -19,19 +19,22 @@ const RESOLUTION: f64 = 1e-4;
 /// Greatest difference of the likelihoods of possible ends: the 95 % quantile of χ² with one degree of freedom.
 const LIKELY: f64 = 3.84;
 
+/// Range of points with one line.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct FittedRange {
-    /// Index of its first point, and of the first one behind it.
+pub(crate) struct RangeLine {
+    /// Indices of its first point, and of the first one behind it.
     pub(crate) first: usize,
     pub(crate) end: usize,
     pub(crate) line: LineFit,
     /// Least and greatest `end` that the durations do not contradict, at 95 %.
-    pub(crate) possible_ends: (usize, usize),
+    pub(super) possible_ends: (usize, usize),
+    /// Algorithm that the profiler shows; empty without one.
+    pub(crate) algorithm: String,
 }
 
 /// Divides points with ascending sizes into ranges; none for fewer than [`MIN_SIZES`] or more than [`MAX_SIZES`].
 #[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
-pub(crate) fn divide_sizes(points: &[SizeDuration]) -> Vec<FittedRange> {
+pub(super) fn divide_sizes(points: &[SizeDuration]) -> Vec<RangeLine> {
     let count = points.len();
     if count > MAX_SIZES {
         return Vec::new();
@@ -55,7 +58,8 @@ pub(crate) fn divide_sizes(points: &[SizeDuration]) -> Vec<FittedRange> {
     let firsts = std::iter::once(0).chain(ends.iter().copied());
     let ranges = firsts.zip(ends.iter().copied()).enumerate().filter_map(|(place, (first, end))| {
         let line = LineFit::from_points(&points[first..end])?;
-        Some(FittedRange { first, end, line, possible_ends: possible_ends(points, &ends, place, floor) })
+        let possible_ends = possible_ends(points, &ends, place, floor);
+        Some(RangeLine { first, end, line, possible_ends, algorithm: String::new() })
     });
     ranges.collect()
 }

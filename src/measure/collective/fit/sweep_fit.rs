@@ -9,7 +9,7 @@ use super::{
     line::{LineFit, SizeDuration},
     refine::{is_located, refining_sizes},
     scaling::{GroupLine, ScalingComparison, compare_algorithms},
-    segments::{FittedRange, divide_sizes},
+    segments::{RangeLine, divide_sizes},
 };
 use crate::{
     kernel::{CollectiveKind, Dtype, PartWeights, collective::CommNetwork},
@@ -21,16 +21,6 @@ use crate::{
 
 /// Ratio of two lines from which a change is a jump of the duration.
 const MIN_JUMP: f64 = 0.02;
-
-#[derive(Clone, Debug)]
-pub(crate) struct RangeLine {
-    /// Indices of the points: the first one, and the first one behind.
-    pub(crate) first: usize,
-    pub(crate) end: usize,
-    pub(crate) line: LineFit,
-    /// Algorithm that the profiler shows; empty without one.
-    pub(crate) algorithm: String,
-}
 
 /// Source of the knowledge of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, strum::Display)]
@@ -88,19 +78,21 @@ impl SweepFit {
             .iter()
             .map(|point| SizeDuration { bytes: point.bandwidth_bytes as f64, micros: point.micros })
             .collect();
-        let mut ranges: Vec<(RangeLine, (usize, usize))> = Vec::new();
+        let mut ranges: Vec<RangeLine> = Vec::new();
         for (first, end) in algorithm_runs(&sweep.points) {
-            let algorithm = &sweep.points[first].algorithm;
-            for FittedRange { first: start, end: stop, line, possible_ends } in
-                divide_sizes(&points[first..end])
-            {
-                let range =
-                    RangeLine { first: first + start, end: first + stop, line, algorithm: algorithm.clone() };
-                ranges.push((range, (first + possible_ends.0, first + possible_ends.1)));
+            for range in divide_sizes(&points[first..end]) {
+                let (low, high) = range.possible_ends;
+                ranges.push(RangeLine {
+                    first: first + range.first,
+                    end: first + range.end,
+                    possible_ends: (first + low, first + high),
+                    algorithm: sweep.points[first].algorithm.clone(),
+                    ..range
+                });
             }
         }
         let switches = find_switches(&sweep, &ranges);
-        Self { sweep, ranges: ranges.into_iter().map(|(range, _)| range).collect(), switches }
+        Self { sweep, ranges, switches }
     }
 
     /// Returns the peak of the links of the group in bus bandwidth; `None` without a network that has the tier.
@@ -131,19 +123,18 @@ fn algorithm_runs(points: &[SweepPoint]) -> Vec<(usize, usize)> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-fn find_switches(sweep: &Sweep, ranges: &[(RangeLine, (usize, usize))]) -> Vec<AlgorithmSwitch> {
+fn find_switches(sweep: &Sweep, ranges: &[RangeLine]) -> Vec<AlgorithmSwitch> {
     let points = &sweep.points;
     let sizes: Vec<u64> = points.iter().map(|point| point.message).collect();
     let element = sweep.key.dtype.as_ref().and_then(Dtype::bytes).unwrap_or(1);
     let granularity = sweep.kind.size_granularity(element, sweep.key.ranks);
     let switch = |end: usize, possible_ends: (usize, usize), evidence: SwitchEvidence| {
-        let before = ranges.iter().find(|(range, _)| range.end == end);
-        let behind = ranges.iter().find(|(range, _)| range.first == end);
+        let before = ranges.iter().find(|range| range.end == end);
+        let behind = ranges.iter().find(|range| range.first == end);
         let [left, right] = [end - 1, end].map(|index| points[index].bandwidth_bytes as f64);
         let middle = (left * right).sqrt();
-        let jump = before
-            .zip(behind)
-            .map(|((before, _), (behind, _))| behind.line.micros(middle) / before.line.micros(middle));
+        let jump = before.zip(behind);
+        let jump = jump.map(|(before, behind)| behind.line.micros(middle) / before.line.micros(middle));
         AlgorithmSwitch {
             before: sizes[end - 1],
             behind: sizes[end],
@@ -160,10 +151,10 @@ fn find_switches(sweep: &Sweep, ranges: &[(RangeLine, (usize, usize))]) -> Vec<A
     for (_, end) in &runs[..runs.len().saturating_sub(1)] {
         switches.insert(*end, switch(*end, (*end, *end), SwitchEvidence::AlgorithmType));
     }
-    for (range, possible_ends) in ranges {
+    for RangeLine { end, possible_ends, .. } in ranges {
         // The end of a run is no result of the fit.
-        if range.end < points.len() && !switches.contains_key(&range.end) {
-            switches.insert(range.end, switch(range.end, *possible_ends, SwitchEvidence::Fit));
+        if *end < points.len() {
+            switches.entry(*end).or_insert_with(|| switch(*end, *possible_ends, SwitchEvidence::Fit));
         }
     }
     switches.into_values().collect()
