@@ -25,8 +25,7 @@ use crate::{
     measure::run_options::RunOptions,
     measure::{
         collective::{
-            sweep_database::SweepDatabase,
-            sweep_rounds::SweepRounds,
+            sweep_rounds::{SweepDatabase, SweepRounds},
             sweep_session::{CollectiveSweep, current_hccl_environment},
         },
         nodes::{NodeListener, session::SweepFollower},

@@ -1,7 +1,6 @@
 //! Collection of profiles from servers of vLLM: the profiler is switched on and off, the folders of all ranks are awaited,
 //! analysed and checked.
 
-mod http_request;
 mod offline_analysis;
 mod profile_folders;
 mod profiled_servers;

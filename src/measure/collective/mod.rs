@@ -5,12 +5,11 @@ mod fit;
 mod node_layout;
 pub(crate) mod production_collectives;
 mod sweep;
-pub(crate) mod sweep_database;
 pub(crate) mod sweep_rounds;
 pub(crate) mod sweep_session;
 mod topology;
-mod validate;
 
+pub(crate) use analytic::{ModelComparison, ModelVerdict, compare_with_model};
 pub(crate) use fit::{
     AlgorithmSwitch, MAX_SIZES, MIN_SIZES, RangeLine, ScalingComparison, ScalingOfGroups, SweepFit,
     compare_group_sizes,
@@ -18,4 +17,3 @@ pub(crate) use fit::{
 pub(crate) use node_layout::NodeLayout;
 pub(crate) use sweep::{DatabaseSweeps, SweepKey, SweepPoint, parse_collective, size_text};
 pub(crate) use topology::{GroupSize, TopologyError, devices_for, reachable_groups, tier_of_group};
-pub(crate) use validate::{ModelComparison, ModelVerdict, compare_with_model};

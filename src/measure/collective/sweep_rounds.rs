@@ -1,6 +1,9 @@
-//! Runs of a sweep: the first one, and further ones around the changes of the algorithm that it shows.
+//! Runs of a sweep and their database: the first run, and further ones around the changes of the algorithm that it shows.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use super::{
     SweepFit, SweepKey,
@@ -9,17 +12,24 @@ use super::{
 };
 use crate::{
     base::{
-        assets::AssetFiles, command_error::CommandError, count_text::format_count, deadline::Deadline,
-        exit::ExitStatus, files::FolderLock,
+        assets::AssetFiles,
+        command_error::CommandError,
+        count_text::format_count,
+        deadline::Deadline,
+        exit::ExitStatus,
+        files::{FolderLock, ScratchFolder},
     },
-    database::Database,
+    database::{Database, DatabaseError, database_file::DatabaseFile},
     kernel::{CaseId, CollectiveKind, DataKind},
     measure::{
+        device_choice::{chip_of_host, choose_device},
         engine::SweepNodes,
+        environment::check_path,
         run_context::{EndedRun, RunContext, new_run_id},
         run_options::RunOptions,
         run_screen::RunScreen,
     },
+    profile::DeviceEvidence,
 };
 
 /// Greatest number of runs that refine a sweep; each divides the sizes around a change at least by four.
@@ -134,4 +144,72 @@ fn group_of<'a>(
     let parts = sweep.parts.iter().filter(|part| part.kinds.contains(&kind) && part.dtypes.contains(&dtype));
     let group = parts.flat_map(|part| &part.groups).find(has_key)?;
     Some((group, dtype))
+}
+
+/// Database of a sweep. A new one is created after everything that can refuse the sweep, so that a refused sweep leaves
+/// none.
+#[derive(Debug)]
+pub(crate) struct SweepDatabase {
+    folder: PathBuf,
+    /// Draft of a database that does not exist yet.
+    draft: Option<DatabaseDraft>,
+}
+
+/// Empty database in a temporary folder, by which a sweep is planned.
+#[derive(Debug)]
+struct DatabaseDraft {
+    file: DatabaseFile,
+    device_source: String,
+    folder: PathBuf,
+    _scratch: ScratchFolder,
+}
+
+impl SweepDatabase {
+    /// Finds the database of a folder. A new one gets the given device or that of the host.
+    pub(crate) fn find(
+        folder: &Path,
+        kind: DataKind,
+        assets: &AssetFiles,
+        device: Option<&str>,
+    ) -> Result<Self, CommandError> {
+        let mut found = Self { folder: folder.to_owned(), draft: None };
+        if Database::is_new(folder)? {
+            check_path(folder, kind)?;
+            let device = choose_device(assets, kind, device, &DeviceEvidence::default(), chip_of_host)?;
+            let file = DatabaseFile { device: device.name, ..DatabaseFile::new(kind) };
+            let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+            let folder = scratch.path().join("database");
+            create(&folder, &file)?;
+            found.draft =
+                Some(DatabaseDraft { file, device_source: device.source, folder, _scratch: scratch });
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn planning_folder(&self) -> &Path {
+        self.draft.as_ref().map_or(&self.folder, |draft| &draft.folder)
+    }
+
+    /// Returns a note on a database that a preview does not create; `None` if it exists.
+    pub(crate) fn draft_note(&self) -> Option<String> {
+        self.note("would create")
+    }
+
+    /// Creates the database if it is new; returns its folder, and a note on a new one.
+    pub(crate) fn create(self) -> Result<(PathBuf, Option<String>), CommandError> {
+        if let Some(draft) = &self.draft {
+            create(&self.folder, &draft.file)?;
+        }
+        let note = self.note("created");
+        Ok((self.folder, note))
+    }
+
+    fn note(&self, verb: &str) -> Option<String> {
+        let DatabaseDraft { file, device_source, .. } = self.draft.as_ref()?;
+        Some(format!("{verb} the database `{}` for {} ({device_source})", self.folder.display(), file.device))
+    }
+}
+
+fn create(folder: &Path, file: &DatabaseFile) -> Result<(), CommandError> {
+    Ok(Database::create(folder, file, |_| Ok::<(), DatabaseError>(()))?)
 }

@@ -2,7 +2,6 @@
 
 mod custom_operators;
 pub(crate) mod diagnosis;
-mod installation;
 mod lease;
 mod lease_folder;
 pub mod npu_smi;
@@ -19,8 +18,7 @@ use std::{
 };
 
 pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_environment};
-pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
-pub(crate) use installation::{MIN_CANN, MIN_EXPORT_PYTHON, check_installation};
+pub(crate) use diagnosis::{CheckStatus, DoctorCheck, MIN_CANN, MIN_EXPORT_PYTHON, check_installation};
 pub use lease::DeviceLease;
 pub(crate) use lease::DeviceLeases;
 pub(crate) use lease_folder::LeaseFolder;

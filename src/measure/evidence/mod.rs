@@ -3,7 +3,6 @@
 
 mod case_evidence;
 mod clock;
-mod clock_limits;
 mod compare;
 mod controls;
 mod difference;
@@ -20,8 +19,7 @@ pub(crate) use case_evidence::{
     BracketEvidence, CaseEvidence, CollectionEvidence, EvidenceSources, ReadingEvidence, ResultEvidence,
     StateEvidence,
 };
-pub(crate) use clock::ClockEvidence;
-pub(crate) use clock_limits::clock_limits;
+pub(crate) use clock::{ClockEvidence, clock_limits};
 pub(crate) use compare::{DatabaseComparison, LedgerComparison, RowComparison, compare_database};
 pub(crate) use controls::{ControlEvidence, ControlLevel, control_evidence, control_levels};
 pub(crate) use difference::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide, compare_sides};

@@ -6,7 +6,6 @@ mod shard_database;
 mod shard_plan;
 mod slurm_jobs;
 mod slurm_output;
-mod slurm_programs;
 mod volcano;
 
 pub(crate) use merge::{

@@ -13,8 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    case_replay::CaseReplay,
-    evidence::{CollectedEvidence, SelftestContext, SelftestScript, journal_lines},
+    evidence::{CaseReplay, CollectedEvidence, SelftestContext, SelftestScript, journal_lines},
     experiment::{EvidenceError, Experiment, Finding},
     kernel_steps::median_of,
     marked_launches::count_marks,

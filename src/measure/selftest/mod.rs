@@ -5,7 +5,6 @@
 //! without a device. Scripts are started by the `collect.sh` of runs, so that what an experiment proves is what runs use.
 
 mod cache_bandwidth;
-mod case_replay;
 mod catalogue_entries;
 pub(crate) mod command;
 mod core_clock;
@@ -18,7 +17,6 @@ mod kernel_steps;
 mod marked_launches;
 mod production_agreement;
 mod profiler_overhead;
-mod recorded_rows;
 mod repeated_collections;
 mod results;
 

@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use super::{
-    case_replay::CaseReplay,
-    evidence::{SelftestContext, write_table},
+    evidence::{CaseReplay, SelftestContext, write_table},
     experiment::{EvidenceError, Experiment, Finding},
     kernel_steps::median_of,
 };

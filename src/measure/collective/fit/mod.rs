@@ -2,7 +2,6 @@
 //! dependence on the number of ranks.
 
 mod line;
-mod refine;
 mod scaling;
 mod segments;
 mod sweep_fit;
