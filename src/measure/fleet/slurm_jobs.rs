@@ -331,7 +331,7 @@ impl SlurmStatus {
     /// Reads the jobs of the last submission from the controller, and the ledgers.
     pub(crate) fn read(database: &Database, plan: &ShardPlan) -> Result<Self, CommandError> {
         let submission = SlurmSubmission::require(database, plan)?;
-        let jobs = std::iter::once(submission.array_job.as_str()).chain(submission.merge_job.as_deref());
+        let jobs = iter::once(submission.array_job.as_str()).chain(submission.merge_job.as_deref());
         let tasks = SlurmPrograms::new()?.list_jobs(&jobs.collect::<Vec<_>>())?;
         let states = shard_states(database, plan)?;
         Ok(Self::join(submission, states, &tasks))

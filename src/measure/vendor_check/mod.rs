@@ -236,7 +236,7 @@ fn run_process(
             is_stalled |= last_output.elapsed() > timeout;
             halt.store(is_stalled || stop.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        process.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        process.join().unwrap_or_else(|panic| resume_unwind(panic))
     })?;
     drop(writer);
     follower.read_new_lines();

@@ -121,7 +121,7 @@ fn lines_text(report: &FitReport<'_>, fit: &SweepFit) -> String {
         };
     }
     let mut text = String::new();
-    for RangeLine { first, end, line, algorithm } in &fit.ranges {
+    for RangeLine { first, end, line, algorithm, .. } in &fit.ranges {
         let sizes =
             format!("{} to {}", size_text(points[*first].message), size_text(points[*end - 1].message));
         let bandwidth = match line.gigabytes_per_second() {
