@@ -6,7 +6,6 @@ use std::{
     ops::Deref,
 };
 
-use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -73,7 +72,7 @@ pub(crate) type CaseSet = HashSet<CaseId, foldhash::fast::FixedState>;
 )]
 #[serde(transparent)]
 #[schemars(with = "String")]
-pub struct CaseId(CompactString);
+pub struct CaseId(Box<str>);
 
 impl Case {
     /// Returns the canonical signature, equal for equal cases: kernel, slots as `dims:type:format`, attributes.
@@ -142,7 +141,7 @@ impl CaseId {
     }
 
     /// Creates an id from text that was stored, such as in the ledger.
-    pub(crate) fn from_stored(text: impl Into<CompactString>) -> Self {
+    pub(crate) fn from_stored(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
 }

@@ -1,7 +1,7 @@
 //! Columns that are read from the profiler's tables (kernel_details, op_summary), with their names in other versions.
 //! The list of counters also determines columns of the database.
 
-use std::{iter, path::Path};
+use std::path::Path;
 
 use csv::ByteRecord;
 
@@ -35,26 +35,11 @@ pub const COUNTERS: [&str; 25] = [
     "aiv_icache_miss_rate",
     "cube_utilization(%)",
 ];
+/// Places in [`COUNTERS`] of the time of a core and the cycles of all its blocks, for matrix and for vector cores.
+pub(super) const CYCLE_COUNTERS: [[usize; 2]; 2] = [[0, 1], [13, 14]];
+/// Place in [`COUNTERS`] of the time in which the matrix units compute.
+pub(super) const MAC_TIME: usize = 2;
 
-/// Indices of the columns of one file. Messages use the first name of each list.
-#[derive(Clone, Debug)]
-pub(super) struct RecordColumns {
-    pub(super) kernel: usize,
-    pub(super) duration: usize,
-    /// Shapes, types, formats of the inputs, then of the outputs.
-    pub(super) cells: [usize; 6],
-    pub(super) name: Option<usize>,
-    pub(super) state: Option<usize>,
-    pub(super) core: Option<usize>,
-    pub(super) start: Option<usize>,
-    pub(super) device: Option<usize>,
-    pub(super) blocks: Option<usize>,
-    pub(super) stream: Option<usize>,
-    pub(super) counters: [Option<usize>; COUNTERS.len()],
-}
-
-pub(super) const KERNEL: [&str; 2] = ["Type", "OP Type"];
-pub(super) const DURATION: [&str; 2] = ["Duration(us)", "Task Duration(us)"];
 /// The cells of the signature.
 pub(crate) const CELLS: [&str; 6] = [
     "Input Shapes",
@@ -65,71 +50,113 @@ pub(crate) const CELLS: [&str; 6] = [
     "Output Formats",
 ];
 
-pub(super) const NAME: [&str; 2] = ["Name", "Op Name"];
-const STATE: [&str; 1] = ["OP State"];
-pub(super) const CORE: [&str; 2] = ["Accelerator Core", "Task Type"];
-pub(super) const START: [&str; 2] = ["Start Time(us)", "Task Start Time(us)"];
-pub(super) const DEVICE: [&str; 1] = ["Device_id"];
-const BLOCKS: [&str; 2] = ["Block Dim", "Block Num"];
-pub(super) const STREAM: [&str; 1] = ["Stream ID"];
+const KERNEL: &[&str] = &["Type", "OP Type"];
+const DURATION: &[&str] = &["Duration(us)", "Task Duration(us)"];
+const NAME: &[&str] = &["Name", "Op Name"];
+const STATE: &[&str] = &["OP State"];
+const CORE: &[&str] = &["Accelerator Core", "Task Type"];
+const START: &[&str] = &["Start Time(us)", "Task Start Time(us)"];
+const DEVICE: &[&str] = &["Device_id"];
+const BLOCKS: &[&str] = &["Block Dim", "Block Num"];
+const STREAM: &[&str] = &["Stream ID"];
+const STEP: &[&str] = &["Step Id"];
 
-/// Names of all columns that are read, in any version.
-fn read_columns() -> impl Iterator<Item = &'static str> {
-    let lists: [&[&'static str]; 11] =
-        [&KERNEL, &DURATION, &CELLS, &NAME, &STATE, &CORE, &START, &DEVICE, &BLOCKS, &STREAM, &COUNTERS];
-    lists.into_iter().flatten().copied()
+/// Columns without which a reader cannot use a table. Messages use the first name of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NeededColumns {
+    /// Type, duration, and the cells of the signature.
+    Signatures,
+    /// Name or type, start, and duration: analyses of time also read tables of profiler level 0.
+    Times,
+    None,
 }
 
-impl RecordColumns {
-    /// Resolves the header of a kernel table. `row` returns the next row, which shows the reason of missing shapes.
+/// Places of the columns of a table; `None` for one that the table lacks.
+#[derive(Clone, Debug)]
+pub(super) struct TableColumns {
+    pub(super) kernel: Option<usize>,
+    pub(super) duration: Option<usize>,
+    /// Shapes, types, formats of the inputs, then of the outputs.
+    pub(super) cells: [Option<usize>; 6],
+    pub(super) name: Option<usize>,
+    pub(super) state: Option<usize>,
+    pub(super) core: Option<usize>,
+    pub(super) start: Option<usize>,
+    pub(super) device: Option<usize>,
+    pub(super) blocks: Option<usize>,
+    pub(super) stream: Option<usize>,
+    pub(super) step: Option<usize>,
+    pub(super) counters: [Option<usize>; COUNTERS.len()],
+}
+
+impl TableColumns {
+    /// Resolves the header of a table. The next `rows` show the reason of missing shapes.
     pub(super) fn resolve_header(
         header: &ByteRecord,
         file: &Path,
-        mut row: impl FnMut() -> Option<ByteRecord>,
+        needed: NeededColumns,
+        mut rows: impl Iterator<Item = ByteRecord>,
     ) -> Result<Self, ProfileError> {
-        let find = |names: &[&str]| {
-            names.iter().find_map(|name| header.iter().position(|cell| cell.trim_ascii() == name.as_bytes()))
+        let places = |name: &str| {
+            let is_named = move |(_, cell): &(usize, &[u8])| cell.trim_ascii() == name.as_bytes();
+            header.iter().enumerate().filter(is_named).map(|(place, _)| place).collect::<Vec<_>>()
         };
-        for name in read_columns() {
-            if header.iter().filter(|cell| cell.trim_ascii() == name.as_bytes()).count() > 1 {
-                return Err(ProfileError::DuplicateColumn { file: file.to_owned(), column: name });
+        let columns = [KERNEL, DURATION, NAME, STATE, CORE, START, DEVICE, BLOCKS, STREAM, STEP];
+        for column in columns.into_iter().chain([&CELLS[..], &COUNTERS]).flatten() {
+            if places(column).len() > 1 {
+                return Err(ProfileError::DuplicateColumn { file: file.to_owned(), column });
             }
         }
-        let mut missing: Vec<&'static str> = Vec::new();
-        let mut require = |names: &[&'static str]| {
-            find(names).unwrap_or_else(|| {
-                missing.push(names[0]);
-                usize::MAX
-            })
+        let find = |names: &[&str]| names.iter().find_map(|name| places(name).first().copied());
+        let found = Self {
+            kernel: find(KERNEL),
+            duration: find(DURATION),
+            cells: CELLS.map(|name| find(&[name])),
+            name: find(NAME),
+            state: find(STATE),
+            core: find(CORE),
+            start: find(START),
+            device: find(DEVICE),
+            blocks: find(BLOCKS),
+            stream: find(STREAM),
+            step: find(STEP),
+            counters: COUNTERS.map(|name| find(&[name])),
         };
-        let kernel = require(&KERNEL);
-        let duration = require(&DURATION);
-        let cells = CELLS.map(|name| require(&[name]));
-        if missing.len() == CELLS.len() && kernel != usize::MAX {
+        let required: Vec<(&'static str, Option<usize>)> = match needed {
+            NeededColumns::Signatures => [(KERNEL[0], found.kernel), (DURATION[0], found.duration)]
+                .into_iter()
+                .chain(CELLS.into_iter().zip(found.cells))
+                .collect(),
+            NeededColumns::Times => vec![
+                (NAME[0], found.name.or(found.kernel)),
+                (START[0], found.start),
+                (DURATION[0], found.duration),
+            ],
+            NeededColumns::None => Vec::new(),
+        };
+        let missing: Vec<&str> =
+            required.into_iter().filter(|(_, place)| place.is_none()).map(|(name, _)| name).collect();
+        if missing == CELLS
+            && let Some(kernel) = found.kernel
+        {
             // At level 0 no kernel has a type.
-            let mut types = iter::from_fn(&mut row).map(|row| row.get(kernel).unwrap_or_default().to_owned());
-            let is_typed = types.any(|kernel| !matches!(kernel.trim_ascii(), b"" | b"N/A" | b"NA"));
-            let why = if is_typed { ShapelessKind::OnlyCollectives } else { ShapelessKind::Level0 };
+            let why = match rows.any(|row| row.get(kernel).is_some_and(is_recorded)) {
+                true => ShapelessKind::OnlyCollectives,
+                false => ShapelessKind::Level0,
+            };
             return Err(ProfileError::NoShapes { file: file.to_owned(), why });
         }
         if !missing.is_empty() {
             let is = UnsupportedTable::from_header(header);
             return Err(ProfileError::MissingColumns { file: file.to_owned(), missing, is });
         }
-        Ok(Self {
-            kernel,
-            duration,
-            cells,
-            name: find(&NAME),
-            state: find(&STATE),
-            core: find(&CORE),
-            start: find(&START),
-            device: find(&DEVICE),
-            blocks: find(&BLOCKS),
-            stream: find(&STREAM),
-            counters: COUNTERS.map(|name| find(&[name])),
-        })
+        Ok(found)
     }
+}
+
+/// Returns true for a cell with a value; profilers write `N/A` for a missing one.
+pub(crate) fn is_recorded(cell: &[u8]) -> bool {
+    !matches!(cell.trim_ascii(), b"" | b"N/A" | b"NA")
 }
 
 /// Description of a table beside kernel tables, written by profilers or by tools like npubench.
@@ -160,7 +187,7 @@ impl UnsupportedTable {
         Self("a kernel's rows as a database has them, not the records of a profile");
     const MEMORY: Self = Self("uses of memory");
 
-    pub(super) fn from_header(header: &ByteRecord) -> Option<Self> {
+    fn from_header(header: &ByteRecord) -> Option<Self> {
         let has = |name: &&str| header.iter().any(|cell| cell.trim_ascii() == name.as_bytes());
         OTHERS.iter().find(|(names, _)| names.iter().all(has)).map(|(_, table)| *table)
     }

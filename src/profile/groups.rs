@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    ProfileError, REHEARSAL_PREFIX,
-    columns::CELLS,
-    kernel_record::{CounterSums, KernelRecord},
+    ProfileError,
+    columns::is_recorded,
+    kernel_record::{CounterSums, KernelRecord, check_rehearsed},
 };
 use crate::{
     base::stats::SampleSummary,
@@ -29,63 +29,13 @@ pub struct RecordGroup {
     first: RecordOrder,
     /// Numbers of the files with its records, ascending.
     files: Vec<u64>,
-    durations: DurationList,
+    /// Durations in nanoseconds.
+    durations: Vec<i64>,
     counters: CounterSums,
 }
 
 /// Order of a record among all: the number of its file, and its position or time in the file.
 pub(super) type RecordOrder = (u64, u64);
-
-/// Durations in nanoseconds; four bytes each, because nearly all kernels take less than four seconds.
-#[derive(Clone, Debug, Default)]
-struct DurationList {
-    short: Vec<u32>,
-    long: Vec<i64>,
-}
-
-impl DurationList {
-    fn push_duration(&mut self, duration: Nanos) {
-        match u32::try_from(duration.0) {
-            Ok(short) => self.short.push(short),
-            Err(_) => self.long.push(duration.0),
-        }
-    }
-
-    /// Sorts the short durations; merging sorted parts is fast.
-    fn sort_durations(&mut self) {
-        self.short.sort();
-    }
-
-    fn merge_durations(&mut self, other: Self) {
-        self.short.extend(other.short);
-        self.long.extend(other.long);
-        self.sort_durations();
-    }
-
-    fn len(&self) -> usize {
-        self.short.len() + self.long.len()
-    }
-
-    fn total_duration(&self) -> Nanos {
-        let short: i64 = self.short.iter().map(|duration| i64::from(*duration)).sum();
-        Nanos(self.long.iter().fold(short, |total, duration| total.saturating_add(*duration)))
-    }
-
-    /// Returns all durations. Memory of the short ones is released step by step, because a group may contain nearly all
-    /// records of a large profile.
-    fn into_vec(mut self) -> Vec<i64> {
-        const AT_ONCE: usize = 1 << 20;
-        let mut all = Vec::with_capacity(self.len());
-        all.extend(self.long.into_iter().rev());
-        while !self.short.is_empty() {
-            // From the end, so that sorted parts stay sorted in reverse.
-            let kept = self.short.len().saturating_sub(AT_ONCE);
-            all.extend(self.short.drain(kept..).rev().map(i64::from));
-            self.short.shrink_to_fit();
-        }
-        all
-    }
-}
 
 /// Statistics of the records of a group.
 #[derive(Clone, Debug)]
@@ -115,29 +65,15 @@ impl RecordGroup {
 
     /// Returns the sum of the durations of all records.
     pub fn total_duration(&self) -> Nanos {
-        self.durations.total_duration()
+        Nanos(self.durations.iter().fold(0, |total, duration| total.saturating_add(*duration)))
     }
 
     /// Computes the statistics of all records.
-    pub fn into_statistics(self) -> GroupStatistics {
+    pub fn into_statistics(mut self) -> GroupStatistics {
         GroupStatistics {
             counters: self.counters.counter_means(),
-            durations: SampleSummary::from_samples(&mut self.durations.into_vec()),
+            durations: SampleSummary::from_samples(&mut self.durations),
         }
-    }
-
-    fn add_record<R: KernelRecord>(&mut self, duration: Nanos, record: &R, position: RecordOrder) {
-        // Tables are read from the start; databases are not read in the order of time.
-        if position < self.first {
-            self.first = position;
-            self.state = printable_cell(record.state());
-            self.core = printable_cell(record.core());
-        }
-        if self.files.last() != Some(&position.0) {
-            self.files.push(position.0);
-        }
-        self.durations.push_duration(duration);
-        record.add_counters(&mut self.counters);
     }
 
     fn merge_group(&mut self, other: Self) {
@@ -151,7 +87,7 @@ impl RecordGroup {
         self.files.extend(other.files);
         self.files.sort_unstable();
         self.files.dedup();
-        self.durations.merge_durations(other.durations);
+        self.durations.extend(other.durations);
         self.counters.merge_sums(&other.counters);
     }
 }
@@ -189,39 +125,37 @@ impl RecordGroups {
         !self.groups.is_empty()
     }
 
-    pub(super) fn add_record<R: KernelRecord>(
+    /// Adds a record. One of the rehearsal host is an error unless such are accepted.
+    pub(super) fn add_record(
         &mut self,
-        record: &R,
+        record: &KernelRecord<'_>,
+        duration: Result<Option<Nanos>, ProfileError>,
         position: RecordOrder,
+        accept_rehearsed: bool,
+        add_counters: impl FnOnce(&mut CounterSums),
     ) -> Result<(), ProfileError> {
+        let KernelRecord { file, place, name, kernel, cells, state, core, .. } = *record;
+        self.rehearsed += u64::from(check_rehearsed(name, accept_rehearsed, file, place)?);
         self.records += 1;
-        self.rehearsed += u64::from(record.name().starts_with(REHEARSAL_PREFIX.as_bytes()));
-        let kernel = record.kernel();
-        if !has_shapes(record.input_shapes())
-            || kernel.starts_with(b"hcom_")
-            || matches!(kernel, b"" | b"N/A" | b"NA")
-        {
+        if !is_recorded(cells[0]) || kernel.starts_with(b"hcom_") || !is_recorded(kernel) {
             // A duration that cannot be read does not matter for a record that is left out.
-            let duration = record.duration().ok().flatten();
-            self.add_shapeless(kernel, duration, record.core());
+            self.add_shapeless(kernel, duration.ok().flatten(), core);
             return Ok(());
         }
-        let Some(duration) = record.duration()?.filter(|duration| duration.0 != 0) else {
-            count_record(&mut self.without_duration, kernel);
+        let Some(duration) = duration?.filter(|duration| duration.0 != 0) else {
+            *self.without_duration.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
             return Ok(());
         };
-        let problem = match duration {
-            duration if duration.0 < 0 => Some("is negative"),
-            duration if duration > Nanos::LONGEST_KERNEL => {
-                Some("is more than an hour, which no kernel takes")
-            }
-            _ => None,
-        };
-        if let Some(problem) = problem {
-            let cell = duration.to_string();
-            return Err(record.bad_cell("Duration(us)", cell.as_bytes(), problem.into()));
+        if duration.0 < 0 || duration > Nanos::LONGEST_KERNEL {
+            let problem =
+                if duration.0 < 0 { "is negative" } else { "is more than an hour, which no kernel takes" };
+            return Err(record.bad_cell(7, duration.to_string().as_bytes(), problem.to_owned()));
         }
-        self.set_key(record);
+        self.key.clear();
+        for cell in [kernel].iter().chain(&cells) {
+            self.key.extend_from_slice(cell);
+            self.key.push(b'\n');
+        }
         let index = match self.by_cells.get(&self.key) {
             Some(index) => *index,
             None => {
@@ -230,46 +164,33 @@ impl RecordGroups {
                 self.groups.len() - 1
             }
         };
-        self.groups[index].add_record(duration, record, position);
+        let group = &mut self.groups[index];
+        // Tables are read from the start; databases are not read in the order of time.
+        if position < group.first {
+            group.first = position;
+            group.state = printable_cell(state);
+            group.core = printable_cell(core);
+        }
+        if group.files.last() != Some(&position.0) {
+            group.files.push(position.0);
+        }
+        group.durations.push(duration.0);
+        add_counters(&mut group.counters);
         Ok(())
     }
 
     /// Counts a record without shapes.
     pub(super) fn add_shapeless(&mut self, kernel: &[u8], duration: Option<Nanos>, core: &[u8]) {
         let kernel = String::from_utf8_lossy(kernel);
-        let records = match self.without_shapes.get_mut(&*kernel) {
-            Some(records) => records,
-            None => self.without_shapes.entry(kernel.into_owned()).or_insert_with(|| ShapelessRecords {
-                core: printable_cell(core),
-                ..ShapelessRecords::default()
-            }),
-        };
-        records.count += 1;
-        let duration = duration.map_or(0, |duration| duration.0.max(0));
-        records.duration = Nanos(records.duration.0.saturating_add(duration));
-    }
-
-    /// Sets the key of a record. Adjacent cells are used as one slice, which is faster. Records of other readers get
-    /// a key of another form; [`Self::into_kernels`] merges the groups.
-    fn set_key<R: KernelRecord>(&mut self, record: &R) {
-        self.key.clear();
-        let mut set = |form: u8, cells: &[&[u8]]| {
-            self.key.push(form);
-            self.key.extend_from_slice(record.kernel());
-            for cell in cells {
-                self.key.push(b'\n');
-                self.key.extend_from_slice(cell);
-            }
-        };
-        match record.raw_cells() {
-            Some(raw) => set(b'1', &[raw]),
-            None => set(b'6', &record.cells()),
+        if !self.without_shapes.contains_key(&*kernel) {
+            let records = ShapelessRecords { core: printable_cell(core), ..ShapelessRecords::default() };
+            self.without_shapes.insert(kernel.clone().into_owned(), records);
         }
-    }
-
-    /// Sorts the durations, in parallel with other readers.
-    pub(super) fn sort_groups(&mut self) {
-        self.groups.iter_mut().for_each(|group| group.durations.sort_durations());
+        if let Some(records) = self.without_shapes.get_mut(&*kernel) {
+            records.count += 1;
+            let duration = duration.map_or(0, |duration| duration.0.max(0));
+            records.duration = Nanos(records.duration.0.saturating_add(duration));
+        }
     }
 
     /// Merges the groups of another reader.
@@ -279,12 +200,13 @@ impl RecordGroups {
         for (kernel, count) in other.without_duration {
             *self.without_duration.entry(kernel).or_default() += count;
         }
-        for (kernel, theirs) in other.without_shapes {
-            let core = theirs.core.clone();
-            let mine = self.without_shapes.entry(kernel);
-            let mine = mine.or_insert_with(|| ShapelessRecords { core, ..ShapelessRecords::default() });
-            mine.count += theirs.count;
-            mine.duration = Nanos(mine.duration.0.saturating_add(theirs.duration.0));
+        for (kernel, ShapelessRecords { count, duration, core }) in other.without_shapes {
+            let mine = self
+                .without_shapes
+                .entry(kernel)
+                .or_insert_with(|| ShapelessRecords { core, ..ShapelessRecords::default() });
+            mine.count += count;
+            mine.duration = Nanos(mine.duration.0.saturating_add(duration.0));
         }
         let mut keys: Vec<(Vec<u8>, usize)> = other.by_cells.into_iter().collect();
         keys.sort_by_key(|(_, index)| *index);
@@ -335,35 +257,18 @@ impl RecordGroups {
     }
 }
 
-/// Returns true if the profiler recorded input shapes.
-pub(super) fn has_shapes(input_shapes: &[u8]) -> bool {
-    !matches!(input_shapes.trim_ascii(), b"" | b"N/A" | b"NA")
-}
-
-fn count_record(records: &mut BTreeMap<String, u64>, kernel: &[u8]) {
-    let kernel = String::from_utf8_lossy(kernel);
-    match records.get_mut(&*kernel) {
-        Some(count) => *count += 1,
-        None => {
-            records.insert(kernel.into_owned(), 1);
-        }
-    }
-}
-
 /// Returns the text of a cell with invalid bytes and control characters replaced.
 fn printable_cell(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.trim_ascii()).replace(char::is_control, "\u{fffd}")
 }
 
-fn new_group<R: KernelRecord>(record: &R, first: RecordOrder) -> Result<RecordGroup, ProfileError> {
-    let kernel = std::str::from_utf8(record.kernel())
-        .map_err(|_| record.bad_cell("Type", record.kernel(), "is not UTF-8".to_owned()))?;
-    let kernel = KernelName::new(kernel).map_err(|error| {
-        record.bad_cell("Type", record.kernel(), format!("is not a kernel name: {error}"))
-    })?;
-    let cells = record.cells();
+fn new_group(record: &KernelRecord<'_>, first: RecordOrder) -> Result<RecordGroup, ProfileError> {
+    let kernel = std::str::from_utf8(record.kernel)
+        .map_err(|_| record.bad_cell(0, record.kernel, "is not UTF-8".to_owned()))?;
+    let kernel = KernelName::new(kernel)
+        .map_err(|error| record.bad_cell(0, record.kernel, format!("is not a kernel name: {error}")))?;
     let mut texts = [""; 6];
-    for ((text, cell), column) in texts.iter_mut().zip(cells).zip(CELLS) {
+    for ((text, cell), column) in texts.iter_mut().zip(record.cells).zip(1..) {
         *text = std::str::from_utf8(cell)
             .map_err(|_| record.bad_cell(column, cell, "is not UTF-8".to_owned()))?;
         if text.trim().contains(char::is_control) {
@@ -372,20 +277,20 @@ fn new_group<R: KernelRecord>(record: &R, first: RecordOrder) -> Result<RecordGr
     }
     let parse = |first: usize| {
         let (shapes, dtypes, formats) = (texts[first], texts[first + 1], texts[first + 2]);
-        SignatureCells { shapes, dtypes, formats }.parse().map_err(|error| {
-            record.bad_cell(CELLS[first], texts[first].as_bytes(), format!("cannot be read: {error}"))
-        })
+        SignatureCells { shapes, dtypes, formats }
+            .parse()
+            .map_err(|error| record.bad_cell(first + 1, shapes.as_bytes(), format!("cannot be read: {error}")))
     };
     let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: CaseAttributes::default() };
     Ok(RecordGroup {
         case,
-        cells: cells.map(printable_cell),
-        state: printable_cell(record.state()),
-        core: printable_cell(record.core()),
+        cells: record.cells.map(printable_cell),
+        state: printable_cell(record.state),
+        core: printable_cell(record.core),
         extra: Vec::new(),
         first,
         files: Vec::new(),
-        durations: DurationList::default(),
+        durations: Vec::new(),
         counters: CounterSums::default(),
     })
 }

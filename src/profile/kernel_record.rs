@@ -1,77 +1,74 @@
-//! Interface of [`RecordGroups`](super::RecordGroups) to records of all readers, and exact sums of counters.
+//! Records of kernels as all readers give them to [`RecordGroups`](super::RecordGroups), and exact sums of counters.
 
-use super::{COUNTERS, ProfileError};
-use crate::kernel::Nanos;
+use std::path::Path;
 
-/// A record of a reader: cells are borrowed, and parsed only on access.
-pub(super) trait KernelRecord {
-    /// Returns the name of the operator in the model.
-    fn name(&self) -> &[u8];
-    /// Returns the kernel's type.
-    fn kernel(&self) -> &[u8];
-    /// Returns shapes, types, formats of the inputs, then of the outputs.
-    fn cells(&self) -> [&[u8]; 6];
-    fn input_shapes(&self) -> &[u8] {
-        self.cells()[0]
-    }
-    /// Returns the six cells as one slice, if they are adjacent: equal bytes are equal cells.
-    fn raw_cells(&self) -> Option<&[u8]> {
-        None
-    }
-    /// Returns `dynamic` or `static`, empty if not recorded.
-    fn state(&self) -> &[u8];
-    /// Returns `AI_CORE`, `AI_VECTOR_CORE` …
-    fn core(&self) -> &[u8];
-    /// Returns the duration; `None` if not recorded.
-    fn duration(&self) -> Result<Option<Nanos>, ProfileError>;
-    fn add_counters(&self, sums: &mut CounterSums);
-    /// Creates an error for a cell of this record; `column` is a name of `kernel_details.csv`.
-    fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError;
+use super::{COUNTERS, ProfileError, REHEARSAL_PREFIX, RecordPosition};
+
+/// Names of the columns of the kernel's type, of the six cells of its signature, and of its duration in a reader's source.
+pub(super) type RecordNames = [&'static str; 8];
+
+/// Record of a reader; its cells are borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KernelRecord<'r> {
+    pub(super) file: &'r Path,
+    pub(super) place: RecordPosition,
+    /// Columns for messages.
+    pub(super) names: &'static RecordNames,
+    /// Name of the operator in the model.
+    pub(super) name: &'r [u8],
+    /// Type of the kernel.
+    pub(super) kernel: &'r [u8],
+    /// Shapes, types, formats of the inputs, then of the outputs.
+    pub(super) cells: [&'r [u8]; 6],
+    /// `dynamic` or `static`, empty if not recorded.
+    pub(super) state: &'r [u8],
+    /// `AI_CORE`, `AI_VECTOR_CORE` …
+    pub(super) core: &'r [u8],
 }
 
-/// Sum of whole millionths, which does not depend on the order.
+impl KernelRecord<'_> {
+    /// Creates an error for a cell; `column` is its place in the names.
+    pub(super) fn bad_cell(&self, column: usize, cell: &[u8], problem: String) -> ProfileError {
+        ProfileError::bad_cell(self.file, self.place, self.names[column], cell, problem)
+    }
+}
+
+/// Returns true for the name of a record of the rehearsal host; an error unless such are accepted.
+pub(super) fn check_rehearsed(
+    name: &[u8],
+    accept_rehearsed: bool,
+    file: &Path,
+    place: RecordPosition,
+) -> Result<bool, ProfileError> {
+    let is_rehearsed = name.starts_with(REHEARSAL_PREFIX.as_bytes());
+    match is_rehearsed && !accept_rehearsed {
+        true => Err(ProfileError::Rehearsed { file: file.to_owned(), place }),
+        false => Ok(is_rehearsed),
+    }
+}
+
+/// Sums of all counters of [`COUNTERS`] in whole millionths, which do not depend on the order, with their numbers of values.
 #[derive(Clone, Copy, Debug, Default)]
-struct CounterSum {
-    millionths: i128,
-    count: u64,
-}
-
-impl CounterSum {
-    fn add(&mut self, millionths: i64) {
-        self.millionths += i128::from(millionths);
-        self.count += 1;
-    }
-}
-
-/// Sums of all counters of [`COUNTERS`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CounterSums([CounterSum; COUNTERS.len()]);
+pub(super) struct CounterSums([(i128, u64); COUNTERS.len()]);
 
 impl CounterSums {
     pub(super) fn add_value(&mut self, counter: usize, millionths: i64) {
-        if let Some(sum) = self.0.get_mut(counter) {
-            sum.add(millionths);
-        }
-    }
-
-    pub(super) fn add_values(&mut self, values: impl Iterator<Item = Option<i64>>) {
-        for (sum, value) in self.0.iter_mut().zip(values) {
-            value.into_iter().for_each(|millionths| sum.add(millionths));
-        }
+        let (sum, count) = &mut self.0[counter];
+        *sum += i128::from(millionths);
+        *count += 1;
     }
 
     pub(super) fn merge_sums(&mut self, other: &Self) {
-        for (sum, more) in self.0.iter_mut().zip(other.0) {
-            sum.millionths += more.millionths;
-            sum.count += more.count;
+        for ((sum, count), (more, more_values)) in self.0.iter_mut().zip(other.0) {
+            *sum += more;
+            *count += more_values;
         }
     }
 
     /// Returns the mean of each counter; `None` without values.
     pub(super) fn counter_means(&self) -> Vec<Option<f64>> {
         #[expect(clippy::cast_precision_loss, reason = "a quotient of what was summed exactly")]
-        let mean =
-            |sum: &CounterSum| (sum.count > 0).then(|| sum.millionths as f64 / (sum.count as f64 * 1e6));
+        let mean = |(sum, count): &(i128, u64)| (*count > 0).then(|| *sum as f64 / (*count as f64 * 1e6));
         self.0.iter().map(mean).collect()
     }
 }

@@ -23,15 +23,14 @@ mod recorded_collectives;
 mod records;
 mod software_versions;
 mod sqlite;
-mod task_table;
 pub(crate) mod timeline;
 mod trace_events;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::{RankCounts, add_attributes};
 pub(crate) use collective_benchmark::{BenchmarkDurations, CollectiveBenchmark, parse_element_type};
-pub(crate) use columns::CELLS;
 pub use columns::COUNTERS;
+pub(crate) use columns::{CELLS, NeededColumns, is_recorded};
 #[cfg(test)]
 pub(crate) use core_clock::ClockSample;
 pub use core_clock::LowClock;
@@ -51,9 +50,5 @@ pub(crate) use recorded_collectives::{
 };
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;
-pub(crate) use sqlite::{
-    NameCell, StringTable, TableSchema, TaskTime, TextError, TimedRecord, database_error,
-    for_each_timed_record, is_database, open_database,
-};
-pub(crate) use task_table::{TaskRow, for_each_task_row};
+pub(crate) use sqlite::{DatabaseRow, NameCell, ProfileDatabase, StringTable, is_database};
 pub(crate) use trace_events::{TraceError, TraceEvent, for_each_trace_event, plain_text};

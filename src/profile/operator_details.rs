@@ -3,26 +3,22 @@
 //! Cells contain line breaks and complete call stacks, so the file has several times as many lines as records. Only
 //! names and shapes are read, one record at a time.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    path::Path,
-};
+use std::path::Path;
 
-use super::{ProfileError, records::RecordRows};
+use super::{ProfileError, records::TableRows};
 use crate::base::files::open_regular;
 
 /// Visits name and input shapes of every operator. A table without shapes, which were not recorded, has none.
 pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {
-    let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = BufReader::new(open_regular(file).map_err(io)?);
-    if input.fill_buf().map_err(io)?.starts_with(b"version https://git-lfs") {
+    let input = open_regular(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
+    let mut rows = TableRows::new(input, 0);
+    let Some((header, _)) = rows.next_row(file)? else { return Ok(()) };
+    if header.as_slice().starts_with(b"version https://git-lfs") {
         return Err(ProfileError::LfsPointer(file.to_owned()));
     }
-    let mut rows = RecordRows::new(input, 0);
-    let header = rows.read_header(file)?;
     let find = |name: &str| header.iter().position(|cell| cell.trim_ascii() == name.as_bytes());
     let (Some(name), Some(shapes)) = (find("Name"), find("Input Shapes")) else { return Ok(()) };
-    while let Some((record, _)) = rows.next_of_any_width(file, false)? {
+    while let Some((record, _)) = rows.next_row(file)? {
         let text = |column| std::str::from_utf8(record.get(column).unwrap_or_default()).unwrap_or_default();
         visit(text(name), text(shapes));
     }

@@ -1,12 +1,11 @@
-//! Reader of kernel records, one at a time, from `kernel_details.csv` or `op_summary_*.csv`.
+//! Reader of the records of `kernel_details.csv` and `op_summary_*.csv`, one at a time.
 //!
 //! Both tables have the same columns under slightly different names; one reader supports both. A row is borrowed from
 //! the reader's buffer, so that a file of any size needs little memory.
 
 use std::{
     fs::File,
-    io::{self, BufRead as _, BufReader, Read},
-    os::unix::fs::FileExt as _,
+    io::{self, Read, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -14,13 +13,13 @@ use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
 use super::{
     COUNTERS, ProfileError, RecordPosition,
-    columns::{CELLS, RecordColumns},
-    kernel_record::{CounterSums, KernelRecord},
+    columns::{CELLS, MAC_TIME, NeededColumns, TableColumns},
+    kernel_record::{KernelRecord, RecordNames},
 };
 use crate::{
     base::{
         files::open_regular,
-        table::{decimal, raw_records::missing_field_text, simd_index},
+        table::{cell_index, decimal::parse_micro, raw_records::missing_field_text},
     },
     kernel::{Nanos, NanosError, RecordedTask, SignatureCells},
 };
@@ -31,23 +30,42 @@ const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counte
 pub const REHEARSAL_PREFIX: &str = "rehearsal_";
 
 const BUFFER: usize = 1 << 18;
+/// Maximum length of a header; keeps a file that is not a table from being read as one line.
+const MAX_HEADER: u64 = 1 << 20;
+/// Maximum length of a row; limits the memory after a quote that is not closed.
+const MAX_ROW: usize = 16 << 20;
+
+/// First bytes of compressed files and archives.
+const COMPRESSED: [&[u8]; 5] = [b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"];
 
 /// Header of a table.
 #[derive(Debug)]
 pub(super) struct RecordTable {
     pub(super) file: PathBuf,
     pub(super) header: ByteRecord,
-    columns: RecordColumns,
+    columns: TableColumns,
     /// Bytes and lines of the header.
-    pub(super) header_bytes: u64,
-    pub(super) header_lines: u64,
+    header_bytes: u64,
+    header_lines: u64,
     /// True if lines end in `\r\n`: the csv crate ends a row at its carriage return and counts the line at the next
     /// row.
     is_crlf: bool,
 }
 
-/// First bytes of compressed files and archives.
-const COMPRESSED: [&[u8]; 5] = [b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"];
+fn io_error(file: &Path) -> impl Fn(io::Error) -> ProfileError {
+    |source| ProfileError::Io { file: file.to_owned(), source }
+}
+
+fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
+    io_error(file)(match error.into_kind() {
+        ErrorKind::Io(source) => source,
+        other => io::Error::other(format!("{other:?}")),
+    })
+}
+
+fn csv_reader<R: Read>(input: R) -> Reader<R> {
+    ReaderBuilder::new().has_headers(false).flexible(true).buffer_capacity(BUFFER).from_reader(input)
+}
 
 /// Refuses a file that is no table by its first bytes.
 fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
@@ -67,53 +85,40 @@ fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
 
 impl RecordTable {
     /// Checks the start of a file and its header.
-    pub(super) fn open(file: &Path) -> Result<Self, ProfileError> {
-        let mut rows = RecordRows::new(open_table(file)?.take(MAX_HEADER), 0);
-        let header = rows.read_header(file)?;
-        let mut csv = rows.csv;
+    pub(super) fn open(file: &Path, needed: NeededColumns) -> Result<Self, ProfileError> {
+        let mut start = Vec::new();
+        open_regular(file)
+            .and_then(|input| input.take(MAX_HEADER).read_to_end(&mut start))
+            .map_err(io_error(file))?;
+        check_start(&start, file)?;
+        let mut csv = csv_reader(&*start);
+        let mut header = ByteRecord::new();
+        csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
         let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
-        let columns = RecordColumns::resolve_header(&header, file, || {
-            let mut row = ByteRecord::new();
-            csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
-        })?;
-        let is_crlf = ends_in_carriage_return(file, header_bytes)?;
+        let rows = csv.byte_records().map_while(Result::ok);
+        let columns = TableColumns::resolve_header(&header, file, needed, rows)?;
+        let last = usize::try_from(header_bytes).ok().and_then(|length| start.get(length.checked_sub(1)?));
+        let is_crlf = last == Some(&b'\r');
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
+    }
+
+    /// Opens the file behind the header.
+    pub(super) fn open_rows(&self) -> Result<File, ProfileError> {
+        let mut input = open_regular(&self.file).map_err(io_error(&self.file))?;
+        input.seek(SeekFrom::Start(self.header_bytes)).map_err(io_error(&self.file))?;
+        Ok(input)
     }
 }
 
-/// Opens a table whose first bytes are those of a text.
-pub(super) fn open_table(file: &Path) -> Result<BufReader<File>, ProfileError> {
-    let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
-    check_start(input.fill_buf().map_err(io)?, file)?;
-    Ok(input)
-}
-
-/// Returns true if the header of a table ends in a carriage return, at which the csv crate ends it: then it counts the
-/// line at the next row.
-fn ends_in_carriage_return(file: &Path, header_bytes: u64) -> Result<bool, ProfileError> {
-    let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut last = [0];
-    let input = open_regular(file).map_err(io)?;
-    let read = input.read_at(&mut last, header_bytes.saturating_sub(1)).map_err(io)?;
-    Ok(read == 1 && last == *b"\r")
-}
-
-/// Maximum length of a header; keeps a file that is not a table from being read as one line.
-const MAX_HEADER: u64 = 1 << 20;
-
-/// Maximum length of a row; limits the memory after a quote that is not closed.
-const MAX_ROW: usize = 16 << 20;
-
 /// Reader that fails after `left` bytes.
 #[derive(Debug)]
-struct RowLimitReader<R> {
-    input: R,
+struct RowLimitReader {
+    input: File,
     /// Remaining bytes of the row.
     left: usize,
 }
 
-impl<R: Read> Read for RowLimitReader<R> {
+impl Read for RowLimitReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 && !buffer.is_empty() {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
@@ -125,72 +130,30 @@ impl<R: Read> Read for RowLimitReader<R> {
     }
 }
 
-/// Reader of the records of a table, or of a part of it that starts with a record.
+/// Reader of the rows of a table of any columns, or of a part of it that starts with a row.
 #[derive(Debug)]
-pub(super) struct RecordRows<R> {
-    csv: Reader<RowLimitReader<R>>,
+pub(super) struct TableRows {
+    csv: Reader<RowLimitReader>,
     row: ByteRecord,
     lines_before: u64,
 }
 
-impl<R: Read> RecordRows<R> {
+impl TableRows {
     /// Creates a reader of an input that starts after `lines_before` lines of the file.
-    pub(super) fn new(input: R, lines_before: u64) -> Self {
-        let csv = ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(BUFFER)
-            .from_reader(RowLimitReader { input, left: MAX_ROW });
+    pub(super) fn new(input: File, lines_before: u64) -> Self {
+        let csv = csv_reader(RowLimitReader { input, left: MAX_ROW });
         Self { csv, row: ByteRecord::new(), lines_before }
     }
 
-    pub(super) fn read_header(&mut self, file: &Path) -> Result<ByteRecord, ProfileError> {
-        let mut header = ByteRecord::new();
-        self.csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
-        Ok(header)
-    }
-
-    /// Returns true if the header that was read ends in a carriage return.
-    pub(super) fn is_crlf(&self, file: &Path) -> Result<bool, ProfileError> {
-        ends_in_carriage_return(file, self.csv.position().byte())
-    }
-
-    pub(super) fn next_row<'a>(
-        &'a mut self,
-        table: &'a RecordTable,
-    ) -> Result<Option<KernelRow<'a>>, ProfileError> {
-        let row = self.next_cells(&table.file, &table.header, table.is_crlf)?;
-        Ok(row.map(|(row, line)| KernelRow { table, row: RowCells::Csv(row), line }))
-    }
-
-    /// Reads the next row with its line. A row with too few or too many fields is an error.
-    pub(super) fn next_cells(
-        &mut self,
-        file: &Path,
-        header: &ByteRecord,
-        is_crlf: bool,
-    ) -> Result<Option<(&ByteRecord, u64)>, ProfileError> {
-        let Some((row, line)) = self.next_of_any_width(file, is_crlf)? else { return Ok(None) };
-        let (fields, columns) = (row.len(), header.len());
-        if fields == columns {
-            return Ok(Some((row, line)));
-        }
-        let place = missing_field_text(fields, columns, header.get(fields).map(String::from_utf8_lossy));
-        Err(ProfileError::Ragged { file: file.to_owned(), line, fields, columns, place })
-    }
-
     /// Reads the next row with its line.
-    pub(super) fn next_of_any_width(
-        &mut self,
-        file: &Path,
-        is_crlf: bool,
-    ) -> Result<Option<(&ByteRecord, u64)>, ProfileError> {
+    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<(&ByteRecord, u64)>, ProfileError> {
         self.csv.get_mut().left = MAX_ROW;
-        let before = self.lines_before + u64::from(is_crlf);
-        let line = |line: u64| before + line;
-        let begin = line(self.csv.position().line());
+        let begin = self.lines_before + self.csv.position().line();
         match self.csv.read_byte_record(&mut self.row) {
-            Ok(true) => Ok(Some((&self.row, line(self.row.position().map_or(0, csv::Position::line))))),
+            Ok(true) => {
+                let line = self.row.position().map_or(0, csv::Position::line);
+                Ok(Some((&self.row, self.lines_before + line)))
+            }
             Ok(false) => Ok(None),
             Err(_) if self.csv.get_ref().left == 0 => {
                 let mebibytes = (MAX_ROW >> 20) as u64;
@@ -205,67 +168,66 @@ impl<R: Read> RecordRows<R> {
 #[derive(Debug)]
 pub struct RecordReader {
     table: RecordTable,
-    rows: RecordRows<File>,
+    rows: TableRows,
+}
+
+impl RecordReader {
+    /// Opens a table and checks its header.
+    pub fn open(file: &Path) -> Result<Self, ProfileError> {
+        Self::open_with(file, NeededColumns::Signatures)
+    }
+
+    pub(crate) fn open_with(file: &Path, needed: NeededColumns) -> Result<Self, ProfileError> {
+        Self::of_table(RecordTable::open(file, needed)?)
+    }
+
+    pub(super) fn of_table(table: RecordTable) -> Result<Self, ProfileError> {
+        let rows = TableRows::new(table.open_rows()?, table.header_lines + u64::from(table.is_crlf));
+        Ok(Self { table, rows })
+    }
+
+    /// Reads the next record; `None` at the end. A row with too few or too many fields is an error.
+    pub fn read_record(&mut self) -> Result<Option<KernelRow<'_>>, ProfileError> {
+        let Self { table, rows } = self;
+        let Some((row, line)) = rows.next_row(&table.file)? else { return Ok(None) };
+        let (fields, columns) = (row.len(), table.header.len());
+        if fields == columns {
+            return Ok(Some(KernelRow { table, cells: RecordCells::Csv(row), line }));
+        }
+        let column = table.header.get(fields).map(String::from_utf8_lossy);
+        let place = missing_field_text(fields, columns, column);
+        Err(ProfileError::Ragged { file: table.file.clone(), line, fields, columns, place })
+    }
 }
 
 /// One kernel record.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelRow<'a> {
     table: &'a RecordTable,
-    row: RowCells<'a>,
+    cells: RecordCells<'a>,
     line: u64,
 }
 
-/// Cells of a record.
 #[derive(Clone, Copy, Debug)]
-enum RowCells<'a> {
-    /// Split by the csv crate.
+enum RecordCells<'a> {
     Csv(&'a ByteRecord),
-    /// Split by [`crate::base::table::simd_index`].
-    Block(simd_index::RowCellIndex<'a>),
-}
-
-impl RecordReader {
-    /// Opens a table and checks its header.
-    pub fn open(file: &Path) -> Result<Self, ProfileError> {
-        let table = RecordTable::open(file)?;
-        let input =
-            open_regular(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
-        let mut rows = RecordRows::new(input, 0);
-        rows.read_header(file)?;
-        Ok(Self { table, rows })
-    }
-
-    /// Reads the next record; `None` at the end. A row with too few or too many fields is an error.
-    pub fn read_record(&mut self) -> Result<Option<KernelRow<'_>>, ProfileError> {
-        self.rows.next_row(&self.table)
-    }
-}
-
-fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
-    let source = match error.into_kind() {
-        ErrorKind::Io(source) => source,
-        other => io::Error::other(format!("{other:?}")),
-    };
-    ProfileError::Io { file: file.to_owned(), source }
+    Indexed(cell_index::RowCells<'a>),
 }
 
 impl<'a> KernelRow<'a> {
-    /// Creates a record of a block of the file. Its line is unknown; [`RecordRows`] counts lines.
-    pub(super) const fn in_block(table: &'a RecordTable, cells: simd_index::RowCellIndex<'a>) -> Self {
-        Self { table, row: RowCells::Block(cells), line: 0 }
+    /// Creates a record of a block of the file. Its line is unknown; [`RecordReader`] counts lines.
+    pub(super) const fn in_block(table: &'a RecordTable, cells: cell_index::RowCells<'a>) -> Self {
+        Self { table, cells: RecordCells::Indexed(cells), line: 0 }
     }
 
+    /// Returns a cell; empty without such a column.
     #[inline]
-    fn cell_bytes(&self, column: usize) -> &'a [u8] {
-        match self.row {
-            RowCells::Csv(row) => row.get(column).unwrap_or_default(),
-            RowCells::Block(cells) => cells.get(column),
+    fn cell(&self, column: Option<usize>) -> &'a [u8] {
+        let Some(column) = column else { return b"" };
+        match self.cells {
+            RecordCells::Csv(row) => row.get(column).unwrap_or_default(),
+            RecordCells::Indexed(cells) => cells.get(column),
         }
-    }
-
-    fn optional_cell(&self, column: Option<usize>) -> &'a [u8] {
-        column.map_or(&[], |index| self.cell_bytes(index))
     }
 
     /// Returns the line of the record's start, from 1.
@@ -275,17 +237,17 @@ impl<'a> KernelRow<'a> {
 
     /// Returns the kernel's type.
     pub fn kernel(&self) -> &'a [u8] {
-        self.cell_bytes(self.table.columns.kernel).trim_ascii()
+        self.cell(self.table.columns.kernel).trim_ascii()
     }
 
     /// Returns the operator's name, empty without such a column.
     pub fn name(&self) -> &'a [u8] {
-        self.optional_cell(self.table.columns.name)
+        self.cell(self.table.columns.name)
     }
 
     /// Returns the type of the core that ran the kernel, empty without such a column.
     pub(crate) fn core(&self) -> &'a [u8] {
-        self.optional_cell(self.table.columns.core).trim_ascii()
+        self.cell(self.table.columns.core).trim_ascii()
     }
 
     /// Returns the operator, the state and the unit of the kernel's task.
@@ -294,14 +256,14 @@ impl<'a> KernelRow<'a> {
             b"N/A" => String::new(),
             cell => String::from_utf8_lossy(cell).replace(char::is_control, "\u{fffd}"),
         };
-        let state = text(self.optional_cell(self.table.columns.state));
+        let state = text(self.cell(self.table.columns.state));
         let operator = RecordedTask::unnumbered_operator(&text(self.name()), &text(self.kernel()));
         RecordedTask { state, core: text(self.core()), operator }
     }
 
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.
     pub fn signature_cells(&self) -> [&'a [u8]; 6] {
-        self.table.columns.cells.map(|column| self.cell_bytes(column))
+        self.table.columns.cells.map(|column| self.cell(column))
     }
 
     /// Returns the cells of the inputs, as text.
@@ -325,20 +287,41 @@ impl<'a> KernelRow<'a> {
 
     /// Parses the duration; `None` for `N/A`.
     pub fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.parse_time(self.cell_bytes(self.table.columns.duration), "Duration(us)")
+        self.parse_time(self.table.columns.duration, "Duration(us)")
     }
 
     /// Parses the start of the kernel since the epoch; `None` if not recorded.
     pub fn start(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.parse_time(self.optional_cell(self.table.columns.start), "Start Time(us)")
+        self.parse_time(self.table.columns.start, "Start Time(us)")
     }
 
-    fn parse_time(&self, cell: &[u8], column: &'static str) -> Result<Option<Nanos>, ProfileError> {
+    /// Parses start and duration, which is between 0 and an hour; `None` if one of both is not recorded.
+    pub(crate) fn start_and_duration(&self) -> Result<Option<(Nanos, Nanos)>, ProfileError> {
+        let times = self.start()?.zip(self.duration()?);
+        match times {
+            Some((_, duration)) if !(0..=Nanos::LONGEST_KERNEL.0).contains(&duration.0) => {
+                let cell = self.cell(self.table.columns.duration);
+                Err(self.bad_cell("Duration(us)", cell, "is not between 0 and an hour".to_owned()))
+            }
+            times => Ok(times),
+        }
+    }
+
+    fn parse_time(
+        &self,
+        column: Option<usize>,
+        name: &'static str,
+    ) -> Result<Option<Nanos>, ProfileError> {
+        let cell = self.cell(column);
         match Nanos::parse_micros(cell) {
             Ok(time) => Ok(Some(time)),
             Err(NanosError::Absent) => Ok(None),
-            Err(error) => Err(self.bad_cell(column, cell, error.to_string())),
+            Err(error) => Err(self.bad_cell(name, cell, error.to_string())),
         }
+    }
+
+    fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError {
+        ProfileError::bad_cell(&self.table.file, RecordPosition::Line(self.line), column, cell, problem)
     }
 
     /// Returns true if the table has a column for the device.
@@ -348,88 +331,55 @@ impl<'a> KernelRow<'a> {
 
     /// Returns the device; `None` if the table has no such column or the record no number in it.
     pub fn device(&self) -> Option<u32> {
-        std::str::from_utf8(self.optional_cell(self.table.columns.device)).ok()?.trim().parse().ok()
+        self.number(self.table.columns.device)
     }
 
-    /// Returns the number of blocks; `None` if the table has no such column or the record no number in it.
     pub(crate) fn blocks(&self) -> Option<u32> {
-        std::str::from_utf8(self.optional_cell(self.table.columns.blocks)).ok()?.trim().parse().ok()
+        self.number(self.table.columns.blocks)
     }
 
-    /// Returns the stream; `None` if the table has no such column or the record no number in it.
     pub(crate) fn stream(&self) -> Option<u32> {
-        std::str::from_utf8(self.optional_cell(self.table.columns.stream)).ok()?.trim().parse().ok()
+        self.number(self.table.columns.stream)
     }
 
-    fn counter_millionths(&self) -> impl Iterator<Item = Option<i64>> + 'a {
-        let record = *self;
-        self.table.columns.counters.iter().map(move |column| record.counter_value((*column)?))
+    pub(crate) fn step(&self) -> Option<u64> {
+        self.number(self.table.columns.step)
     }
 
+    fn number<T: std::str::FromStr>(&self, column: Option<usize>) -> Option<T> {
+        std::str::from_utf8(self.cell(column)).ok()?.trim().parse().ok()
+    }
+
+    /// Returns true if the matrix units were busy; `None` if it is not recorded.
+    pub(crate) fn uses_cube(&self) -> Option<bool> {
+        self.counter(MAC_TIME).map(|millionths| millionths > 0)
+    }
+
+    /// Returns a counter in millionths; `None` if absent or `N/A`.
     #[inline]
-    fn counter_value(&self, column: usize) -> Option<i64> {
-        if let RowCells::Block(cells) = self.row
-            && let Some((word, length)) = cells.last_eight_bytes(column)
-            && let Some(value) = decimal::parse_micro_fast(word, length)
-        {
-            return Some(value);
-        }
-        decimal::parse_micro(self.cell_bytes(column))
+    pub(super) fn counter(&self, counter: usize) -> Option<i64> {
+        parse_micro(self.cell(self.table.columns.counters[counter]))
     }
 
     /// Returns the counters in the order of [`COUNTERS`]; `None` if absent or `N/A`.
     pub fn counters(&self) -> impl Iterator<Item = Option<f64>> + 'a {
+        let record = *self;
         #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
-        self.counter_millionths().map(|value| Some(value? as f64 / 1e6))
+        (0..COUNTERS.len()).map(move |counter| Some(record.counter(counter)? as f64 / 1e6))
     }
 
-    /// Returns true for a record of the rehearsal host.
-    pub fn is_rehearsed(&self) -> bool {
-        self.name().starts_with(REHEARSAL_PREFIX.as_bytes())
-    }
-}
-
-impl KernelRecord for KernelRow<'_> {
-    fn kernel(&self) -> &[u8] {
-        self.kernel()
-    }
-
-    fn name(&self) -> &[u8] {
-        self.name()
-    }
-
-    fn cells(&self) -> [&[u8]; 6] {
-        self.signature_cells()
-    }
-
-    fn input_shapes(&self) -> &[u8] {
-        self.cell_bytes(self.table.columns.cells[0])
-    }
-
-    fn raw_cells(&self) -> Option<&[u8]> {
-        let RowCells::Block(cells) = self.row else { return None };
-        let columns = &self.table.columns.cells;
-        let are_adjacent = columns.is_sorted_by(|left, right| left + 1 == *right);
-        are_adjacent.then(|| cells.cell_range(columns[0], columns[5]))
-    }
-
-    fn state(&self) -> &[u8] {
-        self.optional_cell(self.table.columns.state)
-    }
-
-    fn core(&self) -> &[u8] {
-        self.optional_cell(self.table.columns.core)
-    }
-
-    fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.duration()
-    }
-
-    fn add_counters(&self, sums: &mut CounterSums) {
-        sums.add_values(self.counter_millionths());
-    }
-
-    fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError {
-        ProfileError::bad_cell(&self.table.file, RecordPosition::Line(self.line), column, cell, problem)
+    /// Returns the record in the form that all readers of kernel records have.
+    pub(super) fn as_record(&self) -> KernelRecord<'a> {
+        const NAMES: RecordNames = ["Type", CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[4], CELLS[5], "Duration(us)"];
+        KernelRecord {
+            file: &self.table.file,
+            place: RecordPosition::Line(self.line),
+            names: &NAMES,
+            name: self.name(),
+            kernel: self.kernel(),
+            cells: self.signature_cells(),
+            state: self.cell(self.table.columns.state),
+            core: self.cell(self.table.columns.core),
+        }
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Deserializer, value::RawValue};
 use crate::{
     base::{files::open_regular, json_error::json_message},
     kernel::Nanos,
+    profile::timeline::TimeSpan,
 };
 
 /// Bytes that are read at once.
@@ -26,7 +27,7 @@ const LONGEST_EVENT: usize = 256 << 20;
 
 /// Trace that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TraceError {
+pub enum TraceError {
     #[error("cannot be read: {0}")]
     Io(#[source] io::Error),
     /// Text that is no JSON, an event of another form, or one that was refused.
@@ -94,6 +95,11 @@ impl<'a> TraceEvent<'a> {
     /// Returns the duration; `None` if it is missing or no number.
     pub(crate) fn duration(&self) -> Option<Nanos> {
         parse_time(self.dur)
+    }
+
+    /// Returns start and end; `None` if one is missing, or if they are not [valid](TimeSpan::recorded).
+    pub(crate) fn span(&self) -> Option<TimeSpan> {
+        self.start().zip(self.duration()).and_then(TimeSpan::of_start)
     }
 
     /// Returns true if the event has a duration, of any form.

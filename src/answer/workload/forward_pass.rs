@@ -2,18 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    io::{BufRead as _, BufReader},
     path::Path,
 };
-
-use csv::{ReaderBuilder, StringRecord};
 
 use super::WorkloadError;
 use crate::{
     answer::lookup::parse_dims,
-    base::{files::open_regular, suggest::nearest_name},
-    kernel::{KernelName, Nanos, NanosError},
-    profile::{TimedRecord, for_each_timed_record, is_database},
+    base::suggest::nearest_name,
+    kernel::{KernelName, Nanos},
+    profile::timeline::{NameId, TimeSpan, read_runs},
 };
 
 /// Kernel that ends a forward pass: the choice of the next tokens.
@@ -192,114 +189,36 @@ pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadErr
     Ok(sums)
 }
 
-struct PassColumns {
-    kernel: usize,
-    start: usize,
-    duration: usize,
-    device: Option<usize>,
-    core: Option<usize>,
-    shapes: Option<usize>,
-}
-
-impl PassColumns {
-    fn resolve(path: &Path, header: &StringRecord) -> Result<Self, WorkloadError> {
-        let find = |names: &[&str]| {
-            names.iter().find_map(|name| header.iter().position(|cell| cell.trim() == *name))
-        };
-        let require = |names: &[&str]| {
-            let problem = || format!("the header lacks `{}`", names[0]);
-            find(names).ok_or_else(|| WorkloadError::at_line(path, 1, problem(), HINT))
-        };
-        Ok(Self {
-            kernel: require(&["Type", "OP Type"])?,
-            start: require(&["Start Time(us)", "Task Start Time(us)"])?,
-            duration: require(&["Duration(us)", "Task Duration(us)"])?,
-            device: find(&["Device_id"]),
-            core: find(&["Accelerator Core", "Task Type"]),
-            shapes: find(&["Input Shapes"]),
-        })
-    }
-}
-
 fn tokens_of_product(kernel: &str, shapes: &str) -> Option<u64> {
     let is_product = kernel.contains("MatMul") || kernel.contains("Matmul");
     let first = shapes.trim().trim_matches('"').split(';').next().filter(|_| is_product)?;
     parse_dims(first)?.first().copied()
 }
 
-fn read_database(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
-    let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
-    for_each_timed_record(path, &mut |record: TimedRecord| {
-        let TimedRecord { kernel, device, core, shapes, time, is_collective } = record;
-        let Some((start, duration)) = time else {
-            *untimed += 1;
-            return;
-        };
-        let is_collective = is_collective || KernelName::is_collective_record(&kernel, &core);
-        let tokens = tokens_of_product(&kernel, &shapes);
-        devices.entry(device).or_default().push(PassRecord {
-            kernel,
-            is_collective,
-            start,
-            duration,
-            tokens,
-        });
-    })?;
-    Ok(devices)
-}
-
+/// Reads the records of a table or database by device.
 fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
-    if is_database(path)? {
-        return read_database(path, untimed);
-    }
-    let failed = |error: &dyn std::fmt::Display| {
-        WorkloadError::of_file(path, format!("cannot be read: {error}"), HINT)
-    };
-    let file = open_regular(path).map_err(|error| failed(&error))?;
-    let mut input = BufReader::with_capacity(1 << 18, file);
-    let start = input.fill_buf().map_err(|error| failed(&error))?;
-    if start.starts_with(b"version https://git-lfs") {
-        return Err(WorkloadError::of_file(path, "is a Git LFS pointer, not a table", HINT));
-    }
-    let mut reader = ReaderBuilder::new().flexible(true).from_reader(input);
-    let mut header = reader.headers().map_err(|error| failed(&error))?.clone();
-    if let Some(first) = header.get(0).and_then(|cell| cell.strip_prefix('\u{feff}')) {
-        let rest: Vec<&str> = std::iter::once(first).chain(header.iter().skip(1)).collect();
-        header = StringRecord::from(rest);
-    }
-    let columns = PassColumns::resolve(path, &header)?;
     let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
-    let mut row = StringRecord::new();
-    while reader.read_record(&mut row).map_err(|error| failed(&error))? {
-        let line = row.position().map_or(0, csv::Position::line);
-        if row.len() != header.len() {
-            let problem = format!("{} fields, the header has {}", row.len(), header.len());
-            return Err(WorkloadError::at_line(path, line, problem, "fix or remove the line"));
-        }
-        let time = |column: usize| match row[column].parse::<Nanos>() {
-            Ok(time) => Ok(Some(time)),
-            Err(NanosError::Absent) => Ok(None),
-            Err(error) => {
-                let (cell, name) = (&row[column], header[column].trim());
-                let problem = format!("`{cell}` in column `{name}` {error}");
-                Err(WorkloadError::at_line(path, line, problem, "fix or remove the line"))
-            }
+    for run in read_runs(path)? {
+        *untimed += run.untimed;
+        let mut add = |device: Option<u32>, kind: NameId, span: TimeSpan, is_collective: bool, shapes: &str| {
+            let kernel = run.names.text(kind).to_owned();
+            let record = PassRecord {
+                is_collective: is_collective || KernelName::is_collective_name(&kernel),
+                start: Nanos(span.start),
+                duration: Nanos(span.length()),
+                tokens: tokens_of_product(&kernel, shapes),
+                kernel,
+            };
+            let device = device.map_or_else(String::new, |device| device.to_string());
+            devices.entry(device).or_default().push(record);
         };
-        let kernel = row[columns.kernel].trim();
-        let (Some(start), Some(duration)) = (time(columns.start)?, time(columns.duration)?) else {
-            *untimed += 1;
-            continue;
-        };
-        if duration.0 < 0 || duration > Nanos::LONGEST_KERNEL {
-            let problem = format!("the duration {duration} us is not between 0 and an hour");
-            return Err(WorkloadError::at_line(path, line, problem, "fix or remove the line"));
+        for task in run.tasks.iter().filter(|task| task.role.is_kernel()) {
+            let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
+            add(task.device, task.kind, task.span, false, shapes);
         }
-        let tokens = columns.shapes.and_then(|column| tokens_of_product(kernel, &row[column]));
-        let device = columns.device.map_or_else(String::new, |column| row[column].trim().to_owned());
-        let core = columns.core.map_or("", |column| row[column].trim());
-        let is_collective = KernelName::is_collective_record(kernel, core);
-        let record = PassRecord { kernel: kernel.to_owned(), is_collective, start, duration, tokens };
-        devices.entry(device).or_default().push(record);
+        for collective in &run.collectives {
+            add(collective.device, collective.kind, collective.span, true, "");
+        }
     }
     Ok(devices)
 }

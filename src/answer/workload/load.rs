@@ -12,7 +12,7 @@ use super::{Workload, chrome_trace, inventory, plain, profile_records};
 use crate::{
     base::{command_error::Failure, files::open_regular, json_error::json_message, yaml::YamlError},
     kernel::Nanos,
-    profile::ProfileError,
+    profile::{ProfileError, timeline::RunReadError},
 };
 
 /// Bytes at the start of a file by which its kind is recognised.
@@ -123,6 +123,8 @@ pub enum WorkloadError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     #[error(transparent)]
+    Run(#[from] RunReadError),
+    #[error(transparent)]
     Yaml(#[from] YamlError),
 }
 
@@ -147,6 +149,7 @@ impl Failure for WorkloadError {
         match self {
             Self::Content { hint, .. } => hint.clone(),
             Self::Profile(error) => error.hint(),
+            Self::Run(error) => error.hint(),
             Self::Yaml(error) => error.hint.clone(),
         }
     }

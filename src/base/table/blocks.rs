@@ -9,6 +9,8 @@ use std::{
     ops::Range,
 };
 
+use super::NeedsFullParser;
+
 /// A part of a table that starts and ends at a record.
 #[derive(Debug)]
 pub(crate) struct CsvBlock {
@@ -39,17 +41,8 @@ pub(crate) struct CsvBlocks<R> {
     at_end: bool,
 }
 
-/// Table that cannot be divided.
-#[derive(Debug)]
-pub(crate) enum CutError {
-    /// The file cannot be read.
-    Io,
-    /// No end of a record in many blocks: quotes are not placed as a profiler places them.
-    NoEnd,
-}
-
 /// Maximum number of blocks without the end of a record.
-const LONGEST: usize = 16;
+const MAX_BLOCKS: usize = 16;
 
 impl<R: Read> CsvBlocks<R> {
     /// Creates a reader of blocks of about `size` bytes from an input that starts with a record.
@@ -57,8 +50,9 @@ impl<R: Read> CsvBlocks<R> {
         Self { input, rest: Vec::new(), offset: 0, size, at_end: false }
     }
 
-    /// Reads the next block into the memory of a processed one.
-    pub(crate) fn next_block(&mut self, mut memory: Vec<u8>) -> Result<Option<CsvBlock>, CutError> {
+    /// Reads the next block into the memory of a processed one. Fails if the file cannot be read, and without the end of a
+    /// record in many blocks: quotes are not placed as a profiler places them.
+    pub(crate) fn next_block(&mut self, mut memory: Vec<u8>) -> Result<Option<CsvBlock>, NeedsFullParser> {
         let mut read = self.rest.len();
         // The memory keeps its length, so that it is not zeroed for each block.
         memory.resize(memory.len().max(read + self.size), 0);
@@ -66,8 +60,8 @@ impl<R: Read> CsvBlocks<R> {
         let mut length = 0;
         while length == 0 && !self.at_end {
             if read + self.size > memory.len() {
-                if read > self.size * LONGEST {
-                    return Err(CutError::NoEnd);
+                if read > self.size * MAX_BLOCKS {
+                    return Err(NeedsFullParser);
                 }
                 memory.resize(read + self.size, 0);
             }
@@ -77,7 +71,7 @@ impl<R: Read> CsvBlocks<R> {
                     Ok(0) => self.at_end = true,
                     Ok(more) => read += more,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(_) => return Err(CutError::Io),
+                    Err(_) => return Err(NeedsFullParser),
                 }
             }
             length = if self.at_end { read } else { last_record_end(&memory[..read]) };
@@ -96,7 +90,7 @@ pub(crate) fn split_blocks(text: &[u8], size: usize) -> Vec<Range<usize>> {
     let (mut begin, mut seen) = (0, 0);
     while seen < text.len() {
         seen = text.len().min(seen + size);
-        if seen - begin > size * LONGEST {
+        if seen - begin > size * MAX_BLOCKS {
             seen = text.len();
         }
         let end = if seen == text.len() { seen } else { begin + last_record_end(&text[begin..seen]) };

@@ -110,23 +110,20 @@ impl RecordedCollectives {
             };
             // Slices of a table have one trace.
             for source in sources.into_iter().filter(|source| seen.insert(source.clone())) {
-                let mut records = Vec::new();
                 let (run, read) = match sqlite::is_database(&source)? {
-                    true => {
-                        let read = sqlite::for_each_collective(&source, &mut |record| records.push(record));
-                        (
-                            RunMetadata::of_database(&source),
-                            read.map_err(|error| (error.to_string(), Some(error))),
-                        )
-                    }
+                    true => (
+                        RunMetadata::of_database(&source),
+                        sqlite::read_collectives(&source).map_err(|error| (error.to_string(), Some(error))),
+                    ),
                     false => {
-                        let read = trace::read_collectives(&source, &mut records);
                         let described = |error| (format!("`{}` {error}", source.display()), None);
-                        (RunMetadata::of_profile(file), read.map_err(described))
+                        (RunMetadata::of_profile(file), trace::read_collectives(&source).map_err(described))
                     }
                 };
                 match read {
-                    Ok(()) => records.into_iter().for_each(|record| found.add_record(record, number, &run)),
+                    Ok(records) => {
+                        records.into_iter().for_each(|record| found.add_record(record, number, &run));
+                    }
                     Err((_, Some(error))) if is_own => return Err(error),
                     Err((problem, _)) => found.unreadable.push(problem),
                 }

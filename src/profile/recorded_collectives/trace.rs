@@ -23,12 +23,14 @@ struct CollectiveArguments {
     alg_type: Option<Value>,
 }
 
-/// Appends the collectives of a trace.
-pub(super) fn read_collectives(path: &Path, records: &mut Vec<CollectiveRecord>) -> Result<(), TraceError> {
+/// Reads the collectives of a trace.
+pub(super) fn read_collectives(path: &Path) -> Result<Vec<CollectiveRecord>, TraceError> {
+    let mut records = Vec::new();
     for_each_trace_event(path, &mut |event| {
         records.extend(record_of_event(event));
         Ok(())
-    })
+    })?;
+    Ok(records)
 }
 
 /// Returns the collective of an event; `None` for other events.
@@ -70,8 +72,7 @@ mod tests {
             {"ph": "s", "name": "hcom_allReduce__586_0_1", "id": 4, "args": {}}
         ]"#;
         std::fs::write(&path, text).expect("written");
-        let mut records = Vec::new();
-        read_collectives(&path, &mut records).expect("read");
+        let records = read_collectives(&path).expect("read");
         let found: Vec<_> = records
             .iter()
             .map(|record| {
@@ -88,6 +89,6 @@ mod tests {
         );
         assert_eq!(records[0].algorithm, "MESH-RING");
         std::fs::write(&path, &text[..300]).expect("written");
-        assert!(matches!(read_collectives(&path, &mut records), Err(TraceError::Text { .. })));
+        assert!(matches!(read_collectives(&path), Err(TraceError::Text { .. })));
     }
 }

@@ -1,11 +1,10 @@
-//! The device of a database: its name, its clocks, and the cores that its kernels used.
+//! The host and the device of a database: calls of attention, the name and the clocks of the device, and the cores that its
+//! kernels used.
 
 use std::path::Path;
 
-use rusqlite::Connection;
-
-use super::{open::open_database, schema::TableSchema};
-use crate::profile::core_usage::CoreUsage;
+use super::{database::ProfileDatabase, strings::StringTable};
+use crate::profile::{ProfileError, core_usage::CoreUsage};
 
 /// Reads the name in `NPU_INFO`, such as `Ascend910B`; `None` without one, or if devices have different names.
 pub(in crate::profile) fn device_name(file: &Path) -> Option<String> {
@@ -26,8 +25,7 @@ pub(in crate::profile) fn highest_clock(file: &Path) -> Option<u32> {
 
 /// Counts the blocks of kernels by task type.
 pub(in crate::profile) fn core_usage(file: &Path) -> Option<CoreUsage> {
-    let connection = open_database(file).ok()?;
-    let kernels = TableSchema::read_schema(&connection, "COMPUTE_TASK_INFO").ok()??;
+    let kernels = ProfileDatabase::open(file).ok()?.table("COMPUTE_TASK_INFO").ok()??;
     // Versions of the tables from 1.2.0 on have the second name.
     let blocks = ["blockDim", "blockNum"].into_iter().find_map(|name| kernels.quoted_column(name))?;
     let sql = format!(
@@ -49,8 +47,41 @@ fn query<T>(
     sql: &str,
     read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
 ) -> Option<Vec<T>> {
-    let connection: Connection = open_database(file).ok()?;
-    let mut statement = connection.prepare(sql).ok()?;
+    let database = ProfileDatabase::open(file).ok()?;
+    let mut statement = database.connection.prepare(sql).ok()?;
     let rows = statement.query_map([], read).ok()?;
     rows.collect::<rusqlite::Result<_>>().ok()
+}
+
+/// Visits name and input shapes of every distinct call of fused attention by the host, which are in `PYTORCH_API`. Without a
+/// record of the host there are no calls.
+pub(in crate::profile) fn for_each_operator(
+    file: &Path,
+    mut visit: impl FnMut(&str, &str),
+) -> Result<(), ProfileError> {
+    let database = ProfileDatabase::open(file)?;
+    let (Some(calls), Some(names)) = (database.table("PYTORCH_API")?, database.table("STRING_IDS")?) else {
+        return Ok(());
+    };
+    let (Some(name), Some(shapes), Some(id), Some(value)) = (
+        calls.quoted_column("name"),
+        calls.quoted_column("inputShapes"),
+        names.quoted_column("id"),
+        names.quoted_column("value"),
+    ) else {
+        return Ok(());
+    };
+    // One pass over the names and one over the calls, because neither may be indexed; then the few distinct shapes.
+    // Call stacks are most of the strings and contain such names too, but are long.
+    let pairs = format!(
+        "SELECT DISTINCT {name}, {shapes} FROM {} WHERE {name} IN (SELECT {id} FROM {} \
+         WHERE length({value}) < 200 AND {value} LIKE '%npu\\_fused\\_infer\\_attention\\_score%' ESCAPE '\\')",
+        calls.quoted_name(),
+        names.quoted_name()
+    );
+    let mut strings = StringTable::open(&database)?;
+    database.for_each_row(&pairs, &mut |row| {
+        visit(&strings.text(&row.name(0))?, &strings.text(&row.name(1))?);
+        Ok(())
+    })
 }

@@ -19,7 +19,7 @@ use crate::{base::files::open_regular, profile::ProfileError};
 const MAGIC: &[u8] = b"SQLite format 3\0";
 const HEADER: u64 = 100;
 /// Bytes of the smallest database: one page of the smallest size.
-const SMALLEST: u64 = 512;
+const MIN_BYTES: u64 = 512;
 
 /// Returns true for a database, by name or by content. The name also identifies empty or damaged databases.
 pub(crate) fn is_database(file: &Path) -> Result<bool, ProfileError> {
@@ -28,7 +28,7 @@ pub(crate) fn is_database(file: &Path) -> Result<bool, ProfileError> {
 }
 
 /// Opens a database after a check of its header.
-pub(crate) fn open_database(file: &Path) -> Result<Connection, ProfileError> {
+pub(super) fn open_connection(file: &Path) -> Result<Connection, ProfileError> {
     check_header(file)?;
     check_closed(file)?;
     let flags =
@@ -47,7 +47,7 @@ pub(crate) fn open_database(file: &Path) -> Result<Connection, ProfileError> {
 }
 
 /// Creates an error from an SQLite error and its file.
-pub(crate) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
+pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
     let file = file.to_owned();
     match source.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => ProfileError::NotDatabase(file),
@@ -80,7 +80,7 @@ fn check_header(path: &Path) -> Result<(), ProfileError> {
         return Err(ProfileError::NotDatabase(file));
     }
     let found = fs::metadata(path).map_err(|source| ProfileError::Io { file: file.clone(), source })?.len();
-    let expected = length_by_header(&header).unwrap_or_default().max(SMALLEST);
+    let expected = length_by_header(&header).unwrap_or_default().max(MIN_BYTES);
     if found < expected { Err(ProfileError::Truncated { file, expected, found }) } else { Ok(()) }
 }
 

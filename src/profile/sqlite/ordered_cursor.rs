@@ -35,39 +35,3 @@ impl<'s, T> OrderedCursor<'s, T> {
         }
     }
 }
-
-/// Time of a cell, in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TaskTime {
-    Absent,
-    At(i64),
-    Bad { cell: String, problem: &'static str },
-}
-
-impl TaskTime {
-    /// Parses whole numbers, also as text: torch_npu writes both.
-    pub(crate) fn from_value(value: ValueRef<'_>) -> Self {
-        match value {
-            ValueRef::Null => Self::Absent,
-            ValueRef::Integer(time) => Self::At(time),
-            ValueRef::Real(time) => Self::Bad {
-                cell: time.to_string(),
-                problem: "is a floating point number, which does not hold nanoseconds since 1970",
-            },
-            ValueRef::Blob(_) => {
-                Self::Bad { cell: "a blob".to_owned(), problem: "is not a number of nanoseconds" }
-            }
-            ValueRef::Text(text) => {
-                let text = String::from_utf8_lossy(text.trim_ascii());
-                match (text.parse(), &*text) {
-                    (Ok(time), _) => Self::At(time),
-                    (_, "" | "N/A" | "NA" | "-") => Self::Absent,
-                    _ => Self::Bad {
-                        cell: text.chars().take(60).collect(),
-                        problem: "is not a whole number of nanoseconds",
-                    },
-                }
-            }
-        }
-    }
-}

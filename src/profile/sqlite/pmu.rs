@@ -5,96 +5,64 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, Row, Statement, types::ValueRef};
+use rusqlite::{Row, types::ValueRef};
 
 use super::{
-    ordered_cursor::OrderedCursor,
-    schema::TableSchema,
-    strings::{NameCell, StringTable, TextError},
+    database::ProfileDatabase, ordered_cursor::OrderedCursor, strings::{NameCell, StringTable},
 };
-use crate::profile::{COUNTERS, kernel_record::CounterSums};
+use crate::profile::{COUNTERS, ProfileError, kernel_record::CounterSums};
 
 /// Name id and value of one counter.
 type PmuValue = (i64, f64);
 
 /// Counter of a name, and the number of millionths of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CounterUnit {
+pub(super) struct CounterUnit {
     counter: usize,
     scale: u32,
 }
 
-/// Values of tasks, in the order of their ids.
-pub(super) struct PmuValues<'s> {
-    values: OrderedCursor<'s, PmuValue>,
-    meanings: &'s HashMap<i64, CounterUnit>,
+/// Query of the counters in the order of their tasks.
+pub(super) struct PmuQuery {
+    pub(super) sql: String,
+    /// Counters by the ids of their names.
+    pub(super) units: HashMap<i64, CounterUnit>,
 }
 
-/// Names of counters, and the query of their values.
-pub(super) struct PmuQuery<'c> {
-    statement: Statement<'c>,
-    meanings: HashMap<i64, CounterUnit>,
-}
-
-impl<'c> PmuQuery<'c> {
-    /// Prepares the query; `None` without counters that the database of kernels has columns for.
+impl PmuQuery {
+    /// Creates the query; `None` without counters that the database of kernels has columns for.
     pub(super) fn new(
-        connection: &'c Connection,
+        database: &ProfileDatabase<'_>,
         strings: &mut StringTable<'_>,
-    ) -> rusqlite::Result<Option<Self>> {
-        let Some(table) = TableSchema::read_schema(connection, "TASK_PMU_INFO")? else { return Ok(None) };
-        let (Some(task), Some(name), Some(value)) =
-            (table.integer_column("globalTaskId"), table.quoted_column("name"), table.quoted_column("value"))
-        else {
+    ) -> Result<Option<Self>, ProfileError> {
+        let Some(table) = database.table("TASK_PMU_INFO")? else { return Ok(None) };
+        let (Some(task), Some(name), Some(value)) = (
+            table.integer_column("", "globalTaskId"),
+            table.quoted_column("name"),
+            table.quoted_column("value"),
+        ) else {
             return Ok(None);
         };
-        let meanings = counter_units(connection, &table, &name, strings)?;
-        if meanings.is_empty() {
-            return Ok(None);
-        }
-        let mut ids: Vec<String> = meanings.keys().map(i64::to_string).collect();
+        let table = table.quoted_name();
+        let mut units = HashMap::new();
+        database.for_each_row(&format!("SELECT DISTINCT {name} FROM {table}"), &mut |row| {
+            if let Some(id) = row.integer(0)
+                && let Some(unit) = counter_unit(strings.name(&NameCell::Id(id))?)
+            {
+                units.insert(id, unit);
+            }
+            Ok(())
+        })?;
+        let mut ids: Vec<String> = units.keys().map(i64::to_string).collect();
         ids.sort();
-        let statement = connection.prepare(&format!(
-            "SELECT {task}, {name}, {value} FROM {} WHERE {name} IN ({}) ORDER BY 1",
-            table.quoted_name(),
-            ids.join(",")
-        ))?;
-        Ok(Some(Self { statement, meanings }))
+        let ids = ids.join(",");
+        let sql = format!("SELECT {task}, {name}, {value} FROM {table} WHERE {name} IN ({ids}) ORDER BY 1");
+        Ok((!units.is_empty()).then_some(Self { sql, units }))
     }
-
-    pub(super) fn query_values(&mut self) -> rusqlite::Result<PmuValues<'_>> {
-        let rows = self.statement.query([])?;
-        Ok(PmuValues { values: OrderedCursor::new(rows, parse_value), meanings: &self.meanings })
-    }
-}
-
-fn counter_units(
-    connection: &Connection,
-    table: &TableSchema,
-    name: &str,
-    strings: &mut StringTable<'_>,
-) -> rusqlite::Result<HashMap<i64, CounterUnit>> {
-    let mut meanings = HashMap::new();
-    let mut names = connection.prepare(&format!("SELECT DISTINCT {name} FROM {}", table.quoted_name()))?;
-    let mut rows = names.query([])?;
-    while let Some(row) = rows.next()? {
-        let ValueRef::Integer(id) = row.get_ref(0)? else { continue };
-        let text = NameCell::Id(id);
-        strings.limit_memory();
-        match strings.load_name(&text) {
-            // No counter name is that long.
-            Ok(()) | Err(TextError::TooLong { .. }) => {}
-            Err(TextError::Sqlite(error)) => return Err(error),
-        }
-        if let Some(meaning) = counter_unit(strings.loaded_name(&text)) {
-            meanings.insert(id, meaning);
-        }
-    }
-    Ok(meanings)
 }
 
 /// Parses a row of task, name and value; a value that is not a number becomes NaN, as `N/A` in a CSV.
-fn parse_value(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
+pub(super) fn parse_value(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
     let name = row.get_ref(1)?.as_i64().unwrap_or(i64::MIN);
     #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
     let value = match row.get_ref(2)? {
@@ -108,20 +76,22 @@ fn parse_value(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
     Ok((name, value))
 }
 
-impl PmuValues<'_> {
-    /// Returns the sums of all values of a task. If a task ran several times under one id, the values of its runs are
-    /// summed together; they belong to one group, so its means are correct.
-    pub(super) fn sums_of_task(&mut self, task: i64) -> rusqlite::Result<CounterSums> {
-        let mut sums = CounterSums::default();
-        while let Some((name, value)) = self.values.next_of(task)? {
-            if let Some(meaning) = self.meanings.get(&name)
-                && let Some(millionths) = scale_to_millionths(value, meaning.scale)
-            {
-                sums.add_value(meaning.counter, millionths);
-            }
+/// Returns the sums of all values of a task. If a task ran several times under one id, the values of its runs are
+/// summed together; they belong to one group, so its means are correct.
+pub(super) fn sums_of_task(
+    values: &mut OrderedCursor<'_, PmuValue>,
+    units: &HashMap<i64, CounterUnit>,
+    task: i64,
+) -> rusqlite::Result<CounterSums> {
+    let mut sums = CounterSums::default();
+    while let Some((name, value)) = values.next_of(task)? {
+        if let Some(unit) = units.get(&name)
+            && let Some(millionths) = scale_to_millionths(value, unit.scale)
+        {
+            sums.add_value(unit.counter, millionths);
         }
-        Ok(sums)
     }
+    Ok(sums)
 }
 
 fn counter_unit(name: &[u8]) -> Option<CounterUnit> {

@@ -9,7 +9,7 @@ use crate::{
     kernel::Nanos,
     profile::{
         COUNTERS, GroupStatistics, ProfileError, ReadOptions, RecordGroup, RecordGroups, RecordPosition,
-        add_table, for_each_timed_record,
+        add_table,
     },
 };
 
@@ -330,35 +330,4 @@ proptest! {
         }
         prop_assert_eq!(fs::read_dir(database.folder.path()).expect("listed").count(), 1);
     }
-}
-
-const OPERATIONS: &str =
-    "CREATE TABLE COMMUNICATION_OP (opId INTEGER, opType INTEGER, opName INTEGER, startNs, endNs);";
-
-/// Errors name the table that has the fault, and the record by the number of its table.
-#[test]
-fn timed_records_name_the_table_and_the_record_of_a_fault() {
-    let problem = |sql: &[&str]| {
-        let database = create_database(&[&[TABLES, RECORDS, OPERATIONS], sql].concat());
-        let mut count = 0;
-        let read = for_each_timed_record(&database.path, &mut |_| count += 1);
-        read.map(|()| count).map_err(|error| error.to_string())
-    };
-    assert_eq!(problem(&["INSERT INTO COMMUNICATION_OP VALUES (7, 3, 3, 10, 20)"]), Ok(5));
-    for (sql, expected) in [
-        ("ALTER TABLE TASK RENAME COLUMN globalTaskId TO other", "`TASK`"),
-        (
-            "DROP TABLE COMPUTE_TASK_INFO; CREATE TABLE COMPUTE_TASK_INFO (opType INTEGER)",
-            "`COMPUTE_TASK_INFO`",
-        ),
-        ("UPDATE TASK SET startNs = 1.5 WHERE globalTaskId = 21", "(globalTaskId 21)"),
-        ("INSERT INTO COMMUNICATION_OP VALUES (7, 3, 3, 1.5, 20)", "(COMMUNICATION_OP, opId 7)"),
-    ] {
-        let problem = problem(&[sql]).expect_err(sql);
-        assert!(problem.contains(expected), "{sql}: {problem}");
-    }
-    // Ids as text are compared as numbers.
-    let text = "DROP TABLE TASK; CREATE TABLE TASK (startNs INTEGER, endNs INTEGER, deviceId INTEGER, globalTaskId TEXT);
-                INSERT INTO TASK VALUES (10, 20, 0, '20')";
-    assert_eq!(problem(&[text]), Ok(1));
 }

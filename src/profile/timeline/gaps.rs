@@ -105,13 +105,7 @@ impl<'a> GapFinder<'a> {
             .map(|(kind, spans)| (*kind, spans.length_in(gap)))
             .filter(|(_, time)| *time > 0)
             .max_by_key(|(_, time)| *time);
-        let covered = TimeSet::union_of(self.others.values().flat_map(|set| {
-            let from = set.spans().partition_point(|span| span.end <= gap.start);
-            set.spans()[from..]
-                .iter()
-                .take_while(|span| span.start < gap.end)
-                .filter_map(|span| span.intersection(gap))
-        }));
+        let covered = TimeSet::union_of(self.others.values().flat_map(|set| set.parts_in(gap)));
         let cause = match after {
             _ if covered.length() >= gap.length() - covered.length() => GapCause::DeviceTask,
             Some(after) => self.cause_by_launch(gap, before, after),

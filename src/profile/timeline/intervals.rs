@@ -1,5 +1,7 @@
 //! Sets of time: unions and differences of spans, in integer nanoseconds.
 
+use crate::kernel::Nanos;
+
 /// Time from `start` to `end` in nanoseconds since the epoch; the end does not belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TimeSpan {
@@ -29,6 +31,16 @@ impl TimeSpan {
     pub(crate) fn recorded(start: i64, end: i64) -> Option<Self> {
         let (start, end) = (valid_time(start)?, valid_time(end)?);
         (start <= end).then_some(Self { start, end })
+    }
+
+    /// Returns the span of a recorded start and duration as [`Self::recorded`].
+    pub(crate) fn of_start((start, duration): (Nanos, Nanos)) -> Option<Self> {
+        Self::recorded(start.0, start.0.saturating_add(duration.0))
+    }
+
+    /// Returns a key that sorts spans by start, the outer ones before the inner ones.
+    pub(crate) const fn outer_first(self) -> (i64, i64) {
+        (self.start, -self.end)
     }
 
     /// Returns the length in nanoseconds.
@@ -118,16 +130,19 @@ impl TimeSet {
 
     /// Returns the part in a span.
     pub(crate) fn clip(&self, span: TimeSpan) -> Self {
-        let from = self.0.partition_point(|own| own.end <= span.start);
-        let inside = self.0[from..].iter().take_while(|own| own.start < span.end);
-        Self(inside.filter_map(|own| own.intersection(span)).collect())
+        Self(self.parts_in(span).collect())
     }
 
     /// Returns the length of the part in a span, in nanoseconds.
     pub(crate) fn length_in(&self, span: TimeSpan) -> i64 {
+        self.parts_in(span).map(TimeSpan::length).sum()
+    }
+
+    /// Returns the common parts with a span in ascending order.
+    pub(crate) fn parts_in(&self, span: TimeSpan) -> impl Iterator<Item = TimeSpan> {
         let from = self.0.partition_point(|own| own.end <= span.start);
-        let inside = self.0[from..].iter().take_while(|own| own.start < span.end);
-        inside.filter_map(|own| own.intersection(span)).map(TimeSpan::length).sum()
+        let inside = self.0[from..].iter().take_while(move |own| own.start < span.end);
+        inside.filter_map(move |own| own.intersection(span))
     }
 }
 

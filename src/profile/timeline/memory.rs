@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     kernel::Nanos,
-    profile::{ProfileError, TableSchema, database_error, open_database},
+    profile::{ProfileDatabase, ProfileError},
 };
 
 impl RunMemory {
@@ -44,44 +44,21 @@ impl RunMemory {
     }
 }
 
-fn highest(peak: &mut Option<u64>, value: Option<u64>) {
-    *peak = (*peak).max(value);
-}
-
 fn read_database(file: &Path) -> Result<Option<RunMemory>, ProfileError> {
-    let connection = open_database(file)?;
-    let sql = |source| database_error(file, source);
+    let database = ProfileDatabase::open(file)?;
     let mut memory = RunMemory::default();
-    let mut is_found = false;
-    let unsigned = |row: &rusqlite::Row<'_>, column: usize| {
-        row.get_ref(column)
-            .ok()
-            .and_then(|cell| cell.as_i64().ok())
-            .and_then(|value| u64::try_from(value).ok())
-    };
-    if let Some(table) = TableSchema::read_schema(&connection, "MEMORY_RECORD").map_err(sql)? {
-        is_found = true;
-        let columns = ["totalReserved", "totalAllocated"].map(|name| table.column_or_null(name)).join(", ");
-        let query = format!("SELECT {columns} FROM {}", table.quoted_name());
-        let mut statement = connection.prepare(&query).map_err(sql)?;
-        let mut rows = statement.query([]).map_err(sql)?;
-        while let Some(row) = rows.next().map_err(sql)? {
-            highest(&mut memory.peak_reserved, unsigned(row, 0));
-            highest(&mut memory.peak_allocated, unsigned(row, 1));
-        }
-    }
-    if let Some(table) = TableSchema::read_schema(&connection, "OP_MEMORY").map_err(sql)? {
-        is_found = true;
-        let columns = ["allocationTime", "size"].map(|name| table.column_or_null(name)).join(", ");
-        let query = format!("SELECT {columns} FROM {}", table.quoted_name());
-        let mut statement = connection.prepare(&query).map_err(sql)?;
-        let mut rows = statement.query([]).map_err(sql)?;
-        while let Some(row) = rows.next().map_err(sql)? {
-            let time = row.get_ref(0).ok().and_then(|cell| cell.as_i64().ok());
-            memory.allocations.extend(time.zip(unsigned(row, 1)));
-        }
-    }
-    Ok(is_found.then_some(memory))
+    let columns = ["totalReserved", "totalAllocated"];
+    let has_peaks = database.for_each_row_of("MEMORY_RECORD", &columns, &mut |row| {
+        memory.peak_reserved = memory.peak_reserved.max(row.unsigned(0));
+        memory.peak_allocated = memory.peak_allocated.max(row.unsigned(1));
+        Ok(())
+    })?;
+    let columns = ["allocationTime", "size"];
+    let has_allocations = database.for_each_row_of("OP_MEMORY", &columns, &mut |row| {
+        memory.allocations.extend(row.integer(0).zip(row.unsigned(1)));
+        Ok(())
+    })?;
+    Ok((has_peaks || has_allocations).then_some(memory))
 }
 
 fn read_tables(folder: &Path) -> Result<Option<RunMemory>, RunReadError> {
@@ -91,8 +68,8 @@ fn read_tables(folder: &Path) -> Result<Option<RunMemory>, RunReadError> {
     if record.is_file() {
         is_found = true;
         for_each_row(&record, &["Total Reserved", "Total Allocated"], &mut |cells, units| {
-            highest(&mut memory.peak_reserved, bytes(cells[0], &units[0]));
-            highest(&mut memory.peak_allocated, bytes(cells[1], &units[1]));
+            memory.peak_reserved = memory.peak_reserved.max(bytes(cells[0], &units[0]));
+            memory.peak_allocated = memory.peak_allocated.max(bytes(cells[1], &units[1]));
         })?;
     }
     let operators = folder.join("operator_memory.csv");

@@ -105,7 +105,7 @@ fn for_each_enclosed<'r, T>(
     mut operators: Vec<(TimeSpan, T)>,
     visit: &mut dyn FnMut(&[&'r ModuleRange], TimeSpan, T),
 ) {
-    operators.sort_by_key(|(span, _)| (span.start, -span.end));
+    operators.sort_by_key(|(span, _)| span.outer_first());
     let mut ranges = ranges.iter().peekable();
     let mut open: Vec<&ModuleRange> = Vec::new();
     let close = |open: &mut Vec<&ModuleRange>, span: TimeSpan| {
@@ -114,8 +114,8 @@ fn for_each_enclosed<'r, T>(
         }
     };
     for (span, operator) in operators {
-        let key = (span.start, -span.end);
-        while let Some(range) = ranges.next_if(|range| (range.span.start, -range.span.end) <= key) {
+        let key = span.outer_first();
+        while let Some(range) = ranges.next_if(|range| range.span.outer_first() <= key) {
             close(&mut open, range.span);
             open.push(range);
         }
@@ -260,7 +260,7 @@ fn ranges_of_both_passes(run: &RunTimeline, domain: &str) -> (Vec<ModuleRange>, 
     let backward = backward_ranges(run, &ranges);
     ranges.extend(backward);
     // The sort is stable: a range of the forward pass precedes one of the backward pass with the same times.
-    ranges.sort_by_key(|range| (range.span.start, -range.span.end));
+    ranges.sort_by_key(|range| range.span.outer_first());
     (ranges, forward_count)
 }
 

@@ -2,7 +2,10 @@
 //!
 //! Readers of databases and of text profiles fill the same model, so that analyses give the same figures for both.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::PathBuf,
+};
 
 use indexmap::IndexSet;
 
@@ -36,6 +39,12 @@ pub(crate) enum TaskRole {
     CollectiveTask,
     /// Any other task: copies between host and device, events, waits for events.
     Other,
+}
+
+impl TaskRole {
+    pub(crate) const fn is_kernel(self) -> bool {
+        matches!(self, Self::Kernel | Self::CollectiveKernel)
+    }
 }
 
 /// Index into [`RunTimeline::operators`].
@@ -233,9 +242,11 @@ impl RunTimeline {
         all.filter(|domain| *domain != NameId::EMPTY).map(|domain| self.names.text(domain))
     }
 
-    /// Returns the number of a kernel's cells.
+    /// Returns the number of a kernel's cells; `None` if none is recorded.
     pub(crate) fn insert_signature(&mut self, cells: [NameId; 6]) -> Option<SignatureId> {
-        u32::try_from(self.signatures.insert_full(cells).0).ok().map(SignatureId)
+        let is_recorded = cells.iter().any(|cell| cell.is_recorded());
+        let place = is_recorded.then(|| self.signatures.insert_full(cells).0)?;
+        u32::try_from(place).ok().map(SignatureId)
     }
 
     /// Returns the cells of a kernel.
@@ -267,11 +278,9 @@ impl RunTimeline {
 
     /// Returns the devices in ascending order.
     pub(crate) fn devices(&self) -> Vec<Option<u32>> {
-        let tasks = self.tasks.iter().filter(|task| task.role == TaskRole::Kernel).map(|task| task.device);
-        let mut devices: Vec<_> = tasks.chain(self.collectives.iter().map(|one| one.device)).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices
+        let collectives = self.collectives.iter().map(|one| one.device);
+        let devices: BTreeSet<_> = self.kernels().map(|task| task.device).chain(collectives).collect();
+        devices.into_iter().collect()
     }
 
     /// Returns the first start and the last end of kernels and collectives; `None` without them.
@@ -291,7 +300,7 @@ impl RunTimeline {
     pub(super) fn sort_parts(&mut self) {
         self.tasks.sort_by_key(|task| (task.span.start, task.span.end, task.stream));
         self.sort_collectives();
-        self.ranges.sort_by_key(|range| (range.span.start, -range.span.end));
+        self.ranges.sort_by_key(|range| range.span.outer_first());
         self.backward.sort_unstable();
         self.backward.dedup();
         self.steps.sort_unstable();
@@ -318,9 +327,8 @@ impl RunTimeline {
 
     /// Returns what the profile does not have, after the tasks were assigned to steps.
     pub(super) fn missing_parts(&self) -> Vec<MissingPart> {
-        let kernels = || self.kernels();
         let none = |found: bool, part: MissingPart| (!found).then_some(part);
-        let has_kernels = kernels().next().is_some();
+        let has_kernels = self.kernels().next().is_some();
         let has_name = |task: &DeviceTask| task.name.is_recorded() || task.kind.is_recorded();
         let has_shapes = |task: &DeviceTask| {
             let cells = task.signature.and_then(|id| self.signatures.get_index(id.0 as usize));
@@ -332,11 +340,11 @@ impl RunTimeline {
         };
         let parts = [
             none(has_kernels, MissingPart::Kernels),
-            none(kernels().all(has_name), MissingPart::KernelNames),
-            none(!has_kernels || kernels().any(|task| task.kind.is_recorded()), MissingPart::KernelTypes),
-            none(!has_kernels || kernels().any(has_shapes), without_shapes),
+            none(self.kernels().all(has_name), MissingPart::KernelNames),
+            none(!has_kernels || self.kernels().any(|task| task.kind.is_recorded()), MissingPart::KernelTypes),
+            none(!has_kernels || self.kernels().any(has_shapes), without_shapes),
             none(!self.operators.is_empty(), MissingPart::Operators),
-            none(kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
+            none(self.kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
             none(
                 !self.steps.is_empty() || self.tasks.iter().any(|task| task.step.is_some()),
                 MissingPart::Steps,
@@ -347,7 +355,33 @@ impl RunTimeline {
     }
 }
 
+impl DeviceTask {
+    /// Creates a task of which nothing else is recorded.
+    pub(super) const fn new(span: TimeSpan, name: NameId, kind: NameId, role: TaskRole) -> Self {
+        Self {
+            span,
+            device: None,
+            stream: None,
+            name,
+            kind,
+            core: NameId::EMPTY,
+            role,
+            signature: None,
+            uses_cube: None,
+            operator: None,
+            launch: None,
+            step: None,
+        }
+    }
+}
+
 impl Collective {
+    /// Creates a collective of which nothing else is recorded.
+    pub(super) const fn new(span: TimeSpan, name: NameId, kind: NameId) -> Self {
+        let group = NameId::EMPTY;
+        Self { span, device: None, name, kind, group, operator: None, launch: None, step: None }
+    }
+
     /// Returns true for a transfer between two ranks, which the vendor's tables call p2p.
     pub(crate) fn is_point_to_point(&self, names: &NameTable) -> bool {
         is_point_to_point(names.text(self.kind)) || is_point_to_point(names.text(self.name))

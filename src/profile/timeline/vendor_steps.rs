@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::step_times::StepTimes;
 use crate::{
     kernel::Nanos,
-    profile::{ProfileError, TableSchema, database_error, open_database},
+    profile::{ProfileDatabase, ProfileError},
 };
 
 /// Columns of the vendor's table and ours, in order.
@@ -143,25 +143,12 @@ fn read_database(file: &Path) -> Result<Option<Vec<VendorRow>>, ProfileError> {
     if !file.is_file() {
         return Ok(None);
     }
-    let connection = open_database(file)?;
-    let sql = |source| database_error(file, source);
-    let Some(table) = TableSchema::read_schema(&connection, "StepTraceTime").map_err(sql)? else {
-        return Ok(None);
-    };
-    let names = ["deviceId", "step"].into_iter().chain(DATABASE_COLUMNS);
-    let columns: Vec<String> =
-        names.map(|name| format!("CAST({} AS TEXT)", table.column_or_null(name))).collect();
-    let query = format!("SELECT {} FROM {}", columns.join(", "), table.quoted_name());
-    let mut statement = connection.prepare(&query).map_err(sql)?;
-    let mut rows = statement.query([]).map_err(sql)?;
+    let columns: Vec<&str> = ["deviceId", "step"].into_iter().chain(DATABASE_COLUMNS).collect();
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
-        let text = |column: usize| row.get::<_, Option<String>>(column).ok().flatten().unwrap_or_default();
-        let mut values = [None; COLUMNS.len()];
-        for (value, column) in values.iter_mut().zip(2..) {
-            *value = micros(&text(column));
-        }
-        found.push(VendorRow { device: text(0).parse().ok(), step: text(1).parse().ok(), values });
-    }
-    Ok(Some(found))
+    let has_table = ProfileDatabase::open(file)?.for_each_row_of("StepTraceTime", &columns, &mut |row| {
+        let values = std::array::from_fn(|column| micros(&row.text(column + 2)));
+        found.push(VendorRow { device: row.text(0).parse().ok(), step: row.text(1).parse().ok(), values });
+        Ok(())
+    })?;
+    Ok(has_table.then_some(found))
 }

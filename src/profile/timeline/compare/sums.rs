@@ -362,7 +362,7 @@ fn memory_sums(memory: &RunMemory, run: &RunTimeline) -> Sums {
 fn host_call_sums(run: &RunTimeline, is_selected: &dyn Fn(&HostOperator) -> bool) -> Option<Sums> {
     let mut calls = run.operators.clone();
     calls.extend_from_slice(&run.runtime_calls);
-    calls.sort_by_key(|call| (call.span.start, -call.span.end));
+    calls.sort_by_key(|call| call.span.outer_first());
     let nesting = OperatorNesting::new(&calls);
     // Length of the calls within a call, and the end of the last one: calls may overlap where times are rounded.
     let mut inside: HashMap<OperatorId, (i64, i64)> = HashMap::new();

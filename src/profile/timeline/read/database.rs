@@ -7,12 +7,9 @@ use std::{
     path::Path,
 };
 
-use rusqlite::{Connection, Row, types::ValueRef};
-
 use super::{kernel_table::collective_kind, launch_queue::LaunchQueue, operator_shapes::plain_shapes};
 use crate::profile::{
-    NameCell, ProfileError, RecordPosition, StringTable, TableSchema, TaskTime, TextError, database_error,
-    open_database,
+    DatabaseRow, NameCell, ProfileDatabase, ProfileError, RecordPosition, StringTable,
     timeline::{
         intervals::{TimeSpan, valid_time},
         names::NameId,
@@ -35,46 +32,39 @@ pub(super) const MODULE_PREFIX: &str = "nn.Module: ";
 const MARKS: [i64; 2] = [0, 3];
 
 pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
-    let connection = open_database(file)?;
-    let sql = |source| database_error(file, source);
-    let table = |name, without| {
-        let found = TableSchema::read_schema(&connection, name).map_err(sql)?;
-        found.ok_or_else(|| ProfileError::MissingTable { file: file.to_owned(), table: name, without })
-    };
-    let tasks = table("TASK", "nothing that ran on a device is recorded")?;
-    let strings = table("STRING_IDS", "the names of its kernels are unknown")?;
-    let missing = tasks.missing_columns(&["startNs", "endNs"]);
-    if !missing.is_empty() {
-        return Err(ProfileError::MissingTableColumns { file: file.to_owned(), table: "TASK", missing });
-    }
+    let database = ProfileDatabase::open(file)?;
+    let missing = database
+        .required_table("TASK", "nothing that ran on a device is recorded")?
+        .missing_columns(&["startNs", "endNs"]);
     let mut reader = DatabaseReader {
         file,
-        connection: &connection,
-        strings: StringTable::new(&connection, &strings).map_err(sql)?,
+        strings: StringTable::open(&database)?,
+        database: &database,
         known: HashMap::new(),
-        run: RunTimeline { form: Some(ProfileForm::Database), ..RunTimeline::default() },
+        run: RunTimeline { form: Some(ProfileForm::Database), files: vec![file.to_owned()], ..RunTimeline::default() },
         operators: HashMap::new(),
         launches: HashMap::new(),
         queue: LaunchQueue::default(),
         copies: Vec::new(),
         collective_tasks: Vec::new(),
     };
-    reader.run.files.push(file.to_owned());
-    reader.read_schema_version()?;
+    if !missing.is_empty() {
+        return Err(ProfileError::MissingTableColumns { file: file.to_owned(), table: "TASK", missing });
+    }
+    reader.read_metadata()?;
     reader.read_operators()?;
     reader.read_launches()?;
-    reader.read_tasks(&tasks)?;
+    reader.read_tasks()?;
     reader.connect_copies();
     reader.read_collectives()?;
     reader.read_steps()?;
     reader.read_mstx()?;
-    reader.read_rank()?;
     Ok(reader.run)
 }
 
 struct DatabaseReader<'a> {
     file: &'a Path,
-    connection: &'a Connection,
+    database: &'a ProfileDatabase<'a>,
     strings: StringTable<'a>,
     /// Names by their ids in `STRING_IDS`.
     known: HashMap<i64, NameId>,
@@ -86,109 +76,37 @@ struct DatabaseReader<'a> {
     queue: LaunchQueue,
     /// Places of the copies without an operator among the tasks, with their connections.
     copies: Vec<(usize, i64)>,
+    /// Tasks of collectives, with the numbers of these.
     collective_tasks: Vec<(CollectiveTask, Option<i64>)>,
 }
 
-/// Description of a task in `COMMUNICATION_TASK_INFO`.
-struct CollectiveTaskInfo {
-    kind: NameId,
-    plane: Option<u32>,
-    operation: Option<i64>,
+type Row<'r, 's> = DatabaseRow<'r, 's>;
+
+fn thread_of(row: Row<'_, '_>, column: usize) -> u64 {
+    row.integer(column).map_or(0, i64::cast_unsigned)
 }
 
 impl DatabaseReader<'_> {
-    fn sql(&self, source: rusqlite::Error) -> ProfileError {
-        database_error(self.file, source)
-    }
-
-    fn schema(&self, table: &str) -> Result<Option<TableSchema>, ProfileError> {
-        TableSchema::read_schema(self.connection, table).map_err(|source| self.sql(source))
-    }
-
-    /// Visits the rows of a query.
-    fn for_each_row(
-        &mut self,
-        query: &str,
-        visit: &mut dyn FnMut(&mut Self, &Row<'_>) -> Result<(), ProfileError>,
-    ) -> Result<(), ProfileError> {
-        let connection = self.connection;
-        let mut statement = connection.prepare(query).map_err(|source| self.sql(source))?;
-        let mut rows = statement.query([]).map_err(|source| self.sql(source))?;
-        while let Some(row) = rows.next().map_err(|source| self.sql(source))? {
-            visit(self, row)?;
-        }
-        Ok(())
-    }
-
-    /// Visits the rows of a table by its columns; missing columns are NULL.
-    fn for_each_row_of(
-        &mut self,
-        table: &str,
-        columns: &[&str],
-        visit: &mut dyn FnMut(&mut Self, &Row<'_>) -> Result<(), ProfileError>,
-    ) -> Result<(), ProfileError> {
-        let Some(schema) = self.schema(table)? else { return Ok(()) };
-        let columns: Vec<String> = columns.iter().map(|column| schema.column_or_null(column)).collect();
-        self.for_each_row(&format!("SELECT {} FROM {}", columns.join(", "), schema.quoted_name()), visit)
-    }
-
-    fn integer(row: &Row<'_>, column: usize) -> Option<i64> {
-        row.get_ref(column).ok().and_then(|cell| cell.as_i64().ok())
-    }
-
-    fn unsigned(row: &Row<'_>, column: usize) -> Option<u32> {
-        Self::integer(row, column).and_then(|value| u32::try_from(value).ok())
-    }
-
-    fn name(&mut self, row: &Row<'_>, column: usize) -> Result<NameId, ProfileError> {
-        let cell = NameCell::from_value(row.get_ref(column).map_err(|source| self.sql(source))?);
-        if let NameCell::Id(id) = cell
-            && let Some(name) = self.known.get(&id)
-        {
+    fn name(&mut self, row: Row<'_, '_>, column: usize) -> Result<NameId, ProfileError> {
+        let cell = row.name(column);
+        let NameCell::Id(id) = cell else { return Ok(self.run.names.insert_bytes(self.strings.name(&cell)?)) };
+        if let Some(name) = self.known.get(&id) {
             return Ok(*name);
         }
-        self.strings.limit_memory();
-        let name = match self.strings.load_name(&cell) {
-            Ok(()) => self.run.names.insert_bytes(self.strings.loaded_name(&cell).trim_ascii()),
-            // No name is that long.
-            Err(TextError::TooLong { .. }) => NameId::EMPTY,
-            Err(TextError::Sqlite(source)) => return Err(self.sql(source)),
-        };
-        if let NameCell::Id(id) = cell {
-            self.known.insert(id, name);
-        }
+        let name = self.run.names.insert_bytes(self.strings.name(&cell)?);
+        self.known.insert(id, name);
         Ok(name)
-    }
-
-    /// Reads a time; `None` if it is missing.
-    fn time(
-        &self,
-        row: &Row<'_>,
-        column: usize,
-        name: &'static str,
-        place: RecordPosition,
-    ) -> Result<Option<i64>, ProfileError> {
-        match TaskTime::from_value(row.get_ref(column).map_err(|source| self.sql(source))?) {
-            TaskTime::Absent => Ok(None),
-            TaskTime::At(time) => Ok(Some(time)),
-            TaskTime::Bad { cell, problem } => {
-                Err(ProfileError::bad_cell(self.file, place, name, cell.as_bytes(), problem.to_owned()))
-            }
-        }
     }
 
     /// Reads start and end; `None` and counted if one is missing, or if they are not [valid](TimeSpan::recorded).
     fn span(
         &mut self,
-        row: &Row<'_>,
+        row: Row<'_, '_>,
         [start, end]: [usize; 2],
         place: RecordPosition,
     ) -> Result<Option<TimeSpan>, ProfileError> {
-        let times = (self.time(row, start, "startNs", place)?, self.time(row, end, "endNs", place)?);
-        let span = match times {
-            (Some(start), Some(end)) => TimeSpan::recorded(start, end),
-            _ => None,
-        };
+        let times = row.time(start, "startNs", place)?.zip(row.time(end, "endNs", place)?);
+        let span = times.and_then(|(start, end)| TimeSpan::recorded(start, end));
         self.run.untimed += u64::from(span.is_none());
         Ok(span)
     }
@@ -196,14 +114,32 @@ impl DatabaseReader<'_> {
     /// Reads start and end of a call of the host. One without an end was running when the profile ended, and is not counted.
     fn call_span(
         &mut self,
-        row: &Row<'_>,
-        columns: [usize; 2],
+        row: Row<'_, '_>,
         place: RecordPosition,
     ) -> Result<Option<TimeSpan>, ProfileError> {
-        match self.time(row, columns[1], "endNs", place)? {
-            Some(_) => self.span(row, columns, place),
+        match row.time(1, "endNs", place)? {
+            Some(_) => self.span(row, [0, 1], place),
             None => Ok(None),
         }
+    }
+
+    /// Reads the rank, and the version of the tables: minor versions add columns; the next major one may give them another
+    /// meaning.
+    fn read_metadata(&mut self) -> Result<(), ProfileError> {
+        self.database.for_each_row_of("META_DATA", &["name", "value"], &mut |row| {
+            let version = row.text(1);
+            if row.text(0) == "SCHEMA_VERSION" && !version.starts_with("1.") {
+                self.run.unknown_schema = Some(version);
+            }
+            Ok(())
+        })?;
+        let mut ranks = Vec::new();
+        self.database.for_each_row_of("RANK_DEVICE_MAP", &["rankId"], &mut |row| {
+            ranks.extend(row.unsigned::<u32>(0));
+            Ok(())
+        })?;
+        self.run.rank = if let [rank] = *ranks { Some(rank) } else { None };
+        Ok(())
     }
 
     /// Reads operators and modules, and the connections to what the operators launched.
@@ -212,37 +148,36 @@ impl DatabaseReader<'_> {
         let columns =
             ["startNs", "endNs", "globalTid", "connectionId", "name", "type", "inputShapes", "inputDtypes"];
         let mut number = 0;
-        self.for_each_row_of("PYTORCH_API", &columns, &mut |reader, row| {
+        self.database.for_each_row_of("PYTORCH_API", &columns, &mut |row| {
             number += 1;
-            let kind = Self::integer(row, 5);
+            let kind = row.integer(5);
             if !matches!(kind, Some(OPERATOR | QUEUE | PYTHON)) {
                 return Ok(());
             }
-            let name = reader.name(row, 4)?;
-            let is_module = reader.run.names.text(name).starts_with(MODULE_PREFIX);
-            if kind == Some(PYTHON) && !is_module {
+            let name = self.name(row, 4)?;
+            let text = self.run.names.text(name);
+            let module = text.strip_prefix(MODULE_PREFIX).map(str::to_owned);
+            if kind == Some(PYTHON) && module.is_none() {
                 return Ok(());
             }
-            let Some(span) = reader.call_span(row, [0, 1], RecordPosition::Row("PYTORCH_API", number))?
-            else {
-                return Ok(());
-            };
-            let thread = Self::integer(row, 2).map_or(0, i64::cast_unsigned);
+            let place = RecordPosition::Row("PYTORCH_API", number);
+            let Some(span) = self.call_span(row, place)? else { return Ok(()) };
+            let (thread, id) = (thread_of(row, 2), row.integer(3));
+            let text = self.run.names.text(name);
             if kind == Some(QUEUE) {
-                if let Some(id) = Self::integer(row, 3) {
-                    reader.queue.add_end(reader.run.names.text(name), id, thread, span);
+                if let Some(id) = id {
+                    self.queue.add_end(text, id, thread, span);
                 }
-            } else if is_module {
-                let module = reader.run.names.text(name)[MODULE_PREFIX.len()..].to_owned();
-                let name = reader.run.names.insert(&module);
-                reader.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
-            } else if !reader.run.names.text(name).starts_with("ProfilerStep#") {
-                let shapes = reader.operator_shapes(row, [6, 7])?;
-                connections.push((Self::integer(row, 3), HostOperator { span, thread, name, shapes }));
+            } else if let Some(module) = module {
+                let name = self.run.names.insert(&module);
+                self.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
+            } else if !text.starts_with("ProfilerStep#") {
+                let shapes = self.operator_shapes(row, [6, 7])?;
+                connections.push((id, HostOperator { span, thread, name, shapes }));
             }
             Ok(())
         })?;
-        connections.sort_by_key(|(_, operator)| (operator.span.start, -operator.span.end));
+        connections.sort_by_key(|(_, operator)| operator.span.outer_first());
         let mut by_id: HashMap<i64, Vec<OperatorId>> = HashMap::new();
         for ((id, operator), at) in connections.into_iter().zip(0..) {
             if let Some(id) = id {
@@ -254,7 +189,7 @@ impl DatabaseReader<'_> {
     }
 
     /// Returns the shapes of an operator's inputs: some versions store them in the column of the types.
-    fn operator_shapes(&mut self, row: &Row<'_>, columns: [usize; 2]) -> Result<NameId, ProfileError> {
+    fn operator_shapes(&mut self, row: Row<'_, '_>, columns: [usize; 2]) -> Result<NameId, ProfileError> {
         for column in columns {
             let cell = self.name(row, column)?;
             let text = self.run.names.text(cell);
@@ -269,16 +204,14 @@ impl DatabaseReader<'_> {
     /// Reads the connections of operators. A connection of two operators is one from the forward to the backward pass.
     fn read_connections(&mut self, by_id: &HashMap<i64, Vec<OperatorId>>) -> Result<(), ProfileError> {
         let mut of_connection: HashMap<i64, Vec<(i64, OperatorId)>> = HashMap::new();
-        self.for_each_row_of("CONNECTION_IDS", &["id", "connectionId"], &mut |reader, row| {
-            let (Some(id), Some(connection)) = (Self::integer(row, 0), Self::integer(row, 1)) else {
-                return Ok(());
-            };
+        self.database.for_each_row_of("CONNECTION_IDS", &["id", "connectionId"], &mut |row| {
+            let (Some(id), Some(connection)) = (row.integer(0), row.integer(1)) else { return Ok(()) };
             match by_id.get(&id) {
                 Some(operators) => {
                     let entry = of_connection.entry(connection).or_default();
                     entry.extend(operators.iter().map(|operator| (id, *operator)));
                 }
-                None => reader.queue.add_connection(id, connection),
+                None => self.queue.add_connection(id, connection),
             }
             Ok(())
         })?;
@@ -301,39 +234,91 @@ impl DatabaseReader<'_> {
     fn read_launches(&mut self) -> Result<(), ProfileError> {
         let mut number = 0;
         let columns = ["startNs", "endNs", "connectionId", "globalTid"];
-        self.for_each_row_of("CANN_API", &columns, &mut |reader, row| {
+        self.database.for_each_row_of("CANN_API", &columns, &mut |row| {
             number += 1;
-            let Some(connection) = Self::integer(row, 2) else { return Ok(()) };
-            if let Some(span) = reader.call_span(row, [0, 1], RecordPosition::Row("CANN_API", number))? {
-                let thread = Self::integer(row, 3).map_or(0, i64::cast_unsigned);
+            let Some(connection) = row.integer(2) else { return Ok(()) };
+            if let Some(span) = self.call_span(row, RecordPosition::Row("CANN_API", number))? {
                 // Of several levels of calls, the innermost one starts last.
-                let launch = reader.launches.entry(connection).or_insert((span, thread));
+                let launch = self.launches.entry(connection).or_insert((span, thread_of(row, 3)));
                 if launch.0.start < span.start {
-                    *launch = (span, thread);
+                    *launch = (span, thread_of(row, 3));
                 }
             }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Returns the operator and the call of CANN that launched something by its connection.
+    fn launched_by(&self, connection: Option<i64>) -> (Option<OperatorId>, Option<TimeSpan>) {
+        let Some(connection) = connection else { return (None, None) };
+        (self.operators.get(&connection).copied(), self.launches.get(&connection).map(|(span, _)| *span))
+    }
+
+    fn read_tasks(&mut self) -> Result<(), ProfileError> {
+        // Type, plane and number of the collective of a task.
+        let mut of_collectives: HashMap<i64, (NameId, Option<u32>, Option<i64>)> = HashMap::new();
+        let columns = ["globalTaskId", "taskType", "planeId", "opId"];
+        self.database.for_each_row_of("COMMUNICATION_TASK_INFO", &columns, &mut |row| {
+            if let Some(id) = row.integer(0) {
+                of_collectives.insert(id, (self.name(row, 1)?, row.unsigned(2), row.integer(3)));
+            }
+            Ok(())
+        })?;
+        let cube = self.cube_tasks()?;
+        let query = self.task_query()?;
+        self.database.for_each_row(&query, &mut |row| {
+            let id = row.integer(6);
+            let Some(span) = self.span(row, [0, 1], RecordPosition::Task(id.unwrap_or(0)))? else {
+                return Ok(());
+            };
+            let is_kernel = row.integer(7).is_some();
+            let (mut name, mut core, mut cells) = (NameId::EMPTY, NameId::EMPTY, [NameId::EMPTY; 6]);
+            let kind = self.name(row, if is_kernel { 9 } else { 5 })?;
+            if is_kernel {
+                (name, core) = (self.name(row, 8)?, self.name(row, 16)?);
+                for (cell, column) in cells.iter_mut().zip(10..) {
+                    *cell = self.name(row, column)?;
+                }
+            }
+            let is_collective = [kind, name].iter().any(|id| is_collective_kernel(self.run.names.text(*id)));
+            let info = id.and_then(|id| of_collectives.get(&id));
+            if let Some((kind, plane, number)) = info {
+                let task = CollectiveTask { span, kind: *kind, plane: *plane, collective: None };
+                self.collective_tasks.push((task, *number));
+            }
+            let role = match (is_kernel, info.is_some()) {
+                (true, _) if is_collective => TaskRole::CollectiveKernel,
+                (true, _) => TaskRole::Kernel,
+                (false, true) => TaskRole::CollectiveTask,
+                (false, false) => TaskRole::Other,
+            };
+            let connection = row.integer(4);
+            let (operator, launch) = self.launched_by(connection);
+            // No id connects a copy with its operator.
+            if operator.is_none() && role == TaskRole::Other && is_copy(self.run.names.text(kind)) {
+                self.copies.extend(connection.map(|connection| (self.run.tasks.len(), connection)));
+            }
+            let task = DeviceTask {
+                device: row.unsigned(2),
+                stream: row.unsigned(3),
+                core,
+                signature: self.run.insert_signature(cells),
+                uses_cube: cube.as_ref().map(|cube| id.is_some_and(|id| cube.contains(&id))),
+                operator,
+                launch,
+                ..DeviceTask::new(span, name, kind, role)
+            };
+            self.run.tasks.push(task);
             Ok(())
         })
     }
 
-    fn read_tasks(&mut self, tasks: &TableSchema) -> Result<(), ProfileError> {
-        let mut of_collectives: HashMap<i64, CollectiveTaskInfo> = HashMap::new();
-        let columns = ["globalTaskId", "taskType", "planeId", "opId"];
-        self.for_each_row_of("COMMUNICATION_TASK_INFO", &columns, &mut |reader, row| {
-            let Some(id) = Self::integer(row, 0) else { return Ok(()) };
-            let (kind, plane) = (reader.name(row, 1)?, Self::unsigned(row, 2));
-            of_collectives.insert(id, CollectiveTaskInfo { kind, plane, operation: Self::integer(row, 3) });
-            Ok(())
-        })?;
-        let cube = self.cube_tasks()?;
-        let kernels = self.schema("COMPUTE_TASK_INFO")?;
-        let columns =
+    /// Returns the query of tasks with what is known of those that are kernels.
+    fn task_query(&self) -> Result<String, ProfileError> {
+        const OF_TASK: [&str; 7] =
             ["startNs", "endNs", "deviceId", "streamId", "connectionId", "taskType", "globalTaskId"];
-        let of_task = |column: &str| {
-            tasks.quoted_column(column).map_or_else(|| "NULL".to_owned(), |column| format!("t.{column}"))
-        };
-        let mut selected: Vec<String> = columns.iter().map(|column| of_task(column)).collect();
-        let names = [
+        const OF_KERNEL: [&str; 9] = [
             "name",
             "opType",
             "inputShapes",
@@ -344,82 +329,22 @@ impl DatabaseReader<'_> {
             "outputFormats",
             "taskType",
         ];
-        let mut join = String::new();
+        let tasks = self.database.required_table("TASK", "nothing that ran on a device is recorded")?;
+        let kernels = self.database.table("COMPUTE_TASK_INFO")?;
         let ids = kernels.as_ref().and_then(|kernels| {
-            Some((
-                kernels.integer_column_of("k", "globalTaskId")?,
-                tasks.integer_column_of("t", "globalTaskId")?,
-            ))
+            Some((kernels.integer_column("k.", "globalTaskId")?, tasks.integer_column("t.", "globalTaskId")?))
         });
+        let mut selected: Vec<String> = OF_TASK.map(|column| tasks.column_or_null("t.", column)).into();
+        let mut join = String::new();
         match (&kernels, ids) {
             (Some(kernels), Some((kernel_id, task_id))) => {
                 selected.push(kernel_id.clone());
-                selected.extend(names.map(|name| {
-                    let column = kernels.quoted_column(name);
-                    column.map_or_else(|| "NULL".to_owned(), |column| format!("k.{column}"))
-                }));
-                join = format!(" LEFT JOIN {} k ON {} = {}", kernels.quoted_name(), kernel_id, task_id);
+                selected.extend(OF_KERNEL.map(|name| kernels.column_or_null("k.", name)));
+                join = format!(" LEFT JOIN {} k ON {kernel_id} = {task_id}", kernels.quoted_name());
             }
-            _ => selected.extend(std::iter::repeat_n("NULL".to_owned(), names.len() + 1)),
+            _ => selected.extend(std::iter::repeat_n("NULL".to_owned(), OF_KERNEL.len() + 1)),
         }
-        let query = format!("SELECT {} FROM {} t{join}", selected.join(", "), tasks.quoted_name());
-        self.for_each_row(&query, &mut |reader, row| {
-            let id = Self::integer(row, 6);
-            let Some(span) = reader.span(row, [0, 1], RecordPosition::Task(id.unwrap_or(0)))? else {
-                return Ok(());
-            };
-            let is_kernel = Self::integer(row, 7).is_some();
-            let [name, kind] = match is_kernel {
-                true => [reader.name(row, 8)?, reader.name(row, 9)?],
-                false => [NameId::EMPTY, reader.name(row, 5)?],
-            };
-            let mut cells = [NameId::EMPTY; 6];
-            if is_kernel {
-                for (cell, column) in cells.iter_mut().zip(10..) {
-                    *cell = reader.name(row, column)?;
-                }
-            }
-            let has_cells = cells.iter().any(|cell| cell.is_recorded());
-            let is_collective =
-                [kind, name].iter().any(|id| is_collective_kernel(reader.run.names.text(*id)));
-            let connection = Self::integer(row, 4);
-            let info = id.and_then(|id| of_collectives.get(&id));
-            if let Some(CollectiveTaskInfo { kind, plane, operation }) = info {
-                let task = CollectiveTask { span, kind: *kind, plane: *plane, collective: None };
-                reader.collective_tasks.push((task, *operation));
-            }
-            let role = match (is_kernel, info.is_some()) {
-                (true, _) if is_collective => TaskRole::CollectiveKernel,
-                (true, _) => TaskRole::Kernel,
-                (false, true) => TaskRole::CollectiveTask,
-                (false, false) => TaskRole::Other,
-            };
-            let task = DeviceTask {
-                span,
-                device: Self::unsigned(row, 2),
-                stream: Self::unsigned(row, 3),
-                name,
-                kind,
-                core: if is_kernel { reader.name(row, 16)? } else { NameId::EMPTY },
-                role,
-                signature: if has_cells { reader.run.insert_signature(cells) } else { None },
-                uses_cube: cube.as_ref().map(|cube| id.is_some_and(|id| cube.contains(&id))),
-                operator: connection.and_then(|connection| reader.operators.get(&connection).copied()),
-                launch: connection.and_then(|connection| Some(reader.launches.get(&connection)?.0)),
-                step: None,
-            };
-            reader.add_copy(&task, connection);
-            reader.run.tasks.push(task);
-            Ok(())
-        })
-    }
-
-    /// Remembers the next task if it is a copy whose operator no id gives.
-    fn add_copy(&mut self, task: &DeviceTask, connection: Option<i64>) {
-        let is_open = task.operator.is_none() && task.role == TaskRole::Other;
-        if is_open && is_copy(self.run.names.text(task.kind)) {
-            self.copies.extend(connection.map(|connection| (self.run.tasks.len(), connection)));
-        }
+        Ok(format!("SELECT {} FROM {} t{join}", selected.join(", "), tasks.quoted_name()))
     }
 
     /// Sets the operators of copies, which no id connects with them, by the calls of CANN that made them.
@@ -436,19 +361,12 @@ impl DatabaseReader<'_> {
     /// Returns the tasks during which the cube unit was busy; `None` if it is not recorded.
     fn cube_tasks(&mut self) -> Result<Option<HashSet<i64>>, ProfileError> {
         let mut tasks: Option<HashSet<i64>> = None;
-        self.for_each_row_of("TASK_PMU_INFO", &["globalTaskId", "name", "value"], &mut |reader, row| {
-            let name = reader.name(row, 1)?;
-            if reader.run.names.text(name) == "aic_mac_time" {
-                let tasks = tasks.get_or_insert_default();
-                let value = row
-                    .get_ref(2)
-                    .ok()
-                    .and_then(|cell| cell.as_f64().or_else(|_| cell.as_i64().map(|_| 1.0)).ok());
-                let is_busy =
-                    Self::integer(row, 2).map_or(value.is_some_and(|value| value > 0.0), |value| value > 0);
-                if is_busy {
-                    tasks.extend(Self::integer(row, 0));
-                }
+        let columns = ["globalTaskId", "name", "value"];
+        self.database.for_each_row_of("TASK_PMU_INFO", &columns, &mut |row| {
+            let name = self.name(row, 1)?;
+            if self.run.names.text(name) == "aic_mac_time" {
+                let is_busy = row.number(2).is_some_and(|value| value > 0.0);
+                tasks.get_or_insert_default().extend(row.integer(0).filter(|_| is_busy));
             }
             Ok(())
         })?;
@@ -461,28 +379,22 @@ impl DatabaseReader<'_> {
         let columns =
             ["startNs", "endNs", "deviceId", "connectionId", "opName", "opType", "groupName", "opId"];
         let mut by_number: HashMap<i64, CollectiveId> = HashMap::new();
-        self.for_each_row_of("COMMUNICATION_OP", &columns, &mut |reader, row| {
-            let place = RecordPosition::Operation(Self::integer(row, 7).unwrap_or(0));
-            let Some(span) = reader.span(row, [0, 1], place)? else { return Ok(()) };
-            let (name, mut kind, group) = (reader.name(row, 4)?, reader.name(row, 5)?, reader.name(row, 6)?);
+        self.database.for_each_row_of("COMMUNICATION_OP", &columns, &mut |row| {
+            let number = row.integer(7);
+            let place = RecordPosition::Operation(number.unwrap_or(0));
+            let Some(span) = self.span(row, [0, 1], place)? else { return Ok(()) };
+            let (name, mut kind, group) = (self.name(row, 4)?, self.name(row, 5)?, self.name(row, 6)?);
             if !kind.is_recorded() {
-                let text = collective_kind(reader.run.names.text(name).as_bytes()).to_owned();
-                kind = reader.run.names.insert_bytes(&text);
+                let text = collective_kind(self.run.names.text(name).as_bytes()).to_owned();
+                kind = self.run.names.insert_bytes(&text);
             }
-            let connection = Self::integer(row, 3);
-            let collective = Collective {
-                span,
-                device: Self::unsigned(row, 2).or(only_device),
-                name,
-                kind,
-                group,
-                operator: connection.and_then(|connection| reader.operators.get(&connection).copied()),
-                launch: connection.and_then(|connection| Some(reader.launches.get(&connection)?.0)),
-                step: None,
-            };
-            let id = u32::try_from(reader.run.collectives.len()).ok().map(CollectiveId);
-            by_number.extend(Self::integer(row, 7).zip(id));
-            reader.run.collectives.push(collective);
+            let (operator, launch) = self.launched_by(row.integer(3));
+            let device = row.unsigned(2).or(only_device);
+            let id = u32::try_from(self.run.collectives.len()).ok().map(CollectiveId);
+            by_number.extend(number.zip(id));
+            let collective =
+                Collective { device, group, operator, launch, ..Collective::new(span, name, kind) };
+            self.run.collectives.push(collective);
             Ok(())
         })?;
         let tasks = std::mem::take(&mut self.collective_tasks).into_iter();
@@ -494,76 +406,46 @@ impl DatabaseReader<'_> {
     }
 
     fn read_steps(&mut self) -> Result<(), ProfileError> {
-        let mut number = 0;
-        self.for_each_row_of("STEP_TIME", &["id", "startNs", "endNs"], &mut |reader, row| {
-            number += 1;
-            let place = RecordPosition::Row("STEP_TIME", number);
-            let Some(step) = Self::integer(row, 0).and_then(|step| u64::try_from(step).ok()) else {
-                let problem = "is not the number of a step".to_owned();
-                let cell = Self::cell_text(row, 0);
-                return Err(ProfileError::bad_cell(reader.file, place, "id", cell.as_bytes(), problem));
+        let mut row_number = 0;
+        self.database.for_each_row_of("STEP_TIME", &["startNs", "endNs", "id"], &mut |row| {
+            row_number += 1;
+            let place = RecordPosition::Row("STEP_TIME", row_number);
+            let Some(number) = row.unsigned(2) else {
+                let (problem, cell) = ("is not the number of a step".to_owned(), row.text(2));
+                return Err(ProfileError::bad_cell(self.file, place, "id", cell.as_bytes(), problem));
             };
-            if let Some(span) = reader.span(row, [1, 2], place)? {
-                reader.run.steps.push(HostStep { span, number: step });
+            if let Some(span) = self.span(row, [0, 1], place)? {
+                self.run.steps.push(HostStep { span, number });
             }
             Ok(())
-        })
-    }
-
-    /// Reads the version of the tables. Minor versions add columns; the next major one may give them another meaning.
-    fn read_schema_version(&mut self) -> Result<(), ProfileError> {
-        self.for_each_row_of("META_DATA", &["name", "value"], &mut |reader, row| {
-            let version = Self::cell_text(row, 1);
-            if Self::cell_text(row, 0) == "SCHEMA_VERSION" && !version.starts_with("1.") {
-                reader.run.unknown_schema = Some(version);
-            }
-            Ok(())
-        })
-    }
-
-    /// Returns a cell for comparisons and messages.
-    fn cell_text(row: &Row<'_>, column: usize) -> String {
-        match row.get_ref(column) {
-            Ok(ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
-            Ok(ValueRef::Integer(number)) => number.to_string(),
-            Ok(ValueRef::Real(number)) => number.to_string(),
-            _ => String::new(),
-        }
+        })?;
+        Ok(())
     }
 
     fn read_mstx(&mut self) -> Result<(), ProfileError> {
         let columns = ["startNs", "endNs", "globalTid", "eventType", "message", "domainId"];
         let mut number = 0;
-        self.for_each_row_of("MSTX_EVENTS", &columns, &mut |reader, row| {
+        self.database.for_each_row_of("MSTX_EVENTS", &columns, &mut |row| {
             number += 1;
             let place = RecordPosition::Row("MSTX_EVENTS", number);
-            let (name, domain) = (reader.name(row, 4)?, reader.name(row, 5)?);
-            let start = reader.time(row, 0, "startNs", place)?;
-            if Self::integer(row, 3).is_some_and(|kind| MARKS.contains(&kind)) {
+            let (name, domain) = (self.name(row, 4)?, self.name(row, 5)?);
+            let start = row.time(0, "startNs", place)?;
+            if row.integer(3).is_some_and(|kind| MARKS.contains(&kind)) {
                 match start.and_then(valid_time) {
-                    Some(at) => reader.run.marks.push(HostMark { at, name, domain }),
-                    None => reader.run.untimed += 1,
+                    Some(at) => self.run.marks.push(HostMark { at, name, domain }),
+                    None => self.run.untimed += 1,
                 }
                 return Ok(());
             }
-            let times = start.zip(reader.time(row, 1, "endNs", place)?);
-            let Some(span) = times.and_then(|(start, end)| TimeSpan::recorded(start, end)) else {
-                reader.run.unfinished_ranges += 1;
-                return Ok(());
-            };
-            let thread = Self::integer(row, 2).map_or(0, i64::cast_unsigned);
-            reader.run.ranges.push(HostRange { span, thread, name, domain });
-            Ok(())
-        })
-    }
-
-    fn read_rank(&mut self) -> Result<(), ProfileError> {
-        let mut ranks = Vec::new();
-        self.for_each_row_of("RANK_DEVICE_MAP", &["rankId"], &mut |_, row| {
-            ranks.extend(Self::unsigned(row, 0));
+            let times = start.zip(row.time(1, "endNs", place)?);
+            match times.and_then(|(start, end)| TimeSpan::recorded(start, end)) {
+                Some(span) => {
+                    self.run.ranges.push(HostRange { span, thread: thread_of(row, 2), name, domain });
+                }
+                None => self.run.unfinished_ranges += 1,
+            }
             Ok(())
         })?;
-        self.run.rank = if let [rank] = *ranks { Some(rank) } else { None };
         Ok(())
     }
 }

@@ -49,29 +49,13 @@ struct MemoryArguments {
     total_reserved: Option<i64>,
 }
 
-/// Task of a device, with the number of its launch.
-struct GpuTask {
-    span: TimeSpan,
-    device: Option<u32>,
-    stream: Option<u32>,
-    name: NameId,
-    kind: NameId,
-    uses_cube: bool,
-    role: GpuRole,
-    correlation: Option<i64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum GpuRole {
-    Kernel,
-    Collective,
-    Copy,
-}
-
 #[derive(Default)]
 struct GpuReader {
     run: RunTimeline,
-    tasks: Vec<GpuTask>,
+    /// Kernels and copies with the numbers of their launches.
+    tasks: Vec<(DeviceTask, Option<i64>)>,
+    /// Collectives with the numbers of their launches.
+    collectives: Vec<(Collective, Option<i64>)>,
     launches: HashMap<i64, (u64, TimeSpan)>,
     shapes: OperatorShapes,
 }
@@ -84,7 +68,7 @@ pub(super) fn read_gpu_trace(file: &Path) -> Result<Option<RunTimeline>, RunRead
         Ok(())
     })
     .map_err(|source| RunReadError::Trace { file: file.to_owned(), source })?;
-    if reader.tasks.is_empty() {
+    if reader.tasks.is_empty() && reader.collectives.is_empty() {
         return Ok(None);
     }
     reader.run.form = Some(ProfileForm::GpuTrace);
@@ -121,10 +105,7 @@ impl GpuReader {
         if event.ph != "X" {
             return;
         }
-        let times = event.start().zip(event.duration());
-        let span = times
-            .and_then(|(start, duration)| TimeSpan::recorded(start.0, start.0.saturating_add(duration.0)));
-        let Some(span) = span else {
+        let Some(span) = event.span() else {
             self.run.untimed += u64::from(matches!(&*event.cat, "kernel" | "gpu_memcpy" | "gpu_memset"));
             return;
         };
@@ -181,35 +162,34 @@ impl GpuReader {
     }
 
     fn add_task(&mut self, event: &TraceEvent<'_>, category: &str, span: TimeSpan) {
-        let arguments: GpuArguments<'_> = event.arguments();
+        let GpuArguments { correlation, device, stream, collective } = event.arguments();
         let lower = event.name.to_ascii_lowercase();
-        let role = match category {
-            "kernel" if lower.contains("nccl") => GpuRole::Collective,
-            "kernel" => GpuRole::Kernel,
-            _ => GpuRole::Copy,
+        let short_name = short_kernel_name(&event.name);
+        let name = self.run.names.insert(&event.name);
+        if category == "kernel" && lower.contains("nccl") {
+            let kind = self.run.names.insert(collective.as_deref().unwrap_or(short_name));
+            let collective = Collective { device, ..Collective::new(span, name, kind) };
+            self.collectives.push((collective, correlation));
+            return;
+        }
+        let (kind, role) = match category {
+            "kernel" => (short_name, TaskRole::Kernel),
+            "gpu_memset" => ("MEMSET", TaskRole::Other),
+            _ => ("MEMCPY", TaskRole::Other),
         };
-        let kind = match role {
-            GpuRole::Collective => arguments.collective.as_deref().unwrap_or(short_kernel_name(&event.name)),
-            GpuRole::Kernel => short_kernel_name(&event.name),
-            GpuRole::Copy if category == "gpu_memset" => "MEMSET",
-            GpuRole::Copy => "MEMCPY",
+        let uses_matrix_units = || MATRIX_KERNELS.iter().any(|part| lower.contains(part));
+        let task = DeviceTask {
+            device,
+            stream,
+            uses_cube: (role == TaskRole::Kernel).then(uses_matrix_units),
+            ..DeviceTask::new(span, name, self.run.names.insert(kind), role)
         };
-        let kind = self.run.names.insert(kind);
-        self.tasks.push(GpuTask {
-            span,
-            device: arguments.device,
-            stream: arguments.stream,
-            name: self.run.names.insert(&event.name),
-            kind,
-            uses_cube: MATRIX_KERNELS.iter().any(|part| lower.contains(part)),
-            role,
-            correlation: arguments.correlation,
-        });
+        self.tasks.push((task, correlation));
     }
 
     /// Returns the run with the operators of all tasks.
     fn into_run(mut self) -> RunTimeline {
-        self.run.operators.sort_by_key(|operator| (operator.span.start, -operator.span.end));
+        self.run.operators.sort_by_key(|operator| operator.span.outer_first());
         let nesting = OperatorNesting::new(&self.run.operators);
         let launched = |correlation: Option<i64>| -> (Option<OperatorId>, Option<TimeSpan>) {
             let Some((thread, launch)) = correlation.and_then(|number| self.launches.get(&number)) else {
@@ -217,41 +197,14 @@ impl GpuReader {
             };
             (nesting.operator_at(*thread, launch.start), Some(*launch))
         };
-        let mut tasks = Vec::new();
-        let mut collectives = Vec::new();
-        for task in &self.tasks {
-            let (operator, launch) = launched(task.correlation);
-            let (span, device, name, kind) = (task.span, task.device, task.name, task.kind);
-            if task.role == GpuRole::Collective {
-                let group = NameId::EMPTY;
-                collectives.push(Collective {
-                    span,
-                    device,
-                    name,
-                    kind,
-                    group,
-                    operator,
-                    launch,
-                    step: None,
-                });
-                continue;
-            }
-            tasks.push(DeviceTask {
-                span,
-                device,
-                stream: task.stream,
-                name,
-                kind,
-                core: NameId::EMPTY,
-                role: if task.role == GpuRole::Kernel { TaskRole::Kernel } else { TaskRole::Other },
-                signature: None,
-                uses_cube: (task.role == GpuRole::Kernel).then_some(task.uses_cube),
-                operator,
-                launch,
-                step: None,
-            });
-        }
-        (self.run.tasks, self.run.collectives) = (tasks, collectives);
+        self.run.tasks.extend(self.tasks.into_iter().map(|(task, correlation)| {
+            let (operator, launch) = launched(correlation);
+            DeviceTask { operator, launch, ..task }
+        }));
+        self.run.collectives.extend(self.collectives.into_iter().map(|(collective, correlation)| {
+            let (operator, launch) = launched(correlation);
+            Collective { operator, launch, ..collective }
+        }));
         self.run
     }
 }

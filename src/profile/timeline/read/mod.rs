@@ -34,7 +34,7 @@ const STATE_FOLDER: &str = ".npubench";
 
 /// Unreadable run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RunReadError {
+pub enum RunReadError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     #[error("`{}`: {source}", .file.display())]

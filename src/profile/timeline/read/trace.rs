@@ -115,17 +115,6 @@ struct MstxArguments<'a> {
     domain: Option<Cow<'a, str>>,
 }
 
-/// Task of the lane of the hardware.
-#[derive(Clone, Debug)]
-struct TraceTask {
-    span: TimeSpan,
-    device: Option<u32>,
-    stream: Option<u32>,
-    name: NameId,
-    task_type: NameId,
-    connection: Option<i64>,
-}
-
 /// Process and thread of a trace.
 type ThreadKey = (String, String);
 
@@ -151,7 +140,8 @@ struct TraceReader {
     unnamed_threads: HashSet<ThreadKey>,
     /// True if names stand behind the events that they name.
     is_late: bool,
-    tasks: Vec<TraceTask>,
+    /// Tasks of the lane of the hardware, with the number that each shares with its launch.
+    tasks: Vec<(DeviceTask, Option<i64>)>,
     collectives: Vec<(Collective, Option<i64>)>,
     /// Starts of the tasks of collectives.
     transfers: HashSet<i64>,
@@ -186,7 +176,7 @@ pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline,
     reader.run.unnamed = unnamed.map(|(_, count)| count).sum();
     reader.run.form = Some(ProfileForm::Trace);
     reader.run.files.push(file.to_owned());
-    reader.sort_operators();
+    reader.run.operators.sort_by_key(|operator| operator.span.outer_first());
     if !tables.is_empty() {
         reader.run.form = Some(ProfileForm::TraceAndTable);
         super::kernel_table::add_kernel_tables(&mut reader.run, tables)?;
@@ -256,10 +246,7 @@ impl TraceReader {
         if lane == TraceLane::Other {
             return;
         }
-        let times = event.start().zip(event.duration());
-        let span = times
-            .and_then(|(start, duration)| TimeSpan::recorded(start.0, start.0.saturating_add(duration.0)));
-        let Some(span) = span else {
+        let Some(span) = event.span() else {
             // A call of the host without a duration was running when the profile ended.
             let is_open = matches!(lane, TraceLane::Host | TraceLane::Launches) && !event.has_duration();
             self.run.untimed += u64::from(!is_open);
@@ -278,15 +265,14 @@ impl TraceReader {
             }
             TraceLane::Hardware => {
                 let arguments: TaskArguments<'_> = event.arguments();
-                let task_type = arguments.task_type.as_deref().unwrap_or_default();
-                self.tasks.push(TraceTask {
-                    span,
+                let name = self.run.names.insert(&event.name);
+                let kind = self.run.names.insert(arguments.task_type.as_deref().unwrap_or_default());
+                let task = DeviceTask {
                     device: self.devices.get(event.process()).copied(),
                     stream: arguments.stream().or_else(|| event.thread().parse().ok()),
-                    name: self.run.names.insert(&event.name),
-                    task_type: self.run.names.insert(task_type),
-                    connection: arguments.connection(),
-                });
+                    ..DeviceTask::new(span, name, kind, TaskRole::Other)
+                };
+                self.tasks.push((task, arguments.connection()));
             }
             TraceLane::Collectives => self.add_collective(event, span),
             TraceLane::Other => {}
@@ -340,16 +326,10 @@ impl TraceReader {
         };
         let group = self.run.names.insert(group);
         let arguments: TaskArguments<'_> = event.arguments();
-        let collective = Collective {
-            span,
-            device: self.devices.get(event.process()).copied(),
-            name: self.run.names.insert(&event.name),
-            kind: self.run.names.insert_bytes(collective_kind(event.name.as_bytes())),
-            group,
-            operator: None,
-            launch: None,
-            step: None,
-        };
+        let name = self.run.names.insert(&event.name);
+        let kind = self.run.names.insert_bytes(collective_kind(event.name.as_bytes()));
+        let device = self.devices.get(event.process()).copied();
+        let collective = Collective { device, group, ..Collective::new(span, name, kind) };
         self.collectives.push((collective, arguments.connection()));
     }
 
@@ -363,10 +343,6 @@ impl TraceReader {
             ("fwdbwd", "f") => self.backward.push((id, place())),
             _ => {}
         }
-    }
-
-    fn sort_operators(&mut self) {
-        self.run.operators.sort_by_key(|operator| (operator.span.start, -operator.span.end));
     }
 
     /// Returns the run with the operators and launches of all tasks.
@@ -389,9 +365,8 @@ impl TraceReader {
         for (at, task) in self.run.tasks.iter().enumerate() {
             of_table.entry(task.span.start).or_default().push(at);
         }
-        for task in &self.tasks {
-            let operator = operator_of(task.span.start);
-            let launch = launch_of(task.connection);
+        for (mut task, connection) in self.tasks {
+            (task.operator, task.launch) = (operator_of(task.span.start), launch_of(connection));
             let rows = of_table.get_mut(&task.span.start);
             // Names of tasks that are no kernels of a core differ between trace and table.
             let row = rows.and_then(|rows| {
@@ -400,37 +375,23 @@ impl TraceReader {
             });
             if let Some(at) = row {
                 let row = &mut self.run.tasks[at];
-                (row.operator, row.launch) = (operator, launch);
+                (row.operator, row.launch) = (task.operator, task.launch);
                 row.device = row.device.or(task.device);
                 row.stream = row.stream.or(task.stream);
                 continue;
             }
             let is_transfer = self.transfers.contains(&task.span.start);
             // A table that was cut lacks kernels. Their time is recorded, and without them it would count as free.
-            let is_kernel = is_kernel_task(self.run.names.text(task.task_type)) && !is_transfer;
-            self.run.without_row += u64::from(has_table && is_kernel);
-            let role = match is_kernel {
-                true if is_collective_kernel(self.run.names.text(task.name)) => TaskRole::CollectiveKernel,
-                true => TaskRole::Kernel,
-                false if is_transfer => TaskRole::CollectiveTask,
-                false => TaskRole::Other,
-            };
-            let is_kernel = matches!(role, TaskRole::Kernel | TaskRole::CollectiveKernel);
-            self.run.tasks.push(DeviceTask {
-                span: task.span,
-                device: task.device,
-                stream: task.stream,
-                name: task.name,
-                kind: if is_kernel { NameId::EMPTY } else { task.task_type },
-                // The type of the task does not distinguish cube from vector cores.
-                core: NameId::EMPTY,
-                role,
-                signature: None,
-                uses_cube: None,
-                operator,
-                launch,
-                step: None,
-            });
+            if is_transfer {
+                task.role = TaskRole::CollectiveTask;
+            } else if is_kernel_task(self.run.names.text(task.kind)) {
+                self.run.without_row += u64::from(has_table);
+                let is_collective = is_collective_kernel(self.run.names.text(task.name));
+                task.role = if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel };
+                // The type of the task is neither that of the kernel nor that of its core.
+                task.kind = NameId::EMPTY;
+            }
+            self.run.tasks.push(task);
         }
         let of_table: HashMap<(NameId, i64), usize> = (self.run.collectives.iter().enumerate())
             .map(|(at, collective)| ((collective.name, collective.span.start), at))

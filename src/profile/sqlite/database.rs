@@ -1,0 +1,209 @@
+//! An open database of a profiler: its tables and columns by name, and its rows.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, types::ValueRef};
+
+use super::{
+    open::{database_error, open_connection},
+    strings::NameCell,
+};
+use crate::profile::{ProfileError, RecordPosition};
+
+/// An open database with its file, for errors.
+#[derive(Debug)]
+pub(crate) struct ProfileDatabase<'f> {
+    pub(super) file: &'f Path,
+    pub(super) connection: Connection,
+}
+
+/// Name and columns of a table.
+#[derive(Debug)]
+pub(crate) struct TableSchema {
+    name: String,
+    /// Names and declared types.
+    columns: Vec<(String, String)>,
+}
+
+/// Row of a query.
+#[derive(Clone, Copy)]
+pub(crate) struct DatabaseRow<'r, 's> {
+    file: &'r Path,
+    row: &'r Row<'s>,
+}
+
+impl<'f> ProfileDatabase<'f> {
+    pub(crate) fn open(file: &'f Path) -> Result<Self, ProfileError> {
+        Ok(Self { file, connection: open_connection(file)? })
+    }
+
+    pub(super) fn error(&self, source: rusqlite::Error) -> ProfileError {
+        database_error(self.file, source)
+    }
+
+    /// Reads the schema of a table; `None` if it does not exist. Views are ignored, because they could compute anything.
+    pub(crate) fn table(&self, name: &str) -> Result<Option<TableSchema>, ProfileError> {
+        let read = || -> rusqlite::Result<Option<TableSchema>> {
+            let find = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
+            let name = self.connection.query_row(find, [name], |row| row.get::<_, String>(0)).optional()?;
+            let Some(name) = name else { return Ok(None) };
+            let mut columns = self.connection.prepare("SELECT name, type FROM pragma_table_info(?1)")?;
+            let columns = columns.query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(Some(TableSchema { columns: columns.collect::<rusqlite::Result<_>>()?, name }))
+        };
+        read().map_err(|source| self.error(source))
+    }
+
+    /// Reads the schema of a table, `without` which nothing can be read.
+    pub(crate) fn required_table(
+        &self,
+        table: &'static str,
+        without: &'static str,
+    ) -> Result<TableSchema, ProfileError> {
+        self.table(table)?.ok_or_else(|| ProfileError::MissingTable { file: self.file.to_owned(), table, without })
+    }
+
+    /// Visits the rows of a query.
+    pub(crate) fn for_each_row(
+        &self,
+        query: &str,
+        visit: &mut dyn FnMut(DatabaseRow<'_, '_>) -> Result<(), ProfileError>,
+    ) -> Result<(), ProfileError> {
+        let sql = |source| self.error(source);
+        let mut statement = self.connection.prepare(query).map_err(sql)?;
+        let mut rows = statement.query([]).map_err(sql)?;
+        while let Some(row) = rows.next().map_err(sql)? {
+            visit(DatabaseRow { file: self.file, row })?;
+        }
+        Ok(())
+    }
+
+    /// Visits the rows of a table by its columns; missing columns are NULL. Returns false if there is no such table.
+    pub(crate) fn for_each_row_of(
+        &self,
+        table: &str,
+        columns: &[&str],
+        visit: &mut dyn FnMut(DatabaseRow<'_, '_>) -> Result<(), ProfileError>,
+    ) -> Result<bool, ProfileError> {
+        let Some(schema) = self.table(table)? else { return Ok(false) };
+        let columns: Vec<String> = columns.iter().map(|column| schema.column_or_null("", column)).collect();
+        let query = format!("SELECT {} FROM {}", columns.join(", "), schema.quoted_name());
+        self.for_each_row(&query, visit)?;
+        Ok(true)
+    }
+}
+
+impl TableSchema {
+    /// Returns the quoted name of the table for SQL.
+    pub(crate) fn quoted_name(&self) -> String {
+        quote_name(&self.name)
+    }
+
+    /// Returns the quoted name of a column for SQL. Case and underscores are ignored: versions differ in both.
+    pub(crate) fn quoted_column(&self, name: &str) -> Option<String> {
+        Some(quote_name(&self.find_column(name)?.0))
+    }
+
+    /// Returns a column of a table that a query names by `prefix`, such as `t.`; `NULL` if it does not exist.
+    pub(crate) fn column_or_null(&self, prefix: &str, name: &str) -> String {
+        self.quoted_column(name).map_or_else(|| "NULL".to_owned(), |name| format!("{prefix}{name}"))
+    }
+
+    /// Returns an SQL expression for a column of whole numbers that may be stored as text.
+    pub(crate) fn integer_column(&self, prefix: &str, name: &str) -> Option<String> {
+        let (name, kind) = self.find_column(name)?;
+        let column = format!("{prefix}{}", quote_name(name));
+        // Without a cast if possible, so that an index or the order of rows can be used.
+        let is_integer = kind.to_ascii_uppercase().contains("INT");
+        Some(if is_integer { column } else { format!("CAST({column} AS INTEGER)") })
+    }
+
+    /// Returns the columns that do not exist.
+    pub(crate) fn missing_columns(&self, names: &[&'static str]) -> Vec<&'static str> {
+        names.iter().copied().filter(|name| self.find_column(name).is_none()).collect()
+    }
+
+    fn find_column(&self, name: &str) -> Option<&(String, String)> {
+        let folded = |name: &str| name.replace('_', "").to_ascii_lowercase();
+        self.columns.iter().find(|(column, _)| folded(column) == folded(name))
+    }
+}
+
+fn quote_name(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+impl<'r> DatabaseRow<'r, '_> {
+    pub(super) fn value(self, column: usize) -> ValueRef<'r> {
+        self.row.get_ref(column).expect("the query has the column")
+    }
+
+    /// Returns a whole number; `None` for any other value.
+    pub(crate) fn integer(self, column: usize) -> Option<i64> {
+        self.value(column).as_i64().ok()
+    }
+
+    /// Returns a whole number that fits an unsigned type; `None` for any other value.
+    pub(crate) fn unsigned<T: TryFrom<i64>>(self, column: usize) -> Option<T> {
+        T::try_from(self.integer(column)?).ok()
+    }
+
+    /// Returns a number; `None` for any other value.
+    pub(crate) fn number(self, column: usize) -> Option<f64> {
+        match self.value(column) {
+            #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
+            ValueRef::Integer(value) => Some(value as f64),
+            ValueRef::Real(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Returns a value as text; empty for NULL and a blob.
+    pub(crate) fn text(self, column: usize) -> String {
+        match self.value(column) {
+            ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            ValueRef::Integer(number) => number.to_string(),
+            ValueRef::Real(number) => number.to_string(),
+            ValueRef::Null | ValueRef::Blob(_) => String::new(),
+        }
+    }
+
+    pub(crate) fn name(self, column: usize) -> NameCell {
+        NameCell::from_value(self.value(column))
+    }
+
+    /// Reads a time in nanoseconds; `None` if it is missing. `name` and `place` are for errors.
+    pub(crate) fn time(
+        self,
+        column: usize,
+        name: &'static str,
+        place: RecordPosition,
+    ) -> Result<Option<i64>, ProfileError> {
+        parse_time(self.value(column)).map_err(|(cell, problem)| {
+            ProfileError::bad_cell(self.file, place, name, cell.as_bytes(), problem.to_owned())
+        })
+    }
+}
+
+/// Time of a cell in nanoseconds, or the wrong cell and its problem.
+pub(super) type ParsedTime = Result<Option<i64>, (String, &'static str)>;
+
+/// Parses whole numbers, also as text: torch_npu writes both.
+pub(super) fn parse_time(value: ValueRef<'_>) -> ParsedTime {
+    match value {
+        ValueRef::Null => Ok(None),
+        ValueRef::Integer(time) => Ok(Some(time)),
+        ValueRef::Real(time) => {
+            Err((time.to_string(), "is a floating point number, which does not hold nanoseconds since 1970"))
+        }
+        ValueRef::Blob(_) => Err(("a blob".to_owned(), "is not a number of nanoseconds")),
+        ValueRef::Text(text) => {
+            let text = String::from_utf8_lossy(text.trim_ascii());
+            match (text.parse(), &*text) {
+                (Ok(time), _) => Ok(Some(time)),
+                (_, "" | "N/A" | "NA" | "-") => Ok(None),
+                _ => Err((text.chars().take(60).collect(), "is not a whole number of nanoseconds")),
+            }
+        }
+    }
+}
