@@ -87,9 +87,7 @@ impl AssetFiles {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };
         let wrong = |path: &Path, problem: &str, hint: String| Err(YamlError::of_file(path, problem, hint));
-        let folders: Vec<PathBuf> =
-            Self::list_folder(folder)?.into_iter().filter(|path| path.is_dir()).collect();
-        let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let folders: Vec<PathBuf> = list_folder(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         for path in &folders {
             let near = nearest_name(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
             if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
@@ -105,7 +103,7 @@ impl AssetFiles {
             return wrong(folder, "has no folder of assets", hint);
         }
         for under in ["op_replay", "grids", "grids/models", "grids/devices"] {
-            for path in Self::list_folder(&folder.join(under))? {
+            for path in list_folder(&folder.join(under))? {
                 let name = name_of(&path);
                 if let Some(stem) = name.strip_suffix(".yml") {
                     return wrong(&path, "only `*.yaml` is read", format!("rename it to `{stem}.yaml`"));
@@ -117,19 +115,6 @@ impl AssetFiles {
             }
         }
         Ok(())
-    }
-
-    /// Returns the paths in a folder in the order of names; none if the folder is missing.
-    fn list_folder(folder: &Path) -> Result<Vec<PathBuf>, YamlError> {
-        if !folder.is_dir() {
-            return Ok(Vec::new());
-        }
-        let failed = |source| AssetError { path: folder.to_owned(), source };
-        let entries = fs::read_dir(folder).map_err(failed)?;
-        let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
-        let mut paths = paths.map_err(failed)?;
-        paths.sort();
-        Ok(paths)
     }
 
     /// Returns the text of a template, which must be embedded; panics if it is not.
@@ -164,25 +149,36 @@ impl AssetFiles {
     ) -> Result<BTreeMap<String, AssetFile>, AssetError> {
         let mut found = BTreeMap::new();
         for file in embedded.files() {
-            let name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = name_of(file.path());
             if let (true, Some(text)) = (name.ends_with(suffix), file.contents_utf8()) {
                 let path = Path::new(BUILT_IN).join(under).join(&name);
                 found.insert(name, AssetFile { path, text: text.to_owned(), is_built_in: true });
             }
         }
-        let Some(folder) =
-            self.folder.as_ref().map(|folder| folder.join(under)).filter(|folder| folder.is_dir())
-        else {
-            return Ok(found);
-        };
-        let failed = |path: &Path, source| AssetError { path: path.to_owned(), source };
-        for file in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
-            let path = file.map_err(|error| failed(&folder, error))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(folder) = &self.folder else { return Ok(found) };
+        for path in list_folder(&folder.join(under))? {
+            let name = name_of(&path);
             if name.ends_with(suffix) && path.is_file() {
                 found.insert(name, AssetFile::read(&path)?);
             }
         }
         Ok(found)
     }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns the paths in a folder in the order of names; none if the folder is missing.
+fn list_folder(folder: &Path) -> Result<Vec<PathBuf>, AssetError> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder).and_then(|entries| {
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()
+    });
+    let mut paths = entries.map_err(|source| AssetError { path: folder.to_owned(), source })?;
+    paths.sort();
+    Ok(paths)
 }

@@ -6,9 +6,8 @@ use std::{collections::HashMap, io::Read as _, path::Path};
 use crate::base::files::open_regular;
 
 /// Maximum size of a file that is read; the largest real ones have 20 KiB.
-const LARGEST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
-/// Values of a file by section and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IniFile {
     /// Values by section (empty before the first section line) and key.
@@ -19,7 +18,7 @@ impl IniFile {
     /// Reads a file; `None` if it is missing, not readable or not UTF-8.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let mut text = String::new();
-        open_regular(path).ok()?.take(LARGEST).read_to_string(&mut text).ok()?;
+        open_regular(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
         Some(Self::parse(&text))
     }
 

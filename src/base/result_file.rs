@@ -5,11 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::base::command_error::Failure;
-use crate::{
-    base::files::{FileError, write_atomic},
-    database::folder::DATABASE_FILE,
+use crate::base::{
+    command_error::Failure,
+    files::{FileError, write_atomic},
 };
+
+/// File that makes a folder a database.
+pub(crate) const DATABASE_FILE: &str = "database.yaml";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResultFileError {
@@ -91,7 +93,6 @@ impl ResultFile {
         self.write_bytes(content.as_bytes())
     }
 
-    /// Writes bytes as [`Self::write`] writes text.
     pub(crate) fn write_bytes(&self, content: &[u8]) -> Result<(), FileError> {
         write_atomic(&self.path, content)
     }

@@ -2,9 +2,6 @@
 
 use std::path::Path;
 
-use crate::kernel::DataKind;
-
-/// Returns a text as an argument of a shell.
 pub(crate) fn quoted_argument(text: &str) -> String {
     let is_plain = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@=,%:".contains(&byte));
@@ -14,14 +11,6 @@ pub(crate) fn quoted_argument(text: &str) -> String {
 /// Returns a folder or file as an argument of a shell.
 pub(crate) fn quoted_path(path: &Path) -> String {
     quoted_argument(&path.to_string_lossy())
-}
-
-/// Returns the option, with a space before it, that a command needs to measure for a database of this kind.
-pub(crate) const fn host_option(kind: DataKind) -> &'static str {
-    match kind {
-        DataKind::Npu => "",
-        DataKind::Rehearsal => " --host rehearsal",
-    }
 }
 
 #[cfg(test)]

@@ -32,11 +32,11 @@ pub(crate) fn did_you_mean_or<'a>(
 
 /// Truncates a text for a message to 100 characters.
 pub(crate) fn truncate_for_message(text: &str) -> String {
-    const MOST: usize = 100;
-    if text.chars().count() <= MOST {
+    const MAX_CHARACTERS: usize = 100;
+    if text.chars().count() <= MAX_CHARACTERS {
         return text.to_owned();
     }
-    text.chars().take(MOST - 1).chain(['…']).collect()
+    text.chars().take(MAX_CHARACTERS - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

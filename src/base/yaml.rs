@@ -15,7 +15,6 @@ pub(crate) use serde_saphyr::{Location, Spanned};
 use crate::base::command_error::Failure;
 use crate::base::suggest::{nearest_name, truncate_for_message};
 
-/// Size limit of a YAML file in bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// Limit of nested lists and mappings: several times what any file needs, and within the stack of any thread.
 const MAX_DEPTH: usize = 32;

@@ -14,7 +14,7 @@ use crate::{
         count_text::format_count,
         exit::ExitStatus,
         print::{print_data, print_note},
-        shell_argument::{host_option, quoted_argument, quoted_path},
+        shell_argument::{quoted_argument, quoted_path},
     },
     database::Database,
     kernel::{CacheState, CaseId, catalogue::Catalogue},
@@ -118,7 +118,7 @@ impl NamedSide {
                 format!(
                     "`npubench run --db {}{}` measures its rows",
                     quoted_path(self.database.folder()),
-                    host_option(self.database.kind())
+                    self.database.kind().host_option()
                 ),
             )
         };

@@ -24,7 +24,7 @@ use crate::{
         exit::ExitStatus,
         print::{print_hint, print_note},
         result_file::ResultFile,
-        shell_argument::{host_option, quoted_argument},
+        shell_argument::quoted_argument,
         suggest::did_you_mean_or,
         yaml::YamlError,
     },
@@ -300,7 +300,7 @@ fn summary(
     if options.dry_run {
         return format!("dry run: {} would be added to {place}", format_count(rows, "row"));
     }
-    let (db, host) = (quoted_argument(&options.folder().to_string_lossy()), host_option(kind));
+    let (db, host) = (quoted_argument(&options.folder().to_string_lossy()), kind.host_option());
     let rows = format_count(rows, "row");
     format!("{rows} added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`")
 }

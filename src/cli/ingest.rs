@@ -17,7 +17,7 @@ use crate::{
         exit::ExitStatus,
         files::ScratchFolder,
         print::{print_note, print_warning},
-        shell_argument::{host_option, quoted_path},
+        shell_argument::quoted_path,
     },
     database::{
         Database, KernelCsv, MergeReport, database_file::DatabaseFile, merge_collectives, merge_groups,
@@ -482,7 +482,7 @@ fn next_steps(options: &IngestOptions, kind: DataKind, gaps: &ProfileGaps) -> Ve
         replayable += &format!(": `npubench kernels --missing {profiles}` lists the rest");
     }
     let next =
-        format!("next: {first}`npubench plan --db {db}`, `npubench run --db {db}{}`", host_option(kind));
+        format!("next: {first}`npubench plan --db {db}`, `npubench run --db {db}{}`", kind.host_option());
     vec![replayable, next]
 }
 

@@ -16,7 +16,7 @@ use crate::{
         exit::ExitStatus,
         print::{print_data, print_note},
         result_file::ResultFile,
-        shell_argument::{host_option, quoted_path},
+        shell_argument::quoted_path,
     },
     kernel::{catalogue::Catalogue, device::DeviceProfile},
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
@@ -145,7 +145,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
              `npubench coverage --db {database} --workload {workload}` has what the others need",
             file.path.display(),
             format_count(in_model.missing().len(), "kernel"),
-            host_option(database.database.kind),
+            database.database.kind.host_option(),
             database = quoted_path(options.db.as_deref().unwrap_or(&file.path)),
             workload = quoted_path(&file.path)
         ));

@@ -7,11 +7,7 @@ use super::{
     runs::past_runs,
 };
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        shell_argument::{host_option, quoted_path},
-    },
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
     database::Database,
     measure::evidence::NoiseBudget,
     show::{
@@ -51,7 +47,7 @@ pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
             format!(
                 "`npubench run --db {}{}` measures cases in further collections until `--precision` is reached",
                 quoted_path(database.folder()),
-                host_option(database.kind())
+                database.kind().host_option()
             ),
         ));
     };

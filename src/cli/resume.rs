@@ -15,11 +15,8 @@ use super::{
 };
 use crate::{
     base::{
-        assets::AssetFiles,
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::print_note,
-        shell_argument::{host_option, quoted_path},
+        assets::AssetFiles, command_error::CommandError, exit::ExitStatus, print::print_note,
+        shell_argument::quoted_path,
     },
     cli::deadline::DeadlineOptions,
     database::{
@@ -182,5 +179,5 @@ fn no_interrupted_run(database: &Database) -> CommandError {
 
 /// Returns the command of a new run.
 fn run_command(database: &Database) -> String {
-    format!("`npubench run --db {}{}`", quoted_path(database.folder()), host_option(database.kind()))
+    format!("`npubench run --db {}{}`", quoted_path(database.folder()), database.kind().host_option())
 }

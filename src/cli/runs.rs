@@ -4,12 +4,7 @@ use clap::Args;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption, parse_case_prefix};
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::print_note,
-        shell_argument::{host_option, quoted_path},
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
     database::{Database, ledger::Ledger},
     kernel::timestamp::Timestamp,
     show::{
@@ -52,7 +47,7 @@ pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<Past
 
 /// Error of a database on which no run has been started.
 pub(super) fn no_run(database: &Database) -> CommandError {
-    let (db, host) = (quoted_path(database.folder()), host_option(database.kind()));
+    let (db, host) = (quoted_path(database.folder()), database.kind().host_option());
     CommandError::bad_input(
         "no run has been started on this database",
         format!("`npubench run --db {db}{host}` starts one"),

@@ -11,6 +11,7 @@ use super::{
     COMPUTE_COLUMNS, DatabaseError, KernelCsv, RowCase, collective_rows::collective_columns, columns,
     row_cases,
 };
+pub(crate) use crate::base::result_file::DATABASE_FILE;
 use crate::{
     base::files::{
         FolderLock, LockState, read_regular, read_regular_text, scratch::remove_abandoned_drafts, stale,
@@ -30,7 +31,6 @@ pub(crate) fn collection_path(collection: u32) -> PathBuf {
 }
 
 const MAPPING_FILE: &str = "op_mapping.yaml";
-pub(crate) const DATABASE_FILE: &str = "database.yaml";
 pub(super) const STATE_FOLDER: &str = ".npubench";
 
 /// Returns the path of the ledger of a database folder.

@@ -99,6 +99,14 @@ impl DataKind {
             Self::Rehearsal => " (rehearsal: simulated durations)",
         }
     }
+
+    /// Returns the option, with a space before it, that a command needs to measure for a database of this kind.
+    pub(crate) const fn host_option(self) -> &'static str {
+        match self {
+            Self::Npu => "",
+            Self::Rehearsal => " --host rehearsal",
+        }
+    }
 }
 
 /// State of the cache before each launch of a collection. Samples of different states are never pooled or compared.

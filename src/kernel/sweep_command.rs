@@ -3,7 +3,7 @@
 use std::{fmt, path::Path};
 
 use super::{CollectiveKind, DataKind, Dtype, PartWeights, hccl_variables};
-use crate::base::shell_argument::{host_option, quoted_argument};
+use crate::base::shell_argument::quoted_argument;
 
 /// Smallest message of a ladder, if the ranks can share it.
 const LADDER_START: u64 = 1024;
@@ -73,7 +73,7 @@ impl fmt::Display for SweepCommand<'_> {
             write!(f, "{} ", quoted_argument(&format!("{name}={value}")))?;
         }
         let folder = quoted_argument(&self.database.to_string_lossy());
-        let host = host_option(self.data_kind);
+        let host = self.data_kind.host_option();
         write!(f, "npubench comm run --db {folder}{host} --ops {} --ranks {}", self.collective, self.ranks)?;
         if let Some(tier) = self.tier {
             write!(f, " --tiers {tier}")?;

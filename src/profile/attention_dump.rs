@@ -58,23 +58,22 @@ struct DumpLine {
     actual_shared_prefix_len: Option<Vec<u64>>,
 }
 
-/// Maximum length of a line; no call is as long.
-const LONGEST: u64 = 16 << 20;
+const MAX_LINE: u64 = 16 << 20;
 /// Maximum length of a sequence, low enough that the sum over a batch does not overflow.
-const LONGEST_SEQUENCE: u64 = 1 << 40;
-/// Layouts of the API, with the dimensions of their queries.
-const LAYOUTS: [(&str, &str); 11] = [
-    ("BSH", "BSH"),
-    ("BSND", "BSND"),
-    ("BNSD", "BNSD"),
-    ("BNSD_BSND", "BNSD"),
-    ("TND", "TND"),
-    ("NTD", "NTD"),
-    ("NTD_TND", "NTD"),
-    ("TND_NTD", "TND"),
-    ("BSH_NBSD", "BSH"),
-    ("BSND_NBSD", "BSND"),
-    ("BNSD_NBSD", "BNSD"),
+const MAX_SEQUENCE: u64 = 1 << 40;
+/// Layouts of the API; they begin with the dimensions of the query.
+const LAYOUTS: [&str; 11] = [
+    "BSH",
+    "BSND",
+    "BNSD",
+    "BNSD_BSND",
+    "TND",
+    "NTD",
+    "NTD_TND",
+    "TND_NTD",
+    "BSH_NBSD",
+    "BSND_NBSD",
+    "BNSD_NBSD",
 ];
 /// Value of the API for "no limit".
 const NO_LIMIT: i64 = 2_147_483_647;
@@ -93,7 +92,7 @@ fn read_dump(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> 
     let (mut number, mut calls) = (0, 0_usize);
     loop {
         text.clear();
-        if input.by_ref().take(LONGEST).read_until(b'\n', &mut text).map_err(io)? == 0 {
+        if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut text).map_err(io)? == 0 {
             break;
         }
         number += 1;
@@ -137,8 +136,7 @@ impl DumpLine {
             return Err(format!("`sparse_mode` is {}, there is none above 8", self.sparse_mode));
         }
         let lists = [&self.actual_seq_lengths, &self.actual_seq_lengths_kv, &self.actual_shared_prefix_len];
-        if let Some(length) = lists.into_iter().flatten().flatten().find(|length| **length > LONGEST_SEQUENCE)
-        {
+        if let Some(length) = lists.into_iter().flatten().flatten().find(|length| **length > MAX_SEQUENCE) {
             return Err(format!("a length of {length} is longer than any sequence"));
         }
         if let Some(tokens) = self.token_dim() {
@@ -155,16 +153,15 @@ impl DumpLine {
 
     fn check_heads(&self) -> Result<(), String> {
         let layout = self.input_layout.as_str();
-        let Some((_, of_query)) = LAYOUTS.iter().find(|(name, _)| *name == layout) else {
-            let known: Vec<&str> = LAYOUTS.iter().map(|(name, _)| *name).collect();
-            return Err(format!("`input_layout` is {layout:?}, expected one of {}", known.join(", ")));
-        };
-        let rank = of_query.len();
+        if !LAYOUTS.contains(&layout) {
+            return Err(format!("`input_layout` is {layout:?}, expected one of {}", LAYOUTS.join(", ")));
+        }
+        let rank = self.query_dims().len();
         if self.query.len() != rank {
             return Err(format!("layout {layout} has {rank} dimensions, `query` has {}", self.query.len()));
         }
         let (heads, kv_heads) = (self.num_heads, self.kv_heads());
-        let fits = match of_query.find('N') {
+        let fits = match self.query_dims().find('N') {
             Some(at) => self.query[at] == heads,
             None => heads > 0 && self.query[rank - 1].is_multiple_of(heads),
         };
@@ -198,11 +195,10 @@ impl DumpLine {
         if !self.key[1..].contains(&size) {
             return Err(format!("`block_size` is {size}, which a cache of {} has not", Dims(&self.key)));
         }
-        let lists = [
+        for (field, lengths) in [
             ("actual_seq_lengths", &self.actual_seq_lengths),
             ("actual_seq_lengths_kv", &self.actual_seq_lengths_kv),
-        ];
-        for (field, lengths) in lists {
+        ] {
             let count = lengths.as_ref().map_or(0, Vec::len);
             let is_for_all = count <= 1 && self.token_dim().is_none();
             if lengths.is_some() && !is_for_all && u64::try_from(count) != Ok(sequences) {
@@ -222,13 +218,13 @@ impl DumpLine {
         if self.num_key_value_heads == 0 { self.num_heads } else { self.num_key_value_heads }
     }
 
+    fn query_dims(&self) -> &str {
+        self.input_layout.split('_').next().unwrap_or_default()
+    }
+
     /// Returns the dimension of the tokens of all sequences, for layouts that pack them.
     fn token_dim(&self) -> Option<usize> {
-        match self.input_layout.split('_').next() {
-            Some("TND") => Some(0),
-            Some("NTD") => Some(1),
-            _ => None,
-        }
+        self.query_dims().find('T')
     }
 
     fn into_call(self) -> (AttentionCall, CaseAttributes) {

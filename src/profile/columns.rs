@@ -64,7 +64,6 @@ const STEP: &[&str] = &["Step Id"];
 /// Columns without which a reader cannot use a table. Messages use the first name of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NeededColumns {
-    /// Type, duration, and the cells of the signature.
     Signatures,
     /// Name or type, start, and duration: analyses of time also read tables of profiler level 0.
     Times,

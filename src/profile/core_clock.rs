@@ -4,27 +4,27 @@
 //! Freq", "ph": "C", "ts": "1764246877073569.640", "args": {"MHz": 1850}}`. Times are in microseconds; a value holds until
 //! the next event. The clock for which the device is set is in `info.json`.
 
-use std::{fmt, fs, path::Path};
+use std::path::Path;
 
-use serde::{
-    Deserializer as _,
-    de::{SeqAccess, Visitor},
-};
-use serde_json::Value;
+use serde::Deserialize;
 
-use super::device_evidence::stated_facts;
-use crate::{base::files::read_regular, kernel::Nanos};
+use super::{device_evidence::stated_facts, trace_events::for_each_trace_event};
+use crate::{base::files::named_entries, kernel::Nanos};
 
 /// Share of the set clock from which it counts as reached.
 pub(crate) const REACHED: f64 = 0.97;
-/// Largest trace that is read, in bytes; the clock of a larger one is unknown.
-const LARGEST_TRACE: u64 = 512 << 20;
-
 /// Value of the clock from a time on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClockSample {
     pub(crate) at: Nanos,
     pub(crate) mhz: f64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ClockArguments {
+    #[serde(rename = "MHz")]
+    mhz: Option<f64>,
 }
 
 /// Clock during a launch that was below the set one, in MHz.
@@ -51,15 +51,21 @@ impl CoreClock {
     /// Reads the clock of a `PROF_*` folder. What cannot be read is unknown.
     pub(crate) fn read(profile: &Path) -> Self {
         let (mut samples, mut unreadable) = (Vec::new(), None);
-        let output = profile.join("mindstudio_profiler_output");
-        for path in fs::read_dir(output).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if !name.starts_with("msprof_") || !name.ends_with(".json") {
-                continue;
-            }
-            match read_trace(&path) {
-                Ok(found) => samples.extend(found),
-                Err(problem) => unreadable = Some(format!("`{name}` cannot be read: {problem}")),
+        for path in named_entries(&profile.join("mindstudio_profiler_output"), "msprof_", ".json") {
+            let mut found = Vec::new();
+            let read = for_each_trace_event(&path, &mut |event| {
+                if event.name == "AI Core Freq" && event.ph == "C" {
+                    let mhz = event.arguments::<ClockArguments>().mhz;
+                    found.extend(event.start().zip(mhz).map(|(at, mhz)| ClockSample { at, mhz }));
+                }
+                Ok(())
+            });
+            match read {
+                Ok(()) => samples.append(&mut found),
+                Err(problem) => {
+                    let name = path.file_name().unwrap_or_default().display();
+                    unreadable = Some(format!("`{name}` cannot be read: {problem}"));
+                }
             }
         }
         let set_mhz = stated_facts(profile).and_then(|facts| facts.clock_mhz).map(f64::from);
@@ -113,47 +119,6 @@ impl CoreClock {
     }
 }
 
-fn read_trace(path: &Path) -> Result<Vec<ClockSample>, String> {
-    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > LARGEST_TRACE {
-        return Err(format!("it has {} MiB, at most {} are read", size >> 20, LARGEST_TRACE >> 20));
-    }
-    let text = read_regular(path).map_err(|error| error.to_string())?;
-    parse_clock_events(&text).map_err(|error| error.to_string())
-}
-
-fn clock_sample(event: &Value) -> Option<ClockSample> {
-    if event.get("name")? != "AI Core Freq" || event.get("ph")? != "C" {
-        return None;
-    }
-    let time = event.get("ts")?;
-    let time = time.as_str().map_or_else(|| time.to_string(), str::to_owned);
-    Some(ClockSample { at: time.parse().ok()?, mhz: event.get("args")?.get("MHz")?.as_f64()? })
-}
-
-/// Returns the events of the clock in a trace; the other events, of which there are many, are not kept.
-fn parse_clock_events(text: &[u8]) -> Result<Vec<ClockSample>, serde_json::Error> {
-    struct ClockEvents;
-
-    impl<'de> Visitor<'de> for ClockEvents {
-        type Value = Vec<ClockSample>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an array of trace events")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<Self::Value, A::Error> {
-            let mut samples = Vec::new();
-            while let Some(event) = events.next_element::<Value>()? {
-                samples.extend(clock_sample(&event));
-            }
-            Ok(samples)
-        }
-    }
-
-    serde_json::Deserializer::from_slice(text).deserialize_seq(ClockEvents)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,11 +156,16 @@ mod tests {
     fn events_of_the_clock_are_read_among_others() {
         let text = r#"[{"name":"process_name","pid":7,"ph":"M","args":{"name":"AI Core Freq"}},
             {"name":"AI Core Freq","pid":7,"ts":"1764246877073569.640","ph":"C","args":{"MHz":1850}},
-            {"name":"MatMulV2","pid":3,"ts":3.5,"dur":2,"ph":"X","args":"none"},{"name":7},
+            {"name":"MatMulV2","pid":3,"ts":3.5,"dur":2,"ph":"X","args":"none"},{"pid":7},
             {"name":"AI Core Freq","pid":7,"ts":2,"ph":"C","args":{"MHz":800}}]"#;
-        let samples = parse_clock_events(text.as_bytes()).expect("a trace");
-        let expected = [(1_764_246_877_073_569_640, 1850.0), (2_000, 800.0)];
-        assert_eq!(samples, expected.map(|(at, mhz)| ClockSample { at: Nanos(at), mhz }));
-        assert!(parse_clock_events(b"{}").is_err());
+        let profile = tempfile::tempdir().expect("a folder");
+        let output = profile.path().join("mindstudio_profiler_output");
+        std::fs::create_dir(&output).expect("created");
+        std::fs::write(output.join("msprof_1.json"), text).expect("written");
+        let read = CoreClock::read(profile.path());
+        let expected = [(2_000, 800.0), (1_764_246_877_073_569_640, 1850.0)];
+        assert_eq!(read.samples(), expected.map(|(at, mhz)| ClockSample { at: Nanos(at), mhz }));
+        std::fs::write(output.join("msprof_1.json"), &text[..90]).expect("written");
+        assert!(CoreClock::read(profile.path()).unreadable().is_some());
     }
 }

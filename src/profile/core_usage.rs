@@ -18,7 +18,6 @@ const MIN_TIME: f64 = 5.0;
 /// Use of the cores by recorded kernels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CoreUsage {
-    /// Records by number of blocks, of kernels on matrix cores.
     pub(super) cube: BTreeMap<u32, u32>,
     /// Records by number of blocks, of kernels on vector cores.
     pub(super) vector: BTreeMap<u32, u32>,

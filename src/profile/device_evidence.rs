@@ -7,15 +7,15 @@
 //! | table `AICORE_FREQ` of a database | clocks while it was recorded |
 //! | records | blocks of kernels that use all cores; cycles divided by time and blocks, which is the clock |
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use super::{core_usage::CoreUsage, sqlite};
-use crate::{base::files::read_regular, kernel::DeviceFacts};
+use crate::{
+    base::files::{named_entries, read_regular},
+    kernel::DeviceFacts,
+};
 
 /// Device of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,7 @@ const PLATFORMS: [(&str, &str); 6] = [
 /// Reads the device of a profile's table, database or trace. What cannot be read is unknown.
 pub fn device_of_profile(file: &Path) -> DeviceEvidence {
     let mut evidence = DeviceEvidence::default();
-    let mut stated =
-        info_files(file).iter().filter_map(|path| read_info(path)).collect::<Vec<_>>().into_iter();
-    if let Some(info) = stated.next() {
+    if let Some(info) = prof_folders(file).iter().find_map(|prof| stated_facts(prof)) {
         evidence.add_facts("info.json", info);
     }
     for database in databases(file) {
@@ -58,14 +56,9 @@ pub fn device_of_profile(file: &Path) -> DeviceEvidence {
                 .add_facts("AICORE_FREQ", DeviceFacts { clock_mhz: Some(clock), ..DeviceFacts::default() });
         }
     }
-    let is_trace = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    let usage = if sqlite::is_database(file).unwrap_or(false) {
-        sqlite::core_usage(file).unwrap_or_default()
-    } else if is_trace {
-        // Traces have neither blocks nor cycles, and as a table one would be a line of its whole size.
-        CoreUsage::default()
-    } else {
-        CoreUsage::from_table(file)
+    let usage = match sqlite::is_database(file) {
+        Ok(true) => sqlite::core_usage(file).unwrap_or_default(),
+        _ => CoreUsage::from_table(file),
     };
     let inferred = usage.inferred_facts();
     evidence.are_cores_inferred = evidence.facts.cube_cores.is_none() && inferred.cube_cores.is_some();
@@ -117,53 +110,34 @@ impl DeviceEvidence {
     }
 }
 
-/// Entries of a folder that a pattern of first letters selects, sorted by name.
-fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_selected = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(start);
-    let mut paths: Vec<PathBuf> = entries.filter(is_selected).map(|entry| entry.path()).collect();
-    paths.sort();
-    paths
-}
-
 /// Returns the `PROF_*` folders of a table: those above it, else those beside its folder.
 fn prof_folders(file: &Path) -> Vec<PathBuf> {
     let Some(root) = file.ancestors().nth(2) else { return Vec::new() };
     let is_prof = root.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"));
-    if is_prof { vec![root.to_owned()] } else { entries(root, "PROF_") }
-}
-
-fn info_files(file: &Path) -> Vec<PathBuf> {
-    prof_folders(file).iter().flat_map(|prof| info_files_of(prof)).collect()
+    if is_prof { vec![root.to_owned()] } else { named_entries(root, "PROF_", "") }
 }
 
 /// Returns the number of the only device of a `PROF_*` folder, by its folder `device_N`; `None` if it has none or several.
 pub(crate) fn only_device(prof: &Path) -> Option<u32> {
-    let names = entries(prof, DEVICE_FOLDER).into_iter().filter(|path| path.is_dir());
+    let names = named_entries(prof, DEVICE_FOLDER, "").into_iter().filter(|path| path.is_dir());
     let mut devices =
         names.filter_map(|path| path.file_name()?.to_str()?.strip_prefix(DEVICE_FOLDER)?.parse().ok());
     devices.next().filter(|_| devices.next().is_none())
 }
 
-fn info_files_of(prof: &Path) -> impl Iterator<Item = PathBuf> {
-    entries(prof, DEVICE_FOLDER).into_iter().flat_map(|device| entries(&device, "info.json"))
-}
-
 /// Returns what msprof states about the first device of a `PROF_*` folder in `info.json`; `None` without such a file.
 pub(crate) fn stated_facts(prof: &Path) -> Option<DeviceFacts> {
-    info_files_of(prof).find_map(|path| read_info(&path))
+    let devices = named_entries(prof, DEVICE_FOLDER, "").into_iter();
+    let mut files = devices.flat_map(|device| named_entries(&device, "info.json", ""));
+    files.find_map(|path| read_info(&path))
 }
 
 /// Returns the databases of a profile: the file itself, those beside it, and msprof's.
 fn databases(file: &Path) -> Vec<PathBuf> {
-    let is_database = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "db");
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let beside = entries(folder, "ascend_pytorch_profiler");
-    let of_msprof = prof_folders(file).into_iter().flat_map(|prof| entries(&prof, "msprof_"));
-    let mut found: Vec<PathBuf> = vec![file.to_owned()];
-    found.extend(beside.into_iter().chain(of_msprof));
-    found.retain(is_database);
+    let own = file.extension().is_some_and(|extension| extension == "db").then(|| file.to_owned());
+    let beside = named_entries(file.parent().unwrap_or(Path::new("")), "ascend_pytorch_profiler", ".db");
+    let of_msprof = prof_folders(file).into_iter().flat_map(|prof| named_entries(&prof, "msprof_", ".db"));
+    let mut found: Vec<PathBuf> = own.into_iter().chain(beside).chain(of_msprof).collect();
     found.dedup();
     found
 }
@@ -198,6 +172,8 @@ fn read_info(path: &Path) -> Option<DeviceFacts> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn usage(cube: &[(u32, u32)], vector: &[(u32, u32)]) -> DeviceFacts {

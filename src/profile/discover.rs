@@ -14,16 +14,16 @@ use std::{
 };
 
 use super::{ProfileError, newest_export::newest_exports};
-use crate::base::files::open_regular;
+use crate::base::{files::open_regular, result_file::DATABASE_FILE};
 
 /// Path of a kernel table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileFile(pub PathBuf);
 
 /// Maximum depth of searched folders.
-const DEEPEST: usize = 12;
+const MAX_DEPTH: usize = 12;
 /// Maximum number of folders between a profile's root and its tables.
-const HIGHEST: usize = 4;
+const MAX_PARENTS: usize = 4;
 
 /// Folder of a database that contains the profiles of its replays.
 const STATE_FOLDER: &str = ".npubench";
@@ -140,9 +140,8 @@ fn resolve_path(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// Returns true for the folder of a database, and for a path in its state folder.
 fn is_in_database(path: &Path) -> bool {
-    path.join("database.yaml").is_file() || path.iter().any(|part| part == STATE_FOLDER)
+    path.join(DATABASE_FILE).is_file() || path.iter().any(|part| part == STATE_FOLDER)
 }
 
 fn io_error(path: &Path, source: io::Error) -> ProfileError {
@@ -241,7 +240,7 @@ impl ProfileSearch {
             if kind.is_dir() && entry.file_name() == STATE_FOLDER {
                 continue;
             }
-            if kind.is_dir() && around.depth < DEEPEST {
+            if kind.is_dir() && around.depth < MAX_DEPTH {
                 self.walk_folder(&entry.path(), &below)?;
             } else if !kind.is_dir()
                 && !kind.is_symlink()
@@ -330,9 +329,8 @@ struct EnclosingProfile {
 }
 
 impl EnclosingProfile {
-    /// Finds the profile of a path by the folders above it.
     fn from_folder(path: &Path) -> Self {
-        let above: Vec<&Path> = path.ancestors().skip(1).take(HIGHEST).collect();
+        let above: Vec<&Path> = path.ancestors().skip(1).take(MAX_PARENTS).collect();
         let around = above.iter().rev().fold(Self::default(), |around, folder| {
             around.enter_folder(folder, |inside| folder.join(inside).exists())
         });

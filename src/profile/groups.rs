@@ -25,7 +25,6 @@ pub struct RecordGroup {
     pub core: String,
     /// Further cells of the row, by column, that are not in the records.
     pub extra: Vec<(String, String)>,
-    /// Position of the first record.
     first: RecordOrder,
     /// Numbers of the files with its records, ascending.
     files: Vec<u64>,
@@ -146,7 +145,7 @@ impl RecordGroups {
             *self.without_duration.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
             return Ok(());
         };
-        if duration.0 < 0 || duration > Nanos::LONGEST_KERNEL {
+        if duration.0 < 0 || duration > Nanos::MAX_KERNEL {
             let problem =
                 if duration.0 < 0 { "is negative" } else { "is more than an hour, which no kernel takes" };
             return Err(record.bad_cell(7, duration.to_string().as_bytes(), problem.to_owned()));
@@ -277,9 +276,9 @@ fn new_group(record: &KernelRecord<'_>, first: RecordOrder) -> Result<RecordGrou
     }
     let parse = |first: usize| {
         let (shapes, dtypes, formats) = (texts[first], texts[first + 1], texts[first + 2]);
-        SignatureCells { shapes, dtypes, formats }
-            .parse()
-            .map_err(|error| record.bad_cell(first + 1, shapes.as_bytes(), format!("cannot be read: {error}")))
+        SignatureCells { shapes, dtypes, formats }.parse().map_err(|error| {
+            record.bad_cell(first + 1, shapes.as_bytes(), format!("cannot be read: {error}"))
+        })
     };
     let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: CaseAttributes::default() };
     Ok(RecordGroup {

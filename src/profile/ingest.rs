@@ -13,8 +13,8 @@ use std::{
 use rayon::prelude::*;
 
 use super::{
-    COUNTERS, KernelRow, ProfileError, RecordGroups, RecordReader, columns::NeededColumns, groups::RecordOrder,
-    records::RecordTable, sqlite,
+    COUNTERS, KernelRow, ProfileError, RecordGroups, RecordReader, columns::NeededColumns,
+    groups::RecordOrder, records::RecordTable, sqlite,
 };
 use crate::base::table::{CsvIndex, NeedsFullParser, blocks::CsvBlocks};
 
@@ -116,7 +116,9 @@ pub(crate) fn record_problems(file: &Path) -> Vec<ProfileError> {
     let mut problems = Vec::new();
     loop {
         match reader.read_record() {
-            Ok(Some(record)) => problems.extend(add_row(&mut groups, &record, (0, record.line()), true).err()),
+            Ok(Some(record)) => {
+                problems.extend(add_row(&mut groups, &record, (0, record.line()), true).err())
+            }
             Ok(None) => return problems,
             Err(error @ ProfileError::Ragged { .. }) => problems.push(error),
             Err(error) => {

@@ -16,7 +16,6 @@ pub(super) struct KernelRecord<'r> {
     pub(super) names: &'static RecordNames,
     /// Name of the operator in the model.
     pub(super) name: &'r [u8],
-    /// Type of the kernel.
     pub(super) kernel: &'r [u8],
     /// Shapes, types, formats of the inputs, then of the outputs.
     pub(super) cells: [&'r [u8]; 6],

@@ -19,9 +19,9 @@ mod newest_export;
 mod operator_details;
 mod profile_ranks;
 pub(crate) mod profile_records;
+mod profiler_info;
 mod recorded_collectives;
 mod records;
-mod software_versions;
 mod sqlite;
 pub(crate) mod timeline;
 mod trace_events;
@@ -45,10 +45,10 @@ pub use ingest::{ReadOptions, add_table};
 pub(crate) use missing_tables::profiles_without_records;
 pub(crate) use newest_export::newest_exports;
 pub use profile_ranks::{ProfileRanks, leave_out_copies};
+pub use profiler_info::stack_of_profile;
 pub(crate) use recorded_collectives::{
     CollectiveSignature, RecordedCollectives, RecordedDurations, RecordedGroup,
 };
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
-pub use software_versions::stack_of_profile;
 pub(crate) use sqlite::{DatabaseRow, NameCell, ProfileDatabase, StringTable, is_database};
 pub(crate) use trace_events::{TraceError, TraceEvent, for_each_trace_event, plain_text};

@@ -2,16 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fs,
     io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 
-use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::{ProfileFile, SkippedPath};
-use crate::base::files::{open_regular, read_regular};
+use super::{ProfileFile, SkippedPath, profiler_info::rank_of_profile};
+use crate::base::files::open_regular;
 
 /// Profile and rank of each file, by the number of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,26 +43,6 @@ impl ProfileRanks {
     }
 }
 
-/// Returns the rank in the `profiler_info*.json` of a profile, which is a number or text. `None` without one, and for -1.
-fn rank_of_profile(file: &Path) -> Option<String> {
-    #[derive(Deserialize)]
-    struct RankedProfile {
-        rank_id: serde_json::Value,
-    }
-    let folder = file.parent()?.parent()?;
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    let mut infos = paths.iter().filter(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("profiler_info") && name.ends_with(".json")
-    });
-    let info: RankedProfile = serde_json::from_slice(&read_regular(infos.next()?).ok()?).ok()?;
-    let rank = info.rank_id.to_string();
-    let rank = rank.trim_matches('"');
-    (rank != "-1" && rank != "null" && !rank.is_empty()).then(|| format!("rank {rank}"))
-}
-
 /// Bytes at either end of a file by which copies are recognised.
 const COMPARED: u64 = 1 << 20;
 
@@ -72,19 +50,14 @@ const COMPARED: u64 = 1 << 20;
 /// contain start times of records in nanoseconds. Files that cannot be read are kept; reading them reports the error.
 pub fn leave_out_copies(files: Vec<ProfileFile>) -> (Vec<ProfileFile>, Vec<SkippedPath>) {
     let mut first_of: HashMap<(u64, Vec<u8>), PathBuf> = HashMap::new();
-    let mut copies = Vec::new();
-    let mut kept = Vec::new();
+    let (mut kept, mut copies) = (Vec::new(), Vec::new());
     for file in files {
-        match content_key(&file.0) {
-            Ok(key) if key.0 > 0 => {
-                if let Some(first) = first_of.get(&key) {
-                    copies.push(SkippedPath { path: file.0, instead: first.clone(), may_differ: false });
-                    continue;
-                }
-                first_of.insert(key, file.0.clone());
-            }
-            _ => {}
+        let key = content_key(&file.0).ok().filter(|(length, _)| *length > 0);
+        if let Some(first) = key.as_ref().and_then(|key| first_of.get(key)) {
+            copies.push(SkippedPath { path: file.0, instead: first.clone(), may_differ: false });
+            continue;
         }
+        first_of.extend(key.map(|key| (key, file.0.clone())));
         kept.push(file);
     }
     (kept, copies)
@@ -108,6 +81,8 @@ fn content_key(path: &Path) -> io::Result<(u64, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn write(path: &Path, text: &str) -> ProfileFile {

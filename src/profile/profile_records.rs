@@ -8,7 +8,7 @@ use crate::profile::{
 };
 
 /// Greatest number of problems of a file that are listed.
-const MOST_PROBLEMS: usize = 10;
+const MAX_PROBLEMS: usize = 10;
 
 /// A file that cannot be read.
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ fn bad_profile(path: PathBuf, error: &ProfileError) -> BadProfile {
         _ => Vec::new(),
     };
     if !problems.is_empty() {
-        bad.further = problems.len().saturating_sub(MOST_PROBLEMS);
-        bad.problems = problems.iter().take(MOST_PROBLEMS).map(ToString::to_string).collect();
+        bad.further = problems.len().saturating_sub(MAX_PROBLEMS);
+        bad.problems = problems.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect();
     }
     bad
 }

@@ -44,7 +44,6 @@ pub(super) struct RecordTable {
     pub(super) file: PathBuf,
     pub(super) header: ByteRecord,
     columns: TableColumns,
-    /// Bytes and lines of the header.
     header_bytes: u64,
     header_lines: u64,
     /// True if lines end in `\r\n`: the csv crate ends a row at its carriage return and counts the line at the next
@@ -299,7 +298,7 @@ impl<'a> KernelRow<'a> {
     pub(crate) fn start_and_duration(&self) -> Result<Option<(Nanos, Nanos)>, ProfileError> {
         let times = self.start()?.zip(self.duration()?);
         match times {
-            Some((_, duration)) if !(0..=Nanos::LONGEST_KERNEL.0).contains(&duration.0) => {
+            Some((_, duration)) if !(0..=Nanos::MAX_KERNEL.0).contains(&duration.0) => {
                 let cell = self.cell(self.table.columns.duration);
                 Err(self.bad_cell("Duration(us)", cell, "is not between 0 and an hour".to_owned()))
             }
@@ -307,11 +306,7 @@ impl<'a> KernelRow<'a> {
         }
     }
 
-    fn parse_time(
-        &self,
-        column: Option<usize>,
-        name: &'static str,
-    ) -> Result<Option<Nanos>, ProfileError> {
+    fn parse_time(&self, column: Option<usize>, name: &'static str) -> Result<Option<Nanos>, ProfileError> {
         let cell = self.cell(column);
         match Nanos::parse_micros(cell) {
             Ok(time) => Ok(Some(time)),
@@ -370,7 +365,8 @@ impl<'a> KernelRow<'a> {
 
     /// Returns the record in the form that all readers of kernel records have.
     pub(super) fn as_record(&self) -> KernelRecord<'a> {
-        const NAMES: RecordNames = ["Type", CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[4], CELLS[5], "Duration(us)"];
+        const NAMES: RecordNames =
+            ["Type", CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[4], CELLS[5], "Duration(us)"];
         KernelRecord {
             file: &self.table.file,
             place: RecordPosition::Line(self.line),

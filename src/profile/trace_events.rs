@@ -23,7 +23,7 @@ use crate::{
 /// Bytes that are read at once.
 const BLOCK: usize = 1 << 20;
 /// Maximum length of one event, which limits the memory for a damaged file.
-const LONGEST_EVENT: usize = 256 << 20;
+const MAX_EVENT: usize = 256 << 20;
 
 /// Trace that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +134,7 @@ pub(crate) fn for_each_trace_event(
     on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
 ) -> Result<(), TraceError> {
     let file = open_regular(path).map_err(TraceError::Io)?;
-    let mut text = TraceText { path, file, block: Vec::new(), at: 0, is_read: false, before: 0 };
+    let mut text = TraceText { file, block: Vec::new(), at: 0, is_read: false, line: 1, column: 1 };
     if text.peek()? == Some(0xef) {
         text.expect_text(b"\xef\xbb\xbf")?;
     }
@@ -149,29 +149,42 @@ pub(crate) fn for_each_trace_event(
     }
 }
 
+/// Length of a value in a text, and what its visit returned.
+type ParsedValue = serde_json::Result<(usize, Result<(), String>)>;
+
+/// Visits the value at the start of a text; `None` for a blank text.
+fn first_value<'t, T: Deserialize<'t>>(
+    text: &'t [u8],
+    visit: &mut dyn FnMut(T) -> Result<(), String>,
+) -> Option<ParsedValue> {
+    let mut values = Deserializer::from_slice(text).into_iter::<T>();
+    let result = values.next()?.map(visit);
+    Some(result.map(|result| (values.byte_offset(), result)))
+}
+
 /// Text of a trace, of which one block is in memory.
-struct TraceText<'p> {
-    path: &'p Path,
+struct TraceText {
     file: File,
     block: Vec<u8>,
     /// Place of the next byte in the block.
     at: usize,
     /// True if the block ends where the file ends.
     is_read: bool,
-    /// Bytes of the file before the block.
-    before: u64,
+    /// Line, and column in bytes, of the start of the block.
+    line: u64,
+    column: u64,
 }
 
-impl TraceText<'_> {
+impl TraceText {
     /// Drops what was parsed, and reads more behind the rest; false at the end of the file.
     fn read_more(&mut self) -> Result<bool, TraceError> {
+        (self.line, self.column) = self.place_at(self.at);
         self.block.drain(..self.at);
-        self.before += self.at as u64;
         self.at = 0;
         if self.is_read {
             return Ok(false);
         }
-        if self.block.len() > LONGEST_EVENT {
+        if self.block.len() > MAX_EVENT {
             return Err(self.error_at(0, "the event does not end within 256 MiB"));
         }
         // An event that is longer than a block needs few attempts.
@@ -207,19 +220,14 @@ impl TraceText<'_> {
         Ok(())
     }
 
-    /// Parses the next value, and reads more of the file until it is complete.
-    fn parse_value<T>(&mut self, visit: &mut dyn FnMut(T) -> Result<(), String>) -> Result<(), TraceError>
-    where
-        T: for<'de> Deserialize<'de>,
-    {
+    /// Parses the next value with `parse`, which gets the rest of the block, and reads more of the file until it is complete.
+    fn parse_value(&mut self, parse: &mut dyn FnMut(&[u8]) -> Option<ParsedValue>) -> Result<(), TraceError> {
         loop {
-            let mut values = Deserializer::from_slice(&self.block[self.at..]).into_iter::<T>();
-            match values.next() {
-                // A number at the end of the block may go on behind it.
-                Some(Ok(value)) if self.is_read || self.at + values.byte_offset() < self.block.len() => {
+            match parse(&self.block[self.at..]) {
+                Some(Ok((length, result))) if self.is_complete(self.at + length) => {
                     let at = self.at;
-                    self.at += values.byte_offset();
-                    return visit(value).map_err(|problem| self.error_at(at, &problem));
+                    self.at += length;
+                    return result.map_err(|problem| self.error_at(at, &problem));
                 }
                 Some(Err(error)) if !self.is_cut_off(&error) => return Err(self.json_error(&error)),
                 _ => {}
@@ -230,6 +238,11 @@ impl TraceText<'_> {
                 );
             }
         }
+    }
+
+    /// Returns true if a value ends at a place of the block: a number at the end of the block may go on behind it.
+    fn is_complete(&self, end: usize) -> bool {
+        self.is_read || end < self.block.len() || matches!(self.block[end - 1], b'}' | b']' | b'"')
     }
 
     /// Visits the events of a list.
@@ -243,7 +256,7 @@ impl TraceText<'_> {
             return Ok(());
         }
         loop {
-            self.read_event(on_event)?;
+            self.parse_value(&mut |rest| first_value(rest, &mut |event: TraceEvent<'_>| on_event(&event)))?;
             match self.peek()? {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
@@ -259,32 +272,6 @@ impl TraceText<'_> {
         }
     }
 
-    /// Parses one event. Its text is borrowed from the block, so that this is not [`Self::parse_value`].
-    fn read_event(
-        &mut self,
-        on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
-    ) -> Result<(), TraceError> {
-        loop {
-            let mut events = Deserializer::from_slice(&self.block[self.at..]).into_iter::<TraceEvent<'_>>();
-            match events.next() {
-                Some(Ok(event)) => {
-                    let result = on_event(&event);
-                    drop(event);
-                    let length = events.byte_offset();
-                    let at = self.at;
-                    self.at += length;
-                    return result.map_err(|problem| self.error_at(at, &problem));
-                }
-                Some(Err(error)) if !self.is_cut_off(&error) => return Err(self.json_error(&error)),
-                _ => {}
-            }
-            if !self.read_more()? {
-                let end = self.block.len();
-                return Err(self.error_at(end, "the file ends within an event; it is incomplete"));
-            }
-        }
-    }
-
     /// Visits the events below `traceEvents`, and skips the other keys.
     fn read_object(
         &mut self,
@@ -295,9 +282,11 @@ impl TraceText<'_> {
         let mut byte = self.peek()?;
         while byte != Some(b'}') {
             let mut is_events = false;
-            self.parse_value(&mut |key: String| {
-                is_events = key == "traceEvents";
-                Ok(())
+            self.parse_value(&mut |rest| {
+                first_value(rest, &mut |key: String| {
+                    is_events = key == "traceEvents";
+                    Ok(())
+                })
             })?;
             self.peek()?;
             self.expect_text(b":")?;
@@ -307,7 +296,7 @@ impl TraceText<'_> {
                     self.read_list(on_event)?;
                 }
                 (true, _) => return Err(self.error_at(self.at, "`traceEvents` is not a list")),
-                (false, _) => self.parse_value(&mut |_: IgnoredAny| Ok(()))?,
+                (false, _) => self.parse_value(&mut |rest| first_value(rest, &mut |_: IgnoredAny| Ok(())))?,
             }
             byte = self.peek()?;
             match byte {
@@ -340,27 +329,20 @@ impl TraceText<'_> {
         self.error_at(self.place_of_error(error), &json_message(error))
     }
 
-    /// Creates an error for a place of the block. Lines are counted by reading the file again.
-    fn error_at(&self, at: usize, problem: &str) -> TraceError {
-        let (mut line, mut column) = (1, 1);
-        let mut left = self.before + at as u64;
-        let mut buffer = vec![0; BLOCK];
-        if let Ok(mut file) = open_regular(self.path) {
-            while left > 0 {
-                let length = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
-                match file.read(&mut buffer[..length]) {
-                    Ok(0) | Err(_) => break,
-                    Ok(read) => {
-                        left -= read as u64;
-                        let ends = memchr::memchr_iter(b'\n', &buffer[..read]);
-                        let (mut count, mut last) = (0, None);
-                        ends.for_each(|end| (count, last) = (count + 1, Some(end)));
-                        line += count;
-                        column = last.map_or(column + read as u64, |end| (read - end) as u64);
-                    }
-                }
+    /// Returns line and column of a place of the block.
+    fn place_at(&self, at: usize) -> (u64, u64) {
+        let before = &self.block[..at.min(self.block.len())];
+        match memchr::memrchr(b'\n', before) {
+            Some(last) => {
+                let lines = memchr::memchr_iter(b'\n', before).count() as u64;
+                (self.line + lines, (before.len() - last) as u64)
             }
+            None => (self.line, self.column + before.len() as u64),
         }
+    }
+
+    fn error_at(&self, at: usize, problem: &str) -> TraceError {
+        let (line, column) = self.place_at(at);
         TraceError::Text { line, column, problem: problem.to_owned() }
     }
 }

@@ -115,7 +115,7 @@ fn property(name: &str, value: &str) -> String {
 
 /// Returns a text for content and attributes: markup is escaped, line breaks stay, and characters that XML 1.0 does not allow
 /// (section 2.2) are left out.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut xml = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

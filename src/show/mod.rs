@@ -50,3 +50,4 @@ pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod terminal;
 pub(crate) mod why;
+mod workbook;

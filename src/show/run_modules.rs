@@ -1,14 +1,16 @@
 //! Time by module of a recorded run: tables, CSV, JSON lines and a workbook.
 
+use std::io;
+
 use indexmap::IndexMap;
-use rust_xlsxwriter::{Workbook, XlsxError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     emit::csv_text,
     run_timeline::{missing_text, number_cell},
-    table::{DETAIL, FittedColumn, FittedRow, FittedTable, cut_in_middle, fitted_text},
+    table::{DETAIL, FittedColumn, FittedRow, FittedTable, fitted_text},
+    workbook::{TableCell, workbook_bytes},
 };
 use crate::{
     answer::{
@@ -20,8 +22,6 @@ use crate::{
     profile::timeline::{LaunchedTask, MissingPart, RunTimeline, Utilisation, sum_lengths},
 };
 
-/// Longest text of a workbook's cell, in characters; Excel refuses a file with a longer one.
-const LONGEST_CELL: usize = 32_767;
 /// Module of rows outside of all modules.
 const OUTSIDE: &str = "[outside modules]";
 
@@ -303,13 +303,6 @@ fn column_names(has_database: bool) -> Vec<&'static str> {
     names
 }
 
-/// Cell of CSV and workbook.
-enum TableCell {
-    Text(String),
-    Number(f64),
-    Empty,
-}
-
 fn cells_of_line(run: &RunModules<'_>, line: &ModuleLine<'_>, has_database: bool) -> Vec<TableCell> {
     let number = |value: Option<f64>| value.map_or(TableCell::Empty, TableCell::Number);
     let mut cells = vec![
@@ -345,29 +338,14 @@ pub(crate) fn modules_csv(report: &ModulesReport<'_>) -> String {
 }
 
 /// Returns all rows as a workbook with one sheet.
-pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, XlsxError> {
+pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> io::Result<Vec<u8>> {
     let has_database = report.in_model.is_some();
-    let mut workbook = Workbook::new();
-    let sheet = workbook.add_worksheet();
-    sheet.set_name("module_statistic")?;
-    for (column, name) in (0..).zip(column_names(has_database)) {
-        sheet.write_string(0, column, name)?;
+    let names = column_names(has_database).into_iter().map(|name| TableCell::Text(name.to_owned()));
+    let mut rows: Vec<Vec<TableCell>> = vec![names.collect()];
+    for run in &report.runs {
+        rows.extend(run.lines.iter().map(|line| cells_of_line(run, line, has_database)));
     }
-    let lines = report.runs.iter().flat_map(|run| run.lines.iter().map(move |line| (run, line)));
-    for (row, (run, line)) in (1..).zip(lines) {
-        for (column, cell) in (0..).zip(cells_of_line(run, line, has_database)) {
-            match cell {
-                TableCell::Text(text) => {
-                    sheet.write_string(row, column, cut_in_middle(&text, LONGEST_CELL))?;
-                }
-                TableCell::Number(number) => drop(sheet.write_number(row, column, number)?),
-                TableCell::Empty => {}
-            }
-        }
-    }
-    sheet.set_freeze_panes(1, 0)?;
-    sheet.autofit();
-    workbook.save_to_buffer()
+    workbook_bytes("module_statistic", &rows)
 }
 
 /// What `modules --format json` prints: a record for each operator, each rank, and each kernel in the database. Times are

@@ -149,7 +149,7 @@ pub(crate) fn join_kernels(
             let at = match joined.by_signature.get(&key) {
                 Some(at) => *at,
                 None => {
-                    let Some(case) = run.case_of_kernel(task.kind, signature) else {
+                    let Some(case) = run.case_of_kernel(task) else {
                         joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
                         continue;
                     };

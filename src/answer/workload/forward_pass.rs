@@ -200,18 +200,19 @@ fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<P
     let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
     for run in read_runs(path)? {
         *untimed += run.untimed;
-        let mut add = |device: Option<u32>, kind: NameId, span: TimeSpan, is_collective: bool, shapes: &str| {
-            let kernel = run.names.text(kind).to_owned();
-            let record = PassRecord {
-                is_collective: is_collective || KernelName::is_collective_name(&kernel),
-                start: Nanos(span.start),
-                duration: Nanos(span.length()),
-                tokens: tokens_of_product(&kernel, shapes),
-                kernel,
+        let mut add =
+            |device: Option<u32>, kind: NameId, span: TimeSpan, is_collective: bool, shapes: &str| {
+                let kernel = run.names.text(kind).to_owned();
+                let record = PassRecord {
+                    is_collective: is_collective || KernelName::is_collective_name(&kernel),
+                    start: Nanos(span.start),
+                    duration: Nanos(span.length()),
+                    tokens: tokens_of_product(&kernel, shapes),
+                    kernel,
+                };
+                let device = device.map_or_else(String::new, |device| device.to_string());
+                devices.entry(device).or_default().push(record);
             };
-            let device = device.map_or_else(String::new, |device| device.to_string());
-            devices.entry(device).or_default().push(record);
-        };
         for task in run.tasks.iter().filter(|task| task.role.is_kernel()) {
             let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
             add(task.device, task.kind, task.span, false, shapes);

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File, FileType},
     io::{self, Read as _},
     os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nix::fcntl::OFlag;
@@ -51,6 +51,20 @@ pub(crate) fn read_json<T: DeserializeOwned>(
     serde_json::from_str(&text).map(Some).map_err(|error| {
         CommandError::bad_input(format!("`{}` is no {what}: {error}", path.display()), hint())
     })
+}
+
+/// Returns the paths in a folder whose names have a start and an end, in their order; none if it cannot be listed.
+pub(crate) fn named_entries(folder: &Path, start: &str, end: &str) -> Vec<PathBuf> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_named = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with(start) && name.ends_with(end)
+    };
+    let mut paths: Vec<PathBuf> = entries.filter(is_named).map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
 }
 
 fn check_kind(kind: FileType) -> io::Result<()> {

@@ -11,7 +11,6 @@ use std::{
 use nix::{fcntl::OFlag, unistd::geteuid};
 use tempfile::TempDir;
 
-/// Prefix of temporary folders outside of databases.
 const SCRATCH: &str = "npubench-tmp-";
 /// Prefix of the temporary folder that becomes a database when it is complete.
 pub(crate) const DRAFT: &str = ".npubench-new-";
@@ -94,7 +93,6 @@ fn is_same(there: &fs::Metadata, file: &File) -> bool {
     file.metadata().is_ok_and(|opened| (opened.dev(), opened.ino()) == (there.dev(), there.ino()))
 }
 
-/// Opens a folder that is no link.
 fn open_folder(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags((OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY).bits()).open(path)
 }

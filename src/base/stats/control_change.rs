@@ -3,7 +3,7 @@
 use super::{median_of_floats, median_of_sorted};
 
 /// Least relative change that matters.
-pub(crate) const LEAST_CONTROL_CHANGE: f64 = 0.03;
+pub(crate) const MIN_CONTROL_CHANGE: f64 = 0.03;
 /// Change in standard errors from which it is not chance.
 pub(crate) const CONTROL_CHANGE_ERRORS: f64 = 5.0;
 /// Assumed relative standard deviation of single launches: a constant part, and one of the timer and of the start of a kernel, in
@@ -31,7 +31,7 @@ impl ControlChange {
 
     /// Returns true if the change matters and is not chance.
     pub(crate) fn is_significant(&self) -> bool {
-        self.log_change.exp_m1().abs() >= LEAST_CONTROL_CHANGE
+        self.log_change.exp_m1().abs() >= MIN_CONTROL_CHANGE
             && self.log_change.abs() > CONTROL_CHANGE_ERRORS * self.error
     }
 }

@@ -10,7 +10,7 @@ use super::median_of_sorted;
 use device_clocks::{ClockStanding, judge_devices};
 
 /// Smallest relative difference of cycles per time that is reported.
-pub(crate) const LEAST_CLOCK_DEFICIT: f64 = 0.02;
+pub(crate) const MIN_CLOCK_DEFICIT: f64 = 0.02;
 /// Deficit of a case in standard errors from which it is not chance.
 const CASE_ERRORS: f64 = 5.0;
 /// Deficit of neighbouring cases in standard errors from which it is not chance.
@@ -25,11 +25,11 @@ const LAUNCH_SD_NS: f64 = 200.0;
 const PRIOR_LAUNCHES: f64 = 4.0;
 /// Logarithm of the ratio of durations by which launches at a lower clock may be shorter than those at a higher one: their own
 /// differences between collections.
-const MOST_SHORTER: f64 = 0.05;
+const MAX_SHORTER: f64 = 0.05;
 /// Neighbours in the same collection, before and after a case.
 const NEIGHBOURS: usize = 4;
 /// Number of compared cases from which neighbours are evidence.
-const LEAST_NEIGHBOURS: usize = 3;
+const MIN_NEIGHBOURS: usize = 3;
 /// Passes in which levels of slow collections are corrected before other collections are compared with them.
 const PASSES: usize = 4;
 
@@ -109,7 +109,7 @@ impl CycleReading {
         let Some((own, others)) = log_nanos(self).zip(log_nanos(other)) else { return false };
         let is_lower = self.rate.per_microsecond < other.rate.per_microsecond;
         let shorter = if is_lower { others - own } else { own - others };
-        shorter > MOST_SHORTER
+        shorter > MAX_SHORTER
     }
 }
 
@@ -137,7 +137,7 @@ struct Deficit {
 
 impl Deficit {
     fn is_significant(&self, errors: f64) -> bool {
-        self.value >= LEAST_CLOCK_DEFICIT && self.value > errors * self.error
+        self.value >= MIN_CLOCK_DEFICIT && self.value > errors * self.error
     }
 }
 
@@ -163,8 +163,7 @@ pub fn find_clock_deficits(readings: &[CycleReading], awaited: &[(usize, u32)]) 
         let signed = |found: Deficit| Deficit { value: sign * found.value, ..found };
         let (own, neighbours) = (own.map(signed), neighbours.map(signed));
         let own_deficit = own.filter(|own| own.is_significant(CASE_ERRORS));
-        let is_refuted =
-            own.is_some_and(|own| own.value + NEIGHBOUR_ERRORS * own.error < LEAST_CLOCK_DEFICIT);
+        let is_refuted = own.is_some_and(|own| own.value + NEIGHBOUR_ERRORS * own.error < MIN_CLOCK_DEFICIT);
         let neighbours = neighbours.filter(|found| !is_refuted && found.is_significant(NEIGHBOUR_ERRORS));
         own_deficit.or(neighbours).map(|Deficit { value, reference, cases, .. }| ClockDeficit {
             deficit: -(-sign * value).exp_m1(),
@@ -176,7 +175,6 @@ pub fn find_clock_deficits(readings: &[CycleReading], awaited: &[(usize, u32)]) 
     judged.collect()
 }
 
-/// Returns the indices of the readings of each group.
 fn group_by(readings: &[CycleReading], group: impl Fn(&CycleReading) -> usize) -> Vec<Vec<usize>> {
     let groups = readings.iter().map(|reading| group(reading) + 1).max().unwrap_or_default();
     let mut grouped = vec![Vec::new(); groups];
@@ -324,7 +322,7 @@ fn add_control_deficits(
 
 /// Returns the weighted median of deficits; `None` if they are too few.
 fn combined_deficit(mut sorted: Vec<Deficit>) -> Option<Deficit> {
-    if sorted.len() < LEAST_NEIGHBOURS {
+    if sorted.len() < MIN_NEIGHBOURS {
         return None;
     }
     let weight = |found: &Deficit| found.error.powi(-2);

@@ -1,6 +1,6 @@
 //! Rounds of measurement: how many launches a case has in a collection, and which cases are measured in another one.
 
-use super::{CaseEstimate, EffectComponents, LEAST_SAMPLES, MIN_REPEATED_CASES};
+use super::{CaseEstimate, EffectComponents, MIN_REPEATED_CASES, MIN_SAMPLES};
 
 /// Collections of a case from which its own medians give an interval.
 pub const MIN_OWN_COLLECTIONS: usize = 3;
@@ -12,8 +12,8 @@ const SMALL_PLAN: usize = 400;
 const REPEATED_PART: usize = 5;
 /// Launches of a case in a collection; with fewer, patterns of the durations are not found.
 #[expect(clippy::cast_precision_loss, reason = "10")]
-const LEAST_LAUNCHES: f64 = LEAST_SAMPLES as f64;
-const MOST_LAUNCHES: f64 = 64.0;
+const MIN_LAUNCHES: f64 = MIN_SAMPLES as f64;
+const MAX_LAUNCHES: f64 = 64.0;
 /// Variance of the median of normal samples, in units of the variance of a sample divided by their number: π / 2.
 pub(super) const MEDIAN_VARIANCE: f64 = std::f64::consts::FRAC_PI_2;
 
@@ -89,7 +89,7 @@ impl CaseCosts {
     /// offset of a collection in units of that of a launch.
     pub fn best_launches(self, offset_ratio: f64) -> u32 {
         let launches = (MEDIAN_VARIANCE * self.fixed / self.launch).sqrt() / offset_ratio;
-        launches.clamp(LEAST_LAUNCHES, MOST_LAUNCHES).round() as u32
+        launches.clamp(MIN_LAUNCHES, MAX_LAUNCHES).round() as u32
     }
 }
 

@@ -18,14 +18,14 @@ mod variance_sources;
 
 pub(crate) use bootstrap::median_interval_of_collections;
 pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
-pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, LEAST_CONTROL_CHANGE};
+pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, MIN_CONTROL_CHANGE};
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
-pub(crate) use cycle_rates::{LEAST_CLOCK_DEFICIT, median_of_floats, medians_by_key};
+pub(crate) use cycle_rates::{MIN_CLOCK_DEFICIT, median_of_floats, medians_by_key};
 #[cfg(test)]
 pub(crate) use deviates::normal_deviate;
 pub(crate) use deviates::{hash_numbers, signed_unit_deviate};
 pub(crate) use duration_pattern::{
-    DurationPattern, LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_modes, find_common_trend,
+    DurationPattern, MIN_CHANGE, MIN_SAMPLES, MIN_TREND_DEVIATE, find_common_modes, find_common_trend,
     find_duration_pattern,
 };
 pub(crate) use interval::median_interval;

@@ -1,13 +1,13 @@
 //! Durations expected from cases of other sizes: a line through the nearest ones, in logarithms.
 
 /// Greatest number of the nearest cases through which a line is fitted.
-const MOST_NEIGHBOURS: usize = 8;
+const MAX_NEIGHBOURS: usize = 8;
 /// Least number of them: a line through fewer fits any duration.
-const LEAST_NEIGHBOURS: usize = 5;
+const MIN_NEIGHBOURS: usize = 5;
 /// Number of cases of the next smaller and of the next larger sizes among which the nearest are searched.
 const SEARCHED: usize = 32;
 /// Greatest ratio of a dimension of a neighbour to that of the case, in either direction.
-const MOST_RATIO: f64 = 16.5;
+const MAX_RATIO: f64 = 16.5;
 /// Least factor between the expected and the measured duration that is a contradiction. Durations jump by up to 2 where a
 /// kernel takes another tiling.
 pub(crate) const NEIGHBOUR_FACTOR: f64 = 2.5;
@@ -35,7 +35,7 @@ fn neighbour_distance(log_dims: &[f64], others: &[f64]) -> Option<f64> {
     let mut sum = 0.0;
     for (one, other) in log_dims.iter().zip(others) {
         let distance = (one - other).abs();
-        if distance > MOST_RATIO.ln() {
+        if distance > MAX_RATIO.ln() {
             return None;
         }
         sum += distance;
@@ -94,7 +94,6 @@ pub(crate) fn fit_neighbours(points: &[ShapePoint]) -> Vec<Option<NeighbourFit>>
     fits
 }
 
-/// A point with its size.
 #[derive(Clone, Copy, Debug)]
 struct SizedPoint<'p> {
     log_size: f64,
@@ -109,11 +108,11 @@ fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour
     const ROUNDING: f64 = 1e-9;
     let SizedPoint { log_size, point, .. } = by_size[place];
     let dims = count_dims(&point.log_dims);
-    let mut nearest: Vec<Neighbour> = Vec::with_capacity(MOST_NEIGHBOURS + 1);
+    let mut nearest: Vec<Neighbour> = Vec::with_capacity(MAX_NEIGHBOURS + 1);
     let mut add = |other_place: usize| {
         let other = by_size[other_place];
         let relative_size = other.log_size - log_size;
-        let farthest = nearest.get(MOST_NEIGHBOURS - 1).map_or(f64::INFINITY, |neighbour| neighbour.distance);
+        let farthest = nearest.get(MAX_NEIGHBOURS - 1).map_or(f64::INFINITY, |neighbour| neighbour.distance);
         // The sum of the distances of the dimensions is at least the difference of the sizes, which grows with each step.
         if relative_size.abs() > dims * farthest + ROUNDING {
             return false;
@@ -123,7 +122,7 @@ fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour
             let neighbour = Neighbour { distance, place: other_place, log_size: relative_size, log_duration };
             let is_nearer = |nearer: &Neighbour| (nearer.distance, nearer.place) < (distance, other_place);
             nearest.insert(nearest.partition_point(is_nearer), neighbour);
-            nearest.truncate(MOST_NEIGHBOURS);
+            nearest.truncate(MAX_NEIGHBOURS);
         }
         true
     };
@@ -132,16 +131,15 @@ fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour
     nearest
 }
 
-/// Fits the line through the nearest neighbours of a case.
 fn fit_line(nearest: &[Neighbour]) -> Option<NeighbourFit> {
     let is_between =
         nearest.iter().any(|one| one.log_size < 0.0) && nearest.iter().any(|one| one.log_size > 0.0);
-    if nearest.len() < LEAST_NEIGHBOURS || !is_between {
+    if nearest.len() < MIN_NEIGHBOURS || !is_between {
         return None;
     }
-    let mut weights = [0.0; MOST_NEIGHBOURS];
+    let mut weights = [0.0; MAX_NEIGHBOURS];
     for (weighted, neighbour) in weights.iter_mut().zip(nearest) {
-        *weighted = weight(neighbour.distance / MOST_RATIO.ln());
+        *weighted = weight(neighbour.distance / MAX_RATIO.ln());
     }
     let total: f64 = weights[..nearest.len()].iter().sum();
     let mean = |value: &dyn Fn(&Neighbour) -> f64| {
@@ -215,7 +213,7 @@ mod tests {
                 });
                 let mut others: Vec<(f64, usize)> = others.collect();
                 others.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-                others.truncate(MOST_NEIGHBOURS);
+                others.truncate(MAX_NEIGHBOURS);
                 let found = nearest_neighbours(&by_size, place);
                 let found: Vec<(f64, usize)> = found.iter().map(|one| (one.distance, one.place)).collect();
                 assert_eq!(found, others, "seed {seed}, place {place}");

@@ -6,6 +6,8 @@
 //! triangulation is built; points on one circle, as those of grids, have several triangulations, of which the order of
 //! points selects one.
 
+use std::cmp::Ordering;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ValuedPoint {
     pub(crate) at: [f64; 3],
@@ -94,10 +96,8 @@ struct InterpolationSite {
 
 fn merge_equal_points(points: &[ValuedPoint]) -> Vec<InterpolationSite> {
     let order = |one: &ValuedPoint, other: &ValuedPoint| {
-        let axes = one.at.iter().zip(&other.at);
-        axes.map(|(one, other)| one.total_cmp(other))
-            .find(|order| order.is_ne())
-            .unwrap_or(std::cmp::Ordering::Equal)
+        let axes = one.at.iter().zip(&other.at).map(|(one, other)| one.total_cmp(other));
+        axes.fold(Ordering::Equal, Ordering::then)
     };
     let mut sorted: Vec<&ValuedPoint> = points.iter().collect();
     sorted.sort_by(|one, other| order(one, other));

@@ -141,16 +141,6 @@ mod tests {
     }
 
     #[test]
-    fn quoted_newlines_do_not_end_blocks() {
-        let text = b"a,\"x\ny\",b\nc,\"\"\"1,2\"\"\",\"\n\"\nlast,12,\"\"";
-        for size in 1..text.len() + 2 {
-            let joined: Vec<csv::ByteRecord> =
-                blocks(text, size).iter().flat_map(|b| records(b.bytes())).collect();
-            assert_eq!(joined, records(text), "blocks of {size}");
-        }
-    }
-
-    #[test]
     fn block_offsets_are_file_offsets() {
         let text = b"1\n2\n\"3\n4\"\n5\n6\n";
         for block in blocks(text, 3) {

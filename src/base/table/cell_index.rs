@@ -141,8 +141,7 @@ mod tests {
     fn split(text: &[u8], width: usize) -> Result<Vec<Vec<Vec<u8>>>, NeedsFullParser> {
         let mut index = CsvIndex::default();
         index.index_rows(text, width)?;
-        let cells =
-            |row: RowCells<'_>| (0..row.ends.len()).map(|column| row.get(column).to_vec()).collect();
+        let cells = |row: RowCells<'_>| (0..row.ends.len()).map(|column| row.get(column).to_vec()).collect();
         Ok(index.rows(text).map(cells).collect())
     }
 

@@ -3,13 +3,13 @@
 use csv::ByteRecord;
 
 /// Maximum number of characters of a cell in a message.
-const LONGEST: usize = 60;
+const MAX_LENGTH: usize = 60;
 
 /// Returns file content for a message: one line, without control characters, truncated.
 pub(crate) fn quote_cell(text: &str) -> String {
     let mut shown = String::new();
     for (index, character) in text.chars().enumerate() {
-        if index == LONGEST {
+        if index == MAX_LENGTH {
             shown.push('…');
             break;
         }

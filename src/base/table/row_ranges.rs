@@ -9,12 +9,12 @@ use super::{CsvIndex, NeedsFullParser, raw_records::CsvPosition, split_blocks};
 /// Bytes of a piece: large enough for a negligible overhead, small enough for the cache of a core.
 pub(crate) const PIECE: usize = 1 << 18;
 /// Maximum number of workers; more wait for memory.
-const MOST_WORKERS: usize = 8;
+const MAX_WORKERS: usize = 8;
 
 /// Finds the rows of `width` cells in a text that starts with a row.
 pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<CsvPosition>, NeedsFullParser> {
     let pieces = split_blocks(text, PIECE);
-    let workers = rayon::current_num_threads().min(MOST_WORKERS);
+    let workers = rayon::current_num_threads().min(MAX_WORKERS);
     let shares = pieces.par_chunks(pieces.len().div_ceil(workers).max(1));
     let found: Vec<_> = shares.map(|share| places_in(text, share, width)).collect::<Result<_, _>>()?;
     let (mut places, mut lines) = (Vec::new(), 0);

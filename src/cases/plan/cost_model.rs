@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    base::stats::{CaseCosts, LEAST_SAMPLES},
+    base::stats::{CaseCosts, MIN_SAMPLES},
     kernel::{
         CacheState, Dtype, Nanos,
         device::{ComputeUnit, DeviceProfile, KernelWork},
@@ -69,9 +69,9 @@ impl LaunchCount {
     /// Returns what so few launches do not show; `None` for enough of them.
     pub(crate) fn unjudged_patterns(self) -> Option<String> {
         let Self::Fixed(launches) = self else { return None };
-        ((launches as usize) < LEAST_SAMPLES).then(|| {
+        ((launches as usize) < MIN_SAMPLES).then(|| {
             format!(
-                "trends, steps and modes are not found in collections with {launches} samples of a case, only with {LEAST_SAMPLES} or more"
+                "trends, steps and modes are not found in collections with {launches} samples of a case, only with {MIN_SAMPLES} or more"
             )
         })
     }

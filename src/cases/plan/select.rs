@@ -13,10 +13,7 @@ use super::{
 };
 use crate::base::command_error::Failure;
 use crate::{
-    base::{
-        shell_argument::{host_option, quoted_path},
-        suggest::nearest_name,
-    },
+    base::{shell_argument::quoted_path, suggest::nearest_name},
     database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
     kernel::{
         CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, Cause, CollectiveKind, DataKind,
@@ -229,7 +226,7 @@ impl Failure for PlanError {
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::Collective { kernel, folder, kind } => {
                 let ops = CollectiveKind::of_kernel(kernel).map_or_else(String::new, |kind| format!(" --ops {kind}"));
-                let (db, host) = (quoted_path(folder), host_option(*kind));
+                let (db, host) = (quoted_path(folder), kind.host_option());
                 format!(
                     "`npubench comm run --db {db}{ops}{host}` measures a sweep of it; `npubench why {kernel}.csv:2 --db {db}` prints \
                      the command of one row"

@@ -1,7 +1,7 @@
 //! Commands that measure cases again.
 
 use crate::{
-    base::shell_argument::{host_option, quoted_argument},
+    base::shell_argument::quoted_argument,
     database::Database,
     kernel::{CacheState, CaseId, CollectiveCase, CommandSizes, SweepCommand},
 };
@@ -11,7 +11,7 @@ const MAX_CASES: usize = 5_000;
 
 /// Returns the command that measures cases again; `cases` are ids or first digits of them, separated by commas.
 pub(super) fn repeat_command(database: &Database, cache: CacheState, cases: &str) -> String {
-    let host = host_option(database.kind());
+    let host = database.kind().host_option();
     let folder = quoted_argument(&database.folder().to_string_lossy());
     let state = if cache.is_hot() { "" } else { " --cache cold" };
     format!("npubench run --db {folder}{host} --case {cases}{state} --update all")

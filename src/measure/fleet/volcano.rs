@@ -10,7 +10,7 @@ use crate::{
     base::{
         assets::{AssetFile, AssetFiles},
         command_error::CommandError,
-        shell_argument::{host_option, quoted_argument},
+        shell_argument::quoted_argument,
         yaml::{YamlError, find_value, parse as parse_yaml},
     },
     database::Database,
@@ -83,7 +83,7 @@ pub(crate) fn volcano_manifest(
     });
     let secrets = site.image_pull_secrets.iter().map(|name| json!({"name": name}));
     let mut run =
-        format!("npubench run --db {}{}", quoted_argument(&site.database), host_option(database.kind()));
+        format!("npubench run --db {}{}", quoted_argument(&site.database), database.kind().host_option());
     for option in &site.run_options {
         run.push(' ');
         run.push_str(&quoted_argument(option));

@@ -9,7 +9,7 @@ use super::{
     sentinels::sentinel_range,
 };
 use crate::{
-    base::stats::{ControlChange, LEAST_CLOCK_DEFICIT},
+    base::stats::{ControlChange, MIN_CLOCK_DEFICIT},
     kernel::{
         CaseOutcome, Cause, CollectionEnd, ControlKernel, ControlReading, Reason, Verdict,
         cause::{ControlClock, ControlDifference},
@@ -176,7 +176,7 @@ fn device_change(readings: &[ControlReading]) -> Option<(Verdict, Cause)> {
     // At a lower clock the fastest launches take longer as well; those that wait for another process are a part of all.
     let shortest = |reading: &ControlReading| reading.durations.iter().min().map(|&shortest| shortest as f64);
     let of_shortest = shortest(end).zip(shortest(begin)).map_or(0.0, |(end, begin)| (end / begin).ln());
-    let clock = match fell >= LEAST_CLOCK_DEFICIT {
+    let clock = match fell >= MIN_CLOCK_DEFICIT {
         true if of_shortest >= change.log_change / 2.0 => ControlClock::Fell,
         true => ControlClock::FellInPart,
         false => ControlClock::Unchanged,

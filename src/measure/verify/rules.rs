@@ -17,8 +17,8 @@ use crate::{
     base::{
         count_text::format_count,
         stats::{
-            CONTROL_CHANGE_ERRORS, DurationPattern, LEAST_CHANGE, LEAST_CLOCK_DEFICIT, LEAST_CONTROL_CHANGE,
-            LEAST_SAMPLES, LEAST_TREND_DEVIATE, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
+            CONTROL_CHANGE_ERRORS, DurationPattern, MIN_CHANGE, MIN_CLOCK_DEFICIT, MIN_CONTROL_CHANGE,
+            MIN_SAMPLES, MIN_TREND_DEVIATE, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
         },
     },
     kernel::{
@@ -76,13 +76,13 @@ fn percent(share: f64) -> f64 {
 /// Rules on the samples of a collection, and of a row.
 fn sample_rules() -> [Rule; 8] {
     let noisy = |rule, condition| (rule, RuleScope::Samples, Verdict::Noisy, condition);
-    let change = percent(LEAST_CHANGE);
+    let change = percent(MIN_CHANGE);
     [
         noisy(
             "trend",
             format!(
-                "the durations of {LEAST_SAMPLES} samples or more change by less than {change} %, or Kendall's S deviates by less than \
-                 {LEAST_TREND_DEVIATE} standard deviations, in a collection and summed over those of a row"
+                "the durations of {MIN_SAMPLES} samples or more change by less than {change} %, or Kendall's S deviates by less than \
+                 {MIN_TREND_DEVIATE} standard deviations, in a collection and summed over those of a row"
             ),
         ),
         noisy(
@@ -191,7 +191,7 @@ fn device_rules() -> [Rule; 7] {
             format!(
                 "each control kernel takes less than {} % more or less at the end of the collection than at its start, or the change is \
                  below {CONTROL_CHANGE_ERRORS} standard errors, in more than half of the collections of a row",
-                percent(LEAST_CONTROL_CHANGE)
+                percent(MIN_CONTROL_CHANGE)
             ),
         ),
         control(
@@ -199,7 +199,7 @@ fn device_rules() -> [Rule; 7] {
             Verdict::Throttled,
             format!(
                 "the cycles per time of a control kernel with such a change fell by less than {} %, or within their error",
-                percent(LEAST_CLOCK_DEFICIT)
+                percent(MIN_CLOCK_DEFICIT)
             ),
         ),
         clock(
@@ -214,7 +214,7 @@ fn device_rules() -> [Rule; 7] {
             format!(
                 "cycles per block and time are less than {} % below those of other collections of the case, of its neighbours or of \
                  the control kernels, or above those of most devices, or within their error",
-                percent(LEAST_CLOCK_DEFICIT)
+                percent(MIN_CLOCK_DEFICIT)
             ),
         ),
         (
@@ -336,9 +336,9 @@ fn pattern_result(
     // A trend is that of all samples together.
     let samples = row.collections.iter().map(|samples| samples.len());
     let most = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
-    if most < LEAST_SAMPLES {
+    if most < MIN_SAMPLES {
         let each = if all == 1 { "the collection".to_owned() } else { format!("each of {all} collections") };
-        return not_judged(rule, format!("below {LEAST_SAMPLES} samples in {each}"));
+        return not_judged(rule, format!("below {MIN_SAMPLES} samples in {each}"));
     }
     let mut of_kind = patterns.of_collections.iter().filter(|pattern| is_kind(pattern));
     let number = of_kind.clone().count();
@@ -485,7 +485,7 @@ fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
     let found = format!(
         "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled{left_out}",
         100.0 * lowest,
-        -100.0 * LEAST_CLOCK_DEFICIT
+        -100.0 * MIN_CLOCK_DEFICIT
     );
     // A difference within its error is none; collections at a low clock are not in the row.
     judged("cycle_rate", false, found)

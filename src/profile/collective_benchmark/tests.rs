@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::{BenchmarkError, BenchmarkTool, CollectiveBenchmark, durations::BenchmarkDuration};
+use super::{BenchmarkDuration, BenchmarkError, BenchmarkTool, CollectiveBenchmark};
 use crate::kernel::{CollectiveKind, Dtype};
 
 fn parse(text: &str) -> Result<CollectiveBenchmark, BenchmarkError> {

@@ -10,14 +10,15 @@ mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsStr,
-    fs,
     path::{Path, PathBuf},
 };
 
 use self::{parallel_groups::group_digits, run_metadata::RunMetadata};
 use super::{ProfileError, ProfileFile, newest_export::newest_exports, sqlite};
-use crate::kernel::{Dtype, Nanos};
+use crate::{
+    base::files::named_entries,
+    kernel::{Dtype, Nanos},
+};
 
 /// One collective of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl RecordedCollectives {
         let (Some(count), Some(dtype), Some(duration)) = (
             count.filter(|count| *count > 0),
             dtype,
-            duration.filter(|duration| (1..=Nanos::LONGEST_KERNEL.0).contains(&duration.0)),
+            duration.filter(|duration| (1..=Nanos::MAX_KERNEL.0).contains(&duration.0)),
         ) else {
             *self.without_size.entry(kernel).or_default() += 1;
             return;
@@ -194,26 +195,13 @@ fn sources_beside(table: &Path) -> Result<Vec<PathBuf>, ProfileError> {
     if sqlite::is_database(table)? {
         return Ok(vec![table.to_owned()]);
     }
-    let folder = table.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let named = |start: &str, end: &str, path: &Path| {
-        let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-        name.starts_with(start) && name.ends_with(end)
-    };
-    let is_summary = named("op_summary", ".csv", table);
-    let (mut databases, mut traces) = (Vec::new(), Vec::new());
-    for path in entries {
-        if is_summary && named("msprof_", ".json", &path)
-            || !is_summary && named("trace_view", ".json", &path)
-        {
-            traces.push(path);
-        } else if !is_summary && named("ascend_pytorch_profiler", ".db", &path) {
-            databases.push(path);
-        }
+    let folder = table.parent().unwrap_or(Path::new(""));
+    let is_summary = table.file_name().is_some_and(|name| name.to_string_lossy().starts_with("op_summary"));
+    if is_summary {
+        return newest_exports(named_entries(folder, "msprof_", ".json"));
     }
-    databases.sort();
-    match databases.pop() {
+    match named_entries(folder, "ascend_pytorch_profiler", ".db").pop() {
         Some(database) => Ok(vec![database]),
-        None => newest_exports(traces),
+        None => newest_exports(named_entries(folder, "trace_view", ".json")),
     }
 }

@@ -5,10 +5,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use super::{
-    database::ProfileDatabase,
-    strings::StringTable,
-};
+use super::{database::ProfileDatabase, strings::StringTable};
 use crate::{
     kernel::{Dtype, Nanos},
     profile::{

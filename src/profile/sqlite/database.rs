@@ -17,7 +17,6 @@ pub(crate) struct ProfileDatabase<'f> {
     pub(super) connection: Connection,
 }
 
-/// Name and columns of a table.
 #[derive(Debug)]
 pub(crate) struct TableSchema {
     name: String,
@@ -60,7 +59,11 @@ impl<'f> ProfileDatabase<'f> {
         table: &'static str,
         without: &'static str,
     ) -> Result<TableSchema, ProfileError> {
-        self.table(table)?.ok_or_else(|| ProfileError::MissingTable { file: self.file.to_owned(), table, without })
+        self.table(table)?.ok_or_else(|| ProfileError::MissingTable {
+            file: self.file.to_owned(),
+            table,
+            without,
+        })
     }
 
     /// Visits the rows of a query.

@@ -50,16 +50,8 @@ const NAMES: [&str; 10] = [
 ];
 const SIGNATURE: usize = 7;
 /// Columns for messages.
-const RECORD_NAMES: RecordNames = [
-    NAMES[0],
-    NAMES[1],
-    NAMES[2],
-    NAMES[3],
-    NAMES[4],
-    NAMES[5],
-    NAMES[6],
-    "endNs - startNs",
-];
+const RECORD_NAMES: RecordNames =
+    [NAMES[0], NAMES[1], NAMES[2], NAMES[3], NAMES[4], NAMES[5], NAMES[6], "endNs - startNs"];
 
 /// Tables of an `analysis.db` or `cluster_analysis.db`.
 const ANALYSIS: [&str; 3] = ["StepTraceTime", "CommAnalyzerTime", "ModuleStatistic"];
@@ -126,8 +118,7 @@ pub(super) fn add_database(
         let mut texts: [&[u8]; NAMES.len()] = [b""; NAMES.len()];
         for ((text, cell), name) in texts.iter_mut().zip(&cells).zip(NAMES) {
             *text = strings.loaded_name(cell).map_err(|(id, bytes)| {
-                let problem =
-                    format!("stands for a text of {bytes} bytes, longer than any profiler writes");
+                let problem = format!("stands for a text of {bytes} bytes, longer than any profiler writes");
                 ProfileError::bad_cell(file, place, name, id.to_string().as_bytes(), problem)
             })?;
         }

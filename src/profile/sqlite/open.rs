@@ -27,7 +27,6 @@ pub(crate) fn is_database(file: &Path) -> Result<bool, ProfileError> {
     Ok(is_named || read_header(file)?.starts_with(MAGIC))
 }
 
-/// Opens a database after a check of its header.
 pub(super) fn open_connection(file: &Path) -> Result<Connection, ProfileError> {
     check_header(file)?;
     check_closed(file)?;

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use rusqlite::{Row, types::ValueRef};
 
 use super::{
-    database::ProfileDatabase, ordered_cursor::OrderedCursor, strings::{NameCell, StringTable},
+    database::ProfileDatabase,
+    ordered_cursor::OrderedCursor,
+    strings::{NameCell, StringTable},
 };
 use crate::profile::{COUNTERS, ProfileError, kernel_record::CounterSums};
 

@@ -70,7 +70,6 @@ impl<'c> StringTable<'c> {
         }
     }
 
-    /// Loads a name for [`Self::loaded_name`].
     pub(super) fn load_name(&mut self, cell: &NameCell) -> Result<(), ProfileError> {
         let NameCell::Id(id) = *cell else { return Ok(()) };
         if self.known.contains_key(&id) {

@@ -112,15 +112,6 @@ fn times_may_be_text_and_columns_may_be_renamed() {
 }
 
 #[test]
-fn blocks_of_kernels_are_read_by_both_names_of_their_column() {
-    for name in ["blockDim", "blockNum", "block_num"] {
-        let database = create_database(&[&TABLES.replace("blockDim", name), RECORDS]);
-        let usage = super::core_usage(&database.path).expect("read");
-        assert_eq!(usage.vector, BTreeMap::from([(8, 4)]), "{name}");
-    }
-}
-
-#[test]
 fn group_state_is_that_of_earliest_record() {
     let states = "INSERT INTO STRING_IDS VALUES (30, 'dynamic'), (31, 'static');
         ALTER TABLE COMPUTE_TASK_INFO ADD COLUMN opState INTEGER DEFAULT 30;";
@@ -242,13 +233,6 @@ fn rehearsed_records_need_permission() {
         create_database(&[TABLES, RECORDS, "UPDATE STRING_IDS SET value = 'rehearsal_Add' WHERE id = 1"]);
     assert!(matches!(read(&database), Err(ProfileError::Rehearsed { place: RecordPosition::Task(20), .. })));
     assert_eq!(add(read_as(&database, true).expect("read")).record_count(), 3);
-}
-
-#[test]
-fn long_call_stacks_in_string_table_are_ignored() {
-    let stacks = "WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 130)
-        INSERT INTO STRING_IDS SELECT i, hex(zeroblob(1000000)) FROM n";
-    assert_eq!(add(read(&create_database(&[TABLES, RECORDS, stacks])).expect("read")).record_count(), 3);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::kernel::{Case, Slot};
 /// Domain of mstx with the arguments of attention.
 const ATTENTION_DOMAIN: &str = "flash_attn_args";
 /// Longest time from a mark to its operator, in nanoseconds, as in the vendor's tool.
-const LONGEST_DISTANCE: i64 = 3_000_000;
+const MAX_DISTANCE: i64 = 3_000_000;
 /// Kernels with such marks.
 const ATTENTION_KERNELS: [&str; 3] =
     ["FlashAttentionScore", "PromptFlashAttention", "FusedInferAttentionScore"];
@@ -35,7 +35,7 @@ pub(super) fn is_attention(kernel: &str) -> bool {
 }
 
 /// Longest sequence whose band is counted, query by query.
-const LONGEST_BAND: i64 = 1 << 24;
+const MAX_BAND: i64 = 1 << 24;
 
 /// Lengths of the sequences of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,8 +184,7 @@ impl AttentionArguments {
             (4, _) => {
                 let (before, behind) = (self.pre_tockens?, self.next_tockens?);
                 // Longer sequences are no real ones, and would take long.
-                let number =
-                    |length: u64| i64::try_from(length).ok().filter(|length| *length <= LONGEST_BAND);
+                let number = |length: u64| i64::try_from(length).ok().filter(|length| *length <= MAX_BAND);
                 let (queries, keys) = (number(queries)?, number(keys)?);
                 let row = |query: i64| {
                     let diagonal = query + keys - queries;
@@ -217,7 +216,7 @@ pub(super) fn attention_arguments(
     calls: &[OperatorCall],
 ) -> HashMap<OperatorId, AttentionArguments> {
     let is_attention_call = |call: &&OperatorCall| {
-        call.tasks.iter().any(|task| run.launched_kernel(*task).is_some_and(is_attention))
+        run.kernels_of_call(call).any(|kernel| is_attention(run.names.text(kernel.kind)))
     };
     let mut starts: Vec<(i64, OperatorId)> = calls
         .iter()
@@ -232,7 +231,7 @@ pub(super) fn attention_arguments(
     for mark in marks {
         let next = starts.get(starts.partition_point(|(start, _)| *start < mark.at));
         if let Some((start, operator)) = next
-            && start - mark.at <= LONGEST_DISTANCE
+            && start - mark.at <= MAX_DISTANCE
             && let Ok(arguments) = serde_json::from_str(run.names.text(mark.name))
         {
             found.insert(*operator, arguments);

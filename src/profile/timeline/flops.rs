@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     attention_flops::{AttentionArguments, attention_arguments, is_attention},
-    modules::{LaunchedTask, OperatorCall},
+    modules::OperatorCall,
     names::NameId,
-    run::{OperatorId, RunTimeline, SignatureId},
+    run::{DeviceTask, OperatorId, RunTimeline, SignatureId},
 };
 use crate::kernel::{
     Case, CaseAttributes, DeviceFacts, Dtype, KernelName, SignatureCells,
@@ -114,9 +114,10 @@ pub(crate) struct RunFlops<'a> {
 
 impl RunTimeline {
     /// Returns the case of a kernel without attributes; `None` without shapes, or if they cannot be read.
-    pub(crate) fn case_of_kernel(&self, kind: NameId, signature: SignatureId) -> Option<Case> {
-        let kernel = KernelName::new(self.names.text(kind)).ok()?;
-        let [shapes, dtypes, formats, out_shapes, out_dtypes, out_formats] = self.signature_cells(signature);
+    pub(crate) fn case_of_kernel(&self, task: &DeviceTask) -> Option<Case> {
+        let kernel = KernelName::new(self.names.text(task.kind)).ok()?;
+        let [shapes, dtypes, formats, out_shapes, out_dtypes, out_formats] =
+            self.signature_cells(task.signature?);
         let inputs = SignatureCells { shapes, dtypes, formats }.parse().ok()?;
         let outputs =
             SignatureCells { shapes: out_shapes, dtypes: out_dtypes, formats: out_formats }.parse().ok()?;
@@ -161,12 +162,14 @@ impl<'a> RunFlops<'a> {
         let recorded = call.operator.and_then(|operator| self.recorded.get(&operator)).copied();
         let mut by_shapes = 0.0;
         let mut dtype = None;
-        for task in &call.tasks {
-            let LaunchedTask::Kernel(at) = task else { continue };
+        let run = self.run;
+        for kernel in run.kernels_of_call(call) {
             let arguments = call.operator.and_then(|operator| self.attention.get(&operator));
-            let own = match arguments.filter(|_| self.is_attention_kernel(*at)) {
-                Some(arguments) => self.operations_of_attention(*at, arguments),
-                None => self.operations_of_kernel(*at),
+            let own = match arguments.filter(|_| is_attention(run.names.text(kernel.kind))) {
+                Some(arguments) => run.case_of_kernel(kernel).and_then(|case| {
+                    Some((arguments.operations(&case)?, case.inputs.first()?.as_ref()?.dtype.clone()))
+                }),
+                None => self.operations_of_kernel(kernel),
             };
             if let Some((flops, of)) = own {
                 by_shapes += flops;
@@ -180,24 +183,11 @@ impl<'a> RunFlops<'a> {
         Some(Utilisation { flops, capacity: self.peak.operations_per_second(&dtype)? * seconds })
     }
 
-    fn is_attention_kernel(&self, at: u32) -> bool {
-        self.run.launched_kernel(LaunchedTask::Kernel(at)).is_some_and(is_attention)
-    }
-
-    /// Returns operations and type of attention by its shapes and recorded arguments.
-    fn operations_of_attention(&self, at: u32, arguments: &AttentionArguments) -> Option<(f64, Dtype)> {
-        let task = self.run.tasks.get(at as usize)?;
-        let case = self.run.case_of_kernel(task.kind, task.signature?)?;
-        Some((arguments.operations(&case)?, case.inputs.first()?.as_ref()?.dtype.clone()))
-    }
-
     /// Returns operations and type of a product by its shapes.
-    fn operations_of_kernel(&mut self, at: u32) -> Option<(f64, Dtype)> {
-        let task = self.run.tasks.get(at as usize)?;
-        let key = (task.kind, task.signature?);
+    fn operations_of_kernel(&mut self, kernel: &DeviceTask) -> Option<(f64, Dtype)> {
         let (run, catalogue) = (self.run, self.catalogue);
-        let found = self.of_kernels.entry(key).or_insert_with(|| {
-            let case = run.case_of_kernel(key.0, key.1)?;
+        let found = self.of_kernels.entry((kernel.kind, kernel.signature?)).or_insert_with(|| {
+            let case = run.case_of_kernel(kernel)?;
             let work = catalogue.entry(&case.kernel)?.resolve_call(&case).ok()?.work;
             (work.unit == ComputeUnit::Cube && work.flops > 0.0).then_some((work.flops, work.dtype))
         });
@@ -206,12 +196,8 @@ impl<'a> RunFlops<'a> {
 
     /// Returns the type of the first input of the longest kernel of a call.
     fn type_of_call(&self, call: &OperatorCall) -> Option<Dtype> {
-        let kernels = call.tasks.iter().filter_map(|task| match task {
-            LaunchedTask::Kernel(at) => self.run.tasks.get(*at as usize),
-            LaunchedTask::Collective(_) => None,
-        });
-        let longest = kernels.max_by_key(|task| task.span.length())?;
-        let case = self.run.case_of_kernel(longest.kind, longest.signature?)?;
+        let longest = self.run.kernels_of_call(call).max_by_key(|task| task.span.length())?;
+        let case = self.run.case_of_kernel(longest)?;
         case.inputs.iter().flatten().next().map(|tensor| tensor.dtype.clone())
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::{
     intervals::{TimeSet, TimeSpan},
     names::NameId,
-    run::{OperatorId, RunTimeline, TaskRole},
+    run::{LaunchedSpan, RunTimeline, TaskRole},
 };
 
 /// Growth of the distance between operator and launch, in nanoseconds, from which the launch is the cause.
@@ -45,21 +45,10 @@ pub(crate) struct FreeGap {
     pub(crate) after: NameId,
 }
 
-/// Kernel or collective with its launch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LaunchedSpan {
-    pub(super) span: TimeSpan,
-    pub(super) name: NameId,
-    pub(super) operator: Option<OperatorId>,
-    pub(super) launch: Option<TimeSpan>,
-}
-
 /// Finds the gaps between tasks and their causes.
 pub(super) struct GapFinder<'a> {
     run: &'a RunTimeline,
-    /// Tasks by start.
     by_start: Vec<LaunchedSpan>,
-    /// Tasks by end.
     by_end: Vec<LaunchedSpan>,
     /// Other device tasks by type.
     others: BTreeMap<NameId, TimeSet>,

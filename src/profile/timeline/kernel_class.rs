@@ -71,7 +71,6 @@ impl OperatorClass {
     }
 }
 
-/// Classifies the kernels of a run.
 #[derive(Debug)]
 pub(crate) struct KernelClassifier<'a> {
     run: &'a RunTimeline,

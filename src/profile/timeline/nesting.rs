@@ -9,7 +9,6 @@ use super::run::{HostOperator, OperatorId, RunTimeline};
 pub(crate) struct OperatorNesting<'a> {
     operators: &'a [HostOperator],
     parents: Vec<Option<OperatorId>>,
-    /// Operators of each thread by start.
     by_thread: HashMap<u64, Vec<OperatorId>>,
 }
 
@@ -48,7 +47,6 @@ impl<'a> OperatorNesting<'a> {
         self.parents.get(operator.0 as usize).is_some_and(Option::is_none)
     }
 
-    /// Returns the innermost operator of a thread at a time.
     pub(crate) fn operator_at(&self, thread: u64, time: i64) -> Option<OperatorId> {
         let ids = self.by_thread.get(&thread)?;
         let start =

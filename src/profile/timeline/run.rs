@@ -28,7 +28,6 @@ pub(crate) enum ProfileForm {
     GpuTrace,
 }
 
-/// Role of a device task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskRole {
     /// Kernel that computes.
@@ -100,6 +99,17 @@ pub(crate) struct Collective {
     pub(crate) step: Option<u64>,
 }
 
+/// Kernel that computes, or collective, with its launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaunchedSpan {
+    pub(super) span: TimeSpan,
+    /// Type of a kernel, or else its name.
+    pub(super) name: NameId,
+    pub(super) operator: Option<OperatorId>,
+    pub(super) launch: Option<TimeSpan>,
+    pub(super) step: Option<u64>,
+}
+
 /// Task of a collective on one of its planes: a copy, a notification or a wait for one.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectiveTask {
@@ -111,7 +121,6 @@ pub(crate) struct CollectiveTask {
     pub(crate) collective: Option<CollectiveId>,
 }
 
-/// Operator of the framework on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct HostOperator {
     pub(crate) span: TimeSpan,
@@ -146,7 +155,6 @@ pub(crate) struct HostMark {
     pub(crate) domain: NameId,
 }
 
-/// Step that was recorded on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HostStep {
     pub(crate) span: TimeSpan,
@@ -200,9 +208,7 @@ pub(crate) struct RunTimeline {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) form: Option<ProfileForm>,
     pub(crate) rank: Option<u32>,
-    /// Tasks by start.
     pub(crate) tasks: Vec<DeviceTask>,
-    /// Collectives by start.
     pub(crate) collectives: Vec<Collective>,
     /// Tasks of collectives by start; empty if they are not recorded.
     pub(crate) collective_tasks: Vec<CollectiveTask>,
@@ -212,7 +218,6 @@ pub(crate) struct RunTimeline {
     pub(crate) runtime_calls: Vec<HostOperator>,
     /// Memory in the trace of a GPU; that of NPUs is in files of its own.
     pub(crate) memory: Option<RunMemory>,
-    /// Operators of the backward pass by start.
     pub(crate) backward: Vec<BackwardOperator>,
     /// Ranges by start, the outer before the inner ones.
     pub(crate) ranges: Vec<HostRange>,
@@ -274,6 +279,25 @@ impl RunTimeline {
     /// Returns the kernels that compute.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &DeviceTask> {
         self.tasks.iter().filter(|task| task.role == TaskRole::Kernel)
+    }
+
+    /// Returns the kernels that compute, and the collectives of a device.
+    pub(super) fn launched_on(&self, device: Option<u32>) -> impl Iterator<Item = LaunchedSpan> {
+        let kernels = self.kernels().filter(move |task| task.device == device).map(|task| LaunchedSpan {
+            span: task.span,
+            name: if task.kind.is_recorded() { task.kind } else { task.name },
+            operator: task.operator,
+            launch: task.launch,
+            step: task.step,
+        });
+        let collectives = self.collectives.iter().filter(move |one| one.device == device);
+        kernels.chain(collectives.map(|one| LaunchedSpan {
+            span: one.span,
+            name: one.name,
+            operator: one.operator,
+            launch: one.launch,
+            step: one.step,
+        }))
     }
 
     /// Returns the devices in ascending order.
@@ -341,7 +365,10 @@ impl RunTimeline {
         let parts = [
             none(has_kernels, MissingPart::Kernels),
             none(self.kernels().all(has_name), MissingPart::KernelNames),
-            none(!has_kernels || self.kernels().any(|task| task.kind.is_recorded()), MissingPart::KernelTypes),
+            none(
+                !has_kernels || self.kernels().any(|task| task.kind.is_recorded()),
+                MissingPart::KernelTypes,
+            ),
             none(!has_kernels || self.kernels().any(has_shapes), without_shapes),
             none(!self.operators.is_empty(), MissingPart::Operators),
             none(self.kernels().any(|task| task.launch.is_some()), MissingPart::Launches),

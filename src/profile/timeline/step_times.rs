@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    gaps::{FreeGap, GapCause, GapFinder, LaunchedSpan, is_work},
+    gaps::{FreeGap, GapCause, GapFinder, is_work},
     intervals::{TimeSet, TimeSpan, sum_lengths},
-    run::{Collective, DeviceTask, RunTimeline, TaskRole},
+    run::{Collective, DeviceTask, LaunchedSpan, RunTimeline, TaskRole},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,6 @@ pub(crate) struct StepTimes {
     pub(crate) other_before: i64,
     /// The same behind the span, of tasks in the step or behind the last row.
     pub(crate) other_behind: i64,
-    /// Free time by cause.
     pub(crate) free_by_cause: BTreeMap<GapCause, i64>,
     /// Gaps, the longest first.
     pub(crate) gaps: Vec<FreeGap>,
@@ -65,7 +64,6 @@ pub(crate) struct StepTimes {
     pub(crate) sets: StepSets,
 }
 
-/// Sets of time of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct StepSets {
     pub(crate) computing: TimeSet,
@@ -85,36 +83,10 @@ impl StepTimes {
     }
 }
 
-/// Kernels, collectives and all tasks of one step on one device.
 #[derive(Default)]
 struct StepTasks<'a> {
-    kernels: Vec<&'a DeviceTask>,
-    collectives: Vec<&'a Collective>,
     tasks: Vec<&'a DeviceTask>,
-}
-
-/// Step, and place among the tasks outside of steps: between two steps these have a row of their own.
-type RowKey = (Option<u64>, usize);
-
-struct DeviceRows {
-    /// Starts of the kernels and collectives in steps.
-    in_steps: Vec<i64>,
-}
-
-impl DeviceRows {
-    fn new(kernels: &[&DeviceTask], collectives: &[&Collective]) -> Self {
-        let kernels = kernels.iter().filter(|task| task.step.is_some()).map(|task| task.span.start);
-        let collectives = collectives.iter().filter(|one| one.step.is_some()).map(|one| one.span.start);
-        let mut in_steps: Vec<i64> = kernels.chain(collectives).collect();
-        in_steps.sort_unstable();
-        Self { in_steps }
-    }
-
-    /// Returns the row of a task. One row for all tasks outside of steps would count the steps between them as free.
-    fn row_of(&self, step: Option<u64>, start: i64) -> RowKey {
-        let place = || self.in_steps.partition_point(|in_step| *in_step < start);
-        (step, if step.is_some() { 0 } else { place() })
-    }
+    collectives: Vec<&'a Collective>,
 }
 
 /// Returns the times of all steps of a run, by device and start. Tasks outside of steps have rows of their own, before,
@@ -122,43 +94,33 @@ impl DeviceRows {
 pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
     let mut rows = Vec::new();
     for device in run.devices() {
-        let kernels: Vec<&DeviceTask> = run.kernels().filter(|task| task.device == device).collect();
-        let collectives: Vec<&Collective> =
-            run.collectives.iter().filter(|collective| collective.device == device).collect();
-        let launched = kernels
-            .iter()
-            .map(|task| LaunchedSpan {
-                span: task.span,
-                name: if task.kind.is_recorded() { task.kind } else { task.name },
-                operator: task.operator,
-                launch: task.launch,
-            })
-            .chain(collectives.iter().map(|one| LaunchedSpan {
-                span: one.span,
-                name: one.name,
-                operator: one.operator,
-                launch: one.launch,
-            }));
-        let finder = GapFinder::new(run, device, launched.collect());
-        let places = DeviceRows::new(&kernels, &collectives);
-        let mut steps: BTreeMap<RowKey, StepTasks<'_>> = BTreeMap::new();
-        for task in kernels {
-            steps.entry(places.row_of(task.step, task.span.start)).or_default().kernels.push(task);
-        }
-        for collective in collectives {
-            let row = places.row_of(collective.step, collective.span.start);
-            steps.entry(row).or_default().collectives.push(collective);
+        let launched: Vec<LaunchedSpan> = run.launched_on(device).collect();
+        let in_steps = launched.iter().filter(|one| one.step.is_some()).map(|one| one.span.start);
+        let mut in_steps: Vec<i64> = in_steps.collect();
+        in_steps.sort_unstable();
+        // One row for all tasks outside of steps would count the steps between them as free.
+        let row_of = |step: Option<u64>, start: i64| match step {
+            Some(_) => (step, 0),
+            None => (step, in_steps.partition_point(|in_step| *in_step < start)),
+        };
+        let mut steps: BTreeMap<(Option<u64>, usize), StepTasks<'_>> =
+            launched.iter().map(|one| (row_of(one.step, one.span.start), StepTasks::default())).collect();
+        for collective in run.collectives.iter().filter(|collective| collective.device == device) {
+            if let Some(step) = steps.get_mut(&row_of(collective.step, collective.span.start)) {
+                step.collectives.push(collective);
+            }
         }
         let mut others: BTreeMap<Option<u64>, Vec<TimeSpan>> = BTreeMap::new();
         for task in run.tasks.iter().filter(|task| task.device == device) {
-            if let Some(tasks) = steps.get_mut(&places.row_of(task.step, task.span.start)) {
-                tasks.tasks.push(task);
+            if let Some(step) = steps.get_mut(&row_of(task.step, task.span.start)) {
+                step.tasks.push(task);
             }
-            if is_other_work(run, task) {
+            if task.role == TaskRole::Other && is_work(run.names.text(task.kind)) {
                 others.entry(task.step).or_default().push(task.span);
             }
         }
-        let of_step = |((step, _), tasks): (&RowKey, &StepTasks<'_>)| {
+        let finder = GapFinder::new(run, device, launched);
+        let of_step = |((step, _), tasks): (&(Option<u64>, usize), &StepTasks<'_>)| {
             times_of_step((number, run), device, *step, tasks, &finder)
         };
         let mut of_device: Vec<StepTimes> = steps.iter().filter_map(of_step).collect();
@@ -169,13 +131,8 @@ pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
     rows
 }
 
-/// Returns true for a copy or another task that works, and is neither a kernel nor part of a collective.
-fn is_other_work(run: &RunTimeline, task: &DeviceTask) -> bool {
-    task.role == TaskRole::Other && is_work(run.names.text(task.kind))
-}
-
-/// Adds the work outside of the spans of all rows of a device, which are in the order of their times. `others` are its tasks
-/// by step. Work between two rows belongs to the first one if it started in that step, otherwise to the second one.
+/// Adds the work outside of the spans of all rows of a device, which are in the order of their times. `others` are its copies
+/// and other tasks that work by step. Work between two rows belongs to the first one if it started in that step, otherwise to the second one.
 fn add_others(rows: &mut [StepTimes], others: BTreeMap<Option<u64>, Vec<TimeSpan>>) {
     let by_step: BTreeMap<Option<u64>, TimeSet> =
         others.into_iter().map(|(step, spans)| (step, TimeSet::union_of(spans))).collect();
@@ -207,10 +164,11 @@ fn times_of_step(
     (number, run): (usize, &RunTimeline),
     device: Option<u32>,
     step: Option<u64>,
-    StepTasks { kernels, collectives, tasks }: &StepTasks<'_>,
+    StepTasks { tasks, collectives }: &StepTasks<'_>,
     finder: &GapFinder<'_>,
 ) -> Option<StepTimes> {
-    let computing = TimeSet::union_of(kernels.iter().map(|task| task.span));
+    let kernels = || tasks.iter().filter(|task| task.role == TaskRole::Kernel);
+    let computing = TimeSet::union_of(kernels().map(|task| task.span));
     let communication = TimeSet::union_of(collectives.iter().map(|one| one.span));
     let not_overlapped = communication.difference(&computing);
     let busy = computing.union(&communication);
@@ -233,7 +191,7 @@ fn times_of_step(
         device,
         step,
         span,
-        kernels: kernels.len(),
+        kernels: kernels().count(),
         collectives: collectives.len(),
         computing: computing.length(),
         communication: communication.length(),

@@ -7,10 +7,9 @@
 
 use super::{
     intervals::TimeSpan,
-    run::{OperatorId, RunTimeline, TaskRole},
+    run::{LaunchedSpan, RunTimeline},
 };
 
-/// Window of a step on a device.
 #[derive(Clone, Copy, Debug)]
 struct DeviceWindow {
     step: u64,
@@ -40,21 +39,10 @@ pub(super) fn assign_steps(run: &mut RunTimeline) {
 
 /// Returns the windows of a device by start, none of which overlap.
 fn device_windows(run: &RunTimeline, device: Option<u32>) -> Vec<DeviceWindow> {
-    let launched_at = |operator: Option<OperatorId>, launch: Option<TimeSpan>| {
-        operator
-            .and_then(|id| run.operator(id))
-            .map(|operator| operator.span)
-            .or(launch)
-            .map(|span| span.start)
-    };
-    let kernels = run.tasks.iter().filter(|task| task.role == TaskRole::Kernel && task.device == device);
-    let kernels = kernels.map(|task| (task.span, launched_at(task.operator, task.launch)));
-    let collectives = run.collectives.iter().filter(|collective| collective.device == device);
-    let collectives =
-        collectives.map(|collective| (collective.span, launched_at(collective.operator, collective.launch)));
     let mut hulls: Vec<Option<TimeSpan>> = vec![None; run.steps.len()];
-    for (span, launched) in kernels.chain(collectives) {
-        if let Some(at) = launched.and_then(|time| run.host_step_at(time)) {
+    for LaunchedSpan { span, operator, launch, .. } in run.launched_on(device) {
+        let launch = operator.and_then(|id| run.operator(id)).map(|operator| operator.span).or(launch);
+        if let Some(at) = launch.and_then(|launch| run.host_step_at(launch.start)) {
             let hull = hulls[at].get_or_insert(span);
             *hull = TimeSpan::new(hull.start.min(span.start), hull.end.max(span.end));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{ComparisonReport, JoinedDatabase, Section, host_option, modules_command, quoted_path, signed};
+use super::{ComparisonReport, JoinedDatabase, Section, modules_command, quoted_path, signed};
 use crate::{
     answer::coverage::InModelKernel,
     base::count_text::format_count,
@@ -128,7 +128,7 @@ pub(super) fn no_measured_row(report: &ComparisonReport<'_>, database: &JoinedDa
         "no kernel of base or other has a measured row in the database: `npubench run --db {}{}` measures its rows, `{} --missing \
          missing.csv` lists kernels without one",
         quoted_path(database.folder),
-        host_option(database.kind),
+        database.kind.host_option(),
         modules_command(report, database)
     )
 }

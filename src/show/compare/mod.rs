@@ -13,11 +13,7 @@ pub(crate) use data::comparison_csv;
 use super::table::{DETAIL, FittedColumn, fitted_text};
 use crate::{
     answer::coverage::InModelKernels,
-    base::{
-        assets::AssetFiles,
-        count_text::format_count,
-        shell_argument::{host_option, quoted_path},
-    },
+    base::{assets::AssetFiles, count_text::format_count, shell_argument::quoted_path},
     kernel::{
         DataKind,
         render::{RenderError, render_page},

@@ -16,9 +16,9 @@ const MEDIAN_VARIANCE_FLOOR: f64 = 1e-8;
 /// Variance of common effects at which the iterations begin.
 const FIRST_COMMON: f64 = 1e-5;
 /// Least variances: a variance of 0 would be kept by every further iteration.
-const LEAST_COMMON: f64 = 1e-10;
-const LEAST_PROPORTIONAL: f64 = 1e-6;
-const LEAST_OWN: f64 = 1e-9;
+const MIN_COMMON: f64 = 1e-10;
+const MIN_PROPORTIONAL: f64 = 1e-6;
+const MIN_OWN: f64 = 1e-9;
 
 /// Standard deviations of the effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,7 +31,6 @@ pub struct EffectComponents {
     pub own: f64,
 }
 
-/// Medians without the effects of their collections.
 #[derive(Clone, Debug)]
 pub(super) struct RemovedEffects {
     /// `y_ij - A_j - u_i B_j`, by index of the median.
@@ -82,7 +81,7 @@ impl EffectGroup {
     }
 
     const fn least_variance(&self) -> f64 {
-        if self.is_proportional { LEAST_PROPORTIONAL } else { LEAST_COMMON }
+        if self.is_proportional { MIN_PROPORTIONAL } else { MIN_COMMON }
     }
 }
 
@@ -210,7 +209,7 @@ impl AbsorbedEquations {
         };
         EffectVariances {
             groups: self.groups.iter().zip(&self.offsets).map(of_group).collect(),
-            own: (weighted / free.max(1.0)).max(LEAST_OWN),
+            own: (weighted / free.max(1.0)).max(MIN_OWN),
         }
     }
 
@@ -341,7 +340,6 @@ impl FittedEffects {
     }
 }
 
-/// Returns the sum of the effects of each median.
 fn median_effects(
     medians: &[CollectionMedian],
     groups: &[CaseMedians],

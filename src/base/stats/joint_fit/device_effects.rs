@@ -8,7 +8,7 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 use super::{CollectionMedian, symmetric_matrix::SquareMatrix};
 
 /// Probability of equal devices below which their effects are fitted.
-const LEAST_PROBABILITY: f64 = 0.001;
+const MIN_PROBABILITY: f64 = 0.001;
 
 /// Effects of devices, relative to their mean.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +73,7 @@ pub(super) fn device_variance(
     let squares: f64 = groups.iter().map(|group| (group.len() as f64).powi(2)).sum();
     let typical_size = (all - squares / all) / between_freedom;
     let variance = (between - within) / typical_size;
-    (variance > 0.0 && distribution.sf(between / within) < LEAST_PROBABILITY).then_some(variance)
+    (variance > 0.0 && distribution.sf(between / within) < MIN_PROBABILITY).then_some(variance)
 }
 
 #[cfg(test)]

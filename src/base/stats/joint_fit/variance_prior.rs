@@ -9,9 +9,9 @@ const START_SLOPE: f64 = 0.5;
 /// Limit of Newton steps; a concave function of two parameters needs about six.
 const MAX_STEPS: usize = 100;
 /// Gain of the mean log density below which a further step changes no digit of a result.
-const LEAST_GAIN: f64 = 1e-15;
+const MIN_GAIN: f64 = 1e-15;
 /// Variance of the covariate below which its slope is not determined.
-const LEAST_COVARIATE_VARIANCE: f64 = 1e-12;
+const MIN_COVARIATE_VARIANCE: f64 = 1e-12;
 
 /// Variance of an offset as a function of launch noise, and how much it varies between cases.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,7 +149,7 @@ impl PriorLine {
             let Some((reached, line)) = better else { break };
             let gain = reached - value;
             (*self, value) = (line, reached);
-            if gain < LEAST_GAIN {
+            if gain < MIN_GAIN {
                 break;
             }
         }
@@ -168,7 +168,7 @@ impl PriorLine {
             hessian[2] += density.second * case.covariate * case.covariate;
         }
         let spread = cases.iter().map(|case| case.covariate * case.covariate).sum::<f64>();
-        if spread / (cases.len() as f64) < LEAST_COVARIATE_VARIANCE {
+        if spread / (cases.len() as f64) < MIN_COVARIATE_VARIANCE {
             let intercept = -gradient[0] / hessian[0];
             return intercept.is_finite().then_some(Self { intercept, slope: 0.0 });
         }

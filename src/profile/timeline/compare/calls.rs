@@ -17,7 +17,6 @@ use crate::profile::timeline::{
 /// Name of kernels without an operator.
 pub(super) const WITHOUT_OPERATOR: &str = "[outside operators]";
 
-/// Kind of the calls in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum CallKind {
@@ -28,7 +27,6 @@ pub(crate) enum CallKind {
 /// Calls that are matched among themselves only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum CallGroup {
-    /// Outermost operators of a thread.
     Thread(u64),
     /// Kernels without an operator.
     OutsideOperators,

@@ -6,9 +6,8 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 /// Sum of the lengths of two sequences beyond which a common subsequence need not be the longest: an exact one takes a time up to
 /// the square of the sum. The approximation takes 4 s for two sequences of 300,000 random names.
-const LONGEST_EXACT: usize = 20_000;
+const MAX_EXACT: usize = 20_000;
 
-/// Places of two items that match, in their lists.
 pub(super) type PlacePair = (usize, usize);
 /// Parts of two lists between items that match.
 pub(super) type ListGap = (Range<usize>, Range<usize>);
@@ -33,7 +32,7 @@ impl KeyedLists {
             }
             keys
         };
-        let algorithm = match base.len().saturating_add(other.len()) <= LONGEST_EXACT {
+        let algorithm = match base.len().saturating_add(other.len()) <= MAX_EXACT {
             true => Algorithm::RawMyers,
             false => Algorithm::Myers,
         };

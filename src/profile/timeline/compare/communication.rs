@@ -8,16 +8,6 @@ use crate::profile::timeline::{
     run::{CollectiveId, CollectiveTask, RunTimeline},
 };
 
-/// Communication that is not overlapped, divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UncoveredTime {
-    /// Time in which all groups that communicate wait for other ranks.
-    pub(super) waiting: i64,
-    /// The rest.
-    pub(super) transmitting: i64,
-}
-
-/// Tasks of the collectives of a run.
 #[derive(Debug)]
 pub(super) struct CollectiveTasks<'a> {
     run: &'a RunTimeline,
@@ -51,14 +41,15 @@ impl<'a> CollectiveTasks<'a> {
         self.by_collective.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Divides the time of collectives that no kernel covers. In each group the plane with the shortest waits decides, because the
+    /// Divides the time of collectives that no kernel covers into the time in which all groups that communicate wait for other
+    /// ranks, and the rest, the transmission. In each group the plane with the shortest waits decides, because the
     /// collective can continue when one of its planes can; planes without a wait are left out, which the vendor's comparison
     /// does not do for traces. `None` if the tasks are not recorded completely.
     pub(super) fn divide_uncovered(
         &self,
         collectives: &[CollectiveId],
         uncovered: &TimeSet,
-    ) -> Option<UncoveredTime> {
+    ) -> Option<(i64, i64)> {
         if !self.is_complete {
             return None;
         }
@@ -84,7 +75,7 @@ impl<'a> CollectiveTasks<'a> {
             transmitting = transmitting.union(&of_group.difference(&waiting));
         }
         let transmitting = transmitting.length();
-        Some(UncoveredTime { waiting: uncovered.length() - transmitting, transmitting })
+        Some((uncovered.length() - transmitting, transmitting))
     }
 
     /// Returns the waits of a plane for other ranks. A wait that confirms a transfer by RDMA, whose payload and notification

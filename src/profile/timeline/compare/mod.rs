@@ -8,10 +8,11 @@ mod communication;
 mod selected_steps;
 mod sums;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 pub(crate) use call_order::{ComparedCall, compare_calls};
 pub(crate) use calls::{CallKind, RecordedCall};
+use sums::Sums;
 pub(crate) use sums::{RunSums, TimeSum};
 
 /// Section of a comparison.
@@ -73,7 +74,6 @@ pub(crate) struct AttributedTime {
     pub(crate) is_remainder: bool,
 }
 
-/// Comparison of two runs.
 #[derive(Clone, Debug)]
 pub(crate) struct RunComparison {
     pub(crate) rows: Vec<ComparedRow>,
@@ -86,9 +86,7 @@ pub(crate) struct RunComparison {
     pub(crate) by_kernel_name: bool,
 }
 
-type Keyed<'a> = &'a BTreeMap<(String, String), TimeSum>;
-
-fn compared(part: ComparedPart, base: Keyed<'_>, other: Keyed<'_>) -> Vec<ComparedRow> {
+fn compared(part: ComparedPart, base: &Sums, other: &Sums) -> Vec<ComparedRow> {
     let keys: BTreeSet<&(String, String)> = base.keys().chain(other.keys()).collect();
     let mut rows: Vec<ComparedRow> = keys
         .into_iter()
@@ -107,26 +105,21 @@ fn compared(part: ComparedPart, base: Keyed<'_>, other: Keyed<'_>) -> Vec<Compar
 /// Adds the differences of rows, and the remainder to the difference of their whole.
 fn attribute(
     kind: &'static str,
-    rows: &[(String, String, f64)],
+    rows: &[ComparedRow],
     whole: f64,
     remainder: &str,
     found: &mut Vec<AttributedTime>,
 ) {
-    let explained: f64 = rows.iter().map(|(.., difference)| difference).sum();
-    for (name, shapes, difference) in rows.iter().filter(|(.., difference)| *difference != 0.0) {
-        let (name, shapes) = (name.clone(), shapes.clone());
-        found.push(AttributedTime { kind, name, shapes, difference: *difference, is_remainder: false });
-    }
-    let rest = whole - explained;
+    let part = |name: &str, shapes: &str, difference: f64, is_remainder: bool| {
+        let (name, shapes) = (name.to_owned(), shapes.to_owned());
+        AttributedTime { kind, name, shapes, difference, is_remainder }
+    };
+    let parts = rows.iter().map(|row| part(&row.name, &row.shapes, row.difference(), false));
+    found.extend(parts.filter(|part| part.difference != 0.0));
+    let rest = whole - rows.iter().map(ComparedRow::difference).sum::<f64>();
     // Sums of numbers that are not whole differ in their last digits.
     if rest.abs() > 1e-3 {
-        found.push(AttributedTime {
-            kind,
-            name: remainder.to_owned(),
-            shapes: String::new(),
-            difference: rest,
-            is_remainder: true,
-        });
+        found.push(part(remainder, "", rest, true));
     }
 }
 
@@ -139,93 +132,78 @@ const fn side_without(base_has: bool, other_has: bool) -> &'static str {
     }
 }
 
-/// Compares the sums of two runs.
 pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     let mut not_compared = Vec::new();
-    let by_kernel_name = base.has_kernel_types != other.has_kernel_types;
-    let (base_kernels, other_kernels) = match by_kernel_name {
-        true => (&base.kernels_by_name, &other.kernels_by_name),
-        false => (&base.kernels, &other.kernels),
+    let mut is_in_both = |what: Option<&str>, has: &dyn Fn(&RunSums) -> bool| {
+        let (base_has, other_has) = (has(base), has(other));
+        if !(base_has && other_has) {
+            let side = side_without(base_has, other_has);
+            not_compared.extend(what.map(|what| format!("{what}: not recorded in {side}")));
+        }
+        base_has && other_has
     };
+    let by_part = |part: ComparedPart| compared(part, base.known_part(part), other.known_part(part));
+    let by_kernel_name = base.has_kernel_types != other.has_kernel_types;
     if by_kernel_name {
-        let side = side_without(base.has_kernel_types, other.has_kernel_types);
-        not_compared.push(format!("types, shapes and classes of kernels: not recorded in {side}"));
+        is_in_both(Some("types, shapes and classes of kernels"), &|sums| sums.has_kernel_types);
     }
-    let mut rows = compared(ComparedPart::Overall, &base.overall, &other.overall);
+    let mut rows = by_part(ComparedPart::Overall);
     rows.sort_by_key(|row| sums::OVERALL.iter().position(|name| *name == row.name));
     for (name, what) in sums::OPTIONAL_OVERALL {
-        let is_recorded = |sums: &RunSums| sums.overall.keys().any(|(own, _)| own == name);
-        if !(is_recorded(base) && is_recorded(other)) {
+        let is_recorded =
+            |sums: &RunSums| sums.known_part(ComparedPart::Overall).contains_key(&sums::key(name));
+        if !is_in_both(what, &is_recorded) {
             rows.retain(|row| row.name != name);
-            let side = side_without(is_recorded(base), is_recorded(other));
-            not_compared.extend(what.map(|what| format!("{what}: not recorded in {side}")));
         }
     }
     if !by_kernel_name {
-        let mut classes = compared(ComparedPart::KernelClass, &base.classes, &other.classes);
+        let mut classes = by_part(ComparedPart::KernelClass);
         classes.sort_by(|a, b| a.name.cmp(&b.name));
         rows.extend(classes);
-        rows.extend(match base.has_cores && other.has_cores {
-            true => compared(ComparedPart::KernelType, &base.kernel_types, &other.kernel_types),
+        rows.extend(match is_in_both(Some("types of cores"), &|sums| sums.has_cores) {
+            true => by_part(ComparedPart::KernelType),
             false => {
-                let side = side_without(base.has_cores, other.has_cores);
-                not_compared.push(format!("types of cores: not recorded in {side}"));
-                let [base, other] = [base, other].map(|sums| sums::without_cores(&sums.kernel_types));
-                compared(ComparedPart::KernelType, &base, &other)
+                let types =
+                    [base, other].map(|sums| sums::without_cores(sums.known_part(ComparedPart::KernelType)));
+                compared(ComparedPart::KernelType, &types[0], &types[1])
             }
         });
     }
-    rows.extend(compared(ComparedPart::Kernel, base_kernels, other_kernels));
-    for (part, base, other, what) in [
-        (ComparedPart::Operator, base.operators.as_ref(), other.operators.as_ref(), "operators"),
-        (ComparedPart::HostCall, base.host_calls.as_ref(), other.host_calls.as_ref(), "calls of the host"),
-        (
-            ComparedPart::CollectiveTask,
-            base.collective_tasks.as_ref(),
-            other.collective_tasks.as_ref(),
-            "tasks of collectives",
-        ),
-        (ComparedPart::Module, base.modules.as_ref(), other.modules.as_ref(), "modules"),
-        (ComparedPart::Memory, base.memory.as_ref(), other.memory.as_ref(), "memory"),
+    let kernels = match by_kernel_name {
+        true => compared(ComparedPart::Kernel, &base.kernels_by_name, &other.kernels_by_name),
+        false => by_part(ComparedPart::Kernel),
+    };
+    for (part, what) in [
+        (ComparedPart::Operator, "operators"),
+        (ComparedPart::HostCall, "calls of the host"),
+        (ComparedPart::CollectiveTask, "tasks of collectives"),
+        (ComparedPart::Module, "modules"),
+        (ComparedPart::Memory, "memory"),
     ] {
-        match base.zip(other) {
-            Some((base, other)) => rows.extend(compared(part, base, other)),
-            None => {
-                let side = side_without(base.is_some(), other.is_some());
-                not_compared.push(format!("{what}: not recorded in {side}"));
-            }
+        if is_in_both(Some(what), &|sums| sums.part(part).is_some()) {
+            rows.extend(by_part(part));
         }
     }
-    let collectives = compared(ComparedPart::Collective, &base.collectives, &other.collectives);
-    let total = |sums: &RunSums, name: &str| {
-        sums.overall.get(&(name.to_owned(), String::new())).copied().unwrap_or_default().total
+    let whole = |name: &str| {
+        let [base, other] = [base, other].map(|sums| {
+            let sum = sums.known_part(ComparedPart::Overall).get(&sums::key(name)).copied();
+            sum.unwrap_or_default().total
+        });
+        other - base
     };
-    let whole = |name: &str| total(other, name) - total(base, name);
-    let mut attribution = Vec::new();
-    let differences = |rows: &[ComparedRow]| {
-        let rows = rows.iter().map(|row| (row.name.clone(), row.shapes.clone(), row.difference()));
-        rows.collect::<Vec<_>>()
-    };
-    let kernels = compared(ComparedPart::Kernel, base_kernels, other_kernels);
-    attribute(
-        "computing",
-        &differences(&kernels),
-        whole(sums::COMPUTING),
-        "kernels that overlap each other",
-        &mut attribution,
-    );
     let uncovered = compared(ComparedPart::Collective, &base.uncovered, &other.uncovered);
-    attribute(
-        "communication",
-        &differences(&uncovered),
-        whole(sums::NOT_OVERLAPPED),
-        "collectives that overlap each other",
-        &mut attribution,
-    );
     let free = compared(ComparedPart::Overall, &base.free_by_cause, &other.free_by_cause);
-    attribute("free", &differences(&free), whole(sums::FREE), "free time without a cause", &mut attribution);
+    let mut attribution = Vec::new();
+    for (kind, rows, name, remainder) in [
+        ("computing", &kernels, sums::COMPUTING, "kernels that overlap each other"),
+        ("communication", &uncovered, sums::NOT_OVERLAPPED, "collectives that overlap each other"),
+        ("free", &free, sums::FREE, "free time without a cause"),
+    ] {
+        attribute(kind, rows, whole(name), remainder, &mut attribution);
+    }
     attribution.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
-    rows.extend(collectives);
+    rows.extend(kernels);
+    rows.extend(by_part(ComparedPart::Collective));
     // Tasks of one collective are adjacent.
     rows.sort_by_cached_key(|row| {
         let is_task = row.part == ComparedPart::CollectiveTask;

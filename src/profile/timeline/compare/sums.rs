@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
+    ComparedPart,
     calls::{RunCalls, WITHOUT_OPERATOR},
     communication::CollectiveTasks,
     selected_steps::SelectedSteps,
 };
 use crate::profile::timeline::{
-    gaps::GapCause,
     intervals::{TimeSet, TimeSpan, sum_lengths},
     kernel_class::KernelClassifier,
     modules::{OperatorCall, module_table},
@@ -88,8 +88,8 @@ impl TimeSum {
         self.calls += other.calls;
     }
 
-    pub(super) const fn of_total(total: f64) -> Self {
-        Self { total, calls: 0.0, shortest: None, longest: None, self_total: None }
+    fn of_total(total: f64) -> Self {
+        Self { total, ..Self::default() }
     }
 
     fn per_step(self, steps: f64) -> Self {
@@ -101,38 +101,26 @@ impl TimeSum {
 /// Sums by name, and by shapes or another detail.
 pub(super) type Sums = BTreeMap<(String, String), TimeSum>;
 
-/// Returns the key of a name without shapes.
+static NO_SUMS: Sums = Sums::new();
+
 pub(super) fn key(name: &str) -> (String, String) {
     (name.to_owned(), String::new())
 }
 
-/// Step and device of a row.
-type RowPlace = (Option<u64>, Option<u32>);
-
-/// Sums of one run per step. Sums that a profile does not have are `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunSums {
     /// Number of steps; 1 without recorded steps.
     pub(crate) steps: usize,
     selected: SelectedSteps,
-    pub(crate) overall: Sums,
-    pub(crate) classes: Sums,
-    pub(crate) kernels: Sums,
-    pub(crate) kernels_by_name: Sums,
-    /// Kernels by type and type of the core.
-    pub(crate) kernel_types: Sums,
-    pub(crate) collectives: Sums,
-    /// Tasks of collectives by type of the collective and type of the task.
-    pub(crate) collective_tasks: Option<Sums>,
+    /// Sums that a profile does not have are missing.
+    parts: BTreeMap<ComparedPart, Sums>,
+    pub(super) kernels_by_name: Sums,
+    /// Time of collectives that no kernel covers.
     pub(super) uncovered: Sums,
     pub(super) free_by_cause: Sums,
-    pub(crate) operators: Option<Sums>,
-    pub(crate) host_calls: Option<Sums>,
-    pub(crate) modules: Option<Sums>,
-    pub(crate) memory: Option<Sums>,
-    pub(crate) has_kernel_types: bool,
+    pub(super) has_kernel_types: bool,
     /// True if the types of cores are recorded.
-    pub(crate) has_cores: bool,
+    pub(super) has_cores: bool,
 }
 
 /// Returns the sums of kernels by type alone, for a comparison with a run that has no types of cores.
@@ -145,6 +133,20 @@ pub(super) fn without_cores(kernel_types: &Sums) -> Sums {
 }
 
 impl RunSums {
+    /// Returns the sums of a part; `None` if the profile does not have them.
+    pub(super) fn part(&self, part: ComparedPart) -> Option<&Sums> {
+        self.parts.get(&part)
+    }
+
+    /// Returns the sums of a part that every profile has, which may be empty.
+    pub(super) fn known_part(&self, part: ComparedPart) -> &Sums {
+        self.part(part).unwrap_or(&NO_SUMS)
+    }
+
+    fn sum_of(&mut self, part: ComparedPart, name: &str, detail: &str) -> &mut TimeSum {
+        self.parts.entry(part).or_default().entry((name.to_owned(), detail.to_owned())).or_default()
+    }
+
     /// Sums up a run. `times` are those of the `selected` steps, or of all if it is empty; what belongs to other steps
     /// does not count. If steps are recorded, work outside of them has a row of its own. Memory is that of the whole run.
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
@@ -166,67 +168,26 @@ impl RunSums {
             has_cores: run.kernels().any(|task| task.core.is_recorded()),
             ..Self::default()
         };
-        sums.add_overall(run, &times);
-        let nesting = run.nesting();
-        let classifier = KernelClassifier::new(run, &nesting);
-        let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
+        sums.add_steps(run, &times);
+        sums.add_kernels_and_operators(run);
         let is_selected = |operator: &HostOperator| sums.selected.includes_call(run, operator.span.start);
-        sums.host_calls = host_call_sums(run, &is_selected);
-        let mut operators = Sums::new();
-        for (operator, at) in run.operators.iter().zip(0..) {
-            if is_selected(operator) && nesting.is_outermost(OperatorId(at)) {
-                operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
-            }
-        }
-        for task in run.kernels().filter(|task| sums.selected.includes_step(task.step)) {
-            let time = task.span.length();
-            let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
-            let (kind, name) = (run.names.text(task.kind), run.names.text(task.name));
-            let kind = if kind.is_empty() { name } else { kind };
-            sums.kernels.entry((kind.to_owned(), shapes.trim_matches('"').to_owned())).or_default().add(time);
-            sums.kernels_by_name.entry(key(name)).or_default().add(time);
-            let core = run.names.text(task.core);
-            sums.kernel_types.entry((kind.to_owned(), core.to_owned())).or_default().add(time);
-            let class = classifier.class_of(task).to_string();
-            // Kernels of other units, such as random numbers, have no counters.
-            let core = match task.uses_cube {
-                Some(true) => "cube",
-                _ if has_counters => "vector",
-                _ => "",
-            };
-            sums.classes.entry((class, core.to_owned())).or_default().add(time);
-            let outermost = task.operator.and_then(|operator| run.operator(nesting.outermost(operator)));
-            let name = outermost.map_or(WITHOUT_OPERATOR, |operator| run.names.text(operator.name));
-            operators.entry(key(name)).or_default().total += time as f64;
-        }
-        if !run.operators.is_empty() {
-            sums.operators = Some(operators);
-        }
-        sums.modules = module_sums(run, domain, &sums.selected);
+        let host_calls = host_call_sums(run, &is_selected);
+        sums.parts.extend(host_calls.map(|calls| (ComparedPart::HostCall, calls)));
+        let modules = module_sums(run, domain, &sums.selected);
+        sums.parts.extend(modules.map(|modules| (ComparedPart::Module, modules)));
         let steps = sums.steps as f64;
-        let all = [
-            Some(&mut sums.overall),
-            Some(&mut sums.classes),
-            Some(&mut sums.kernels),
-            Some(&mut sums.kernels_by_name),
-            Some(&mut sums.kernel_types),
-            Some(&mut sums.collectives),
-            sums.collective_tasks.as_mut(),
-            Some(&mut sums.uncovered),
-            Some(&mut sums.free_by_cause),
-            sums.operators.as_mut(),
-            sums.host_calls.as_mut(),
-            sums.modules.as_mut(),
-        ];
-        all.into_iter().flatten().flat_map(BTreeMap::values_mut).for_each(|sum| *sum = sum.per_step(steps));
-        sums.overall.insert(key(STEPS), TimeSum { calls: recorded as f64, ..TimeSum::default() });
+        let others = [&mut sums.kernels_by_name, &mut sums.uncovered, &mut sums.free_by_cause];
+        for sum in sums.parts.values_mut().chain(others).flat_map(BTreeMap::values_mut) {
+            *sum = sum.per_step(steps);
+        }
+        sums.sum_of(ComparedPart::Overall, STEPS, "").calls = recorded as f64;
         if !outside.is_empty() {
             let busy = outside.iter().map(|own| own.computing.saturating_add(own.not_overlapped));
-            let calls = outside.iter().map(|own| own.kernels + own.collectives).sum::<usize>() as f64;
-            let sum = TimeSum { total: sum_lengths(busy) as f64, calls, ..TimeSum::default() };
-            sums.overall.insert(key(OUTSIDE_STEPS), sum);
+            let sum = sums.sum_of(ComparedPart::Overall, OUTSIDE_STEPS, "");
+            sum.total = sum_lengths(busy) as f64;
+            sum.calls = outside.iter().map(|own| own.kernels + own.collectives).sum::<usize>() as f64;
         }
-        sums.memory = memory.map(|memory| memory_sums(memory, run));
+        sums.parts.extend(memory.map(|memory| (ComparedPart::Memory, memory_sums(memory, run))));
         sums
     }
 
@@ -242,7 +203,48 @@ impl RunSums {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-    fn add_overall(&mut self, run: &RunTimeline, times: &[&StepTimes]) {
+    fn add_kernels_and_operators(&mut self, run: &RunTimeline) {
+        let nesting = run.nesting();
+        let classifier = KernelClassifier::new(run, &nesting);
+        let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
+        let mut operators = Sums::new();
+        for (operator, at) in run.operators.iter().zip(0..) {
+            let is_selected = self.selected.includes_call(run, operator.span.start);
+            if is_selected && nesting.is_outermost(OperatorId(at)) {
+                operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
+            }
+        }
+        for task in run.kernels() {
+            if !self.includes_task(task) {
+                continue;
+            }
+            let time = task.span.length();
+            let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
+            let [kind, name, core] = [task.kind, task.name, task.core].map(|id| run.names.text(id));
+            let kind = if kind.is_empty() { name } else { kind };
+            self.sum_of(ComparedPart::Kernel, kind, shapes.trim_matches('"')).add(time);
+            self.kernels_by_name.entry(key(name)).or_default().add(time);
+            self.sum_of(ComparedPart::KernelType, kind, core).add(time);
+            // Kernels of other units, such as random numbers, have no counters.
+            let unit = match task.uses_cube {
+                Some(true) => "cube",
+                _ if has_counters => "vector",
+                _ => "",
+            };
+            let class = classifier.class_of(task).to_string();
+            self.sum_of(ComparedPart::KernelClass, &class, unit).add(time);
+            let outermost = task.operator.and_then(|operator| run.operator(nesting.outermost(operator)));
+            let name = outermost.map_or(WITHOUT_OPERATOR, |operator| run.names.text(operator.name));
+            operators.entry(key(name)).or_default().total += time as f64;
+        }
+        if !run.operators.is_empty() {
+            self.parts.insert(ComparedPart::Operator, operators);
+        }
+    }
+
+    /// Adds the overall times, the free time by cause, and the collectives with their tasks.
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    fn add_steps(&mut self, run: &RunTimeline, times: &[&StepTimes]) {
         let mut copies_of: HashMap<Option<u32>, Vec<TimeSpan>> = HashMap::new();
         let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
         for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
@@ -250,7 +252,8 @@ impl RunSums {
         }
         let copies_of: HashMap<Option<u32>, TimeSet> =
             copies_of.into_iter().map(|(device, spans)| (device, TimeSet::union_of(spans))).collect();
-        let mut collectives_of: HashMap<RowPlace, Vec<(CollectiveId, &Collective)>> = HashMap::new();
+        // By step and device.
+        let mut collectives_of: HashMap<_, Vec<(CollectiveId, &Collective)>> = HashMap::new();
         for (collective, at) in run.collectives.iter().zip(0..) {
             let place = (collective.step, collective.device);
             collectives_of.entry(place).or_default().push((CollectiveId(at), collective));
@@ -271,6 +274,8 @@ impl RunSums {
             }
         };
         add_tasks(WITHOUT_COLLECTIVE, None);
+        // A table of kernels has no copies, so that their time is unknown.
+        let has_copies = !run.missing.contains(&MissingPart::OtherTasks);
         for own in times {
             let computing = &own.sets.computing;
             // Copies before the first or behind the last kernel are no part of the step; those that started in another
@@ -281,8 +286,6 @@ impl RunSums {
             let ids: Vec<CollectiveId> = collectives.iter().map(|(id, _)| *id).collect();
             let divided =
                 tasks.as_ref().and_then(|tasks| tasks.divide_uncovered(&ids, &own.sets.not_overlapped));
-            // A table of kernels has no copies, so that their time is unknown.
-            let has_copies = !run.missing.contains(&MissingPart::OtherTasks);
             for (name, time) in OVERALL.into_iter().zip([
                 Some(own.span.length()),
                 Some(own.computing),
@@ -290,30 +293,31 @@ impl RunSums {
                 Some(own.point_to_point),
                 Some(own.overlapped),
                 Some(own.not_overlapped),
-                divided.map(|divided| divided.waiting),
-                divided.map(|divided| divided.transmitting),
+                divided.map(|(waiting, _)| waiting),
+                divided.map(|(_, transmitting)| transmitting),
                 Some(own.free),
                 has_copies.then(|| outside.length()),
                 has_copies.then(|| own.other_before.saturating_add(own.other_behind)),
             ]) {
                 if let Some(time) = time {
-                    self.overall.entry(key(name)).or_default().total += time as f64;
+                    self.sum_of(ComparedPart::Overall, name, "").total += time as f64;
                 }
             }
             for (cause, time) in &own.free_by_cause {
-                let cause: GapCause = *cause;
-                self.free_by_cause.entry(key(&cause.to_string().replace('_', " "))).or_default().total +=
-                    *time as f64;
+                let cause = cause.to_string().replace('_', " ");
+                self.free_by_cause.entry(key(&cause)).or_default().total += *time as f64;
             }
             for (id, collective) in collectives {
                 let kind = run.names.text(collective.kind);
-                self.collectives.entry(key(kind)).or_default().add(collective.span.length());
+                self.sum_of(ComparedPart::Collective, kind, "").add(collective.span.length());
                 let uncovered = collective.span.length() - computing.length_in(collective.span);
                 self.uncovered.entry(key(kind)).or_default().total += uncovered as f64;
                 add_tasks(kind, Some(id));
             }
         }
-        self.collective_tasks = tasks.is_some().then_some(task_sums);
+        if tasks.is_some() {
+            self.parts.insert(ComparedPart::CollectiveTask, task_sums);
+        }
     }
 }
 
@@ -330,7 +334,7 @@ fn module_sums(run: &RunTimeline, domain: &str, selected: &SelectedSteps) -> Opt
         let path =
             if row.parent.is_empty() { row.module.clone() } else { format!("{}/{}", row.parent, row.module) };
         for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
-            let sum = modules.entry((path.clone(), String::new())).or_default();
+            let sum = modules.entry(key(&path)).or_default();
             sum.total += time as f64;
             sum.calls += 1.0;
         }
@@ -349,9 +353,9 @@ fn memory_sums(memory: &RunMemory, run: &RunTimeline) -> Sums {
         }
     }
     for (operator, (bytes, count)) in memory.by_operator(run) {
-        let name = if operator.is_empty() { "[outside operators]" } else { &operator };
+        let name = if operator.is_empty() { WITHOUT_OPERATOR } else { &operator };
         let sum = TimeSum { total: bytes as f64, calls: count as f64, ..TimeSum::default() };
-        sums.insert((format!("allocated by {name}"), String::new()), sum);
+        sums.insert(key(&format!("allocated by {name}")), sum);
     }
     sums
 }

@@ -41,7 +41,11 @@ pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
         strings: StringTable::open(&database)?,
         database: &database,
         known: HashMap::new(),
-        run: RunTimeline { form: Some(ProfileForm::Database), files: vec![file.to_owned()], ..RunTimeline::default() },
+        run: RunTimeline {
+            form: Some(ProfileForm::Database),
+            files: vec![file.to_owned()],
+            ..RunTimeline::default()
+        },
         operators: HashMap::new(),
         launches: HashMap::new(),
         queue: LaunchQueue::default(),
@@ -66,7 +70,6 @@ struct DatabaseReader<'a> {
     file: &'a Path,
     database: &'a ProfileDatabase<'a>,
     strings: StringTable<'a>,
-    /// Names by their ids in `STRING_IDS`.
     known: HashMap<i64, NameId>,
     run: RunTimeline,
     /// Innermost operator by the connection of what it launched.
@@ -76,7 +79,6 @@ struct DatabaseReader<'a> {
     queue: LaunchQueue,
     /// Places of the copies without an operator among the tasks, with their connections.
     copies: Vec<(usize, i64)>,
-    /// Tasks of collectives, with the numbers of these.
     collective_tasks: Vec<(CollectiveTask, Option<i64>)>,
 }
 
@@ -89,7 +91,9 @@ fn thread_of(row: Row<'_, '_>, column: usize) -> u64 {
 impl DatabaseReader<'_> {
     fn name(&mut self, row: Row<'_, '_>, column: usize) -> Result<NameId, ProfileError> {
         let cell = row.name(column);
-        let NameCell::Id(id) = cell else { return Ok(self.run.names.insert_bytes(self.strings.name(&cell)?)) };
+        let NameCell::Id(id) = cell else {
+            return Ok(self.run.names.insert_bytes(self.strings.name(&cell)?));
+        };
         if let Some(name) = self.known.get(&id) {
             return Ok(*name);
         }

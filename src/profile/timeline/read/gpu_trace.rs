@@ -54,7 +54,6 @@ struct GpuReader {
     run: RunTimeline,
     /// Kernels and copies with the numbers of their launches.
     tasks: Vec<(DeviceTask, Option<i64>)>,
-    /// Collectives with the numbers of their launches.
     collectives: Vec<(Collective, Option<i64>)>,
     launches: HashMap<i64, (u64, TimeSpan)>,
     shapes: OperatorShapes,
@@ -92,7 +91,6 @@ fn short_kernel_name(name: &str) -> &str {
     name
 }
 
-/// Returns true for the name of an annotation that torch writes.
 fn is_annotation_of_torch(name: &str) -> bool {
     name.contains('#') || name.starts_with("DistributedDataParallel.")
 }
@@ -187,7 +185,6 @@ impl GpuReader {
         self.tasks.push((task, correlation));
     }
 
-    /// Returns the run with the operators of all tasks.
     fn into_run(mut self) -> RunTimeline {
         self.run.operators.sort_by_key(|operator| operator.span.outer_first());
         let nesting = OperatorNesting::new(&self.run.operators);

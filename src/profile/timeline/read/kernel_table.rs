@@ -34,7 +34,8 @@ pub(super) fn add_kernel_tables(run: &mut RunTimeline, files: &[PathBuf]) -> Res
                 let task = task_of_row(&row, name, span, run);
                 run.tasks.push(task);
             } else if seen.insert((name, row.device(), span)) {
-                let kind = if is_recorded(row.kernel()) { row.kernel() } else { collective_kind(name_of(&row)) };
+                let kind =
+                    if is_recorded(row.kernel()) { row.kernel() } else { collective_kind(name_of(&row)) };
                 let kind = run.names.insert_bytes(kind);
                 run.collectives.push(Collective {
                     device: row.device(),

@@ -16,7 +16,6 @@ const DEQUEUE: &str = "Dequeue";
 /// Place on the host: thread and time.
 type HostPlace = (u64, i64);
 
-/// Entries of the queue.
 #[derive(Debug, Default)]
 pub(super) struct LaunchQueue {
     /// Places where entries were made, by their ids in `PYTORCH_API`.
@@ -39,7 +38,6 @@ impl LaunchQueue {
         }
     }
 
-    /// Adds the connection of an id in `PYTORCH_API`.
     pub(super) fn add_connection(&mut self, id: i64, connection: i64) {
         self.ends.entry(connection).or_default().push(id);
     }

@@ -19,15 +19,14 @@ use super::{
     run::{ProfileForm, RunTimeline},
     steps::assign_steps,
 };
-use crate::base::command_error::Failure;
+use crate::base::{command_error::Failure, files::named_entries};
 use crate::profile::{ProfileError, TraceError, is_database, newest_exports};
 
 /// Maximum depth of searched folders.
-const DEEPEST: usize = 12;
+const MAX_DEPTH: usize = 12;
 /// Number of folders from that of a table outwards to that of its profile: an old msprof wrote
 /// `PROF_*/device_0/summary`.
 const PROFILE_DEPTH: usize = 4;
-/// Folder of a profile with its tables.
 const OUTPUT: &str = "ASCEND_PROFILER_OUTPUT";
 /// State folder of a database, which contains the profiles of its replays.
 const STATE_FOLDER: &str = ".npubench";
@@ -112,7 +111,6 @@ impl RunFiles {
     }
 }
 
-/// Files of one folder by form.
 #[derive(Debug, Default)]
 struct FolderFiles {
     torch_databases: Vec<PathBuf>,
@@ -250,7 +248,7 @@ fn search_folder(folder: &Path, depth: usize, found: &mut Vec<RunFiles>) -> Resu
     let is_export = folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"));
     let is_complete = is_export && !own.is_empty();
     found.append(&mut own);
-    if is_complete || depth >= DEEPEST {
+    if is_complete || depth >= MAX_DEPTH {
         return Ok(());
     }
     let output = folders.iter().position(|folder| folder.ends_with(OUTPUT));
@@ -269,21 +267,15 @@ fn search_folder(folder: &Path, depth: usize, found: &mut Vec<RunFiles>) -> Resu
 /// Returns the rank in the name of a `profiler_info_<rank>.json`, which is in the folder of a profile, around that of its
 /// output; `None` if there are several.
 fn rank_of_folder(folder: &Path) -> Option<u32> {
-    let folder = absolute_folder(folder)?;
-    folder.ancestors().take(PROFILE_DEPTH).find_map(|folder| {
-        let entries = fs::read_dir(folder).ok()?.flatten();
-        let ranks = entries.filter_map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            name.strip_prefix("profiler_info_")?.strip_suffix(".json")?.parse().ok()
-        });
+    // The folder of a file in the current folder is empty.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    folder.canonicalize().ok()?.ancestors().take(PROFILE_DEPTH).find_map(|folder| {
+        let files = named_entries(folder, "profiler_info_", ".json");
+        let ranks = files
+            .iter()
+            .filter_map(|path| path.file_stem()?.to_str()?.strip_prefix("profiler_info_")?.parse().ok());
         if let [rank] = *ranks.collect::<Vec<u32>>() { Some(rank) } else { None }
     })
-}
-
-/// Returns the canonical path of a folder; that of a file in the current folder is empty.
-fn absolute_folder(folder: &Path) -> Option<PathBuf> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    folder.canonicalize().ok()
 }
 
 /// Returns the rank in the name of an `ascend_pytorch_profiler_<rank>.db`.

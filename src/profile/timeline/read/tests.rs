@@ -531,29 +531,6 @@ fn ranges_of_mstx_are_the_same_in_trace_and_database() {
     assert_eq!(marks(&text), marks(&of_database));
 }
 
-#[test]
-fn undamaged_trace_of_a_gpu_is_read() {
-    let run = read_bytes("trace_view.json", GPU_TRACE.as_bytes()).expect("read");
-    assert_eq!((run.form, run.kernels().count()), (Some(ProfileForm::GpuTrace), 1));
-    assert_eq!(
-        (run.collectives.len(), run.operators.len(), run.missing),
-        (1, 1, vec![MissingPart::ShapesOfGpu, MissingPart::Steps])
-    );
-}
-
-#[test]
-fn database_cut_off_anywhere_is_refused_with_its_file() {
-    let whole = database(MSTX_ROWS);
-    let folder = tempfile::tempdir().expect("a folder");
-    for length in (0..whole.len()).step_by(509) {
-        let path = write(&folder, "ascend_pytorch_profiler_0.db", &whole[..length]);
-        let error = read_runs(&path).expect_err("refused");
-        assert!(error.to_string().contains("ascend_pytorch_profiler_0.db`"), "{length}: {error}");
-        assert!(!error.hint().is_empty(), "{length}");
-    }
-    assert!(read_runs(&write(&folder, "ascend_pytorch_profiler_0.db", &whole)).is_ok());
-}
-
 /// Change of a file.
 type Damage = (Index, u8, bool, usize);
 
@@ -656,24 +633,5 @@ proptest! {
                 prop_assert!(!error.hint().is_empty(), "{}", text);
             }
         }
-    }
-
-    /// Times of any size in a database: no sum overflows.
-    #[test]
-    fn any_times_of_a_database_are_handled(
-        times in prop::collection::vec((prop::sample::select(&["TASK", "COMMUNICATION_OP", "CANN_API", "STEP_TIME", "PYTORCH_API"][..]), 1_i64..12, any::<i64>(), any::<i64>()), 1..4),
-    ) {
-        thread_local!(static SQL: String = fixture("run.sql"));
-        let statements: String = times
-            .iter()
-            .map(|(table, row, start, end)| format!("UPDATE {table} SET startNs = {start}, endNs = {end} WHERE rowid = {row};"))
-            .collect();
-        // Differences of the halves are whole spans.
-        let halves = statements + "UPDATE TASK SET startNs = startNs / 2, endNs = endNs / 2 WHERE startNs < 0;";
-        let run = read_database_after(&halves);
-        for step in step_times(0, &run) {
-            prop_assert_eq!(step.computing + step.not_overlapped + step.free, step.span.length());
-        }
-        module_table(&run, MODULE_DOMAIN);
     }
 }

@@ -78,7 +78,6 @@ struct MetadataArguments<'a> {
     labels: Option<Cow<'a, str>>,
 }
 
-/// Arguments of tasks and launches.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TaskArguments<'a> {
@@ -132,7 +131,6 @@ struct TraceReader {
     devices: HashMap<String, u32>,
     /// Names of the threads with collectives; others of their process have the tasks of collectives.
     groups: HashMap<ThreadKey, String>,
-    /// Numbers of the planes by the threads with their tasks.
     planes: HashMap<ThreadKey, u32>,
     /// Number of events of processes before their name or device.
     unnamed: HashMap<String, u64>,
@@ -143,11 +141,8 @@ struct TraceReader {
     /// Tasks of the lane of the hardware, with the number that each shares with its launch.
     tasks: Vec<(DeviceTask, Option<i64>)>,
     collectives: Vec<(Collective, Option<i64>)>,
-    /// Starts of the tasks of collectives.
     transfers: HashSet<i64>,
-    /// Process and thread of the tasks of collectives.
     plane_threads: IndexSet<ThreadKey>,
-    /// Tasks of collectives, with the place of their threads in `plane_threads`.
     plane_tasks: Vec<(CollectiveTask, usize)>,
     launches: HashMap<i64, TimeSpan>,
     /// Operators by the start of what they launched.
@@ -345,7 +340,6 @@ impl TraceReader {
         }
     }
 
-    /// Returns the run with the operators and launches of all tasks.
     fn join_tasks(mut self) -> RunTimeline {
         let places = self.run.operators.iter().zip(0..);
         // The innermost of operators that start together is the last one.

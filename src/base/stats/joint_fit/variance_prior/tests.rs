@@ -24,20 +24,6 @@ fn densities_match_statrs() {
     }
 }
 
-#[test]
-fn derivatives_match_differences() {
-    let step = 1e-4;
-    for prior in [1.5, 6.0, f64::INFINITY] {
-        for log_expected in [-30.0, -2.0, 0.0, 3.0] {
-            let at = |place: f64| observed(0.5, 3.0).log_density(place, prior);
-            let (below, here, above) = (at(log_expected - step), at(log_expected), at(log_expected + step));
-            let scale = 1.0 + here.value.abs();
-            assert!(((above.value - below.value) / (2.0 * step) - here.first).abs() < 1e-6 * scale);
-            assert!(((above.first - below.first) / (2.0 * step) - here.second).abs() < 1e-6 * scale);
-        }
-    }
-}
-
 /// Variances of cases whose logarithm of the launch variance is `covariate`.
 fn cases() -> Vec<ObservedVariance> {
     let case = |index: u32| {
