@@ -7,6 +7,7 @@
 
 use std::{
     ffi::OsStr,
+    fmt::Display,
     fs::{self, File},
     io,
     os::unix::{ffi::OsStrExt as _, fs::FileExt as _, fs::MetadataExt as _},
@@ -110,13 +111,8 @@ fn is_running(started: &StartedProcess) -> bool {
 
 /// Ends all processes with the path of a record in their environment; returns their number.
 pub(super) fn end_marked(record: &Path) -> usize {
-    let mut mark = format!("{MARK}=").into_bytes();
-    mark.extend_from_slice(record.as_os_str().as_bytes());
-    let carries = |pid: &i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark)
-    };
-    let marked: Vec<i32> = other_processes().filter(carries).collect();
+    let marked: Vec<i32> =
+        other_processes().filter(|pid| record_of_process(*pid).is_some_and(|mark| mark == record)).collect();
     for pid in &marked {
         // It may have ended already.
         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
@@ -124,13 +120,12 @@ pub(super) fn end_marked(record: &Path) -> usize {
     marked.len()
 }
 
-/// Returns true if a process or one of its ancestors was started by npubench with a record in this folder.
-fn is_own_process(pid: u32, folder: &Path) -> bool {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let prefix = format!("{MARK}=");
+/// Returns the record in the environment of a process: that of itself, or of an ancestor that npubench started.
+fn record_of_process(pid: impl Display) -> Option<PathBuf> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
-    let mark = variables.find_map(|variable| variable.strip_prefix(prefix.as_bytes()));
-    mark.is_some_and(|mark| Path::new(OsStr::from_bytes(mark)).starts_with(folder))
+    let mark = variables.find_map(|variable| variable.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))?;
+    Some(PathBuf::from(OsStr::from_bytes(mark)))
 }
 
 /// Origin of a process, by its id among the processes that this program sees.
@@ -148,7 +143,7 @@ pub(crate) enum ProcessOrigin {
 
 /// Returns the origin of a process with respect to the records in a folder.
 pub(crate) fn process_origin(pid: u32, folder: &Path) -> ProcessOrigin {
-    if is_own_process(pid, folder) {
+    if record_of_process(pid).is_some_and(|record| record.starts_with(folder)) {
         return ProcessOrigin::Own;
     }
     if fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty()) {
