@@ -35,8 +35,14 @@ pub(crate) enum KernelClass {
     Other,
 }
 
-/// Parts of the names of operators, with the class of what they launch.
-const OPERATORS: [(&[&str], OperatorClass); 3] = [
+/// Classes of the forward and the backward pass.
+type PassClasses = [KernelClass; 2];
+
+const ATTENTION: PassClasses = [KernelClass::AttentionForward, KernelClass::AttentionBackward];
+const CONVOLUTION: PassClasses = [KernelClass::ConvolutionForward, KernelClass::ConvolutionBackward];
+
+/// Parts of the names of operators, with the classes of what they launch.
+const OPERATORS: [(&[&str], PassClasses); 3] = [
     (
         &[
             "flash_attention",
@@ -46,30 +52,11 @@ const OPERATORS: [(&[&str], OperatorClass); 3] = [
             "efficient_attention",
             "flash2attn",
         ],
-        OperatorClass::Attention,
+        ATTENTION,
     ),
-    (&["aten::conv"], OperatorClass::Convolution),
-    (&["aten::addmm", "aten::bmm", "aten::mm", "aten::matmul"], OperatorClass::Matmul),
+    (&["aten::conv"], CONVOLUTION),
+    (&["aten::addmm", "aten::bmm", "aten::mm", "aten::matmul"], [KernelClass::Matmul; 2]),
 ];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OperatorClass {
-    Attention,
-    Convolution,
-    Matmul,
-}
-
-impl OperatorClass {
-    const fn kernel_class(self, is_backward: bool) -> KernelClass {
-        match (self, is_backward) {
-            (Self::Attention, false) => KernelClass::AttentionForward,
-            (Self::Attention, true) => KernelClass::AttentionBackward,
-            (Self::Convolution, false) => KernelClass::ConvolutionForward,
-            (Self::Convolution, true) => KernelClass::ConvolutionBackward,
-            (Self::Matmul, _) => KernelClass::Matmul,
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct KernelClassifier<'a> {
@@ -101,19 +88,18 @@ impl<'a> KernelClassifier<'a> {
             return KernelClass::FusedCommunication;
         }
         let mut is_backward = ["bwd", "back", "grad"].iter().any(|part| kind.contains(part));
-        if let Some(class) = self.class_by_operator(task, &mut is_backward) {
-            return class.kernel_class(is_backward);
-        }
-        if kind.contains("flashattention") || kind.contains("fusedinferattention") {
-            return OperatorClass::Attention.kernel_class(is_backward);
-        }
-        if kind.starts_with("conv") {
-            return OperatorClass::Convolution.kernel_class(is_backward);
-        }
-        if kind.contains("matmul") {
-            return KernelClass::Matmul;
+        let by_operator = self.classes_by_operator(task, &mut is_backward);
+        let is_attention = kind.contains("flashattention") || kind.contains("fusedinferattention");
+        let by_type = || match () {
+            () if is_attention => Some(ATTENTION),
+            () if kind.starts_with("conv") => Some(CONVOLUTION),
+            () => None,
+        };
+        if let Some(classes) = by_operator.or_else(by_type) {
+            return classes[usize::from(is_backward)];
         }
         match () {
+            () if kind.contains("matmul") => KernelClass::Matmul,
             () if task.uses_cube == Some(true) => KernelClass::Cube,
             () if !self.has_types && task.uses_cube.is_none() => KernelClass::Other,
             () if ["cast", "transdata", "transpose"].iter().any(|part| name.contains(part)) => {
@@ -123,14 +109,14 @@ impl<'a> KernelClassifier<'a> {
         }
     }
 
-    /// Returns the class by the outermost operator with a known name.
-    fn class_by_operator(&self, task: &DeviceTask, is_backward: &mut bool) -> Option<OperatorClass> {
+    /// Returns the classes by the outermost operator with a known name.
+    fn classes_by_operator(&self, task: &DeviceTask, is_backward: &mut bool) -> Option<PassClasses> {
         let mut found = None;
         for id in self.nesting.chain(task.operator?) {
             let name = self.run.names.text(self.run.operator(id)?.name).to_ascii_lowercase();
             *is_backward |= ["bwd", "back", "grad"].iter().any(|part| name.contains(part));
-            let class = OPERATORS.iter().find(|(parts, _)| parts.iter().any(|part| name.contains(part)));
-            found = class.map(|(_, class)| *class).or(found);
+            let known = OPERATORS.iter().find(|(parts, _)| parts.iter().any(|part| name.contains(part)));
+            found = known.map(|(_, classes)| *classes).or(found);
         }
         found.filter(|_| self.has_types || task.uses_cube.is_some())
     }

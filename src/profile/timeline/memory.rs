@@ -63,24 +63,17 @@ fn read_database(file: &Path) -> Result<Option<RunMemory>, ProfileError> {
 
 fn read_tables(folder: &Path) -> Result<Option<RunMemory>, RunReadError> {
     let mut memory = RunMemory::default();
-    let mut is_found = false;
-    let record = folder.join("memory_record.csv");
-    if record.is_file() {
-        is_found = true;
-        for_each_row(&record, &["Total Reserved", "Total Allocated"], &mut |cells, units| {
-            memory.peak_reserved = memory.peak_reserved.max(bytes(cells[0], &units[0]));
-            memory.peak_allocated = memory.peak_allocated.max(bytes(cells[1], &units[1]));
-        })?;
-    }
-    let operators = folder.join("operator_memory.csv");
-    if operators.is_file() {
-        is_found = true;
-        for_each_row(&operators, &["Allocation Time", "Size"], &mut |cells, units| {
-            let time = Nanos::parse_micros(cells[0].as_bytes()).ok().map(|time| time.0);
-            memory.allocations.extend(time.zip(bytes(cells[1], &units[1])));
-        })?;
-    }
-    Ok(is_found.then_some(memory))
+    let (record, columns) = (folder.join("memory_record.csv"), ["Total Reserved", "Total Allocated"]);
+    let has_peaks = for_each_row(&record, &columns, &mut |cells, units| {
+        memory.peak_reserved = memory.peak_reserved.max(bytes(cells[0], &units[0]));
+        memory.peak_allocated = memory.peak_allocated.max(bytes(cells[1], &units[1]));
+    })?;
+    let (operators, columns) = (folder.join("operator_memory.csv"), ["Allocation Time", "Size"]);
+    let has_allocations = for_each_row(&operators, &columns, &mut |cells, units| {
+        let time = Nanos::parse_micros(cells[0].as_bytes()).ok().map(|time| time.0);
+        memory.allocations.extend(time.zip(bytes(cells[1], &units[1])));
+    })?;
+    Ok((has_peaks || has_allocations).then_some(memory))
 }
 
 /// Converts a size with the unit of its column to bytes.
@@ -100,12 +93,15 @@ fn bytes(cell: &str, unit: &str) -> Option<u64> {
     (0.0..9e15).contains(&value).then(|| value.round() as u64)
 }
 
-/// Visits columns of a CSV, whose names are followed by a unit, as in `Size(KB)`.
+/// Visits columns of a CSV, whose names are followed by a unit, as in `Size(KB)`; false without the file.
 fn for_each_row(
     file: &Path,
     columns: &[&str],
     visit: &mut dyn FnMut(&[&str], &[String]),
-) -> Result<(), RunReadError> {
+) -> Result<bool, RunReadError> {
+    if !file.is_file() {
+        return Ok(false);
+    }
     let io = |error: csv::Error| RunReadError::Io { file: file.to_owned(), source: error.into() };
     let mut csv = csv::ReaderBuilder::new().flexible(true).from_path(file).map_err(io)?;
     let header = csv.headers().map_err(io)?.clone();
@@ -116,7 +112,7 @@ fn for_each_row(
             let unit = name.trim().strip_prefix(column)?.trim().strip_prefix('(')?.strip_suffix(')')?;
             Some((at, unit.to_owned()))
         });
-        let Some((at, unit)) = found else { return Ok(()) };
+        let Some((at, unit)) = found else { return Ok(true) };
         places.push(at);
         units.push(unit);
     }
@@ -125,5 +121,5 @@ fn for_each_row(
         let cells: Vec<&str> = places.iter().map(|at| row.get(*at).unwrap_or_default().trim()).collect();
         visit(&cells, &units);
     }
-    Ok(())
+    Ok(true)
 }
