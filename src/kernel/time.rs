@@ -27,7 +27,7 @@ pub enum NanosError {
 
 impl Nanos {
     /// Greatest duration of a kernel, one hour: far above the time after which the runtime ends it.
-    pub(crate) const LONGEST_KERNEL: Self = Self(3_600_000_000_000);
+    pub(crate) const MAX_KERNEL: Self = Self(3_600_000_000_000);
 
     /// Parses microseconds as the profiler writes them: blanks and one trailing tab are allowed, digits beyond the
     /// nanosecond are rounded half up. An error if the cell is absent, no number, or too large.

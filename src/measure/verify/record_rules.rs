@@ -138,7 +138,7 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
         )
     }),
     rule("longest_launch", Verdict::Implausible, absurd_duration, || {
-        format!("no launch took more than {} s", Nanos::LONGEST_KERNEL.seconds())
+        format!("no launch took more than {} s", Nanos::MAX_KERNEL.seconds())
     }),
 ];
 
@@ -152,7 +152,7 @@ pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
 
 fn absurd_duration(case: &CaseRecords<'_>) -> Option<Cause> {
     let (number, longest) = case.own.iter().enumerate().max_by_key(|(_, record)| record.duration)?;
-    (longest.duration > Nanos::LONGEST_KERNEL)
+    (longest.duration > Nanos::MAX_KERNEL)
         .then_some(Cause::TooLong { launch: number, took_ns: longest.duration })
 }
 
