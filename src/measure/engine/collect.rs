@@ -320,15 +320,15 @@ fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
 /// Returns the devices of the ranks that the torchruns of all hosts name as failed; empty for a collection on one
 /// device.
 fn failed_devices(manifest: &Manifest, devices: &[u32], folder: &Path) -> Vec<u32> {
-    let hosts = (0..manifest.hosts.len().max(1)).map(|host| {
+    if devices.len() < 2 {
+        return Vec::new();
+    }
+    let of_host = |host: usize| {
         let place = if host == 0 { folder.to_owned() } else { folder.join(files::host_folder(host)) };
-        (manifest.ranks_of_host(host), place.join(files::LOG))
-    });
-    let hosts: Vec<_> = hosts.filter(|_| devices.len() > 1).collect();
-    hosts
-        .into_iter()
-        .flat_map(|(ranks, log)| named_devices(devices.get(ranks).unwrap_or_default(), &log))
-        .collect()
+        let devices = devices.get(manifest.ranks_of_host(host)).unwrap_or_default();
+        named_devices(devices, &place.join(files::LOG))
+    };
+    (0..manifest.hosts.len().max(1)).flat_map(of_host).collect()
 }
 
 /// Returns the devices of the ranks that torchrun names as failed in a log, such as `failed (exitcode: 1) local_rank:

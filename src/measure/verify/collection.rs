@@ -14,7 +14,7 @@ use super::{
     },
     record_rules::{CaseRecords, broken_rule, cycle_rate, throttling},
     samples::{accepted_samples, noise_reason, pattern_reason, published_interval},
-    sentinels::{CacheFlushes, sentinel_brackets},
+    sentinels::{CacheFlushes, Sentinels},
 };
 use crate::{
     base::stats::median,
@@ -203,24 +203,23 @@ pub fn assess_collection(
 ) -> Vec<Attempt> {
     let (flushes, records) = CacheFlushes::split(manifest, records);
     let ranks = split_by_rank(manifest, journals, &records);
-    let brackets: Vec<_> = ranks.iter().map(|rank| sentinel_brackets(manifest, &rank.records)).collect();
+    let sentinels: Vec<_> = ranks.iter().map(|rank| Sentinels::find(manifest, &rank.records)).collect();
     let all = LaunchJournal::merge_all(journals);
     let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
     let running = left.next().filter(|_| !all.has_ended);
     let controls = ControlFindings::of_collection(manifest, journals, &all, &records);
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
         let ordinal = case.ordinal;
-        let evidence = ranks.iter().zip(&brackets).map(|(rank, brackets)| {
+        let evidence = ranks.iter().zip(&sentinels).map(|(rank, sentinels)| {
             let Some(line) = rank.journal.lines.get(&ordinal) else {
                 return Err(not_launched(ordinal, running, all.is_started, end));
             };
             if let Some(error) = &line.error {
                 return Err(error.outcome(line.usable));
             }
-            let Some(&(from, to)) = brackets.get(&ordinal) else {
-                return Err(without_bracket(line, &rank.records, end));
-            };
-            let records = &rank.records[from..to];
+            let between = sentinels.between(manifest, ordinal);
+            let between = between.ok_or_else(|| without_sentinels(line, &rank.records, end))?;
+            let records = &rank.records[between];
             let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
             let (kind, flushes) = (manifest.kind, &flushes);
             match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own, flushes }) {
@@ -264,7 +263,7 @@ fn not_launched(
 }
 
 /// Returns the outcome of a launched case whose sentinels are not in the profile.
-fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
+fn without_sentinels(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
     let (verdict, cause) = match (end, records.is_empty()) {
         (CollectionTermination::Exited, true) => (Verdict::LostRecords, Cause::NoRecords),
         (CollectionTermination::Exited, false) => {
@@ -325,17 +324,8 @@ fn assess_case(
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, cause, outcome.reason.remarks);
     }
-    Attempt {
-        case: case.case.clone(),
-        launched,
-        launches,
-        fastest_ranks,
-        counters,
-        task,
-        cycle_rate,
-        outcome,
-        of_equal_calls: Vec::new(),
-    }
+    let without_launches = Attempt::without_launches(case.case.clone(), launched, outcome);
+    Attempt { launches, fastest_ranks, counters, task, cycle_rate, ..without_launches }
 }
 
 /// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large;

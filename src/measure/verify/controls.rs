@@ -6,7 +6,7 @@ use super::{
     LaunchJournal, RawRecord,
     ranks::{RankOutput, split_by_rank},
     record_rules::{cycle_rate, excess_core_time, first_overlap},
-    sentinels::sentinel_range,
+    sentinels::Sentinels,
 };
 use crate::{
     base::stats::{ControlChange, MIN_CLOCK_DEFICIT},
@@ -28,9 +28,10 @@ struct ControlLaunches<'a> {
 /// kernel with its shapes, is left out: cases are assessed without it.
 fn control_launches<'a>(manifest: &Manifest, rank: &'a RankOutput<'_>) -> Vec<ControlLaunches<'a>> {
     let Some(controls) = &manifest.controls else { return Vec::new() };
+    let sentinels = Sentinels::find(manifest, &rank.records);
     let places = |&end| controls.kernels.iter().enumerate().map(move |(place, call)| (end, place, call));
     let launches = CollectionEnd::ALL.iter().flat_map(places).filter_map(|(end, place, call)| {
-        let between = sentinel_range(manifest, &rank.records, manifest.control_ordinal(end, place))?;
+        let between = sentinels.between(manifest, manifest.control_ordinal(end, place))?;
         let records = &rank.records[between];
         let first = records.first()?;
         // A copy reads its second tensor only.

@@ -41,12 +41,6 @@ struct SoftwareMedians {
     by_case: Vec<Vec<f64>>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct SoftwareEstimates {
-    by_case: Vec<Option<EstimatedMedian>>,
-    devices: Vec<DeviceDeviation>,
-}
-
 impl SoftwareMedians {
     fn add(&mut self, measured: &CollectionSamples, host: &str) {
         let next = self.cases.len();
@@ -69,8 +63,8 @@ impl SoftwareMedians {
     }
 
     /// Estimates all cases: jointly if enough of them have several collections, else those with at least three collections
-    /// from their own medians.
-    fn estimate_cases(&self) -> SoftwareEstimates {
+    /// from their own medians. Returns the estimates by the number of the case, and the devices that differ.
+    fn estimate_cases(&self) -> (Vec<Option<EstimatedMedian>>, Vec<DeviceDeviation>) {
         let by_case = &self.by_case;
         let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
         let has_one_device = self.devices.len() == 1;
@@ -84,7 +78,7 @@ impl SoftwareMedians {
                 let is_enough = medians.len() >= MIN_OWN_COLLECTIONS;
                 is_enough.then(|| EstimatedMedian { estimate: estimate_median(medians, resolution), method })
             });
-            return SoftwareEstimates { by_case: own.collect(), devices: Vec::new() };
+            return (own.collect(), Vec::new());
         }
         let model = EffectModel::JointWithDevices(&self.device_of_collection);
         let fit = fit_medians(&self.medians, &resolutions, model, None);
@@ -94,10 +88,8 @@ impl SoftwareMedians {
             (None, false) => IntervalMethod::JointFit,
         };
         let estimated = |estimate| EstimatedMedian { estimate, method };
-        SoftwareEstimates {
-            by_case: fit.estimates.into_iter().map(|estimate| estimate.map(estimated)).collect(),
-            devices: fit.devices.map_or_else(Vec::new, |found| self.device_deviations(&found)),
-        }
+        let devices = fit.devices.map_or_else(Vec::new, |found| self.device_deviations(&found));
+        (fit.estimates.into_iter().map(|estimate| estimate.map(estimated)).collect(), devices)
     }
 
     fn device_deviations(&self, found: &DeviceEffects) -> Vec<DeviceDeviation> {
@@ -190,7 +182,7 @@ impl EstimateInput {
         let mut all = JointEstimates::default();
         let mut of_cases = Vec::new();
         for (number, (software, medians)) in self.by_software.iter().enumerate() {
-            let SoftwareEstimates { by_case: estimates, devices } = medians.estimate_cases();
+            let (estimates, devices) = medians.estimate_cases();
             if !devices.is_empty() {
                 all.devices.insert(number, devices);
             }
@@ -577,14 +569,6 @@ impl CaseReferences {
     }
 }
 
-/// Cases of a kernel that differ only in size.
-#[derive(Debug, Default)]
-struct NeighbourClass {
-    /// Numbers of the medians of the points.
-    medians: Vec<usize>,
-    points: Vec<ShapePoint>,
-}
-
 /// Returns the reference durations of each case, which do not depend on the order of `medians`. `cases` has their signatures.
 pub(super) fn find_references(
     mut medians: Vec<CaseMedian>,
@@ -594,19 +578,20 @@ pub(super) fn find_references(
     medians.sort_unstable_by(|one, other| (one.software, &one.case).cmp(&(other.software, &other.case)));
     let signatures: HashMap<&CaseId, &KnownCase, FixedState> =
         cases.iter().map(|known| (&known.case, known)).collect();
-    let mut classes: BTreeMap<(usize, &str, String), NeighbourClass> = BTreeMap::new();
+    // Cases of a kernel that differ only in size: the numbers of their medians, and their points.
+    let mut classes: BTreeMap<(usize, &str, String), (Vec<usize>, Vec<ShapePoint>)> = BTreeMap::new();
     for (number, median) in medians.iter().enumerate() {
         let Some(known) = signatures.get(&median.case) else { continue };
         let Ok(kernel) = KernelName::new(&known.kernel) else { continue };
         let (dims, class) = split_signature_dims(&kernel, &known.signature);
         let log_dims = dims.into_iter().map(|dim| (dim.max(1) as f64).ln()).collect();
-        let class = classes.entry((median.software, known.kernel.as_str(), class)).or_default();
-        class.medians.push(number);
-        class.points.push(ShapePoint { log_dims, log_duration: median.log_median });
+        let (numbers, points) = classes.entry((median.software, known.kernel.as_str(), class)).or_default();
+        numbers.push(number);
+        points.push(ShapePoint { log_dims, log_duration: median.log_median });
     }
     let mut neighbours: Vec<Option<NeighbourFit>> = vec![None; medians.len()];
-    for NeighbourClass { medians, points } in classes.into_values() {
-        for (number, fit) in medians.into_iter().zip(fit_neighbours(&points)) {
+    for (numbers, points) in classes.into_values() {
+        for (number, fit) in numbers.into_iter().zip(fit_neighbours(&points)) {
             neighbours[number] = fit;
         }
     }

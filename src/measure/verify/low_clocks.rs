@@ -72,20 +72,13 @@ struct ComparedRate<'a> {
     run: &'a str,
     /// Device as the host numbers it: the processes of a gang have clocks of their own.
     device: u32,
-    place: LaunchPlace,
+    /// Place in the order of launches: 0 for control kernels at the begin, 1 for cases, 2 for control kernels at the end.
+    place: u8,
     kernel: ComparedKernel<'a>,
     rate: CycleRate,
     /// Cycles of a launch, in the same unit for all that are compared.
     cycles: Option<f64>,
     attempt: Option<usize>,
-}
-
-/// Place in the order of launches of a collection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum LaunchPlace {
-    Begin,
-    Case,
-    End,
 }
 
 /// Launches that have equal cycles at every clock.
@@ -107,8 +100,8 @@ impl<'a> ComparedRate<'a> {
             run,
             device: reading.device,
             place: match reading.end {
-                CollectionEnd::Begin => LaunchPlace::Begin,
-                CollectionEnd::End => LaunchPlace::End,
+                CollectionEnd::Begin => 0,
+                CollectionEnd::End => 2,
             },
             kernel: ComparedKernel::Control(reading.control, &reading.kernel),
             rate,
@@ -164,7 +157,7 @@ impl LowClocks {
     ) {
         let of_attempts = rates.iter().enumerate().map(|(index, stored)| {
             let &StoredCycleRate { collection, ref run, device, ref case, rate, cycles, .. } = stored;
-            let (place, kernel) = (LaunchPlace::Case, ComparedKernel::Case(case));
+            let (place, kernel) = (1, ComparedKernel::Case(case));
             ComparedRate { collection, run, device, place, kernel, rate, cycles, attempt: Some(index) }
         });
         let mut compared: Vec<ComparedRate<'_>> = of_attempts.chain(controls).collect();

@@ -33,20 +33,17 @@ pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
 /// Returns the published 95 % interval of the median: by ranks for one collection, by the hierarchical bootstrap for
 /// several; widened by half a step of the timer at both ends, because each duration is rounded to a step.
 pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
-    let (low, high) = sample_interval(collections, seed)?;
+    let (low, high) = match collections {
+        [one] => {
+            let mut sorted = one.clone();
+            sorted.sort_unstable();
+            median_interval(&sorted, 0.95).map(|(low, high)| (low as f64, high as f64))?
+        }
+        _ if collections.iter().map(Vec::len).sum::<usize>() < 6 => return None,
+        _ => median_interval_of_collections(collections, seed)?,
+    };
     let half_step = TIMER_QUANTUM_NS as f64 / 2.0;
     Some(((low - half_step).max(0.0), high + half_step))
-}
-
-/// Returns the interval whose ends are samples, or medians of resamples.
-fn sample_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
-    let [one] = collections else {
-        let count: usize = collections.iter().map(Vec::len).sum();
-        return if count < 6 { None } else { median_interval_of_collections(collections, seed) };
-    };
-    let mut sorted = one.clone();
-    sorted.sort_unstable();
-    median_interval(&sorted, 0.95).map(|(low, high)| (low as f64, high as f64))
 }
 
 /// Returns the limit of the relative half width of an interval; `None` stands for that of one collection.

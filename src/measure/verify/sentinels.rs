@@ -9,50 +9,34 @@ use std::{
 use super::RawRecord;
 use crate::kernel::{Dtype, LogicalDeviceId, Nanos, render::Manifest};
 
-/// Returns the range of the records between the sentinels of an ordinal: of a case or of a control kernel.
-pub(super) fn sentinel_range(
-    manifest: &Manifest,
-    records: &[RawRecord],
-    ordinal: u32,
-) -> Option<Range<usize>> {
-    let positions = sentinel_positions(manifest, records);
-    bracket(manifest, &positions, ordinal).map(|(from, to)| from..to)
-}
+/// Indices of the sentinels among the records of a process, by their length.
+pub(super) struct Sentinels(BTreeMap<u64, Vec<usize>>);
 
-/// Returns the range of the records of each case: between its opening and its closing sentinel.
-pub(super) fn sentinel_brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize, usize)> {
-    let positions = sentinel_positions(manifest, records);
-    let cases = manifest.cases.iter();
-    cases.filter_map(|case| Some((case.ordinal, bracket(manifest, &positions, case.ordinal)?))).collect()
-}
-
-fn sentinel_positions(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u64, Vec<usize>> {
-    let sentinels = &manifest.sentinels;
-    let mut positions: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (index, record) in records.iter().enumerate() {
-        if let (true, [Some(tensor)]) =
-            (record.kernel.starts_with(&sentinels.kernel), record.inputs.as_slice())
-            && let (Dtype::Int32, [length]) = (&tensor.dtype, tensor.dims.as_slice())
-        {
-            positions.entry(*length).or_default().push(index);
+impl Sentinels {
+    pub(super) fn find(manifest: &Manifest, records: &[RawRecord]) -> Self {
+        let mut positions: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (index, record) in records.iter().enumerate() {
+            if record.kernel.starts_with(&manifest.sentinels.kernel)
+                && let [Some(tensor)] = record.inputs.as_slice()
+                && let (Dtype::Int32, [length]) = (&tensor.dtype, tensor.dims.as_slice())
+            {
+                positions.entry(*length).or_default().push(index);
+            }
         }
+        Self(positions)
     }
-    positions
-}
 
-/// Returns the range between the sentinels of an ordinal, if there is exactly one of each.
-fn bracket(
-    manifest: &Manifest,
-    positions: &BTreeMap<u64, Vec<usize>>,
-    ordinal: u32,
-) -> Option<(usize, usize)> {
-    let single = |length: u64| match positions.get(&length).map(Vec::as_slice) {
-        Some([index]) => Some(*index),
-        _ => None,
-    };
-    let from = single(manifest.sentinels.opening(ordinal))?;
-    let to = single(manifest.sentinels.closing_length(ordinal))?;
-    (from < to).then_some((from + 1, to))
+    /// Returns the range of the records between the sentinels of an ordinal, of a case or of a control kernel, if there is exactly
+    /// one of each.
+    pub(super) fn between(&self, manifest: &Manifest, ordinal: u32) -> Option<Range<usize>> {
+        let single = |length: u64| match self.0.get(&length).map(Vec::as_slice) {
+            Some([index]) => Some(*index),
+            _ => None,
+        };
+        let from = single(manifest.sentinels.opening(ordinal))?;
+        let to = single(manifest.sentinels.closing_length(ordinal))?;
+        (from < to).then_some(from + 1..to)
+    }
 }
 
 /// Flushes of a collection by device and start; `None` for one with a warm cache.
