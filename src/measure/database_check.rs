@@ -123,7 +123,6 @@ impl DatabaseCheck {
     }
 }
 
-/// Stores the outcomes of cases with the digests of their calls.
 fn store(
     ledger: &mut Ledger,
     versions: &str,

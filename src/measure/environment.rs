@@ -68,7 +68,6 @@ pub(crate) fn lease_free_devices(
     Ok((leases, devices))
 }
 
-/// Surroundings of the host's programs.
 #[derive(Clone, Debug)]
 pub(super) struct ProgramEnvironment {
     pub(super) variables: Vec<(String, String)>,

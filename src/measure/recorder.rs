@@ -33,7 +33,6 @@ pub(crate) const EVENTS: &str = "events.jsonl";
 /// Folder of the logs of cases with a verdict other than `ok`.
 const LOGS: &str = "logs";
 
-/// Event sink that writes the files of a run and passes events on to the screen.
 pub(crate) struct RunRecorder {
     screen: Box<dyn EventSink>,
     events: Option<EventsFile>,
@@ -137,7 +136,6 @@ impl EventsFile {
     }
 }
 
-/// Returns the path of the log of a collection, relative to the folder of its run.
 pub(crate) fn collection_log(collection: u32) -> PathBuf {
     collection_path(collection).join(files::LOG)
 }

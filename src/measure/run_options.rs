@@ -77,12 +77,10 @@ impl RunOptions {
         })
     }
 
-    /// Returns the variables and switches of all collections.
     pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
         self.sweep.as_ref().map_or_else(PinnedEnvironment::default, CollectiveSweep::pinned_environment)
     }
 
-    /// Returns the backend of collectives.
     pub(crate) fn communication(&self) -> ScriptCommunication {
         self.sweep.as_ref().map(|sweep| sweep.communication).unwrap_or_default()
     }

@@ -174,7 +174,6 @@ pub(super) struct LaunchedCase {
     pub(super) is_on_ai_cpu: bool,
 }
 
-/// A case as data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StoredCase {
     pub(super) case: CaseId,

@@ -259,7 +259,6 @@ impl RenderedCollection<'_> {
         Ok(())
     }
 
-    /// Runs the script together with the parts of other nodes until all have ended.
     fn run_with_parts(&self, stop: &AtomicBool, parts: &GangParts<'_>) -> Result<GangEnd, EngineError> {
         let manifest = &self.manifest;
         parts.start(&PartOrder {
@@ -284,7 +283,6 @@ impl RenderedCollection<'_> {
         ranks.all(|rank| read_journal(&self.folder.join(files::journal(rank))).is_done)
     }
 
-    /// Runs the script to its end, its time limit, or until `stop` is set.
     pub(super) fn run_script(
         &self,
         argument: Option<&str>,
@@ -366,7 +364,6 @@ fn seconds_since(started: SystemTime, at: f64) -> Option<f64> {
 
 /// Size of the end of a log in which [`last_line`] searches; a script that fails in a loop writes gigabytes.
 const LOG_END: u64 = 64 << 10;
-/// Greatest length of a quoted log line in characters.
 const LOG_LINE: usize = 300;
 
 /// Returns the last [`LOG_END`] bytes of a log; empty if it cannot be read.
@@ -462,7 +459,6 @@ fn has_collectives(cases: &[&PlannedCase]) -> bool {
 /// fill the disk itself.
 const MAX_EXCUSES: u32 = 3;
 
-/// Returns true for an outcome that a full disk may have caused.
 fn is_excusable(outcome: &CaseOutcome) -> bool {
     outcome.verdict.is_worth_a_retry() || matches!(outcome.reason.cause, Cause::NoSpace { .. })
 }
@@ -502,7 +498,6 @@ impl DiskFailures {
     }
 }
 
-/// Result of a collection, sent to the dispatcher.
 #[derive(Debug)]
 pub(super) struct LaneReport {
     pub(super) start: StartCollection,

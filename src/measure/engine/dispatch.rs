@@ -220,7 +220,6 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Passes changes of the disk and of reserved devices to the scheduler.
     async fn poll_host(&mut self) -> Result<(), EngineError> {
         let running = self.state.running_collections();
         let changes = self.host_monitor.poll_changes(running, &self.context.leases);
@@ -339,7 +338,6 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Returns the result of a collection that could not be started: no case was launched.
     fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
         let outcome = CaseOutcome::new(Verdict::NotRun, Cause::NotStarted { message: error.to_string() });
         let attempts = cases.iter().map(|&case| {
@@ -490,7 +488,6 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Emits an event for a table that cannot be written, once per problem.
     fn report_unwritten(&mut self, kernel: &KernelName, path: PathBuf, problem: String) {
         if self.unwritten.get(kernel) != Some(&problem) {
             self.unwritten.insert(kernel.clone(), problem.clone());
@@ -603,7 +600,6 @@ impl Drop for Dispatcher<'_> {
     }
 }
 
-/// Returns true for an error of a table that does not end the run.
 fn is_temporary(error: &EngineError) -> bool {
     match error {
         EngineError::Database(DatabaseError::Ledger(error)) | EngineError::Ledger(error) => {

@@ -100,13 +100,11 @@ impl SimulatedHost for IdealHost {
 const REHEARSAL_COSTS: PriorCosts =
     PriorCosts { startup: 0.3, export: 0.2, export_record: 1e-4, hang_timeout: 10.0 };
 
-/// Seconds of a launch of a control kernel with its part of the tensors.
 const CONTROL_SECONDS: Seconds = 5e-4;
 
 /// Pause of a rehearsed device on which a collection launched nothing.
 const REHEARSAL_PAUSE: Seconds = 0.5;
 
-/// Returns the limits of the collections of a run on a host of this kind.
 pub(super) fn scheduler_limits(kind: DataKind, deadline: Option<Seconds>) -> SchedLimits {
     let limits = SchedLimits { deadline, ..SchedLimits::default() };
     let limits = match kind {

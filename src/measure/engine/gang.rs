@@ -47,7 +47,6 @@ use crate::{
     },
 };
 
-/// Interval at which the parts are looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time in which the part of this node may end by itself after another one has failed; its log names the cause then.
 const FAILURE_GRACE: Duration = Duration::from_secs(1);
@@ -58,7 +57,6 @@ const EVIDENCE_TIME: Duration = Duration::from_secs(300);
 /// Time in which the dispatcher learns that a node was lost or has failed, before it could start another collection.
 const LOST_PAUSE: Duration = Duration::from_millis(300);
 
-/// Nodes of a run, as node 0 has them.
 #[derive(Clone, Debug)]
 pub(crate) struct SweepNodes {
     pub(crate) layout: NodeLayout,
@@ -71,7 +69,6 @@ pub(super) struct GangParts<'a> {
     hosts: Vec<NodeHost>,
 }
 
-/// End of all parts.
 pub(super) struct GangEnd {
     /// Exit of the script of this node, as it would be on one host: a script that was ended because another part had
     /// failed has exited.
@@ -95,7 +92,6 @@ impl<'a> GangParts<'a> {
         (hosts.len() > 1).then_some(Self { nodes, collection: start.collection, hosts })
     }
 
-    /// Returns the devices by rank, each by the number on its host.
     pub(super) fn devices(&self, start: &StartCollection) -> Vec<u32> {
         start.devices.iter().map(|device| self.nodes.layout.number_on_host(*device)).collect()
     }
@@ -116,7 +112,6 @@ impl<'a> GangParts<'a> {
         }
     }
 
-    /// Other hosts with their places.
     fn others(&self) -> impl Iterator<Item = (usize, &NodeHost)> {
         self.hosts.iter().enumerate().filter(|(_, host)| host.node != 0)
     }
@@ -278,7 +273,6 @@ fn unpack_part(folder: &Path, place: usize, result: &PartResult) -> io::Result<(
 /// Prefix of folders with evidence that could not be archived, beside the temporary ones.
 const UNSAVED_EVIDENCE: &str = "npubench-evidence-";
 
-/// Part of a follower in a sweep.
 #[derive(Debug)]
 pub(crate) struct FollowerRun {
     pub(crate) settings: CollectionSettings,
@@ -308,7 +302,6 @@ impl PartStops {
     }
 }
 
-/// Task of the thread that runs the parts.
 #[derive(Debug)]
 enum FollowerTask {
     Run(PartOrder),
@@ -429,7 +422,6 @@ where
         }
     }
 
-    /// Runs a part and sends its result with the evidence.
     fn run_and_send(&self, order: &PartOrder) {
         let folder = self.run.settings.folder.join(collection_path(order.collection));
         // A panic is a defect of npubench; node 0 must not wait for this part.

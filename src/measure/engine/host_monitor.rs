@@ -66,7 +66,6 @@ pub(super) fn missing_space(kind: DataKind, folder: &Path) -> Option<String> {
     })
 }
 
-/// Changes of the host, for the scheduler and for the user.
 #[derive(Default)]
 pub(super) struct HostChanges {
     pub(super) sched_events: Vec<SchedEvent>,
@@ -283,7 +282,6 @@ pub(super) struct DeviceSnapshot {
     pub(super) queried_at: time::Instant,
 }
 
-/// Polling thread; dropping the monitor ends it.
 #[derive(Debug)]
 pub(super) struct DeviceMonitor {
     /// Set to end a running query.

@@ -19,7 +19,6 @@ use crate::{
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Messages to the dispatcher.
 pub(super) struct DispatcherInbox {
     pub(super) reports: UnboundedReceiver<LaneReport>,
     pub(super) snapshots: UnboundedReceiver<DeviceSnapshot>,

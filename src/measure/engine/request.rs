@@ -51,7 +51,6 @@ pub(crate) struct ResumedRun {
 }
 
 impl ResumedRun {
-    /// Returns the indices of the planned cases of which all rows are measured.
     pub(super) fn measured_indices(&self, planned: &[PlannedCase]) -> BTreeSet<usize> {
         let is_measured =
             |planned: &PlannedCase| planned.cases().all(|case| self.measured.contains_key(case.id()));
@@ -110,7 +109,6 @@ pub(super) struct LaneContext {
     pub(super) stop: AtomicBool,
 }
 
-/// Returns the wall-clock time in nanoseconds since the epoch.
 pub(super) fn unix_time() -> Nanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))

@@ -32,7 +32,6 @@ use crate::{
     measure::{device::DeviceLeases, events::RunEvent, sched::SchedulerState},
 };
 
-/// Time limit for an orphan of a killed run to release its device.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Executes a run. `emit` receives every event after the ledger has stored what it reports. Fails with [`EngineError`]
@@ -99,7 +98,6 @@ fn forward_signals(
     Ok(receiver)
 }
 
-/// Stores the plan, leases the devices and starts a lane for each.
 async fn start_dispatcher<'a>(
     request: RunRequest<'a>,
     mut inbox: DispatcherInbox,

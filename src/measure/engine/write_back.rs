@@ -31,7 +31,6 @@ pub(super) struct NewlySuspicious {
     pub(super) open: usize,
 }
 
-/// Open and finished cases of each kernel.
 #[derive(Debug, Default)]
 pub(super) struct WriteBack {
     run: String,
@@ -77,7 +76,6 @@ impl WriteBack {
         self.open.get(&case.kernel).is_some_and(|open| open.contains(case.id()))
     }
 
-    /// Registers a case that is measured in the ledger but not planned.
     pub(super) fn add_unplanned(&mut self, case: &IdentifiedCase) {
         self.add_finished(&case.kernel, case.id(), None);
         self.insertable.insert(case.id().clone(), case.clone());

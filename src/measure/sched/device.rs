@@ -3,7 +3,6 @@
 use super::Seconds;
 
 const FIRST_QUARANTINE: Seconds = 600.0;
-/// Length of the longest quarantine or pause.
 const MAX_PAUSE: Seconds = 2400.0;
 /// Number of quarantines after which a device is excluded from a run without a deadline.
 const MAX_QUARANTINES: u32 = 3;
@@ -41,7 +40,6 @@ impl DeviceRecord {
         self.quarantine == Some(f64::INFINITY)
     }
 
-    /// Returns true if it is not available now and can become so.
     pub(super) fn may_be_freed(&self) -> bool {
         !self.is_excluded() && (self.is_reserved || self.quarantine.is_some())
     }

@@ -12,7 +12,6 @@ const MAX_ATTEMPTS: u32 = 3;
 /// Maximum number of collections that end before the turn of a case.
 const MAX_SKIPS: u32 = 40;
 
-/// Decision about a case after a collection.
 enum CaseDisposition {
     /// The result is its verdict.
     Final,
@@ -202,7 +201,6 @@ impl SchedulerState {
         self.conclude_case(case, outcome.clone());
     }
 
-    /// Keeps the cheapest successful cases for control collections.
     fn add_control_case(&mut self, case: usize) {
         const CONTROLS: usize = 2;
         let jobs = &self.jobs;
@@ -214,7 +212,6 @@ impl SchedulerState {
         self.control_cases.truncate(CONTROLS);
     }
 
-    /// Returns the queue of a case: of single devices, or of gangs of its size.
     fn queue_for(&mut self, case: usize) -> Option<&mut CaseQueue> {
         match self.jobs[case].devices {
             0 | 1 => Some(&mut self.ready),

@@ -104,7 +104,6 @@ impl CaseQueue {
         cases
     }
 
-    /// Returns all cases in the order of value and initially predicted costs.
     pub(super) fn in_order(&self) -> Vec<usize> {
         let mut keys: Vec<&QueueKey> = self.kernels.iter().flat_map(|kernel| &kernel.waiting).collect();
         keys.sort_unstable();

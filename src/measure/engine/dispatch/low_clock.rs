@@ -13,7 +13,6 @@ use crate::{
     },
 };
 
-/// A concluded case whose only measurement was withdrawn.
 struct ReopenedCase {
     index: usize,
     case: IdentifiedCase,
@@ -171,7 +170,6 @@ const fn is_measured(verdict: Verdict) -> bool {
     verdict.has_samples() || matches!(verdict, Verdict::RanAsOther)
 }
 
-/// Replaces the outcomes of an attempt and of those that share its launches.
 fn set_outcome(attempt: &mut Attempt, outcomes: &BTreeMap<&CaseId, &CaseOutcome>) {
     if let Some(outcome) = outcomes.get(&attempt.case) {
         attempt.outcome = (*outcome).clone();

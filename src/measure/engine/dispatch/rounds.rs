@@ -155,7 +155,6 @@ impl Dispatcher<'_> {
         cases.filter(|case| is_measured(case) && !self.failed_again.contains(case)).collect()
     }
 
-    /// Cases of the run that another collection can bring to a precision.
     fn imprecise_cases(&self, estimates: &JointEstimates, aim: PrecisionAim) -> Vec<usize> {
         let indices = self.repeatable_cases();
         let cases: Vec<&CaseId> = indices.iter().map(|&index| self.context.cases[index].case.id()).collect();
