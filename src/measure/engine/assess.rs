@@ -448,7 +448,7 @@ fn change(
 }
 
 /// Returns true for an attempt that counts: a measurement, or one of the kernel as which the call ran.
-const fn is_measurement(verdict: Verdict) -> bool {
+pub(super) const fn is_measurement(verdict: Verdict) -> bool {
     verdict.has_samples() || matches!(verdict, Verdict::RanAsOther)
 }
 

@@ -277,27 +277,17 @@ impl<'a> Dispatcher<'a> {
         if self.host_monitor.was_full_within(Duration::try_from_secs_f64(seconds).unwrap_or_default()) {
             self.disk_failures.excuse(&start.cases, &mut result);
         }
-        let CollectionResult {
-            mut attempts,
-            seconds: case_seconds,
-            startup,
-            exit,
-            has_readable_profile,
-            failed_devices,
-            message,
-            software,
-            controls,
-            archive,
-        } = result;
+        let mut attempts = std::mem::take(&mut result.attempts);
+        let message = &result.message;
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
             let stored =
                 if start.purpose == CollectionPurpose::Control { &mut [] } else { attempts.as_mut_slice() };
             self.commit(|ledger| {
-                ledger.set_controls(key, &controls)?;
+                ledger.set_controls(key, &result.controls)?;
                 // Before the results: results without the digest of their evidence could never be compared with it.
-                archive.as_ref().map_or(Ok(()), |digest| ledger.set_archive(key, digest))?;
-                ledger.finish_collection(key, unix_time(), &message, &software, stored)
+                result.archive.as_ref().map_or(Ok(()), |digest| ledger.set_archive(key, digest))?;
+                ledger.finish_collection(key, unix_time(), message, &result.software, stored)
             })
             .await?;
             self.judge_clocks(key, stored).await?;
@@ -320,18 +310,18 @@ impl<'a> Dispatcher<'a> {
             outcome: message.clone(),
             seconds,
         });
-        let results = start.cases.into_iter().zip(attempts).zip(case_seconds);
+        let results = start.cases.into_iter().zip(attempts).zip(result.seconds);
         let results =
             results.map(|((case, attempt), seconds)| CaseResult { case, outcome: attempt.outcome, seconds });
         self.on_event(SchedEvent::Finished(CollectionFinished {
             collection: start.collection,
             results: results.collect(),
-            exit,
-            has_readable_profile,
-            startup,
+            exit: result.exit,
+            has_readable_profile: result.has_readable_profile,
+            startup: result.startup,
             total: seconds,
-            failed_devices,
-            message,
+            failed_devices: result.failed_devices,
+            message: result.message,
         }))
         .await?;
         self.emit_progress();

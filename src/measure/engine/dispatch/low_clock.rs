@@ -1,25 +1,21 @@
 //! Attempts at a low clock, or at a higher one than most devices have, are withdrawn, their cases measured again elsewhere, and
 //! devices that keep such a clock excluded.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{Dispatcher, EngineError};
 use crate::{
     kernel::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Verdict},
     measure::{
+        engine::assess::is_measurement,
         events::RunEvent,
         sched::SchedEvent,
         verify::{DeviatingDevice, LowClocks, RunningDevices, Withdrawal},
     },
 };
-
-struct ReopenedCase {
-    index: usize,
-    case: IdentifiedCase,
-    /// Verdict that does not hold any more.
-    earlier: Verdict,
-    outcome: CaseOutcome,
-}
 
 impl Dispatcher<'_> {
     /// Withdraws attempts that earlier runs have accepted at a clock that deviates, and those of this run if it was
@@ -35,7 +31,7 @@ impl Dispatcher<'_> {
         for index in 0..self.store.predecided.len() {
             let (case, outcome) = &self.store.predecided[index];
             let Some(of_withdrawn) = outcomes.get(case.id()) else { continue };
-            if is_measured(outcome.verdict) && !self.has_measurement(&case.id().clone()).await? {
+            if is_measurement(outcome.verdict) && !self.has_measurement(&case.id().clone()).await? {
                 self.store.predecided[index].1 = (*of_withdrawn).clone();
             }
         }
@@ -88,56 +84,39 @@ impl Dispatcher<'_> {
         &mut self,
         withdrawn: &BTreeMap<&CaseId, &CaseOutcome>,
     ) -> Result<(), EngineError> {
-        let reopened = self.reopened_cases(withdrawn).await?;
-        let Some(first) = reopened.first() else { return Ok(()) };
-        let reason = first.outcome.reason.to_string();
-        let verdicts: Vec<(CaseId, CaseOutcome)> =
-            reopened.iter().map(|one| (one.case.id().clone(), one.outcome.clone())).collect();
         let context = Arc::clone(&self.context);
-        self.set_verdicts(&verdicts).await?;
-        let mut indices: Vec<usize> = reopened.iter().map(|one| one.index).collect();
-        indices.sort_unstable();
-        indices.dedup();
-        let cases = reopened.len();
-        let case_ids = reopened.iter().map(|one| one.case.id().clone()).collect();
+        let mut reopened: Vec<(usize, &IdentifiedCase, &CaseOutcome)> = Vec::new();
         let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
-        for ReopenedCase { index, case, earlier, outcome } in reopened {
-            *counts.entry(earlier).or_default() += 1;
-            self.store.rows.finish_case(&case.kernel, case.id(), &outcome);
-            self.measured_before.remove(&index);
-            if context.cases[index].case.id() == case.id() {
-                self.outcomes[index] = Some(outcome);
-            } else {
-                self.equal_calls.outcomes.insert(case.id().clone(), outcome);
-                self.equal_calls.reopened.insert(case.id().clone());
-            }
-        }
-        let verdicts = counts.into_iter().collect();
-        (self.emit)(&RunEvent::MeasurementsWithdrawn { cases, case_ids, verdicts, reason });
-        self.on_event(SchedEvent::MeasurementsWithdrawn(indices)).await
-    }
-
-    /// Returns the concluded cases of the run without another measurement, in the order of the plan.
-    async fn reopened_cases(
-        &mut self,
-        withdrawn: &BTreeMap<&CaseId, &CaseOutcome>,
-    ) -> Result<Vec<ReopenedCase>, EngineError> {
-        if withdrawn.is_empty() {
-            return Ok(Vec::new());
-        }
-        let context = Arc::clone(&self.context);
-        let mut reopened = Vec::new();
         for (index, planned) in context.cases.iter().enumerate() {
             for case in planned.cases() {
-                let Some(outcome) = withdrawn.get(case.id()) else { continue };
+                let Some(&outcome) = withdrawn.get(case.id()) else { continue };
                 let Some(earlier) = self.concluded_verdict(index, case.id()) else { continue };
-                if is_measured(earlier) && !self.has_measurement(case.id()).await? {
-                    let (case, outcome) = (case.clone(), (*outcome).clone());
-                    reopened.push(ReopenedCase { index, case, earlier, outcome });
+                if is_measurement(earlier) && !self.has_measurement(case.id()).await? {
+                    *counts.entry(earlier).or_default() += 1;
+                    reopened.push((index, case, outcome));
                 }
             }
         }
-        Ok(reopened)
+        let Some((.., first)) = reopened.first() else { return Ok(()) };
+        let reason = first.reason.to_string();
+        let verdicts = reopened.iter().map(|&(_, case, outcome)| (case.id().clone(), outcome.clone()));
+        self.set_verdicts(&verdicts.collect::<Vec<_>>()).await?;
+        for &(index, case, outcome) in &reopened {
+            self.store.rows.finish_case(&case.kernel, case.id(), outcome);
+            self.measured_before.remove(&index);
+            if context.cases[index].case.id() == case.id() {
+                self.outcomes[index] = Some(outcome.clone());
+            } else {
+                self.equal_calls.outcomes.insert(case.id().clone(), outcome.clone());
+                self.equal_calls.reopened.insert(case.id().clone());
+            }
+        }
+        let case_ids = reopened.iter().map(|(_, case, _)| case.id().clone()).collect();
+        let verdicts = counts.into_iter().collect();
+        let cases = reopened.len();
+        (self.emit)(&RunEvent::MeasurementsWithdrawn { cases, case_ids, verdicts, reason });
+        let indices: BTreeSet<usize> = reopened.iter().map(|(index, ..)| *index).collect();
+        self.on_event(SchedEvent::MeasurementsWithdrawn(indices.into_iter().collect())).await
     }
 
     /// Returns the verdict of a planned case or of one of its equal cases; `None` while it is open.
@@ -163,11 +142,6 @@ impl Dispatcher<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns true for the verdict of a case with a measurement, its own or that of the kernel as which it ran.
-const fn is_measured(verdict: Verdict) -> bool {
-    verdict.has_samples() || matches!(verdict, Verdict::RanAsOther)
 }
 
 fn set_outcome(attempt: &mut Attempt, outcomes: &BTreeMap<&CaseId, &CaseOutcome>) {
