@@ -22,9 +22,10 @@ use crate::{
         },
     },
     kernel::{
-        CaseId, CollectionPurpose, IdentifiedCase, Nanos, SoftwareFingerprint, case_of_signature,
+        CaseId, CollectionPurpose, IdentifiedCase, SoftwareFingerprint, case_of_signature,
         catalogue::Catalogue,
         render::{Manifest, files},
+        timestamp::Timestamp,
     },
     measure::{
         engine::WrittenRows,
@@ -210,7 +211,7 @@ fn restore_ledger(
 /// A line of a run's `events.jsonl` about a collection.
 #[derive(Deserialize)]
 struct CollectionEvent {
-    at: String,
+    at: Timestamp,
     event: String,
     collection: u32,
     devices: Vec<u32>,
@@ -253,9 +254,7 @@ fn add_recorded_collections(database: &Database, ledger: &mut Ledger) -> Result<
         let mut keys: BTreeMap<u32, i64> = BTreeMap::new();
         // Other events have other keys, and the last line may be cut off.
         for event in events.lines().filter_map(|line| serde_json::from_str::<CollectionEvent>(line).ok()) {
-            let Ok(at) = event.at.parse::<jiff::Timestamp>() else { continue };
-            let (number, at) =
-                (event.collection, Nanos(i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)));
+            let (number, Timestamp(at)) = (event.collection, event.at);
             let folder = database.collection_folder(&run, number);
             match (event.event.as_str(), keys.get(&number)) {
                 ("collection_started", None) if !known.contains(&number) => {

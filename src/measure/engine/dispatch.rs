@@ -15,7 +15,7 @@ use super::{
     collect::{CollectionResult, CollectionStarter, DiskFailures, LaneReport},
     host_monitor::{DeviceSnapshot, HostMonitor, device_reading},
     ledger_writer::{DispatcherInbox, WriteWait, commit},
-    request::{LaneContext, unix_time},
+    request::LaneContext,
     write_back::{EqualCallOutcomes, NewlySuspicious, WriteBack},
 };
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
     },
     kernel::{
         Attempt, CaseId, CaseOutcome, Cause, CollectionPurpose, IdentifiedCase, KernelName, Nanos, Verdict,
+        timestamp::Timestamp,
     },
     measure::{
         events::RunEvent,
@@ -254,7 +255,7 @@ impl<'a> Dispatcher<'a> {
 
     async fn set_verdicts(&mut self, verdicts: &[(CaseId, CaseOutcome)]) -> Result<(), EngineError> {
         let context = Arc::clone(&self.context);
-        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), verdicts)).await
+        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, Timestamp::now().0, verdicts)).await
     }
 
     async fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
@@ -287,7 +288,7 @@ impl<'a> Dispatcher<'a> {
                 ledger.set_controls(key, &result.controls)?;
                 // Before the results: results without the digest of their evidence could never be compared with it.
                 result.archive.as_ref().map_or(Ok(()), |digest| ledger.set_archive(key, digest))?;
-                ledger.finish_collection(key, unix_time(), message, &result.software, stored)
+                ledger.finish_collection(key, Timestamp::now().0, message, &result.software, stored)
             })
             .await?;
             self.judge_clocks(key, stored).await?;
@@ -399,7 +400,7 @@ impl<'a> Dispatcher<'a> {
             devices: &start.devices,
             purpose: start.purpose,
             predicted: start.predicted,
-            started: unix_time(),
+            started: Timestamp::now().0,
         };
         let key = self.commit(|ledger| ledger.begin_collection(&new)).await?;
         self.ledger_keys.insert(start.collection, key);
@@ -565,7 +566,7 @@ impl<'a> Dispatcher<'a> {
         } else {
             ExitStatus::Done
         };
-        self.commit(|ledger| ledger.end_run(&settings.run, unix_time(), exit.code())).await?;
+        self.commit(|ledger| ledger.end_run(&settings.run, Timestamp::now().0, exit.code())).await?;
         let seconds = self.started.elapsed().as_secs_f64();
         (self.emit)(&RunEvent::RunFinished {
             run: settings.run.clone(),

@@ -17,10 +17,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 
-use super::{
-    CollectionSettings, EngineError,
-    request::{LaneContext, unix_time},
-};
+use super::{CollectionSettings, EngineError, request::LaneContext};
 use crate::{
     base::{
         files::{
@@ -32,7 +29,7 @@ use crate::{
         worker_thread::WorkerThread,
     },
     database::{Database, DatabaseError, ledger::DeviceReading},
-    kernel::DataKind,
+    kernel::{DataKind, timestamp::Timestamp},
     measure::{
         device::{
             self, DeviceError, DeviceLeases,
@@ -268,7 +265,7 @@ const REHEARSAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) fn device_reading(chip: &NpuChip) -> DeviceReading {
     DeviceReading {
         device: chip.physical_id,
-        at: unix_time(),
+        at: Timestamp::now().0,
         health: chip.health.clone(),
         temperature: chip.temperature_c,
         power: chip.power_w,

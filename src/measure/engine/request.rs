@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use super::gang::SweepNodes;
@@ -13,8 +12,7 @@ use crate::{
     cases::plan::{InitialCosts, PlannedCase, RunPlan},
     database::{Database, ledger::Ledger},
     kernel::{
-        CaseId, CaseOutcome, DataKind, IdentifiedCase, KernelName, Nanos, SoftwareFingerprint,
-        catalogue::Catalogue,
+        CaseId, CaseOutcome, DataKind, IdentifiedCase, KernelName, SoftwareFingerprint, catalogue::Catalogue,
     },
     measure::{
         device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder, npu_smi::NpuSmiInfo},
@@ -107,9 +105,4 @@ pub(super) struct LaneContext {
     pub(super) leases: DeviceLeases,
     /// Set to end running collections at once.
     pub(super) stop: AtomicBool,
-}
-
-pub(super) fn unix_time() -> Nanos {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

@@ -21,14 +21,14 @@ use super::{
     dry_run::{scheduler_cases, scheduler_limits, shuffle_cases},
     host_monitor::{DeviceMonitor, DeviceSnapshot},
     ledger_writer::{DispatcherInbox, StopRequests, StopSource, WriteWait, commit},
-    request::{LaneContext, unix_time},
+    request::LaneContext,
     write_back::WriteBack,
 };
 use crate::{
     base::{deadline::Deadline, print::print_warning, process::end_orphans},
     cases::plan::{PlannedCase, RunPlan},
     database::ledger::{Ledger, NewRun},
-    kernel::IdentifiedCase,
+    kernel::{IdentifiedCase, timestamp::Timestamp},
     measure::{device::DeviceLeases, events::RunEvent, sched::SchedulerState},
 };
 
@@ -179,7 +179,7 @@ async fn store_plan(
     is_resumed: bool,
 ) -> Result<(), EngineError> {
     if is_resumed {
-        let resume = |ledger: &mut Ledger| ledger.resume_run(&settings.run, unix_time());
+        let resume = |ledger: &mut Ledger| ledger.resume_run(&settings.run, Timestamp::now().0);
         commit(ledger, wait, resume).await?;
         return Ok(());
     }
@@ -192,7 +192,7 @@ async fn store_plan(
         seed: settings.options.seed,
         options: &serde_json::to_string(&settings.options).expect("options are JSON"),
         host,
-        started: unix_time(),
+        started: Timestamp::now().0,
     };
     commit(ledger, wait, |ledger| ledger.begin_run(&new, &all)).await?;
     // With the plan in the copy, the collections of this run can be restored from their evidence. A failed copy keeps the earlier

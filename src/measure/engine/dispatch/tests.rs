@@ -195,7 +195,7 @@ impl Fixture {
             seed: 1,
             options: "{}",
             host: "{}",
-            started: unix_time(),
+            started: Timestamp::now().0,
         };
         ledger.begin_run(&new, &all).expect("the plan is stored");
         let costs = InitialCosts::new(0, LaunchCount::Fixed(10));
