@@ -13,11 +13,11 @@ mod simulate;
 mod start;
 mod state;
 mod types;
-mod wrong_kernels;
 
 use bisect::Bisection;
 use costs::LearnedCosts;
 use device::DeviceRecord;
+pub(crate) use device::KernelCounts;
 use queue::{CaseQueue, CollectionBudget};
 pub use simulate::{SimulatedHost, simulate};
 pub use state::{RunForecast, SchedulerState};
@@ -27,7 +27,6 @@ pub use types::{
     StartCollection,
 };
 pub(crate) use types::{PriorCosts, SchedEvent};
-pub(crate) use wrong_kernels::KernelCounts;
 
 #[cfg(test)]
 mod tests;

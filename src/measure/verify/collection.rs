@@ -9,12 +9,11 @@ use super::{
     controls::ControlFindings,
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
     ranks::{
-        RankLaunches, RankOutput, collective_launches, fastest_durations, merge_ranks, rank_spread,
-        slowest_records, split_by_rank,
+        CacheFlushes, RankLaunches, RankOutput, Sentinels, collective_launches, fastest_durations,
+        merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
     record_rules::{CaseRecords, broken_rule, cycle_rate, throttling},
     samples::{accepted_samples, noise_reason, pattern_reason, published_interval},
-    sentinels::{CacheFlushes, Sentinels},
 };
 use crate::{
     base::stats::median,

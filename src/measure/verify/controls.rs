@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{
     LaunchJournal, RawRecord,
-    ranks::{RankOutput, split_by_rank},
+    ranks::{RankOutput, Sentinels, split_by_rank},
     record_rules::{cycle_rate, excess_core_time, first_overlap},
-    sentinels::Sentinels,
 };
 use crate::{
     base::stats::{ControlChange, MIN_CLOCK_DEFICIT},

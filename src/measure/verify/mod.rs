@@ -5,14 +5,12 @@ mod collection;
 mod controls;
 mod equal_calls;
 mod estimates;
-mod evidence;
 mod journal;
 mod low_clocks;
 mod ranks;
 mod record_rules;
 mod rules;
 mod samples;
-mod sentinels;
 
 pub(crate) use collection::RawRecord;
 pub use collection::{
@@ -25,9 +23,8 @@ pub(crate) use estimates::{
     CaseReferences, EstimateInput, EstimatedCase, EstimatedMedian, JointEstimates, RunEstimates,
     timer_resolution,
 };
-pub(crate) use evidence::{pool_attempts, pooled_sample_count};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, Withdrawal};
 pub(crate) use rules::{RowNumbers, RuleResult, VerificationRule, judge_row_rules, verification_rules};
-pub(crate) use samples::TIMER_QUANTUM_NS;
+pub(crate) use samples::{TIMER_QUANTUM_NS, pool_attempts, pooled_sample_count};

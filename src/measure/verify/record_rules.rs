@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    ExpectedLaunches, JournalLine, RawRecord, ranks::RankOutput, samples::TIMER_QUANTUM_NS,
-    sentinels::CacheFlushes,
+    ExpectedLaunches, JournalLine, RawRecord,
+    ranks::{CacheFlushes, RankOutput},
+    samples::TIMER_QUANTUM_NS,
 };
 use crate::{
     base::stats::{CycleRate, median_of_floats},
