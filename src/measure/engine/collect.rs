@@ -38,7 +38,6 @@ use crate::{
     measure::{
         device::DeviceLeases,
         evidence::files_to_archive,
-        nodes::PartOrder,
         sched::{CollectionExit, StartCollection},
         verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord, read_journal},
     },
@@ -99,7 +98,7 @@ pub(super) fn run_collection(
     let started = SystemTime::now();
     let own_ranks = manifest.ranks_of_host(0);
     let GangEnd { exit: ended, cause } = match &parts {
-        Some(parts) => job.run_with_parts(&context.stop, parts)?,
+        Some(parts) => parts.run(&job, &context.stop)?,
         None => GangEnd { exit: job.run_script(None, files::LOG, &context.stop)?, cause: None },
     };
     let collection_end = match ended {
@@ -257,24 +256,6 @@ impl RenderedCollection<'_> {
             fs::write(&path, text).map_err(io(&path))?;
         }
         Ok(())
-    }
-
-    fn run_with_parts(&self, stop: &AtomicBool, parts: &GangParts<'_>) -> Result<GangEnd, EngineError> {
-        let manifest = &self.manifest;
-        parts.start(&PartOrder {
-            run: manifest.run.clone(),
-            collection: manifest.collection,
-            cases: self.cases.iter().map(|planned| planned.case.id().as_str().to_owned()).collect(),
-            devices: manifest.host_numbers.devices.clone(),
-            hosts: Vec::new(),
-            place: 0,
-            store_port: parts.address().1,
-            limit: self.limit,
-            cut_off: self.cut_off,
-            digest: self.digest()?,
-        });
-        let run = |stop: &AtomicBool| self.run_script(None, files::LOG, stop);
-        parts.run(self.folder, stop, run, || self.is_done())
     }
 
     /// Returns true if all ranks of this host have launched everything; exit codes of msprof are unreliable.

@@ -3,16 +3,10 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    base::{
-        command_error::Failure,
-        exit::ExitStatus,
-        files::{FileError, disk_space},
-        process::ProcessError,
-    },
+    base::{command_error::Failure, exit::ExitStatus, files::disk_space, process::ProcessError},
     database::{DatabaseError, ledger::LedgerError},
     kernel::render::RenderError,
     measure::{device::DeviceError, nodes::NodeError},
-    profile::ProfileError,
 };
 
 /// A failure of the run itself; a case that fails gets a verdict instead.
@@ -21,21 +15,13 @@ pub(crate) enum EngineError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
-    File(#[from] FileError),
-    #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Render(#[from] RenderError),
     #[error("cannot write `{}`: {source}", .path.display())]
-    Io {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Process(#[from] ProcessError),
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
     #[error(transparent)]
     Device(#[from] DeviceError),
     #[error(transparent)]
@@ -43,16 +29,9 @@ pub(crate) enum EngineError {
     #[error("the lane of device {device} panicked; this is a defect of npubench")]
     Panicked { device: u32 },
     #[error("the run was stopped before its last results could be stored: {source}")]
-    StoppedWaiting {
-        #[source]
-        source: LedgerError,
-    },
+    StoppedWaiting { source: LedgerError },
     #[error("the system refused {what}: {source}")]
-    System {
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 impl EngineError {
@@ -65,7 +44,7 @@ impl EngineError {
             Self::Io { source, .. }
             | Self::System { source, .. }
             | Self::Process(ProcessError::Io { source, .. }) => disk_space::is_disk_full(source),
-            Self::File(error) | Self::Database(DatabaseError::File(error)) => error.is_disk_full(),
+            Self::Database(DatabaseError::File(error)) => error.is_disk_full(),
             _ => false,
         }
     }
@@ -75,10 +54,8 @@ impl Failure for EngineError {
     fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
-            Self::File(error) => error.hint(),
             Self::Ledger(error) => error.hint(),
             Self::Render(error) => error.hint(),
-            Self::Profile(error) => error.hint(),
             Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
             Self::Device(error) => error.hint(),
             Self::Node(error) => error.hint(),

@@ -104,14 +104,6 @@ impl<'a> GangParts<'a> {
         (&self.nodes.cluster.address, self.nodes.cluster.store_port)
     }
 
-    /// Starts the parts of the other nodes; `order` is that of all.
-    pub(super) fn start(&self, order: &PartOrder) {
-        for (place, host) in self.others() {
-            let order = PartOrder { hosts: self.hosts.clone(), place, ..order.clone() };
-            self.nodes.cluster.start_part(host.node, order);
-        }
-    }
-
     fn others(&self) -> impl Iterator<Item = (usize, &NodeHost)> {
         self.hosts.iter().enumerate().filter(|(_, host)| host.node != 0)
     }
@@ -120,24 +112,36 @@ impl<'a> GangParts<'a> {
         self.nodes.cluster.part_state(host.node, self.collection)
     }
 
-    /// Runs the script of this node by `run`, which must end it when its flag is set, then waits for the other parts
-    /// and puts their evidence into the folder. `has_finished` returns true after the script if its ranks have
-    /// launched everything.
+    /// Runs the script of this node and the parts of the other ones until all have ended, and puts their evidence into the folder.
     pub(super) fn run(
         &self,
-        folder: &Path,
+        job: &RenderedCollection<'_>,
         stop: &AtomicBool,
-        run: impl FnOnce(&AtomicBool) -> Result<ExitKind, EngineError>,
-        has_finished: impl FnOnce() -> bool,
     ) -> Result<GangEnd, EngineError> {
+        let RenderedCollection { manifest, folder, .. } = job;
+        let order = PartOrder {
+            run: manifest.run.clone(),
+            collection: manifest.collection,
+            cases: job.cases.iter().map(|planned| planned.case.id().as_str().to_owned()).collect(),
+            devices: manifest.host_numbers.devices.clone(),
+            hosts: self.hosts.clone(),
+            place: 0,
+            store_port: self.nodes.cluster.store_port(),
+            limit: job.limit,
+            cut_off: job.cut_off,
+            digest: job.digest()?,
+        };
+        for (place, host) in self.others() {
+            self.nodes.cluster.start_part(host.node, PartOrder { place, ..order.clone() });
+        }
         let (end, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let (exit, cause) = thread::scope(|scope| {
             let watch = scope.spawn(|| self.watch(stop, &end, &has_ended));
-            let exit = run(&end);
+            let exit = job.run_script(None, files::LOG, &end);
             has_ended.store(true, Ordering::Relaxed);
             (exit, watch.join().expect("the watch does not panic"))
         });
-        let is_complete = matches!(exit, Ok(ExitKind::Exited(_))) && cause.is_none() && has_finished();
+        let is_complete = matches!(exit, Ok(ExitKind::Exited(_))) && cause.is_none() && job.is_done();
         if !is_complete {
             self.others().for_each(|(_, host)| self.nodes.cluster.stop_part(host.node, self.collection));
         }

@@ -41,7 +41,7 @@ pub(crate) fn execute_run(
     emit: &mut dyn FnMut(&RunEvent),
 ) -> Result<RunOutcome, EngineError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|source| EngineError::System { what: "an event loop", source })?;
+    let runtime = runtime.map_err(EngineError::system("an event loop"))?;
     runtime.block_on(async {
         let nodes = request.settings.nodes.clone();
         let stops = StopRequests::new(forward_signals(request.stop.as_deref(), nodes)?);
@@ -63,8 +63,7 @@ fn forward_signals(
     stop: Option<&AtomicBool>,
     nodes: Option<SweepNodes>,
 ) -> Result<UnboundedReceiver<StopSource>, EngineError> {
-    let register =
-        |kind| signal(kind).map_err(|source| EngineError::System { what: "signal handlers", source });
+    let register = |kind| signal(kind).map_err(EngineError::system("signal handlers"));
     let mut interrupt: Signal = register(SignalKind::interrupt())?;
     let mut terminate = register(SignalKind::terminate())?;
     // Sent when the terminal closes, such as by a lost ssh connection.
