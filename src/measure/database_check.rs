@@ -105,7 +105,8 @@ impl DatabaseCheck {
         (check.digest == digest && check.software == self.versions).then_some(&check.outcome)
     }
 
-    /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
+    /// Reports every case, and checks those without a valid stored outcome; every outcome is in the ledger before it is reported.
+    /// Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
         let by_rule = self.plan.not_launched.iter();
         let by_rule: Vec<_> =
@@ -119,7 +120,41 @@ impl DatabaseCheck {
                 None => open.push((planned.clone(), digest.as_str())),
             }
         }
-        check_open(&self.settings, open, &self.versions, &mut self.ledger, report)
+        if open.is_empty() {
+            return Ok(false);
+        }
+        let (cases, digests): (Vec<PlannedCase>, Vec<&str>) = open.into_iter().unzip();
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
+            // If the handler cannot be installed, the signal ends the program and only outcomes that are not yet in the
+            // ledger are lost.
+            let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+        }
+        let mut failure = None;
+        let mut waiting = Vec::new();
+        let mut last_transaction = Instant::now();
+        let mut store_waiting = |waiting: &mut Vec<_>| match store(&mut self.ledger, &self.versions, waiting)
+        {
+            Ok(()) => waiting.drain(..).for_each(|(case, _, outcome)| report(case, &outcome)),
+            Err(error) => {
+                failure.get_or_insert(error);
+                stop.store(true, Ordering::Relaxed);
+                waiting.clear();
+            }
+        };
+        let checked = check_cases(&self.settings, &cases, &stop, &mut |index, outcome| {
+            waiting.push((&cases[index].case, digests[index], outcome));
+            if waiting.len() >= TRANSACTION_SIZE || last_transaction.elapsed() >= TRANSACTION_INTERVAL {
+                store_waiting(&mut waiting);
+                last_transaction = Instant::now();
+            }
+        });
+        store_waiting(&mut waiting);
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
+        checked?;
+        Ok(stop.load(Ordering::Relaxed))
     }
 }
 
@@ -132,48 +167,4 @@ fn store(
     let checks = checks.map(|(case, digest, outcome)| NewCheck { case: case.id().clone(), digest, outcome });
     let checks: Vec<NewCheck<'_>> = checks.collect();
     ledger.add_checks(versions, Timestamp::now().0, &checks)
-}
-
-/// Checks cases; every outcome is in the ledger before it is reported. Returns true if a signal stopped the check.
-fn check_open(
-    settings: &CheckSettings,
-    open: Vec<(PlannedCase, &str)>,
-    versions: &str,
-    ledger: &mut Ledger,
-    report: &mut CheckSink<'_>,
-) -> Result<bool, CommandError> {
-    if open.is_empty() {
-        return Ok(false);
-    }
-    let (cases, digests): (Vec<PlannedCase>, Vec<&str>) = open.into_iter().unzip();
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
-        // If the handler cannot be installed, the signal ends the program and only outcomes that are not yet in the
-        // ledger are lost.
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
-    }
-    let mut failure = None;
-    let mut waiting = Vec::new();
-    let mut last_transaction = Instant::now();
-    let mut store_waiting = |waiting: &mut Vec<_>| match store(ledger, versions, waiting) {
-        Ok(()) => waiting.drain(..).for_each(|(case, _, outcome)| report(case, &outcome)),
-        Err(error) => {
-            failure.get_or_insert(error);
-            stop.store(true, Ordering::Relaxed);
-            waiting.clear();
-        }
-    };
-    let checked = check_cases(settings, &cases, &stop, &mut |index, outcome| {
-        waiting.push((&cases[index].case, digests[index], outcome));
-        if waiting.len() >= TRANSACTION_SIZE || last_transaction.elapsed() >= TRANSACTION_INTERVAL {
-            store_waiting(&mut waiting);
-            last_transaction = Instant::now();
-        }
-    });
-    store_waiting(&mut waiting);
-    if let Some(error) = failure {
-        return Err(error.into());
-    }
-    checked?;
-    Ok(stop.load(Ordering::Relaxed))
 }

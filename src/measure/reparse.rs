@@ -21,8 +21,8 @@ use crate::{
         ledger::{AttemptChange, AttemptState, AttemptedCollection, Ledger},
     },
     kernel::{
-        CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, catalogue::Catalogue,
-        device::DeviceProfile, render::files::EVIDENCE,
+        CacheState, CaseId, CaseOutcome, IdentifiedCase, catalogue::Catalogue, device::DeviceProfile,
+        render::files::EVIDENCE,
     },
     measure::{
         engine::{AssessmentRules, ReassessedCollection, WrittenRows, find_changes, rewrite_rows},
@@ -328,7 +328,15 @@ pub(super) fn compare_with_evidence(
             found.extend(all.map(|case| (case.id().clone(), case.clone())));
             let equal = equal.filter(|case| !planned.contains(case.id()));
             unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
-            compare_controls(&mut report, ledger, *key, controls, writes)?;
+            let [mut stored, mut assessed] = [ledger.controls(*key)?, controls];
+            stored.sort_by_key(|reading| (reading.device, reading.control, reading.end));
+            assessed.sort_by_key(|reading| (reading.device, reading.control, reading.end));
+            if stored != assessed {
+                report.other_controls += 1;
+                if writes {
+                    ledger.set_controls(*key, &assessed)?;
+                }
+            }
             if ledger.lacks_software(*key)? && !software.is_unknown() {
                 report.other_software += 1;
                 if writes {
@@ -367,27 +375,6 @@ fn reassess(
     // The scratch folder is removed in any case.
     let _ = fs::remove_dir_all(&unpacked);
     Some(assessed)
-}
-
-/// Counts a collection whose control kernels have other readings in the ledger, and replaces them if it `writes`.
-fn compare_controls(
-    report: &mut ReparseReport,
-    ledger: &mut Ledger,
-    collection: i64,
-    mut assessed: Vec<ControlReading>,
-    writes: bool,
-) -> Result<(), CommandError> {
-    let key = |reading: &ControlReading| (reading.device, reading.control, reading.end);
-    let mut stored = ledger.controls(collection)?;
-    stored.sort_by_key(key);
-    assessed.sort_by_key(key);
-    if stored != assessed {
-        report.other_controls += 1;
-        if writes {
-            ledger.set_controls(collection, &assessed)?;
-        }
-    }
-    Ok(())
 }
 
 /// Adds rows without results for the cases that were found; returns their number. Cases that no run planned get their rows

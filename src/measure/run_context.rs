@@ -32,7 +32,7 @@ use crate::{
         case_numbers::write_earlier_rows,
         collective::NodeLayout,
         device::{
-            self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint, LeaseFolder,
+            self, CheckStatus, DeviceNumbering, DoctorCheck, HostFingerprint, LeaseFolder,
             diagnosis::{check_device_count, check_device_use},
             npu_smi::{NpuChip, NpuSmiInfo},
         },
@@ -78,30 +78,6 @@ pub(crate) struct EndedRun {
     pub(crate) is_stopped: bool,
 }
 
-/// Returns the logical numbers of the listed devices, and prints a note if they need one. Torch is imported for the
-/// number of its devices only if the logic ids have gaps, because that takes seconds; every collection compares it.
-fn device_numbering(
-    host: &HostDevices,
-    kind: DataKind,
-    python: &str,
-    environment: &[(String, String)],
-    screen: &dyn RunScreen,
-) -> Result<DeviceNumbering, CommandError> {
-    let mut numbering = DeviceNumbering::of_listed(&host.info);
-    if kind == DataKind::Npu {
-        device::check_environment(&numbering)?;
-    }
-    if numbering.has_gaps() {
-        let waiting = screen.wait_for(&format!("torch_npu of {python}"));
-        numbering = numbering.resolve_gaps(torch_devices(python, environment, &[])?.count)?;
-        drop(waiting);
-    }
-    if let Some(remark) = numbering.remark(host) {
-        print_note(&remark);
-    }
-    Ok(numbering)
-}
-
 /// Refuses a host whose check is [`CheckStatus::Missing`].
 fn require_check(check: DoctorCheck) -> Result<(), CommandError> {
     let DoctorCheck { name, status, found, fix } = check;
@@ -113,14 +89,6 @@ fn require_check(check: DoctorCheck) -> Result<(), CommandError> {
         hint: format!("{fix}; `npubench doctor` lists all checks"),
         exit: ExitStatus::CannotMeasure,
     })
-}
-
-/// Prints the variables of the user's environment that the run does not use. A sweep uses those of HCCL, and its rows
-/// state them.
-fn print_overridden_variables(options: &RunOptions) {
-    let is_used = |name: &str| options.sweep.is_some() && HCCL_VARIABLES.contains(&name);
-    let variable = |name: &str| std::env::var(name).ok().filter(|_| !is_used(name));
-    overridden_variables(variable).iter().for_each(|line| print_note(line));
 }
 
 impl RunContext {
@@ -143,7 +111,20 @@ impl RunContext {
         let waiting = screen.wait_for("npu-smi");
         let host = device::query_host_devices(&variables, scratch.path())?;
         drop(waiting);
-        let numbering = device_numbering(&host, kind, &options.python, &variables, screen)?;
+        let mut numbering = DeviceNumbering::of_listed(&host.info);
+        if kind == DataKind::Npu {
+            device::check_environment(&numbering)?;
+        }
+        // Torch is imported only where the logic ids have gaps, because that takes seconds; every collection compares its number of
+        // devices.
+        if numbering.has_gaps() {
+            let waiting = screen.wait_for(&format!("torch_npu of {}", options.python));
+            numbering = numbering.resolve_gaps(torch_devices(&options.python, &variables, &[])?.count)?;
+            drop(waiting);
+        }
+        if let Some(remark) = numbering.remark(&host) {
+            print_note(&remark);
+        }
         let info = host.info;
         let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
         if options.busy == BusyPolicy::Skip {
@@ -177,20 +158,16 @@ impl RunContext {
         if self.database.kind() == DataKind::Rehearsal {
             return Ok(());
         }
-        self.require_installation()?;
+        // A host without CANN, msprof, or a Python for the export: each collection would fail there. The checks are those of `doctor`
+        // that take no time.
+        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+        let variable = |name: &str| std::env::var(name).ok();
+        let checks = device::check_installation(variable, self.software.cann.as_deref(), scratch.path());
+        checks.into_iter().try_for_each(require_check)?;
         if !options.without_selftest {
             self.require_selftest(&options.python)?;
         }
         self.require_usable_device(options)
-    }
-
-    /// Refuses a host without CANN, msprof, or a Python for the export; each collection would fail there. The checks
-    /// are those of `doctor` that take no time.
-    fn require_installation(&self) -> Result<(), CommandError> {
-        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
-        let variable = |name: &str| std::env::var(name).ok();
-        let checks = device::check_installation(variable, self.software.cann.as_deref(), scratch.path());
-        checks.into_iter().try_for_each(require_check)
     }
 
     /// Refuses a host whose torch counts other devices than npu-smi lists, or can use none of the selected devices
@@ -308,7 +285,10 @@ impl RunContext {
         leases.prepare()?;
         let mut ledger = database.ledger()?;
         options.environment = Some(options.pinned_environment());
-        print_overridden_variables(&options);
+        // A sweep uses the variables of HCCL, and its rows state them.
+        let is_used = |name: &str| options.sweep.is_some() && HCCL_VARIABLES.contains(&name);
+        let variable = |name: &str| std::env::var(name).ok().filter(|_| !is_used(name));
+        overridden_variables(variable).iter().for_each(|line| print_note(line));
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();
         let runs = ledger.run_options()?;
         let earlier_runs = runs.iter().take_while(|(earlier, _)| earlier != run).count() as u64;

@@ -310,7 +310,29 @@ fn assess_case(
     let task = used.first().map(|record| record.task.clone()).unwrap_or_default();
     let outliers = samples.len() - durations.len();
     let fastest_ranks = fastest_durations(evidence);
-    let mut outcome = noise_outcome(&durations, outliers, expected, evidence);
+    let mut remarks: Vec<Cause> = expected.notes.to_vec();
+    if outliers > 0 {
+        remarks.push(Cause::Outliers { samples: outliers });
+    }
+    let ran_as = evidence.first().and_then(|first| first.ran_as);
+    let names = expected.names_of(ran_as);
+    let is_own_name = |kernel: &str| is_kernel_name(names, kernel);
+    let foreign: BTreeSet<&str> = evidence
+        .iter()
+        .flat_map(|evidence| evidence.records)
+        .map(|record| record.kernel.as_str())
+        .filter(|kernel| !is_own_name(kernel) && !expected.also_launched.iter().any(|known| known == kernel))
+        .collect();
+    if !foreign.is_empty() {
+        remarks.push(Cause::AlsoLaunched { kernels: foreign.into_iter().map(str::to_owned).collect() });
+    }
+    let noise =
+        || noise_reason(&durations, published_interval(std::slice::from_ref(&durations), 0), None, outliers);
+    let (verdict, cause) = match pattern_reason(&durations).or_else(noise) {
+        Some(why) => (Verdict::Noisy, why),
+        None => (Verdict::Ok, Cause::EveryLaunchRecorded),
+    };
+    let mut outcome = CaseOutcome::with_remarks(verdict, cause, remarks);
     let spread = match &collective {
         Some(collective) => collective.remarks(&launches, ranks),
         None => rank_spread(&launches, &fastest_ranks).into_iter().collect(),
@@ -361,36 +383,6 @@ fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
         (count > 0).then(|| sum / f64::from(count))
     };
     (0..COUNTERS.len()).map(mean).collect()
-}
-
-fn noise_outcome(
-    durations: &[i64],
-    outliers: usize,
-    expected: &ExpectedLaunches<'_>,
-    evidence: &[RankLaunches<'_>],
-) -> CaseOutcome {
-    let mut remarks: Vec<Cause> = expected.notes.to_vec();
-    if outliers > 0 {
-        remarks.push(Cause::Outliers { samples: outliers });
-    }
-    let ran_as = evidence.first().and_then(|first| first.ran_as);
-    let names = expected.names_of(ran_as);
-    let is_own_name = |kernel: &str| is_kernel_name(names, kernel);
-    let foreign: BTreeSet<&str> = evidence
-        .iter()
-        .flat_map(|evidence| evidence.records)
-        .map(|record| record.kernel.as_str())
-        .filter(|kernel| !is_own_name(kernel) && !expected.also_launched.iter().any(|known| known == kernel))
-        .collect();
-    if !foreign.is_empty() {
-        remarks.push(Cause::AlsoLaunched { kernels: foreign.into_iter().map(str::to_owned).collect() });
-    }
-    let noise = || noise_reason(durations, published_interval(&[durations.to_vec()], 0), None, outliers);
-    let (verdict, cause) = match pattern_reason(durations).or_else(noise) {
-        Some(why) => (Verdict::Noisy, why),
-        None => (Verdict::Ok, Cause::EveryLaunchRecorded),
-    };
-    CaseOutcome::with_remarks(verdict, cause, remarks)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -98,7 +98,21 @@ impl ControlFindings {
         let change = device_change(&control_readings(manifest, journals, records));
         let of_case = |ordinal: &u32| Some((*ordinal, journal.unsettled_remark(*ordinal)?));
         let of_cases = journal.lines.keys().filter_map(of_case).collect();
-        let contradiction = control_contradiction(manifest, journals, records);
+        // Control kernels follow each other closely, so that one that lasts beyond the start of the next shows durations in a larger
+        // unit than the starts. The cores work during most of a long one: where they worked longer than it took, the durations are
+        // in a smaller unit, or the clock is above its rating, also where short cases do not show it.
+        let contradict =
+            |rank: &RankOutput<'_>, ControlLaunches { control, records, .. }: ControlLaunches<'_>| {
+                let control = control.to_string();
+                match first_overlap(&records) {
+                    Some(overlap) => Some(Cause::ControlOverlap { control, overlap }),
+                    None => excess_core_time(&records, rank.rated_clock)
+                        .map(|ratio| Cause::ControlCoreTime { control, ratio }),
+                }
+            };
+        let contradiction = split_by_rank(manifest, journals, records).iter().find_map(|rank| {
+            control_launches(manifest, rank).into_iter().find_map(|launches| contradict(rank, launches))
+        });
         Self { change, contradiction, remarks: journal.remarks(), of_cases }
     }
 
@@ -119,30 +133,6 @@ impl ControlFindings {
         };
         remarks.fold(outcome, CaseOutcome::with_remark)
     }
-}
-
-/// Returns how the durations of the control kernels contradict other columns of the table, whatever the case.
-///
-/// Control kernels follow each other closely, so that one that lasts beyond the start of the next shows durations in a larger unit
-/// than the starts. The cores work during most of a long one: where they worked longer than it took, the durations are in a smaller
-/// unit, or the clock is above its rating, also where short cases do not show it.
-fn control_contradiction(
-    manifest: &Manifest,
-    journals: &[LaunchJournal],
-    records: &[RawRecord],
-) -> Option<Cause> {
-    split_by_rank(manifest, journals, records).iter().find_map(|rank| {
-        control_launches(manifest, rank).into_iter().find_map(
-            |ControlLaunches { control, records, .. }| {
-                let control = control.to_string();
-                match first_overlap(&records) {
-                    Some(overlap) => Some(Cause::ControlOverlap { control, overlap }),
-                    None => excess_core_time(&records, rank.rated_clock)
-                        .map(|ratio| Cause::ControlCoreTime { control, ratio }),
-                }
-            },
-        )
-    })
 }
 
 /// Returns the cause or remark of a collection that states a change of the device.
