@@ -126,7 +126,7 @@ impl<'a> GangParts<'a> {
             devices: manifest.host_numbers.devices.clone(),
             hosts: self.hosts.clone(),
             place: 0,
-            store_port: self.nodes.cluster.store_port(),
+            store_port: self.nodes.cluster.store_port,
             limit: job.limit,
             cut_off: job.cut_off,
             digest: job.digest()?,
