@@ -1,11 +1,7 @@
 //! Rows of fused attention without recorded arguments, whose shapes determine the call or leave it open.
 
-use crate::{
-    context::Context,
-    plain_rows::{PlainRow, write_database},
-    requirements::vendor_python,
-    vendor::check_kernels,
-};
+use crate::prelude::*;
+use crate::{plain_rows::write_database, vendor::check_kernels};
 
 const FIA: &str = "FusedInferAttentionScore";
 
@@ -44,12 +40,11 @@ fn shapes_that_determine_the_call_replace_recorded_arguments() {
         r#"{"name":"sparse_mode","value":3}"#,
         r#"{"name":"softmax_lse_flag","value":true}"#,
     ] {
-        let cases = manifest["cases"].as_array().expect("cases");
+        let cases = manifest["cases"].list();
         let has = |case: &&serde_json::Value| case["arguments"].to_string().contains(argument);
         assert_eq!(cases.iter().filter(has).count(), 2, "{argument}");
     }
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-1"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    context.done("run --db db --host rehearsal --devices 0-1");
     for row in context.rows("db", FIA) {
         let reason = &row["MicroBench Reason"];
         assert_eq!(row["MicroBench Verdict"], "ok", "{reason}");
@@ -70,18 +65,12 @@ fn rows_without_arguments_are_refused_if_several_calls_have_their_shapes() {
         row
     };
     let unknown = "db/FusedInferAttentionScore.csv:2: `Runtime input_layout` is not known";
-    for (row, reason) in [
+    assert_rows_refused(&[
         (row_without_arguments(12, "2", "12,16,128;12,16,1"), unknown),
         (row_without_arguments(40, "1", "12,16,128;12,16,1"), unknown),
         (row_without_arguments(12, "1", "12,16,128;"), unknown),
         (with("actual_seq_lengths_values", "12"), unknown),
         (with("num_heads", "8"), unknown),
         (with("input_layout", "BSH"), "and 16 more: `Runtime input_layout` is BSH, not TND"),
-    ] {
-        let context = Context::new();
-        write_database(&context, &[row]);
-        let ran = context.run(&["render", FIA, "--db", "db", "--manifest"]);
-        assert_ne!(ran.code, 0, "accepted instead of: {reason}");
-        assert!(ran.stderr.contains(reason), "{reason}: {}", ran.stderr);
-    }
+    ]);
 }

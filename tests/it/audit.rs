@@ -7,7 +7,7 @@ use npubench::{
 };
 use serde_json::Value;
 
-use crate::context::{Context, Ran, profile};
+use crate::prelude::*;
 
 const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
                       Average Duration(us)\n";
@@ -21,12 +21,8 @@ fn write_products(context: &Context, rows: &[(u64, u64, u64, &str)]) {
     context.write("db/MatMulV2.csv", &(HEADER.to_owned() + &rows.collect::<String>()));
 }
 
-fn audit(context: &Context, arguments: &[&str]) -> Ran {
-    context.run(&[&["grid", "audit"], arguments].concat())
-}
-
-fn json_lines(ran: &Ran) -> Vec<Value> {
-    ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+fn audit(context: &Context, arguments: &(impl Words + ?Sized)) -> Ran {
+    context.run(&("grid audit", arguments))
 }
 
 /// Endpoints, gaps, required points, rows without a latency, and pairs of N and K without rows are listed.
@@ -43,55 +39,27 @@ fn audit_lists_missing_points_of_database() {
     rows.extend([(1, 512, 7168, "3"), (16, 512, 7168, "4"), (64, 512, 7168, "5")]);
     rows.extend([(2, 512, 7168, "0"), (4, 512, 7168, "inf"), (8, 512, 7168, "nan")]);
     write_products(&context, &rows);
-    let ran = audit(&context, &["--db", "db"]);
-    assert_eq!(ran.code, 1);
+    let ran = audit(&context, "--db db").ended(1);
     insta::assert_snapshot!(format!("{}\n{}", ran.stdout, ran.stderr));
-    let json = json_lines(&audit(&context, &["MatMulV2", "--db", "db", "--format", "json"]));
+    let json = audit(&context, "MatMulV2 --db db --format json").json();
     let m = &json[0];
     assert_eq!((&m["axis"], &m["least"], &m["greatest"]), (&"m".into(), &1.into(), &8192.into()));
     assert_eq!(m["missing"], serde_json::json!([16384, 32768]));
     assert_eq!((&m["planned"], &m["proposed"]), (&serde_json::json!([16384]), &serde_json::json!([32768])));
     assert_eq!(m["gaps"], serde_json::json!([{"from": 8192, "to": 32768, "allowed": "ratio 2"}]));
-    let incomplete = m["groups"]["incomplete"].as_array().expect("two pairs");
+    let incomplete = m["groups"]["incomplete"].list();
     assert_eq!(incomplete[0]["key"], serde_json::json!([512, 7168]), "the worst first");
     assert_eq!(incomplete[0]["values"], 3, "zeros, infinities and NaN do not count");
-    let closed: BTreeSet<i64> =
-        incomplete[0]["proposed"].as_array().expect("points").iter().filter_map(Value::as_i64).collect();
+    let closed: BTreeSet<i64> = incomplete[0]["proposed"].list().iter().filter_map(Value::as_i64).collect();
     assert!(!closed.contains(&2), "it is planned");
     assert!([3, 5, 10, 20, 32768].iter().all(|point| closed.contains(point)), "{closed:?}");
 }
 
-/// Rows count in any profiled rank, and rows of grids count as planned.
-#[test]
-fn audit_counts_profile_rows_by_shape_rule() {
-    let context = Context::new();
-    let record = "RmsNorm,5,\"\"\"4,2,2,3072;3072\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"4,2,2,3072;4,2,2,1\"\"\",\
-                  DT_BF16;FLOAT,ND;ND";
-    context.write("k.csv", &profile(&[record]));
-    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
-    let of = |ran: &Ran| {
-        json_lines(ran).iter().map(|line| line["proposed"].as_array().map_or(0, Vec::len)).collect()
-    };
-    let ran = audit(&context, &["--db", "db", "--format", "json"]);
-    assert_eq!(
-        (json_lines(&ran)[0]["least"].as_i64(), json_lines(&ran)[1]["least"].as_i64()),
-        (Some(16), Some(3072))
-    );
-    assert_eq!(ran.code, 1);
-    // Rows of the grid are planned: no point is left to add, and none is measured.
-    let grown = context.run(&["grid", "RmsNorm", "--db", "db", "--rows", "0", "--max-hbm-gib", "60"]);
-    assert_eq!(grown.code, 0, "{}", grown.stderr);
-    let ran = audit(&context, &["--db", "db", "--format", "json"]);
-    let left: Vec<usize> = of(&ran);
-    assert_eq!((ran.code, left), (1, vec![0, 0]));
-}
-
-/// All built-in grids but attention, whose scenes are those of two models, meet the standard.
 #[test]
 fn built_in_grids_meet_density_standard() {
     let context = Context::new();
-    let ran = audit(&context, &["--format", "json"]);
-    let lines = json_lines(&ran);
+    let ran = audit(&context, "--format json");
+    let lines = ran.json();
     let short: BTreeSet<&str> = lines
         .iter()
         .filter(|line| line["complete"] == false)
@@ -101,59 +69,20 @@ fn built_in_grids_meet_density_standard() {
     assert!(lines.len() >= 135, "{} axes; there were 136", lines.len());
     assert!(lines.iter().all(|line| line["unread_rows"] == 0));
     assert!(lines.iter().all(|line| line["values"].as_u64() > Some(0)), "an axis without a value");
-    assert_eq!(audit(&context, &["Add,QuantBatchMatmulV3"]).code, 0);
+    assert_eq!(audit(&context, "Add,QuantBatchMatmulV3").code, 0);
     // A given grid file is used alone.
     context.write(
         "own.yaml",
         "summary: few\npatterns:\n  add:\n    kernels: [Add]\n    axes: {t: [16, 32], d: [128]}\n    inputs: {shapes: \"t,d; \
          t,d\", dtypes: DT_BF16}\n    outputs: {shapes: \"t,d\", dtypes: DT_BF16}\n",
     );
-    let ran = audit(&context, &["--grids", "own.yaml", "--format", "json"]);
-    let own = json_lines(&ran);
+    let ran = audit(&context, "--grids own.yaml --format json");
+    let own = ran.json();
     assert!(own.iter().all(|line| line["kernel"] == "Add" && line["complete"] == false), "{}", ran.stderr);
     // The layers of a model do not cover the ladder of widths, but all numbers of rows.
-    let ran = audit(&context, &["MatMulV2", "--models", "Qwen3-32B", "--format", "json"]);
-    let of_model = json_lines(&ran);
+    let ran = audit(&context, "MatMulV2 --models Qwen3-32B --format json");
+    let of_model = ran.json();
     assert_eq!((&of_model[0]["complete"], &of_model[1]["complete"]), (&true.into(), &false.into()));
-}
-
-#[test]
-fn density_file_errors_have_line_and_column() {
-    let good = "summary: a test\nstandards:\n  tokens:\n    segments: [1..16 ratio 4, 16..64 ratio 4]\n    required: \
-                [4]\nkernels:\n  norms:\n    kernels: [RmsNorm]\n    axes:\n      t: {standard: tokens, value: B, \
-                in_form: {last dimension: B}, for_each: {d: D}}\n";
-    let context = Context::new();
-    let run = |name: &str, text: &str| {
-        context.write(&format!("{name}/grids/density.yaml"), text);
-        audit(&context, &["RmsNorm", "--assets", name])
-    };
-    assert_eq!(run("good", good).code, 0);
-    let wrong = [
-        ("key", "required:", "requird:"),
-        ("segment", "64 ratio 4]", "64 ration 4]"),
-        ("hole", "16..64", "17..64"),
-        ("aligned", "64 ratio 4]", "64 ratio 4 align 8]"),
-        ("required", "[4]", "[0]"),
-        (
-            "nothing",
-            "    segments: [1..16 ratio 4, 16..64 ratio 4]\n    required: [4]",
-            "    summary: nothing",
-        ),
-        ("kernel", "[RmsNorm]", "[RmsNrom]"),
-        ("twice", "[RmsNorm]", "[RmsNorm, RmsNorm]"),
-        ("standard", "standard: tokens", "standard: toknes"),
-        ("name", "value: B", "value: C"),
-        ("expression", "value: B", "value: B +"),
-        ("form", "last dimension", "last dimensions"),
-        ("group", "{d: D}", "{d: E}"),
-    ];
-    let errors = wrong.iter().map(|(name, right, wrong)| {
-        assert!(good.contains(right), "{name}");
-        let ran = run(name, &good.replacen(right, wrong, 1));
-        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{name}: {}", ran.stderr);
-        ran.stderr
-    });
-    insta::assert_snapshot!(errors.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
@@ -168,11 +97,10 @@ fn invalid_audit_requests_are_reported() {
                 ran.stderr
             });
     insta::assert_snapshot!(errors.concat());
-    assert_eq!(audit(&context, &["--db", "db", "--grids", "own.yaml"]).code, 2);
-    assert_eq!(context.run(&["grid"]).code, 2);
+    assert_eq!(audit(&context, "--db db --grids own.yaml").code, 2);
+    assert_eq!(context.run("grid").code, 2);
 }
 
-/// The schema for editors has the keys that the parser accepts.
 #[test]
 fn density_schema_lists_all_accepted_keys() {
     let schema: Value =

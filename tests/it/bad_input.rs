@@ -2,10 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
-use crate::{
-    context::{ADD, Context, HEADER, SWIGLU, profile},
-    requirements,
-};
+use crate::prelude::*;
+use crate::requirements;
 
 /// Ingests a file that must be rejected; returns the error.
 fn ingest_error(name: &str, text: &str) -> String {
@@ -47,10 +45,10 @@ fn missing_and_empty_folders_are_rejected() {
     let context = Context::new();
     fs::create_dir(context.path("nothing")).expect("created");
     let errors = [
-        context.run(&["ingest", "nothing", "--db", "db"]),
-        context.run(&["ingest", "missing", "--db", "db"]),
-        context.run(&["run", "--db", "missing", "--host", "rehearsal"]),
-        context.run(&["db", "copy", "missing", "new", "--kind", "rehearsal"]),
+        context.run("ingest nothing --db db"),
+        context.run("ingest missing --db db"),
+        context.run("run --db missing --host rehearsal"),
+        context.run("db copy missing new --kind rehearsal"),
     ];
     assert!(errors.iter().all(|ran| ran.code == 3 && ran.stdout.is_empty()));
     assert!(!context.path("db").exists() && !context.path("new").exists());
@@ -62,14 +60,14 @@ fn missing_and_empty_folders_are_rejected() {
 fn kinds_are_never_mixed() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
-    context.run(&["ingest", "k.csv", "--db", "real"]);
-    context.run(&["ingest", "k.csv", "--db", "play", "--kind", "rehearsal"]);
+    context.run("ingest k.csv --db real");
+    context.run("ingest k.csv --db play --kind rehearsal");
     let before = context.snapshot("");
     let errors = [
-        context.run(&["run", "--db", "real", "--host", "rehearsal"]),
-        context.run(&["run", "--db", "play", "--host", "npu"]),
-        context.run(&["ingest", "k.csv", "--db", "real", "--kind", "rehearsal"]),
-        context.run(&["ingest", "k.csv", "--db", "play", "--kind", "npu"]),
+        context.run("run --db real --host rehearsal"),
+        context.run("run --db play --host npu"),
+        context.run("ingest k.csv --db real --kind rehearsal"),
+        context.run("ingest k.csv --db play --kind npu"),
     ];
     assert!(errors.iter().all(|ran| ran.code == 3), "{errors:?}");
     assert_eq!(context.snapshot(""), before);
@@ -78,111 +76,16 @@ fn kinds_are_never_mixed() {
 }
 
 #[test]
-fn database_with_simulated_results_cannot_become_kind_npu() {
-    let context = Context::new();
-    context.small_database("db");
-    assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
-    fs::remove_file(context.path("db/database.yaml")).expect("removed");
-    let ran = context.run(&["ingest", "db.csv", "--db", "db"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(!context.path("db/database.yaml").exists(), "the rejected command created database.yaml");
-    context
-        .write("db/database.yaml", "npubench_database: 1\nkind: npu\ndevice: ATLAS_800_A3_752T_128G_DIE\n");
-    let ran = context.run(&["ingest", "db.csv", "--db", "db"]);
-    assert_eq!(ran.code, 3);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: `ROOT/db` is of kind `npu`, but its ledger has runs of kind `rehearsal`
-    hint: the kind never changes: set `kind: rehearsal` in `database.yaml`
-    ");
-    let run = &context.rows("db", "SwiGlu")[0]["MicroBench Run"];
-    assert!(run.starts_with("rehearsal-"), "{run}");
-}
-
-#[test]
-fn suggested_copy_to_another_kind_leaves_measurements_behind() {
-    let context = Context::new();
-    context.write("k.csv", &profile(&[SWIGLU]));
-    context.run(&["ingest", "k.csv", "--db", "real"]);
-    let ran = context.run(&["db", "copy", "real", "play", "--kind", "rehearsal"]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "1 row copied into play\n"), "{}", ran.stderr);
-    assert_eq!(context.rows("play", "SwiGlu"), context.rows("real", "SwiGlu"), "no row has a measurement");
-    assert_eq!(context.run(&["run", "--db", "play", "--host", "rehearsal", "--devices", "0"]).code, 0);
-    let again = context.run(&["db", "copy", "play", "third", "--kind", "npu"]);
-    assert_eq!(again.code, 0, "{}", again.stderr);
-    let row = &context.rows("third", "SwiGlu")[0];
-    let measured: Vec<&String> = row
-        .iter()
-        .filter(|(column, value)| {
-            (column.starts_with("MicroBench") || *column == "Average Duration(us)") && !value.is_empty()
-        })
-        .map(|(column, _)| column)
-        .collect();
-    assert!(measured.is_empty(), "simulated durations reached a folder of kind npu: {measured:?}");
-    assert_eq!(
-        row["Profiling Average Duration(us)"], "",
-        "profiles ingested for a rehearsal may be simulated"
-    );
-    assert_eq!(context.rows("play", "SwiGlu")[0]["Profiling Average Duration(us)"], "59.730000");
-    assert_eq!(context.run(&["db", "copy", "real", "play", "--kind", "rehearsal"]).code, 3, "it exists");
-}
-
-#[test]
-fn catalogue_errors_name_file_and_key() {
-    let context = Context::new();
-    context.small_database("db");
-    let good = include_str!("../../op_replay/SwiGlu.yaml");
-    let wrong = [
-        ("key", good.replacen("summary:", "sumary:", 1)),
-        ("argument", good.replacen("argument: input", "argument: inputs", 1)),
-        ("rule", good.replacen("*B,D/2", "*B,D/", 1)),
-        ("slots", good.replacen("*B,D ->", "*B,D; E ->", 1)),
-        ("name", good.replacen("kernel: SwiGlu", "kernel: Swiglu", 1)),
-        ("api", good.replacen("torch_npu.npu_swiglu", "os.system", 1)),
-        ("schema", good.replacen(") -> Tensor", " -> Tensor", 1)),
-    ];
-    let before = context.snapshot("db");
-    let errors: Vec<String> = wrong
-        .iter()
-        .map(|(name, text)| {
-            context.write(&format!("{name}/op_replay/SwiGlu.yaml"), text);
-            let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--assets", name]);
-            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
-            ran.stderr
-        })
-        .collect();
-    assert_eq!(context.snapshot("db"), before);
-    insta::assert_snapshot!(errors.join("\n"));
-}
-
-#[test]
-fn missing_python_is_reported() {
-    let context = Context::new();
-    context.small_database("db");
-    let before = context.snapshot("db");
-    let empty = context.path("empty");
-    fs::create_dir(&empty).expect("created");
-    let output = context.command(&["run", "--db", "db", "--host", "rehearsal"]).env("PATH", &empty).output();
-    let ran = context.ran(&output.expect("npubench runs"));
-    assert_eq!(ran.code, 3);
-    assert_eq!(context.snapshot("db"), before);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: program `python3`, which runs the replay scripts, was not found
-    hint: install Python 3.8 or later, or give another interpreter with `--python PROGRAM`
-    ");
-}
-
-#[test]
 fn host_without_npus_cannot_measure() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
-    context.run(&["ingest", "k.csv", "--db", "real"]);
+    context.run("ingest k.csv --db real");
     if npubench::base::process::find_program("npu-smi", &std::env::var("PATH").unwrap_or_default()).is_some()
     {
         return requirements::skip("this host has npu-smi; the test needs one without");
     }
     let before = context.snapshot("real");
-    let ran = context.run(&["run", "--db", "real"]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let ran = context.exits(4, "run --db real");
     assert_eq!(context.snapshot("real"), before);
     insta::assert_snapshot!(ran.stderr, @r"
     error: the devices of this host are not known: there is no program `npu-smi`
@@ -195,15 +98,12 @@ fn invalid_option_values_are_rejected() {
     let context = Context::new();
     context.small_database("db");
     let before = context.snapshot("db");
-    let rehearse =
-        |more: &[&str]| context.run(&[&["run", "--db", "db", "--host", "rehearsal"], more].concat());
-    assert_eq!(rehearse(&["--devices", "3-1"]).code, 2);
-    assert_eq!(rehearse(&["--launches", "0"]).code, 2);
-    assert_eq!(context.run(&["frobnicate"]).code, 2);
-    let device = rehearse(&["--devices", "0,16"]);
-    assert_eq!(device.code, 3);
-    let kernel = rehearse(&["--kernels", "SwiGLU,Add"]);
-    assert_eq!(kernel.code, 3);
+    let rehearse = |more: &str| context.run(&("run --db db --host rehearsal", more));
+    assert_eq!(rehearse("--devices 3-1").code, 2);
+    assert_eq!(rehearse("--launches 0").code, 2);
+    assert_eq!(context.run("frobnicate").code, 2);
+    let device = rehearse("--devices 0,16").ended(3);
+    let kernel = rehearse("--kernels SwiGLU,Add").ended(3);
     insta::assert_snapshot!(format!("{}\n{}", device.stderr, kernel.stderr), @r"
     error: this host has no device 16; it has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
     hint: select from these with `--devices`; they are numbered as in `npu-smi info`
@@ -260,8 +160,8 @@ fn error_of_a_damaged_kernel_csv_has_file_and_line() {
     fs::write(&path, text).expect("written");
     context.write("db/notes.csv", "a,b\n");
     let before = context.snapshot("db");
-    let damaged = context.run(&["run", "--db", "db", "--host", "rehearsal", "--kernels", "SwiGlu"]);
-    let foreign = context.run(&["run", "--db", "db", "--host", "rehearsal", "--kernels", "notes"]);
+    let damaged = context.run("run --db db --host rehearsal --kernels SwiGlu");
+    let foreign = context.run("run --db db --host rehearsal --kernels notes");
     assert_eq!((damaged.code, foreign.code), (3, 3));
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(format!("{}\n{}", damaged.stderr, foreign.stderr), @r"
@@ -277,25 +177,13 @@ fn error_of_a_damaged_kernel_csv_has_file_and_line() {
 fn unusable_python_changes_no_rows() {
     let context = Context::new();
     context.small_database("db");
-    let named = context.run(&["run", "--db", "db", "--host", "rehearsal", "--python", "/bin/false"]);
-    assert_eq!(named.code, 3, "{}", named.stderr);
+    context.exits(3, "run --db db --host rehearsal --python /bin/false");
     // A Python that ends immediately, given by a relative path.
     let script = context.write("bin/python-broken", "#!/bin/sh\necho no torch here\nexit 1\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("set");
     let before = context.snapshot("db");
-    let ran = context.run(&[
-        "run",
-        "--db",
-        "db",
-        "--host",
-        "rehearsal",
-        "--devices",
-        "0",
-        "--python",
-        "bin/python-broken",
-    ]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
-    assert!(ran.stderr.contains("no torch here"), "{}", ran.stderr);
+    let ran = context.exits(4, "run --db db --host rehearsal --devices 0 --python bin/python-broken");
+    ran.err_has("no torch here");
     let mut after = context.snapshot("db");
     after.retain(|path, _| path.parent().is_some_and(|folder| folder.ends_with("db")));
     after.retain(|path, _| path.extension().is_some_and(|extension| extension == "csv"));
@@ -310,22 +198,8 @@ fn unreadable_row_is_reported_and_not_measured() {
     let path = context.path("db/SwiGlu.csv");
     let text = fs::read_to_string(&path).expect("readable");
     fs::write(&path, text.replace("512,6144", "512,6k")).expect("written");
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    assert_eq!(ran.code, 1);
-    assert!(
-        ran.stderr.contains("db/SwiGlu.csv:2: `6k` is not a dimension (slot 0 of `512,6k`)"),
-        "{}",
-        ran.stderr
-    );
-}
-
-#[test]
-fn asset_folder_may_be_relative() {
-    let context = Context::new();
-    context.small_database("db");
-    context.write("my/op_replay/SwiGlu.yaml", include_str!("../../op_replay/SwiGlu.yaml"));
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--assets", "my"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.exits(1, "run --db db --host rehearsal --devices 0");
+    ran.err_has("db/SwiGlu.csv:2: `6k` is not a dimension (slot 0 of `512,6k`)");
 }
 
 /// A file in another unit, or a damaged one.
@@ -339,9 +213,9 @@ fn durations_that_no_kernel_has_are_refused() {
         ("1e15", "is not a number of microseconds"),
     ] {
         context.write("k.csv", &profile(&[&ADD.replace("2.060", duration)]));
-        let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
+        let ran = context.run("ingest k.csv --db db --kind rehearsal");
         assert!(ran.code != 0 && ran.stderr.contains(problem), "{duration}: {} {}", ran.code, ran.stderr);
-        assert!(ran.stderr.contains("k.csv:2"), "{}", ran.stderr);
+        ran.err_has("k.csv:2");
         assert!(!context.path("db").exists());
     }
 }

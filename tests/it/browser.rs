@@ -8,7 +8,8 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{context::Context, requirements::skip};
+use crate::prelude::*;
+use crate::requirements::skip;
 
 /// Names of Chromium on the systems of developers and of CI.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];

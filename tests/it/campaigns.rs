@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    process::{Child, Stdio},
+    process::Child,
     thread,
     time::{Duration, Instant},
 };
@@ -15,10 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    context::{Context, STEADY_RUN},
-    kill_resume::{ingested, ledger, number, processes_in, tables},
-};
+use crate::prelude::*;
 
 /// Number of faults: the value of a variable, or a small one.
 fn fault_count(variable: &str, otherwise: u64) -> u64 {
@@ -32,8 +29,7 @@ fn fraction(n: u64) -> f64 {
 
 /// Starts the run and waits until it has started a collection.
 fn start_run(context: &Context) -> Child {
-    let mut child =
-        context.command(&STEADY_RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let mut child = context.start(&STEADY_RUN);
     let has_collection = || {
         ledger(context).is_some_and(|ledger| {
             let count = ledger.query_row("SELECT count(*) FROM collections", [], |row| row.get::<_, i64>(0));
@@ -49,7 +45,7 @@ fn start_run(context: &Context) -> Child {
 
 /// Returns an undisturbed database and the time from the first collection to the end of its run.
 fn undisturbed() -> (Context, Duration) {
-    let context = ingested();
+    let context = Context::of_layer();
     let mut child = start_run(&context);
     let started = Instant::now();
     assert_eq!(child.wait().expect("reaped").code(), Some(0));
@@ -74,8 +70,8 @@ fn killed_children_cost_no_row() {
     let (undisturbed, takes) = undisturbed();
     let expected = tables(&undisturbed);
     let mut killed = 0;
-    for n in 0..fault_count("NPUBENCH_CHILD_KILLS", 2) {
-        let context = ingested();
+    for n in 0..fault_count("NPUBENCH_CHILD_KILLS", 1) {
+        let context = Context::of_layer();
         let mut child = start_run(&context);
         thread::sleep(takes.mul_f64(fraction(n)));
         let children = running_children(&context, &mut child);
@@ -85,7 +81,7 @@ fn killed_children_cost_no_row() {
             killed += u32::from(kill(pid, Signal::SIGKILL).is_ok());
         }
         let code = child.wait().expect("reaped").code();
-        assert_eq!(code, Some(0), "kill {n}: {}", context.run(&["show", "--db", "db"]).stdout);
+        assert_eq!(code, Some(0), "kill {n}: {}", context.run("show --db db").stdout);
         assert_eq!(tables(&context), expected, "kill {n}");
         assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "kill {n}");
         let open = "SELECT count(*) FROM collections WHERE ended_ns IS NULL";
@@ -110,8 +106,8 @@ fn faulty_table_costs_no_other_row() {
     use TableFault::{CutInRow, Deleted, Emptied, Irreplaceable, Semicolons};
     let (undisturbed, takes) = undisturbed();
     let expected = tables(&undisturbed);
-    for n in 0..fault_count("NPUBENCH_TABLE_FAULTS", 5) {
-        let context = ingested();
+    for n in 0..fault_count("NPUBENCH_TABLE_FAULTS", 3) {
+        let context = Context::of_layer();
         let before = tables(&context);
         let index = usize::try_from(n).expect("small");
         let (name, _) = &before[index % before.len()];
@@ -143,8 +139,7 @@ fn faulty_table_costs_no_other_row() {
         }
         assert_eq!(others(tables(&context)), others(expected.clone()), "{fault:?} of {name} at {n}");
         fs::write(&table, original).expect("restored");
-        let repaired = context.run(&STEADY_RUN);
-        assert_eq!(repaired.code, 0, "{fault:?} of {name}: {}", repaired.stderr);
+        context.done(&STEADY_RUN);
         assert_eq!(tables(&context), expected, "{fault:?} of {name} at {n}");
     }
 }

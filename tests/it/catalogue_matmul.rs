@@ -1,10 +1,8 @@
 //! The entries of matrix products, quantisation and mixtures of experts: real shapes are replayed and taken by
 //! the vendor's own torch_npu, and what it would take wrongly is refused.
 
-use crate::{
-    context::{Context, profile},
-    requirements, vendor,
-};
+use crate::prelude::*;
+use crate::vendor;
 
 /// Kernel, duration, then shapes, types and formats of the inputs, shapes and types of the outputs. Most are
 /// of public profiles, the rest of the sizes of DeepSeek and Qwen.
@@ -96,105 +94,39 @@ const CASES: [&str; 84] = [
 ];
 
 /// The same, and why each is refused.
-const WRONG: [(&str, &str); 32] = [
-    (
-        "MatMulV2 9 64,512;256,512 FLOAT16;BF16 ND;ND 64,256 FLOAT16",
-        "input 1 (mat2) is DT_BF16, `self` is FLOAT16: the kernel takes one type",
-    ),
-    (
-        "MatMulV3 9 1,1024;64,160,16,16 BF16;BF16 ND;NZ 1,2048 BF16",
-        "output 0 is [1,2048], the inputs give [1,2560]",
-    ),
-    (
-        "MatMulV2 9 8,64;32,64;31 FLOAT16;FLOAT16;FLOAT16 ND;ND;ND 8,32 FLOAT16",
-        "A x B^T, bias: input 2: N is both 32 and 31",
-    ),
-    ("MatMul 9 1,7168;256,7167 BF16;BF16 ND;ND 1,256 BF16", "A x B^T: input 1: K is both 7168 and 7167"),
-    ("BatchMatMulV2 9 1,64,1;1,1,32768 FLOAT;FLOAT ND;ND 1,64,32768 FLOAT", "launches no matrix product"),
-    ("BatchMatMulV3 9 4,1,64;4,1,32 FLOAT;FLOAT ND;ND 4,64,32 FLOAT", "launches no matrix product"),
-    (
-        "QuantBatchMatmulV3 9 4,96,512;3,512,256;256 INT8;INT8;FLOAT ND;ND;ND 4,96,256 BF16",
-        "scale, batch: `rank(C) == 0 or numel(C) == B` does not hold",
-    ),
-    ("AscendQuantV2 9 64,510;510 BF16;BF16 ND;ND 64,510 INT4", "`D % 8 == 0` does not hold"),
-    ("AscendQuantV2 9 64,512;512;512 BF16;BF16;BF16 ND;ND;ND 64,512 UINT8", "run as the kernel Quantize"),
-    (
-        "GroupedMatmul 9 64,256;4,256,512;4,511;;;;;4 BF16;BF16;FLOAT;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 BF16",
-        "DT_BF16 with a bias in FLOAT: input 2: N is both 512 and 511",
-    ),
-    (
-        "BatchMatMulV2 9 4,8,16;3,16,8 BF16;BF16 ND;ND 4,8,8 BF16",
-        "A x B and 3 more: input 1: B is both 4 and 3",
-    ),
-    (
-        "BatchMatMulV2 9 64,512;128,500 BF16;BF16 ND;ND 64,128 BF16",
-        "A x B^T, no batch: input 1: K is both 512 and 500",
-    ),
-    (
-        "BatchMatMulV2 9 2,8,64,128;2,4,128,96 BF16;BF16 ND;ND 2,8,64,96 BF16",
-        "A x B, several batch dimensions and 3 more: input 1: C is both 8 and 4",
-    ),
-    (
-        "MatMul 9 1,7168;256,7168;255 BF16;BF16;BF16 ND;ND;ND 1,256 BF16",
-        "A x B^T, bias: input 2: N is both 256 and 255",
-    ),
-    (
-        "QuantBatchMatmulV3 9 4,96,512;512,256;256;2,1,256 INT8;INT8;FLOAT;INT32 ND;ND;ND;ND 4,96,256 BF16",
-        "`rank(F) == 0 or rank(F) == 2 and numel(F) == B and last(F) == 1` does not hold",
-    ),
-    (
-        "TransposeBatchMatMul 9 4,16,64;16,64,512 BF16;BF16 ND;ND 4,16,512 BF16",
-        "`K % 128 == 0` does not hold",
-    ),
-    ("TransposeBatchMatMul 9 4,16,128;8,128,512 BF16;BF16 ND;ND 4,16,512 BF16", "B is both 16 and 8"),
-    (
-        "TransposeBatchMatMul 9 4,128,512;128,512,128 BF16;BF16 ND;ND 4,128,128 BF16",
-        "`B * K < 65536` does not hold",
-    ),
-    (
-        "QuantBatchMatmulV3 9 64,512;512,256;256 BF16;BF16;FLOAT ND;ND;ND 64,256 BF16",
-        "input 0 (x1) is DT_BF16, the kernel takes INT8",
-    ),
-    (
-        "QuantBatchMatmulV3 9 64,512;768,256;256 INT8;INT8;FLOAT ND;ND;ND 64,256 BF16",
-        "scale: input 1: K is both 512 and 768",
-    ),
-    (
-        "QuantBatchMatmulV3 9 64,512;512,256;256;99 INT8;INT8;INT64;FLOAT ND;ND;ND;ND 64,256 INT8",
-        "`O == N or O == 1` does not hold",
-    ),
-    (
-        "QuantBatchMatmulV3 9 64,512;512,256;256 INT8;INT8;INT64 ND;ND;ND 64,256 BF16",
-        "output 0 is recorded as DT_BF16, the kernel gives FLOAT16, INT8",
-    ),
-    (
-        "QuantBatchMatmulV3 9 1,2304;4840,144,16,32;154880 INT8;INT8;FLOAT ND;NZ;ND 1,154880 BF16",
-        "`N < 65536` does not hold",
-    ),
-    ("AscendQuantV2 9 64,512;63 BF16;BF16 ND;ND 64,512 INT8", "`S == D or S == 1` does not hold"),
-    ("AscendQuantV2 9 64,512;512 BF16;BF16 ND;ND 64,512 INT32", "run as the kernel Quantize"),
-    ("DynamicQuant 9 512 BF16 ND 512;1 INT8;FLOAT", "rows: output 1 is [1], the inputs give []"),
-    (
-        "GroupedMatmul 9 64,512;8,512,256;;;;;;4 BF16;BF16;-;-;-;-;-;INT64 ND;ND;-;-;-;-;-;ND 64,256 BF16",
-        "input 7: E is both 8 and 4",
-    ),
-    (
-        "GroupedMatmul 9 64,512;8,512,256 BF16;BF16 ND;ND 64,256 BF16",
-        "recorded input slots: 2, the entry of GroupedMatmul reads 8",
-    ),
-    (
-        "GroupedMatmulSwigluQuant 9 64,512;8,512,255;8,255;64;8 INT8;INT8;FLOAT;FLOAT;INT64 ND;ND;ND;ND;ND 64,127;64 INT8;FLOAT",
-        "255 is not a multiple of 2",
-    ),
-    (
-        "MoeTokenPermute 9 64,512;64,8 BF16;INT32 ND;ND 1024,512;512 BF16;INT32",
-        "several experts: output 0 is [1024,512], the inputs give [512,512]",
-    ),
-    (
-        "MoeTokenUnpermute 9 512,256;512;100,8 BF16;INT32;BF16 ND;ND;ND 100,256 BF16",
-        "`R == T * K` does not hold",
-    ),
-    ("MoeGatingTopK 9 64,4 BF16 ND 64,8;64,8;64,4 BF16;INT32;FLOAT", "`K <= E` does not hold"),
+const WRONG: [&str; 32] = [
+    "MatMulV2 9 64,512;256,512 FLOAT16;BF16 ND;ND 64,256 FLOAT16 => input 1 (mat2) is DT_BF16, `self` is FLOAT16: the kernel takes one type",
+    "MatMulV3 9 1,1024;64,160,16,16 BF16;BF16 ND;NZ 1,2048 BF16 => output 0 is [1,2048], the inputs give [1,2560]",
+    "MatMulV2 9 8,64;32,64;31 FLOAT16;FLOAT16;FLOAT16 ND;ND;ND 8,32 FLOAT16 => A x B^T, bias: input 2: N is both 32 and 31",
+    "MatMul 9 1,7168;256,7167 BF16;BF16 ND;ND 1,256 BF16 => A x B^T: input 1: K is both 7168 and 7167",
+    "BatchMatMulV2 9 1,64,1;1,1,32768 FLOAT;FLOAT ND;ND 1,64,32768 FLOAT => launches no matrix product",
+    "BatchMatMulV3 9 4,1,64;4,1,32 FLOAT;FLOAT ND;ND 4,64,32 FLOAT => launches no matrix product",
+    "QuantBatchMatmulV3 9 4,96,512;3,512,256;256 INT8;INT8;FLOAT ND;ND;ND 4,96,256 BF16 => scale, batch: `rank(C) == 0 or numel(C) == B` does not hold",
+    "AscendQuantV2 9 64,510;510 BF16;BF16 ND;ND 64,510 INT4 => `D % 8 == 0` does not hold",
+    "AscendQuantV2 9 64,512;512;512 BF16;BF16;BF16 ND;ND;ND 64,512 UINT8 => run as the kernel Quantize",
+    "GroupedMatmul 9 64,256;4,256,512;4,511;;;;;4 BF16;BF16;FLOAT;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 BF16 => DT_BF16 with a bias in FLOAT: input 2: N is both 512 and 511",
+    "BatchMatMulV2 9 4,8,16;3,16,8 BF16;BF16 ND;ND 4,8,8 BF16 => A x B and 3 more: input 1: B is both 4 and 3",
+    "BatchMatMulV2 9 64,512;128,500 BF16;BF16 ND;ND 64,128 BF16 => A x B^T, no batch: input 1: K is both 512 and 500",
+    "BatchMatMulV2 9 2,8,64,128;2,4,128,96 BF16;BF16 ND;ND 2,8,64,96 BF16 => A x B, several batch dimensions and 3 more: input 1: C is both 8 and 4",
+    "MatMul 9 1,7168;256,7168;255 BF16;BF16;BF16 ND;ND;ND 1,256 BF16 => A x B^T, bias: input 2: N is both 256 and 255",
+    "QuantBatchMatmulV3 9 4,96,512;512,256;256;2,1,256 INT8;INT8;FLOAT;INT32 ND;ND;ND;ND 4,96,256 BF16 => `rank(F) == 0 or rank(F) == 2 and numel(F) == B and last(F) == 1` does not hold",
+    "TransposeBatchMatMul 9 4,16,64;16,64,512 BF16;BF16 ND;ND 4,16,512 BF16 => `K % 128 == 0` does not hold",
+    "TransposeBatchMatMul 9 4,16,128;8,128,512 BF16;BF16 ND;ND 4,16,512 BF16 => B is both 16 and 8",
+    "TransposeBatchMatMul 9 4,128,512;128,512,128 BF16;BF16 ND;ND 4,128,128 BF16 => `B * K < 65536` does not hold",
+    "QuantBatchMatmulV3 9 64,512;512,256;256 BF16;BF16;FLOAT ND;ND;ND 64,256 BF16 => input 0 (x1) is DT_BF16, the kernel takes INT8",
+    "QuantBatchMatmulV3 9 64,512;768,256;256 INT8;INT8;FLOAT ND;ND;ND 64,256 BF16 => scale: input 1: K is both 512 and 768",
+    "QuantBatchMatmulV3 9 64,512;512,256;256;99 INT8;INT8;INT64;FLOAT ND;ND;ND;ND 64,256 INT8 => `O == N or O == 1` does not hold",
+    "QuantBatchMatmulV3 9 64,512;512,256;256 INT8;INT8;INT64 ND;ND;ND 64,256 BF16 => output 0 is recorded as DT_BF16, the kernel gives FLOAT16, INT8",
+    "QuantBatchMatmulV3 9 1,2304;4840,144,16,32;154880 INT8;INT8;FLOAT ND;NZ;ND 1,154880 BF16 => `N < 65536` does not hold",
+    "AscendQuantV2 9 64,512;63 BF16;BF16 ND;ND 64,512 INT8 => `S == D or S == 1` does not hold",
+    "AscendQuantV2 9 64,512;512 BF16;BF16 ND;ND 64,512 INT32 => run as the kernel Quantize",
+    "DynamicQuant 9 512 BF16 ND 512;1 INT8;FLOAT => rows: output 1 is [1], the inputs give []",
+    "GroupedMatmul 9 64,512;8,512,256;;;;;;4 BF16;BF16;-;-;-;-;-;INT64 ND;ND;-;-;-;-;-;ND 64,256 BF16 => input 7: E is both 8 and 4",
+    "GroupedMatmul 9 64,512;8,512,256 BF16;BF16 ND;ND 64,256 BF16 => recorded input slots: 2, the entry of GroupedMatmul reads 8",
+    "GroupedMatmulSwigluQuant 9 64,512;8,512,255;8,255;64;8 INT8;INT8;FLOAT;FLOAT;INT64 ND;ND;ND;ND;ND 64,127;64 INT8;FLOAT => 255 is not a multiple of 2",
+    "MoeTokenPermute 9 64,512;64,8 BF16;INT32 ND;ND 1024,512;512 BF16;INT32 => several experts: output 0 is [1024,512], the inputs give [512,512]",
+    "MoeTokenUnpermute 9 512,256;512;100,8 BF16;INT32;BF16 ND;ND;ND 100,256 BF16 => `R == T * K` does not hold",
+    "MoeGatingTopK 9 64,4 BF16 ND 64,8;64,8;64,4 BF16;INT32;FLOAT => `K <= E` does not hold",
 ];
 
 /// A record of `kernel_details.csv`.
@@ -213,9 +145,7 @@ fn record(case: &str) -> String {
 
 fn database(context: &Context, cases: &[&str]) {
     let records: Vec<String> = cases.iter().map(|case| record(case)).collect();
-    context.write("k.csv", &profile(&records.iter().map(String::as_str).collect::<Vec<_>>()));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.ingest_records("db", &records.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
 }
 
 fn kernels() -> Vec<&'static str> {
@@ -228,8 +158,7 @@ fn kernels() -> Vec<&'static str> {
 fn real_shapes_are_replayed_on_four_devices() {
     let context = Context::new();
     database(&context, &CASES);
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let ran = context.done("run --db db --host rehearsal --devices 0-3");
     let all = ran.stdout.lines().find(|line| line.trim_start().starts_with("all ")).unwrap_or_default();
     let count = CASES.len().to_string();
     // Counts, and behind them the intervals.
@@ -253,8 +182,8 @@ fn manifest_has_the_fills_of_the_entry() {
     ] {
         let manifest = context.run(&["render", kernel, "--db", "db", "--manifest"]).stdout;
         let manifest: serde_json::Value = serde_json::from_str(&manifest).expect("JSON");
-        let cases = manifest["cases"].as_array().expect("cases");
-        let given = cases.iter().flat_map(|case| case["arguments"].as_array().expect("arguments"));
+        let cases = manifest["cases"].list();
+        let given = cases.iter().flat_map(|case| case["arguments"].list());
         let found = given.filter(|given| given["name"] == argument).any(|given| {
             let text = serde_json::to_string(&given["tensor"]).expect("JSON").replace("\":", "\": ");
             filled.iter().all(|wanted| text.contains(wanted))
@@ -265,22 +194,21 @@ fn manifest_has_the_fills_of_the_entry() {
 
 #[test]
 fn case_outside_the_rule_is_rejected_with_reason() {
-    let mut wrong = Vec::new();
-    for (case, reason) in WRONG {
-        let context = Context::new();
-        database(&context, &[case]);
-        let kernel = case.split(' ').next().expect("a kernel");
-        let ran = context.run(&["render", kernel, "--db", "db", "--manifest"]);
-        if ran.code == 0 || !ran.stderr.contains(reason) {
-            wrong.push(format!("{case}\n  wanted {reason}\n  {}", ran.stderr));
-        }
+    let context = Context::new();
+    let wrong = WRONG.map(|wrong| wrong.split_once(" => ").expect("a case and a reason"));
+    database(&context, &wrong.map(|(case, _)| case));
+    let (refused, _) = planned(&context);
+    for (case, text) in wrong {
+        let is_it = |[kernel, _, reason]: &[String; 3]| {
+            case.split(' ').next() == Some(kernel) && reason.contains(text)
+        };
+        assert!(refused.iter().any(is_it), "{case} {text}: {refused:#?}");
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn the_vendors_code_accepts_every_call() {
-    let Some(python) = requirements::vendor_python() else { return };
+    let Some(python) = vendor_python() else { return };
     let context = Context::new();
     database(&context, &CASES);
     for (kernel, judged) in vendor::check_kernels(&python, &context, &kernels()) {

@@ -17,10 +17,8 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    context::{Context, Ran},
-    timeline::write_database,
-};
+use crate::prelude::*;
+use crate::timeline::write_database;
 
 /// Analyses a profile as torch_npu does: earlier tables are removed, errors are swallowed, and `analyse.done` appears after them
 /// as well.
@@ -185,11 +183,11 @@ fn prepared() -> Context {
     context
 }
 
-fn start(context: &Context, servers: &[&StandIn], more: &[&str]) -> Child {
+fn start(context: &Context, servers: &[&StandIn], more: &(impl Words + ?Sized)) -> Child {
     let mut arguments =
         vec!["collect", "vllm", "--profile-dir", "prof", "--still", "300ms", "--logs", "logs"];
     servers.iter().for_each(|server| arguments.extend(["--url", &server.url]));
-    arguments.extend(more);
+    arguments.extend(more.words());
     let mut command = context.command(&arguments);
     command.env("PYTHONPATH", context.path("packages")).env("STAND_IN_DATABASE", context.path("analysed.db"));
     // A proxy of the environment must not be used for servers of the cluster.
@@ -197,7 +195,7 @@ fn start(context: &Context, servers: &[&StandIn], more: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
 }
 
-fn collect(context: &Context, servers: &[&StandIn], more: &[&str]) -> Ran {
+fn collect(context: &Context, servers: &[&StandIn], more: &(impl Words + ?Sized)) -> Ran {
     context.ran(&start(context, servers, more).wait_with_output().expect("ended"))
 }
 
@@ -219,8 +217,7 @@ fn ranks_of_two_nodes_are_collected_analysed_and_ingested() {
     fs::create_dir(prof.join("old_ascend_pt")).expect("created");
     let work =
         ["--ranks", "2", "--db", "db", "--kind", "rehearsal", "--", "sh", "-c", "echo 8 requests done"];
-    let ran = collect(&context, &[&first, &second], &work);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let ran = collect(&context, &[&first, &second], &work).ended(0);
     assert_eq!((first.switches(), second.switches()), ((1, 1), (1, 1)));
     assert!(ran.stderr.contains("8 requests done") && ran.stderr.contains("vLLM 0.15.1"), "{}", ran.stderr);
     insta::assert_snapshot!(ran.stdout);
@@ -234,7 +231,7 @@ fn servers_that_cannot_be_profiled_are_refused_before_the_start() {
     let healthy = StandIn::start(Behaviour::new(&prof, &[(0, "healthy")]));
     let refused = |behaviour: Behaviour| {
         let server = StandIn::start(behaviour);
-        let ran = collect(&context, &[&healthy, &server], &["--", "touch", "worked"]);
+        let ran = collect(&context, &[&healthy, &server], "-- touch worked");
         assert_eq!((ran.code, healthy.switches(), server.switches()), (4, (0, 0), (0, 0)), "{}", ran.stderr);
         assert!(!context.path("logs").exists());
         ran.stderr.replace(&server.url, "URL").replace(&healthy.url, "HEALTHY")
@@ -249,14 +246,14 @@ fn servers_that_cannot_be_profiled_are_refused_before_the_start() {
     ];
     insta::assert_snapshot!(shown.join("\n"));
     fs::remove_dir_all(context.path("packages/torch_npu")).expect("there");
-    let ran = collect(&context, &[&healthy], &["--", "touch", "worked"]);
+    let ran = collect(&context, &[&healthy], "-- touch worked");
     assert_eq!((ran.code, healthy.switches()), (4, (0, 0)), "{}", ran.stderr);
-    assert!(ran.stderr.contains(" has no torch_npu, which analyses the profiles"), "{}", ran.stderr);
+    ran.err_has(" has no torch_npu, which analyses the profiles");
     fs::remove_dir_all(context.path("logs")).expect("there");
     let gone = StandIn { url: "http://127.0.0.1:9".to_owned(), requests: Arc::default() };
-    let ran = collect(&context, &[&healthy, &gone], &["--", "touch", "worked"]);
+    let ran = collect(&context, &[&healthy, &gone], "-- touch worked");
     assert_eq!((ran.code, healthy.switches()), (4, (0, 0)), "{}", ran.stderr);
-    assert!(ran.stderr.contains("error: http://127.0.0.1:9/version cannot be reached"), "{}", ran.stderr);
+    ran.err_has("error: http://127.0.0.1:9/version cannot be reached");
     assert!(!context.path("worked").exists());
 }
 
@@ -266,16 +263,16 @@ fn a_failed_start_stops_those_that_were_started() {
     let prof = context.path("prof");
     let first = StandIn::start(Behaviour::new(&prof, &[(0, "healthy")]));
     let second = StandIn::start(Behaviour { start_status: 500, ..Behaviour::new(&prof, &[]) });
-    let ran = collect(&context, &[&first, &second], &["--", "touch", "worked"]);
+    let ran = collect(&context, &[&first, &second], "-- touch worked");
     assert_eq!((ran.code, first.switches(), second.switches()), (4, (1, 1), (1, 0)), "{}", ran.stderr);
-    assert!(ran.stderr.contains("/start_profile answered with 500: start"), "{}", ran.stderr);
+    ran.err_has("/start_profile answered with 500: start");
     // A server that shows the path to GET only.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let first = StandIn::start(Behaviour::new(&prof, &[(0, "healthy")]));
     let second = StandIn::start(Behaviour { start_status: 404, ..Behaviour::new(&prof, &[]) });
-    let ran = collect(&context, &[&first, &second], &["--", "touch", "worked"]);
+    let ran = collect(&context, &[&first, &second], "-- touch worked");
     assert_eq!((ran.code, first.switches(), second.switches()), (4, (1, 1), (1, 0)), "{}", ran.stderr);
-    assert!(ran.stderr.contains("--profiler-config"), "{}", ran.stderr);
+    ran.err_has("--profiler-config");
     assert!(!context.path("worked").exists());
 }
 
@@ -296,7 +293,7 @@ fn failures_of_command_stop_and_analysis_are_named_and_cost_nothing_else() {
         "/stop_profile answered with 500: stop",
         "3 of 4 ranks have written a profile",
     ] {
-        assert!(ran.stderr.contains(named), "{named}: {}", ran.stderr);
+        ran.err_has(named);
     }
     insta::assert_snapshot!(ran.stdout);
     // What failed is analysed again when its reason is gone; complete profiles are only read.
@@ -304,44 +301,10 @@ fn failures_of_command_stop_and_analysis_are_named_and_cost_nothing_else() {
         let folder = format!("prof/dp0_pp0_tp{rank}_ep0_rank{rank}_2700_20261124_ascend_pt");
         fs::remove_file(context.path(&folder).join(end)).expect("there");
     }
-    let mut again = context.command(&["collect", "analyse", "prof", "--format", "json"]);
+    let mut again = context.command("collect analyse prof --format json");
     again.env("PYTHONPATH", context.path("packages")).env("STAND_IN_DATABASE", context.path("analysed.db"));
-    let again = context.ran(&again.output().expect("it runs"));
-    assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
+    let again = context.ran(&again.output().expect("it runs")).ended(0);
     assert_eq!(again.stdout.matches("\"state\":\"complete\"").count(), 3, "{}", again.stdout);
-}
-
-#[test]
-fn a_redirected_stop_is_not_sent_again() {
-    let context = prepared();
-    let behaviour =
-        Behaviour { stop_status: 307, ..Behaviour::new(&context.path("prof"), &[(0, "healthy")]) };
-    let server = StandIn::start(behaviour);
-    let ran = collect(&context, &[&server], &["--", "true"]);
-    assert_eq!((ran.code, server.switches()), (1, (1, 1)), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains("/stop_profile answered with 307"), "{}", ran.stderr);
-}
-
-#[test]
-fn tables_without_raw_records_are_kept() {
-    let context = prepared();
-    let tables = "kept_ascend_pt/ASCEND_PROFILER_OUTPUT";
-    fs::create_dir_all(context.path(tables)).expect("created");
-    let analyse = || {
-        let mut command = context.command(&["collect", "analyse", "kept_ascend_pt", "--format", "json"]);
-        command.env("PYTHONPATH", context.path("packages"));
-        context.ran(&command.env("STAND_IN_DATABASE", context.path("absent.db")).output().expect("it runs"))
-    };
-    let database = context.path(tables).join("ascend_pytorch_profiler_0.db");
-    fs::write(&database, "no database").expect("written");
-    let ran = analyse();
-    assert_eq!(ran.code, 1, "{}", ran.stdout);
-    assert!(ran.stdout.contains("it has no raw records, and "), "{}", ran.stdout);
-    assert_eq!(fs::read_to_string(&database).expect("kept"), "no database");
-    fs::copy(context.path("analysed.db"), &database).expect("copied");
-    let ran = analyse();
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("\"state\":\"complete\"") && database.is_file(), "{}", ran.stdout);
 }
 
 #[test]
@@ -357,14 +320,14 @@ fn a_stop_is_sent_once_whenever_the_user_interrupts() {
         thread::sleep(Duration::from_millis(10));
     }
     interrupt(&child);
-    let ran = context.ran(&child.wait_with_output().expect("ended"));
+    let ran = context.finish(child);
     assert_eq!((ran.code, server.switches()), (5, (1, 1)), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains("`npubench collect analyse prof` continues"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("not analysed"), "{}", ran.stdout);
+    ran.err_has("`npubench collect analyse prof` continues");
+    ran.out_has("not analysed");
     // In the stop: the first signal is answered, the second one ends the wait, and no second request is sent.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let server = StandIn::start(Behaviour { stop_time: Duration::from_secs(100), ..behaviour() });
-    let mut child = start(&context, &[&server], &["--", "true"]);
+    let mut child = start(&context, &[&server], "-- true");
     server.await_request("POST /stop_profile");
     let mut errors =
         BufReader::new(child.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
@@ -373,25 +336,25 @@ fn a_stop_is_sent_once_whenever_the_user_interrupts() {
     interrupt(&child);
     let rest: Vec<String> = errors.collect();
     assert!(rest.iter().any(|line| line.contains("request to stop and has not answered yet")), "{rest:?}");
-    let ran = context.ran(&child.wait_with_output().expect("ended"));
+    let ran = context.finish(child);
     assert_eq!((ran.code, server.switches()), (5, (1, 1)), "{}{rest:?}", ran.stdout);
     // In the start of the first of two servers: the second one is not started.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let slow = StandIn::start(Behaviour { start_time: Duration::from_secs(1), ..behaviour() });
     let second = StandIn::start(behaviour());
-    let child = start(&context, &[&slow, &second], &["--", "touch", "worked"]);
+    let child = start(&context, &[&slow, &second], "-- touch worked");
     slow.await_request("POST /start_profile");
     interrupt(&child);
-    let ran = context.ran(&child.wait_with_output().expect("ended"));
+    let ran = context.finish(child);
     assert_eq!((ran.code, slow.switches(), second.switches()), (5, (1, 1), (0, 0)), "{}", ran.stderr);
     assert!(!context.path("worked").exists());
     // A stop without an answer within its limit.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let server = StandIn::start(Behaviour { stop_time: Duration::from_secs(100), ..behaviour() });
-    let limits = ["--stop-limit", "500ms", "--folder-limit", "1s", "--", "true"];
-    let ran = collect(&context, &[&server], &limits);
+    let limits = "--stop-limit 500ms --folder-limit 1s -- true";
+    let ran = collect(&context, &[&server], limits);
     assert_eq!((ran.code, server.switches()), (1, (1, 1)), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains("/stop_profile has not answered: timeout"), "{}", ran.stderr);
+    ran.err_has("/stop_profile has not answered: timeout");
 }
 
 #[test]
@@ -403,15 +366,14 @@ fn requests_are_sent_while_the_profiler_runs() {
     for (file, message) in
         [("bad.jsonl", "bad.jsonl:2: expected an object"), ("empty.jsonl", "has no request")]
     {
-        let ran = collect(&context, &[&server], &["--requests", file]);
-        assert_eq!(ran.code, 3, "{}", ran.stderr);
-        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+        let ran = collect(&context, &[&server], &["--requests", file]).ended(3);
+        ran.err_has(message);
     }
     context.write(
         "two.jsonl",
         "{\"model\": \"m\", \"prompt\": \"a\"}\n\n{\"model\": \"m\", \"prompt\": \"b\"}\n",
     );
-    let ran = collect(&context, &[&server], &["--requests", "two.jsonl", "--warm-up"]);
+    let ran = collect(&context, &[&server], "--requests two.jsonl --warm-up");
     assert_eq!((ran.code, server.switches()), (0, (1, 1)), "{}{}", ran.stdout, ran.stderr);
     let requests = server.requests.lock().expect("no panic").clone();
     let posts: Vec<&str> = requests.iter().filter_map(|request| request.strip_prefix("POST ")).collect();
@@ -423,51 +385,20 @@ fn requests_are_sent_while_the_profiler_runs() {
 fn wrong_options_of_a_collection_are_refused() {
     let context = prepared();
     fs::create_dir(context.path("raw_ascend_pt")).expect("created");
-    let refused = |arguments: &[&str]| {
-        let ran = context.run(&[&["collect"], arguments].concat());
+    let refused = |arguments: &str| {
+        let ran = context.run(&("collect", arguments));
         assert!(ran.code == 2 || ran.code == 3, "{arguments:?}: {}", ran.stdout);
-        format!("$ collect {}\n{}", arguments.join(" "), ran.stderr)
+        format!("$ collect {}\n{}", arguments, ran.stderr)
     };
     let shown = [
-        refused(&["vllm", "--url", "https://node0:8000", "--profile-dir", "prof", "--", "true"]),
-        refused(&["vllm", "--url", "http://node0:8000", "--profile-dir", "prof"]),
-        refused(&[
-            "vllm",
-            "--url",
-            "http://node0:8000",
-            "--profile-dir",
-            "prof",
-            "--still",
-            "0s",
-            "--",
-            "true",
-        ]),
-        refused(&[
-            "vllm",
-            "--url",
-            "http://node0:8000",
-            "--url",
-            "http://Node0:8000/",
-            "--profile-dir",
-            "prof",
-            "--",
-            "true",
-        ]),
-        refused(&["vllm", "--url", "http://node0:8000", "--profile-dir", "absent", "--", "true"]),
-        refused(&[
-            "vllm",
-            "--url",
-            "http://node0:8000",
-            "--profile-dir",
-            "prof",
-            "--",
-            "vllm",
-            "bench",
-            "serve",
-            "--profile",
-        ]),
-        refused(&["analyse", "prof"]),
-        refused(&["analyse", "raw_ascend_pt", "--python", "no-such-python"]),
+        refused("vllm --url https://node0:8000 --profile-dir prof -- true"),
+        refused("vllm --url http://node0:8000 --profile-dir prof"),
+        refused("vllm --url http://node0:8000 --profile-dir prof --still 0s -- true"),
+        refused("vllm --url http://node0:8000 --url http://Node0:8000/ --profile-dir prof -- true"),
+        refused("vllm --url http://node0:8000 --profile-dir absent -- true"),
+        refused("vllm --url http://node0:8000 --profile-dir prof -- vllm bench serve --profile"),
+        refused("analyse prof"),
+        refused("analyse raw_ascend_pt --python no-such-python"),
     ];
     insta::assert_snapshot!(shown.join("\n"));
 }

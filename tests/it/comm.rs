@@ -2,22 +2,21 @@
 
 use std::fs;
 
-use crate::{context::Context, requirements::shared};
+use crate::prelude::*;
 
 /// Two ranks of tier 1 are on different chips; devices 0 and 1 are the dies of one.
 #[test]
 fn groups_of_a_tier_are_listed_and_span_it() {
     let context = Context::new();
-    let ran = context.run(&["comm", "groups", "--devices", "0-15", "--ranks", "2,16"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.done("comm groups --devices 0-15 --ranks 2,16");
     let rows: Vec<Vec<&str>> =
         ran.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
     assert_eq!(rows[1], ["1", "clos", "196", "0.5", "2", "14", "0,2"]);
     assert_eq!(rows[2], ["1", "clos", "196", "0.5", "16", "1", "0-15"]);
     assert_eq!(rows[3], ["2", "clos", "224", "0.2", "2", "8", "0-1"]);
     assert_eq!(rows.len(), 4);
-    assert!(ran.stderr.contains("all 16 devices together span tier 1"), "{}", ran.stderr);
-    let json = context.run(&["comm", "groups", "--devices", "4-7", "--tier", "1", "--format", "json"]);
+    ran.err_has("all 16 devices together span tier 1");
+    let json = context.run("comm groups --devices 4-7 --tier 1 --format json");
     let line = json.stdout.lines().next().expect("a line");
     assert!(line.contains("\"groups\":[[4,6],[5,7]]") && line.contains("\"ranks\":2"), "{line}");
 }
@@ -36,8 +35,7 @@ fn impossible_groups_and_networks_are_errors() {
         (&["--device", "ASCEND_950"], "the device profile `ASCEND_950` declares no network"),
         (&["--device", "A3"], "the device profile `A3` does not exist"),
     ] {
-        let ran = context.run(&[&["comm", "groups"], arguments].concat());
-        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        let ran = context.exits(3, &("comm groups", arguments));
         assert!(ran.stderr.contains(expected) && ran.stderr.contains("hint: "), "{}", ran.stderr);
     }
     fs::create_dir_all(context.path("assets/grids/devices")).expect("a folder");
@@ -45,13 +43,8 @@ fn impossible_groups_and_networks_are_errors() {
                    l2_ceiling_tb_per_s: 1\ncube_cores: 1\nvector_cores: 1\nclock_mhz: 1\ncomm:\n  grid: [2, 8]\n  \
                    tiers: [{kind: clos, gb_per_s: 24, latency_us: 5, efficiency: 70}]\n";
     fs::write(context.path("assets/grids/devices/OWN.yaml"), profile).expect("written");
-    let ran = context.run(&["comm", "groups", "--device", "OWN", "--assets", "assets"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("OWN.yaml:13:10: the grid has 2 dimensions, `tiers` has 1"),
-        "{}",
-        ran.stderr
-    );
+    let ran = context.exits(3, "comm groups --device OWN --assets assets");
+    ran.err_has("OWN.yaml:13:10: the grid has 2 dimensions, `tiers` has 1");
 }
 
 /// Writes a database of kind `rehearsal` with a sweep of three planted regimes: 23 sizes, 16 ranks of tier 1.
@@ -95,36 +88,30 @@ pub(crate) fn write_planted(context: &Context, noise: f64) {
 fn a_sweep_is_fitted_with_its_regimes_and_algorithm() {
     let context = Context::new();
     write_planted(&context, 0.004);
-    let ran = context.run(&["comm", "fit", "all_reduce", "--db", "db", "--format", "json"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let lines: Vec<serde_json::Value> =
-        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ran = context.done("comm fit all_reduce --db db --format json");
+    let lines: Vec<serde_json::Value> = ran.json();
     assert_eq!(lines.len(), 5, "four numbers of ranks, one comparison");
     let whole = &lines[3];
     assert_eq!((&whole["ranks"], &whole["collective"]), (&16.into(), &"all_reduce".into()));
-    let changes = whole["changes"].as_array().expect("changes");
-    let places: Vec<(u64, u64)> = changes
-        .iter()
-        .map(|change| {
-            (change["before"].as_u64().expect("a size"), change["behind"].as_u64().expect("a size"))
-        })
-        .collect();
+    let changes = whole["changes"].list();
+    let places: Vec<(u64, u64)> =
+        changes.iter().map(|change| (change["before"].whole(), change["behind"].whole())).collect();
     assert_eq!(places, [(1 << 15, 1 << 16), (1 << 21, 1 << 22)]);
     assert!(changes[0]["discontinuity"] == true && changes[0]["located"] == false, "{}", changes[0]);
-    assert!(changes[0]["refining_sizes"].as_array().expect("sizes").contains(&40_960.into()));
+    assert!(changes[0]["refining_sizes"].list().contains(&40_960.into()));
     for (line, (alpha, gigabytes)) in
-        whole["lines"].as_array().expect("lines").iter().zip([(12.0, 20.0), (22.0, 70.0), (60.0, 170.0)])
+        whole["lines"].list().iter().zip([(12.0, 20.0), (22.0, 70.0), (60.0, 170.0)])
     {
-        let latency = line["latency_us"].as_f64().expect("a number");
+        let latency = line["latency_us"].float();
         assert!((latency / alpha - 1.0).abs() < 0.05, "{line}");
         // The bandwidth of the first regime is known to its interval only.
-        let interval = line["algbw_ci95_gb_per_s"].as_array().expect("an interval");
-        assert!(interval[0].as_f64().expect("low") <= gigabytes, "{line}");
+        let interval = line["algbw_ci95_gb_per_s"].list();
+        assert!(interval[0].float() <= gigabytes, "{line}");
         assert!(interval[1].as_f64().is_none_or(|high| high >= gigabytes), "{line}");
     }
     // 512 MiB: bus bandwidth of 30/16 times the algorithm bandwidth.
-    let last = whole["points"].as_array().expect("points").last().expect("a point");
-    let ratio = last["busbw_gb_per_s"].as_f64().expect("bus") / last["algbw_gb_per_s"].as_f64().expect("alg");
+    let last = whole["points"].list().last().expect("a point");
+    let ratio = last["busbw_gb_per_s"].float() / last["algbw_gb_per_s"].float();
     assert!((ratio - 1.875).abs() < 1e-9, "{last}");
     assert_eq!(whole["link_peak_gb_per_s"], 196.0);
     let scaling = &lines[4]["scaling"];
@@ -132,8 +119,7 @@ fn a_sweep_is_fitted_with_its_regimes_and_algorithm() {
     assert_eq!(scaling["large_messages"]["algorithm"], "ring", "{scaling}");
 
     fs::create_dir(context.path("images")).expect("a folder");
-    let plain = context.run(&["comm", "fit", "--db", "db", "--svg", "images"]);
-    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let plain = context.done("comm fit --db db --svg images");
     for expected in [
         "all_reduce 16 ranks tier 1 FLOAT16",
         "change between 32K and 64K (by fit), +",
@@ -142,9 +128,9 @@ fn a_sweep_is_fitted_with_its_regimes_and_algorithm() {
         "small messages: ring — ring off by",
         "of the link's peak of 196.0 GB/s",
     ] {
-        assert!(plain.stdout.contains(expected), "{expected}\n{}", plain.stdout);
+        plain.out_has(expected);
     }
-    let image = fs::read_to_string(context.path("images/hcom_allReduce_.svg")).expect("an image");
+    let image = context.read("images/hcom_allReduce_.svg");
     assert_eq!(image.matches("class=\"segment\"").count(), 12);
     assert_eq!(image.matches("class=\"band\"").count(), 12);
     assert_eq!(image.matches("class=\"peak\"").count(), 4);
@@ -157,10 +143,9 @@ fn a_sweep_is_fitted_with_its_regimes_and_algorithm() {
 fn rows_are_compared_with_the_model_of_a_profile() {
     let context = Context::new();
     write_planted(&context, 0.0);
-    let none = context.run(&["comm", "validate", "broadcast", "--db", "db"]);
-    assert_eq!(none.code, 3, "{}", none.stdout);
-    assert!(none.stderr.contains("`ROOT/db` has no measured row of broadcast"), "{}", none.stderr);
-    let wrong = context.run(&["comm", "validate", "allreduce", "--db", "db"]);
+    let none = context.exits(3, "comm validate broadcast --db db");
+    none.err_has("`ROOT/db` has no measured row of broadcast");
+    let wrong = context.run("comm validate allreduce --db db");
     assert!(wrong.code == 3 && wrong.stderr.contains("did you mean `all_reduce`?"), "{}", wrong.stderr);
     // 65536 bytes over 16 ranks of tier 1 take 4.955 us by the model.
     let header = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps\n";
@@ -172,139 +157,24 @@ fn rows_are_compared_with_the_model_of_a_profile() {
         "65536,16,DT_FP16,1,4.96,1\n65536,16,BF16,1,15,1\n65536,16,FLOAT,1,40,1\n65536,16,INT8,2,40,1\n65536,16,INT8,,40,1\n",
     );
     write("hcom_reduceScatter_.csv", "655360,16,FLOAT16,1,73.65,1\n");
-    let ran = context.run(&["comm", "validate", "--db", "db", "--format", "json"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let rows: Vec<serde_json::Value> =
-        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ran = context.exits(1, "comm validate --db db --format json");
+    let rows: Vec<serde_json::Value> = ran.json();
     let verdict = |dtype: &str, tier: Option<u64>| {
         let row = rows.iter().find(|row| row["dtype"] == dtype && row["tier"].as_u64() == tier);
-        row.expect("a row")["verdict"].as_str().expect("a verdict").to_owned()
+        row.expect("a row")["verdict"].text().to_owned()
     };
     assert_eq!(verdict("FLOAT16", Some(1)), "pass");
     assert_eq!(verdict("DT_BF16", Some(1)), "warn");
     assert_eq!(verdict("FLOAT", Some(1)), "fail");
     assert_eq!(verdict("INT8", None), "no_model");
     let scatter = rows.iter().find(|row| row["collective"] == "reduce_scatter").expect("a row");
-    assert!((scatter["ratio"].as_f64().expect("a ratio") - 1.0).abs() < 0.001, "{scatter}");
-    assert!(ran.stderr.contains("without a verdict: other tools wrote them"), "{}", ran.stderr);
-    let loose = context.run(&["comm", "validate", "--db", "db", "--tolerance", "10"]);
-    assert_eq!(loose.code, 0, "{}{}", loose.stdout, loose.stderr);
-    assert!(
-        loose.stdout.contains("0 FAIL, 1 without a model, by ATLAS_800_A3_752T_128G_DIE"),
-        "{}",
-        loose.stdout
-    );
-    let unknown = context.run(&["comm", "validate", "--db", "db", "--device", "ATLAS_800_A2_280T_32G_PCIE"]);
-    assert_eq!(unknown.code, 3, "{}", unknown.stdout);
-    assert!(unknown.stderr.contains("nothing is validated"), "{}", unknown.stderr);
-    assert_eq!(context.run(&["comm", "validate", "--db", "db", "--tolerance", "1"]).code, 2);
-}
-
-/// Results of other benchmarks become rows with their source, and never replace a measurement.
-#[test]
-fn results_of_other_benchmarks_are_imported() {
-    let context = Context::new();
-    let table = "data_size(Bytes): | aveg_time(us): | alg_bandwidth(GB/s): | check_result:\n";
-    let rows = "1048576 | 100.00 | 10.48576 | success\n2097152 | 150.00 | 13.98101 | failed\n4194304 | 250.00 | 16.77722 | success\n";
-    context.write("gather.txt", &format!("{table}{rows}"));
-    let import = |arguments: &[&str]| {
-        context.run(
-            &[&["comm", "import", "gather.txt", "--db", "db", "--collective", "all_gather"], arguments]
-                .concat(),
-        )
-    };
-    let device = ["--device", "ATLAS_800_A3_752T_128G_DIE"];
-    let unknown = import(&["--devices", "0-7", "--dtype", "bf16"]);
-    assert!(
-        unknown.code == 3 && unknown.stderr.contains("the device of the new database"),
-        "{}",
-        unknown.stderr
-    );
-    let untyped = import(&[&["--devices", "0-7"][..], &device].concat());
-    assert!(
-        untyped.code == 3 && untyped.stderr.contains("gather.txt:2: hccl_test does not print"),
-        "{}",
-        untyped.stderr
-    );
-    assert!(!context.path("db").exists(), "a refused import creates nothing");
-    let ran = import(&[&["--devices", "0-7", "--dtype", "bf16"][..], &device].concat());
-    assert_eq!(
-        (ran.code, ran.stdout.as_str()),
-        (0, "2 rows added, 0 updated, 0 unchanged, 0 keep their own measurement\n"),
-        "{}",
-        ran.stderr
-    );
-    assert!(ran.stderr.contains("wrong results left out: 2097152 bytes"), "{}", ran.stderr);
-    let rows = context.rows("db", "hcom_allGather_");
-    let cell = |row: usize, column: &str| rows[row][column].clone();
-    // The printed size is that of all ranks; the table has that of one.
-    assert_eq!(
-        (cell(0, "message_bytes"), cell(0, "num_devices"), cell(0, "topology_tier")),
-        ("131072".to_owned(), "8".to_owned(), "1".to_owned())
-    );
-    assert_eq!(
-        (cell(0, "Duration(us)"), cell(0, "dtype"), cell(0, "Imported From")),
-        ("100.000000".to_owned(), "DT_BF16".to_owned(), "gather.txt".to_owned())
-    );
-    assert_eq!(
-        (cell(0, "Algorithm Bandwidth(GB/s)"), cell(0, "MicroBench Verdict")),
-        ("10.485760".to_owned(), String::new())
-    );
-    // Variables have the key of a sweep with them: in the order of names, and without defaults.
-    for (given, key) in [
-        ("HCCL_BUFFSIZE=400;HCCL_ALGO=level0:ring", "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400"),
-        ("HCCL_BUFFSIZE=200", ""),
-    ] {
-        let other = context.path("environment");
-        let _ = fs::remove_dir_all(&other);
-        let mut arguments =
-            vec!["comm", "import", "gather.txt", "--db", "environment", "--collective", "all_gather"];
-        arguments.extend(["--devices", "0-7", "--dtype", "bf16", "--environment", given]);
-        arguments.extend(device);
-        assert_eq!(context.run(&arguments).code, 0);
-        assert_eq!(context.rows("environment", "hcom_allGather_")[0]["HCCL Environment"], key);
-    }
-    for (option, value, problem) in [
-        ("--environment", "FOO=1", "`FOO` is no variable of HCCL"),
-        ("--environment", "ring", "`ring` has no variable, expected NAME=value"),
-        ("--tier", "99", "tier 99 does not exist: the grid [48, 8, 2] has the tiers 0 to 2"),
-    ] {
-        let refused = import(&["--ranks", "8", "--dtype", "bf16", option, value]);
-        assert!(refused.code != 0 && refused.stderr.contains(problem), "{}", refused.stderr);
-    }
-    let again = import(&["--tier", "1", "--ranks", "8", "--dtype", "DT_BF16"]);
-    assert_eq!(
-        again.stdout, "0 rows added, 0 updated, 2 unchanged, 0 keep their own measurement\n",
-        "{}",
-        again.stderr
-    );
-    let checked = context.run(&["db", "check", "db"]);
-    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
-    for (arguments, expected) in [
-        (&["--tier", "1", "--dtype", "bf16"][..], "the number of ranks is unknown"),
-        (&["--tier", "1", "--ranks", "4", "--dtype", "quarter"], "`quarter` is no element type"),
-        (&["--devices", "0-1023", "--dtype", "bf16"], "is outside of the grid"),
-    ] {
-        let ran = import(arguments);
-        assert!(ran.code == 3 && ran.stderr.contains(expected), "{arguments:?} {}", ran.stderr);
-    }
-    let rehearsal = Context::new();
-    write_planted(&rehearsal, 0.0);
-    rehearsal.write("gather.txt", &format!("{table}1048576 | 100.00 | 10.48576 | success\n"));
-    let refused = rehearsal.run(&[
-        "comm",
-        "import",
-        "gather.txt",
-        "--db",
-        "db",
-        "--collective",
-        "all_reduce",
-        "--devices",
-        "0-7",
-        "--dtype",
-        "bf16",
-    ]);
-    assert!(refused.code == 3 && refused.stderr.contains("its numbers are simulated"), "{}", refused.stderr);
+    assert!((scatter["ratio"].float() - 1.0).abs() < 0.001, "{scatter}");
+    ran.err_has("without a verdict: other tools wrote them");
+    let loose = context.done("comm validate --db db --tolerance 10");
+    loose.out_has("0 FAIL, 1 without a model, by ATLAS_800_A3_752T_128G_DIE");
+    let unknown = context.exits(3, "comm validate --db db --device ATLAS_800_A2_280T_32G_PCIE");
+    unknown.err_has("nothing is validated");
+    assert_eq!(context.run("comm validate --db db --tolerance 1").code, 2);
 }
 
 /// The sample of the vendor's manual, of a version whose GB are 2^30 bytes.
@@ -314,7 +184,7 @@ fn the_output_in_the_vendors_manual_is_imported() {
     let context = Context::new();
     let file = sample.to_str().expect("UTF-8");
     let device = "ATLAS_800_A2_376T_64G";
-    let ran = context.run(&[
+    context.done(&[
         "comm",
         "import",
         file,
@@ -329,7 +199,6 @@ fn the_output_in_the_vendors_manual_is_imported() {
         "--device",
         device,
     ]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
     let rows = context.rows("db", "hcom_allReduce_");
     assert_eq!(rows.len(), 14);
     let last = &rows[13];
@@ -337,7 +206,7 @@ fn the_output_in_the_vendors_manual_is_imported() {
     assert_eq!((last["topology_tier"].as_str(), last["dtype"].as_str()), ("1", "FLOAT"));
     // 67108864 bytes in 2630.2 us, in 10^9 bytes.
     assert_eq!(last["Algorithm Bandwidth(GB/s)"], "25.514738");
-    let fit = context.run(&["comm", "fit", "--db", "db"]);
+    let fit = context.run("comm fit --db db");
     assert!(
         fit.code == 0 && fit.stdout.contains("all_reduce 8 ranks tier 1 FLOAT"),
         "{}{}",

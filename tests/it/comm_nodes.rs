@@ -16,11 +16,9 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::prelude::*;
 use crate::{
     comm_run::{SWEEP, modelled},
-    context::{Context, Ran},
-    kill_resume::{processes_in, tables},
-    requirements::vendor_python,
     slurm::Slurm,
 };
 
@@ -62,12 +60,13 @@ impl Nodes {
         self.context.write(&format!("node{node}.yaml"), &text);
     }
 
-    fn command(&self, node: usize, more: &[&str]) -> Command {
+    fn command(&self, node: usize, more: &(impl Words + ?Sized)) -> Command {
+        let more = more.words();
         let is_replaced = |option: &&[&str]| more.contains(&option[0]);
-        let sweep = [&SWEEP[..], &NODES].concat();
+        let sweep = (SWEEP, NODES).words();
         let options = sweep[2..].chunks(2).filter(|option| !is_replaced(option)).flatten().copied();
         let arguments: Vec<&str> = sweep[..2].iter().copied().chain(options).collect();
-        let mut command = self.context.command(&[&arguments, more].concat());
+        let mut command = self.context.command(&(&arguments, &more));
         let faults = self.context.path(&format!("node{node}.yaml"));
         command
             .args(["--node-rank", &node.to_string(), "--master-port", &self.port.to_string()])
@@ -88,10 +87,10 @@ impl Nodes {
     /// Runs node 0 and node 1 to their ends.
     fn run_both(&self, commands: [Command; 2]) -> [Ran; 2] {
         let started = commands.map(|command| self.start(command));
-        started.map(|child| self.context.ran(&child.wait_with_output().expect("reaped")))
+        started.map(|child| self.context.finish(child))
     }
 
-    fn sweep(&self, more: &[&str]) -> [Ran; 2] {
+    fn sweep(&self, more: &(impl Words + ?Sized)) -> [Ran; 2] {
         self.run_both([self.command(0, more), self.command(1, more)])
     }
 
@@ -133,7 +132,6 @@ impl Nodes {
     }
 }
 
-/// Waits until a file exists below a folder; returns its path.
 fn wait_for_file(folder: &Path, name: &str) -> PathBuf {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -163,7 +161,7 @@ fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
     let all = ["--ranks", "2,3", "--ops", "all_reduce,all_gather", "--sizes", "1K,64K"];
     let [first, second] = nodes.sweep(&all);
     assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
-    assert!(second.stderr.contains("node 1 (host-1) takes part"), "{}", second.stderr);
+    second.err_has("node 1 (host-1) takes part");
     assert_eq!(nodes.rows("hcom_allGather_").len(), 6);
     // Groups of one node are measured by the same command.
     assert_eq!(
@@ -179,16 +177,15 @@ fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
     );
     let case = nodes.context.rows("db", "hcom_allReduce_")[0]["MicroBench Case"].clone();
     let why = nodes.context.run(&["why", &case, "--db", "db"]);
-    assert!(why.stdout.contains("the time is of the shortest rank"), "{}", why.stdout);
+    why.out_has("the time is of the shortest rank");
     let again =
         "--update all --nnodes 2 --node-rank 0 --master-addr host-0 # on host-0, and on each other node";
-    assert!(why.stdout.contains(again), "{}", why.stdout);
+    why.out_has(again);
     let before = tables(&nodes.context);
-    let reparsed = nodes.context.run(&["reparse", "--db", "db"]);
-    assert_eq!(reparsed.code, 0, "{}{}", reparsed.stdout, reparsed.stderr);
+    nodes.context.exits(0, "reparse --db db");
     let [again, follower] = nodes.sweep(&all);
     assert_eq!((again.code, follower.code), (0, 0), "{}{}", again.stderr, follower.stderr);
-    assert!(again.stderr.contains("12 already measured"), "{}", again.stderr);
+    again.err_has("12 already measured");
     assert_eq!(tables(&nodes.context), before);
     nodes.assert_no_process();
 }
@@ -216,44 +213,32 @@ fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
             nodes.command(1, &other_size),
             "sizes: `1024, 4096, 65536` on node 0 (host-0), `1024` on node 1 (host-1)",
         ),
-        (
-            nodes.command(1, &[&SMALL[..], &["--warm-up", "3"]].concat()),
-            "warm-up: `2` on node 0 (host-0), `3`",
-        ),
+        (nodes.command(1, &(SMALL, "--warm-up 3")), "warm-up: `2` on node 0 (host-0), `3`"),
         (
             nodes.command(1, &other_device),
             "number of devices: `2` on node 0 (host-0), `3` on node 1 (host-1)",
         ),
+        (nodes.command(1, &(SMALL, "--nnodes 3")), "number of nodes is 2 on node 0 (host-0) and 3"),
+        (nodes.command(1, &(SMALL, &["--assets", &assets])), "templates of scripts by digest: `"),
         (
-            nodes.command(1, &[&SMALL[..], &["--nnodes", "3"]].concat()),
-            "number of nodes is 2 on node 0 (host-0) and 3",
-        ),
-        (
-            nodes.command(1, &[&SMALL[..], &["--assets", &assets]].concat()),
-            "templates of scripts by digest: `",
-        ),
-        (
-            nodes.command(1, &[&SMALL[..], &["--backend", "gloo", "--python", &python]].concat()),
+            nodes.command(1, &(SMALL, &["--backend", "gloo", "--python", &python])),
             "node 1 (host-1) cannot take part: ",
         ),
-        (
-            nodes.command(1, &[&SMALL[..], &["--devices", "0-99"]].concat()),
-            "node 1 (host-1) cannot take part: ",
-        ),
+        (nodes.command(1, &(SMALL, "--devices 0-99")), "node 1 (host-1) cannot take part: "),
     ] {
         let [first, second] = nodes.run_both([nodes.command(0, &SMALL), follower]);
         // A node without torch cannot measure.
         let codes = if second.stderr.contains("no torch here") { (3, 4) } else { (3, 3) };
         assert_eq!((first.code, second.code), codes, "{expected}: {}{}", first.stderr, second.stderr);
-        assert!(first.stderr.contains(expected), "{expected}: {}", first.stderr);
+        first.err_has(expected);
         if !expected.ends_with("take part: ") {
-            assert!(second.stderr.contains(expected), "{expected}: {}", second.stderr);
+            second.err_has(expected);
         }
     }
     nodes.set_faults(1, 0.0, software);
     let [first, second] = nodes.sweep(&SMALL);
     assert!(first.code == 3 && first.stderr.contains("CANN: `"), "{}", first.stderr);
-    assert!(first.stderr.contains("`9.9` on node 1 (host-1)"), "{}", first.stderr);
+    first.err_has("`9.9` on node 1 (host-1)");
     let hint =
         "hint: start the same command, with the same options and variables of HCCL, on hosts with the same";
     assert!(first.stderr.contains(hint) && second.stderr.contains(hint), "{}{}", first.stderr, second.stderr);
@@ -264,8 +249,7 @@ fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
 fn ports_in_use_and_missing_nodes_are_errors_before_the_first_launch() {
     let nodes = Nodes::new();
     let taken = TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("a port");
-    let ran = nodes.context.ran(&nodes.command(0, &SMALL).output().expect("it runs"));
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let ran = nodes.context.ran(&nodes.command(0, &SMALL).output().expect("it runs")).ended(3);
     let expected = format!("port {} of 127.0.0.1 cannot be opened: another program uses it", nodes.port + 1);
     assert!(ran.stderr.contains(&expected) && ran.stderr.contains("--master-port"), "{}", ran.stderr);
     assert!(!nodes.context.path("db").exists());
@@ -277,11 +261,10 @@ fn ports_in_use_and_missing_nodes_are_errors_before_the_first_launch() {
     });
     assert_eq!((leader.code, follower.code), (4, 4), "{}{}", leader.stderr, follower.stderr);
     let expected = format!("node 1 did not connect to 127.0.0.1 port {} within 1 s", nodes.port);
-    assert!(leader.stderr.contains(&expected), "{}", leader.stderr);
+    leader.err_has(&expected);
     let expected = format!("node 0 at 127.0.0.1 port {} is not reachable within 1 s", nodes.port);
-    assert!(follower.stderr.contains(&expected), "{}", follower.stderr);
-    let beyond =
-        nodes.context.command(&[&SWEEP[..], &NODES, &SMALL, &["--node-rank", "7"]].concat()).output();
+    follower.err_has(&expected);
+    let beyond = nodes.context.command(&(SWEEP, NODES, SMALL, "--node-rank 7")).output();
     let ran = nodes.context.ran(&beyond.expect("it runs"));
     assert!(ran.code == 2 && ran.stderr.contains("expected 0 to 1"), "{}", ran.stderr);
 }
@@ -295,7 +278,7 @@ fn rank_of_another_node_that_dies_costs_one_size() {
     assert_eq!((first.code, second.code), (1, 1), "{}{}", first.stderr, second.stderr);
     let rows = nodes.rows("hcom_allReduce_");
     assert!(rows.len() == 2 && !rows.iter().any(|row| row.contains("4096")), "{rows:?}");
-    assert!(first.stderr.contains("on host-1: failed (exitcode: "), "{}", first.stderr);
+    first.err_has("on host-1: failed (exitcode: ");
     nodes.assert_no_process();
 }
 
@@ -313,15 +296,12 @@ fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
             thread::sleep(Duration::from_millis(150));
             signal(&started[node], number);
         }
-        let ran = started.map(|child| nodes.context.ran(&child.wait_with_output().expect("reaped")));
+        let ran = started.map(|child| nodes.context.finish(child));
         let killed = |of: usize| number == Signal::SIGKILL && node == of;
         let codes = [0, 1].map(|of| if killed(of) { -1 } else { 5 });
         assert_eq!([ran[0].code, ran[1].code], codes, "{}{}", ran[0].stderr, ran[1].stderr);
         if !killed(0) {
-            assert!(
-                ran[0].stderr.contains("the same command on all nodes measures what is missing"),
-                "{ran:?}"
-            );
+            ran[0].err_has("the same command on all nodes measures what is missing");
         }
         if number == Signal::SIGKILL {
             assert!(ran[1 - node].stderr.contains("was lost: "), "{ran:?}");
@@ -329,14 +309,14 @@ fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
         if !killed(0) {
             nodes.assert_no_process();
         }
-        let resumed = nodes.context.run(&["resume", "--db", "db"]);
+        let resumed = nodes.context.run("resume --db db");
         let given = nodes.command(0, &SMALL);
         let given: Vec<_> = given.get_args().map(|argument| argument.to_string_lossy()).collect();
         let root = nodes.context.path("node0.yaml");
         let given = given.join(" ").replace(&*root.to_string_lossy(), "ROOT/node0.yaml");
         let command = format!("it measures what is missing: npubench {given}");
         assert_eq!(resumed.code, 3, "{}", resumed.stderr);
-        assert!(resumed.stderr.contains(&command), "{command}: {}", resumed.stderr);
+        resumed.err_has(&command);
         nodes.set_faults(0, 0.0, "");
         let [first, second] = nodes.sweep(&SMALL);
         assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
@@ -346,91 +326,6 @@ fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
     }
 }
 
-/// The archive cannot be written, as on a full disk: its place is taken by a folder.
-#[test]
-fn evidence_that_a_node_cannot_archive_stays_there_and_is_no_result() {
-    let nodes = Nodes::new();
-    nodes.set_faults(0, 0.0, "costs: {init: 0.5}\n");
-    let one = [&SMALL[..6], &["--sizes", "1K"]].concat();
-    let started = [0, 1].map(|node| nodes.start(nodes.command(node, &one)));
-    let journal = nodes.wait_for_ranks();
-    let folder = journal.parent().expect("a folder");
-    fs::create_dir(folder.with_extension("tar.gz")).expect("created");
-    let [first, second] = started.map(|child| nodes.context.ran(&child.wait_with_output().expect("reaped")));
-    assert_eq!((first.code, second.code), (5, 5), "{}{}", first.stderr, second.stderr);
-    for output in [&first.stderr, &second.stderr] {
-        assert!(output.contains("its evidence cannot be archived: Is a directory (os error 21)"), "{output}");
-    }
-    assert!(first.stderr.contains("node 1 (host-1): done, but its evidence"), "{}", first.stderr);
-    let kept = fs::read_dir(nodes.context.path("tmp1")).expect("a folder").flatten();
-    let kept: Vec<_> =
-        kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("npubench-evidence-")).collect();
-    assert!(kept.len() == 1 && kept[0].path().join("launched.2.jsonl").exists(), "{kept:?}");
-    assert!(nodes.rows("hcom_allReduce_").is_empty(), "the host and not the size is at fault");
-    let [first, second] = nodes.sweep(&one);
-    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
-    assert_eq!(nodes.rows("hcom_allReduce_").len(), 1);
-    nodes.assert_no_process();
-}
-
-/// Node 0 does not answer, and no part of the follower is running.
-#[test]
-fn second_stop_request_always_ends_a_follower_at_once() {
-    let nodes = Nodes::new();
-    nodes.set_faults(0, 0.0, "costs: {init: 0.5}\n");
-    let alone = ["--ranks", "2", "--tiers", "2", "--ops", "all_reduce", "--sizes", "1K,4K"];
-    let [first, mut second] = [0, 1].map(|node| nodes.start(nodes.command(node, &alone)));
-    wait_for_file(&nodes.context.path("db"), "launched.1.jsonl");
-    signal(&first, Signal::SIGSTOP);
-    for _ in 0..2 {
-        signal(&second, Signal::SIGINT);
-        thread::sleep(Duration::from_millis(150));
-    }
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let ended = loop {
-        match second.try_wait().expect("a child") {
-            Some(status) => break status.code(),
-            None if Instant::now() >= deadline => break None,
-            None => thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    signal(&first, Signal::SIGCONT);
-    let ran = [first, second].map(|child| nodes.context.ran(&child.wait_with_output().expect("reaped")));
-    // The running collection was the last one of node 0.
-    assert_eq!((ran[0].code, ended), (0, Some(5)), "{ran:?}");
-    assert!(ran[0].stderr.contains("stopping: 1 running collection may end"), "{ran:?}");
-    nodes.assert_no_process();
-}
-
-/// The model of the rehearsal host changes behind 32 KiB.
-#[test]
-fn refined_sweep_over_two_nodes_sends_its_further_sizes() {
-    let nodes = Nodes::new();
-    let sweep = ["--ranks", "2", "--tiers", "0", "--ops", "all_reduce", "--from", "4K", "--to", "512K"];
-    let [first, second] = nodes.sweep(&[&sweep[..], &["--refine"]].concat());
-    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
-    assert!(first.stderr.contains("all changes of the algorithm are located"), "{}", first.stderr);
-    assert_eq!(nodes.rows("hcom_allReduce_").len(), 8 + 8);
-}
-
-/// Questions of a workload have no tier, so that their groups are those of all nodes.
-#[test]
-fn messages_of_a_workload_and_of_a_model_are_measured_over_two_nodes() {
-    let nodes = Nodes::new();
-    let model = ["--model", "Qwen3-32B", "--tp", "4", "--batch", "64", "--tiers", "0"];
-    let [first, second] = nodes.sweep(&model);
-    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
-    assert!(!nodes.context.rows("db", "hcom_allReduce_").is_empty(), "{}", first.stderr);
-    let workload = nodes.context.write(
-        "step.json",
-        r#"{"name": "a step", "questions": [{"op": "hcom_allReduce_", "inputs": "3072", "dtypes": "bf16", "ranks": 4}]}"#,
-    );
-    let [first, second] = nodes.sweep(&["--workload", workload.to_str().expect("text")]);
-    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
-    let rows = nodes.context.rows("db", "hcom_allReduce_");
-    assert!(rows.iter().any(|row| row["message_bytes"] == "6144" && row["num_devices"] == "4"), "{rows:?}");
-}
-
 #[test]
 fn sweep_with_gloo_exchanges_data_between_two_nodes() {
     let Some(python) = vendor_python() else { return };
@@ -438,7 +333,7 @@ fn sweep_with_gloo_exchanges_data_between_two_nodes() {
     let python = python.to_str().expect("text");
     let arguments =
         ["--backend", "gloo", "--python", python, "--dtypes", "fp32", "--ranks", "2", "--tiers", "0"];
-    let [first, second] = nodes.sweep(&[&arguments[..], &["--ops", "all_reduce", "--sizes", "4K"]].concat());
+    let [first, second] = nodes.sweep(&(&arguments[..], "--ops all_reduce --sizes 4K"));
     assert!(first.code <= 1 && first.code == second.code, "{}{}", first.stderr, second.stderr);
     let rows = nodes.context.rows("db", "hcom_allReduce_");
     assert_eq!(rows.len(), 1, "{}", first.stderr);
@@ -450,25 +345,21 @@ fn step_of_slurm_starts_the_nodes_of_a_sweep() {
     let nodes = Nodes::new();
     let Some(slurm) = Slurm::start(nodes.context.path("slurm")) else { return };
     let port = nodes.port.to_string();
-    let job = [
-        "slurm", "comm", "--db", "db", "--nodes", "2", "--gres", "npu:2", "--grace", "30s", "--format",
-        "json", "--",
-    ];
+    let job = "slurm comm --db db --nodes 2 --gres npu:2 --grace 30s --format json --";
     // The names of the nodes are of no host, and both are this machine.
     let place = ["--master-addr", "127.0.0.1", "--master-port", &port];
-    let sizes = ["--ranks", "4", "--tiers", "0", "--ops", "all_reduce", "--sizes", "1K"];
+    let sizes = "--ranks 4 --tiers 0 --ops all_reduce --sizes 1K";
     // Without the database and the devices, which the job adds.
-    let sweep: Vec<&str> = SWEEP[2..]
+    let sweep: Vec<&str> = SWEEP.words()[2..]
         .chunks(2)
         .filter(|option| !["--db", "--devices"].contains(&option[0]))
         .flatten()
         .copied()
         .collect();
-    let mut command = nodes.context.command(&[&job[..], &sweep, &place, &sizes].concat());
-    let ran = nodes.context.ran(&slurm.configure(&mut command).output().expect("npubench runs"));
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let mut command = nodes.context.command(&(job, sweep, place, sizes));
+    let ran = nodes.context.ran(&slurm.configure(&mut command).output().expect("npubench runs")).ended(0);
     let submitted: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    let job = submitted["job"].as_str().expect("a number");
+    let job = submitted["job"].text();
     let ended = slurm.wait_for_end(job);
     let log = fs::read_to_string(nodes.context.path(&format!("npubench-comm-{job}.log"))).expect("a log");
     assert_eq!(ended[job].0, "COMPLETED", "{log}");

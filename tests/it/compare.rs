@@ -8,11 +8,10 @@ use std::{
 
 use serde_json::Value;
 
+use crate::prelude::*;
 use crate::{
     browser::{browser, show},
-    context::Context,
-    requirements::shared,
-    timeline::{copies_around_steps, kernels_outside_of_steps, objects, write_database, write_text_profile},
+    timeline::{kernels_outside_of_steps, objects, write_database, write_text_profile},
 };
 
 /// Error of a sum of durations that a kernel table has rounded, in nanoseconds.
@@ -34,26 +33,25 @@ pub(crate) fn example(rank: u32) -> PathBuf {
 }
 
 pub(crate) fn compare(base: &Path, other: &Path) -> Vec<Value> {
-    compare_with_options(base, other, &[])
+    compare_with_options(base, other, "")
 }
 
-pub(crate) fn compare_with_options(base: &Path, other: &Path, options: &[&str]) -> Vec<Value> {
+pub(crate) fn compare_with_options(base: &Path, other: &Path, options: &(impl Words + ?Sized)) -> Vec<Value> {
     let context = Context::new();
     let arguments = ["compare", &base.to_string_lossy(), &other.to_string_lossy(), "--format", "json"];
-    let ran = context.run(&[&arguments, options].concat());
-    assert_eq!(ran.code, 0, "{} {}: {}", base.display(), other.display(), ran.stderr);
-    objects(&ran.stdout)
+    let ran = context.done(&(&arguments, options));
+    ran.json()
 }
 
 fn part(objects: &[Value], part: &str) -> Rows {
     let side = |row: &Value, side: &str| {
-        let number = |key: &str| row[side][key].as_f64().expect("a number");
+        let number = |key: &str| row[side][key].float();
         (!row[side].is_null()).then(|| Side { total: number("total"), calls: number("calls") })
     };
     // The number of steps has no total.
     let is_sum = |object: &&Value| object["part"] == part && object["name"] != "steps";
     let rows = objects.iter().filter(|object| object["item"] == "row").filter(is_sum);
-    let text = |cell: &Value| cell.as_str().expect("text").to_owned();
+    let text = |cell: &Value| cell.text().to_owned();
     rows.map(|row| ((text(&row["name"]), text(&row["shapes"])), [side(row, "base"), side(row, "other")]))
         .collect()
 }
@@ -69,135 +67,15 @@ pub(crate) fn reference(name: &str) -> Option<Value> {
 }
 
 pub(crate) fn sheet<'a>(reference: &'a Value, name: &str) -> Vec<&'a Vec<Value>> {
-    let rows = reference[name]["rows"].as_array().expect("rows");
-    rows.iter().map(|row| row.as_array().expect("cells")).collect()
+    let rows = reference[name]["rows"].list();
+    rows.iter().map(|row| row.list()).collect()
 }
 
-/// Asserts that a total in nanoseconds is that of a sheet in microseconds, with this error.
 fn assert_total(found: f64, expected_us: f64, error: f64, what: &str) {
     assert!(
         (found - expected_us * 1e3).abs() <= error,
         "{what}: {found} ns, the reference has {expected_us} us"
     );
-}
-
-/// One definition of free time for both forms: the reference widens that of a database by tasks that are no work, so that
-/// one run gains 5 ms by its form.
-#[test]
-fn free_time_has_one_definition_for_both_forms() {
-    let (Some(text), Some(database), Some(expected)) =
-        (shared("real/cnn_level1_rank0"), shared("real/cnn_db_level1_rank0"), reference("cmp_l1_db.json"))
-    else {
-        return;
-    };
-    let overall = part(&compare(&text, &database), "overall");
-    let [base, other] = totals(&overall, "free");
-    let free =
-        sheet(&expected, "OverallMetrics").into_iter().find(|row| row[0] == "Free Time").expect("a row");
-    assert_total(base, free[1].as_f64().expect("a number") * 1e3, ROUNDING, "free time of the text");
-    // StepTraceTime of analysis.db, in the reference with the wider definition: 30.943917 ms.
-    assert_eq!(other, 25_258_144.0);
-    assert!(free[4].as_f64().expect("a number") * 1e6 - other > 5.6e6);
-    // The kernels and collectives of the database, by their own times.
-    let path = database.join("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db");
-    let connection = rusqlite::Connection::open(path).expect("a database");
-    let span = |sql: &str| -> (i64, i64) {
-        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("a row")
-    };
-    let kernels =
-        span("SELECT min(startNs), max(endNs) FROM TASK JOIN COMPUTE_TASK_INFO USING (globalTaskId)");
-    let collectives = span("SELECT min(startNs), max(endNs) FROM COMMUNICATION_OP");
-    let whole = kernels.1.max(collectives.1) - kernels.0.min(collectives.0);
-    assert_eq!(totals(&overall, "span of the step")[1], whole as f64);
-}
-
-/// Kernels by type and shapes, of the database by a query and of the text by its table: no reader of ours is involved.
-#[test]
-fn kernels_by_type_and_shapes_equal_the_recorded_ones() {
-    let (Some(text), Some(database)) = (shared("real/cnn_level1_rank0"), shared("real/cnn_db_level1_rank0"))
-    else {
-        return;
-    };
-    let kernels = part(&compare(&text, &database), "kernel");
-    let connection =
-        rusqlite::Connection::open(database.join("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db"))
-            .expect("a database");
-    // `inputShapes` and `inputDataTypes` of this version have each other's content or not: shapes have no letters.
-    let sql = "SELECT type.value, shapes.value, types.value, sum(endNs - startNs), count(*) FROM TASK
-               JOIN COMPUTE_TASK_INFO c USING (globalTaskId) JOIN STRING_IDS type ON type.id = c.opType
-               JOIN STRING_IDS shapes ON shapes.id = c.inputShapes JOIN STRING_IDS types ON types.id = c.inputDataTypes
-               GROUP BY 1, 2, 3";
-    let mut statement = connection.prepare(sql).expect("a query");
-    let rows = statement.query_map([], |row| {
-        let cells: [String; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];
-        Ok((cells, row.get::<_, i64>(3)?, row.get::<_, i64>(4)?))
-    });
-    let mut expected_sums: BTreeMap<(String, String), Side> = BTreeMap::new();
-    for row in rows.expect("rows") {
-        let ([kind, one, other], total, calls) = row.expect("a row");
-        let is_shapes = |cell: &str| !cell.contains(|c: char| c.is_ascii_alphabetic());
-        let shapes = if is_shapes(&one) { one } else { other };
-        let shapes = if is_shapes(&shapes) { shapes.trim_matches('"').to_owned() } else { String::new() };
-        let sum = expected_sums.entry((kind, shapes)).or_insert(Side { total: 0.0, calls: 0.0 });
-        sum.total += total as f64;
-        sum.calls += calls as f64;
-    }
-    let found: BTreeMap<(String, String), Side> =
-        kernels.iter().filter_map(|(key, [_, other])| Some((key.clone(), (*other)?))).collect();
-    assert_eq!(found, expected_sums);
-    let path = text.join("ASCEND_PROFILER_OUTPUT/kernel_details.csv");
-    let mut reader = csv::Reader::from_path(path).expect("a table");
-    let header = reader.headers().expect("a header").clone();
-    let column = |name: &str| header.iter().position(|cell| cell == name).expect("a column");
-    let (kind, core, shapes, time) =
-        (column("Type"), column("Accelerator Core"), column("Input Shapes"), column("Duration(us)"));
-    let mut of_table: BTreeMap<(String, String), Side> = BTreeMap::new();
-    for record in reader.records() {
-        let record = record.expect("a row");
-        if matches!(&record[core], "HCCL" | "COMMUNICATION") {
-            continue;
-        }
-        let shapes = record[shapes].trim_matches('"').replace("N/A", "");
-        let sum =
-            of_table.entry((record[kind].to_owned(), shapes)).or_insert(Side { total: 0.0, calls: 0.0 });
-        sum.total += record[time].parse::<f64>().expect("a duration") * 1e3;
-        sum.calls += 1.0;
-    }
-    let found: BTreeMap<(String, String), Side> =
-        kernels.iter().filter_map(|(key, [base, _])| Some((key.clone(), (*base)?))).collect();
-    assert_eq!(found.keys().collect::<Vec<_>>(), of_table.keys().collect::<Vec<_>>());
-    for (key, sum) in &of_table {
-        assert_eq!(found[key].calls, sum.calls, "{key:?}");
-        assert!((found[key].total - sum.total).abs() < ROUNDING, "{key:?}");
-    }
-}
-
-/// The module sheet of the reference keeps the last kernel of an operator of the database only: 0.832 ms of 2.342 ms.
-#[test]
-fn modules_have_all_kernels_of_their_operators() {
-    let (Some(text), Some(database), Some(expected)) =
-        (shared("real/cnn_level1_rank0"), shared("real/cnn_db_level1_rank0"), reference("cmp_l1_db.json"))
-    else {
-        return;
-    };
-    let found = compare(&text, &database);
-    let mut forward = [0.0, 0.0];
-    for ((name, _), sides) in part(&found, "module") {
-        if name.starts_with("DistributedDataParallel") && !name.contains("[Backward]") {
-            for (sum, side) in forward.iter_mut().zip(sides) {
-                *sum += side.expect("recorded").total;
-            }
-        }
-    }
-    let operator = &part(&found, "operator")[&("DistributedDataParallel.forward".to_owned(), String::new())];
-    assert_eq!(forward, operator.map(|side| side.expect("recorded").total));
-    assert_eq!(forward[1], 2_341_748.0);
-    let sheet = sheet(&expected, "ModuleCompareStatistic");
-    let row = sheet.into_iter().find(|row| row[3] == "/ DistributedDataParallel_0").expect("a row");
-    let number = |cell: usize| row[cell].as_f64().expect("a number") * 1e6;
-    // The text of the reference has copies of 4.685 us in it.
-    assert!((number(8) - forward[0] - 4_685.0).abs() < 50.0, "{} {}", number(8), forward[0]);
-    assert!(number(12) < 832_000.0);
 }
 
 /// Level 0 has no types: the reference puts its kernels into `Other` and leaves 0 in all classes.
@@ -244,10 +122,9 @@ fn parts_add_up_to_the_difference_of_all_pairs() {
         for other in (0..3).map(|step| &profiles[(place + step) % profiles.len()]) {
             let found = compare(base, other);
             let what = format!("{} {}", base.display(), other.display());
-            let difference = found[0]["span_difference_ns"].as_f64().expect("a number");
+            let difference = found[0]["span_difference_ns"].float();
             let parts = found.iter().filter(|object| object["item"] == "difference");
-            let parts: Vec<f64> =
-                parts.map(|part| part["difference_ns"].as_f64().expect("a number")).collect();
+            let parts: Vec<f64> = parts.map(|part| part["difference_ns"].float()).collect();
             assert!((parts.iter().sum::<f64>() - difference).abs() < 1.0, "{what}: {parts:?} {difference}");
             if base == other {
                 assert!(parts.is_empty(), "{what}: {parts:?}");
@@ -281,15 +158,14 @@ fn parts_add_up_to_the_difference_of_all_pairs() {
 #[test]
 fn example_is_printed_with_the_difference_of_its_ranks() {
     let context = Context::new();
-    let run = |more: &[&str]| {
+    let run = |more: &str| {
         let profiles = [0, 1].map(|rank| example(rank).to_string_lossy().into_owned());
-        let ran = context.run(&[&["compare", &profiles[0], &profiles[1]], more].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = context.done(&(&["compare", &profiles[0], &profiles[1]], more));
         ran.stdout.replace(env!("CARGO_MANIFEST_DIR"), "PROJECT")
     };
-    let csv = run(&["--format", "csv"]);
+    let csv = run("--format csv");
     let table = csv.lines().take(12).collect::<Vec<_>>().join("\n");
-    insta::assert_snapshot!(format!("{}---\n{table}", run(&["--rows", "6"])));
+    insta::assert_snapshot!(format!("{}---\n{table}", run("--rows 6")));
 }
 
 /// One file that opens without a network, with all rows.
@@ -297,14 +173,13 @@ fn example_is_printed_with_the_difference_of_its_ranks() {
 fn page_has_all_rows_and_no_reference_to_a_network() {
     let context = Context::new();
     let profiles = [0, 1].map(|rank| example(rank).to_string_lossy().into_owned());
-    let ran = context.run(&["compare", &profiles[0], &profiles[1], "--html", "page.html"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let page = fs::read_to_string(context.path("page.html")).expect("a page");
+    context.done(&["compare", &profiles[0], &profiles[1], "--html", "page.html"]);
+    let page = context.read("page.html");
     let found = compare(&example(0), &example(1));
     for object in found.iter().filter(|object| object["item"] == "row") {
         let total = |side: &str| object[side]["total"].as_f64().unwrap_or_default();
         if object["name"] != "steps" && total("base") + total("other") > 0.0 {
-            let name = object["name"].as_str().expect("a name").replace('&', "&amp;").replace('<', "&lt;");
+            let name = object["name"].text().replace('&', "&amp;").replace('<', "&lt;");
             assert!(page.contains(name.split('"').next().unwrap_or_default()), "{name}");
         }
     }
@@ -320,8 +195,7 @@ fn page_works_in_a_browser() {
     let Some(browser) = browser() else { return };
     let context = Context::new();
     let profiles = [0, 1].map(|rank| example(rank).to_string_lossy().into_owned());
-    let ran = context.run(&["compare", &profiles[0], &profiles[1], "--html", "page.html"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done(&["compare", &profiles[0], &profiles[1], "--html", "page.html"]);
     let script = r#"(() => {
       const table = [...page.querySelectorAll("table")].find(table => table.rows.length > 4 && table.textContent.includes("RmsNorm"));
       const names = () => [...table.tBodies[0].rows].filter(row => !row.hidden).map(row => row.cells[0].textContent);
@@ -405,8 +279,8 @@ fn a_selected_step_has_its_own_modules_and_operators() {
     write_text_profile(&context, "text_ascend_pt", 0);
     write_database(&context.path("db_ascend_pt/ascend_pytorch_profiler_0.db"), "");
     let run = |options: &[&str]| {
-        let arguments = ["compare", "text_ascend_pt", "db_ascend_pt", "--format", "json"];
-        objects(&context.run(&[&arguments, options].concat()).stdout)
+        let arguments = "compare text_ascend_pt db_ascend_pt --format json";
+        context.run(&(arguments, options)).json()
     };
     let sum = |output: &[Value], part: &str, side: &str| -> (f64, f64) {
         let sums = rows_of(output, part).into_iter().map(|row| total_and_calls(&row[side]));
@@ -435,7 +309,7 @@ fn compare_with(statements: &str, options: &[&str]) -> (Vec<Value>, String) {
     write_database(&context.path("base/ascend_pytorch_profiler_0.db"), "");
     write_database(&context.path("other/ascend_pytorch_profiler_0.db"), statements);
     let run = |format: &str| {
-        let ran = context.run(&[&["compare", "base", "other", "--format", format], options].concat());
+        let ran = context.run(&(&["compare", "base", "other", "--format", format], options));
         assert_eq!((ran.code, &*ran.stderr), (0, ""));
         ran.stdout
     };
@@ -458,16 +332,6 @@ fn work_outside_of_the_steps_has_a_row_of_its_own() {
     assert_eq!(kernels * 2.0, 44_500.0);
 }
 
-/// A copy that starts outside of a step covers its free time.
-#[test]
-fn copies_count_in_the_steps_that_they_reach_into() {
-    let (output, _) = compare_with(&copies_around_steps(), &[]);
-    let overall = part(&output, "overall");
-    assert_eq!(totals(&overall, "copies in the free time"), [2_000.0, 3_000.0]);
-    assert_eq!(totals(&overall, "copies and other work outside the span"), [0.0, 25_000.0]);
-}
-
-/// The end of a step is the start of the next one.
 #[test]
 fn a_call_at_the_end_of_a_step_belongs_to_the_next_one() {
     let call = "INSERT INTO STRING_IDS VALUES (900, 'aten::boundary');
@@ -488,10 +352,10 @@ fn numbers_that_are_not_recorded_are_null_and_zero_has_no_sign() {
     let (output, csv) = compare_with("", &[]);
     let mut with_extremes = std::collections::BTreeSet::new();
     for row in output.iter().filter(|object| object["item"] == "row") {
-        let (name, side) = (row["part"].as_str().expect("a part"), &row["base"]);
+        let (name, side) = (row["part"].text(), &row["base"]);
         if !side["shortest"].is_null() {
-            let [shortest, longest] = ["shortest", "longest"].map(|key| side[key].as_f64().expect("known"));
-            let mean = side["mean"].as_f64().expect("known");
+            let [shortest, longest] = ["shortest", "longest"].map(|key| side[key].float());
+            let mean = side["mean"].float();
             assert!(0.0 < shortest && shortest <= mean && mean <= longest, "{row}");
             with_extremes.insert(name);
         }

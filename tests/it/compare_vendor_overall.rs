@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::prelude::*;
 use crate::{
     compare::{ROUNDING, rows_of, sheet, total_and_calls},
     compare_vendor_tables::{DATABASE, GPU, PAIRS, compare_pair, overall},
@@ -26,10 +27,10 @@ struct OverallRow {
 fn overall_rows(expected: &Value, cell: usize) -> Vec<OverallRow> {
     let mut path: Vec<String> = Vec::new();
     let rows = sheet(expected, "OverallMetrics").into_iter().map(|row| {
-        let name = row[0].as_str().expect("a name");
+        let name = row[0].text();
         path.truncate(name.chars().take_while(|c| *c == '\t').count());
         path.push(name.trim().to_owned());
-        let time = row[cell].as_f64().expect("a time") * 1e6;
+        let time = row[cell].float() * 1e6;
         OverallRow { path: path.clone(), time, number: row[cell + 2].as_f64() }
     });
     rows.collect()
@@ -37,7 +38,7 @@ fn overall_rows(expected: &Value, cell: usize) -> Vec<OverallRow> {
 
 /// Sums by class and unit (`cube`, `vector`): time in nanoseconds and number.
 fn classes_of(found: &[Value], side: &str) -> BTreeMap<(String, String), (f64, f64)> {
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let text = |value: &Value| value.text().to_owned();
     let rows = rows_of(found, "kernel_class").into_iter();
     rows.map(|row| ((text(&row["name"]), text(&row["shapes"])), total_and_calls(&row[side]))).collect()
 }
@@ -181,21 +182,21 @@ fn kernels_equal_all_references() {
             let plain = |text: &str| text.trim_matches('"').replace("N/A", "");
             let mut mine: BTreeMap<(String, String), KernelSums> = BTreeMap::new();
             for row in rows_of(&found, "kernel").into_iter().filter(|row| !row[side].is_null()) {
-                let number = |key: &str| row[side][key].as_f64().expect("a number");
+                let number = |key: &str| row[side][key].float();
                 let sums = [
                     number("total") / 1e3,
                     number("longest") / 1e3,
                     number("shortest") / 1e3,
                     number("calls"),
                 ];
-                let text = |key: &str| row[key].as_str().expect("text").to_owned();
+                let text = |key: &str| row[key].text().to_owned();
                 mine.insert((text("name"), text("shapes")), sums);
             }
             let mut collectives = 0.0;
             for row in sheet(&expected, "KernelCompare") {
                 let number = |at: usize| row[cell + at].as_f64().unwrap_or_default();
                 let sums = [number(0), number(2), number(3), number(4)];
-                let kind = row[1].as_str().expect("a type");
+                let kind = row[1].text();
                 let shapes = plain(row[2].as_str().unwrap_or_default());
                 // Cells of the reference are cut at 200 characters.
                 let is_cut = row[2].as_str().is_some_and(|cell| cell.chars().count() >= 200);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::prelude::*;
 use crate::{
     compare::{ROUNDING, rows_of, sheet, total_and_calls},
     compare_vendor_tables::{DATABASE, GPU, PAIRS, compare_pair, overall},
@@ -19,7 +20,7 @@ pub(crate) const COUNTED_IN_TEXT: [&str; 5] = [
 ];
 
 fn rows_by_name<'a>(found: &'a [Value], part: &str) -> BTreeMap<&'a str, &'a Value> {
-    rows_of(found, part).into_iter().map(|row| (row["name"].as_str().expect("a name"), row)).collect()
+    rows_of(found, part).into_iter().map(|row| (row["name"].text(), row)).collect()
 }
 
 fn number(row: &[Value], cell: usize) -> f64 {
@@ -36,7 +37,7 @@ fn beyond_by_operator(
     let operators = rows_by_name(found, "operator");
     let mut beyond = BTreeMap::new();
     for row in rows {
-        let name = row[1].as_str().expect("a name");
+        let name = row[1].text();
         let mine = operators.get(name).unwrap_or_else(|| panic!("no row of `{name}`"));
         let (total, calls) = total_and_calls(&mine[side]);
         assert_eq!(calls, number(row, cell + 1), "{side} {name}");
@@ -130,13 +131,13 @@ fn modules_equal_all_references_of_text_profiles() {
             let mut of_vendor: BTreeMap<ModulePath, f64> = BTreeMap::new();
             for row in sheet(&expected, "ModuleCompareStatistic") {
                 if row[4].as_str().is_some_and(|operator| operator.trim() == "[ TOTAL ]") {
-                    let path = vendor_module(row[3].as_str().expect("a path"));
+                    let path = vendor_module(row[3].text());
                     *of_vendor.entry(path).or_default() += number(row, cell) * 1e6;
                 }
             }
             let mut mine: BTreeMap<ModulePath, f64> = BTreeMap::new();
             for row in rows_of(&found, "module") {
-                let path = own_module(row["name"].as_str().expect("a name"));
+                let path = own_module(row["name"].text());
                 *mine.entry(path).or_default() += total_and_calls(&row[side]).0;
             }
             for (path, total) in &mine {

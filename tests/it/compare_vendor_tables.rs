@@ -4,11 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf, sync::OnceLock};
 
 use serde_json::{Value, json};
 
+use crate::prelude::*;
 use crate::{
     compare::{ROUNDING, compare, reference, rows_of, sheet},
-    context::Context,
-    requirements::shared,
-    timeline::{objects, write_database, write_text_profile},
     timeline_vendor::raw_database,
 };
 
@@ -114,7 +112,7 @@ fn collectives_and_their_tasks_equal_all_references() {
 /// Returns total in nanoseconds of both sides of an overall time; `None` without the row.
 pub(crate) fn overall(found: &[Value], name: &str) -> Option<[f64; 2]> {
     let row = rows_of(found, "overall").into_iter().find(|row| row["name"] == name)?;
-    Some(["base", "other"].map(|side| row[side]["total"].as_f64().expect("a total")))
+    Some(["base", "other"].map(|side| row[side]["total"].float()))
 }
 
 /// The reference finds no wait in text profiles: the first plane, which only copies, counts as the one that waits least.
@@ -138,7 +136,7 @@ fn waits_and_transmission_are_divided_alike_in_both_forms() {
             let rows = sheet(&expected, "OverallMetrics");
             let of_vendor = |name: &str| -> f64 {
                 let rows = rows.iter().filter(|row| row[0].as_str().is_some_and(|own| own.trim() == name));
-                rows.map(|row| row[4].as_f64().expect("a number") * 1e6).sum()
+                rows.map(|row| row[4].float() * 1e6).sum()
             };
             assert!((waiting[1] - of_vendor("Wait")).abs() < 0.5, "{waiting:?}");
             assert!((transmitting[1] - of_vendor("Transmit")).abs() < 0.5, "{transmitting:?}");
@@ -154,13 +152,13 @@ fn types_of_kernels_by_core_equal_the_reference() {
     let Some(([base, other], expected)) = read_pair((TEXT, DATABASE, "cmp_l1_db_ktype.json")) else { return };
     let found = compare(&base, &other);
     let rows = rows_of(&found, "kernel_type");
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let text = |value: &Value| value.text().to_owned();
     let mut by_key: BTreeMap<(String, String), &Value> =
         rows.iter().map(|row| ((text(&row["name"]), text(&row["shapes"])), *row)).collect();
     for row in sheet(&expected, "KernelTypeCompare") {
         let key = (text(&row[1]), text(&row[2]));
         let mine = by_key.remove(&key).unwrap_or_else(|| panic!("no row of {key:?}"));
-        let number = |cell: usize| row[cell].as_f64().expect("a number");
+        let number = |cell: usize| row[cell].float();
         let side = |from: usize| VendorSide {
             total: number(from),
             longest: number(from + 2),
@@ -171,56 +169,6 @@ fn types_of_kernels_by_core_equal_the_reference() {
         assert_side(&mine["other"], Some(side(8)), 0.5, &format!("other {key:?}"));
     }
     assert!(by_key.is_empty(), "{by_key:?}");
-}
-
-/// GPUs have no types of cores: both sides are compared by the type of the kernel alone.
-#[test]
-fn types_of_kernels_without_cores_are_compared_by_type_alone() {
-    let Some(([gpu, npu], _)) = read_pair((GPU, TEXT, "cmp_gpu_npu.json")) else { return };
-    let found = compare(&gpu, &npu);
-    let rows = rows_of(&found, "kernel_type");
-    assert!(rows.iter().all(|row| row["shapes"] == ""));
-    let product = rows.iter().find(|row| row["name"] == "MatMulV2").expect("a row");
-    assert_eq!(product["other"]["calls"], 8.0);
-    let missing = found[0]["not_compared"].to_string();
-    assert!(missing.contains("types of cores: not recorded in base"), "{missing}");
-}
-
-/// Call of the host in a trace of a GPU: thread, start and end in nanoseconds, name.
-type RawCall = (String, i64, i64, String);
-
-fn raw_gpu_calls() -> Option<Vec<RawCall>> {
-    let text = std::fs::read_to_string(shared(GPU)?).expect("read");
-    let trace: Value = serde_json::from_str(&text).expect("JSON");
-    let events = trace["traceEvents"].as_array().expect("events").iter();
-    let is_call = |event: &&Value| {
-        let category = event["cat"].as_str().unwrap_or_default();
-        event["ph"] == "X" && ["cpu_op", "user_annotation", "cuda_runtime"].contains(&category)
-    };
-    let calls = events.filter(is_call).map(|event| {
-        let time = |key: &str| event[key].as_i64().expect("whole microseconds") * 1000;
-        let name = event["name"].as_str().expect("a name").to_owned();
-        (event["tid"].to_string(), time("ts"), time("ts") + time("dur"), name)
-    });
-    Some(calls.collect())
-}
-
-/// Returns the time of a call in which no call inside it runs, microsecond by microsecond.
-fn raw_self_time(calls: &[RawCall], at: usize) -> i64 {
-    let (thread, start, end, _) = &calls[at];
-    let inside = |(other, own): (usize, &RawCall)| {
-        let is_same = own.1 == *start && own.2 == *end;
-        other != at && own.0 == *thread && own.1 >= *start && own.2 <= *end && (!is_same || other > at)
-    };
-    let mut spans: Vec<(i64, i64)> =
-        calls.iter().enumerate().filter(|call| inside(*call)).map(|(_, own)| (own.1, own.2)).collect();
-    spans.sort_unstable();
-    let (mut free, mut reached) = (0, *start);
-    for (from, to) in spans {
-        free += (from - reached).max(0);
-        reached = reached.max(to);
-    }
-    free + (end - reached).max(0)
 }
 
 /// Operators of the database that the reference counts once for each of their kernels.
@@ -246,21 +194,20 @@ fn calls_of_the_host_equal_all_references() {
         let Some(([base, other], expected)) = read_pair(pair) else { return };
         let found = compare(&base, &other);
         let mine = rows_of(&found, "host_call");
-        let by_name: BTreeMap<&str, &Value> =
-            mine.iter().map(|row| (row["name"].as_str().expect("a name"), *row)).collect();
+        let by_name: BTreeMap<&str, &Value> = mine.iter().map(|row| (row["name"].text(), *row)).collect();
         let sheet = sheet(&expected, "ApiCompare");
         assert_eq!(by_name.len(), sheet.len(), "{name}: as many names as the reference has");
         let (mut counted_by_kernel, mut other_self) = (Vec::new(), 0);
         for row in sheet {
-            let call = row[1].as_str().expect("a name");
+            let call = row[1].text();
             let mine = by_name.get(call).unwrap_or_else(|| panic!("{name}: no row of `{call}`"));
             for (side, profile, from) in [("base", base_name, 2), ("other", other_name, 6)] {
-                let number = |cell: usize| row[from + cell].as_f64().expect("a number");
+                let number = |cell: usize| row[from + cell].float();
                 if number(3) == 0.0 {
                     assert!(mine[side].is_null(), "{name}: {side} has no `{call}`");
                     continue;
                 }
-                let found = |key: &str| mine[side][key].as_f64().expect("a number");
+                let found = |key: &str| mine[side][key].float();
                 let is_equal = |found: f64, cell: f64| (found / 1e6 - cell).abs() <= 0.005_001;
                 let what = format!("{name} {side} {call}: {} {row:?}", mine[side]);
                 if found("calls") != number(3) {
@@ -290,50 +237,6 @@ fn calls_of_the_host_equal_all_references() {
         // it has a self time of -7.36 ms.
         assert_eq!(other_self, if base_name == GPU { 14 } else { 0 }, "{name}");
     }
-}
-
-#[test]
-fn self_times_of_a_gpu_are_the_time_without_the_calls_inside() {
-    let Some(calls) = raw_gpu_calls() else { return };
-    let Some(([gpu, npu], _)) = read_pair((GPU, TEXT, "cmp_gpu_npu.json")) else { return };
-    let mut expected: BTreeMap<String, i64> = BTreeMap::new();
-    for (at, call) in calls.iter().enumerate() {
-        *expected.entry(call.3.clone()).or_default() += raw_self_time(&calls, at);
-    }
-    let found = compare(&gpu, &npu);
-    let rows = rows_of(&found, "host_call").into_iter().filter(|row| !row["base"].is_null());
-    let mine: BTreeMap<String, i64> = rows
-        .map(|row| {
-            let time = row["base"]["self"].as_f64().expect("a time");
-            assert_eq!(time.fract(), 0.0);
-            (row["name"].as_str().expect("a name").to_owned(), format!("{time:.0}").parse().expect("whole"))
-        })
-        .collect();
-    assert_eq!(mine, expected);
-    assert!(mine.values().all(|time| *time >= 0));
-}
-
-/// Times of calls of the host are per step, and of a selected step only.
-#[test]
-fn calls_of_the_host_are_divided_by_step() {
-    let context = Context::new();
-    write_text_profile(&context, "text_ascend_pt", 0);
-    write_database(&context.path("db_ascend_pt/ascend_pytorch_profiler_0.db"), "");
-    let calls = |options: &[&str]| -> Vec<Value> {
-        let arguments = ["compare", "text_ascend_pt", "db_ascend_pt", "--format", "json"];
-        let ran = context.run(&[&arguments, options].concat());
-        let found = objects(&ran.stdout);
-        rows_of(&found, "host_call").into_iter().cloned().collect()
-    };
-    let sum = |rows: &[Value], key: &str| -> f64 {
-        rows.iter().map(|row| row["other"][key].as_f64().unwrap_or_default()).sum()
-    };
-    let [first, second, both] = [calls(&["--step", "7"]), calls(&["--step", "8"]), calls(&["--step", "7,8"])];
-    for key in ["total", "self", "calls"] {
-        assert!(sum(&first, key) > 0.0);
-        assert_eq!(sum(&first, key) + sum(&second, key), 2.0 * sum(&both, key), "{key}");
-    }
-    assert!(both.iter().all(|row| row["base"] == row["other"]), "{both:?}");
 }
 
 /// Allocations of the device count, those of the host and releases do not.
@@ -366,14 +269,12 @@ fn memory_in_the_trace_of_a_gpu_is_compared() {
     context.write("memory_record.csv", "Component,Total Allocated(MB),Total Reserved(MB)\nPTA,900,900\n");
     let found = compare(&context.path("base.pt.trace.json"), &context.path("other.pt.trace.json"));
     let cells = |side: &Value| {
-        let number = |key: &str| side[key].as_f64().expect("a number");
+        let number = |key: &str| side[key].float();
         (number("total"), number("calls"))
     };
     let rows: BTreeMap<String, [(f64, f64); 2]> = rows_of(&found, "memory")
         .into_iter()
-        .map(|row| {
-            (row["name"].as_str().expect("a name").to_owned(), [cells(&row["base"]), cells(&row["other"])])
-        })
+        .map(|row| (row["name"].text().to_owned(), [cells(&row["base"]), cells(&row["other"])]))
         .collect();
     let expected = [
         ("allocated by [outside operators]", [(256.0, 1.0); 2]),
@@ -392,7 +293,7 @@ fn memory_by_operator_equals_the_references() {
         let Some(expected) = reference(name) else { return };
         let is_recorded = other == DATABASE;
         for row in sheet(&expected, "MemoryCompareStatistic") {
-            let number = |cell: usize| row[cell].as_f64().expect("a number");
+            let number = |cell: usize| row[cell].float();
             // The reference has 0 for a profile without memory.
             assert_eq!(number(3), 0.0, "{base} {row:?}");
             assert!(is_recorded || number(6) == 0.0, "{name} {row:?}");
@@ -418,8 +319,8 @@ fn memory_by_operator_equals_the_references() {
             }
         }
         for row in sheet(&expected, "MemoryCompareStatistic") {
-            let operator = row[1].as_str().expect("a name");
-            let bytes = row[6].as_f64().expect("a number") * 1_048_576.0;
+            let operator = row[1].text();
+            let bytes = row[6].float() * 1_048_576.0;
             assert_eq!(by_operator.remove(operator).unwrap_or_default(), bytes, "{name} {operator}");
             assert_eq!(single.get(operator).copied().unwrap_or_default(), bytes, "{name} {operator}");
         }
@@ -429,68 +330,5 @@ fn memory_by_operator_equals_the_references() {
         let sql = "SELECT sum(size) FROM OP_MEMORY";
         let sum: i64 = raw_database(&database).query_row(sql, [], |row| row.get(0)).expect("a sum");
         assert_eq!(whole, sum as f64);
-    }
-}
-
-/// The span is that of kernels and collectives, for GPUs as for NPUs: the reference begins that of a GPU with the first copy
-/// of the weights, 80 ms before the first kernel, and counts this as free time of the step.
-#[test]
-fn copies_before_the_kernels_of_a_gpu_are_shown_apart() {
-    let Some(([gpu, npu], expected)) = read_pair((GPU, TEXT, "cmp_gpu_npu.json")) else { return };
-    let found = compare(&gpu, &npu);
-    let of_vendor = |name: &str| {
-        let rows = sheet(&expected, "OverallMetrics");
-        let row = rows.into_iter().find(|row| row[0].as_str().is_some_and(|own| own.trim() == name));
-        row.expect("a row")[1].as_f64().expect("a number") * 1e6
-    };
-    let base = |name: &str| overall(&found, name).unwrap_or_else(|| panic!("no {name}"))[0];
-    let before_the_first_kernel = of_vendor("E2E Time") - base("span of the step");
-    assert!((before_the_first_kernel - 80e6).abs() < 0.5, "{before_the_first_kernel}");
-    assert!((of_vendor("Free Time") - base("free") - 80e6).abs() < 0.5);
-    // All copies of the reference, by their sum.
-    let copies = base("copies in the free time") + base("copies and other work outside the span");
-    assert!((copies - of_vendor("SDMA")).abs() < 0.5, "{copies}");
-    assert_eq!(base("copies in the free time"), 0.0);
-}
-
-/// Without type, plane or collective of the tasks, waits cannot be divided from transmission: no time is printed, instead of 0.
-#[test]
-fn incomplete_tasks_of_collectives_are_not_divided() {
-    let Some(profile) = shared(DATABASE) else { return };
-    let original = profile.join("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db");
-    let context = Context::new();
-    for (name, change, has_tasks) in [
-        ("planes", "UPDATE COMMUNICATION_TASK_INFO SET planeId = NULL", true),
-        ("collectives", "UPDATE COMMUNICATION_TASK_INFO SET opId = opId + 100", true),
-        ("one_collective", "DELETE FROM COMMUNICATION_TASK_INFO WHERE opId = 2", true),
-        ("types", "UPDATE COMMUNICATION_TASK_INFO SET taskType = NULL", false),
-        ("tasks", "DELETE FROM COMMUNICATION_TASK_INFO", false),
-    ] {
-        let file = format!("{name}/ascend_pytorch_profiler_0.db");
-        context.write(&file, "");
-        std::fs::write(context.path(&file), std::fs::read(&original).expect("read")).expect("written");
-        let changed = rusqlite::Connection::open(context.path(&file)).expect("opened");
-        changed.execute(change, []).expect("changed");
-        drop(changed);
-        let found = compare(&profile, &context.path(name));
-        assert_eq!(overall(&found, "of it waits for other ranks"), None, "{name}");
-        assert_eq!(overall(&found, "of it transmission"), None, "{name}");
-        let missing = found[0]["not_compared"].to_string();
-        assert!(
-            missing.contains("waits and transmission of collectives: not recorded in other"),
-            "{missing}"
-        );
-        assert_eq!(
-            !missing.contains("tasks of collectives: not recorded in other"),
-            has_tasks,
-            "{name}: {missing}"
-        );
-        // The time of all tasks remains, below their collective if it is known.
-        let tasks = rows_of(&found, "collective_task");
-        let total = |side: &str| tasks.iter().filter_map(|row| row[side]["total"].as_f64()).sum::<f64>();
-        assert_eq!(tasks.is_empty(), !has_tasks, "{name}");
-        if name != "one_collective" {
-            assert_eq!(total("base"), total("other"), "{name}");
-        }
     }
 }

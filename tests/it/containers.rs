@@ -4,18 +4,16 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
+use crate::prelude::*;
 use crate::{
-    context::{Context, Ran},
     gang::{collections, manifest},
-    rehearsal::{decoder_layer, ledger, rehearse},
+    rehearsal::ledger,
 };
 
-/// Runs a decoder layer in a container.
-fn run_in_container(container: &str, more: &[&str]) -> (Context, Ran) {
-    let context = Context::new();
-    decoder_layer(&context, "db");
+fn run_in_container(container: &str, more: &(impl Words + ?Sized)) -> (Context, Ran) {
+    let context = Context::of_layer();
     context.write("plan.yaml", &format!("container: {container}\n"));
-    let ran = rehearse(&context, "db", &[&["--rehearsal-faults", "plan.yaml"], more].concat());
+    let ran = rehearse(&context, "db", &("--rehearsal-faults plan.yaml", more));
     (context, ran)
 }
 
@@ -49,7 +47,7 @@ fn assert_all_ok(context: &Context, ran: &Ran) {
 #[test]
 fn a_container_with_a_part_of_the_devices_is_measured_by_the_hosts_numbers() {
     for visible in [&[3, 4, 5, 6, 7][..], &[4, 5], &[1, 2]] {
-        let (context, ran) = run_in_container(&format!("{{visible: {visible:?}}}"), &[]);
+        let (context, ran) = run_in_container(&format!("{{visible: {visible:?}}}"), "");
         assert_all_ok(&context, &ran);
         let listed: Vec<String> = visible.iter().map(ToString::to_string).collect();
         let (devices, numbers) = devices_of_run(&context);
@@ -67,19 +65,18 @@ fn a_container_with_a_part_of_the_devices_is_measured_by_the_hosts_numbers() {
             .map(|(logical, physical)| format!("{physical} is {logical}"))
             .collect();
         let note = format!("devices are numbered for torch by `npu-smi info -m`: {}", pairs.join(", "));
-        assert!(ran.stderr.contains(&note), "{}", ran.stderr);
+        ran.err_has(&note);
     }
 }
 
 #[test]
 fn devices_are_selected_by_the_numbers_of_npu_smi() {
-    let (context, ran) =
-        run_in_container("{visible: [3, 4, 5, 6, 7]}", &[&FEW[..], &["--devices", "4,6"]].concat());
+    let (context, ran) = run_in_container("{visible: [3, 4, 5, 6, 7]}", &(FEW, "--devices 4,6"));
     assert_all_ok(&context, &ran);
     let (devices, numbers) = devices_of_run(&context);
     assert_eq!(devices, "4,6");
     assert_eq!(numbers, [(4.into(), 1.into(), 5.into()), (6.into(), 3.into(), 5.into())]);
-    let (_, ran) = run_in_container("{visible: [3, 4, 5, 6, 7]}", &["--devices", "0-1"]);
+    let (_, ran) = run_in_container("{visible: [3, 4, 5, 6, 7]}", "--devices 0-1");
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     insta::assert_snapshot!(
         ran.stderr.lines().filter(|line| !line.starts_with("note")).collect::<Vec<_>>().join("\n")
@@ -98,7 +95,7 @@ fn devices_are_numbered_without_a_usable_chip_map() {
         });
         assert_eq!(numbers, expected, "{chip_map}");
     }
-    let (_, ran) = run_in_container("{visible: [4, 5, 9], chip_map: refused}", &["--kernels", "Add"]);
+    let (_, ran) = run_in_container("{visible: [4, 5, 9], chip_map: refused}", "--kernels Add");
     let note = ran.stderr.lines().find(|line| line.contains("numbered for torch")).unwrap_or_default();
     insta::assert_snapshot!(note);
 }
@@ -115,91 +112,38 @@ fn a_count_of_torch_that_contradicts_npu_smi_is_the_hosts_fault() {
     assert_eq!(ledger(&context, "db", "SELECT CAST(count(*) AS TEXT) FROM launches"), "0");
 }
 
-#[test]
-fn a_record_of_another_device_is_implausible_inside_a_container() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let plan =
-        "container: {visible: [3, 4, 5]}\nfaults:\n- wrong_device_id:\n  where: {kernel: Add, devices: 4}\n";
-    context.write("plan.yaml", plan);
-    let more = ["--rehearsal-faults", "plan.yaml", "--kernels", "Add", "--devices", "4"];
-    let ran = rehearse(&context, "db", &more);
-    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
-    for row in context.rows("db", "Add") {
-        assert_eq!(row["MicroBench Verdict"], "implausible");
-        let reason = "launched on device 4 (device 1 of torch), recorded on device 2";
-        assert_eq!(row["MicroBench Reason"], reason);
-    }
-}
-
-#[test]
-fn a_lost_chip_keeps_the_numbers_of_the_others() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    context.write("plan.yaml", "faults:\n- device_lost:\n  where: {devices: [1, 15]}\n");
-    let more = ["--rehearsal-faults", "plan.yaml", "--devices", "0,2"];
-    let ran = rehearse(&context, "db", &[&more[..], &FEW[..]].concat());
-    assert_all_ok(&context, &ran);
-    let (_, numbers) = devices_of_run(&context);
-    assert_eq!(numbers, [(0.into(), 0.into(), 16.into()), (2.into(), 2.into(), 16.into())]);
-}
-
 /// Fails in the state in which each container had leases of its own.
 #[test]
 fn containers_that_share_a_folder_exclude_each_other_by_the_address_of_a_device() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
+    let context = Context::of_layer();
     context.write("plan.yaml", "container: {visible: [4, 5]}\n");
     fs::create_dir(context.path("shared")).expect("created");
     // Device 4 of the host, as another container holds it: card 2, first die.
     let lease = context.path("shared/rehearsal-pci-0000-95-00-0.lease");
     let other = fs::File::create(&lease).expect("created");
     other.lock().expect("free");
-    let more = ["--rehearsal-faults", "plan.yaml", "--leases", "shared"];
-    let ran = rehearse(&context, "db", &[&more[..], &FEW[..]].concat());
+    let more = "--rehearsal-faults plan.yaml --leases shared";
+    let ran = rehearse(&context, "db", &(more, FEW));
     assert_all_ok(&context, &ran);
     assert_eq!(devices_of_run(&context).0, "5", "device 4 is in use");
     let reserved = ran.stderr.lines().find(|line| line.contains("in use by another run")).unwrap_or_default();
     assert!(reserved.contains("ROOT/shared/rehearsal-pci-0000-95-00-0.lease"), "{}", ran.stderr);
     assert!(context.path("shared/rehearsal-pci-0000-97-00-0.lease").exists());
-    let ran = rehearse(&context, "db", &["--leases", "missing", "--update", "all"]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let ran = rehearse(&context, "db", "--leases missing --update all").ended(4);
     insta::assert_snapshot!(ran.stderr);
-}
-
-#[test]
-fn processes_of_the_host_occupy_a_device_inside_a_container() {
-    for process_ids in ["host", "container"] {
-        let context = Context::new();
-        decoder_layer(&context, "db");
-        let plan = format!(
-            "container: {{visible: [4, 5], process_ids: {process_ids}}}\nfaults:\n\
-             - leftover_process: {{pid: 1, name: vllm}}\n  where: {{devices: 4}}\n"
-        );
-        context.write("plan.yaml", &plan);
-        let ran = rehearse(&context, "db", &[&["--rehearsal-faults", "plan.yaml"], &FEW[..]].concat());
-        assert_all_ok(&context, &ran);
-        assert_eq!(devices_of_run(&context).0, "5", "{process_ids}");
-    }
 }
 
 #[test]
 fn a_gang_in_a_container_has_torchs_numbers_and_the_durations_of_its_ranks() {
     let context = crate::gang::database(&[64, 128], &["2"]);
     context.write("plan.yaml", "container: {visible: [3, 4, 5, 6, 7]}\n");
-    let more = ["--rehearsal-faults", "plan.yaml", "--kernels", "DispatchFFNCombine", "--devices", "4-7"];
-    let ran = rehearse(&context, "db", &more);
+    let more = "--rehearsal-faults plan.yaml --kernels DispatchFFNCombine --devices 4-7";
+    let ran = rehearse(&context, "db", more);
     assert_all_ok(&context, &ran);
     for folder in collections(&context) {
         let manifest = manifest(&folder);
-        let numbers = |value: &Value| -> Vec<u64> {
-            value
-                .as_array()
-                .expect("a list")
-                .iter()
-                .map(|number| number.as_u64().expect("a number"))
-                .collect()
-        };
+        let numbers =
+            |value: &Value| -> Vec<u64> { value.list().iter().map(|number| number.whole()).collect() };
         let [gang, physical] = [&manifest["gang"], &manifest["host_numbers"]["devices"]].map(numbers);
         assert_eq!(gang.iter().map(|logical| logical + 3).collect::<Vec<_>>(), physical);
         assert_rank_durations(&folder);

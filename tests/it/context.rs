@@ -5,10 +5,11 @@ use std::{
     ffi::OsString,
     fs,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
     sync::LazyLock,
 };
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// The header of `kernel_details.csv` as CANN 8.3 writes it, without the counters.
@@ -39,6 +40,23 @@ pub(crate) const LIFELIKE_RUN: [&str; 9] =
 pub(crate) const DECODER_KERNELS: [&str; 10] =
     ["Add", "GatherV2", "MatMulV2", "MatMulV3", "Mul", "RmsNorm", "Slice", "Sort", "SwiGlu", "TensorMove"];
 
+/// Files of the database `db` by their paths: what several tests need is measured once, and each has a copy.
+pub(crate) type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// The database of the decoder layer in `examples`, ingested once for all tests.
+static DECODER_LAYER: LazyLock<Files> = LazyLock::new(|| {
+    let context = Context::new();
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
+    context.done(&["ingest", profile, "--db", "db", "--kind", "rehearsal"]);
+    context.snapshot("db")
+});
+
+/// The same behind [`STEADY_RUN`].
+static MEASURED_LAYER: LazyLock<Files> = LazyLock::new(|| {
+    let context = Context::of_measured_layer();
+    context.snapshot("db")
+});
+
 /// Median of a case in the model of the rehearsal host.
 #[derive(Clone, Debug)]
 pub(crate) struct TrueMedian {
@@ -54,6 +72,95 @@ pub(crate) struct Context {
     root: TempDir,
 }
 
+/// Arguments of a command: a text is split at its spaces; a tuple has the arguments of its parts.
+pub(crate) trait Words {
+    fn words(&self) -> Vec<&str>;
+}
+
+impl Words for str {
+    fn words(&self) -> Vec<&str> {
+        self.split_whitespace().collect()
+    }
+}
+
+impl<S: AsRef<str>> Words for [S] {
+    fn words(&self) -> Vec<&str> {
+        self.iter().map(AsRef::as_ref).collect()
+    }
+}
+
+impl<S: AsRef<str>, const N: usize> Words for [S; N] {
+    fn words(&self) -> Vec<&str> {
+        self.as_slice().words()
+    }
+}
+
+impl<S: AsRef<str>> Words for Vec<S> {
+    fn words(&self) -> Vec<&str> {
+        self.as_slice().words()
+    }
+}
+
+impl Words for String {
+    fn words(&self) -> Vec<&str> {
+        self.as_str().words()
+    }
+}
+
+impl<W: Words + ?Sized> Words for &W {
+    fn words(&self) -> Vec<&str> {
+        (**self).words()
+    }
+}
+
+impl<A: Words, B: Words> Words for (A, B) {
+    fn words(&self) -> Vec<&str> {
+        [self.0.words(), self.1.words()].concat()
+    }
+}
+
+impl<A: Words, B: Words, C: Words> Words for (A, B, C) {
+    fn words(&self) -> Vec<&str> {
+        [self.0.words(), self.1.words(), self.2.words()].concat()
+    }
+}
+
+impl<A: Words, B: Words, C: Words, D: Words> Words for (A, B, C, D) {
+    fn words(&self) -> Vec<&str> {
+        [self.0.words(), self.1.words(), self.2.words(), self.3.words()].concat()
+    }
+}
+
+/// Values of JSON whose type a test knows.
+pub(crate) trait Json {
+    fn text(&self) -> &str;
+    fn list(&self) -> &Vec<Value>;
+    fn whole(&self) -> u64;
+    fn float(&self) -> f64;
+}
+
+impl Json for Value {
+    #[track_caller]
+    fn text(&self) -> &str {
+        self.as_str().unwrap_or_else(|| panic!("no text: {self}"))
+    }
+
+    #[track_caller]
+    fn list(&self) -> &Vec<Value> {
+        self.as_array().unwrap_or_else(|| panic!("no list: {self}"))
+    }
+
+    #[track_caller]
+    fn whole(&self) -> u64 {
+        self.as_u64().unwrap_or_else(|| panic!("no whole number: {self}"))
+    }
+
+    #[track_caller]
+    fn float(&self) -> f64 {
+        self.as_f64().unwrap_or_else(|| panic!("no number: {self}"))
+    }
+}
+
 /// Exit code and output of the program.
 #[derive(Debug)]
 pub(crate) struct Ran {
@@ -62,9 +169,85 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
+impl Ran {
+    /// Asserts the exit code.
+    #[track_caller]
+    pub(crate) fn ended(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Asserts that the command ended with 0 or, because some cases failed, with 1.
+    #[track_caller]
+    pub(crate) fn measured(self) -> Self {
+        assert!(self.code <= 1, "{}: {}{}", self.code, self.stdout, self.stderr);
+        self
+    }
+
+    /// Returns the objects of JSON lines.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Vec<Value> {
+        let lines = self.stdout.lines();
+        lines.map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// Asserts that standard error contains a text.
+    #[track_caller]
+    pub(crate) fn err_has(&self, text: &str) {
+        assert!(self.stderr.contains(text), "no `{text}` in: {}", self.stderr);
+    }
+
+    #[track_caller]
+    pub(crate) fn err_lacks(&self, text: &str) {
+        assert!(!self.stderr.contains(text), "`{text}` is in: {}", self.stderr);
+    }
+
+    /// Asserts that standard output contains a text.
+    #[track_caller]
+    pub(crate) fn out_has(&self, text: &str) {
+        assert!(self.stdout.contains(text), "no `{text}` in: {}{}", self.stdout, self.stderr);
+    }
+
+    #[track_caller]
+    pub(crate) fn out_lacks(&self, text: &str) {
+        assert!(!self.stdout.contains(text), "`{text}` is in: {}", self.stdout);
+    }
+}
+
 impl Context {
     pub(crate) fn new() -> Self {
         Self { root: tempfile::tempdir().expect("a folder") }
+    }
+
+    /// Returns a context with the decoder layer of `examples` as the database `db`.
+    pub(crate) fn of_layer() -> Self {
+        let context = Self::new();
+        context.decoder_layer("db");
+        context
+    }
+
+    /// Returns a context with the decoder layer behind [`STEADY_RUN`].
+    pub(crate) fn of_measured_layer() -> Self {
+        Self::of_files(&MEASURED_LAYER)
+    }
+
+    /// Returns a context with these files as the database `db`.
+    pub(crate) fn of_files(files: &Files) -> Self {
+        let context = Self::new();
+        context.write_files("db", files);
+        context
+    }
+
+    pub(crate) fn decoder_layer(&self, database: &str) {
+        self.write_files(database, &DECODER_LAYER);
+    }
+
+    fn write_files(&self, database: &str, files: &Files) {
+        for (path, content) in files {
+            let path = self.path(database).join(path.strip_prefix("db").expect("below the database"));
+            fs::create_dir_all(path.parent().expect("below the root")).expect("created");
+            fs::write(path, content).expect("written");
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -72,10 +255,10 @@ impl Context {
     }
 
     /// Returns a command of the program, without variables of the environment that change its output.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &(impl Words + ?Sized)) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("npubench"));
         command
-            .args(arguments)
+            .args(arguments.words())
             .current_dir(self.root.path())
             .env("NO_COLOR", "1")
             .env("PATH", &*SEARCH_PATH)
@@ -94,8 +277,40 @@ impl Context {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &(impl Words + ?Sized)) -> Ran {
         self.ran(&self.command(arguments).output().expect("npubench runs"))
+    }
+
+    /// Runs the program with as many collections of each case as the rules demand.
+    pub(crate) fn run_all_rounds(&self, arguments: &(impl Words + ?Sized)) -> Ran {
+        let mut command = self.command(arguments);
+        self.ran(&command.env_remove("NPUBENCH_MAX_COLLECTIONS").output().expect("npubench runs"))
+    }
+
+    /// Runs the program, which must end with 0.
+    #[track_caller]
+    pub(crate) fn done(&self, arguments: &(impl Words + ?Sized)) -> Ran {
+        self.run(arguments).ended(0)
+    }
+
+    /// Runs the program, which must end with this exit code.
+    #[track_caller]
+    pub(crate) fn exits(&self, code: i32, arguments: &(impl Words + ?Sized)) -> Ran {
+        self.run(arguments).ended(code)
+    }
+
+    /// Starts the program, whose output is captured.
+    pub(crate) fn start(&self, arguments: &(impl Words + ?Sized)) -> Child {
+        self.command(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("npubench starts")
+    }
+
+    /// Waits for the end of a process of [`Self::start`].
+    pub(crate) fn finish(&self, child: Child) -> Ran {
+        self.ran(&child.wait_with_output().expect("it ends"))
     }
 
     /// Returns exit code and output of a process; `ROOT` replaces the path of the temporary folder.
@@ -118,6 +333,11 @@ impl Context {
         fs::create_dir_all(path.parent().expect("below the root")).expect("created");
         fs::write(&path, text).expect("written");
         path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        let path = self.path(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
     /// Returns every file below a folder with its content.
@@ -165,19 +385,22 @@ impl Context {
         medians.collect()
     }
 
-    /// Returns these medians by case.
     pub(crate) fn true_medians_by_case(&self) -> BTreeMap<String, f64> {
         self.true_medians().into_iter().map(|median| (median.case, median.micros)).collect()
     }
 
     /// Creates a database of kind `rehearsal` with one case of `SwiGlu` and one of `Add`.
     pub(crate) fn small_database(&self, name: &str) {
-        self.write(&format!("{name}.csv"), &profile(&[SWIGLU, ADD]));
-        let ran = self.run(&["ingest", &format!("{name}.csv"), "--db", name, "--kind", "rehearsal"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        self.ingest_records(name, &[SWIGLU, ADD], &[]);
     }
 
-    /// Returns the rows of the CSV of a kernel, as cells by column.
+    /// Ingests the records of a profile `NAME.csv` into the database of this name and kind `rehearsal`.
+    pub(crate) fn ingest_records(&self, name: &str, records: &[&str], more: &[&str]) {
+        let file = format!("{name}.csv");
+        self.write(&file, &profile(records));
+        self.done(&[&["ingest", &file, "--db", name, "--kind", "rehearsal"], more].concat());
+    }
+
     pub(crate) fn rows(&self, database: &str, kernel: &str) -> Vec<BTreeMap<String, String>> {
         let path = self.path(database).join(format!("{kernel}.csv"));
         let mut reader =

@@ -4,10 +4,7 @@ use std::{collections::HashMap, path::Path};
 
 use npubench::base::stats::{CycleRate, CycleReading, find_clock_deficits};
 
-use crate::{
-    kill_resume::{ingested, ledger},
-    requirements::shared,
-};
+use crate::prelude::*;
 
 /// Signature, number of blocks, cycles and duration of each record of a profile with counters, in the order of their starts.
 fn recorded_launches(table: &Path) -> Vec<(String, u32, f64, i64)> {
@@ -94,13 +91,12 @@ fn recorded_step_is_healthy_and_its_stretched_half_is_not() {
 /// Measures on three devices, of which some have a factor of the time for the same cycles. Returns what the run printed, the
 /// number of accepted attempts of the second one, and that of those with a verdict and a cause.
 fn run_with_factor(devices: &str, factor: f64, verdict: &str, cause: &str) -> (String, [i64; 2]) {
-    let context = ingested();
+    let context = Context::of_layer();
     let plan =
         format!("faults:\n  - slow_kernels: {{factor: {factor}}}\n    where: {{devices: {devices}}}\n");
     context.write("plan.yaml", &plan);
-    let arguments =
-        ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-2", "--max-collections", "3"];
-    let ran = context.run(&[&arguments[..], &["--rehearsal-faults", "plan.yaml"]].concat());
+    let arguments = "run --db db --host rehearsal --devices 0-2 --max-collections 3";
+    let ran = context.run(&(arguments, "--rehearsal-faults plan.yaml"));
     // A case whose attempts came before a majority of devices was known ends as `throttled`, with exit code 1.
     assert!(ran.code <= 1, "{}", ran.stderr);
     let ledger = ledger(&context).expect("a ledger");
@@ -132,65 +128,4 @@ fn device_whose_cores_work_longer_than_its_launches_take_is_paused() {
         printed.contains("device 1 is paused: cases that succeeded elsewhere fail on it: the durations"),
         "{printed}"
     );
-}
-
-/// Nothing shows a low clock of a whole host, until a run of another time is compared.
-#[test]
-fn end_of_a_run_names_the_clocks_that_it_cannot_judge() {
-    let run_in = |context: &crate::context::Context, devices: &str, cache: &str| {
-        let ran = context.run(&[
-            "run",
-            "--db",
-            "db",
-            "--host",
-            "rehearsal",
-            "--devices",
-            devices,
-            "--update",
-            "all",
-            "--max-collections",
-            "1",
-            "--cache",
-            cache,
-        ]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        ran.stderr.lines().filter(|line| line.contains("clock: ")).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let ends = |state: &str| {
-        format!(
-            "clock: one device, no other run with this software{state}: a clock that is low all the time cannot be seen"
-        )
-    };
-    let context = ingested();
-    let [line] = run_in(&context, "0", "hot").try_into().expect("one line");
-    assert!(line.ends_with(&ends("")), "{line}");
-    assert_eq!(run_in(&context, "0-3", "hot"), Vec::<String>::new());
-    let [hot, cold] = run_in(&ingested(), "0", "both").try_into().expect("two lines");
-    assert!(hot.ends_with(&ends("")), "{hot}");
-    assert!(cold.ends_with(&ends(" in this state of the cache")), "{cold}");
-}
-
-/// A device whose kernels take longer for the same cycles, while no reading shows its lower clock: with several collections
-/// per case, none of its results is accepted, and no other device is accused.
-#[test]
-fn results_of_a_device_with_a_low_clock_are_measured_elsewhere() {
-    let context = ingested();
-    context.write("plan.yaml", "faults:\n  - slow_kernels: {factor: 1.3}\n    where: {devices: 1}\n");
-    let arguments =
-        ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
-    let options = ["--precision", "1", "--max-collections", "3", "--rehearsal-faults", "plan.yaml"];
-    let ran = context.run(&[&arguments[..], &options].concat());
-    assert!(ran.code <= 1, "{}", ran.stderr);
-    let ledger = ledger(&context).expect("a ledger");
-    let count = |condition: &str| -> i64 {
-        let sql = format!(
-            "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE {condition}"
-        );
-        ledger.query_row(&sql, [], |row| row.get(0)).expect("a count")
-    };
-    assert!(count("c.device = 1 AND a.verdict = 'throttled'") > 0, "{}", ran.stderr);
-    assert_eq!(count("c.device = 1 AND a.verdict IN ('ok', 'noisy')"), 0, "{}", ran.stderr);
-    assert_eq!(count("c.device <> 1 AND a.verdict = 'throttled'"), 0, "{}", ran.stderr);
-    // In the first round no case has a reference.
-    assert!(count("c.device = 1 AND a.is_withdrawn") > 0, "{}", ran.stderr);
 }

@@ -3,11 +3,10 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
-use crate::{context::Context, requirements::shared};
+use crate::prelude::*;
 
 const SIGNATURE: &str =
     "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
@@ -15,7 +14,6 @@ const ROW: &str = "4,FLOAT,ND,4,FLOAT,ND";
 const OTHER: &str = "8,FLOAT,ND,8,FLOAT,ND";
 const COLLECTIVE: &str = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps";
 
-/// A table of the signature's columns and more.
 fn table(columns: &str, rows: &[&str]) -> String {
     let rows: String = rows.iter().map(|row| format!("{row}\n")).collect();
     format!("{SIGNATURE}{columns}\n{rows}")
@@ -31,7 +29,7 @@ fn check_output(file: &str, bytes: &[u8]) -> String {
         context.write("db/Sound.csv", &table("", &[ROW]));
     }
     let before = context.snapshot("");
-    let ran = context.run(&["db", "check", "db"]);
+    let ran = context.run("db check db");
     assert_eq!(context.snapshot(""), before, "a check wrote something");
     let is_bad = ran.stdout.lines().any(|line| !line.contains(": note: "));
     assert_eq!(ran.code, i32::from(is_bad), "{}{}", ran.stdout, ran.stderr);
@@ -44,26 +42,25 @@ fn check_output(file: &str, bytes: &[u8]) -> String {
 fn table_cut_in_its_header_is_an_error() {
     let context = Context::new();
     context.small_database("db");
-    let text = fs::read_to_string(context.path("db/SwiGlu.csv")).expect("a table");
+    let text = context.read("db/SwiGlu.csv");
     let signature = text.find("Output Formats").expect("a column") + "Output Formats".len();
     let cut = context.write("db/SwiGlu.csv", &text[..signature + 4]);
-    let ran = context.run(&["db", "check", "db"]);
-    assert_eq!(ran.code, 1);
+    let ran = context.exits(1, "db check db");
     let errors: Vec<&str> = ran.stdout.lines().filter(|line| !line.contains(": note: ")).collect();
     insta::assert_snapshot!(errors.join("\n"), @"db/SwiGlu.csv:1: error: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break; restore the file from version control, or end the line [cut-header]");
-    let plan = context.run(&["plan", "--db", "db", "--devices", "0"]);
+    let plan = context.run("plan --db db --devices 0");
     insta::assert_snapshot!(plan.stderr, @"
     error: ROOT/db/SwiGlu.csv:1: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break
     hint: fix the line, or restore the file from version control
     ");
-    let run = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    let run = context.run("run --db db --host rehearsal --devices 0");
     assert_eq!((plan.code, run.code, run.stderr), (3, 3, plan.stderr));
     // The whole header is a table without rows.
     let header = text.lines().next().expect("a header");
     fs::write(&cut, format!("{header}\n")).expect("written");
-    let ran = context.run(&["db", "check", "db"]);
+    let ran = context.run("db check db");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
-    assert_eq!(context.run(&["plan", "--db", "db", "--devices", "0"]).code, 0);
+    context.done("plan --db db --devices 0");
 }
 
 #[test]
@@ -170,32 +167,6 @@ fn db_check_reports_invalid_rows() {
     "#);
 }
 
-/// The superseded tool writes 0 for what it has not measured, and a run replaces those of the replay alone.
-#[test]
-fn zeros_of_profiles_in_measured_rows_are_one_issue_and_are_emptied() {
-    let columns = ",Average Duration(us),MicroBench Verdict,Profiling Average Duration(us),\
-                   Profiling Median Duration(us),Profiling Std Duration(us),Profiling Average aiv_vec_ratio";
-    let third = OTHER.replace('8', "9");
-    let rows = [
-        format!("{ROW},3.5,ok,0,0,0,0"),
-        format!("{OTHER},4.5,ok,0.0,,0,"),
-        format!("{third},0,oom,7,6,0,0"),
-    ];
-    let text = table(columns, &rows.each_ref().map(String::as_str));
-    let checked = check_output("K.csv", text.as_bytes());
-    insta::assert_snapshot!(checked, @r"
-    db/K.csv:2: warning: 2 rows from here on have 0 in place of measurements that do not exist (6 cells); `npubench db normalize` empties them [zeros]
-    db/K.csv:4: error: `Average Duration(us)` is 0, which is not a duration; a cell that was not measured is empty [number]
-    ");
-    let context = Context::new();
-    context.write("db/K.csv", &text);
-    let ran = context.run(&["db", "normalize", "db"]);
-    insta::assert_snapshot!(ran.stdout, @"db/K.csv:2: repaired: 2 rows from here on had 0 in place of measurements that do not exist: 6 cells emptied");
-    let written = fs::read_to_string(context.path("db/K.csv")).expect("a table");
-    let expected = [format!("{ROW},3.5,ok,,,,"), format!("{OTHER},4.5,ok,,,,"), rows[2].clone()];
-    assert_eq!(written, table(columns, &expected.each_ref().map(String::as_str)));
-}
-
 #[test]
 fn unknown_types_and_formats_are_named_with_the_nearest() {
     let rows = [
@@ -217,14 +188,12 @@ fn two_folders_are_refused() {
     context.small_database("one");
     context.small_database("other");
     for command in ["check", "normalize", "rebuild"] {
-        let ran = context.run(&["db", command, "one", "--db", "other"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("'[DIR]' cannot be used with '--db <DIR>'"), "{}", ran.stderr);
+        let ran = context.exits(2, &["db", command, "one", "--db", "other"]);
+        ran.err_has("'[DIR]' cannot be used with '--db <DIR>'");
     }
     // The usual folder is not a second one.
-    let mut command = context.command(&["db", "check", "one"]);
-    let ran = context.ran(&command.env("NPUBENCH_DB", "nowhere").output().expect("it runs"));
-    assert!(ran.code <= 1, "{}", ran.stderr);
+    let mut command = context.command("db check one");
+    context.ran(&command.env("NPUBENCH_DB", "nowhere").output().expect("it runs")).measured();
 }
 
 #[test]
@@ -303,16 +272,16 @@ fn db_check_reports_names_of_no_kernel() {
     context.write("db/Add.csv", &good);
     context.write("db/ADD.csv", &good);
     fs::create_dir(context.path("db/.npubench")).expect("created");
-    let checked = context.run(&["db", "check", "db"]).stdout;
+    let checked = context.run("db check db").stdout;
     assert!(
         checked.contains("db/database.yaml:1: warning: is missing: the folder is read as one of kind `npu`"),
         "{checked}"
     );
-    let refused = context.run(&["run", "--db", "db", "--host", "rehearsal"]).stderr;
+    let refused = context.run("run --db db --host rehearsal").stderr;
     assert!(refused.contains("of kind `npu`, because it has no `database.yaml`, this needs"), "{refused}");
     if context.snapshot("db").len() == 2 {
-        let ran = context.run(&["db", "check", "db"]);
-        assert!(ran.stdout.contains("db/Add.csv:1: error: `ADD.csv` differs only by case"), "{}", ran.stdout);
+        let ran = context.run("db check db");
+        ran.out_has("db/Add.csv:1: error: `ADD.csv` differs only by case");
     }
 }
 
@@ -320,41 +289,25 @@ fn db_check_reports_names_of_no_kernel() {
 fn db_check_of_valid_database_is_empty() {
     let context = Context::new();
     context.small_database("db");
-    assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
-    let ran = context.run(&["db", "check", "db"]);
+    context.done("run --db db --host rehearsal --devices 0");
+    let ran = context.run("db check db");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
     let note = "the `Profiling` cells of 2 rows are not compared: the database does not have the profiles\n";
     assert_eq!(ran.stderr, "0 errors, 0 warnings, 0 notes in 3 files of db\n".to_owned() + note);
     let before = context.snapshot("db");
-    let ran = context.run(&["db", "normalize", "db"]);
+    let ran = context.run("db normalize db");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
     assert!(tables(&context).iter().all(|(path, bytes)| before.get(path) == Some(bytes)));
     // The same rows in a folder of kind npu are a lie.
-    let text = fs::read_to_string(context.path("db/SwiGlu.csv")).expect("there");
+    let text = context.read("db/SwiGlu.csv");
     context.write("real/SwiGlu.csv", &text);
-    let ran = context.run(&["db", "check", "real"]);
+    let ran = context.run("db check real");
     assert_eq!(
         ran.stdout,
         "real/SwiGlu.csv:2: error: a rehearsed run wrote it (1 row), in a folder of kind `npu` [rehearsed]\n"
     );
-    assert_eq!(context.run(&["db", "normalize", "real"]).code, 1);
+    assert_eq!(context.run("db normalize real").code, 1);
     assert!(!context.path("real/.npubench").exists() && !context.path("real/database.yaml").exists());
-}
-
-#[test]
-fn db_check_refuses_other_folders() {
-    let context = Context::new();
-    fs::create_dir(context.path("empty")).expect("created");
-    context.write("file", "");
-    for folder in ["empty", "missing", "file"] {
-        let ran = context.run(&["db", "check", folder]);
-        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{folder}: {}", ran.stderr);
-        assert!(ran.stderr.contains("is not a database folder\nhint: "), "{}", ran.stderr);
-    }
-    for folder in ["empty", "missing", "file"] {
-        assert_eq!(context.run(&["db", "normalize", folder]).code, 3, "{folder}");
-    }
-    assert!(context.snapshot("empty").is_empty());
 }
 
 /// A folder with everything that can be repaired, and files that cannot.
@@ -394,9 +347,9 @@ fn tables(context: &Context) -> BTreeMap<PathBuf, Vec<u8>> {
 fn db_normalize_fixes_issues_once() {
     let context = broken();
     let before = context.snapshot("db");
-    let dry = context.run(&["db", "normalize", "db", "--dry-run"]);
+    let dry = context.run("db normalize db --dry-run");
     assert_eq!(context.snapshot("db"), before, "a dry run wrote something");
-    let ran = context.run(&["db", "normalize", "db"]);
+    let ran = context.run("db normalize db");
     assert_eq!((dry.code, ran.code), (1, 1), "a pointer and a ragged file were refused");
     assert_eq!(dry.stdout.replace("would repair:", "repaired:"), ran.stdout);
     insta::assert_snapshot!(format!("{}{}{}", ran.stdout, dry.stderr, ran.stderr), @r#"
@@ -437,12 +390,12 @@ fn db_normalize_fixes_issues_once() {
         format!("{COLLECTIVE}\n64,2,DT_FP16,0,3.5,1\n64,2,DT_FP16,0,3.6,1\n")
     );
     assert!(after.keys().any(|path| path.ends_with("database.yaml")), "the folder was adopted");
-    let again = context.run(&["db", "normalize", "db"]);
-    assert!(!again.stdout.contains("repaired:"), "{}", again.stdout);
+    let again = context.run("db normalize db");
+    again.out_lacks("repaired:");
     assert_eq!(tables(&context), after);
-    let checked = context.run(&["db", "check", "db"]);
+    let checked = context.run("db check db");
     for kind in ["line-endings", "old-column", "zeros"] {
-        assert!(!checked.stdout.contains(&format!("[{kind}]")), "{}", checked.stdout);
+        checked.out_lacks(&format!("[{kind}]"));
     }
     let left: Vec<&str> = checked.stdout.lines().filter(|line| line.ends_with("[duplicate]")).collect();
     insta::assert_snapshot!(left.join("\n"), @r"
@@ -457,65 +410,20 @@ fn db_normalize_continues_after_unreadable_file() {
     let context = broken();
     nix::unistd::mkfifo(&context.path("db/Pipe.csv"), nix::sys::stat::Mode::S_IRWXU).expect("created");
     std::os::unix::fs::symlink("nowhere", context.path("db/Link.csv")).expect("created");
-    let checked = context.run(&["db", "check", "db", "--format", "json"]);
-    assert_eq!(checked.code, 1);
+    let checked = context.exits(1, "db check db --format json");
     let all: serde_json::Value = serde_json::from_str(&checked.stdout).expect("JSON");
-    let findings = all["findings"].as_array().expect("a list");
+    let findings = all["findings"].list();
     let files = |kind: &str| -> Vec<&str> {
         let of = findings.iter().filter(|outcome| outcome["kind"] == kind);
-        of.map(|outcome| outcome["file"].as_str().expect("a name")).collect()
+        of.map(|outcome| outcome["file"].text()).collect()
     };
     assert_eq!(files("unreadable"), ["Link.csv", "Pipe.csv"]);
     assert_eq!(files("ragged"), ["Ragged.csv"]);
     assert_eq!(files("zeros"), ["Grid.csv"]);
     assert_eq!(all["files"], 9);
-    let ran = context.run(&["db", "normalize", "db", "--format", "json"]);
+    let ran = context.run("db normalize db --format json");
     let all: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    let refused = all["files"].as_array().expect("a list").iter().filter(|file| !file["refused"].is_null());
-    let refused: Vec<&str> = refused.map(|file| file["file"].as_str().expect("a name")).collect();
+    let refused = all["files"].list().iter().filter(|file| !file["refused"].is_null());
+    let refused: Vec<&str> = refused.map(|file| file["file"].text()).collect();
     assert_eq!((ran.code, refused), (1, vec!["Link.csv", "Pipe.csv", "Pointer.csv", "Ragged.csv"]));
-}
-
-#[test]
-fn db_check_reads_read_only_folder() {
-    let context = broken();
-    fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o555)).expect("set");
-    let before = context.snapshot("db");
-    let ran = context.run(&["db", "check", "db"]);
-    let dry = context.run(&["db", "normalize", "db", "--dry-run"]);
-    fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o755)).expect("set");
-    assert_eq!((ran.code, dry.code), (1, 1), "{}{}", ran.stderr, dry.stderr);
-    assert_eq!(context.snapshot("db"), before);
-}
-
-#[test]
-fn db_check_reads_real_tables() {
-    let Some(real) = shared("real/excerpts") else { return };
-    let context = Context::new();
-    fs::create_dir(context.path("db")).expect("created");
-    for (from, to) in [
-        ("FusedInferAttentionScore.csv", "FusedInferAttentionScore.csv"),
-        ("TransposeBatchMatMul.csv", "TransposeBatchMatMul.csv"),
-        ("git_lfs_pointer_hcom_allReduce_.csv", "hcom_allReduce_.csv"),
-    ] {
-        let text = fs::read_to_string(real.join(from)).expect("read");
-        context.write(&format!("db/{to}"), &text);
-    }
-    let before = context.snapshot("db");
-    let ran = context.run(&["db", "check", "db"]);
-    assert_eq!(ran.code, 1);
-    insta::assert_snapshot!(format!("{}{}", ran.stdout, ran.stderr), @r"
-    db/FusedInferAttentionScore.csv:1: note: 53 of the 62 columns are missing: `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles`, `Profiling Average aic_total_cycles`, `MicroBench aic_mac_time(us)` and 45 more [missing-columns]
-    db/FusedInferAttentionScore.csv:1: note: not in the contract, kept as they are: `Median Duration(us)`, `Std Duration(us)`, `Average aicore_time(us)`, `Average aic_total_cycles`, `Average aic_mac_time(us)`, `Average aic_mac_ratio`, `Average aic_scalar_time(us)`, `Average aic_scalar_ratio` and 20 more [own-column]
-    db/TransposeBatchMatMul.csv:1: note: 55 of the 62 columns are missing: `OP State`, `Accelerator Core`, `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles` and 47 more [missing-columns]
-    db/hcom_allReduce_.csv:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
-    1 error, 0 warnings, 3 notes in 3 files of db
-    ");
-    let ran = context.run(&["db", "normalize", "db"]);
-    assert_eq!(ran.code, 1);
-    insta::assert_snapshot!(format!("{}{}", ran.stdout, ran.stderr), @r"
-    db/hcom_allReduce_.csv:1: refused: a Git LFS pointer, not the data; `git lfs pull` fetches it
-    0 files repaired, 1 refused; 0 duplicates kept because their values contradict each other
-    ");
-    assert_eq!(context.snapshot("db"), before, "there was nothing to repair");
 }

@@ -8,12 +8,12 @@ use std::{
 use npubench::{
     answer::workload::{DecoderStep, StepPhase, Workload, WorkloadQuestion, decoder_step, load_workload},
     base::assets::AssetFiles,
-    cases::llm::{LlmAttention, LlmModel, ParallelLayout, QuantisationScheme},
-    kernel::{Dtype, catalogue::Catalogue},
+    cases::llm::{LlmModel, ParallelLayout, QuantisationScheme},
+    kernel::catalogue::Catalogue,
 };
 use serde_json::Value;
 
-use crate::{context::Context, requirements::shared};
+use crate::prelude::*;
 
 /// Batch and context of a step.
 type Sequences = (u64, u64);
@@ -105,43 +105,6 @@ fn products_and_attention_of_a_dense_model_are_those_of_a_run() {
     assert_eq!(
         products(&derived).values().sum::<u64>(),
         count("aten.mm.default", &run) + count("tensor_cast.matmul_all_reduce.default", &run)
-    );
-}
-
-#[test]
-fn a_dense_model_decodes_one_token_of_each_sequence() {
-    let derived = step("Qwen3-32B", [4, 1, 1], StepPhase::Decode, (64, 4096));
-    let expected = [
-        ((64, 2048, 5120), 64),
-        ((64, 5120, 2560), 64),
-        ((64, 5120, 12800), 64),
-        ((64, 5120, 37984), 1),
-        ((64, 6400, 5120), 64),
-    ];
-    assert_eq!(products(&derived), BTreeMap::from(expected));
-    let attention = calls_of(&derived, "FusedInferAttentionScore")[0];
-    // 32 blocks of 128 tokens for each of 64 sequences, as the recorded scenes have them.
-    assert_eq!(
-        shapes(attention),
-        [
-            vec![64, 16, 128],
-            vec![2048, 2, 128, 128],
-            vec![2048, 2, 128, 128],
-            vec![2048, 2048],
-            vec![64],
-            vec![64],
-            vec![64, 32]
-        ]
-    );
-    let parameters = &attention.query.attention;
-    assert_eq!(
-        (
-            parameters.kv_length,
-            parameters.kv_heads,
-            parameters.sparse_mode.as_deref(),
-            parameters.layout.as_deref()
-        ),
-        (Some(4096.0), Some(2), Some("3"), Some("TND"))
     );
 }
 
@@ -249,218 +212,6 @@ fn collectives(workload: &Workload, count: u64) -> Vec<(&str, u64, Vec<u64>)> {
         .collect()
 }
 
-/// Results of experts that are cut are summed over their slices; tokens that were divided are gathered.
-#[test]
-fn experts_that_are_cut_are_summed() {
-    let step = |layout| step("Qwen3-30B-A3B", layout, StepPhase::Decode, (64, 4096));
-    let both = step([4, 2, 1]);
-    // 4 devices hold 2 halves of the experts in 2 slices: 32 tokens each, 256 rows to the other half and back.
-    assert_eq!(
-        collectives(&both, 48),
-        [
-            ("hcom_allReduce_", 4, vec![64, 2048]),
-            ("hcom_alltoallv_", 2, vec![256, 2048]),
-            ("hcom_alltoallv_", 2, vec![256, 2048]),
-            ("hcom_allReduce_", 2, vec![32, 2048]),
-            ("hcom_allGather_", 2, vec![32, 2048]),
-        ]
-    );
-    // As many groups of tokens as of experts, each cut by all devices of a group: one sum.
-    let as_many = step([2, 2, 2]);
-    assert_eq!(collectives(&as_many, 48).last(), Some(&("hcom_allReduce_", 2, vec![64, 2048])));
-    assert_eq!(collectives(&as_many, 48).len(), 4);
-    // Without expert parallelism, groups of tokens are joined.
-    let joined = step([2, 1, 2]);
-    assert_eq!(
-        collectives(&joined, 48),
-        [
-            ("hcom_allReduce_", 2, vec![64, 2048]),
-            ("hcom_allGather_", 2, vec![64, 2048]),
-            ("hcom_allGather_", 2, vec![64, 128]),
-            ("hcom_reduceScatter_", 2, vec![128, 2048]),
-            ("hcom_allReduce_", 2, vec![64, 2048]),
-        ]
-    );
-    assert_eq!(shapes(calls_of(&joined, "GroupedMatmul")[0])[0], [1024, 2048]);
-}
-
-/// Rows in INT8 travel with their scales, and both are ordered by the experts of the device.
-#[test]
-fn quantised_rows_are_exchanged_as_they_are_computed() {
-    let exchanged =
-        step_in("DeepSeek-V3", [8, 8, 1], StepPhase::Decode, (64, 4096), QuantisationScheme::W8a8);
-    let sent = calls_of(&exchanged, "hcom_alltoallv_");
-    let messages: Vec<(Vec<u64>, Option<Dtype>)> = sent
-        .iter()
-        .map(|call| (call.query.inputs[0].dims.clone(), call.query.inputs[0].dtype.clone()))
-        .collect();
-    assert_eq!(
-        messages,
-        [
-            (vec![64], Some(Dtype::Float)),
-            (vec![64, 7168], Some(Dtype::Int8)),
-            (vec![64, 7168], Some(Dtype::Bf16))
-        ]
-    );
-    let ordered: Vec<Vec<Vec<u64>>> =
-        calls_of(&exchanged, "MoeTokenPermute").into_iter().map(shapes).collect();
-    assert_eq!(ordered, [[vec![8, 7168], vec![8, 8]], [vec![64, 1], vec![64]], [vec![64, 7168], vec![64]]]);
-    // 360 columns are no whole blocks of 32: the product, SwiGLU and the quantisation are kernels of their own.
-    let uneven = step_in("gpt-oss-120b", [16, 1, 1], StepPhase::Decode, (64, 4096), QuantisationScheme::W8a8);
-    assert!(calls_of(&uneven, "GroupedMatmulSwigluQuant").is_empty());
-    let grouped: Vec<Vec<Vec<u64>>> = calls_of(&uneven, "GroupedMatmul").into_iter().map(shapes).collect();
-    assert_eq!(grouped[0][..2], [vec![256, 2880], vec![128, 2880, 360]]);
-    assert_eq!(grouped[1][..2], [vec![256, 180], vec![128, 180, 2880]]);
-    assert_eq!(shapes(calls_of(&uneven, "SwiGlu")[0]), [[256, 360]]);
-}
-
-/// Rows of experts are conserved in all layouts of all models: what a device sends it computes and gets back, and all
-/// devices together have each token as often as it has experts.
-#[test]
-fn rows_of_experts_are_conserved() {
-    let mut layouts = 0;
-    for (name, model) in LlmModel::all(&AssetFiles::embedded()).expect("models") {
-        let Some(experts) = model.experts.clone() else { continue };
-        let degrees = &model.layouts;
-        let all = degrees.tp.iter().flat_map(|tp| {
-            degrees.ep.iter().flat_map(move |ep| degrees.dp.iter().map(move |dp| [*tp, *ep, *dp]))
-        });
-        for [tp, ep, dp] in all {
-            let layout = ParallelLayout { tp, ep, dp };
-            let quantisation = QuantisationScheme::Bf16;
-            let step = DecoderStep { layout, phase: StepPhase::Decode, batch: 48, context: 64, quantisation };
-            let Ok(workload) = decoder_step(&model, &step) else {
-                assert!(model.share(layout).is_err(), "{name} {layout}");
-                continue;
-            };
-            layouts += 1;
-            let counted = model.layers - experts.dense_layers;
-            let first_rows = |kernel: &str| -> Vec<u64> {
-                let calls = calls_of(&workload, kernel);
-                assert!(calls.iter().all(|call| call.count == counted), "{name} {layout} {kernel}");
-                calls.iter().map(|call| call.query.inputs[0].dims[0]).collect()
-            };
-            let fused = first_rows("DispatchFFNCombineBF16");
-            let tokens = fused.first().copied().unwrap_or_else(|| first_rows("MoeTokenPermute")[0]);
-            let rows = tokens * experts.top_k;
-            for kernel in ["GroupedMatmul", "MoeTokenUnpermute", "hcom_alltoallv_"] {
-                assert!(first_rows(kernel).iter().all(|found| *found == rows), "{name} {layout} {kernel}");
-            }
-            assert_eq!(first_rows("MoeGatingTopK"), [tokens], "{name} {layout}");
-            let back = calls_of(&workload, "MoeTokenUnpermute");
-            assert!(back.last().is_none_or(|call| call.query.outputs[0].dims[0] == tokens));
-            // Devices with other slices of the same experts have the same rows.
-            let (sent, chosen) = (rows * ep, 48 * experts.top_k * dp);
-            assert!(
-                (chosen..chosen + ep * experts.top_k).contains(&sent),
-                "{name} {layout}: {sent} of {chosen}"
-            );
-            // All tokens are on all devices again.
-            let counts_of = |kernel: &str| {
-                let found = collectives(&workload, counted).into_iter().filter(|found| found.0 == kernel);
-                found.map(|(_, ranks, dims)| ranks * dims[0]).collect::<Vec<u64>>()
-            };
-            if ep > dp {
-                assert!(
-                    counts_of("hcom_allGather_").iter().any(|gathered| *gathered >= 48),
-                    "{name} {layout}"
-                );
-            }
-        }
-    }
-    assert!(layouts > 300, "{layouts}");
-}
-
-/// Only models with norms of queries and keys have them.
-#[test]
-fn queries_and_keys_have_the_norms_of_the_model() {
-    let kernels = |model: &str| -> Vec<String> {
-        let derived = step(model, [1, 1, 1], StepPhase::Decode, (2, 64));
-        let queries = derived.questions.iter().flat_map(WorkloadQuestion::queries);
-        let names = queries.map(|query| query.op.clone());
-        names.filter(|name| name.contains("rope") || name.contains("Rotary")).collect()
-    };
-    let fused = ["split_qkv_rmsnorm_rope_kernel", "split_qkv_rmsnorm_rope_kernel_0"];
-    for (model, expected) in [
-        ("Qwen3-32B", &fused[..]),
-        ("GLM-4.5", &fused),
-        ("Llama-3.1-8B", &["ApplyRotaryPosEmb"]),
-        ("Mixtral-8x7B-v0.1", &["ApplyRotaryPosEmb"]),
-        ("gpt-oss-120b", &["ApplyRotaryPosEmb"]),
-    ] {
-        assert_eq!(kernels(model), expected, "{model}");
-    }
-    // For heads of another width no kernel does both.
-    let mut model = LlmModel::load(&AssetFiles::embedded(), "Qwen3-8B").expect("there");
-    let LlmAttention::Grouped(grouped) = &mut model.attention else { panic!("grouped") };
-    grouped.head_dim = 64;
-    let step = DecoderStep {
-        layout: ParallelLayout { tp: 1, ep: 1, dp: 1 },
-        phase: StepPhase::Decode,
-        batch: 2,
-        context: 64,
-        quantisation: QuantisationScheme::Bf16,
-    };
-    let derived = decoder_step(&model, &step).expect("a step");
-    let norms: Vec<Vec<u64>> =
-        calls_of(&derived, "RmsNorm").iter().map(|call| call.query.inputs[0].dims.clone()).collect();
-    assert_eq!(norms, [vec![2, 4096], vec![2, 32, 64], vec![2, 8, 64]]);
-    assert_eq!(calls_of(&derived, "ApplyRotaryPosEmb")[0].count, 36);
-}
-
-/// Sparse attention has the kernels that the lookup divides the operator of a simulator into.
-#[test]
-fn sparse_attention_has_the_kernels_of_its_operator() {
-    let context = Context::new();
-    let mapping = "operator_mappings:\n  tensor_cast.dsa_indexer.default: {composite: true, decomposer: true, \
-                   primary_kernel_type: LightningIndexer}\n";
-    context.write("db/op_mapping.yaml", mapping);
-    // Without an answer of attention the parts are not listed.
-    let lengths = "\"1,2,3,4,5,6,7,8\",\"4096,4096,4096,4096,4096,4096,4096,4096\"";
-    let scores = format!(
-        "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us),\
-         Runtime avg_seq_len,Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout,Runtime topk,\
-         Runtime block_size,Runtime actual_seq_lengths_values,Runtime actual_seq_lengths_kv_values\n\
-         \"8,32,128;500,128,1,128;8,32;8;8;8,64\",DT_BF16;DT_BF16;DT_BF16;INT32;INT32;INT32,ND;ND;ND;ND;ND;ND,\
-         \"8,1,2048\",INT32,ND,70,4096,3,1,TND,2048,128,{lengths}\n"
-    );
-    context.write("db/LightningIndexer.csv", &scores);
-    let row = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us)\n\
-               \"8,128\",DT_BF16,ND,\"8,128\",FLOAT,ND,5\n";
-    context.write("db/Cast.csv", row);
-    let query = serde_json::json!({
-        "op": "tensor_cast.dsa_indexer.default",
-        "inputs": [[8, 6144], [8, 2048], [1, 8, 64], [1, 8, 64], [256, 128, 128], [8], [8, 32], [8], [4096, 2048],
-            [128, 6144], [32, 6144], [128]],
-        "dtypes": ["bf16", "bf16", "bf16", "bf16", "bf16", "int64", "int32", "int64", "bf16", "bf16", "bf16", "bf16"],
-        "kv_lengths": [4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096], "topk": 2048,
-    });
-    context.write("query.jsonl", &query.to_string());
-    let ran = context.run(&["query", "--db", "db", "--queries", "query.jsonl"]);
-    let answer: Value = serde_json::from_str(ran.stdout.lines().next().expect("a line")).expect("JSON");
-    let parts = answer["parts"].as_array().filter(|parts| !parts.is_empty());
-    let parts = parts.unwrap_or_else(|| panic!("{answer}"));
-    let mut divided: BTreeMap<&str, u64> = BTreeMap::new();
-    for part in parts {
-        *divided.entry(part["op"].as_str().expect("a name")).or_default() += 1;
-    }
-    let derived = step("GLM-5.1", [1, 1, 1], StepPhase::Decode, (8, 4096));
-    for (kernel, count) in divided {
-        let calls = calls_of(&derived, kernel);
-        let counts: u64 = calls.iter().map(|call| call.count).sum();
-        match kernel {
-            // Other products of a layer have the same kernel.
-            "MatMulV2" => {
-                let sizes = [(6144, 128), (6144, 32), (2048, 4096)];
-                let found =
-                    calls.iter().map(|call| (call.query.inputs[0].dims[1], call.query.outputs[0].dims[1]));
-                assert_eq!(found.filter(|size| sizes.contains(size)).count() as u64, count);
-            }
-            _ => assert_eq!(counts, 78 * count, "{kernel}"),
-        }
-    }
-}
-
 /// Every kernel with an entry is a call that the catalogue accepts: for each model, a layout with and without experts
 /// on devices of their own, both phases and formats.
 #[test]
@@ -520,47 +271,29 @@ fn a_model_is_a_workload_by_name() {
     // Recorded transposed, and as another kernel than the first.
     let row = "\"64,5120;5120,12800\",DT_BF16;DT_BF16,ND;ND,\"64,12800\",DT_BF16,ND,200\n";
     context.write("db/MatMulV3.csv", &format!("{header}{row}"));
-    let arguments = [
-        "coverage",
-        "--db",
-        "db",
-        "--model",
-        "qwen3-32b",
-        "--tp",
-        "4",
-        "--phase",
-        "decode",
-        "--batch",
-        "64",
-        "--context",
-        "4096",
-        "--json",
-    ];
-    let ran = context.run(&arguments);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let lines: Vec<Value> =
-        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let arguments =
+        "coverage --db db --model qwen3-32b --tp 4 --phase decode --batch 64 --context 4096 --json";
+    let ran = context.exits(1, arguments);
+    let lines: Vec<Value> = ran.json();
     assert_eq!(lines[0]["counts"]["measured"], 64);
     assert_eq!(lines[0]["durations"], "estimated");
-    let gaps = lines[1]["gaps"].as_array().expect("gaps");
+    let gaps = lines[1]["gaps"].list();
     let closing: BTreeSet<&str> = gaps.iter().filter_map(|gap| gap["closing"].as_str()).collect();
     assert_eq!(closing, BTreeSet::from(["exact_case", "collective_rows"]));
-    let shown = context.run(&["models", "Qwen3-32B", "--tp", "4", "--batch", "64"]);
+    let shown = context.run("models Qwen3-32B --tp 4 --batch 64");
     insta::assert_snapshot!(shown.stdout);
 }
 
 #[test]
 fn models_are_listed_with_their_layouts() {
     let context = Context::new();
-    let listed = context.run(&["models"]);
-    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    let listed = context.done("models");
     insta::assert_snapshot!(listed.stdout);
-    let json = context.run(&["models", "--format", "json"]);
-    let models: Vec<Value> =
-        json.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let json = context.run("models --format json");
+    let models: Vec<Value> = json.json();
     let model = models.iter().find(|model| model["name"] == "DeepSeek-V3").expect("there");
     assert_eq!((&model["sizes"]["kv_lora_rank"], &model["tp"][4]), (&Value::from(512), &Value::from(16)));
-    let step = context.run(&["models", "DeepSeek-V3", "--tp", "8", "--dtype", "w8a8", "--format", "json"]);
+    let step = context.run("models DeepSeek-V3 --tp 8 --dtype w8a8 --format json");
     let documented =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models.md")).expect("a document");
     for line in json.stdout.lines().chain(step.stdout.lines()) {

@@ -3,28 +3,24 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
-use crate::{
-    context::{ADD, Context, HEADER, Ran, SWIGLU, profile},
-    requirements::shared,
-};
+use crate::prelude::*;
 
 const A2: &str = "ATLAS_800_A2_313T_64G";
 
 impl Context {
-    /// Runs the program without a given device.
-    fn run_without_device(&self, arguments: &[&str]) -> Ran {
+    fn run_without_device(&self, arguments: &(impl Words + ?Sized)) -> Ran {
         let output = self.command(arguments).env_remove("NPUBENCH_DEVICE").output();
         self.ran(&output.expect("npubench runs"))
     }
 
     /// Runs the program on a host whose `npu-smi info` prints two healthy chips of this name.
-    pub(crate) fn run_on_host(&self, chip: &str, arguments: &[&str]) -> Ran {
+    pub(crate) fn run_on_host(&self, chip: &str, arguments: &(impl Words + ?Sized)) -> Ran {
         let output = self.command_on_host(chip, arguments).output();
         self.ran(&output.expect("npubench runs"))
     }
 
     /// Returns the command of the program on such a host; the folder `host` is the first of the `PATH`.
-    pub(crate) fn command_on_host(&self, chip: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn command_on_host(&self, chip: &str, arguments: &(impl Words + ?Sized)) -> Command {
         let row = |npu: u32| {
             format!(
                 "| {npu}     {chip:<20}| OK            | 97.5        41                0    / 0             |\n\
@@ -54,7 +50,6 @@ impl Context {
         command
     }
 
-    /// The device in `database.yaml`.
     fn device_of(&self, database: &str) -> String {
         let text = fs::read_to_string(self.path(database).join("database.yaml")).expect("a database");
         let line = text.lines().find_map(|line| line.strip_prefix("device: ")).expect("a device");
@@ -67,24 +62,18 @@ impl Context {
 fn measured_database_has_no_assumed_device() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU, ADD]));
-    let ran = context.run_without_device(&["ingest", "k.csv", "--db", "db"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let ran = context.run_without_device("ingest k.csv --db db").ended(3);
     assert!(!context.path("db").exists());
     assert!(
         ran.stderr.starts_with("error: the profile does not contain its device, and this host has none\n")
     );
-    assert!(
-        ran.stderr.contains("hint: give the device with `--device`; known profiles: ASCEND_310P3, "),
-        "{}",
-        ran.stderr
-    );
+    ran.err_has("hint: give the device with `--device`; known profiles: ASCEND_310P3, ");
 
-    let ran = context.run_without_device(&["ingest", "k.csv", "--db", "db", "--device", A2]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains(&format!("device {A2} (given with --device)")), "{}", ran.stderr);
+    let ran = context.run_without_device(&["ingest", "k.csv", "--db", "db", "--device", A2]).ended(0);
+    ran.err_has(&format!("device {A2} (given with --device)"));
     assert_eq!(context.device_of("db"), A2);
     // The database has its device.
-    let ran = context.run_without_device(&["ingest", "k.csv", "--db", "db"]);
+    let ran = context.run_without_device("ingest k.csv --db db");
     let first = ran.stderr.lines().next();
     assert_eq!(
         (ran.code, first),
@@ -93,33 +82,24 @@ fn measured_database_has_no_assumed_device() {
         ran.stderr
     );
 
-    let ran = context.run_without_device(&["ingest", "k.csv", "--db", "rehearsed", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("device ATLAS_800_A3_752T_128G_DIE (assumed"), "{}", ran.stderr);
+    let ran = context.run_without_device("ingest k.csv --db rehearsed --kind rehearsal").ended(0);
+    ran.err_has("device ATLAS_800_A3_752T_128G_DIE (assumed");
 
-    let ran = context.run_without_device(&["grid", "--db", "grid", "--rows", "2", "RmsNorm"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("give the device with `--device`"), "{}", ran.stderr);
-    let ran = context.run_without_device(&["grid", "--db", "grid", "--rows", "2", "--dry-run", "RmsNorm"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.run_without_device("grid --db grid --rows 2 RmsNorm").ended(3);
+    ran.err_has("give the device with `--device`");
+    context.run_without_device("grid --db grid --rows 2 --dry-run RmsNorm").ended(0);
 }
 
 #[test]
 fn host_gives_the_device_of_a_new_database() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
-    let ran = context.run_on_host("910B3", &["ingest", "k.csv", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains(&format!("device {A2} (of this host: Ascend910B3 by npu-smi)")),
-        "{}",
-        ran.stderr
-    );
+    let ran = context.run_on_host("910B3", "ingest k.csv --db db").ended(0);
+    ran.err_has(&format!("device {A2} (of this host: Ascend910B3 by npu-smi)"));
     assert_eq!(context.device_of("db"), A2);
     // npu-smi has one name for several models of A3.
-    let ran = context.run_on_host("Ascend910", &["ingest", "k.csv", "--db", "a3"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    let ran = context.run_on_host("310P3", &["grid", "--db", "small", "--rows", "2", "RmsNorm"]);
+    context.run_on_host("Ascend910", "ingest k.csv --db a3").ended(3);
+    let ran = context.run_on_host("310P3", "grid --db small --rows 2 RmsNorm");
     assert_eq!((ran.code, &*context.device_of("small")), (0, "ASCEND_310P3"), "{}", ran.stderr);
 }
 
@@ -140,31 +120,24 @@ fn profile_gives_the_device_of_a_new_database() {
         );
     };
     info("15", 32, 1650);
-    let ran = context.run_without_device(&["ingest", root, "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.run_without_device(&["ingest", root, "--db", "db"]).ended(0);
     let source = "from the profile: Ascend950, 32 cube cores, 64 vector cores, 1650 MHz by info.json";
-    assert!(ran.stderr.contains(&format!("device ASCEND_950 ({source})")), "{}", ran.stderr);
+    ran.err_has(&format!("device ASCEND_950 ({source})"));
 
     // Another device is refused, by a new database and by an existing one.
-    let ran = context.run_without_device(&["ingest", root, "--db", "other", "--device", A2]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains(&format!("not of `{A2}`")) && ran.stderr.contains("ASCEND_950"),
-        "{}",
-        ran.stderr
-    );
+    let ran = context.run_without_device(&["ingest", root, "--db", "other", "--device", A2]).ended(3);
+    ran.err_has(&format!("not of `{A2}`"));
+    ran.err_has("ASCEND_950");
     info("5", 20, 1800);
     let before = context.snapshot("db");
-    let ran = context.run_without_device(&["ingest", root, "--db", "db"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("not of `ASCEND_950`, the device of `ROOT/db`"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("correct `device` in its database.yaml"), "{}", ran.stderr);
+    let ran = context.run_without_device(&["ingest", root, "--db", "db"]).ended(3);
+    ran.err_has("not of `ASCEND_950`, the device of `ROOT/db`");
+    ran.err_has("correct `device` in its database.yaml");
     assert_eq!(context.snapshot("db"), before);
     // Several devices have 20 cores and 1800 MHz; the host decides between them.
-    let ran = context.run_without_device(&["ingest", root, "--db", "other"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("these fit: ATLAS_800_A2_313T_64G, "), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("752T"), "{}", ran.stderr);
+    let ran = context.run_without_device(&["ingest", root, "--db", "other"]).ended(3);
+    ran.err_has("these fit: ATLAS_800_A2_313T_64G, ");
+    ran.err_lacks("752T");
     let ran = context.run_on_host("910B3", &["ingest", root, "--db", "other"]);
     assert_eq!((ran.code, &*context.device_of("other")), (0, A2), "{}", ran.stderr);
 }
@@ -174,26 +147,17 @@ fn profile_gives_the_device_of_a_new_database() {
 fn host_with_another_chip_is_refused() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
-    let ran = context.run_without_device(&[
-        "ingest",
-        "k.csv",
-        "--db",
-        "db",
-        "--device",
-        "ATLAS_800_A3_752T_128G_DIE",
-    ]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.run_without_device("ingest k.csv --db db --device ATLAS_800_A3_752T_128G_DIE").ended(0);
     let before = context.snapshot("db");
     let problem =
         "device 0 of this host is 910B3, the device of the database is `ATLAS_800_A3_752T_128G_DIE`";
     for command in
         [&["run", "--db", "db"][..], &["plan", "--db", "db"], &["plan", "--db", "db", "--devices", "0"]]
     {
-        let ran = context.run_on_host("910B3", command);
-        assert_eq!(ran.code, 3, "{command:?} {}{}", ran.stdout, ran.stderr);
-        assert!(ran.stderr.contains(problem), "{command:?} {}", ran.stderr);
+        let ran = context.run_on_host("910B3", command).ended(3);
+        ran.err_has(problem);
     }
-    let ran = context.run_on_host("910B3", &["doctor", "--db", "db"]);
+    let ran = context.run_on_host("910B3", "doctor --db db");
     assert!(
         ran.code == 4 && ran.stdout.contains(&format!("missing device profile: {problem}")),
         "{}",
@@ -201,36 +165,12 @@ fn host_with_another_chip_is_refused() {
     );
     assert_eq!(context.snapshot("db"), before);
     // After the device is corrected, the host is accepted.
-    let text = fs::read_to_string(context.path("db/database.yaml")).expect("readable");
+    let text = context.read("db/database.yaml");
     fs::write(context.path("db/database.yaml"), text.replace("ATLAS_800_A3_752T_128G_DIE", A2))
         .expect("written");
-    let ran = context.run_on_host("910B3", &["doctor", "--db", "db"]);
-    assert!(ran.stdout.contains(&format!("ok      device profile: {A2}")), "{}", ran.stdout);
-    assert_eq!(context.run_on_host("910B3", &["plan", "--db", "db"]).code, 0);
-}
-
-/// Blocks and cycles of records show the device where the profiler does not state it.
-#[test]
-fn records_show_the_cores_and_the_clock() {
-    let context = Context::new();
-    let mut text = format!("{HEADER},aicore_time(us),aic_total_cycles\n");
-    for (index, (core, blocks)) in [("AI_CORE", 24), ("AI_VECTOR_CORE", 48)].repeat(5).into_iter().enumerate()
-    {
-        text.push_str(&format!(
-            "1,0,4294967295,{index},2,n,Add,dynamic,{core},{index}.0,20.0,0,{blocks},0,NO,4096,FLOAT,ND,4096,FLOAT,ND,N/A,10.0,{}\n",
-            blocks * 18_500
-        ));
-    }
-    context.write("kernel_details.csv", &text);
-    let ran = context.run_without_device(&["ingest", "kernel_details.csv", "--db", "db"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    let facts = "24 cube cores, 48 vector cores, 1850 MHz by the blocks and cycles of the records";
-    assert!(ran.stderr.contains(facts), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("these fit: ATLAS_800_A2_910B1_64G, ATLAS_800_A3_752T_128G_DIE"),
-        "{}",
-        ran.stderr
-    );
+    let ran = context.run_on_host("910B3", "doctor --db db");
+    ran.out_has(&format!("ok      device profile: {A2}"));
+    assert_eq!(context.run_on_host("910B3", "plan --db db").code, 0);
 }
 
 #[test]
@@ -241,25 +181,21 @@ fn real_profiles_show_their_device() {
         context.run_without_device(&["ingest", &real.join(name).to_string_lossy(), "--db", "db"])
     };
     // 24 cores of an A2 or an A3: NPU_INFO has one name for both.
-    let ran = ingest("cnn_db_level1_rank0");
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("Ascend910B, 24 cube cores, 48 vector cores, 1800 MHz by NPU_INFO"),
-        "{}",
-        ran.stderr
-    );
+    let ran = ingest("cnn_db_level1_rank0").ended(3);
+    ran.err_has("Ascend910B, 24 cube cores, 48 vector cores, 1800 MHz by NPU_INFO");
     assert!(ran.stderr.contains("ATLAS_800_A2_376T_64G") && !ran.stderr.contains("313T"), "{}", ran.stderr);
     let ran = ingest("llm_step_rank0");
-    assert!(ran.stderr.contains("20 cube cores, 40 vector cores, 1650 MHz by the blocks"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("ATLAS_800_A2_313T_64G, ATLAS_800_A3_910_9372_DIE"), "{}", ran.stderr);
-    let ran = context.run_without_device(&[
-        "ingest",
-        &real.join("cnn_db_level1_rank0").to_string_lossy(),
-        "--db",
-        "db",
-        "--device",
-        "ASCEND_310P3",
-    ]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    ran.err_has("20 cube cores, 40 vector cores, 1650 MHz by the blocks");
+    ran.err_has("ATLAS_800_A2_313T_64G, ATLAS_800_A3_910_9372_DIE");
+    context
+        .run_without_device(&[
+            "ingest",
+            &real.join("cnn_db_level1_rank0").to_string_lossy(),
+            "--db",
+            "db",
+            "--device",
+            "ASCEND_310P3",
+        ])
+        .ended(3);
     assert!(!context.path("db").exists());
 }

@@ -2,7 +2,7 @@
 
 use std::{env, fs, os::unix::fs::symlink, path::Path, process::Command};
 
-use crate::context::Context;
+use crate::prelude::*;
 
 fn read(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
@@ -45,7 +45,6 @@ fn linked_files_exist() {
     }
 }
 
-/// The table of events names each event with its keys.
 #[test]
 fn every_event_and_its_keys_are_documented() {
     let source = read("src/measure/events/mod.rs");
@@ -108,12 +107,12 @@ fn every_verdict_is_documented() {
 fn keys_of_json_are_documented() {
     let context = Context::new();
     context.small_database("db");
-    let ran = context.run(&["plan", "--db", "db", "--devices", "0", "--cache", "both", "--format", "json"]);
+    let ran = context.run("plan --db db --devices 0 --cache both --format json");
     let mut outputs = vec![ran];
-    assert!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-1"]).code <= 1);
+    assert!(context.run("run --db db --host rehearsal --devices 0-1").code <= 1);
     for command in ["reparse", "why", "noise", "runs", "show", "status"] {
         let case: &[&str] = if command == "why" { &["SwiGlu.csv:2"] } else { &[] };
-        let ran = context.run(&[&[command], case, &["--db", "db", "--format", "json"]].concat());
+        let ran = context.run(&(&[command], case, "--db db --format json"));
         assert!(ran.code <= 1 || command == "status" || command == "noise", "{command}: {}", ran.stderr);
         outputs.push(ran);
     }
@@ -133,7 +132,7 @@ fn keys_of_json_are_documented() {
 
 #[test]
 fn every_entry_states_the_vendors_schema() {
-    let Some(listed) = crate::requirements::shared("vendor/torch_npu-2.9.0.post9-schemas.txt") else {
+    let Some(listed) = crate::shared("vendor/torch_npu-2.9.0.post9-schemas.txt") else {
         return;
     };
     let listed = fs::read_to_string(listed).expect("UTF-8");

@@ -2,20 +2,17 @@
 
 use std::fs;
 
+use crate::prelude::*;
 use crate::{
     comm::write_planted,
-    context::{Context, STEADY_RUN, SWIGLU, profile},
-    kill_resume::ingested,
-    rehearsal::{decoder_layer, ledger, rehearse},
     timeline::{TABLE, write_text_profile},
 };
 
 /// A database of a decoder layer and a kernel without catalogue entry.
 fn database_with_a_mystery() -> Context {
-    let context = Context::new();
-    decoder_layer(&context, "db");
+    let context = Context::of_layer();
     context.write("more.csv", &profile(&[&SWIGLU.replacen("SwiGlu", "Mystery", 1)]));
-    assert_eq!(context.run(&["ingest", "more.csv", "--db", "db"]).code, 0);
+    context.done("ingest more.csv --db db");
     context
 }
 
@@ -60,17 +57,16 @@ fn all_commands_refuse_a_folder_that_is_no_database_with_one_error() {
     fs::create_dir(context.path("empty")).expect("created");
     for folder in ["missing", "empty", "text"] {
         let expected = format!("error: `{folder}` is not a database folder\nhint: create one with ");
-        for reader in READERS {
-            let ran = context.run(&reader.replace("DB", folder).split(' ').collect::<Vec<_>>());
-            assert_eq!(ran.code, 3, "{reader}: {}", ran.stderr);
+        for reader in &READERS[if folder == "missing" { 0 } else { READERS.len() - 3 }..] {
+            let ran = context.exits(3, &reader.replace("DB", folder));
             assert!(ran.stderr.starts_with(&expected), "{reader}: {}", ran.stderr);
             assert_eq!(ran.stdout, "", "{reader}");
         }
     }
     assert!(!context.path("new").exists());
-    let doctor = context.run(&["doctor", "--db", "text"]).stdout;
+    let doctor = context.run("doctor --db text").stdout;
     assert!(doctor.contains("warning database: `text` is not a database folder\n"), "{doctor}");
-    let doctor = context.run(&["doctor", "--db", "missing"]).stdout;
+    let doctor = context.run("doctor --db missing").stdout;
     assert!(doctor.contains(" GiB free below `missing`"), "{doctor}");
 }
 
@@ -80,17 +76,17 @@ fn a_database_is_created_beside_other_files() {
     let context = Context::new();
     context.write("db/notes.md", "notes\n");
     context.small_database("db");
-    assert_eq!(fs::read_to_string(context.path("db/notes.md")).expect("kept"), "notes\n");
-    let listed = context.run(&["runs", "--db", "db"]);
+    assert_eq!(context.read("db/notes.md"), "notes\n");
+    let listed = context.run("runs --db db");
     assert_eq!((listed.code, listed.stderr.trim()), (0, "no run has been started on this database"));
-    let file = fs::read_to_string(context.path("db/database.yaml")).expect("a file");
+    let file = context.read("db/database.yaml");
     assert!(file.contains("kind: rehearsal"), "{file}");
 }
 
 #[test]
 fn ingest_ends_with_what_can_be_replayed_and_the_next_step() {
     let context = database_with_a_mystery();
-    let ran = context.run(&["ingest", "more.csv", "--db", "db"]);
+    let ran = context.run("ingest more.csv --db db");
     let next: Vec<&str> = ran.stderr.lines().skip(1).collect();
     assert_eq!(
         next,
@@ -106,65 +102,34 @@ fn ingest_ends_with_what_can_be_replayed_and_the_next_step() {
     fs::create_dir(&both).expect("created");
     let records = [SWIGLU, &SWIGLU.replacen("SwiGlu,59.730", "Mystery,20.270", 1)];
     context.write("both/kernel_details.csv", &profile(&records));
-    let ran = context.run(&["ingest", "both", "--db", "real data"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.done(&["ingest", "both", "--db", "real data"]);
     let replayable =
         "1 of 2 kernels can be replayed with all recorded shapes, 74.66 % of the time on AI cores";
-    assert!(ran.stderr.contains(replayable), "{}", ran.stderr);
+    ran.err_has(replayable);
     let next = "next: `npubench doctor --db 'real data'`, `npubench plan --db 'real data'`, `npubench run --db 'real data'`";
-    assert!(ran.stderr.contains(next), "{}", ran.stderr);
+    ran.err_has(next);
 }
 
 #[test]
 fn kernels_without_an_entry_have_a_line_and_an_option_of_their_own() {
     let context = database_with_a_mystery();
-    let planned = context.run(&["plan", "--db", "db", "--devices", "0"]);
+    let planned = context.run("plan --db db --devices 0");
     let shares = planned.stdout.lines().find(|line| line.starts_with("of the recorded time of the rows: "));
     let not_launched = shares.and_then(|line| line.rsplit_once(", ")).expect("two shares").1;
-    let ran = rehearse(&context, "db", &["--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("failed: none of 21 cases\n"), "{}", ran.stderr);
+    let ran = rehearse(&context, "db", "--devices 0").ended(0);
+    ran.err_has("failed: none of 21 cases\n");
     let line =
         ran.stderr.lines().find(|line| line.starts_with("without a catalogue entry: ")).expect("a line");
     let share =
         line.split([':', ',']).nth(2).expect("a share").trim().trim_end_matches(" of the recorded time");
     assert_eq!(format!("{share} not launched"), not_launched);
     assert!(line.ends_with(": Mystery 1; they do not count as failed without `--require-entries`"), "{line}");
-    let ran = rehearse(&context, "db", &["--devices", "0", "--require-entries"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("failed: 1 of 1 case, "), "{}", ran.stderr);
+    let ran = rehearse(&context, "db", "--devices 0 --require-entries").ended(1);
+    ran.err_has("failed: 1 of 1 case, ");
     // The option adds to the verdicts that are given.
-    let given = ["--devices", "0", "--fail-on", "crashed", "--require-entries"];
-    assert_eq!(rehearse(&context, "db", &given).code, 1);
-    assert_eq!(rehearse(&context, "db", &["--devices", "0", "--fail-on", "crashed"]).code, 0);
-}
-
-#[test]
-fn plan_states_what_a_deadline_leaves_unused() {
-    let context = Context::new();
-    context.small_database("db");
-    let plan = |more: &[&str]| context.run(&[&["plan", "--db", "db", "--devices", "0"], more].concat());
-    let planned = plan(&["--budget", "8h"]);
-    let lines: Vec<&str> = planned.stdout.lines().collect();
-    let ends =
-        lines.iter().find(|line| line.starts_with("the first collections end at about ")).expect("a line");
-    assert!(ends.contains("; the given time ends at 20"), "{ends}");
-    let unused = lines.iter().find(|line| line.starts_with("8 hours of it stay unused: ")).expect("a line");
-    for filler in ["--precision", "--max-collections", "--update all", "npubench fill", "npubench adapt"] {
-        assert!(unused.contains(filler), "{unused}");
-    }
-    // `run` accepts the time that a plan states.
-    let short = plan(&["--budget", "20s"]);
-    assert_eq!(short.code, 0, "{}", short.stderr);
-    assert!(!short.stdout.contains("unused"), "{}", short.stdout);
-    assert!(!plan(&[]).stdout.contains("end at"));
-    let ran = rehearse(&context, "db", &["--devices", "0", "--budget", "20s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("; time limit 20 seconds, until 20"), "{}", ran.stderr);
-    let nothing = plan(&["--budget", "20s"]);
-    let first: Vec<&str> = nothing.stdout.lines().take(2).collect();
-    assert_eq!(first[0], "no case would be measured; 2 cases already measured");
-    assert!(first[1].starts_with("the given time ends at 20"), "{}", nothing.stdout);
+    let given = "--devices 0 --fail-on crashed --require-entries";
+    assert_eq!(rehearse(&context, "db", given).code, 1);
+    assert_eq!(rehearse(&context, "db", "--devices 0 --fail-on crashed").code, 0);
 }
 
 #[test]
@@ -172,8 +137,7 @@ fn kernels_and_the_database_are_options_of_all_commands() {
     let context = Context::new();
     context.small_database("db");
     // A database without a ledger has nothing to rebuild.
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    assert!(ran.code <= 1, "{}", ran.stderr);
+    context.run("run --db db --host rehearsal --devices 0").measured();
     for (one, other) in [
         (
             "grid Add,Mul --db new --dry-run --kind rehearsal",
@@ -186,86 +150,34 @@ fn kernels_and_the_database_are_options_of_all_commands() {
         ("db normalize db --dry-run", "db normalize --db db --dry-run"),
         ("db rebuild db --dry-run", "db rebuild --db db --dry-run"),
     ] {
-        let [one, other] = [one, other].map(|words| context.run(&words.split(' ').collect::<Vec<_>>()));
+        let [one, other] = [one, other].map(|words| context.run(words));
         assert!(one.code <= 1, "{}", one.stderr);
         assert_eq!((one.code, one.stdout, one.stderr), (other.code, other.stdout, other.stderr));
     }
-    let audit = |more: &[&str]| {
-        let mut command = context.command(&[&["grid", "audit", "--format", "json"], more].concat());
+    let audit = |more: &str| {
+        let mut command = context.command(&("grid audit --format json", more));
         context.ran(&command.env("NPUBENCH_DB", "db").output().expect("npubench runs"))
     };
-    let given = context.run(&["grid", "audit", "--format", "json", "--db", "db"]);
-    assert_eq!(audit(&[]).stdout, given.stdout);
+    let given = context.run("grid audit --format json --db db");
+    assert_eq!(audit("").stdout, given.stdout);
     // The grids are audited where they are named.
-    assert_ne!(audit(&["--models", "Qwen3-8B", "--kernels", "MatMulV2"]).stdout, given.stdout);
+    assert_ne!(audit("--models Qwen3-8B --kernels MatMulV2").stdout, given.stdout);
     context.write("list.csv", "op,inputs,count\nAdd,\"4096;\",2\n");
-    let m6 = |arguments: &[&str], folder: &str| {
-        let words = [&["m6", "db.csv", "--whole"], arguments].concat();
-        context.ran(&context.command(&words).env("NPUBENCH_DB", folder).output().expect("npubench runs"))
+    let m6 = |arguments: &str, folder: &str| {
+        let mut command = context.command(&("m6 db.csv --whole", arguments));
+        context.ran(&command.env("NPUBENCH_DB", folder).output().expect("npubench runs"))
     };
-    let list = ["--workload", "list.csv"];
-    let given = m6(&[&list[..], &["--db", "db"]].concat(), "nowhere");
-    assert_eq!(given.code, 0, "{}", given.stderr);
-    assert_eq!(m6(&list, "db").stdout, given.stdout);
+    let given = m6("--workload list.csv --db db", "nowhere").ended(0);
+    assert_eq!(m6("--workload list.csv", "db").stdout, given.stdout);
     // A trace needs no database.
-    let traced = m6(&["--predicted", "trace.json"], "nowhere");
+    let traced = m6("--predicted trace.json", "nowhere");
     assert!(traced.stderr.starts_with("error: trace.json: cannot be read"), "{}", traced.stderr);
-    for arguments in [&["db", "check"][..], &["adapt", "--db", "db"]] {
-        let without = context.run(arguments);
-        assert_eq!(without.code, 2, "{}", without.stderr);
-        assert!(without.stderr.contains("hint: give "), "{}", without.stderr);
+    for arguments in ["db check", "adapt --db db"] {
+        let without = context.exits(2, arguments);
+        without.err_has("hint: give ");
     }
-    let questions = context.run(&["grid", "audit", "--model", "Qwen3-8B"]);
+    let questions = context.run("grid audit --model Qwen3-8B");
     assert!(questions.code == 2 && questions.stderr.contains("`--db DIR`"), "{}", questions.stderr);
-}
-
-#[test]
-fn a_lost_device_is_not_called_reserved() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let plan = "speed: 100\nfaults:\n- device_lost:\n  where: {devices: 1}\n  when: {from: 20}\n";
-    context.write("lost.yaml", plan);
-    let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", "lost.yaml"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let reasons =
-        ["device 1 is paused: ", "no new collection is started on device 1: `npu-smi` no longer lists it"];
-    assert!(reasons.iter().any(|reason| ran.stderr.contains(reason)), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("reserved") && !ran.stderr.contains("lent"), "{}", ran.stderr);
-    // The report names it.
-    let report = context.run(&["report", "--db", "db", "--format", "markdown"]);
-    let ends =
-        ["- device 1: not used at the end: `npu-smi` no longer lists it", "- device 1: paused at the end: "];
-    assert!(ends.iter().any(|end| report.stdout.contains(end)), "{}", report.stdout);
-    assert!(!report.stdout.contains("- device 0: "), "{}", report.stdout);
-    assert_eq!(context.run(&["report", "--db", "db", "--output", "night.html"]).code, 0);
-    let page = fs::read_to_string(context.path("night.html")).expect("a page");
-    assert!(page.contains("not used at the end: ") || page.contains("paused at the end: "));
-}
-
-#[test]
-fn runs_name_the_format_of_a_table_as_db_check_does() {
-    let context = Context::new();
-    context.small_database("db");
-    let add = fs::read_to_string(context.path("db/Add.csv")).expect("a table");
-    let utf16: Vec<u8> =
-        [0xff, 0xfe].into_iter().chain(add.encode_utf16().flat_map(u16::to_le_bytes)).collect();
-    for (content, problem) in [
-        (add.replace(',', ";").into_bytes(), "has no comma; is the table separated by ';'?"),
-        (utf16, "is UTF-16, expected UTF-8"),
-    ] {
-        fs::write(context.path("db/Add.csv"), content).expect("written");
-        let checked = context.run(&["db", "check", "db"]).stdout;
-        let checked = checked.lines().find(|line| line.contains(problem)).expect("an issue");
-        let ran = rehearse(&context, "db", &["--devices", "0"]);
-        assert_eq!(ran.code, 3, "{}", ran.stderr);
-        let (_, text) = checked.split_once(": error: ").expect("an error");
-        let text = text.trim_end_matches(" [not-csv]");
-        assert!(
-            ran.stderr.contains(&format!("db/Add.csv:1: {text}\nhint: save it as CSV")),
-            "{}",
-            ran.stderr
-        );
-    }
 }
 
 #[test]
@@ -289,26 +201,25 @@ fn unknown_words_have_one_suggestion() {
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{words}: {}", ran.stderr);
         assert_eq!(ran.stderr.lines().last(), Some(&*format!("hint: {hint}")), "{words}");
     }
-    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    assert_eq!(rehearse(&context, "db", "--devices 0").code, 0);
     let case = context.rows("db", "Add")[0]["MicroBench Case"].clone();
     let shown = context.run(&["show", &case, "--db", "db"]);
     let hint = format!("hint: `npubench why {case} --db ");
-    assert!(shown.stderr.contains(&hint), "{}", shown.stderr);
+    shown.err_has(&hint);
     let script = context.run(&["render", "Add", "--db", "db", "--case", &case[..4]]);
-    assert_eq!(script.stdout, context.run(&["render", "--kernels", "Add", "--db", "db"]).stdout);
+    assert_eq!(script.stdout, context.run("render --kernels Add --db db").stdout);
     // Hints name the database, so that they can be copied.
     fs::create_dir(context.path("a b")).expect("created");
     fs::copy(context.path("db/database.yaml"), context.path("a b/database.yaml")).expect("copied");
     for command in [&["plan", "--db", "a b"][..], &["why", "abcd", "--db", "a b"]] {
         let ran = context.run(command);
-        assert!(ran.stderr.contains("`npubench ingest PROFILE --db 'ROOT/a b'`"), "{}", ran.stderr);
+        ran.err_has("`npubench ingest PROFILE --db 'ROOT/a b'`");
     }
 }
 
 #[test]
 fn tables_fit_the_terminal_and_wide_ones_are_whole() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
+    let context = Context::of_layer();
     insta::assert_snapshot!(fitted_starts(
         &context,
         &[
@@ -329,10 +240,9 @@ fn tables_fit_the_terminal_and_wide_ones_are_whole() {
 
 #[test]
 fn tables_of_profiles_and_results_fit_the_terminal() {
-    let context = ingested();
-    for run in 0..2 {
-        let ran = context.run(&[&STEADY_RUN[..], &["--update", "all", "--kernels", "Add,Sort"]].concat());
-        assert_eq!(ran.code, 0, "{run}: {}", ran.stderr);
+    let context = Context::of_layer();
+    for _ in 0..2 {
+        context.done(&(STEADY_RUN, "--update all --kernels Add,Sort"));
     }
     write_text_profile(&context, "a_ascend_pt", 0);
     write_text_profile(&context, "b_ascend_pt", 1);
@@ -376,34 +286,19 @@ fn tables_of_collectives_fit_the_terminal() {
     ));
 }
 
-#[test]
-fn place_of_rows_is_named_if_rows_were_written() {
-    let context = Context::new();
-    context.small_database("db");
-    let place = |database: &str| {
-        let ran = rehearse(&context, database, &["--devices", "0"]);
-        ran.stderr.lines().find(|line| line.starts_with("rows are in ")).map(str::to_owned)
-    };
-    assert!(place("db").is_some_and(|line| line.contains("/db (")));
-    let unknown = "Mystery,2.5,\"\"\"4096\"\"\",FLOAT,ND,\"\"\"4096\"\"\",FLOAT,ND";
-    context.write("profile.csv", &profile(&[unknown]));
-    assert_eq!(context.run(&["ingest", "profile.csv", "--db", "other", "--kind", "rehearsal"]).code, 0);
-    assert_eq!(place("other"), None);
-}
-
-/// Checks that tables fit 60, 80, 120 and 200 columns and are whole without a width; returns their first lines.
+/// Checks that tables fit 60 and 120 columns and are whole without a width; returns their first lines.
 fn fitted_starts(context: &Context, tables: &[&str]) -> String {
     let mut starts = String::new();
     for table in tables {
         let table: Vec<&str> = table.split(' ').collect();
         let whole = context.run(&table).stdout;
         let cells = |text: &str| text.lines().count();
-        for width in [60, 80, 120, 200] {
-            let at = |more: &[&str]| {
-                let mut command = context.command(&[&table, more].concat());
+        for width in [60, 120] {
+            let at = |more: &str| {
+                let mut command = context.command(&(&table, more));
                 context.ran(&command.env("COLUMNS", width.to_string()).output().expect("npubench runs"))
             };
-            let fitted = at(&[]).stdout;
+            let fitted = at("").stdout;
             let start: Vec<&str> = fitted.lines().take(6).collect();
             starts += &format!("$ npubench {} ({width} columns)\n{}\n", table.join(" "), start.join("\n"));
             // Sentences begin at the first column or below a heading, and are broken by the terminal; so are reasons below one. Names of
@@ -424,89 +319,9 @@ fn fitted_starts(context: &Context, tables: &[&str]) -> String {
             assert!(longest <= width, "{table:?}: {longest} of {width} columns");
             assert!(cells(&fitted) >= cells(&whole), "{table:?}: a row is missing at {width} columns");
             if width == 60 {
-                assert_eq!(at(&["--wide"]).stdout, whole, "{table:?}");
+                assert_eq!(at("--wide").stdout, whole, "{table:?}");
             }
         }
     }
     starts
-}
-
-#[test]
-fn inputs_that_are_no_profiles_are_named() {
-    let context = Context::new();
-    for (content, name) in [(&b"\x1f\x8b\x08\x00"[..], "table.csv.gz"), (b"PK\x03\x04", "profile.csv")] {
-        fs::write(context.path(name), content).expect("written");
-        let ran = context.run(&["ingest", name, "--db", "db"]);
-        assert_eq!(ran.code, 3);
-        assert!(ran.stderr.contains(&format!("{name}` is compressed\nhint: unpack it")), "{}", ran.stderr);
-    }
-    let ran = context.run(&["ingest", "-", "--db", "db"]);
-    assert!(ran.code == 3 && ran.stderr.contains("standard input is not read"), "{}", ran.stderr);
-    assert!(!context.path("db").exists());
-}
-
-#[test]
-fn a_run_whose_cases_later_runs_have_measured_is_not_resumed() {
-    let context = Context::new();
-    context.small_database("db");
-    let mut runs = Vec::new();
-    for more in [&["--devices", "0"][..], &["--devices", "0", "--update", "all"]] {
-        assert_eq!(rehearse(&context, "db", more).code, 0);
-        runs.push(ledger(&context, "db", "SELECT max(run) FROM runs"));
-    }
-    // As a kill before the first verdict leaves a run.
-    let kill = |run: &str| {
-        let connection =
-            rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
-        connection.execute("DELETE FROM verdicts WHERE run = ?1", [run]).expect("changed");
-        connection
-            .execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])
-            .expect("changed");
-    };
-    kill(&runs[0]);
-    let refused = context.run(&["resume", "--db", "db"]);
-    assert_eq!(refused.code, 3, "{}", refused.stderr);
-    let expected = format!("later runs have measured the open cases of run {}", runs[0]);
-    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
-    let named = context.run(&["resume", &runs[0], "--db", "db"]);
-    assert_eq!(named.code, 0, "{}", named.stderr);
-    kill(&runs[1]);
-    let new = rehearse(&context, "db", &["--devices", "0", "--update", "all", "--kernels", "Add"]);
-    assert!(
-        new.stderr.contains(&format!("run {} was interrupted: this is a new run", runs[1])),
-        "{}",
-        new.stderr
-    );
-    // That run has measured one of the two open cases only.
-    let resumed = context.run(&["resume", "--db", "db"]);
-    assert_eq!(resumed.code, 0, "{}", resumed.stderr);
-    assert!(resumed.stderr.contains(&format!("run {} (rehearsal) resumed", runs[1])), "{}", resumed.stderr);
-}
-
-#[test]
-fn timeline_is_written_to_standard_output() {
-    let context = Context::new();
-    context.small_database("db");
-    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
-    let shown = context.run(&["show", "--db", "db", "--timeline", "-"]);
-    assert_eq!(context.run(&["show", "--db", "db", "--timeline", "trace.json"]).code, 0);
-    assert_eq!(shown.stdout, fs::read_to_string(context.path("trace.json")).expect("written"));
-    assert!(!context.path("-").exists());
-}
-
-/// A dump that fits no row has a line for all rows, not one for each.
-#[test]
-fn backfill_counts_rows_that_need_nothing() {
-    let context = Context::new();
-    let grid = ["grid", "FusedInferAttentionScore", "--db", "db", "--rows", "10", "--kind", "rehearsal"];
-    assert_eq!(context.run(&grid).code, 0);
-    let call = "{\"query\":[1,2,128],\"key\":[1,2,128],\"value\":[1,2,128],\"num_heads\":2,\"num_key_value_heads\":2,\
-        \"input_layout\":\"TND\",\"sparse_mode\":0,\"block_size\":0,\"actual_seq_lengths\":[1],\"actual_seq_lengths_kv\":[1]}\n";
-    context.write("calls.jsonl", call);
-    let ran = context.run(&["fia-backfill", "--db", "db", "--dump", "calls.jsonl"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    insta::assert_snapshot!(ran.stdout, @r"
-    10 rows complete before, without a call
-    10 of 10 rows complete, 0 added; 1 of 1 call without a row
-    ");
 }

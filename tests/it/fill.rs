@@ -1,15 +1,11 @@
 //! `fill`: gaps of workloads become rows, are measured, and are answered afterwards.
 
-use std::{collections::BTreeMap, process::Stdio, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::{
-    context::{Context, Ran},
-    kill_resume::{ingested, tables},
-    rehearsal::signal,
-};
+use crate::prelude::*;
 
 /// Products, activations and sums of a model at these numbers of tokens, with stated durations.
 fn workload(tokens: &[u64]) -> String {
@@ -27,22 +23,20 @@ fn workload(tokens: &[u64]) -> String {
     text
 }
 
-fn fill(context: &Context, arguments: &[&str]) -> Ran {
+fn fill(context: &Context, arguments: &(impl Words + ?Sized)) -> Ran {
     fill_on(context, "0-3", arguments)
 }
 
-fn fill_on(context: &Context, devices: &str, arguments: &[&str]) -> Ran {
-    let base = ["fill", "--db", "db", "--workload", "list.yaml", "--host", "rehearsal", "--devices", devices];
-    let mut command = context.command(&[&base[..], arguments].concat());
-    command.env_remove("NPUBENCH_MAX_COLLECTIONS");
-    context.ran(&command.output().expect("it runs"))
+fn fill_on(context: &Context, devices: &str, arguments: &(impl Words + ?Sized)) -> Ran {
+    let fill = "fill --db db --workload list.yaml --host rehearsal --devices";
+    context.run_all_rounds(&(fill, [devices], arguments))
 }
 
 /// M5 of the workload by `coverage`.
 fn covered_share(context: &Context) -> f64 {
-    let ran = context.run(&["coverage", "--db", "db", "--workload", "list.yaml", "--json"]);
+    let ran = context.run("coverage --db db --workload list.yaml --json");
     let line: Value = serde_json::from_str(ran.stdout.lines().next().expect("a line")).expect("JSON");
-    line["metrics"]["M5"]["value"].as_f64().expect("a share")
+    line["metrics"]["M5"]["value"].float()
 }
 
 fn json_lines(ran: &Ran) -> Vec<Value> {
@@ -53,74 +47,50 @@ fn json_lines(ran: &Ran) -> Vec<Value> {
 /// which changes nothing.
 #[test]
 fn fill_answers_a_workload_of_other_shapes_as_forecast() {
-    let context = ingested();
+    let context = Context::of_layer();
     context.write("list.yaml", &workload(&[256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096]));
     let before = covered_share(&context);
     assert!(before < 0.6, "{before}");
     let tables_before = tables(&context);
-    let preview = fill(&context, &["--dry-run", "--format", "json"]);
+    let preview = fill(&context, "--dry-run --format json");
     assert_eq!(tables(&context), tables_before, "a preview writes nothing");
     assert!(!context.path("db/.npubench/ledger.db").exists());
     let lines = json_lines(&preview);
     let (forecast, cases) = lines.split_last().expect("a forecast");
-    let share = |value: &Value| value.as_f64().expect("a share");
+    let share = |value: &Value| value.float();
     assert!((share(&forecast["m5_before"]) - before).abs() < 1e-9, "{forecast}");
-    let ran = fill(&context, &[]);
-    assert!(ran.code <= 1, "{}", ran.stderr);
+    let ran = fill(&context, "").measured();
     let after = covered_share(&context);
     assert!(after > 0.95, "{after}: {}", ran.stdout);
     assert!((share(&forecast["m5_forecast"]) - after).abs() <= 0.03, "{forecast}: {after}");
-    assert!(ran.stdout.contains(&format!("{:.2} % reached", after * 100.0)), "{}", ran.stdout);
+    ran.out_has(&format!("{:.2} % reached", after * 100.0));
     // Two to four rows of each kernel bracket the others, and their values are the time of all gaps.
     let (rows, cases): (Vec<&Value>, Vec<&Value>) =
         cases.iter().partition(|case| case["unmeasured_row"] == true);
     let mut by_kernel: BTreeMap<&str, usize> = BTreeMap::new();
     for case in &cases {
-        *by_kernel.entry(case["kernel"].as_str().expect("a kernel")).or_default() += 1;
+        *by_kernel.entry(case["kernel"].text()).or_default() += 1;
     }
     assert!(by_kernel.values().all(|rows| (2..=4).contains(rows)), "{by_kernel:?}");
-    let valued: f64 = cases.iter().map(|case| case["time_us"].as_f64().expect("a time")).sum();
-    let coverage = context.run(&["coverage", "--db", "db", "--workload", "list.yaml", "--json"]);
+    let valued: f64 = cases.iter().map(|case| case["time_us"].float()).sum();
+    let coverage = context.run("coverage --db db --workload list.yaml --json");
     let line: Value = serde_json::from_str(coverage.stdout.lines().next().expect("a line")).expect("JSON");
     let missing = (1.0 - before) * share(&line["time_us"]);
     assert!((valued / missing - 1.0).abs() < 1e-6, "{valued} {missing}");
     // The rows that answer the rest have durations of the profile only, and are measured as well.
     assert_eq!(forecast["unmeasured_rows"], rows.len(), "{forecast}");
-    let answered: f64 = rows.iter().map(|case| case["time_us"].as_f64().expect("a time")).sum();
+    let answered: f64 = rows.iter().map(|case| case["time_us"].float()).sum();
     assert!((answered / (before * share(&line["time_us"])) - 1.0).abs() < 1e-6, "{answered} {before}");
     // Nothing is left.
-    let again = fill(&context, &[]);
-    assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
-    assert!(again.stdout.contains("0 rows added"), "{}", again.stdout);
-}
-
-/// The most valuable cases come first where the time is short.
-#[test]
-fn preview_with_a_short_time_takes_the_most_valuable_cases() {
-    let context = ingested();
-    let tokens: Vec<u64> = (1..=60).map(|step| 64 * step).collect();
-    let mut text = "name: many shapes\nquestions:\n".to_owned();
-    for tokens in &tokens {
-        // Each with sizes of its own, so that none is between others.
-        text += &format!(
-            "  - {{op: MatMulV2, inputs: \"{tokens},4096;4096,{}\", dtypes: bf16, duration_us: {tokens}}}\n",
-            tokens + 128
-        );
-    }
-    context.write("list.yaml", &text);
-    let lines = json_lines(&fill(&context, &["--dry-run", "--format", "json"]));
-    let (forecast, cases) = lines.split_last().expect("a forecast");
-    assert_eq!(forecast["cases"].as_u64(), Some(60), "{forecast}");
-    let times: Vec<f64> = cases.iter().map(|case| case["time_us"].as_f64().expect("a time")).collect();
-    assert!(times.is_sorted_by(|one, other| one >= other), "{times:?}");
-    assert!((forecast["m5_forecast"].as_f64().expect("a share") - 1.0).abs() < 1e-9, "{forecast}");
+    let again = fill(&context, "").ended(0);
+    again.out_has("0 rows added");
 }
 
 /// With a deadline the rest of the time is spent on the cases between brackets, then on narrower intervals of the rows
 /// that the workload uses.
 #[test]
 fn time_that_is_left_is_used_until_the_deadline() {
-    let context = ingested();
+    let context = Context::of_layer();
     // A collective whose row has a measurement: sweeps repeat it, not this command.
     context.write(
         "db/hcom_allReduce_.csv",
@@ -131,12 +101,12 @@ fn time_that_is_left_is_used_until_the_deadline() {
     context.write("list.yaml", &(workload(&[256, 512, 768, 1024]) + sum));
     let started = Instant::now();
     // One device leaves the other cores to other tests until the deadline.
-    let ran = fill_on(&context, "0", &["--budget", "40s"]);
+    let ran = fill_on(&context, "0", "--budget 25s");
     let seconds = started.elapsed().as_secs_f64();
     assert!(ran.code <= 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("the cases between brackets are measured as well"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("were measured further in "), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains(" within 0.5 %"), "{}", ran.stderr);
+    ran.err_has("the cases between brackets are measured as well");
+    ran.out_has("were measured further in ");
+    ran.err_has(" within 0.5 %");
     // A collection that runs at the deadline has its own limit of time.
     assert!(seconds < 90.0, "{seconds} s");
 }
@@ -144,57 +114,17 @@ fn time_that_is_left_is_used_until_the_deadline() {
 /// Gaps that no case closes are counted with the reason, and a workload that nothing can close is no error.
 #[test]
 fn gaps_without_a_case_are_named() {
-    let context = ingested();
+    let context = Context::of_layer();
     context.write(
         "list.yaml",
         "name: others\nquestions:\n  - {op: hcom_allReduce_, inputs: \"64,5120\", dtypes: bf16, count: 3, duration_us: 50, ranks: 8}\n  \
          - {op: NoSuchKernel, inputs: \"64,5120\", dtypes: bf16, duration_us: 10}\n",
     );
-    let ran = fill(&context, &[]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stdout.contains("(collective_rows)") && ran.stdout.contains("(catalogue_entry)"),
-        "{}",
-        ran.stdout
-    );
-    assert!(
-        ran.stdout.contains("0 rows added; M5 0.00 % before, 0.00 % expected, 0.00 % reached"),
-        "{}",
-        ran.stdout
-    );
-    let missing = context.run(&["fill", "--db", "db"]);
-    assert_eq!(missing.code, 2, "{}", missing.stderr);
-}
-
-/// A composite is expected to be answered only if all of its parts are: a table of its collective, and cases of its
-/// kernels.
-#[test]
-fn forecast_of_composites_is_not_above_what_is_reached() {
-    let context = ingested();
-    context.write(
-        "db/op_mapping.yaml",
-        "operator_mappings:\n  summed: {composite: true, sub_kernels: [MatMulV2, MatMulV3, hcom_allReduce_]}\n  \
-         normed: {composite: true, sub_kernels: [RmsNorm, DynamicQuant]}\n",
-    );
-    context.write(
-        "list.yaml",
-        "questions:\n  - {op: summed, inputs: \"64,512;512,4096\", dtypes: bf16, duration_us: 100, ranks: 8}\n  \
-         - {op: normed, inputs: \"64,512;512\", dtypes: bf16, duration_us: 100}\n",
-    );
-    let forecast = || {
-        let lines = json_lines(&fill(&context, &["--dry-run", "--format", "json"]));
-        let forecast = lines.last().expect("a forecast").clone();
-        (forecast["m5_forecast"].as_f64().expect("a share"), forecast["in_part"].as_u64().expect("a number"))
-    };
-    assert_eq!(forecast(), (0.0, 2));
-    let table = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n";
-    context.write("db/hcom_allReduce_.csv", &format!("{table}524288,8,DT_BF16,1,30\n"));
-    assert_eq!(forecast(), (0.5, 1), "the sum has an answer");
-    let ran = fill(&context, &[]);
-    assert!(ran.code <= 1, "{}", ran.stderr);
-    // The norm is measured, its quantisation has no case.
-    assert!((covered_share(&context) - 0.5).abs() < 1e-9, "{}{}", ran.stdout, ran.stderr);
-    assert_eq!(forecast(), (0.5, 0));
+    let ran = fill(&context, "").ended(0);
+    ran.out_has("(collective_rows)");
+    ran.out_has("(catalogue_entry)");
+    ran.out_has("0 rows added; M5 0.00 % before, 0.00 % expected, 0.00 % reached");
+    context.exits(2, "fill --db db");
 }
 
 /// Operators of a simulator's inventory, and the kernels as the profiler records them.
@@ -246,104 +176,66 @@ fn inventory() -> String {
 /// reason is stated.
 #[test]
 fn an_inventory_is_filled_by_cases_of_its_kernels() {
-    let context = ingested();
+    let context = Context::of_layer();
     context.write("db/op_mapping.yaml", INVENTORY_MAPPING);
     context.write("list.yaml", &inventory());
-    let cases = |more: &[&str]| -> (BTreeMap<String, String>, Value) {
-        let lines = json_lines(&fill(&context, &[&["--dry-run", "--format", "json"], more].concat()));
+    let cases = |more: &str| -> (BTreeMap<String, String>, Value) {
+        let lines = json_lines(&fill(&context, &("--dry-run --format json", more)));
         let (forecast, cases) = lines.split_last().expect("a forecast");
-        let text = |case: &Value, key: &str| case[key].as_str().expect("a text").to_owned();
+        let text = |case: &Value, key: &str| case[key].text().to_owned();
         (cases.iter().map(|case| (text(case, "kernel"), text(case, "inputs"))).collect(), forecast.clone())
     };
-    let (without_length, forecast) = cases(&[]);
+    let (without_length, forecast) = cases("");
     assert_eq!(without_length.keys().collect::<Vec<_>>(), ["AddRmsNormBias", "RmsNorm", "SwiGlu"]);
     assert_eq!(
         forecast["reasons"]["query_parameter"][0],
         "tensor_cast.attention.default: parameter of the query: kv_length"
     );
-    let (known, forecast) = cases(&["--kv-length", "32"]);
+    let (known, forecast) = cases("--kv-length 32");
     assert_eq!(known["SwiGlu"], "96,320 -> 96,160");
     assert_eq!(known["AddRmsNormBias"], "96,512;96,512;512 -> 96,512;96,1;96,512");
     assert_eq!(known["FusedInferAttentionScore"], "96,4,128;96,1,128;96,1,128;;2048,2048;3;3 -> 96,4,128");
-    let reason = forecast["reasons"]["unknown_case"][0].as_str().expect("a reason");
+    let reason = forecast["reasons"]["unknown_case"][0].text();
     assert!(
         reason.starts_with("tensor_cast.apply_rope.default: row of _triton_rope, whose case"),
         "{reason}"
     );
     assert_eq!(forecast["m5_forecast"], 0.8);
-    let coverage = context.run(&["coverage", "--db", "db", "--workload", "list.yaml", "--json"]);
+    let coverage = context.run("coverage --db db --workload list.yaml --json");
     let last: Value = serde_json::from_str(coverage.stdout.lines().last().expect("a line")).expect("JSON");
-    let rope = last["gaps"].as_array().expect("gaps").iter().find(|gap| gap["closing"] == "unknown_case");
-    let closed_by = rope.expect("the gap of apply_rope")["closed_by"].as_str().expect("a text");
+    let rope = last["gaps"].list().iter().find(|gap| gap["closing"] == "unknown_case");
+    let closed_by = rope.expect("the gap of apply_rope")["closed_by"].text();
     assert!(reason.ends_with(closed_by), "{closed_by}");
     // The rows answer.
-    let ran = fill(&context, &["--kv-length", "32"]);
-    assert!(ran.code <= 1, "{}", ran.stderr);
-    assert!(ran.stdout.contains("80.00 % expected, 80.00 % reached"), "{}{}", ran.stdout, ran.stderr);
-}
-
-/// Rows of the kernel show the slots that the query leaves open, and the blocks of matrices.
-#[test]
-fn cases_have_the_slots_and_blocks_of_the_rows() {
-    let context = ingested();
-    context.write("db/op_mapping.yaml", INVENTORY_MAPPING);
-    let header = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us)\n";
-    let norm = "\"\"\"8,64;8,64;64;64\"\"\",DT_BF16;DT_BF16;DT_BF16;DT_BF16,ND;ND;ND;ND,\"\"\"8,64;8,1;8,64\"\"\",DT_BF16;FLOAT;DT_BF16,ND;ND;ND,3\n";
-    context.write("db/AddRmsNormBias.csv", &format!("{header}{norm}"));
-    let product = "\"\"\"8,64;4,4,16,16\"\"\",DT_BF16;DT_BF16,ND;FRACTAL_NZ,\"\"\"8,64\"\"\",DT_BF16,ND,3\n";
-    context.write("db/MatMulV2.csv", &format!("{header}{product}"));
-    let types = ["bfloat16"; 3];
-    let list = json!({"model": "m", "scenario": "prefill", "ops": [
-        operator(
-            "tensor_cast.add_rms_norm2.default",
-            &["(1, 96, 512)", "(96, 512)", "(512)"],
-            &types,
-            &["(1, 96, 512)", "(1, 96, 512)"],
-        ),
-        operator("tensor_cast.matmul_all_reduce.default", &["(96, 512)", "(512, 1024)"], &types[..2], &["(96, 1024)"]),
-    ]});
-    context.write("list.yaml", &list.to_string());
-    let lines = json_lines(&fill(&context, &["--dry-run", "--format", "json", "--ranks", "2"]));
-    let inputs: BTreeMap<&str, &str> =
-        lines.iter().filter_map(|line| Some((line["kernel"].as_str()?, line["inputs"].as_str()?))).collect();
-    assert_eq!(inputs["AddRmsNormBias"], "96,512;96,512;512;512 -> 96,512;96,1;96,512");
-    assert_eq!(inputs["MatMulV2"], "96,512;32,64,16,16 -> 96,1024");
+    let ran = fill(&context, "--kv-length 32").measured();
+    ran.out_has("80.00 % expected, 80.00 % reached");
 }
 
 /// A signal while rows are added, while the run is planned or while it measures, whichever it meets: the rows stay, and the same
 /// command goes on.
 #[test]
 fn a_stop_states_what_is_saved_and_what_goes_on() {
-    let context = ingested();
+    let context = Context::of_layer();
     context.write("db/op_mapping.yaml", INVENTORY_MAPPING);
     context.write("list.yaml", &inventory());
-    let arguments =
-        ["fill", "--db", "db", "--workload", "list.yaml", "--host", "rehearsal", "--devices", "0-1"];
-    let mut command = context.command(&[&arguments[..], &["--kv-length", "32"]].concat());
-    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it runs");
+    let arguments = "fill --db db --workload list.yaml --host rehearsal --devices 0-1";
+    let mut child = context.start(&(arguments, "--kv-length 32"));
     while !context.path("db/AddRmsNormBias.csv").exists() && child.try_wait().expect("a child").is_none() {
         std::thread::yield_now();
     }
     signal(&child, Signal::SIGINT);
-    let stopped = context.ran(&child.wait_with_output().expect("ended"));
-    assert_eq!(stopped.code, 5, "{}{}", stopped.stdout, stopped.stderr);
-    assert!(stopped.stderr.contains("stopped: "), "{}", stopped.stderr);
-    assert!(
-        stopped.stderr.contains("`npubench fill` with the same options measures what is left"),
-        "{}",
-        stopped.stderr
-    );
+    let stopped = context.finish(child).ended(5);
+    stopped.err_has("stopped: ");
+    stopped.err_has("`npubench fill` with the same options measures what is left");
     assert!(context.path("db/AddRmsNormBias.csv").exists());
-    let ran = fill(&context, &["--kv-length", "32"]);
-    assert!(ran.code <= 1, "{}", ran.stderr);
-    assert!(ran.stdout.contains("80.00 % reached"), "{}{}", ran.stdout, ran.stderr);
+    let ran = fill(&context, "--kv-length 32").measured();
+    ran.out_has("80.00 % reached");
 }
 
 /// A row that no call launches stays a reported gap: neither the preview nor the command fails, and no row is added.
 #[test]
 fn a_row_that_cannot_be_launched_is_no_failure() {
-    let context = ingested();
+    let context = Context::of_layer();
     let header = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
                   Profiling Average Duration(us)";
     let row = "\"8,64,128;8,128,256\",DT_BF16;FLOAT,ND;ND,\"8,64,256\",DT_BF16,ND,12.5";
@@ -351,16 +243,15 @@ fn a_row_that_cannot_be_launched_is_no_failure() {
     let question =
         "op: BatchMatMulV2, inputs: \"8,64,128;8,128,256\", dtypes: [bf16, float], duration_us: 13";
     context.write("list.yaml", &format!("questions:\n  - {{{question}}}\n"));
-    let preview = fill(&context, &["--dry-run", "--format", "json"]);
+    let preview = fill(&context, "--dry-run --format json");
     let lines = json_lines(&preview);
     let [case, forecast] = lines.as_slice() else { panic!("{}{}", preview.stdout, preview.stderr) };
-    let reason = case["not_launched"].as_str().expect("a reason");
+    let reason = case["not_launched"].text();
     assert!(reason.starts_with("unsupported: ") && case["unmeasured_row"] == true, "{case}");
     assert_eq!((&forecast["cases"], &forecast["in_time"]), (&json!(1), &json!(0)), "{forecast}");
     assert_eq!(preview.code, 0, "{}", preview.stderr);
     let before = tables(&context);
-    let ran = fill(&context, &[]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let ran = fill(&context, "").ended(0);
     assert!(ran.stdout.contains("unsupported: ") && ran.stdout.contains("0 rows added"), "{}", ran.stdout);
     assert_eq!(tables(&context), before);
 }

@@ -17,11 +17,8 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    context::{Context, Ran, STEADY_RUN},
-    kill_resume::{ingested, ledger, number, processes_in, tables},
-    requirements,
-};
+use crate::prelude::*;
+use crate::requirements;
 
 /// Size of the disk in MiB: a run on the rehearsal host starts no collection with less than 34 MiB.
 const DISK_MIB: u32 = 90;
@@ -147,12 +144,10 @@ fn fraction(n: u64) -> f64 {
     (f64::from(u32::try_from(n).expect("few")) * 0.618_033_988_75).fract()
 }
 
-/// Returns the tables of an undisturbed run and its duration.
 fn undisturbed() -> (Vec<(String, String)>, Duration) {
-    let context = ingested();
+    let context = Context::of_layer();
     let started = Instant::now();
-    let ran = context.run(&STEADY_RUN);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done(&STEADY_RUN);
     (tables(&context), started.elapsed())
 }
 
@@ -165,13 +160,13 @@ fn ended(child: &mut Child) -> (i32, String) {
 
 #[test]
 fn run_waits_for_disk_space_and_ends_in_the_same_rows() {
-    let Some(first) = SmallDisk::mounted(ingested()) else { return };
+    let Some(first) = SmallDisk::mounted(Context::of_layer()) else { return };
     drop(first);
-    let fills = std::env::var("NPUBENCH_DISK_FILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let fills = std::env::var("NPUBENCH_DISK_FILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
     let (expected, takes) = undisturbed();
     let mut waits = 0;
     for n in 0..fills {
-        let Some(disk) = SmallDisk::mounted(ingested()) else { return };
+        let Some(disk) = SmallDisk::mounted(Context::of_layer()) else { return };
         disk.copy_in("db");
         let mut child = disk.start_run();
         // Filled twice, the second time shortly after it was freed.
@@ -200,7 +195,7 @@ fn run_waits_for_disk_space_and_ends_in_the_same_rows() {
 #[test]
 fn status_shows_a_run_that_waits_for_space_and_ctrl_c_ends_it() {
     let (expected, _) = undisturbed();
-    let Some(disk) = SmallDisk::mounted(ingested()) else { return };
+    let Some(disk) = SmallDisk::mounted(Context::of_layer()) else { return };
     disk.copy_in("db");
     let mut child = disk.start_run();
     disk.fill(0);
@@ -226,39 +221,7 @@ fn status_shows_a_run_that_waits_for_space_and_ctrl_c_ends_it() {
     let (code, stderr) = ended(&mut child);
     assert_eq!(code, 5, "{stderr}");
     disk.free();
-    let ran = disk.run(&["resume", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    disk.run(&["resume", "--db", "db"]).ended(0);
     disk.copy_out("db");
     assert_eq!(tables(&disk.context), expected);
-}
-
-#[test]
-fn grid_on_a_full_disk_names_the_written_tables_and_the_same_command_writes_the_others() {
-    // About 15 KiB for each kernel.
-    const KERNELS: &str = "Add,Cast,Cumsum,Fill,GatherV2,Index,IndexFill,Log,MatMulV2,Mul,Neg,RealDiv,RmsNorm,Slice,\
-                           SoftmaxV2,Sort,Sub,SwiGlu,Tile,Transpose";
-    const GRID: [&str; 7] = ["grid", KERNELS, "--db", "db", "--rows", "30", "--kind=rehearsal"];
-    let context = ingested();
-    assert_eq!(context.run(&GRID).code, 0);
-    let expected = tables(&context);
-    let Some(disk) = SmallDisk::mounted(ingested()) else { return };
-    let mut named = 0;
-    for left_kib in [40, 120] {
-        assert!(disk.command("rm", &["-rf", "db"]).status().expect("rm").success());
-        disk.copy_in("db");
-        disk.fill(left_kib);
-        let ran = disk.run(&GRID);
-        disk.free();
-        if ran.code == 5 {
-            named += 1;
-            assert!(ran.stderr.contains(" tables were written: "), "{}", ran.stderr);
-            assert!(ran.stderr.contains("the same command writes the other tables"), "{}", ran.stderr);
-        } else {
-            assert!(matches!(ran.code, 0 | 3), "{}", ran.stderr);
-        }
-        assert_eq!(disk.run(&GRID).code, 0);
-        disk.copy_out("db");
-        assert_eq!(tables(&disk.context), expected, "{left_kib} KiB left: {}", ran.stderr);
-    }
-    assert!(named > 0, "no command wrote a part of its tables");
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::Write as _,
     num::NonZero,
     path::{Path, PathBuf},
     sync::mpsc,
@@ -14,13 +13,14 @@ use std::{
 use npubench::base::command_error::Failure;
 use npubench::{
     database::{Database, KernelCsv, database_file::DatabaseFile, lint_database, normalize_database},
-    kernel::{DataKind, KernelName, SoftwareVersions},
-    profile::{COUNTERS, KernelRow, ReadOptions, RecordGroups, RecordReader, add_table, stack_of_profile},
+    kernel::{DataKind, SoftwareVersions},
+    profile::{COUNTERS, ReadOptions, RecordGroups, add_table, stack_of_profile},
 };
+
 use proptest::{prelude::*, sample::Index};
 use tempfile::TempDir;
 
-use crate::context::{ADD, Context, HEADER, SWIGLU};
+use crate::prelude::*;
 
 /// One thing that happens to a file.
 #[derive(Clone, Debug)]
@@ -30,31 +30,12 @@ enum Damage {
     Cut(Index),
     Gone(Index, usize),
     Twice(Index, usize),
-    Inserted(Index, &'static [u8]),
+    Inserted(Index, &'static str),
 }
 
-const SNIPPETS: [&[u8]; 20] = [
-    b"\"",
-    b"\"\"",
-    b"\"\"\"",
-    b"\n",
-    b"\r",
-    b"\r\n\r\n",
-    b"\0",
-    b",",
-    b",,,,",
-    b";",
-    b"99999999999999999999999999",
-    b"-1",
-    b"1e308",
-    b"0.0000000000000000000001",
-    b"\xef\xbb\xbf",
-    b"\xff\xfe",
-    b"N/A",
-    b"\t",
-    b"../../",
-    b"&a [*a, *a]: {",
-];
+/// Divided by spaces.
+const SNIPPETS: &str = "\" \"\" \"\"\" \n \r \r\n\r\n \0 , ,,,, ; 99999999999999999999999999 -1 1e308 0.0000000000000000000001 \u{feff} \
+                        \u{fffe} N/A \t ../../ &a[*a,*a]:{";
 
 fn damage() -> impl Strategy<Value = Vec<Damage>> {
     let at = any::<Index>;
@@ -64,7 +45,7 @@ fn damage() -> impl Strategy<Value = Vec<Damage>> {
         1 => at().prop_map(Damage::Cut),
         1 => (at(), 1_usize..300).prop_map(|(at, length)| Damage::Gone(at, length)),
         1 => (at(), 1_usize..300).prop_map(|(at, length)| Damage::Twice(at, length)),
-        4 => (at(), prop::sample::select(&SNIPPETS[..])).prop_map(|(at, text)| Damage::Inserted(at, text)),
+        4 => (at(), prop::sample::select(SNIPPETS.split(' ').collect::<Vec<_>>())).prop_map(|(at, text)| Damage::Inserted(at, text)),
     ];
     prop::collection::vec(one, 1..5)
 }
@@ -72,30 +53,24 @@ fn damage() -> impl Strategy<Value = Vec<Damage>> {
 fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     for damage in damages {
-        let place = |at: &Index| at.index(bytes.len().max(1)).min(bytes.len());
+        let (Damage::Byte(at, _)
+        | Damage::Bit(at, _)
+        | Damage::Cut(at)
+        | Damage::Gone(at, _)
+        | Damage::Twice(at, _)
+        | Damage::Inserted(at, _)) = damage;
+        let at = at.index(bytes.len().max(1)).min(bytes.len());
+        let until = |length: &usize| (at + length).min(bytes.len());
         match damage {
-            Damage::Byte(at, byte) => {
-                let at = place(at);
-                bytes.get_mut(at).into_iter().for_each(|old| *old = *byte);
-            }
-            Damage::Bit(at, bit) => {
-                let at = place(at);
-                bytes.get_mut(at).into_iter().for_each(|old| *old ^= 1 << bit);
-            }
-            Damage::Cut(at) => bytes.truncate(place(at)),
-            Damage::Gone(at, length) => {
-                let at = place(at);
-                bytes.drain(at..(at + length).min(bytes.len()));
-            }
-            Damage::Twice(at, length) => {
-                let at = place(at);
-                let again = bytes[at..(at + length).min(bytes.len())].to_vec();
+            Damage::Byte(_, byte) => bytes.iter_mut().skip(at).take(1).for_each(|old| *old = *byte),
+            Damage::Bit(_, bit) => bytes.iter_mut().skip(at).take(1).for_each(|old| *old ^= 1 << bit),
+            Damage::Cut(_) => bytes.truncate(at),
+            Damage::Gone(_, length) => drop(bytes.drain(at..until(length))),
+            Damage::Twice(_, length) => {
+                let again = bytes[at..until(length)].to_vec();
                 bytes.splice(at..at, again);
             }
-            Damage::Inserted(at, text) => {
-                let at = place(at);
-                bytes.splice(at..at, text.iter().copied());
-            }
+            Damage::Inserted(_, text) => drop(bytes.splice(at..at, text.bytes())),
         }
     }
     bytes
@@ -140,8 +115,6 @@ fn table(rows: usize, newline: &str) -> Vec<u8> {
 
 /// Totals of each kernel in a table: records, the sum of their durations, and of their counters.
 type Sums = BTreeMap<String, (usize, f64, f64)>;
-/// Records of each kernel, and the sum of their durations.
-type Counts = BTreeMap<String, (usize, f64)>;
 
 fn by_groups(path: &Path, workers: usize) -> Result<(u64, Sums), String> {
     let mut groups = RecordGroups::default();
@@ -165,79 +138,19 @@ fn by_groups(path: &Path, workers: usize) -> Result<(u64, Sums), String> {
     Ok((records, sums))
 }
 
-/// As the groups do it, one record after the other as the csv crate reads them.
-fn by_records(path: &Path) -> Result<(u64, Counts), String> {
-    let (mut records, mut sums) = (0, Counts::new());
-    let mut reader = RecordReader::open(path).map_err(|error| error.to_string())?;
-    while let Some(record) = reader.read_record().map_err(|error| error.to_string())? {
-        records += 1;
-        if let Some((kernel, duration)) = accepted_duration(&record)? {
-            let sum = sums.entry(kernel).or_default();
-            sum.0 += 1;
-            sum.1 += duration;
-        }
-    }
-    Ok((records, sums))
-}
-
-/// Kernel and duration of a record that counts.
-fn accepted_duration(record: &KernelRow<'_>) -> Result<Option<(String, f64)>, String> {
-    if matches!(record.signature_cells()[0].trim_ascii(), b"" | b"N/A" | b"NA")
-        || matches!(record.kernel(), b"" | b"N/A" | b"NA")
-    {
-        return Ok(None);
-    }
-    let Some(duration) =
-        record.duration().map_err(|error| error.to_string())?.filter(|duration| duration.0 != 0)
-    else {
-        return Ok(None);
-    };
-    let kernel = std::str::from_utf8(record.kernel()).map_err(|error| error.to_string())?;
-    let kernel = KernelName::new(kernel).map_err(|error| error.to_string())?;
-    let cells = record.signature_cells().map(|cell| String::from_utf8_lossy(cell).trim().to_owned());
-    if cells.iter().any(|cell| cell.contains(char::is_control)) {
-        return Err("a control character".to_owned());
-    }
-    record.input_cells().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
-    record.output_cells().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
-    if duration.0 < 0 {
-        return Err("negative".to_owned());
-    }
-    Ok(Some((kernel.as_str().to_owned(), duration.0 as f64)))
-}
-
-/// Every way to read a table gives the same records, or none does.
+/// Any number of threads reads the same records, or none does.
 fn assert_same(bytes: &[u8]) -> Result<(), TestCaseError> {
     let (_folder, path) = written("kernel_details.csv", bytes);
-    let (slow, one, several) = in_time(move || (by_records(&path), by_groups(&path, 1), by_groups(&path, 3)));
-    match (slow, one, several) {
-        (Ok((records, expected)), Ok(one), Ok(several)) => {
-            prop_assert_eq!((records, records), (one.0, several.0));
-            prop_assert_eq!(one.1.len(), expected.len());
-            for (kernel, (count, duration)) in expected {
-                let (read, parallel) = (one.1[&kernel], several.1[&kernel]);
-                prop_assert_eq!((count, count), (read.0, parallel.0), "{}", kernel);
-                prop_assert!(
-                    (read.1 - duration).abs() <= 1e-9 * duration,
-                    "{}: {} {}",
-                    kernel,
-                    read.1,
-                    duration
-                );
-                prop_assert_eq!(read, parallel, "the number of threads decides nothing");
-            }
-        }
-        (Err(_), Err(one), Err(several)) => prop_assert_eq!(one, several),
-        (slow, one, several) => prop_assert!(false, "{:?}\n{:?}\n{:?}", slow, one, several),
-    }
+    let (one, several) = in_time(move || (by_groups(&path, 1), by_groups(&path, 3)));
+    prop_assert_eq!(one, several);
     Ok(())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damaged_tables_give_same_records_or_error_in_both_readers(damages in damage(), crlf: bool) {
+    fn damaged_tables_give_same_records_or_error_in_any_number_of_threads(damages in damage(), crlf: bool) {
         assert_same(&damaged(&table(9, if crlf { "\r\n" } else { "\n" }), &damages))?;
     }
 
@@ -293,7 +206,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Several blocks, so that threads do share the work.
     #[test]
@@ -303,16 +216,16 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The program ends with 0 and a sound database, or with 3 and none.
     #[test]
     fn damaged_profile_leaves_valid_database_or_none(damages in damage()) {
         let context = Context::new();
         fs::write(context.path("kernel_details.csv"), damaged(&table(9, "\n"), &damages)).expect("written");
-        let ran = context.run(&["ingest", "kernel_details.csv", "--db", "db", "--kind", "rehearsal"]);
+        let ran = context.run("ingest kernel_details.csv --db db --kind rehearsal");
         if ran.code == 0 {
-            let checked = context.run(&["db", "check", "db"]);
+            let checked = context.run("db check db");
             prop_assert_eq!(checked.stdout.lines().find(|line| line.contains(": error: ")), None);
         } else {
             prop_assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
@@ -353,7 +266,7 @@ fn database() -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Pages in the place of others make trees that are no trees, such as ones with circles in them.
     #[test]
@@ -386,20 +299,4 @@ fn undamaged_fuzz_database_is_read() {
     let (_folder, path) = written("msprof_1.db", &database());
     let (records, sums) = by_groups(&path, 1).expect("whole");
     assert_eq!((records, sums["Mul"].0), (249, 200), "200 kernels and 49 collectives");
-}
-
-/// Text behind an open quote is not taken into memory.
-#[test]
-fn row_without_end_is_refused_at_its_start() {
-    let (_folder, path) = written("kernel_details.csv", &table(3, "\n"));
-    let mut file = fs::File::options().append(true).open(&path).expect("there");
-    file.write_all(b"50,\"").expect("written");
-    // Nothing of it is on the disk: a hole reads as zeros.
-    file.set_len(1 << 34).expect("16 GiB of nothing");
-    drop(file);
-    for workers in [1, 3] {
-        let path = path.clone();
-        let error = in_time(move || by_groups(&path, workers)).expect_err("refused");
-        assert!(error.ends_with(":5: the row that starts here does not end within 16 MiB"), "{error}");
-    }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::context::{ADD, Context, Ran, SWIGLU, profile};
+use crate::prelude::*;
 
 const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs");
 
@@ -28,8 +28,7 @@ pub(crate) fn database(tokens: &[u64], sizes: &[&str]) -> Context {
     let context = Context::new();
     context.write("plain.csv", &profile(&[SWIGLU, ADD]));
     let ingest = |more: &[&str]| {
-        let ran = context.run(&[&["ingest", "--db", "db", "--kind", "rehearsal"], more].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        context.done(&("ingest --db db --kind rehearsal", more));
     };
     ingest(&["plain.csv"]);
     for (index, size) in sizes.iter().enumerate() {
@@ -43,8 +42,8 @@ pub(crate) fn database(tokens: &[u64], sizes: &[&str]) -> Context {
 
 const RUN: [&str; 7] = ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-model", "steady"];
 
-fn rehearse(context: &Context, more: &[&str]) -> Ran {
-    context.run(&[&RUN[..], more].concat())
+fn rehearse(context: &Context, more: &(impl Words + ?Sized)) -> Ran {
+    context.run(&(RUN, more))
 }
 
 /// Verdicts and samples of the gang's rows, by tokens and EP size.
@@ -79,7 +78,6 @@ pub(crate) fn manifest(folder: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.join("manifest.json")).expect("text")).expect("JSON")
 }
 
-/// Processes with a folder in their command line.
 pub(crate) fn processes_of(folder: &Path) -> Vec<i32> {
     let folder = folder.canonicalize().expect("a folder");
     let entries = fs::read_dir("/proc").expect("listed").flatten();
@@ -105,8 +103,7 @@ fn gang_is_measured_beside_single_device_cases_on_any_devices() {
     let mut durations = Vec::new();
     for devices in ["4-7", "0-3"] {
         let context = database(&[64, 128], &["2", "4"]);
-        let ran = rehearse(&context, &["--devices", devices]);
-        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        rehearse(&context, &["--devices", devices]).ended(0);
         let rows = rows(&context);
         let ended: Vec<_> =
             rows.iter().map(|(size, tokens, ended, _)| format!("{size} {tokens} {ended}")).collect();
@@ -118,7 +115,7 @@ fn gang_is_measured_beside_single_device_cases_on_any_devices() {
         let four: Vec<u64> = (first..first + 4).collect();
         assert!(gangs.contains(&Value::from(four)), "{gangs:?}");
         let two = gangs.iter().filter_map(Value::as_array).find(|gang| gang.len() == 2).expect("one of two");
-        assert!(two.iter().all(|device| (first..first + 4).contains(&device.as_u64().expect("a number"))));
+        assert!(two.iter().all(|device| (first..first + 4).contains(&device.whole())));
     }
     assert_eq!(durations[0], durations[1], "a steady result does not depend on the devices");
 }
@@ -126,7 +123,7 @@ fn gang_is_measured_beside_single_device_cases_on_any_devices() {
 #[test]
 fn each_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
     let context = database(&[64], &["4"]);
-    assert_eq!(rehearse(&context, &["--devices", "8-11"]).code, 0);
+    assert_eq!(rehearse(&context, "--devices 8-11").code, 0);
     let folders = collections(&context);
     let folder = folders.iter().find(|folder| manifest(folder)["gang"].is_array()).expect("a gang");
     for journal in ["launched.jsonl", "launched.1.jsonl", "launched.2.jsonl", "launched.3.jsonl"] {
@@ -136,23 +133,18 @@ fn each_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
     let profiles: Vec<_> = fs::read_dir(folder.join("profile")).expect("listed").flatten().collect();
     assert_eq!(profiles.len(), 4, "msprof leaves a profile per process");
     let arguments = manifest(folder)["cases"][0]["arguments"].clone();
-    let experts = arguments.as_array().expect("a list").iter().find(|given| given["name"] == "expert_idx");
+    let experts = arguments.list().iter().find(|given| given["name"] == "expert_idx");
     assert_eq!(experts.expect("is there")["tensor"]["below"], 64, "16 experts on each of 4 ranks");
 }
 
 #[test]
 fn gang_larger_than_the_host_is_not_started() {
     let context = database(&[64], &["2", "16"]);
-    let plan = context.run(&["plan", "--db", "db", "--devices", "0-3"]).stdout;
+    let plan = context.run("plan --db db --devices 0-3").stdout;
     let text = "unsupported: it needs 16 devices of one host at once, the run has 4";
     assert!(plan.contains(text), "{plan}");
-    let ran = rehearse(&context, &["--devices", "0-3"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("unsupported: 1 case: it needs 16 devices of one host at once, the run has 4"),
-        "{}",
-        ran.stderr
-    );
+    let ran = rehearse(&context, "--devices 0-3").ended(1);
+    ran.err_has("unsupported: 1 case: it needs 16 devices of one host at once, the run has 4");
     let ended: Vec<_> =
         rows(&context).into_iter().map(|(size, _, ended, _)| format!("{size} {ended}")).collect();
     assert_eq!(ended, ["16  ", "2 ok 20"]);
@@ -164,54 +156,10 @@ fn gang_larger_than_the_host_is_not_started() {
 }
 
 #[test]
-fn one_rank_forms_a_group() {
-    let context = database(&[64], &["1"]);
-    let ran = rehearse(&context, &["--devices", "3"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    assert_eq!(rows(&context)[0].2, "ok 20");
-}
-
-#[test]
-fn rehearsal_rejects_experts_and_tensors_that_differ_from_the_manifest() {
-    // Ids beyond those of all ranks.
-    let context = database(&[64], &["2"]);
-    let template = fs::read_to_string(TEMPLATE).expect("it ships");
-    let first = "[(self.rank * count + place) % below for";
-    assert!(template.contains(first));
-    let wrong = template.replace(first, "[(self.rank * count + place) % (2 * below) for");
-    assert_ne!(wrong, template);
-    context.write("assets/templates/replay.py.hbs", &wrong);
-    let run = ["--devices", "0-1", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
-    let ran = rehearse(&context, &run);
-    assert!(
-        ran.stderr.contains("`expert_idx`: the manifest has values in [0, 31]"),
-        "{}{}",
-        ran.stdout,
-        ran.stderr
-    );
-    // A rank with fewer tokens than the others.
-    let context = database(&[64], &["2"]);
-    let tokens = "for spec in case[\"arguments\"]:\n";
-    assert!(template.contains(tokens));
-    let fewer = format!(
-        "if place.name != \"npu:0\":\n        case = json.loads(json.dumps(case).replace(\"[64, \", \"[32, \"))\n    {tokens}"
-    );
-    context.write("assets/templates/replay.py.hbs", &template.replace(tokens, &fewer));
-    let ran = rehearse(&context, &run);
-    assert!(
-        ran.stderr.contains("the manifest has a contiguous bfloat16[64,"),
-        "{}{}",
-        ran.stdout,
-        ran.stderr
-    );
-}
-
-#[test]
 fn crash_of_a_rank_affects_only_its_case() {
     let context = database(&[32, 64, 128], &["2"]);
     with_fault(&context, "place.rank == 1 and tokens == 64 and os.kill(os.getpid(), 9)");
-    let ran = rehearse(&context, &["--devices", "4-7", "--assets", "assets"]);
-    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    let ran = rehearse(&context, "--devices 4-7 --assets assets").ended(1);
     let ended: Vec<_> =
         rows(&context).into_iter().map(|(_, tokens, ended, _)| format!("{tokens} {ended}")).collect();
     assert_eq!(ended, ["128 ok 20", "32 ok 20", "64 quarantined "]);
@@ -219,34 +167,19 @@ fn crash_of_a_rank_affects_only_its_case() {
     let guilty = guilty.iter().find(|row| row["MicroBench Verdict"] == "quarantined").expect("one");
     // torchrun ends the other ranks too: its summary names the one that failed.
     assert!(guilty["MicroBench Reason"].contains("the process ended while it ran; on device "), "{guilty:?}");
-    assert!(ran.stderr.contains("failed (exitcode: -9) local_rank: 1"), "{}", ran.stderr);
+    ran.err_has("failed (exitcode: -9) local_rank: 1");
     assert_eq!(context.rows("db", "SwiGlu")[0]["MicroBench Verdict"], "ok");
     assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
     // The devices of the gang are free again.
-    assert_eq!(rehearse(&context, &["--devices", "4-7", "--update", "all", "--kernels", "Add"]).code, 0);
-}
-
-#[test]
-fn rank_out_of_memory_does_not_affect_the_next_case() {
-    let context = database(&[32, 64], &["2"]);
-    with_fault(
-        &context,
-        "error = describe(torch.OutOfMemoryError(\"NPU out of memory\")) if place.rank == 1 and tokens == 64 else error",
-    );
-    let ran =
-        rehearse(&context, &["--devices", "0-1", "--kernels", "DispatchFFNCombine", "--assets", "assets"]);
-    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
-    let ended: Vec<_> =
-        rows(&context).into_iter().map(|(_, tokens, ended, _)| format!("{tokens} {ended}")).collect();
-    assert_eq!(ended, ["32 ok 20", "64 oom "]);
+    assert_eq!(rehearse(&context, "--devices 4-7 --update all --kernels Add").code, 0);
 }
 
 #[test]
 fn gang_of_a_killed_run_keeps_its_devices_until_the_next_run_ends_it() {
     let context = database(&[64], &["4"]);
     with_fault(&context, "tokens == 64 and not os.path.exists(\"../go\") and time.sleep(1000)");
-    let options = ["--devices", "4-7", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
-    let mut command = context.command(&[&RUN[..], &options].concat());
+    let options = "--devices 4-7 --kernels DispatchFFNCombine --assets assets";
+    let mut command = context.command(&(RUN, options));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let deadline = Instant::now() + Duration::from_secs(60);
     // msprof, torchrun and four ranks, all of which can use their device.
@@ -269,8 +202,7 @@ fn gang_of_a_killed_run_keeps_its_devices_until_the_next_run_ends_it() {
         assert!(lease.try_lock().is_err(), "device {device} is still used");
     }
     fs::write(collections(&context)[0].with_file_name("go"), "").expect("written");
-    let ran = context.run(&["resume", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    context.done("resume --db db");
     assert_eq!(rows(&context)[0].2, "ok 20");
     assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
 }
@@ -281,8 +213,8 @@ fn gang_that_is_stopped_at_once_leaves_no_process_and_no_verdict() {
     // A rank that ignores SIGTERM during a case.
     let deaf = "place.rank == 1 and (__import__(\"signal\").signal(15, __import__(\"signal\").SIG_IGN), open(\"deaf\", \"w\"), time.sleep(1000))";
     with_fault(&context, deaf);
-    let options = ["--devices", "4-7", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
-    let mut command = context.command(&[&RUN[..], &options].concat());
+    let options = "--devices 4-7 --kernels DispatchFFNCombine --assets assets";
+    let mut command = context.command(&(RUN, options));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
     let deadline = Instant::now() + Duration::from_secs(60);
     while !collections(&context).first().is_some_and(|folder| folder.join("deaf").exists()) {
@@ -295,8 +227,7 @@ fn gang_that_is_stopped_at_once_leaves_no_process_and_no_verdict() {
         // Closer together they count as one request.
         thread::sleep(Duration::from_millis(300));
     }
-    let ran = context.ran(&child.wait_with_output().expect("reaped"));
-    assert_eq!(ran.code, 5);
+    let ran = context.finish(child).ended(5);
     assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
     let head: Vec<&str> = ran.stdout.lines().next().expect("a table").split_whitespace().collect();
     assert_eq!(head, ["kernel", "cases", "not_run"]);
@@ -323,20 +254,12 @@ fn products_with_communication_run_on_the_ranks_of_their_shapes() {
         record("MatmulAllReduce", "64,256;256,128", "64,128"),
     ];
     context.write("fused.csv", &profile(&records.each_ref().map(String::as_str)));
-    let ingest = ["ingest", "fused.csv", "--db", "db", "--kind", "rehearsal"];
-    let unknown = context.run(&ingest);
-    assert!(
-        unknown.stderr.contains("`Runtime world_size` is unknown; `--world-size N` sets it"),
-        "{}",
-        unknown.stderr
-    );
-    assert_eq!(context.run(&[&ingest[..], &["--world-size", "2"]].concat()).code, 0);
-    let ran = rehearse(&context, &["--devices", "0-3", "--launches", "8", "--max-collections", "1"]);
-    assert!(
-        ran.stderr.contains("fit no form of MatmulReduceScatter: A x B and 1 more: `K >= 256` does not hold"),
-        "{}",
-        ran.stderr
-    );
+    let ingest = "ingest fused.csv --db db --kind rehearsal";
+    let unknown = context.run(ingest);
+    unknown.err_has("`Runtime world_size` is unknown; `--world-size N` sets it");
+    context.done(&(ingest, "--world-size 2"));
+    let ran = rehearse(&context, "--devices 0-3 --launches 8 --max-collections 1");
+    ran.err_has("fit no form of MatmulReduceScatter: A x B and 1 more: `K >= 256` does not hold");
     for kernel in ["AllGatherMatmul", "MatmulReduceScatter", "MatmulAllReduce"] {
         let row = &context.rows("db", kernel)[0];
         assert_eq!(row["MicroBench Verdict"], "ok", "{kernel}: {}", row["MicroBench Reason"]);

@@ -1,10 +1,8 @@
 //! `npubench grid audit` of workloads: questions that rows answer, and rows that are missing or too far apart.
 
-use std::fs;
-
 use serde_json::Value;
 
-use crate::context::{Context, Ran};
+use crate::prelude::*;
 
 const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
                       Average Duration(us)\n";
@@ -26,15 +24,15 @@ fn write_workload(context: &Context, products: &[(u64, u64, u64)]) {
     context.write("asked.yaml", &("questions:\n".to_owned() + &questions.collect::<String>()));
 }
 
-fn audit(context: &Context, arguments: &[&str]) -> Ran {
-    context.run(&[&["grid", "audit", "--db", "db"], arguments].concat())
+fn audit(context: &Context, arguments: &(impl Words + ?Sized)) -> Ran {
+    context.run(&("grid audit --db db", arguments))
 }
 
 /// States of the questions, with the reasons, in the order of the workload.
 fn states(ran: &Ran) -> Vec<(String, Value, bool, bool)> {
     let lines = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let state = |line: Value| {
-        let text = line["state"].as_str().expect("a state").to_owned();
+        let text = line["state"].text().to_owned();
         (text, line["reason"].clone(), line["planned"] == true, line["add"] == true)
     };
     lines.map(state).collect()
@@ -47,9 +45,8 @@ fn questions_are_audited_by_density_of_their_rows() {
     write_workload(&context, &[(1, 2560, 5120), (512, 2560, 5120), (64, 2048, 4096), (8, 512, 512)]);
     let far = [(1, 2560, 5120, "10"), (4096, 2560, 5120, "100"), (8, 512, 512, "")];
     write_products(&context, &far);
-    let arguments = ["--workload", "asked.yaml", "--format", "json"];
-    let ran = audit(&context, &arguments);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let arguments = "--workload asked.yaml --format json";
+    let ran = audit(&context, arguments).ended(1);
     let found = states(&ran);
     let state = |index: usize| (found[index].0.as_str(), found[index].2, found[index].3);
     assert_eq!(state(0), ("measured", false, false));
@@ -57,58 +54,18 @@ fn questions_are_audited_by_density_of_their_rows() {
     assert_eq!(found[1].1, "m 1 to 4096 (step 1)");
     assert_eq!(state(2), ("missing", false, true));
     assert_eq!(state(3), ("missing", true, false), "its row is planned");
-    assert!(ran.stderr.contains("1 of 4 questions answered"), "{}", ran.stderr);
-    let table = audit(&context, &["--workload", "asked.yaml"]);
-    assert!(table.stdout.contains("512,5120;2560,5120 -> 512,2560"), "{}", table.stdout);
+    ran.err_has("1 of 4 questions answered");
+    let table = audit(&context, "--workload asked.yaml");
+    table.out_has("512,5120;2560,5120 -> 512,2560");
     // Nearer rows.
     let near = [(384, 2560, 5120, "11"), (640, 2560, 5120, "12"), (64, 2048, 4096, "9"), (8, 512, 512, "3")];
     write_products(&context, &[&far[..2], &near[..]].concat());
-    let ran = audit(&context, &arguments);
+    let ran = audit(&context, arguments);
     let found: Vec<String> = states(&ran).into_iter().map(|(state, ..)| state).collect();
     assert_eq!(found, ["measured", "between_rows", "measured", "measured"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
-/// A row with the tokens that a simulator had before it padded them is no row of the question, nor on both sides of it.
-#[test]
-fn padded_answers_are_missing_rows() {
-    let context = Context::new();
-    context.write("db/op_mapping.yaml", "operator_mappings: {aten.mm.default: {kernel_type: MatMulV2}}\n");
-    let question = |op: &str| format!("  - {{op: {op}, inputs: \"144,5120;2560,5120\", dtypes: bf16}}\n");
-    let text = format!("questions:\n{}{}", question("aten.mm.default"), question("MatMulV2"));
-    context.write("asked.yaml", &text);
-    write_products(&context, &[(136, 2560, 5120, "10")]);
-    let ran = audit(&context, &["--workload", "asked.yaml", "--format", "json"]);
-    let found: Vec<_> =
-        states(&ran).into_iter().map(|(state, reason, _, add)| (state, reason, add)).collect();
-    let missing = |reason: &str| ("missing".to_owned(), Value::from(reason), true);
-    assert_eq!(found, [missing("padded"), missing("shape_mismatch")]);
-    let coverage = context.run(&["coverage", "--db", "db", "--workload", "asked.yaml", "--format", "json"]);
-    let total: Value = serde_json::from_str(coverage.stdout.lines().next().expect("a line")).expect("JSON");
-    assert_eq!(total["counts"], serde_json::json!({"measured": 0, "interpolated": 1, "missing": 1}));
-}
-
-/// A step of a model is audited like a workload; options without one, and other kernels, are errors.
-#[test]
-fn steps_of_models_are_audited() {
-    let context = Context::new();
-    write_products(&context, &[(64, 2560, 5120, "10")]);
-    let step = ["--model", "Qwen3-32B", "--tp", "4", "--batch", "64"];
-    let ran = audit(&context, &[&["MatMulV2"], &step[..], &["--format", "json"]].concat());
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let found = states(&ran);
-    let count = |state: &str| found.iter().filter(|one| one.0 == state).count();
-    assert_eq!((count("measured"), count("missing")), (1, 4), "{}", ran.stdout);
-    let wrong = |arguments: &[&str], text: &str| {
-        let ran = context.run(&[&["grid", "audit"], arguments].concat());
-        assert!([2, 3].contains(&ran.code) && ran.stderr.contains(text), "{} {}", ran.code, ran.stderr);
-    };
-    wrong(&["--db", "db", "--tp", "4"], "no workload");
-    wrong(&["--model", "Qwen3-32B"], "--db");
-    wrong(&[&["Sort", "--db", "db"], &step[..]].concat(), "no workload has a question about `Sort`");
-}
-
-/// The rows that the audit misses are added once, of the wanted kernels; a dry run lists them.
 #[test]
 fn missing_rows_of_audit_are_added() {
     let context = Context::new();
@@ -116,32 +73,25 @@ fn missing_rows_of_audit_are_added() {
     write_products(&context, &[(1, 2560, 5120, "10"), (4096, 2560, 5120, "100"), (8, 512, 512, "")]);
     let before = context.snapshot("db");
     let fill = ["grid", "--db", "db", "--fill-audit", "--workload", "asked.yaml"];
-    let preview = context.run(&[&fill[..], &["--dry-run"]].concat());
-    assert_eq!(preview.code, 0, "{}", preview.stderr);
+    let preview = context.done(&(&fill[..], "--dry-run"));
     for shapes in ["512,5120;2560,5120 -> 512,2560", "64,4096;2048,4096 -> 64,2048"] {
-        assert!(preview.stdout.contains(shapes), "{}", preview.stdout);
+        preview.out_has(shapes);
     }
-    assert!(
-        preview.stderr.contains("1 question without an answer: the row has no latency"),
-        "{}",
-        preview.stderr
-    );
+    preview.err_has("1 question without an answer: the row has no latency");
     assert_eq!(context.snapshot("db"), before);
-    assert_eq!(context.run(&fill).code, 0);
-    let table = || fs::read_to_string(context.path("db/MatMulV2.csv")).expect("a table");
+    context.done(&fill);
+    let table = || context.read("db/MatMulV2.csv");
     assert_eq!(table().matches("\"grid audit, seed 0\"").count(), 2, "{}", table());
     let rows = table();
     let again = context.run(&fill);
     assert!(again.code == 0 && again.stderr.contains("no row to add"), "{}", again.stderr);
     assert_eq!(table(), rows);
-    let found = states(&audit(&context, &["--workload", "asked.yaml", "--format", "json"]));
+    let found = states(&audit(&context, "--workload asked.yaml --format json"));
     assert!(found[1..].iter().all(|(_, _, planned, add)| *planned && !add), "{found:?}");
     // Of a step, only the wanted kernel.
-    let step =
-        ["--models", "Qwen3-32B", "--tp", "4", "--phase", "decode", "--batch", "64", "--context", "4096"];
-    let ran = context.run(&[&["grid", "SwiGlu", "--db", "db", "--fill-audit"], &step[..]].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let step = "--models Qwen3-32B --tp 4 --phase decode --batch 64 --context 4096";
+    context.done(&("grid SwiGlu --db db --fill-audit", step));
     assert!(context.path("db/SwiGlu.csv").exists() && !context.path("db/RmsNorm.csv").exists());
-    let ran = context.run(&["grid", "--db", "db", "--fill-audit"]);
+    let ran = context.run("grid --db db --fill-audit");
     assert!(ran.code == 3 && ran.stderr.contains("needs workloads or models"), "{}", ran.stderr);
 }

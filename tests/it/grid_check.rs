@@ -10,15 +10,10 @@ use npubench::{
 };
 use serde_json::Value;
 
-use crate::{
-    context::{Context, Ran},
-    requirements,
-};
+use crate::prelude::*;
 
-fn add_rows(context: &Context, arguments: &[&str]) -> Ran {
-    let ran = context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    ran
+fn add_rows(context: &Context, arguments: &(impl Words + ?Sized)) -> Ran {
+    context.done(&("grid --db db --kind rehearsal", arguments))
 }
 
 fn replayable() -> BTreeSet<String> {
@@ -81,14 +76,13 @@ fn assert_rows_fit(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> u
 
 /// Asserts that no row is rejected, and that the vendor's code accepts at least 85 %.
 fn assert_accepted(context: &Context, rows: usize) {
-    let Some(python) = requirements::vendor_python() else { return };
+    let Some(python) = vendor_python() else { return };
     let python = python.into_string().expect("UTF-8");
     let arguments = ["check", "--db", "db", "--python", &python, "--processes", "1", "--format", "json"];
     let mut command = context.command(&arguments);
     let ran =
         context.ran(&command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0").output().expect("npubench runs"));
-    let results: Vec<Value> =
-        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let results: Vec<Value> = ran.json();
     let verdict = |line: &Value, expected: &str| line["verdict"] == expected;
     let is_refused = |line: &&Value| {
         ["rejected", "invalid_args", "unsupported", "no_entry"].iter().any(|refused| verdict(line, refused))
@@ -131,7 +125,7 @@ fn assert_accepted(context: &Context, rows: usize) {
 #[test]
 fn vendor_code_accepts_grid_rows_of_all_kernels() {
     let context = Context::new();
-    add_rows(&context, &["--rows", "6", "--seed", "20"]);
+    add_rows(&context, "--rows 6 --seed 20");
     let rows = assert_rows_fit(&context, 60, &replayable());
     assert!(rows >= 880, "{rows} rows; there were 900");
     assert_accepted(&context, rows);

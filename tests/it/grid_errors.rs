@@ -5,38 +5,31 @@ use std::{
     os::unix::{self, fs::FileTypeExt as _},
 };
 
-use crate::context::{Context, Ran};
+use crate::prelude::*;
 
 const GOOD: &str = "summary: a test\nladders:\n  T: [1..8 ratio 2]\nconstants: {block: 16}\npatterns:\n  norm:\n    \
     kernels: [RmsNorm]\n    axes: {t: T, d: [64, 128]}\n    let: {w: d * block}\n    where: [w % 32 == 0]\n    \
     inputs: {shapes: \"t,w; w\", dtypes: DT_BF16}\n    outputs: {shapes: \"t,w; t,1\", dtypes: \"DT_BF16; FLOAT\"}\n";
 
-fn grid(context: &Context, arguments: &[&str]) -> Ran {
-    context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat())
+fn grid(context: &Context, arguments: &(impl Words + ?Sized)) -> Ran {
+    context.run(&("grid --db db --kind rehearsal", arguments))
 }
 
-/// Runs the valid file with one text replaced, with at most 4 GB of address space.
+/// Runs the valid file with one text replaced.
 fn run_replaced(context: &Context, right: &str, wrong: &str) -> Ran {
     assert!(GOOD.contains(right), "{right}");
-    run_text(context, &GOOD.replacen(right, wrong, 1), &[])
+    context.write("own/grids/test.yaml", &GOOD.replacen(right, wrong, 1));
+    context.run("grid --db db --kind rehearsal RmsNorm --rows 4 --assets own")
 }
 
-fn run_text(context: &Context, text: &str, arguments: &[&str]) -> Ran {
-    context.write("own/grids/test.yaml", text);
-    let own = ["grid", "--db", "db", "--kind", "rehearsal", "RmsNorm", "--rows", "4", "--assets", "own"];
-    run_limited(context, "ulimit -v 4000000", &[&own, arguments].concat())
-}
-
-/// Runs the program with a limit of the shell.
-fn run_limited(context: &Context, limit: &str, arguments: &[&str]) -> Ran {
-    let program = context.command(&[]).get_program().to_owned();
+fn run_limited(context: &Context, limit: &str, arguments: &(impl Words + ?Sized)) -> Ran {
+    let program = context.command("").get_program().to_owned();
     let mut shell = std::process::Command::new("bash");
-    shell.arg("-c").arg(format!("{limit}; exec \"$0\" \"$@\"")).arg(program).args(arguments);
+    shell.arg("-c").arg(format!("{limit}; exec \"$0\" \"$@\"")).arg(program).args(arguments.words());
     shell.current_dir(context.path("")).env("NO_COLOR", "1").env_remove("NPUBENCH_ASSETS");
     context.ran(&shell.output().expect("a shell"))
 }
 
-/// Returns a column of the rows.
 fn column_cells(context: &Context, column: &str) -> Vec<String> {
     context.rows("db", "RmsNorm").iter().map(|row| row[column].clone()).collect()
 }
@@ -66,8 +59,7 @@ fn plot_never_replaces_foreign_files() {
     let mut messages = String::new();
     for place in places {
         for dry in [&["--dry-run"][..], &[]] {
-            let ran = grid(&context, &[&["SwiGlu", "--rows", "3", "--plot", place], dry].concat());
-            assert_eq!(ran.code, 3, "{place}: {}", ran.stderr);
+            let ran = grid(&context, &(&["SwiGlu", "--rows", "3", "--plot", place], dry)).ended(3);
             messages = format!("{messages}{}\n", if dry.is_empty() { "" } else { &ran.stderr });
         }
     }
@@ -78,40 +70,13 @@ fn plot_never_replaces_foreign_files() {
         "a plot that cannot be written is reported before rows are written"
     );
     assert_eq!(context.snapshot("other"), other);
-    assert_eq!(fs::read_to_string(context.path("notes.txt")).expect("there"), "mine");
-    assert_eq!(fs::read_to_string(context.path("drawing.svg")).expect("there"), "an older plot");
+    assert_eq!(context.read("notes.txt"), "mine");
+    assert_eq!(context.read("drawing.svg"), "an older plot");
     assert!(fs::symlink_metadata(context.path("pipe.svg")).expect("there").file_type().is_fifo());
     // An older plot is replaced.
-    let ran = grid(&context, &["SwiGlu", "--rows", "3", "--plot", "drawing.svg", "--dry-run"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = grid(&context, "SwiGlu --rows 3 --plot drawing.svg --dry-run").ended(0);
     assert!(ran.stderr.ends_with("plot in drawing.svg\n"), "{}", ran.stderr);
-    assert!(fs::read_to_string(context.path("drawing.svg")).expect("there").starts_with("<svg "));
-}
-
-#[test]
-fn grid_columns_are_known_and_given_once() {
-    let context = Context::new();
-    let with_columns = |columns: &str| run_replaced(&context, "    let:", &format!("{columns}\n    let:"));
-    let wrong = [
-        "    text: {EP Size: many}\n    attributes: {EP Size: t}",
-        "    text: {Runtime source_profile: mine}",
-        "    attributes: {Runtime metadata_completeness: t}",
-        "    attributes: {Runtime num_haeds: t}",
-        "    text: {Runtime colour_of_case: bar}",
-        "    text: {\"Runtime a\\nb\": bar}",
-        "    text: {OP State: static}",
-    ];
-    let mut messages = String::new();
-    for columns in wrong {
-        let ran = with_columns(columns);
-        assert_eq!(ran.code, 3, "{columns}: {}", ran.stderr);
-        messages = format!("{messages}{}\n", ran.stderr);
-    }
-    insta::assert_snapshot!(messages);
-    assert!(!context.path("db").exists());
-    let ran = with_columns("    text: {Runtime attn_state: decode, Runtime kv_cache_mode: paged}");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(column_cells(&context, "Runtime kv_cache_mode"), ["", "", "paged", "paged"]);
+    assert!(context.read("drawing.svg").starts_with("<svg "));
 }
 
 /// A custom catalogue entry may use a column that is not built in.
@@ -125,41 +90,8 @@ fn grid_accepts_columns_of_custom_entries() {
     assert!(entry.contains("\"16,1 FLOAT\"]}"), "{entry}");
     let entry = entry.replacen("forms:\n  - {", form, 1).replace("\"16,1 FLOAT\"]}", example);
     context.write("own/op_replay/RmsNorm.yaml", &entry);
-    let ran = run_replaced(&context, "    let:", "    text: {Runtime flavour: sweet}\n    let:");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    run_replaced(&context, "    let:", "    text: {Runtime flavour: sweet}\n    let:").ended(0);
     assert_eq!(column_cells(&context, "Runtime flavour"), ["sweet"; 4], "the form needs it");
-}
-
-/// Each mistake is alone in the second of two patterns; the first has a key that the second may lack.
-#[test]
-fn grid_errors_name_the_faulty_pattern() {
-    let context = Context::new();
-    let first = GOOD.replace("  norm:\n", "  other:\n");
-    let wrong = [
-        ("    axes: {t: T, d: [64, 128]}\n", ""),
-        ("    inputs: {shapes: \"t,w; w\", dtypes: DT_BF16}\n", ""),
-        ("t: T, d: [64, 128]", "\"t,d\": [[64, 8], [64, 0]]"),
-        ("t: T, d: [64, 128]", "\"t,d\": [[64, 8, x], [64, 16]]"),
-        ("t: T, d: [64, 128]", "\"t,d\": [[64, 8], 64]"),
-        ("t: T, d: [64, 128]", "t: T, d: [64..128 align 16]"),
-        ("t: T, d: [64, 128]", "t: T, d: [64..128 step 16 step 32]"),
-        ("t: T, d: [64, 128]", "t: [1..60000], d: [1..60000]"),
-        ("t: T, d: [64, 128]", "a: [1..60000], b: [1..50000], c: [1..50000], t: [1..65000], d: [1..50000]"),
-        // These would be used only with `--models`.
-        ("    let:", "    with_models: {where: [w % 32]}\n    let:"),
-        ("    let:", "    with_models: {axes: {t: T, \"d,e,f\": {model: products}}}\n    let:"),
-        ("    let:", "    with_models: {let: {w: v * 2, v: w}}\n    let:"),
-    ];
-    let mut messages = String::new();
-    for (right, wrong) in wrong {
-        let second = GOOD.split_once("patterns:\n").expect("patterns").1;
-        assert!(second.contains(right), "{right}");
-        let ran = run_text(&context, &format!("{first}{}", second.replacen(right, wrong, 1)), &[]);
-        assert_eq!(ran.code, 3, "{wrong}: {}", ran.stderr);
-        messages = format!("{messages}{wrong}\n{}\n", ran.stderr);
-    }
-    insta::assert_snapshot!(messages);
-    assert!(!context.path("db").exists());
 }
 
 #[test]
@@ -179,52 +111,12 @@ fn empty_pattern_note_names_expression_and_example() {
     let mut messages = String::new();
     for (right, wrong) in wrong {
         context.write("own/grids/norm.yaml", &GOOD.replacen(right, &wrong, 1));
-        let own = ["RmsNorm", "--assets", "own", "--dry-run", "--format", "json"];
-        let ran = grid(&context, &own);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let own = "RmsNorm --assets own --dry-run --format json";
+        let ran = grid(&context, own).ended(0);
         let line: serde_json::Value = serde_json::from_str(&ran.stdout).expect("a line");
         messages = format!("{messages}{wrong}\n{}\n{}", line["rejected"], ran.stderr);
     }
     insta::assert_snapshot!(messages);
-}
-
-#[test]
-fn file_size_limit_is_reported_and_leaves_no_files() {
-    let context = Context::new();
-    let arguments = ["grid", "--db", "db", "RmsNorm", "--rows", "0", "--kind", "rehearsal"];
-    let ran = run_limited(&context, "ulimit -f 20", &arguments);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("RmsNorm.csv`: File too large (os error 27)\nhint: "), "{}", ran.stderr);
-    assert_eq!(fs::read_dir(context.path("")).expect("listed").count(), 0);
-}
-
-#[test]
-fn temporary_files_of_killed_commands_are_removed() {
-    let context = Context::new();
-    context.write("db/.npubench-new-abc/RmsNorm.csv", "half");
-    let draft = fs::File::open(context.path("db/.npubench-new-abc")).expect("there");
-    draft.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(600)).expect("set");
-    drop(draft);
-    assert_eq!(
-        grid(&context, &["RmsNorm", "--rows", "3"]).code,
-        0,
-        "a folder with only temporary files counts as empty"
-    );
-    assert!(!context.path("db/.npubench-new-abc").exists());
-    let unfinished = ["db/.npubench-abc.tmp", "db/.npubench/.npubench-abc.tmp"];
-    for file in unfinished {
-        context.write(file, "half");
-    }
-    assert_eq!(grid(&context, &["RmsNorm", "--rows", "4"]).code, 0);
-    assert_eq!(unfinished.map(|file| context.path(file).exists()), [false, false]);
-    assert_eq!(context.rows("db", "RmsNorm").len(), 4);
-    // A file is not a folder.
-    context.write("file", "");
-    for command in [&["grid", "--db", "file"][..], &["ingest", "profile.csv", "--db", "file"]] {
-        let ran = context.run(command);
-        assert_eq!(ran.code, 3);
-        assert!(ran.stderr.contains("`file` is a file, not a folder\nhint: "), "{}", ran.stderr);
-    }
 }
 
 #[test]
@@ -238,8 +130,7 @@ fn unused_asset_folders_are_reported() {
     unix::fs::symlink("nowhere.yaml", context.path("link/grids/my.yaml")).expect("linked");
     let mut messages = String::new();
     for name in ["empty", "near", "both", "kind", "yml", "model", "link"] {
-        let ran = grid(&context, &["RmsNorm", "--dry-run", "--assets", name]);
-        assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+        let ran = grid(&context, &["RmsNorm", "--dry-run", "--assets", name]).ended(3);
         messages = format!("{messages}{}\n", ran.stderr);
     }
     insta::assert_snapshot!(messages);
@@ -250,19 +141,17 @@ fn unknown_kernel_is_reported_and_gets_no_rows() {
     let context = Context::new();
     let text = GOOD.replace("kernels: [RmsNorm]", "kernels: [RmsNorm, RmsNrom, my_own_thing]");
     context.write("mine.yaml", &text);
-    let own = ["--grids", "mine.yaml", "--rows", "4", "--device", "ATLAS_800_A2_313T_64G"];
-    let ran = grid(&context, &own);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let own = "--grids mine.yaml --rows 4 --device ATLAS_800_A2_313T_64G";
+    let ran = grid(&context, own).ended(0);
     insta::assert_snapshot!(ran.stderr);
-    let file = fs::read_to_string(context.path("db/database.yaml")).expect("there");
+    let file = context.read("db/database.yaml");
     assert!(file.contains("device: ATLAS_800_A2_313T_64G"), "{file}");
     assert_eq!(context.rows("db", "RmsNorm").len(), 4, "only the given file is used");
     assert!(!context.path("db/RmsNrom.csv").exists() && !context.path("db/Add.csv").exists());
     let messages =
         [&["--rows", "4"][..], &["--rows", "4", "--seed", "3"], &["--rows", "9"], &["--rows", "0"]].map(
             |more| {
-                let ran = grid(&context, &[&["RmsNorm", "--grids", "mine.yaml"], more].concat());
-                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                let ran = grid(&context, &("RmsNorm --grids mine.yaml", more)).ended(0);
                 ran.stderr
             },
         );
@@ -296,7 +185,7 @@ fn invalid_grid_options_are_reported() {
         (3, &["--models", "qwen3-23b"]),
         (3, &["--grids", "missing.yaml"]),
     ] {
-        let ran = grid(&context, &[&["--dry-run"], wrong].concat());
+        let ran = grid(&context, &("--dry-run", wrong));
         assert_eq!(ran.code, code, "{wrong:?}: {}", ran.stderr);
         messages = format!("{messages}{}\n", ran.stderr);
     }
@@ -313,8 +202,7 @@ fn invalid_grid_files_are_reported() {
     let error_of = |text: &[u8]| {
         fs::write(context.path("own.yaml"), text).expect("written");
         let started = std::time::Instant::now();
-        let ran = run_limited(&context, "ulimit -v 4000000", &own);
-        assert_eq!(ran.code, 3, "{}", ran.stdout);
+        let ran = run_limited(&context, "ulimit -v 4000000", &own).ended(3);
         assert!(started.elapsed().as_secs() < 20, "{}", ran.stderr);
         ran.stderr
     };
@@ -348,51 +236,5 @@ fn invalid_grid_files_are_reported() {
     insta::assert_snapshot!(all);
     // A byte-order mark is accepted.
     context.write("own.yaml", &format!("\u{feff}{GOOD}"));
-    assert_eq!(context.run(&own).code, 0);
-}
-
-#[test]
-fn grid_file_errors_have_line_and_column() {
-    let context = Context::new();
-    let run = |name: &str, text: &str| {
-        context.write(&format!("{name}/grids/test.yaml"), text);
-        grid(&context, &["RmsNorm", "--rows", "2", "--assets", name])
-    };
-    assert_eq!(run("good", GOOD).code, 0);
-    let before = context.snapshot("db");
-    let wrong = [
-        ("key", "where:", "were:"),
-        ("ladder", "{t: T,", "{t: TOKEN,"),
-        ("segment", "1..8 ratio 2", "1..8 ration 2"),
-        ("name", "d * block", "d * blok"),
-        ("expression", "w % 32 == 0", "w % == 0"),
-        ("comparison", "w % 32 == 0", "w % 32"),
-        ("shape", "\"t,w; w\"", "\"t,w; v\""),
-        ("dtype", "dtypes: DT_BF16}\n    outputs", "dtypes: DT_BF61}\n    outputs"),
-        ("count", "\"DT_BF16; FLOAT\"", "\"DT_BF16; FLOAT; FLOAT\""),
-        ("cycle", "{w: d * block}", "{w: w2 * block, w2: w + d}"),
-        ("twice", "{w: d * block}", "{w: d * block, t: d}"),
-        ("table", "[64, 128]}", "{model: prodcts}}"),
-        ("models", "    let:", "    with_models: {where: [w < hiden_size]}\n    let:"),
-        ("axis", "[64, 128]}", "[64, 0]}"),
-        ("beside", "[64, 128]}", "{model: widths, ladder: S}}"),
-        ("besides", "[64, 128]}", "{model: widths, laddr: T}}"),
-        ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
-    ];
-    let errors: Vec<String> = wrong
-        .iter()
-        .map(|(name, right, wrong)| {
-            assert!(GOOD.contains(right), "{name}");
-            let ran = run(name, &GOOD.replacen(right, wrong, 1));
-            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
-            ran.stderr
-        })
-        .collect();
-    assert_eq!(context.snapshot("db"), before, "nothing was written");
-    insta::assert_snapshot!(errors.join("\n"));
-    let ran = grid(&context, &["RmsNrom", "--dry-run"]);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: no grid declares `RmsNrom`
-    hint: did you mean `RmsNorm`?
-    ");
+    context.done(&own);
 }

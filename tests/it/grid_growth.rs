@@ -2,21 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use npubench::{
-    base::assets::AssetFiles,
-    cases::{
-        grid::{
-            Candidates, CaseBuilder,
-            definition::{GridFiles, GridModels, ModelValues},
-        },
-        llm::LlmModel,
-    },
-};
+use crate::prelude::*;
 
-use crate::context::{Context, Ran};
-
-fn grid(context: &Context, arguments: &[&str]) -> Ran {
-    context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat())
+fn grid(context: &Context, arguments: &(impl Words + ?Sized)) -> Ran {
+    context.run(&("grid --db db --kind rehearsal", arguments))
 }
 
 /// Counts the rows of a kernel by pattern and model.
@@ -46,30 +35,8 @@ fn ladder_rows_do_not_count_as_model_rows() {
     let counts = [(from(""), 50), (from(" of Qwen/Qwen3-32B"), 50), (from(" of Qwen/Qwen3-8B"), 10)];
     assert_eq!(rows_by_origin(&context, "MatMulV2"), BTreeMap::from(counts));
     // Rows of another seed count too.
-    assert_eq!(grid(&context, &["MatMulV2", "--rows", "50", "--seed", "9"]).code, 0);
+    assert_eq!(grid(&context, "MatMulV2 --rows 50 --seed 9").code, 0);
     assert_eq!(context.rows("db", "MatMulV2").len(), 110);
-}
-
-/// Latent attention has the rotary width of the model.
-#[test]
-fn rotary_width_is_that_of_the_model() {
-    let all = LlmModel::all(&AssetFiles::embedded()).expect("they load");
-    let mut values = ModelValues::from_model(&all["DeepSeek-V3"]);
-    values.numbers.insert("rope_head_dim".to_owned(), 32);
-    let models = GridModels::new(all.values().map(ModelValues::from_model).collect(), Some(vec![values]));
-    let grids = GridFiles::load(&AssetFiles::embedded(), &models).expect("they load");
-    let latent = grids.spaces().iter().filter(|space| space.pattern.starts_with("latent_"));
-    let mut patterns = 0;
-    for space in latent {
-        let (mut candidates, mut builder) = (Candidates::new(space), CaseBuilder::new(space));
-        candidates.go_to(0);
-        builder.fill(candidates.check().expect("numbers")).expect("dimensions");
-        let inputs = &builder.filled().inputs;
-        let width = |slot: usize| inputs[slot].as_ref().and_then(|tensor| tensor.dims.last().copied());
-        assert_eq!([width(24), width(25)], [Some(32), Some(32)]);
-        patterns += 1;
-    }
-    assert_eq!(patterns, 2);
 }
 
 #[test]
@@ -80,9 +47,8 @@ fn products_without_a_grid_are_reported() {
     let mut messages = String::new();
     for format in ["w8a8", "w4a8", "w8a16", "w8a16, bf16"] {
         context.write("own/grids/models/DeepSeek-V3.yaml", &only(format));
-        let own = ["MatMulV2", "--models", "DeepSeek-V3", "--dry-run", "--assets", "own"];
-        let ran = grid(&context, &own);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let own = "MatMulV2 --models DeepSeek-V3 --dry-run --assets own";
+        let ran = grid(&context, own).ended(0);
         messages = format!("{messages}{format}: {}\n", ran.stderr);
     }
     let config = serde_json::json!({
@@ -90,6 +56,6 @@ fn products_without_a_grid_are_reported() {
         "head_dim": 64, "intermediate_size": 64, "quantization_config": {"quant_method": "fp8"},
     });
     context.write("tiny/config.json", &config.to_string());
-    messages += &grid(&context, &["MatMulV2", "--models", "tiny", "--dry-run"]).stderr;
+    messages += &grid(&context, "MatMulV2 --models tiny --dry-run").stderr;
     insta::assert_snapshot!(messages);
 }

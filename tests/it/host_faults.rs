@@ -4,18 +4,16 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
-use crate::context::STEADY_RUN;
-use crate::kill_resume::{ingested, processes_in, tables};
+use crate::prelude::*;
 
 /// Time limit of a query of `npu-smi`.
 const QUERY: Duration = Duration::from_secs(60);
 
-/// Returns the first file of a name below a folder.
 fn find_file(folder: PathBuf, name: &str) -> Option<PathBuf> {
     let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {
@@ -33,9 +31,8 @@ fn find_file(folder: PathBuf, name: &str) -> Option<PathBuf> {
 
 #[test]
 fn run_does_not_wait_for_a_hung_npu_smi_at_its_end() {
-    let context = ingested();
-    let mut child =
-        context.command(&STEADY_RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let context = Context::of_layer();
+    let mut child = context.start(&STEADY_RUN);
     let runs = context.path("db/.npubench/runs");
     // The run has read its devices when the first collection has a folder.
     while find_file(runs.clone(), "00001").is_none() {
@@ -58,7 +55,7 @@ fn run_does_not_wait_for_a_hung_npu_smi_at_its_end() {
 
 #[test]
 fn limit_of_open_files_ends_a_run_as_a_fault_of_the_host() {
-    let context = ingested();
+    let context = Context::of_layer();
     let program = assert_cmd::cargo::cargo_bin!("npubench");
     let mut codes = Vec::new();
     for files in (4..30).step_by(3) {
@@ -77,22 +74,20 @@ fn limit_of_open_files_ends_a_run_as_a_fault_of_the_host() {
         codes.push(ran.code);
     }
     assert!(codes.contains(&4), "{codes:?}");
-    assert_eq!(context.run(&[&STEADY_RUN[..], &["--update", "all"]].concat()).code, 0);
+    context.done(&(STEADY_RUN, "--update all"));
 }
 
 #[test]
 fn tables_deleted_during_a_run_are_named_at_its_end_and_written_later() {
-    let undisturbed = ingested();
-    assert_eq!(undisturbed.run(&STEADY_RUN).code, 0);
-    let context = ingested();
+    let undisturbed = Context::of_measured_layer();
+    let context = Context::of_layer();
     let before = tables(&context);
     let originals: Vec<(PathBuf, Vec<u8>)> = before
         .iter()
         .map(|(name, _)| context.path("db").join(name))
         .map(|path| (path.clone(), fs::read(&path).expect("a table")))
         .collect();
-    let mut child =
-        context.command(&STEADY_RUN).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut child = context.start(&STEADY_RUN);
     while find_file(context.path("db/.npubench/runs"), "00001").is_none() {
         assert!(child.try_wait().expect("a status").is_none(), "the run ended before its first collection");
         thread::sleep(Duration::from_millis(2));
@@ -104,8 +99,7 @@ fn tables_deleted_during_a_run_are_named_at_its_end_and_written_later() {
         originals.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
         thread::sleep(Duration::from_millis(2));
     }
-    let ran = context.ran(&child.wait_with_output().expect("output"));
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let ran = context.finish(child).ended(1);
     let note =
         ran.stderr.lines().find(|line| line.starts_with("rows of ") && line.contains("could not be written"));
     let note = note.unwrap_or_else(|| panic!("no table is named: {}", ran.stderr));
@@ -113,12 +107,10 @@ fn tables_deleted_during_a_run_are_named_at_its_end_and_written_later() {
     assert_eq!(named, before.len(), "{note}");
     // Tables that stay deleted are named by the next run as well.
     fs::write(&originals[0].0, &originals[0].1).expect("restored");
-    let ran = context.run(&STEADY_RUN);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let ran = context.exits(1, &STEADY_RUN);
     let missing = ran.stderr.lines().filter(|line| line.contains("whose table is missing: restore it"));
     assert_eq!(missing.count(), before.len() - 1, "{}", ran.stderr);
     originals.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("restored"));
-    let ran = context.run(&STEADY_RUN);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done(&STEADY_RUN);
     assert_eq!(tables(&context), tables(&undisturbed));
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Stdio};
 
-use crate::context::{ADD, Context, SWIGLU, profile};
+use crate::prelude::*;
 
 #[test]
 fn groups_have_average_median_and_sample_deviation() {
@@ -10,8 +10,7 @@ fn groups_have_average_median_and_sample_deviation() {
     let again = |duration: &str| SWIGLU.replacen("59.730", duration, 1);
     let (first, second, third) = (again("10.000"), again("20.000"), again("60.000"));
     context.write("k.csv", &profile(&[&first, &second, ADD, &third]));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.done("ingest k.csv --db db");
     assert_eq!(ran.stdout, "4 records of 1 file in db: 2 kernels, 2 rows added, 0 updated, 0 unchanged\n");
     let rows = context.rows("db", "SwiGlu");
     assert_eq!(rows.len(), 1);
@@ -24,23 +23,6 @@ fn groups_have_average_median_and_sample_deviation() {
     assert_eq!(context.rows("db", "Add")[0]["Profiling Std Duration(us)"], "", "one record has no deviation");
 }
 
-#[test]
-fn ingest_groups_by_complete_signature() {
-    let context = Context::new();
-    let variants = [
-        SWIGLU.to_owned(),
-        SWIGLU.replacen("512,6144", "256,6144", 1).replacen("512,3072", "256,3072", 1),
-        SWIGLU.replace("DT_BF16", "FLOAT16"),
-        SWIGLU.replacen(",ND,", ",FRACTAL_NZ,", 1),
-        SWIGLU.replacen(",ND,", ",NCL,", 1),
-        SWIGLU.replacen("512,3072", "512,1,3072", 1),
-    ];
-    let records: Vec<&str> = variants.iter().map(String::as_str).collect();
-    context.write("k.csv", &profile(&records));
-    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db"]).code, 0);
-    assert_eq!(context.rows("db", "SwiGlu").len(), variants.len());
-}
-
 /// A lookup takes the first of several fitting rows, so that the order of the profile decides.
 #[test]
 fn rows_have_the_order_of_the_profile() {
@@ -48,8 +30,7 @@ fn rows_have_the_order_of_the_profile() {
     let record = |length: u64| format!("Neg,2.5,\"\"\"{length}\"\"\",FLOAT,ND,\"\"\"{length}\"\"\",FLOAT,ND");
     let lengths = [900, 20, 4000, 20, 1000, 900, 8];
     let records = lengths.map(record);
-    context.write("p.csv", &profile(&records.each_ref().map(String::as_str)));
-    assert_eq!(context.run(&["ingest", "p.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
+    context.ingest_records("db", &records.each_ref().map(String::as_str), &[]);
     let rows = context.rows("db", "Neg");
     let shapes: Vec<&str> = rows.iter().map(|row| row["Input Shapes"].as_str()).collect();
     assert_eq!(shapes, ["\"900\"", "\"20\"", "\"4000\"", "\"1000\"", "\"8\""]);
@@ -59,9 +40,9 @@ fn rows_have_the_order_of_the_profile() {
 fn ingest_of_same_profile_changes_nothing() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU, ADD]));
-    context.run(&["ingest", "k.csv", "--db", "db"]);
+    context.run("ingest k.csv --db db");
     let before = context.snapshot("db");
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    let ran = context.run("ingest k.csv --db db");
     assert!(ran.stdout.ends_with("0 rows added, 0 updated, 2 unchanged\n"), "{}", ran.stdout);
     assert_eq!(context.snapshot("db"), before);
 }
@@ -98,9 +79,9 @@ fn ingest_keeps_foreign_columns_and_rows() {
                   \"7,8\",FLOAT,ND,\"7,4\",FLOAT,ND,3.5,\"keep, please\"\r\n\
                   \"\"\"512,6144\"\"\",DT_BF16,ND,\"\"\"512,3072\"\"\",DT_BF16,ND,51,mine\r\n";
     context.write("db/SwiGlu.csv", theirs);
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-    assert!(ran.stdout.contains("0 rows added, 1 updated"), "{} {}", ran.stdout, ran.stderr);
-    let text = fs::read_to_string(context.path("db/SwiGlu.csv")).expect("there");
+    let ran = context.run("ingest k.csv --db db");
+    ran.out_has("0 rows added, 1 updated");
+    let text = context.read("db/SwiGlu.csv");
     let lines: Vec<&str> = text.split("\r\n").collect();
     assert!(lines[0].starts_with("\u{feff}Input Shapes,") && lines[0].contains(",my note,Profiling Average"));
     assert!(
@@ -109,38 +90,8 @@ fn ingest_keeps_foreign_columns_and_rows() {
         lines[1]
     );
     assert!(lines[2].contains(",51,mine,59.730000,59.730000,,"), "{}", lines[2]);
-    let database = fs::read_to_string(context.path("db/database.yaml")).expect("made at the first write");
+    let database = context.read("db/database.yaml");
     assert!(database.contains("kind: npu"), "{database}");
-}
-
-#[test]
-fn ingest_reads_older_columns_line_endings_and_byte_order_marks() {
-    let context = Context::new();
-    let modern = profile(&[SWIGLU]);
-    let without_step: String = modern
-        .lines()
-        .map(|line| format!("{}\r\n", line.split_once(',').expect("a first column").1))
-        .collect();
-    let op_summary = modern
-        .replacen(",Name,Type,", ",Op Name,OP Type,", 1)
-        .replacen(
-            "Accelerator Core,Start Time(us),Duration(us),Wait Time(us)",
-            "Task Type,Task Start Time(us),Task Duration(us),Task Wait Time(us)",
-            1,
-        )
-        .replace("Block Dim", "Block Num");
-    for (name, text) in [
-        ("no_step.csv", without_step),
-        ("mark.csv", format!("\u{feff}{modern}")),
-        ("op_summary_20260101.csv", op_summary),
-    ] {
-        context.write(name, &text);
-        let ran = context.run(&["ingest", name, "--db", &format!("{name}.db")]);
-        assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
-        let rows = context.rows(&format!("{name}.db"), "SwiGlu");
-        assert_eq!(rows[0]["Profiling Average Duration(us)"], "59.730000", "{name}");
-        assert_eq!(rows[0]["Accelerator Core"], "AI_VECTOR_CORE", "{name}");
-    }
 }
 
 #[test]
@@ -150,7 +101,7 @@ fn ingest_reports_records_left_out() {
         "k.csv",
         &profile(&[SWIGLU, "MemSet,1.200,N/A,N/A,N/A,N/A,N/A,N/A", &ADD.replacen("2.060", "N/A", 1)]),
     );
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    let ran = context.run("ingest k.csv --db db");
     insta::assert_snapshot!(ran.stderr, @r"
     1 record without input shapes is left out: MemSet 1
     1 record without a duration is left out: Add 1
@@ -158,39 +109,7 @@ fn ingest_reports_records_left_out() {
     1 of 1 kernel can be replayed with all recorded shapes, 100.00 % of the time on AI cores
     next: `npubench doctor --db db`, `npubench plan --db db`, `npubench run --db db`
     ");
-    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db", "--format", "json"]).code, 0);
-}
-
-#[test]
-fn ingest_keeps_kernels_without_outputs() {
-    let context = Context::new();
-    context.write(
-        "k.csv",
-        &profile(&["ApplyAdamWV2,9.000,\"\"\"8;8;8\"\"\",FLOAT;FLOAT;FLOAT,ND;ND;ND,N/A,N/A,N/A"]),
-    );
-    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db"]).code, 0);
-    assert_eq!(context.rows("db", "ApplyAdamWV2")[0]["Output Shapes"], "N/A");
-}
-
-#[test]
-fn ingest_of_hostile_kernel_names_stays_inside_folder() {
-    let context = Context::new();
-    let named = |name: &str| SWIGLU.replacen("SwiGlu", name, 1);
-    let records = [named("../../x"), named("a/b"), named("$(touch pwned)"), named("CON")];
-    let records: Vec<&str> = records.iter().map(String::as_str).collect();
-    context.write("in/k.csv", &profile(&records));
-    let ran = context.run(&["ingest", "in/k.csv", "--db", "deep/down/db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let inside = context.snapshot("deep/down/db").len();
-    assert_eq!(context.snapshot("").len(), inside + 1, "nothing but the database and the profile");
-    assert_eq!(
-        context
-            .snapshot("deep/down/db")
-            .keys()
-            .filter(|path| path.extension().is_some_and(|e| e == "csv"))
-            .count(),
-        4
-    );
+    context.done("ingest k.csv --db db --format json");
 }
 
 #[test]
@@ -202,40 +121,21 @@ fn ingest_refuses_profile_of_other_software() {
             format!("{{\"cann_version\": \"{cann}\", \"torch_npu_version\": \"2.7.1\", \"rank_id\": 0}}");
         context.write(&format!("{name}/profiler_info_0.json"), &info);
     }
-    let both = context.run(&["ingest", "old", "new", "--db", "both"]);
-    assert_eq!(both.code, 3);
+    context.exits(3, "ingest old new --db both");
     assert!(!context.path("both").exists());
-    assert_eq!(context.run(&["ingest", "old", "--db", "db"]).code, 0);
+    context.done("ingest old --db db");
     let before = context.snapshot("db");
-    let other = context.run(&["ingest", "new", "--db", "db"]);
-    assert_eq!(other.code, 3);
+    let other = context.exits(3, "ingest new --db db");
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(other.stderr, @"
     error: `ROOT/new/ASCEND_PROFILER_OUTPUT/kernel_details.csv` was recorded with CANN 8.5.0, torch_npu 2.7.1, `db` with CANN 8.3.RC1, torch_npu 2.7.1
     hint: keep one database per software stack, or merge them with `--mix-stacks`
     ");
     context.write("k.csv", &profile(&[ADD]));
-    assert_eq!(
-        context.run(&["ingest", "k.csv", "--db", "db"]).code,
-        0,
-        "a profile that does not say is not a contradiction"
-    );
-    let mixed = context.run(&["ingest", "new", "--db", "db", "--mix-stacks"]);
-    assert_eq!(mixed.code, 0, "{}", mixed.stderr);
-    let file = fs::read_to_string(context.path("db/database.yaml")).expect("there");
+    context.done("ingest k.csv --db db");
+    context.done("ingest new --db db --mix-stacks");
+    let file = context.read("db/database.yaml");
     assert!(file.contains("cann: 8.3.RC1"), "nothing changed, so nothing is written: {file}");
-}
-
-#[test]
-fn ingest_fills_empty_folder() {
-    let context = Context::new();
-    context.write("k.csv", &profile(&[SWIGLU, ADD]));
-    fs::create_dir(context.path("here")).expect("created");
-    let mut command = context.command(&["ingest", "../k.csv", "--db", "."]);
-    command.current_dir(context.path("here"));
-    let ran = context.ran(&command.output().expect("npubench runs"));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(context.snapshot("here").len(), 3, "two tables and database.yaml");
 }
 
 #[test]
@@ -263,7 +163,7 @@ fn ingest_counts_profile_in_several_forms_once() {
             "2 of 2 kernels can be replayed with all recorded shapes, 100.00 % of the time on AI cores\n";
         assert!(ran.stderr.starts_with(&format!("{message}{device}{replayable}next: ")), "{}", ran.stderr);
         let given_first = context.run(&["ingest", more, "t", "--db", &database]);
-        assert!(given_first.stdout.contains(" 0 rows added, 0 updated"), "{}", given_first.stdout);
+        given_first.out_has(" 0 rows added, 0 updated");
     }
 }
 
@@ -277,11 +177,9 @@ fn replays_below_a_database_are_no_production_profiles() {
         |path: &str, database: &str| context.run(&["ingest", path, "--db", database, "--kind", "rehearsal"]);
     assert_eq!(ingest("profile", "db").code, 0);
     assert_eq!(ingest("profile", "alone").code, 0);
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-1"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done("run --db db --host rehearsal --devices 0-1");
     // A tree with a database gives the rows of the profile alone.
-    let ran = ingest(".", "new");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ingest(".", "new").ended(0);
     let rows = |database: &str| -> Vec<_> {
         context
             .snapshot(database)
@@ -303,44 +201,13 @@ fn replays_below_a_database_are_no_production_profiles() {
     }
 }
 
-/// A replay's table that was copied out of the database is recognised by its sentinels, also without the mark of the
-/// rehearsal host.
-#[test]
-fn copied_table_of_a_replay_is_refused_on_any_kind() {
-    let context = Context::new();
-    context.small_database("db");
-    assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
-    let tables: Vec<_> = context
-        .snapshot("db/.npubench/runs")
-        .into_iter()
-        .filter(|(path, _)| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("op_summary"))
-        })
-        .collect();
-    assert!(!tables.is_empty());
-    let text = String::from_utf8(tables[0].1.clone()).expect("text").replace("rehearsal_", "");
-    // A collection that ended in its first case has no sentinel behind it.
-    let crashed: Vec<&str> = text.lines().filter(|line| !line.contains("\"\"\"3\"\"\"")).collect();
-    assert!(crashed.len() < text.lines().count(), "no sentinel of length 3: {text}");
-    for table in [text.clone(), crashed.join("\n")] {
-        context.write("copy/op_summary_20260101000000.csv", &table);
-        for kind in ["npu", "rehearsal"] {
-            let ran = context.run(&["ingest", "copy", "--db", "new", "--kind", kind]);
-            assert_eq!(ran.code, 3, "{}", ran.stderr);
-            assert!(ran.stderr.contains("is the profile of a replay by npubench"), "{}", ran.stderr);
-            assert!(!context.path("new").exists());
-        }
-    }
-}
-
 #[test]
 fn profile_with_a_column_twice_is_refused() {
     let context = Context::new();
     let text = profile(&[SWIGLU]);
     let (header, rows) = text.split_once('\n').expect("a header");
     context.write("k.csv", &format!("{header},Duration(us)\n{},1.5\n", rows.trim_end()));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-    assert_eq!(ran.code, 3);
+    let ran = context.exits(3, "ingest k.csv --db db");
     insta::assert_snapshot!(ran.stderr, @"
     error: `ROOT/k.csv` has the column `Duration(us)` twice
     hint: export the profile again, or remove the wrong column

@@ -2,9 +2,8 @@
 
 use std::fs;
 
-use crate::context::{ADD, Context, Ran, SWIGLU, profile};
+use crate::prelude::*;
 
-/// Folders of eight ranks, each with `records` records of SwiGlu and one of Add; durations differ between ranks.
 fn write_ranks(context: &Context, folder: &str, ranks: u32, records: u32) {
     for rank in 0..ranks {
         let of_rank = |record: u32| SWIGLU.replacen("59.730", &format!("{}.{rank}00", 50 + record), 1);
@@ -17,10 +16,8 @@ fn write_ranks(context: &Context, folder: &str, ranks: u32, records: u32) {
     }
 }
 
-fn ingest(context: &Context, path: &str, more: &[&str]) -> Ran {
-    let ran = context.run(&[&["ingest", path, "--db", "db"], more].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    ran
+fn ingest(context: &Context, path: &str, more: &(impl Words + ?Sized)) -> Ran {
+    context.done(&(&["ingest", path, "--db", "db"], more))
 }
 
 fn evidence(context: &Context, kernel: &str) -> [String; 4] {
@@ -35,20 +32,20 @@ fn evidence(context: &Context, kernel: &str) -> [String; 4] {
 fn one_rank_does_not_replace_eight() {
     let context = Context::new();
     write_ranks(&context, "night", 8, 3);
-    ingest(&context, "night", &[]);
+    ingest(&context, "night", "");
     assert_eq!(evidence(&context, "SwiGlu"), ["24", "8", "8", "51.350000"]);
     assert_eq!(evidence(&context, "Add")[..3], ["8", "8", "8"]);
     let before = context.snapshot("db");
     let one = "night/host_1_20260101000000000_ascend_pt";
-    let ran = ingest(&context, one, &[]);
-    assert!(ran.stderr.contains("2 rows keep more evidence"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("0 rows added, 0 updated"), "{}", ran.stdout);
+    let ran = ingest(&context, one, "");
+    ran.err_has("2 rows keep more evidence");
+    ran.out_has("0 rows added, 0 updated");
     assert_eq!(context.snapshot("db"), before);
     // Another run with as many ranks and records replaces the row, and so does one rank on request.
     write_ranks(&context, "more", 8, 4);
-    ingest(&context, "more", &[]);
+    ingest(&context, "more", "");
     assert_eq!(evidence(&context, "SwiGlu")[..3], ["32", "8", "8"]);
-    ingest(&context, one, &["--replace"]);
+    ingest(&context, one, "--replace");
     assert_eq!(evidence(&context, "SwiGlu"), ["3", "1", "1", "51.100000"]);
 }
 
@@ -56,9 +53,9 @@ fn one_rank_does_not_replace_eight() {
 fn more_ranks_replace_fewer() {
     let context = Context::new();
     write_ranks(&context, "one", 1, 30);
-    ingest(&context, "one", &[]);
+    ingest(&context, "one", "");
     write_ranks(&context, "eight", 8, 2);
-    ingest(&context, "eight", &[]);
+    ingest(&context, "eight", "");
     assert_eq!(evidence(&context, "SwiGlu")[..3], ["16", "8", "8"], "ranks count more than records");
 }
 
@@ -67,9 +64,8 @@ fn the_same_profile_under_two_paths_counts_once() {
     let context = Context::new();
     write_ranks(&context, "a", 1, 3);
     write_ranks(&context, "b", 1, 3);
-    let ran = context.run(&["ingest", "a", "b", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("it has the same content as"), "{}", ran.stderr);
+    let ran = context.done("ingest a b --db db");
+    ran.err_has("it has the same content as");
     assert_eq!(evidence(&context, "SwiGlu")[..3], ["3", "1", "1"]);
 }
 
@@ -78,7 +74,7 @@ fn the_same_profile_under_two_paths_counts_once() {
 fn rows_of_unknown_evidence_get_it() {
     let context = Context::new();
     write_ranks(&context, "night", 8, 3);
-    ingest(&context, "night", &[]);
+    ingest(&context, "night", "");
     for kernel in ["SwiGlu", "Add"] {
         let path = context.path("db").join(format!("{kernel}.csv"));
         let text = fs::read_to_string(&path).expect("a table");
@@ -87,8 +83,8 @@ fn rows_of_unknown_evidence_get_it() {
     }
     // A single record does not replace several.
     context.write("k.csv", &profile(&[ADD]));
-    let ran = ingest(&context, "k.csv", &[]);
-    assert!(ran.stderr.contains("1 row keeps more evidence"), "{}", ran.stderr);
-    ingest(&context, "night", &[]);
+    let ran = ingest(&context, "k.csv", "");
+    ran.err_has("1 row keeps more evidence");
+    ingest(&context, "night", "");
     assert_eq!(evidence(&context, "SwiGlu"), ["24", "8", "8", "51.350000"]);
 }

@@ -9,8 +9,6 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    thread,
-    time::Instant,
 };
 
 use nix::{
@@ -23,11 +21,8 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    context::{Context, HEADER},
-    kill_resume::kills,
-    requirements,
-};
+use crate::prelude::*;
+use crate::requirements;
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
@@ -44,13 +39,11 @@ impl Story {
         let context = Context::new();
         context.write("first.csv", &profile(kernels, signatures, 10));
         context.write("next.csv", &profile(kernels + 1, signatures + 1, 11));
-        let ran = context.run(&["ingest", "first.csv", "--db", "old"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        context.done("ingest first.csv --db old");
         let old = below(context.snapshot("old"));
         let mut story = Self { context, old, new: Files::new() };
         story.set_up();
-        let ran = story.context.run(&["ingest", "next.csv", "--db", "db"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        story.context.exits(0, "ingest next.csv --db db");
         story.new = story.files();
         assert_eq!(tables(&story.new).count(), kernels + 1);
         assert!(tables(&story.old).all(|(name, bytes)| story.new[name] != *bytes), "every table changes");
@@ -75,7 +68,7 @@ impl Story {
     }
 
     fn ingest(&self) -> Command {
-        let mut command = self.context.command(&["ingest", "next.csv", "--db", "db"]);
+        let mut command = self.context.command("ingest next.csv --db db");
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -97,10 +90,9 @@ impl Story {
             }
         }
         assert!(self.old.keys().all(|name| files.contains_key(name)), "{when}: a file is gone");
-        let checked = self.context.run(&["db", "check", "db"]);
+        let checked = self.context.run("db check db");
         assert_eq!(checked.stdout.matches("left-behind").count(), left_behind, "{when}: {}", checked.stdout);
-        let again = self.context.run(&["ingest", "next.csv", "--db", "db"]);
-        assert_eq!(again.code, 0, "{when}: {}", again.stderr);
+        self.context.exits(0, "ingest next.csv --db db");
         let (ended, undisturbed) = (self.files(), &self.new);
         for (name, bytes) in visible(undisturbed) {
             assert!(ended.get(name) == Some(bytes), "{when}: {} ended differently", name.display());
@@ -232,7 +224,6 @@ const CHANGES: &[i64] = &[
     libc::SYS_mkdir,
 ];
 
-/// A command in the place of a shell that does something before.
 fn shell(before: &str, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("{before}; exec \"$0\" \"$@\"")).arg(command.get_program());
@@ -266,25 +257,6 @@ fn ingest_killed_at_any_system_call_leaves_complete_tables() {
     assert!(written.len() >= 4 * 5, "only {} changes were seen", written.len());
     assert!(written.is_sorted(), "{written:?}");
     assert_eq!((written.first(), written.last()), (Some(&0), Some(&4)), "{written:?}");
-}
-
-#[test]
-fn ingest_killed_at_any_time_leaves_complete_tables() {
-    let story = Story::new(40, 3);
-    story.set_up();
-    let begun = Instant::now();
-    assert!(story.ingest().status().expect("it runs").success());
-    let whole = begun.elapsed();
-    let rounds = kills(12);
-    for round in 0..rounds {
-        story.set_up();
-        let mut program = story.ingest().spawn().expect("it runs");
-        let delay = whole * round / rounds;
-        thread::sleep(delay);
-        let _ = program.kill();
-        program.wait().expect("it ends");
-        story.check(&format!("killed after {delay:?} of {whole:?}"));
-    }
 }
 
 #[test]

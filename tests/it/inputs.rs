@@ -2,12 +2,8 @@
 
 use std::process::Command;
 
-use crate::{
-    context::{Context, profile},
-    rehearsal::rehearse,
-    requirements::vendor_python,
-    vendor::render,
-};
+use crate::prelude::*;
+use crate::vendor::render;
 
 /// Tensors of which random numbers in single precision would not fit into the 64 GiB of a die: 16 GiB of INT8 with its
 /// copy need 80 GiB while the numbers are converted, 22 GiB of BF16 need 66.
@@ -18,11 +14,8 @@ fn tensors_are_built_without_a_copy_in_single_precision() {
         format!("TensorMove,30000,\"\"\"{shape}\"\"\",{dtype},ND,\"\"\"{shape}\"\"\",{dtype},ND")
     };
     let records = [moved("16,1073741824", "INT8"), moved("11,1073741824", "DT_BF16")];
-    context.write("large.csv", &profile(&records.each_ref().map(String::as_str)));
-    let ran = context.run(&["ingest", "large.csv", "--db", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let ran = rehearse(&context, "db", &["--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}\n{}", ran.stdout, ran.stderr);
+    context.ingest_records("db", &records.each_ref().map(String::as_str), &[]);
+    rehearse(&context, "db", "--devices 0").ended(0);
 }
 
 /// Indices are made with whole numbers: the rehearsed device rounds uniform numbers up to the bound itself, as single
@@ -32,10 +25,8 @@ fn indices_are_below_their_bound() {
     let context = Context::new();
     let record =
         "GatherV2,5,\"\"\"151936,64;4096;1\"\"\",DT_BF16;INT64;INT64,ND;ND;ND,\"\"\"4096,64\"\"\",DT_BF16,ND";
-    context.write("gather.csv", &profile(&[record]));
-    context.run(&["ingest", "gather.csv", "--db", "db", "--kind", "rehearsal"]);
-    let ran = rehearse(&context, "db", &["--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}\n{}", ran.stdout, ran.stderr);
+    context.ingest_records("db", &[record], &[]);
+    rehearse(&context, "db", "--devices 0").ended(0);
 }
 
 /// The functions of the script, on the host's torch, with chunks of 1000 elements.

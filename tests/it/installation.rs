@@ -13,11 +13,8 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    context::{ADD, Context, Ran, SWIGLU, profile},
-    kill_resume::tables,
-    rehearsal::{ledger, rehearse},
-};
+use crate::prelude::*;
+use crate::rehearsal::ledger;
 
 /// Torch with two devices that can be used unless `DEVICE_ERROR` is set.
 const TORCH: &str = "
@@ -36,8 +33,7 @@ class npu:
 fn measuring_host() -> Context {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--device", "ATLAS_800_A2_313T_64G"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done("ingest k.csv --db db --device ATLAS_800_A2_313T_64G");
     context.write("cann/ascend_toolkit_install.info", "version=8.3.RC1\n");
     context.write("packages/torch/__init__.py", TORCH);
     context.write("packages/torch_npu/__init__.py", "");
@@ -55,7 +51,7 @@ fn program(context: &Context, name: &str, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-fn on_host(context: &Context, arguments: &[&str]) -> Command {
+fn on_host(context: &Context, arguments: &(impl Words + ?Sized)) -> Command {
     let mut command = context.command_on_host("910B3", arguments);
     // The leases of this machine are shared with other tests, and a device that is in use is not tried.
     let leases = context.path("leases");
@@ -66,7 +62,7 @@ fn on_host(context: &Context, arguments: &[&str]) -> Command {
 }
 
 /// Runs a command on a host with a change of its software; returns its error line.
-fn refused(context: &Context, arguments: &[&str], change: impl Fn(&mut Command) -> &mut Command) -> String {
+fn refused(context: &Context, arguments: &str, change: impl Fn(&mut Command) -> &mut Command) -> String {
     let before = tables(context);
     let mut command = on_host(context, arguments);
     change(&mut command);
@@ -80,48 +76,47 @@ fn refused(context: &Context, arguments: &[&str], change: impl Fn(&mut Command) 
 /// Each collection would fail on such hosts, three times on each device.
 #[test]
 fn hosts_that_cannot_measure_are_refused_before_the_run() {
-    const RUN: [&str; 3] = ["run", "--db", "db"];
+    const RUN: &str = "run --db db";
     const DEVICE_ERROR: &str = "set_device, error code is 507899";
     let context = measuring_host();
-    let without_cann = refused(&context, &RUN, |command| command.env_remove("ASCEND_HOME_PATH"));
+    let without_cann = refused(&context, RUN, |command| command.env_remove("ASCEND_HOME_PATH"));
     assert_eq!(without_cann, "this host cannot measure: CANN: ASCEND_HOME_PATH is not set");
     context.write("old/ascend_toolkit_install.info", "version=7.0.1\n");
     let old = context.path("old");
-    let old_cann = refused(&context, &RUN, |command| command.env("ASCEND_HOME_PATH", &old));
+    let old_cann = refused(&context, RUN, |command| command.env("ASCEND_HOME_PATH", &old));
     assert!(old_cann.starts_with("this host cannot measure: CANN version: 7.0.1; "), "{old_cann}");
     fs::remove_file(context.path("host/msprof")).expect("removed");
-    let without_msprof = refused(&context, &RUN, |command| command);
+    let without_msprof = refused(&context, RUN, |command| command);
     assert_eq!(without_msprof, "this host cannot measure: msprof: not in the PATH");
     program(&context, "msprof", "exec sleep 600");
     program(&context, "python3", "echo Python 3.6.8");
-    let old_python = refused(&context, &RUN, |command| command);
+    let old_python = refused(&context, RUN, |command| command);
     assert_eq!(old_python, "this host cannot measure: python3 of the export: Python 3.6.8");
     fs::remove_file(context.path("host/python3")).expect("removed");
     assert_eq!(
-        refused(&context, &RUN, |command| command),
+        refused(&context, RUN, |command| command),
         "this host has no selftest with its present software"
     );
-    let without_selftest = [&RUN[..], &["--without-selftest"]].concat();
     fn refuse_device(command: &mut Command) -> &mut Command {
         command.env("DEVICE_ERROR", DEVICE_ERROR)
     }
     assert_eq!(
-        refused(&context, &without_selftest, refuse_device),
+        refused(&context, "run --db db --without-selftest", refuse_device),
         format!("this host cannot measure: device use: {DEVICE_ERROR}")
     );
-    let mut doctor = on_host(&context, &["doctor", "--db", "db"]);
+    let mut doctor = on_host(&context, "doctor --db db");
     let ran = context.ran(&doctor.output().expect("npubench runs"));
-    assert!(ran.stdout.contains("ok      device use: torch_npu uses device 0 of torch\n"), "{}", ran.stdout);
+    ran.out_has("ok      device use: torch_npu uses device 0 of torch\n");
     refuse_device(&mut doctor);
     let ran = context.ran(&doctor.output().expect("npubench runs"));
-    assert!(ran.stdout.contains(&format!("missing device use: {DEVICE_ERROR}\n")), "{}", ran.stdout);
+    ran.out_has(&format!("missing device use: {DEVICE_ERROR}\n"));
 }
 
 /// An upgrade between a run and its resumption can take away what the run was started with.
 #[test]
 fn resume_is_refused_where_the_host_cannot_measure_any_more() {
     let context = measuring_host();
-    let mut run = on_host(&context, &["run", "--db", "db", "--without-selftest"]);
+    let mut run = on_host(&context, "run --db db --without-selftest");
     let mut child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let processes = context.path("db/.npubench/processes");
     while fs::read_dir(&processes).map_or(0, Iterator::count) == 0 {
@@ -134,8 +129,8 @@ fn resume_is_refused_where_the_host_cannot_measure_any_more() {
         kill(pid, Signal::SIGINT).expect("sent");
         thread::sleep(Duration::from_millis(50));
     }
-    let resume = ["resume", "--db", "db"];
-    let error = refused(&context, &resume, |command| command.env_remove("ASCEND_HOME_PATH"));
+    let resume = "resume --db db";
+    let error = refused(&context, resume, |command| command.env_remove("ASCEND_HOME_PATH"));
     assert_eq!(error, "this host cannot measure: CANN: ASCEND_HOME_PATH is not set");
 }
 
@@ -148,16 +143,14 @@ fn other_schema(context: &Context, schema: &str) -> String {
 #[test]
 fn calls_that_do_not_fit_the_installation_are_not_launched() {
     let context = Context::new();
-    context.write("p.csv", &profile(&[SWIGLU, ADD]));
-    context.run(&["ingest", "p.csv", "--db", "db", "--kind", "rehearsal"]);
+    context.ingest_records("db", &[SWIGLU, ADD], &[]);
     let faults = other_schema(&context, "npu::npu_swiglu(Tensor input, int group=1, int dim=-1) -> Tensor");
-    let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]).ended(1);
     let verdicts = "SELECT kernel || ' ' || verdict FROM verdicts JOIN cases USING (case_id) ORDER BY kernel";
     assert_eq!(ledger(&context, "db", verdicts), "Add ok; SwiGlu unsupported");
     let reason = "the catalogue's call does not fit the installed torch_npu 0+rehearsal: the catalogue has \
         npu::npu_swiglu(input, dim), torch has (input, group, dim)";
-    assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+    ran.err_has(reason);
     let attempts = "SELECT count(*) || ' ' || sum(launched) FROM attempts JOIN cases USING (case_id) \
         WHERE kernel = 'SwiGlu'";
     assert_eq!(ledger(&context, "db", attempts), "1 0");
@@ -166,8 +159,7 @@ fn calls_that_do_not_fit_the_installation_are_not_launched() {
         context.rows("db", "SwiGlu")[0].get("MicroBench Verdict").map(String::as_str).unwrap_or(""),
         ""
     );
-    let ran = rehearse(&context, "db", &["--devices", "0-1"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    rehearse(&context, "db", "--devices 0-1").ended(0);
     assert_eq!(context.rows("db", "SwiGlu")[0]["MicroBench Verdict"], "ok");
 }
 
@@ -182,9 +174,7 @@ fn gang_database() -> Context {
         )
     };
     let records = [record("DispatchFFNCombine", "INT8"), record("DispatchFFNCombineBF16", "DT_BF16")];
-    context.write("g.csv", &profile(&[&records[0], &records[1]]));
-    let ran = context.run(&["ingest", "g.csv", "--db", "db", "--kind", "rehearsal", "--ep-size", "2"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.ingest_records("db", &[&records[0], &records[1]], &["--ep-size", "2"]);
     context
 }
 
@@ -209,8 +199,7 @@ fn versions_of_an_operator_are_called_as_they_are_installed() {
     ] {
         let context = gang_database();
         let faults = other_schema(&context, &gang_schema(middle, end));
-        let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]);
-        assert_eq!(ran.code, 0, "{middle}{end}: {}{}", ran.stdout, ran.stderr);
+        rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]).ended(0);
         assert_eq!(ledger(&context, "db", verdicts), "DispatchFFNCombine ok; DispatchFFNCombineBF16 ok");
     }
 }
@@ -219,19 +208,8 @@ fn versions_of_an_operator_are_called_as_they_are_installed() {
 fn unknown_version_of_an_operator_is_the_fault_of_the_installation() {
     let context = gang_database();
     let faults = other_schema(&context, &gang_schema("Tensor[] bias1, ", ""));
-    let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]).ended(1);
     let found = ledger(&context, "db", "SELECT verdict || ' ' || cause FROM verdicts");
     assert_eq!(found.matches(r#"unsupported {"cause":"installation_mismatch","#).count(), 2, "{found}");
     assert!(found.contains("scale2, bias1, probs"), "{found}");
-}
-
-#[test]
-fn schemas_of_a_fault_plan_are_checked() {
-    let context = Context::new();
-    context.small_database("db");
-    let faults = other_schema(&context, "npu_swiglu(Tensor");
-    let ran = rehearse(&context, "db", &["--devices", "0", "--rehearsal-faults", &faults]);
-    assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("faults.yaml:2:") && ran.stderr.contains("not a schema"), "{}", ran.stderr);
 }

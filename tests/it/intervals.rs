@@ -7,10 +7,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    context::{Context, LIFELIKE_RUN},
-    kill_resume::{ingested, ledger, tables},
-};
+use crate::prelude::*;
 
 /// Durations of the accepted samples of each collection of each case, in nanoseconds.
 fn samples(context: &Context) -> BTreeMap<String, Vec<Vec<i64>>> {
@@ -38,7 +35,6 @@ fn median(samples: &[i64]) -> f64 {
     }
 }
 
-/// Cells of all measured rows.
 fn measured_rows(context: &Context) -> Vec<BTreeMap<String, String>> {
     let tables = context.snapshot("db").into_keys();
     let kernels = tables.filter_map(|path| {
@@ -64,8 +60,8 @@ fn interval_cells(row: &BTreeMap<String, String>) -> [f64; 3] {
 /// Runs the cases of a decoder layer, which are 20, once more each time.
 #[test]
 fn repeated_cases_have_the_interval_of_the_joint_fit() {
-    let context = ingested();
-    assert_eq!(context.run(&LIFELIKE_RUN).code, 0);
+    let context = Context::of_layer();
+    context.done(&LIFELIKE_RUN);
     let first = samples(&context);
     for row in measured_rows(&context) {
         assert_eq!(row["MicroBench CI95 Method"], "launches");
@@ -74,8 +70,7 @@ fn repeated_cases_have_the_interval_of_the_joint_fit() {
             (row["MicroBench Median Duration(us)"].as_str(), "")
         );
     }
-    let again = context.run(&[&LIFELIKE_RUN[..], &["--update", "all"]].concat());
-    assert_eq!(again.code, 0, "{}", again.stderr);
+    context.done(&(LIFELIKE_RUN, "--update all"));
     let all = samples(&context);
     let rows = measured_rows(&context);
     assert_eq!(rows.len(), 20);
@@ -103,7 +98,7 @@ fn repeated_cases_have_the_interval_of_the_joint_fit() {
     }
     // A run that measures nothing changes no byte.
     let before = tables(&context);
-    assert_eq!(context.run(&LIFELIKE_RUN).code, 0);
+    context.done(&LIFELIKE_RUN);
     assert_eq!(tables(&context), before);
 }
 
@@ -126,9 +121,7 @@ fn devices(context: &Context) -> BTreeMap<String, Vec<i64>> {
 /// stopped in a later round, the run is completed by the same command and by `resume`.
 #[test]
 fn demanded_precision_repeats_cases_on_other_devices_also_after_an_interruption() {
-    for (signal, command) in
-        [(Signal::SIGKILL, "run"), (Signal::SIGKILL, "resume"), (Signal::SIGINT, "resume")]
-    {
+    for (signal, command) in [(Signal::SIGKILL, "run"), (Signal::SIGINT, "resume")] {
         // On a busy host, the run may have measured everything before the signal arrives.
         let is_interrupted = (0..INTERRUPTIONS).any(|_| completes_interrupted_rounds(signal, command));
         assert!(is_interrupted, "{signal} {command}: no signal was in time");
@@ -140,8 +133,8 @@ const INTERRUPTIONS: usize = 10;
 
 /// Interrupts a run in its second round and completes it; false if nothing was left to measure.
 fn completes_interrupted_rounds(signal: Signal, completion: &str) -> bool {
-    let precise = [&LIFELIKE_RUN[..], &["--precision", "1.5"]].concat();
-    let context = ingested();
+    let precise = (LIFELIKE_RUN, "--precision 1.5");
+    let context = Context::of_layer();
     let mut method = "joint fit";
     // Cases of a small plan need three collections, so that a run stopped in the second round is never complete.
     if signal == Signal::SIGINT {
@@ -150,12 +143,9 @@ fn completes_interrupted_rounds(signal: Signal, completion: &str) -> bool {
     }
     let rows = if method == "collections" { 19 } else { 20 };
     // Up to eight collections by default.
-    let command = || {
-        let mut command = context.command(&precise);
-        command.env_remove("NPUBENCH_MAX_COLLECTIONS");
-        command
-    };
-    let mut child = command().stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs");
+    let mut command = context.command(&precise);
+    command.env_remove("NPUBENCH_MAX_COLLECTIONS");
+    let mut child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs");
     let has_repeated = || {
         ledger(&context).is_some_and(|ledger| {
             let sql = "SELECT count(*) - count(DISTINCT case_id) FROM attempts";
@@ -174,16 +164,12 @@ fn completes_interrupted_rounds(signal: Signal, completion: &str) -> bool {
         assert_eq!(status.code(), Some(5), "further rounds are needed");
     }
     let completed = match completion {
-        "run" => context.ran(&command().output().expect("it runs")),
-        _ => {
-            let mut resume = context.command(&["resume", "--db", "db"]);
-            resume.env_remove("NPUBENCH_MAX_COLLECTIONS");
-            context.ran(&resume.output().expect("it resumes"))
-        }
+        "run" => context.run_all_rounds(&precise),
+        _ => context.run_all_rounds("resume --db db"),
     };
     assert_eq!(completed.code, 0, "{signal} {completion}: {}", completed.stderr);
     let Some(summary) = completed.stderr.lines().find(|line| line.contains("within 1.5 %")) else {
-        assert!(completed.stderr.contains(": 0 cases on devices"), "{}", completed.stderr);
+        completed.err_has(": 0 cases on devices");
         return false;
     };
     assert!(summary.starts_with(char::is_numeric), "{}", completed.stderr);
@@ -193,28 +179,25 @@ fn completes_interrupted_rounds(signal: Signal, completion: &str) -> bool {
         assert!(devices.len() > 1 && devices[0] != devices[1], "{signal} {completion}: {case}: {devices:?}");
     }
     assert!(measured_rows(&context).iter().all(|row| row["MicroBench CI95 Method"] == method));
-    let again = context.ran(&command().output().expect("it runs"));
+    let again = context.run_all_rounds(&precise);
     let nothing = format!(": 0 cases on devices 0-1; {rows} already measured");
-    assert!(again.stderr.contains(&nothing), "{}", again.stderr);
-    let checked = context.run(&["db", "check", "db"]);
-    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    again.err_has(&nothing);
+    context.done("db check db");
     true
 }
 
 #[test]
 fn invalid_precision_is_refused() {
-    let context = ingested();
+    let context = Context::of_layer();
     for (wrong, problem) in [
         ("0", "`0` is not between 0.1 and 50 percent"),
         ("1e9", "`1e9` is not between 0.1 and 50 percent"),
         ("nan", "`nan` is not between 0.1 and 50 percent"),
         ("fine", "`fine` is no number"),
     ] {
-        let ran = context.run(&[&LIFELIKE_RUN[..], &["--precision", wrong]].concat());
-        assert_eq!(ran.code, 2);
-        assert!(ran.stderr.contains(problem), "{}", ran.stderr);
+        let ran = context.exits(2, &(LIFELIKE_RUN, &["--precision", wrong]));
+        ran.err_has(problem);
     }
-    let none = context.run(&[&LIFELIKE_RUN[..], &["--max-collections", "0"]].concat());
-    assert_eq!(none.code, 2);
-    assert!(none.stderr.contains("0 is not in 1..=100"), "{}", none.stderr);
+    let none = context.exits(2, &(LIFELIKE_RUN, "--max-collections 0"));
+    none.err_has("0 is not in 1..=100");
 }

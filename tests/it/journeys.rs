@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path};
 
-use crate::context::Context;
+use crate::prelude::*;
 
 /// Runs the commands of a user, with `--host rehearsal` and a model of durations for those that measure, and returns what the last
 /// one prints on standard output. Each command is one of the examples in the help of the program.
 fn follow(context: &Context, commands: &[&str]) -> String {
     assert!(commands.len() <= 6, "{commands:?}");
-    let help = context.run(&["--help"]).stdout;
+    let help = context.run("--help").stdout;
     let mut last = String::new();
     for command in commands {
         let words: Vec<&str> = command.split(' ').collect();
@@ -28,8 +28,7 @@ fn follow(context: &Context, commands: &[&str]) -> String {
         }
         let ran =
             context.command(&words).env("NPUBENCH_MAX_COLLECTIONS", "1").output().expect("npubench runs");
-        let ran = context.ran(&ran);
-        assert!(ran.code <= 1, "`{command}`: {} {}", ran.code, ran.stderr);
+        let ran = context.ran(&ran).measured();
         last = ran.stdout;
     }
     last

@@ -10,19 +10,11 @@ use std::{
 
 use rusqlite::Connection;
 
-use crate::context::{Context, Ran, STEADY_RUN};
+use crate::prelude::*;
 
 /// Number of killed commands; an environment variable raises it.
 pub(crate) fn kills(otherwise: u32) -> u32 {
     std::env::var("NPUBENCH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
-pub(crate) fn ingested() -> Context {
-    let context = Context::new();
-    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
-    let ran = context.run(&["ingest", profile, "--db", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    context
 }
 
 /// Names and texts of a database's tables, without the ids of runs.
@@ -71,7 +63,7 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
 /// Starts the program and kills it once `is_reached`; returns false if it has ended before.
 pub(crate) fn killed_when(
     context: &Context,
-    arguments: &[&str],
+    arguments: &(impl Words + ?Sized),
     is_reached: impl Fn(&Connection) -> bool,
 ) -> bool {
     let mut command = context.command(arguments);
@@ -95,7 +87,7 @@ pub(crate) fn count(ledger: &Connection, sql: &str) -> Option<i64> {
 }
 
 /// Starts a run and kills it after a delay; returns true if it was still running.
-pub(crate) fn killed_after(context: &Context, arguments: &[&str], delay: Duration) -> bool {
+pub(crate) fn killed_after(context: &Context, arguments: &(impl Words + ?Sized), delay: Duration) -> bool {
     let mut command = context.command(arguments);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     thread::sleep(delay);
@@ -107,9 +99,9 @@ pub(crate) fn killed_after(context: &Context, arguments: &[&str], delay: Duratio
 
 /// Resumes until no run is interrupted.
 fn finish(context: &Context) -> Ran {
-    let ran = context.run(&["resume", "--db", "db"]);
+    let ran = context.run("resume --db db");
     if ran.code == 3 {
-        assert!(ran.stderr.contains("was interrupted"), "{}", ran.stderr);
+        ran.err_has("was interrupted");
         return context.run(&STEADY_RUN);
     }
     ran
@@ -117,20 +109,20 @@ fn finish(context: &Context) -> Ran {
 
 #[test]
 fn run_killed_at_any_time_ends_in_the_same_rows_after_resume() {
-    let undisturbed = ingested();
+    let undisturbed = Context::of_layer();
     let begun = Instant::now();
     let ran = undisturbed.run(&STEADY_RUN);
     let takes = begun.elapsed();
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let expected = tables(&undisturbed);
     let mut cut = 0;
-    for kill in 0..u64::from(kills(6)) {
-        let context = ingested();
+    for kill in 0..u64::from(kills(3)) {
+        let context = Context::of_layer();
         // Spread over the whole run, and twice during the resumed run.
         let part = |n: u64| takes.mul_f64(f64::from(u32::try_from(n * 389 % 1000).unwrap_or(0)) / 1000.0);
         cut += u32::from(killed_after(&context, &STEADY_RUN, part(kill)));
         if kill % 2 == 1 {
-            killed_after(&context, &["resume", "--db", "db"], part(kill * 7 + 3));
+            killed_after(&context, "resume --db db", part(kill * 7 + 3));
         }
         let ran = finish(&context);
         assert!(matches!(ran.code, 0), "kill {kill}: {}{}", ran.stdout, ran.stderr);
@@ -148,73 +140,31 @@ fn run_killed_at_any_time_ends_in_the_same_rows_after_resume() {
 
 #[test]
 fn resume_without_an_interrupted_run_is_an_error() {
-    let context = ingested();
-    let ran = context.run(&["resume", "--db", "db"]);
-    assert_eq!(ran.code, 3);
+    let context = Context::of_layer();
+    let ran = context.exits(3, "resume --db db");
     insta::assert_snapshot!(ran.stderr, @r"
     error: no run of `ROOT/db` was interrupted
     hint: `npubench run --db ROOT/db --host rehearsal` measures what is missing
     ");
     context.run(&STEADY_RUN);
-    assert_eq!(context.run(&["resume", "--db", "db"]).code, 3);
-    let ran = context.run(&["resume", "no-such-run", "--db", "db"]);
-    assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("no run of this database begins with `no-such-run`"), "{}", ran.stderr);
-}
-
-#[test]
-fn resumed_run_keeps_its_id() {
-    let context = ingested();
-    let mut child = context
-        .command(&[&STEADY_RUN[..6], &["0", "--rehearsal-model", "steady"]].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it runs");
-    // Stopped as soon as its first collection was started.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let has_begun = || {
-        ledger(&context).is_some_and(|ledger| {
-            let count = ledger.query_row("SELECT count(*) FROM collections", [], |row| row.get::<_, i64>(0));
-            count.is_ok_and(|count| count > 0)
-        })
-    };
-    while !has_begun() {
-        assert!(Instant::now() < deadline, "no collection begins");
-        thread::sleep(Duration::from_millis(5));
-    }
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("an id"));
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("sent");
-    let status = child.wait().expect("reaped");
-    let ledger = ledger(&context).expect("there");
-    let runs = "SELECT count(*) FROM runs";
-    if status.code() == Some(5) {
-        let ran = context.run(&["resume", "--db", "db"]);
-        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-        assert!(ran.stderr.contains(" resumed: "), "{}", ran.stderr);
-    }
-    assert_eq!(number(&ledger, runs), 1);
-    let open = "SELECT count(*) FROM planned p LEFT JOIN verdicts v USING (run, case_id)
-                WHERE v.verdict IS NOT 'ok'";
-    assert_eq!(number(&ledger, open), 0);
+    assert_eq!(context.run("resume --db db").code, 3);
+    let ran = context.exits(3, "resume no-such-run --db db");
+    ran.err_has("no run of this database begins with `no-such-run`");
 }
 
 #[test]
 fn invalid_deadlines_and_weight_columns_are_rejected() {
-    let context = ingested();
+    let context = Context::of_layer();
     for (arguments, message) in [
         (["--until", "7h"], "is not a time of day"),
         (["--budget", "soon"], "is not a length of time"),
         (["--budget", "0s"], "less than a second"),
     ] {
-        let ran = context.run(&[&STEADY_RUN[..], &arguments[..]].concat());
-        assert_eq!(ran.code, 2);
-        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+        let ran = context.exits(2, &(STEADY_RUN, &arguments[..]));
+        ran.err_has(message);
     }
-    let ran = context.run(&[&STEADY_RUN[..], &["--weight-column", "Wieght"]].concat());
-    assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("no kernel of the database has a column `Wieght`"), "{}", ran.stderr);
-    let ran = context.run(&[&STEADY_RUN[..], &["--budget", "5m"]].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("time limit 5 minutes"), "{}", ran.stderr);
+    let ran = context.exits(3, &(STEADY_RUN, "--weight-column Wieght"));
+    ran.err_has("no kernel of the database has a column `Wieght`");
+    let ran = context.done(&(STEADY_RUN, "--budget 5m"));
+    ran.err_has("time limit 5 minutes");
 }

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    context::{Context, Ran},
-    kill_resume::{ingested, ledger},
-};
+use crate::prelude::*;
 
 /// Runs with the default number of launches.
-fn run(context: &Context, more: &[&str]) -> Ran {
-    let mut command = context.command(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-1"]);
-    command.args(more).env_remove("NPUBENCH_LAUNCHES");
+fn run(context: &Context, more: &(impl Words + ?Sized)) -> Ran {
+    let mut command = context.command("run --db db --host rehearsal --devices 0-1");
+    command.args(more.words()).env_remove("NPUBENCH_LAUNCHES");
     context.ran(&command.output().expect("it runs"))
 }
 
@@ -32,9 +29,9 @@ fn samples(context: &Context) -> BTreeMap<(String, String), Vec<u32>> {
 /// A kernel of a microsecond has more samples than one of a millisecond, and each as many in every collection.
 #[test]
 fn default_number_of_samples_follows_the_duration() {
-    let context = ingested();
-    assert_eq!(run(&context, &[]).code, 0);
-    assert_eq!(run(&context, &["--update", "all"]).code, 0);
+    let context = Context::of_layer();
+    assert_eq!(run(&context, "").code, 0);
+    assert_eq!(run(&context, "--update all").code, 0);
     let counts = samples(&context);
     assert_eq!(counts.len(), 20);
     assert!(counts.values().all(|counts| counts.len() == 2 && counts[0] == counts[1]), "{counts:?}");
@@ -51,13 +48,12 @@ fn default_number_of_samples_follows_the_duration() {
 
 #[test]
 fn number_of_samples_can_be_given() {
-    let context = ingested();
-    assert_eq!(run(&context, &["--launches", "7"]).code, 0);
+    let context = Context::of_layer();
+    assert_eq!(run(&context, "--launches 7").code, 0);
     assert!(samples(&context).values().all(|counts| *counts == [7]));
     for wrong in ["5", "many", "10001"] {
-        let refused = run(&context, &["--launches", wrong]);
-        assert_eq!(refused.code, 2);
+        let refused = run(&context, &["--launches", wrong]).ended(2);
         let problem = format!("`{wrong}` is neither `auto` nor a number from 6 to 10000");
-        assert!(refused.stderr.contains(&problem), "{}", refused.stderr);
+        refused.err_has(&problem);
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::context::{Context, STEADY_RUN};
+use crate::prelude::*;
 
 const KILLS: u32 = 12;
 
@@ -21,7 +21,6 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A context with a folder for temporary files that has files of others.
 fn with_foreign_files() -> Context {
     let context = Context::new();
     fs::create_dir_all(context.path("tmp/npubench-other")).expect("created");
@@ -73,32 +72,11 @@ fn next_command_removes_temporary_folders_of_killed_ones() {
 }
 
 #[test]
-fn repeated_ingest_removes_the_unfinished_database_of_a_killed_one() {
-    let context = Context::new();
-    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer");
-    let ingest = ["ingest", profile, "--db", "place/db", "--kind", "rehearsal"];
-    let started = Instant::now();
-    assert_eq!(run_in_folder(&context, &ingest, None), Some(0));
-    let whole = started.elapsed();
-    let mut left = 0;
-    for kill in 0..4 * KILLS {
-        fs::remove_dir_all(context.path("place")).expect("removed");
-        fs::create_dir(context.path("place")).expect("created");
-        run_in_folder(&context, &ingest, Some(whole * kill / (4 * KILLS)));
-        left += u32::from(names(&context.path("place")).iter().any(|name| name != "db"));
-        assert_eq!(run_in_folder(&context, &ingest, None), Some(0));
-        assert_eq!(names(&context.path("place")), ["db"], "kill {kill}");
-    }
-    assert!(left > 0, "no kill left an unfinished database");
-}
-
-#[test]
 fn temporary_folder_may_be_relative() {
     let context = Context::new();
     context.small_database("db");
     fs::create_dir(context.path("tmp")).expect("created");
     let mut command = context.command(&STEADY_RUN);
-    let ran = context.ran(&command.env("TMPDIR", "tmp").output().expect("npubench runs"));
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    context.ran(&command.env("TMPDIR", "tmp").output().expect("npubench runs")).ended(0);
     assert_eq!(names(&context.path("tmp")), Vec::<String>::new());
 }

@@ -8,7 +8,7 @@ use npubench::{
 };
 use serde_json::Value;
 
-use crate::{context::Context, requirements::shared};
+use crate::prelude::*;
 
 const HEADER: &str = "Type,Duration(us),Start Time(us),Input Shapes\n";
 
@@ -62,10 +62,9 @@ fn recorded_pass() -> String {
     table(&records)
 }
 
-fn json_lines(context: &Context, arguments: &[&str]) -> Vec<Value> {
-    let ran = context.run(&[&["m6"], arguments, &["--json"]].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+fn json_lines(context: &Context, arguments: &(impl Words + ?Sized)) -> Vec<Value> {
+    let ran = context.done(&("m6", arguments, "--json"));
+    ran.json()
 }
 
 fn value(object: &Value, key: &str) -> f64 {
@@ -93,7 +92,7 @@ fn the_worked_example_has_its_result() {
         assert_eq!(value(&lines[2], "predicted_compute_us"), 5952.0);
         assert_eq!((value(&lines[2], "other_invocations"), value(&lines[2], "other_us")), (3.0, 6.0));
     }
-    let ran = context.run(&["m6", "kernel_details.csv", "--whole", "--predicted", "trace.json"]);
+    let ran = context.run("m6 kernel_details.csv --whole --predicted trace.json");
     insta::assert_snapshot!(ran.stdout);
 }
 
@@ -106,7 +105,7 @@ fn compute_and_communication_are_apart() {
                 \"sub_kernel_durations\": \"[('MatMulV2', 30.0), ('hcom_allReduce_', 10.0)]\"";
     context.write("trace.json", &trace(std::slice::from_ref(&compute)));
     context.write("kernel_details.csv", &table(&[("hcom_allGather_", 6400.0, 0.0)]));
-    let lines = json_lines(&context, &["kernel_details.csv", "--whole", "--predicted", "trace.json"]);
+    let lines = json_lines(&context, "kernel_details.csv --whole --predicted trace.json");
     assert_eq!(value(&lines[1], "M6"), 1.03125);
     assert_eq!(lines[1]["M6_compute"], Value::Null, "no kernel is recorded");
     assert_eq!(value(&lines[1], "M6_communication"), 0.0);
@@ -206,11 +205,11 @@ fn forward_passes_are_cut_behind_their_anchors() {
         "trace.json",
         &trace(&[event(30.0, "\"source\": \"MEASURED\", \"kernel_type\": \"MatMulV2\"")]),
     );
-    let lines = json_lines(&context, &["kernel_details.csv", "--predicted", "trace.json", "--tokens", "8"]);
+    let lines = json_lines(&context, "kernel_details.csv --predicted trace.json --tokens 8");
     assert_eq!(lines.len(), 6);
     assert_eq!((value(&lines[4], "M6"), value(&lines[4], "passes")), (0.5, 4.0));
     // The means of phases are apart, and the first pass is in neither.
-    let lines = json_lines(&context, &["kernel_details.csv", "--predicted", "trace.json"]);
+    let lines = json_lines(&context, "kernel_details.csv --predicted trace.json");
     let means: Vec<_> =
         lines[7..9].iter().map(|mean| (value(mean, "tokens"), value(mean, "passes"))).collect();
     assert_eq!((lines.len(), means), (10, vec![(8.0, 4.0), (4096.0, 2.0)]));
@@ -240,21 +239,20 @@ fn a_database_predicts_a_forward_pass() {
     );
     context
         .write("kernel_details.csv", &table(&[("MatMulV2", 100.0, 0.0), ("hcom_allReduce_", 42.0, 200.0)]));
-    let arguments = ["kernel_details.csv", "--whole", "--db", "db", "--workload", "list.csv", "--ranks", "8"];
-    let lines = json_lines(&context, &arguments);
+    let arguments = "kernel_details.csv --whole --db db --workload list.csv --ranks 8";
+    let lines = json_lines(&context, arguments);
     let predicted =
         ["predicted_compute_us", "predicted_communication_us", "predicted_invocations", "other_invocations"];
     assert_eq!(predicted.map(|key| value(&lines[2], key)), [50.0, 21.0, 6.0, 5.0]);
     assert_eq!((value(&lines[1], "M6"), value(&lines[1], "M6_communication")), (0.5, 0.5));
     // Of one kernel: what its rows answer, also within an operator, against its records.
-    let lines = json_lines(&context, &[&arguments[..], &["--kernels", "MatMulV2"]].concat());
+    let lines = json_lines(&context, &(arguments, "--kernels MatMulV2"));
     assert_eq!(predicted.map(|key| value(&lines[2], key)), [50.0, 0.0, 5.0, 0.0]);
     assert_eq!((value(&lines[1], "M6"), lines[1]["M6_communication"].is_null()), (0.5, true));
     // A case that was measured under another name of its call answers, as in `coverage`.
     fs::rename(context.path("db/MatMulV2.csv"), context.path("db/MatMulV3.csv")).expect("renamed");
     context.write("one.csv", "op,inputs,dtypes,count\nMatMulV2,\"8,64;64,32\",bf16,3\n");
-    let lines =
-        json_lines(&context, &["kernel_details.csv", "--whole", "--db", "db", "--workload", "one.csv"]);
+    let lines = json_lines(&context, "kernel_details.csv --whole --db db --workload one.csv");
     assert_eq!(predicted.map(|key| value(&lines[2], key)), [30.0, 0.0, 3.0, 0.0]);
 }
 
@@ -285,7 +283,7 @@ fn passes_that_cannot_be_cut_are_refused() {
     ]
     .iter()
     .map(|arguments| {
-        let ran = context.run(&[&["m6"], *arguments].concat());
+        let ran = context.run(&("m6", *arguments));
         format!("$ m6 {}\n[{}]\n{}{}", arguments.join(" "), ran.code, ran.stdout, ran.stderr)
     })
     .collect();
@@ -333,39 +331,4 @@ proptest::proptest! {
             proptest::prop_assert!(rows.iter().all(|(kernel, ..)| *kernel != 0));
         }
     }
-}
-
-/// The keys of the JSON are documented.
-#[test]
-fn keys_of_m6_are_documented() {
-    let context = Context::new();
-    context.write("trace.json", &trace(&predicted_events()));
-    context.write("kernel_details.csv", &recorded_pass());
-    let documented =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/coverage.md")).expect("a document");
-    for object in json_lines(&context, &["kernel_details.csv", "--whole", "--predicted", "trace.json"]) {
-        for key in object.as_object().expect("an object").keys() {
-            assert!(documented.contains(&format!("`{key}`")), "`{key}` is not documented");
-        }
-    }
-}
-
-/// A step of a small model, exported as a database and, in another run, as a table: all kernels, with similar times.
-#[test]
-fn databases_are_cut_as_tables_are() {
-    let (Some(database), Some(table)) = (
-        shared("real/cnn_db_level1_rank0/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db"),
-        shared("real/cnn_level1_rank0/ASCEND_PROFILER_OUTPUT/kernel_details.csv"),
-    ) else {
-        return;
-    };
-    let [of_database, of_table] =
-        [database, table].map(|file| read_forward_passes(&file, None).expect("readable").passes);
-    let ([one], [other]) = (of_database.as_slice(), of_table.as_slice()) else { panic!("one pass each") };
-    assert_eq!((one.kernels, other.kernels), (191, 191), "187 kernels and 4 collectives");
-    assert_eq!(one.tokens, other.tokens);
-    // COMMUNICATION_OP: 88,750,993 + 2,180,324 + 2,412,628 + 8,764,155 ns.
-    assert_eq!(one.communication, Nanos(102_108_100));
-    let ratio = one.compute.0 as f64 / other.compute.0 as f64;
-    assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
 }

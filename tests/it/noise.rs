@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 
-use crate::kill_resume::ingested;
+use crate::prelude::*;
 
-/// Deviation of a source in percent.
 fn deviation(budget: &Value, source: &str) -> f64 {
-    let sources = budget["sources"].as_array().expect("a list");
+    let sources = budget["sources"].list();
     let found = sources.iter().find(|one| one["source"] == source).expect("the source");
     found["deviation_percent"].as_f64().unwrap_or_else(|| panic!("{source}: {found}"))
 }
@@ -14,19 +13,13 @@ fn deviation(budget: &Value, source: &str) -> f64 {
 /// The model has launches of 1 %, an effect of 0.5 % of each collection on all cases, and no other one.
 #[test]
 fn sources_are_those_of_the_model() {
-    let context = ingested();
-    let once = context.run(&["noise", "--db", "db"]);
-    assert_eq!(once.code, 3, "{}", once.stdout);
-    assert!(once.stderr.contains("no case of `ROOT/db` is measured in two collections"), "{}", once.stderr);
+    let context = Context::of_layer();
+    let once = context.exits(3, "noise --db db");
+    once.err_has("no case of `ROOT/db` is measured in two collections");
     for seed in 1..=6 {
-        let seed = seed.to_string();
-        let arguments =
-            ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--update", "all", "--seed"];
-        let ran = context.run(&[&arguments[..], &[&seed]].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        context.done(&format!("run --db db --host rehearsal --devices 0-3 --update all --seed {seed}"));
     }
-    let printed = context.run(&["noise", "--db", "db", "--format", "json"]);
-    assert_eq!(printed.code, 0, "{}", printed.stderr);
+    let printed = context.done("noise --db db --format json");
     let budget: Value = serde_json::from_str(&printed.stdout).expect("JSON");
     assert_eq!((&budget["cases"], &budget["devices"], &budget["runs"]), (&20.into(), &4.into(), &6.into()));
     assert_eq!(budget["design"]["launches"], 20.0);
@@ -38,11 +31,11 @@ fn sources_are_those_of_the_model() {
     for absent in ["case in a collection", "collection, by launch noise", "device", "run"] {
         assert!(deviation(&budget, absent) < 0.4, "{absent}: {budget}");
     }
-    let text = context.run(&["noise", "--db", "db"]);
+    let text = context.run("noise --db db");
     assert!(text.stdout.starts_with("20 cases in "), "{}", text.stdout);
     assert!(
         text.stdout.contains("(rehearsal: simulated durations)") && budget["kind"] == "rehearsal",
         "{text:?}"
     );
-    assert!(text.stdout.contains("narrower with twice the collections of each case"), "{}", text.stdout);
+    text.out_has("narrower with twice the collections of each case");
 }

@@ -1,9 +1,7 @@
 //! Settings of collections that do not depend on the user's environment, and the choice of counters.
 
-use crate::{
-    context::{Context, Ran},
-    rehearsal::{ledger, rehearse},
-};
+use crate::prelude::*;
+use crate::rehearsal::ledger;
 
 /// Settings with which torch_npu reports errors without codes and late, and fuses the sentinels.
 const HARMFUL: [(&str, &str); 5] = [
@@ -50,15 +48,14 @@ fn variables_of_the_shell_change_no_result() {
     assert_eq!(ledger(&context, "harmful", attempts), ledger(&context, "plain", attempts));
     let notes = |ran: &Ran| ran.stderr.lines().filter(|line| line.contains("of your environment")).count();
     assert_eq!((notes(&plain), notes(&harmful)), (0, 5), "{}", harmful.stderr);
-    assert!(harmful.stderr.contains("TASK_QUEUE_ENABLE=2 of your environment is not used, it is 1"));
+    harmful.err_has("TASK_QUEUE_ENABLE=2 of your environment is not used, it is 1");
 }
 
 #[test]
 fn pinned_settings_are_in_the_manifest_and_in_the_options_of_the_run() {
     let context = Context::new();
     context.small_database("db");
-    let ran = rehearse(&context, "db", &["--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    rehearse(&context, "db", "--devices 0").ended(0);
     let options = ledger(&context, "db", "SELECT options FROM runs");
     let options: serde_json::Value = serde_json::from_str(&options).expect("JSON");
     assert_eq!(options["environment"]["variables"]["TASK_QUEUE_ENABLE"], "1");
@@ -85,12 +82,10 @@ fn other_counters_leave_durations_and_empty_the_cells_that_they_lack() {
     let context = Context::new();
     context.small_database("PipeUtilization");
     let row = |database: &str| context.rows(database, "SwiGlu").remove(0);
-    let ran = rehearse(&context, "PipeUtilization", &["--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    rehearse(&context, "PipeUtilization", "--devices 0").ended(0);
     for metrics in ["MemoryUB", "MemoryAccess", "none"] {
         context.small_database(metrics);
-        let ran = rehearse(&context, metrics, &["--devices", "0", "--aic-metrics", metrics]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        rehearse(&context, metrics, &["--devices", "0", "--aic-metrics", metrics]).ended(0);
         let (found, usual) = (row(metrics), row("PipeUtilization"));
         let median = "MicroBench Median Duration(us)";
         assert_eq!(found[median], usual[median], "{metrics}");
@@ -100,28 +95,5 @@ fn other_counters_leave_durations_and_empty_the_cells_that_they_lack() {
         assert_eq!(counter(&found, "aiv_vec_ratio"), "", "{metrics}");
         let expected = if metrics == "none" { String::new() } else { counter(&usual, "aiv_time(us)") };
         assert_eq!(counter(&found, "aiv_time(us)"), expected, "{metrics}");
-    }
-}
-
-#[test]
-fn resume_uses_the_counters_of_the_run() {
-    let context = Context::new();
-    context.small_database("db");
-    let ran = rehearse(&context, "db", &["--devices", "0", "--aic-metrics", "L2Cache"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // The run of a killed program, with one open case.
-    let ledger = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
-    let kill =
-        "UPDATE runs SET ended_ns = NULL, exit_code = NULL; DELETE FROM verdicts; DELETE FROM launch_lists;
-        DELETE FROM attempts";
-    ledger.execute_batch(kill).expect("a ledger of a killed run");
-    drop(ledger);
-    let ran = context.run(&["resume", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let mut scripts = context.snapshot("db/.npubench/runs");
-    scripts.retain(|path, _| path.ends_with("collect.sh"));
-    assert_eq!(scripts.len(), 2);
-    for script in scripts.values() {
-        assert!(String::from_utf8_lossy(script).contains("--ai-core=on --aic-metrics=L2Cache"));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::context::Context;
+use serde_json::Value;
+
+use crate::prelude::*;
 
 /// A row of a kernel without measurements.
 #[derive(Clone)]
@@ -30,7 +32,6 @@ impl PlainRow {
         self.set_column(&format!("Runtime {column}"), cell);
     }
 
-    /// Sets the cell of a column that is not one of the signature.
     pub(crate) fn set_column(&mut self, column: &str, cell: &str) {
         self.attributes.retain(|(known, _)| known != column);
         self.attributes.push((column.to_owned(), cell.to_owned()));
@@ -88,6 +89,29 @@ pub(crate) fn write_database(context: &Context, rows: &[PlainRow]) {
         }
         writer.flush().expect("written");
     }
-    let ran = context.run(&["db", "copy", "plain", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done("db copy plain db --kind rehearsal");
+}
+
+/// Returns kernel, verdict and reason of each case that a plan does not launch, and the number of launched cases.
+pub(crate) fn planned(context: &Context) -> (Vec<[String; 3]>, usize) {
+    let lines = context.run("plan --db db --devices 0 --format json").json();
+    let refused = lines.iter().filter(|line| line.get("not_launched").is_some());
+    let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
+    let refused: Vec<[String; 3]> =
+        refused.map(|line| ["kernel", "verdict", "not_launched"].map(|key| text(line, key))).collect();
+    let launched = lines.len() - refused.len();
+    (refused, launched)
+}
+
+/// Asserts that a plan refuses each of these rows, which are in one database, with a reason that contains the text beside it.
+#[track_caller]
+pub(crate) fn assert_rows_refused(rows: &[(PlainRow, &str)]) {
+    let context = Context::new();
+    write_database(&context, &rows.iter().map(|(row, _)| row.clone()).collect::<Vec<_>>());
+    let (refused, launched) = planned(&context);
+    assert_eq!(launched, 0, "{refused:#?}");
+    for (row, text) in rows {
+        let is_it = |[kernel, _, reason]: &[String; 3]| kernel == row.kernel && reason.contains(text);
+        assert!(refused.iter().any(is_it), "{} {text}: {refused:#?}", row.kernel);
+    }
 }

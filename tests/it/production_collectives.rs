@@ -1,11 +1,6 @@
 //! Collectives of production profiles as rows.
 
-use std::fs;
-
-use crate::{
-    context::{ADD, Context, profile},
-    requirements::shared,
-};
+use crate::prelude::*;
 
 /// Groups of the run: `group_name_0` has the digits 612, `group_name_5` the digits 097.
 const METADATA: &str = r#"{"ENV_VARIABLES": {"HCCL_RDMA_TC": "", "HCCL_ALGO": "level0:ring"},
@@ -57,9 +52,8 @@ fn sizes_ranks_and_tiers_follow_from_trace_and_groups() {
             ],
         );
     }
-    let ingest = |more: &[&str]| context.run(&[&["ingest", "run", "--db", "db"], more].concat());
-    let first = ingest(&DEVICE);
-    assert_eq!(first.code, 0, "{}", first.stderr);
+    let ingest = |more: &[&str]| context.run(&("ingest run --db db", more));
+    let first = ingest(&DEVICE).ended(0);
     for note in [
         "2 collectives whose parts are not recorded are left out: hcom_alltoallv_ 2",
         "2 collectives of a type without a table are left out: hcom_batchSendRecv_ 2",
@@ -67,7 +61,7 @@ fn sizes_ranks_and_tiers_follow_from_trace_and_groups() {
          are in it) are left out: hcom_allGather_ 2",
         "2 collectives without a size, an element type or a duration are left out: hcom_allGather_ 2",
     ] {
-        assert!(first.stderr.contains(note), "{note}\n{}", first.stderr);
+        first.err_has(note);
     }
     let row = |kernel: &str| {
         let rows = context.rows("db", kernel);
@@ -96,60 +90,12 @@ fn sizes_ranks_and_tiers_follow_from_trace_and_groups() {
     );
     let again = ingest(&[]);
     assert!(again.stdout.ends_with("0 rows added, 0 updated, 4 unchanged\n"), "{}", again.stdout);
-    let checked = context.run(&["db", "check", "db"]);
-    assert!(checked.stderr.contains("0 errors, 0 warnings"), "{}", checked.stderr);
+    let checked = context.run("db check db");
+    checked.err_has("0 errors, 0 warnings");
     // A duration in a model contains the wait for the other ranks and answers no query.
-    let query = [
-        "query",
-        "--op",
-        "hcom_allReduce_",
-        "--db",
-        "db",
-        "--ranks",
-        "4",
-        "--inputs",
-        "1000",
-        "--dtypes",
-        "bf16",
-    ];
-    let missed = context.run(&query);
-    assert!(missed.stdout.contains("no answer: no_rows_of_group: 4 ranks"), "{}", missed.stdout);
-}
-
-#[test]
-fn measured_numbers_are_kept_and_a_damaged_trace_costs_the_sizes_only() {
-    let context = Context::new();
-    write_rank(&context, 0, &[event("hcom_reduceScatter__097_0_1", 30.0, "FP32", 256)]);
-    assert_eq!(context.run(&[&["ingest", "run", "--db", "db"][..], &DEVICE].concat()).code, 0);
-    let table = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,HCCL Environment,mine\n\
-                 1024,2,FLOAT,1,12.5,0.08192,HCCL_ALGO=level0:ring,kept\n";
-    context.write("db/hcom_reduceScatter_.csv", table);
-    let ran = context.run(&["ingest", "run", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let rows = context.rows("db", "hcom_reduceScatter_");
-    let cell = |column: &str| &*rows[0][column];
-    assert_eq!(
-        (rows.len(), cell("Duration(us)"), cell("mine"), cell("Profiling Median Duration(us)")),
-        (1, "12.5", "kept", "30.000000")
-    );
-    let trace = context.path("run/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json");
-    fs::write(&trace, "[{\"ph\": \"X\", ").expect("written");
-    let ran = context.run(&["ingest", "run", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("sizes of collectives are unknown")
-            && ran.stderr.contains("the file ends within an event"),
-        "{}",
-        ran.stderr
-    );
-    let answered = context.run(&["coverage", "--db", "db", "--workload", "run"]);
-    let note = "sizes of collectives are unknown: `";
-    assert!(
-        answered.stderr.contains(note) || answered.stdout.contains(note),
-        "{}{}",
-        answered.stdout,
-        answered.stderr
-    );
+    let query = "query --op hcom_allReduce_ --db db --ranks 4 --inputs 1000 --dtypes bf16";
+    let missed = context.run(query);
+    missed.out_has("no answer: no_rows_of_group: 4 ranks");
 }
 
 /// Two runs of one model, one exported as text and one as database, have messages of the same sizes.
@@ -161,7 +107,7 @@ fn both_forms_of_a_real_profile_have_the_same_messages() {
     };
     let context = Context::new();
     let ingest = |path: &std::path::Path, db: &str| {
-        let ran = context.run(&[
+        context.done(&[
             "ingest",
             &path.to_string_lossy(),
             "--db",
@@ -171,7 +117,6 @@ fn both_forms_of_a_real_profile_have_the_same_messages() {
             "--world-size",
             "8",
         ]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
         let rows = context.rows(db, "hcom_allReduce_");
         let key = |row: &std::collections::BTreeMap<String, String>| {
             ["message_bytes", "num_devices", "dtype", "topology_tier", "Profiling Algorithm Type"]
@@ -198,76 +143,20 @@ fn collectives_of_a_profile_are_questions_with_sizes_and_tiers() {
             event("hcom_allReduce__612_0_1", 70.0, "BFP16", 500),
         ],
     );
-    assert_eq!(context.run(&[&["ingest", "run", "--db", "db"][..], &DEVICE].concat()).code, 0);
+    context.done(&(&["ingest", "run", "--db", "db"][..], DEVICE));
     let header =
         "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,MicroBench Verdict\n";
     context.write(
         "db/hcom_reduceScatter_.csv",
         &format!("{header}1024,2,FLOAT,0,99,0.01,ok\n1024,2,FLOAT,1,12.5,0.08,ok\n1024,2,FLOAT,2,5,0.2,ok\n"),
     );
-    let ran = context.run(&["coverage", "--db", "db", "--workload", "run", "--format", "json"]);
+    let ran = context.run("coverage --db db --workload run --format json");
     assert!(ran.code < 2, "{}", ran.stderr);
     let last = ran.stdout.lines().last().expect("a line");
     let summary: serde_json::Value = serde_json::from_str(last).expect("JSON");
-    let gaps = summary["gaps"].as_array().expect("gaps");
+    let gaps = summary["gaps"].list();
     let found: Vec<[&str; 2]> =
         gaps.iter().map(|gap| ["op", "reason"].map(|key| gap[key].as_str().unwrap_or_default())).collect();
     // The table has rows of these tiers for the size of the reduction only.
     assert_eq!(found, [["hcom_allReduce_", "no_rows_of_group: 4 ranks"]]);
-}
-
-/// Another number of ranks for the same records corrects the first one; measured rows keep their measurement.
-#[test]
-fn another_world_size_moves_the_records_of_the_first() {
-    let context = Context::new();
-    let output = "run/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT";
-    let product =
-        "MatmulAllReduce,50,\"\"\"64,256;256,128\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"64,128\"\"\",DT_BF16,ND";
-    context.write(&format!("{output}/kernel_details.csv"), &profile(&[ADD, product]));
-    let events = [
-        event("hcom_allReduce__999_0_1", 50.0, "BFP16", 1000),
-        event("hcom_alltoall__999_1_1", 40.0, "INT8", 64),
-    ];
-    context.write(&format!("{output}/trace_view.json"), &format!("[{}]", events.join(",")));
-    let ingest = |ranks: &str| {
-        let ran =
-            context.run(&[&["ingest", "run", "--db", "db", "--world-size", ranks], &DEVICE[..]].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        ran.stdout
-    };
-    let rows = |table: &str, columns: [&str; 3]| -> Vec<String> {
-        let rows = context.rows("db", table);
-        rows.iter().map(|row| columns.map(|column| row[column].clone()).join(" ")).collect()
-    };
-    let reduced = || rows("hcom_allReduce_", ["num_devices", "Profiling Records", "Profiling Group Source"]);
-    ingest("4");
-    assert_eq!(reduced(), ["4 1 --world-size"]);
-    let again = ingest("8");
-    assert!(again.ends_with("0 rows added, 3 updated, 1 unchanged\n"), "{again}");
-    assert_eq!(reduced(), ["8 1 --world-size"]);
-    // The table has the elements for all ranks.
-    assert_eq!(rows("hcom_alltoall_", ["message_bytes", "num_devices", "Send Bytes"]), ["512 8 512"]);
-    let products =
-        || rows("MatmulAllReduce", ["Runtime world_size", "Profiling Records", "Average Duration(us)"]);
-    assert_eq!(products(), ["8 1 "]);
-    for (table, column) in [("hcom_allReduce_", "Duration(us)"), ("MatmulAllReduce", "Average Duration(us)")]
-    {
-        let path = context.path(&format!("db/{table}.csv"));
-        let mut reader = csv::Reader::from_path(&path).expect("a table");
-        let header = reader.headers().expect("a header").clone();
-        let mut row: Vec<String> =
-            reader.records().next().expect("a row").expect("cells").iter().map(str::to_owned).collect();
-        row[header.iter().position(|name| name == column).expect("the column")] = "12.5".to_owned();
-        let mut writer = csv::Writer::from_path(&path).expect("the table");
-        writer.write_record(&header).and_then(|()| writer.write_record(&row)).expect("written");
-        writer.flush().expect("written");
-    }
-    ingest("4");
-    assert_eq!(reduced(), ["8  ", "4 1 --world-size"]);
-    assert_eq!(context.rows("db", "hcom_allReduce_")[0]["Duration(us)"], "12.5");
-    assert_eq!(products(), ["8  12.5", "4 1 "]);
-    assert_eq!(rows("hcom_alltoall_", ["message_bytes", "num_devices", "Send Bytes"]), ["256 4 256"]);
-    // A row of the new number exists: nothing is left of the unmeasured one.
-    ingest("8");
-    assert_eq!(reduced(), ["8 1 --world-size"]);
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::{context::Context, kill_resume::ingested, requirements};
+use crate::prelude::*;
 
 const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
                       Average Duration(us),Profiling Average Duration(us)\n";
@@ -40,7 +40,7 @@ fn database() -> Context {
 }
 
 fn run_query(context: &Context, arguments: &[&str]) -> String {
-    let ran = context.run(&[&["query", "--db", "db"], arguments].concat());
+    let ran = context.run(&("query --db db", arguments));
     format!("$ query {}\n[{}]\n{}{}", arguments.join(" "), ran.code, ran.stdout, ran.stderr)
 }
 
@@ -109,18 +109,17 @@ fn compat_gives_the_answer_of_the_superseded_tool() {
     let context = database();
     let arguments =
         "query --db db --op aten.mm.default --inputs 136,5120;5120,768 --dtypes fp16 --format json";
-    let answer = |extra: &[&str]| {
+    let answer = |extra: &str| {
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        let ran = context.run(&[&arguments, extra].concat());
+        let ran = context.run(&(&arguments, extra));
         (ran.code, serde_json::from_str::<Value>(&ran.stdout).expect("JSON"))
     };
-    let (code, current) = answer(&[]);
+    let (code, current) = answer("");
     assert_eq!((code, &current["compat"], &current["reason"]), (1, &false.into(), &"dtype_mismatch".into()));
-    let (code, superseded) = answer(&["--compat"]);
+    let (code, superseded) = answer("--compat");
     assert_eq!((code, &superseded["compat"], &superseded["latency_us"]), (0, &true.into(), &21.5.into()));
 }
 
-/// The keys of the JSON are documented.
 #[test]
 fn keys_of_the_answer_are_documented() {
     let context = database();
@@ -144,42 +143,6 @@ fn keys_of_the_answer_are_documented() {
     }
 }
 
-/// A mapping that the superseded tool ships: its kernels without tables are misses with the line of the mapping.
-#[test]
-fn real_mapping_is_read() {
-    let Some(mapping) = requirements::shared("op_mapping/vllm0.18.0_torch2.9.0_cann8.5.yaml") else { return };
-    let context = database();
-    fs::copy(mapping, context.path("db/op_mapping.yaml")).expect("copied");
-    let mm = run_query(
-        &context,
-        &["--op", "aten.mm.default", "--inputs", "136,5120;5120,768", "--dtypes", "bf16"],
-    );
-    assert!(mm.contains("[0]\nlatency     21.5 us\n"), "{mm}");
-    let cast = run_query(&context, &["--op", "aten.to.dtype", "--inputs", "136,5120", "--dtypes", "bf16"]);
-    assert!(cast.contains("[1]\nno answer: csv_not_found: Cast ("), "{cast}");
-    let text = fs::read_to_string(context.path("db/op_mapping.yaml")).expect("read");
-    let line = cast.split("op_mapping.yaml:").nth(1).and_then(|rest| rest.split(')').next()).expect("a line");
-    let line: usize = line.parse().expect("a number");
-    assert_eq!(text.lines().nth(line - 1), Some("    kernel_type: Cast"));
-}
-
-/// A table of attention in the schema of an older tool, with `avg_seq_len` as its only attribute.
-#[test]
-fn real_attention_rows_answer() {
-    let Some(table) = requirements::shared("real/excerpts/FusedInferAttentionScore.csv") else { return };
-    let context = Context::new();
-    fs::create_dir(context.path("db")).expect("created");
-    fs::copy(table, context.path("db/FusedInferAttentionScore.csv")).expect("copied");
-    let shapes = "128,4,128;12307,128,1,128";
-    let arguments =
-        ["--op", "FusedInferAttentionScore", "--inputs", shapes, "--dtypes", "bf16", "--kv-length", "4090"];
-    let answer = run_query(&context, &arguments);
-    assert!(answer.contains("[0]\nlatency     58.2 us\nsource      measured, confidence 0.9\n"), "{answer}");
-    let answer =
-        run_query(&context, &["--op", "FusedInferAttentionScore", "--inputs", shapes, "--dtypes", "bf16"]);
-    assert!(answer.contains("[1]\nno answer: semantic_context_missing:target:avg_seq_len"), "{answer}");
-}
-
 #[test]
 fn lines_of_json_are_answered_one_by_one() {
     let context = database();
@@ -187,9 +150,8 @@ fn lines_of_json_are_answered_one_by_one() {
                  {\"op\": \"hcom_allReduce_\", \"inputs\": [[98304]], \"dtypes\": [\"bf16\"], \"ranks\": 8}\n\
                  {\"op\": \"MatMulV2\", \"inputs\": [[7, 7]]}\n";
     context.write("queries.jsonl", lines);
-    let ran = context.run(&["query", "--db", "db", "--queries", "queries.jsonl"]);
-    let answers: Vec<Value> =
-        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ran = context.run("query --db db --queries queries.jsonl");
+    let answers: Vec<Value> = ran.json();
     let latencies: Vec<Option<f64>> = answers.iter().map(|answer| answer["latency_us"].as_f64()).collect();
     assert_eq!((ran.code, latencies), (1, vec![Some(21.5), Some(30.0), None]), "{}", ran.stderr);
     assert_eq!(answers[2]["reason"], "input_count_mismatch");
@@ -201,18 +163,18 @@ fn lines_of_json_are_answered_one_by_one() {
         ("[", "bad.jsonl:1: EOF while parsing"),
     ] {
         context.write("bad.jsonl", line);
-        let ran = context.run(&["query", "--db", "db", "--queries", "bad.jsonl"]);
+        let ran = context.run("query --db db --queries bad.jsonl");
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{line}");
-        assert!(ran.stderr.contains(problem), "{}", ran.stderr);
+        ran.err_has(problem);
     }
-    let missing = context.run(&["query", "--db", "db", "--queries", "missing.jsonl"]);
+    let missing = context.run("query --db db --queries missing.jsonl");
     assert!(
         missing.code == 3 && missing.stderr.contains("cannot read `missing.jsonl`"),
         "{}",
         missing.stderr
     );
-    assert_eq!(context.run(&["query", "--db", "db"]).code, 2);
-    assert_eq!(context.run(&["query", "--db", "db", "--op", "MatMulV2"]).code, 2);
+    assert_eq!(context.run("query --db db").code, 2);
+    assert_eq!(context.run("query --db db --op MatMulV2").code, 2);
 }
 
 /// The example keeps one process for all of its queries.
@@ -231,7 +193,6 @@ fn python_example_answers() {
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "21.5 measured transpose\n"), "{}", ran.stderr);
 }
 
-/// An interpolated answer shows where its rows are, and what they took.
 #[test]
 fn interpolated_answers_show_the_coordinates_of_their_rows() {
     let context = Context::new();
@@ -247,8 +208,7 @@ fn interpolated_answers_show_the_coordinates_of_their_rows() {
     assert!(shown.contains("MatMulV2.csv:2  M 100  Average Duration(us) 10\n"), "{shown}");
     assert!(shown.contains("MatMulV2.csv:3  M 300  Average Duration(us) 30\n"), "{shown}");
     let answer: Value =
-        serde_json::from_str(&context.run(&[&query[..], &["--format", "json"]].concat()).stdout)
-            .expect("JSON");
+        serde_json::from_str(&context.run(&(&query[..], "--format json")).stdout).expect("JSON");
     assert_eq!(answer["rows"][1]["coordinates"], serde_json::json!({"M": 300.0}));
     let exact = [&query[..6], &["100,64;64,32", "--dtypes", "bf16", "--format", "json"]].concat();
     let answer: Value = serde_json::from_str(&context.run(&exact).stdout).expect("JSON");
@@ -258,7 +218,6 @@ fn interpolated_answers_show_the_coordinates_of_their_rows() {
     assert!(shown.contains("hcom_allReduce_.csv:2  message_bytes 4096  "), "{shown}");
 }
 
-/// A collective without rows names the sweep that measures them.
 #[test]
 fn collectives_without_rows_name_their_sweep() {
     let context = Context::new();
@@ -266,17 +225,17 @@ fn collectives_without_rows_name_their_sweep() {
         "db/Add.csv",
         "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats\n",
     );
-    let query = |op: &str, more: &[&str]| {
+    let query = |op: &str, more: &str| {
         let base =
             ["query", "--db", "db", "--op", op, "--inputs", "64,5120", "--dtypes", "bf16", "--ranks", "16"];
-        context.run(&[&base[..], more].concat()).stderr
+        context.run(&(&base[..], more)).stderr
     };
-    let shown = query("hcom_allGather_", &["--tier", "1"]);
+    let shown = query("hcom_allGather_", "--tier 1");
     let command = "/db --ops all_gather --ranks 16 --tiers 1 --dtypes bfloat16 --from 1024 --to 1048576` measures its rows";
     assert!(shown.contains("hint: `npubench comm run --db ") && shown.contains(command), "{shown}");
     let header = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n";
     context.write("db/hcom_allReduce_.csv", &format!("{header}4096,16,DT_BF16,1,20\n"));
-    let shown = query("hcom_allReduce_", &[]);
+    let shown = query("hcom_allReduce_", "");
     assert!(shown.contains(" --ops all_reduce --ranks 16 --dtypes bfloat16 --sizes 655360`"), "{shown}");
     let of_six = "query --db db --op hcom_alltoall_ --inputs 60000 --dtypes int32 --ranks 6";
     let shown = context.run(&of_six.split(' ').collect::<Vec<_>>()).stderr;
@@ -285,6 +244,5 @@ fn collectives_without_rows_name_their_sweep() {
     let arguments = "comm run --db db --ops all_reduce --ranks 2 --tiers 1 --from 1024 --to 1048576 --dtypes bf16 --dry-run";
     let arguments: Vec<&str> =
         arguments.split(' ').chain(["--host", "rehearsal", "--devices", "0-3"]).collect();
-    let ran = ingested().run(&arguments);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    Context::of_layer().run(&arguments).ended(0);
 }

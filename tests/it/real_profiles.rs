@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use npubench::measure::device::npu_smi::parse_info;
 
-use crate::{context::Context, requirements::shared};
+use crate::prelude::*;
 
 /// Groups a `kernel_details.csv` with Python's own csv, fractions and statistics modules, and holds the
 /// database against it.
@@ -47,8 +47,7 @@ print(len(groups), len({key[0] for key in groups}))
 fn ingest_of_llm_training_step_agrees_with_independent_computation() {
     let Some(profile) = shared("real/llm_step_rank0") else { return };
     let context = Context::new();
-    let ran = context.run(&["ingest", &profile.to_string_lossy(), "--db", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done(&["ingest", &profile.to_string_lossy(), "--db", "db", "--kind", "rehearsal"]);
     let oracle = Command::new("python3")
         .args(["-c", ORACLE])
         .arg(profile.join("ASCEND_PROFILER_OUTPUT/kernel_details.csv"))
@@ -109,8 +108,7 @@ fn ten_kernels_of_llm_training_step_end_ok() {
     let context = Context::new();
     context.run(&["ingest", &profile.to_string_lossy(), "--db", "db", "--kind", "rehearsal"]);
     let before = context.snapshot("db");
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
-    assert_eq!(ran.code, 0, "only kernels that no call launches are left out\n{}", ran.stderr);
+    context.done("run --db db --host rehearsal --devices 0-3");
     let catalogue =
         npubench::kernel::catalogue::Catalogue::load(&npubench::base::assets::AssetFiles::embedded())
             .expect("it loads");

@@ -9,16 +9,7 @@ use std::{
 
 use rusqlite::Connection;
 
-use crate::{
-    context::{Context, STEADY_RUN},
-    kill_resume::{ingested, tables},
-};
-
-fn measured() -> Context {
-    let context = ingested();
-    assert_eq!(context.run(&STEADY_RUN).code, 0);
-    context
-}
+use crate::prelude::*;
 
 /// Attempts of a ledger with their launches, in an order that does not depend on keys.
 fn attempts(ledger: &Path) -> Vec<String> {
@@ -36,7 +27,7 @@ fn attempts(ledger: &Path) -> Vec<String> {
 
 #[test]
 fn deleted_table_and_row_are_rebuilt_from_the_ledger_alone() {
-    let context = measured();
+    let context = Context::of_measured_layer();
     let cells = |context: &Context, table: &str| -> Vec<String> {
         let rows = context.rows("db", table).into_iter();
         let mut cells: Vec<String> = rows
@@ -68,41 +59,37 @@ fn deleted_table_and_row_are_rebuilt_from_the_ledger_alone() {
         text.lines().enumerate().filter(|(number, _)| *number != measured).map(|(_, line)| line).collect();
     fs::write(&path, rest.join("\n") + "\n").expect("written");
     let snapshot = context.snapshot("db");
-    let dry = context.run(&["db", "rebuild", "db", "--dry-run"]);
-    assert_eq!(dry.code, 0, "{}{}", dry.stdout, dry.stderr);
+    let dry = context.done("db rebuild db --dry-run");
     let without_lock = |mut files: std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>| {
         files.retain(|path, _| !path.ends_with("lock"));
         files
     };
     assert_eq!(without_lock(context.snapshot("db")), without_lock(snapshot), "a dry run writes nothing");
-    let rebuilt = context.run(&["db", "rebuild", "db"]);
-    assert_eq!(rebuilt.code, 0, "{}{}", rebuilt.stdout, rebuilt.stderr);
+    let rebuilt = context.done("db rebuild db");
     insta::assert_snapshot!(format!("{}---\n{}", dry.stdout, rebuilt.stdout));
     assert_eq!([cells(&context, "Add"), cells(&context, "MatMulV2")], before);
-    let checked = context.run(&["db", "check", "db"]);
-    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
-    let again = context.run(&["db", "rebuild", "db", "--dry-run"]);
+    context.done("db check db");
+    let again = context.run("db rebuild db --dry-run");
     assert_eq!(again.stdout, "the ledger is intact, and each of its results has a row\n");
 }
 
 #[test]
 fn database_without_a_ledger_cannot_be_rebuilt() {
-    let context = ingested();
-    let ran = context.run(&["db", "rebuild", "db"]);
-    assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    let context = Context::of_layer();
+    let ran = context.exits(3, "db rebuild db");
     assert!(ran.stderr.contains("ROOT/db` has no ledger") && ran.stderr.contains("hint: "), "{}", ran.stderr);
 }
 
 /// Without its ledger, a database has neither runs nor evidence of its rows: `db check` names it, whatever else is valid.
 #[test]
 fn a_removed_or_emptied_ledger_is_an_issue() {
-    let context = measured();
+    let context = Context::of_measured_layer();
     let ledger = context.path("db/.npubench/ledger.db");
     let rows = tables(&context);
     let checked = |code: i32, issue: &str| {
-        let ran = context.run(&["db", "check", "db"]);
+        let ran = context.run("db check db");
         assert_eq!(ran.code, code, "{}", ran.stdout);
-        assert!(ran.stdout.contains(issue), "{issue}: {}", ran.stdout);
+        ran.out_has(issue);
     };
     fs::write(&ledger, "").expect("emptied");
     checked(1, "ledger.db:1: error: the file is empty; `npubench db rebuild ");
@@ -123,7 +110,7 @@ fn a_removed_or_emptied_ledger_is_an_issue() {
 /// A run was killed, and its ledger is damaged: the copy of its start has the plan alone, and the evidence has the results.
 #[test]
 fn damaged_ledger_is_restored_from_its_copy_and_the_evidence() {
-    let context = measured();
+    let context = Context::of_measured_layer();
     let [ledger, copy] = ["ledger.db", "ledger.copy.db"].map(|name| context.path("db/.npubench").join(name));
     let (rows, expected) = (tables(&context), attempts(&ledger));
     let intact = fs::read(&ledger).expect("a ledger");
@@ -143,22 +130,19 @@ fn damaged_ledger_is_restored_from_its_copy_and_the_evidence() {
         if damage == "removed" {
             fs::remove_file(&ledger).expect("removed");
         }
-        let dry = context.run(&["db", "rebuild", "db", "--dry-run"]);
-        assert_eq!(dry.code, 0, "{damage}: {}{}", dry.stdout, dry.stderr);
-        assert!(dry.stdout.contains("it would be restored from its copy, with "), "{damage}: {}", dry.stdout);
+        let dry = context.done("db rebuild db --dry-run");
+        dry.out_has("it would be restored from its copy, with ");
         assert_eq!(
             fs::read(&ledger).ok(),
             (damage != "removed").then_some(bytes),
             "a dry run writes nothing"
         );
-        let ran = context.run(&["db", "rebuild", "db"]);
-        assert_eq!(ran.code, 0, "{damage}: {}{}", ran.stdout, ran.stderr);
+        let ran = context.done("db rebuild db");
         assert!(tables(&context) == rows, "{damage}: a row is changed: {}", ran.stdout);
         assert_eq!(attempts(&ledger), expected, "{damage}: {}", ran.stdout);
         assert_eq!(attempts(&copy), expected, "{damage}: the copy is renewed");
-        assert_eq!(context.run(&["db", "check", "db"]).code, 0, "{damage}");
-        let resumed = context.run(&["resume", "--db", "db"]);
-        assert_eq!(resumed.code, 0, "{damage}: {}{}", resumed.stdout, resumed.stderr);
+        context.done("db check db");
+        context.done("resume --db db");
         assert_eq!(attempts(&ledger), expected, "{damage}: nothing is measured again");
     }
     let kept = fs::read_dir(context.path("db/.npubench")).expect("listed").filter(|entry| {
@@ -169,7 +153,7 @@ fn damaged_ledger_is_restored_from_its_copy_and_the_evidence() {
 
 #[test]
 fn damaged_ledger_without_an_intact_copy_is_left() {
-    let context = measured();
+    let context = Context::of_measured_layer();
     let [ledger, copy] = ["ledger.db", "ledger.copy.db"].map(|name| context.path("db/.npubench").join(name));
     let rows = tables(&context);
     fs::write(&ledger, "no ledger").expect("written");
@@ -178,15 +162,13 @@ fn damaged_ledger_without_an_intact_copy_is_left() {
             Some(content) => fs::write(&copy, content).expect("written"),
             None => fs::remove_file(&copy).expect("removed"),
         }
-        let ran = context.run(&["db", "rebuild", "db"]);
-        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
-        assert!(ran.stderr.contains("hint: keep it under another name"), "{}", ran.stderr);
+        let ran = context.exits(3, "db rebuild db");
+        ran.err_has("hint: keep it under another name");
         assert_eq!(fs::read(&ledger).expect("kept"), b"no ledger");
     }
     assert!(tables(&context) == rows);
 }
 
-/// Sets the permissions of a folder, its folders and its files.
 fn set_modes(path: &Path, [folder, file]: [u32; 2]) {
     if path.is_dir() {
         fs::set_permissions(path, Permissions::from_mode(folder | 0o200)).expect("set");
@@ -202,7 +184,7 @@ fn set_modes(path: &Path, [folder, file]: [u32; 2]) {
 /// A database of others, which the user may read alone.
 #[test]
 fn commands_that_write_nothing_need_no_permission_to_write() {
-    let context = measured();
+    let context = Context::of_measured_layer();
     let before = context.snapshot("db");
     let binary = context.path("npubench");
     if fs::hard_link(assert_cmd::cargo::cargo_bin!("npubench"), &binary).is_err() {
@@ -235,17 +217,11 @@ fn commands_that_write_nothing_need_no_permission_to_write() {
         &["show", "--db", "db"],
         &["report", "--db", "db", "--format", "markdown"],
     ] {
-        let ran = run(arguments);
-        assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
+        run(arguments).ended(0);
     }
     for arguments in [&["db", "rebuild", "db"][..], &["reparse", "--db", "db", "--write"]] {
-        let ran = run(arguments);
-        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
-        assert!(
-            ran.stderr.contains("/db`: Permission denied (os error 13)\nhint: the folder must be writable"),
-            "{}",
-            ran.stderr
-        );
+        let ran = run(arguments).ended(3);
+        ran.err_has("/db`: Permission denied (os error 13)\nhint: the folder must be writable");
     }
     set_modes(&context.path("db"), [0o755, 0o644]);
     assert_eq!(context.snapshot("db"), before);

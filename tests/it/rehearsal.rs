@@ -3,23 +3,14 @@
 use std::{
     fs,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
-use crate::context::{Context, Ran};
+use crate::prelude::*;
 
-/// The profile of one decoder layer that ships with the project, as a database.
-pub(crate) fn decoder_layer(context: &Context, database: &str) {
-    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
-    let ran = context.run(&["ingest", profile, "--db", database, "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-}
-
-pub(crate) fn rehearse(context: &Context, database: &str, more: &[&str]) -> Ran {
-    context.run(
-        &[&["run", "--db", database, "--host", "rehearsal", "--rehearsal-model", "steady"], more].concat(),
-    )
+pub(crate) fn rehearse(context: &Context, database: &str, more: &(impl Words + ?Sized)) -> Ran {
+    context.run(&(&["run", "--db", database, "--host", "rehearsal", "--rehearsal-model", "steady"], more))
 }
 
 /// The CSVs of a database without the column that names the run.
@@ -57,10 +48,8 @@ fn assert_same(left: &[(PathBuf, Vec<Vec<String>>)], right: &[(PathBuf, Vec<Vec<
 
 #[test]
 fn a_decoder_layer_is_measured_on_four_devices() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let ran = rehearse(&context, "db", &["--devices", "0-3"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let context = Context::of_layer();
+    let ran = rehearse(&context, "db", "--devices 0-3").ended(0);
     // The numbers depend on the order of the cases on their devices; `shown_numbers` compares them with the rows.
     let (by_kernel, lists) = ran.stdout.split_once("\n\n").expect("two tables");
     insta::with_settings!({ filters => vec![(r" +[+-]?\d+\.\d+", " NUMBER")] }, {
@@ -88,7 +77,6 @@ fn a_decoder_layer_is_measured_on_four_devices() {
     }
 }
 
-/// One value from the ledger.
 pub(crate) fn ledger(context: &Context, database: &str, sql: &str) -> String {
     let path = context.path(database).join(".npubench/ledger.db");
     let connection = rusqlite::Connection::open(path).expect("a ledger");
@@ -99,23 +87,20 @@ pub(crate) fn ledger(context: &Context, database: &str, sql: &str) -> String {
 
 #[test]
 fn measured_rows_are_skipped_unless_update_is_given() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let first = rehearse(&context, "db", &["--devices", "0-1", "--kernels", "RmsNorm,SwiGlu"]);
-    assert_eq!(first.code, 0, "{}", first.stderr);
+    let context = Context::of_layer();
+    rehearse(&context, "db", "--devices 0-1 --kernels RmsNorm,SwiGlu").ended(0);
     let before = tables(&context, "db");
-    let second = rehearse(&context, "db", &["--devices", "0-1", "--kernels", "RmsNorm,SwiGlu"]);
+    let second = rehearse(&context, "db", "--devices 0-1 --kernels RmsNorm,SwiGlu");
     assert_eq!((second.code, second.stdout.as_str()), (0, ""), "{}", second.stderr);
     assert_eq!(tables(&context, "db"), before);
     assert_eq!(ledger(&context, "db", "SELECT count(*) || '' FROM collections"), "2");
 
-    let all = rehearse(&context, "db", &["--devices", "0-1", "--kernels", "SwiGlu", "--update", "all"]);
-    assert_eq!(all.code, 0, "{}", all.stderr);
+    rehearse(&context, "db", "--devices 0-1 --kernels SwiGlu --update all").ended(0);
     let row = &context.rows("db", "SwiGlu")[0];
     assert_eq!((row["MicroBench Samples"].as_str(), row["MicroBench Collections"].as_str()), ("40", "2"));
     let untouched = &context.rows("db", "RmsNorm")[0];
     assert_eq!(untouched["MicroBench Collections"], "1");
-    let rest = rehearse(&context, "db", &["--devices", "0-1"]);
+    let rest = rehearse(&context, "db", "--devices 0-1");
     assert!(rest.stdout.contains("MatMulV3") && !rest.stdout.contains("SwiGlu"), "{}", rest.stdout);
 }
 
@@ -123,14 +108,12 @@ fn measured_rows_are_skipped_unless_update_is_given() {
 fn steady_results_do_not_depend_on_the_number_of_devices() {
     let context = Context::new();
     for (database, devices) in [("one", "5"), ("sixteen", "0-15")] {
-        decoder_layer(&context, database);
-        let ran = rehearse(&context, database, &["--devices", devices, "--seed", "7"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        context.decoder_layer(database);
+        rehearse(&context, database, &["--devices", devices, "--seed", "7"]).ended(0);
     }
     assert_same(&tables(&context, "one"), &tables(&context, "sixteen"));
-    decoder_layer(&context, "other");
-    let ran = rehearse(&context, "other", &["--devices", "5", "--seed", "8", "--kernels", "SwiGlu"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.decoder_layer("other");
+    rehearse(&context, "other", "--devices 5 --seed 8 --kernels SwiGlu").ended(0);
     let medians = |database: &str| -> Vec<String> {
         let rows = context.rows(database, "SwiGlu");
         rows.iter().map(|row| row["MicroBench Median Duration(us)"].clone()).collect()
@@ -139,87 +122,15 @@ fn steady_results_do_not_depend_on_the_number_of_devices() {
 }
 
 #[test]
-fn results_in_the_ledger_are_written_to_the_rows_later() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let unmeasured = fs::read(context.path("db/SwiGlu.csv")).expect("there");
-    rehearse(&context, "db", &["--devices", "0", "--kernels", "SwiGlu"]);
-    let measured = fs::read(context.path("db/SwiGlu.csv")).expect("there");
-    // As if the program had died between the ledger's commit and the CSV.
-    fs::write(context.path("db/SwiGlu.csv"), &unmeasured).expect("written");
-    let ran = rehearse(&context, "db", &["--devices", "0", "--kernels", "SwiGlu"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(fs::read(context.path("db/SwiGlu.csv")).expect("there"), measured);
-    assert_eq!(
-        ledger(&context, "db", "SELECT count(*) || '' FROM collections"),
-        "1",
-        "nothing was launched again"
-    );
-}
-
-#[test]
-fn kernels_without_an_entry_are_reported_and_their_rows_kept() {
-    use crate::context::{SWIGLU, profile};
-    let context = Context::new();
-    let odd = SWIGLU.replacen("512,6144", "512,6143", 1);
-    let unknown = SWIGLU.replacen("SwiGlu", "Mystery", 1);
-    context.write("k.csv", &profile(&[SWIGLU, &odd, &unknown]));
-    context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
-    let before = fs::read(context.path("db/Mystery.csv")).expect("there");
-    let ran = rehearse(&context, "db", &["--devices", "0"]);
-    assert_eq!(ran.code, 1);
-    // Behind the counts are simulated numbers.
-    let counts = ran.stdout.lines().take_while(|line| !line.trim().is_empty());
-    let counts: Vec<String> =
-        counts.map(|line| line.chars().take(43).collect::<String>().trim_end().to_owned()).collect();
-    insta::assert_snapshot!(counts.join("\n"), @r"
-     kernel   cases  ok  invalid_args  no_entry
-     Mystery      1                           1
-     SwiGlu       2   1             1
-     all          3   1             1         1
-    ");
-    assert!(
-        ran.stderr.contains("no_entry: 1 case: the catalogue has no entry for this kernel (Mystery 1)"),
-        "{}",
-        ran.stderr
-    );
-    assert_eq!(fs::read(context.path("db/Mystery.csv")).expect("there"), before);
-    let rows = context.rows("db", "SwiGlu");
-    let refused = rows.iter().find(|row| row["Input Shapes"].contains("6143")).expect("the row is kept");
-    assert_eq!(refused["MicroBench Verdict"], "invalid_args");
-    assert!(
-        refused["MicroBench Reason"].contains("6143 is not a multiple of 2"),
-        "{}",
-        refused["MicroBench Reason"]
-    );
-    assert_eq!(refused["Average Duration(us)"], "");
-}
-
-#[test]
-fn events_are_json_lines() {
-    let context = Context::new();
-    context.small_database("db");
-    let ran = rehearse(&context, "db", &["--devices", "0-1", "--format", "json"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let events: Vec<serde_json::Value> =
-        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().expect("a name")).collect();
-    assert_eq!((names[0], names[names.len() - 1]), ("run_started", "run_finished"));
-    assert_eq!(names.iter().filter(|name| **name == "case_finished").count(), 2);
-    assert!(events.iter().any(|event| event["verdict"] == "ok" && event["kernel"] == "SwiGlu"));
-}
-
-#[test]
 fn second_run_on_the_same_database_is_refused_with_the_first() {
     let context = Context::new();
     context.small_database("db");
-    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    assert_eq!(rehearse(&context, "db", "--devices 0").code, 0);
     let lock = context.path("db/.npubench/lock");
     let held = fs::File::options().read(true).write(true).open(&lock).expect("there");
     fs::write(&lock, "npubench, process 4711 on host\n").expect("written");
     held.try_lock().expect("free");
-    let ran = rehearse(&context, "db", &[]);
-    assert_eq!(ran.code, 3);
+    let ran = rehearse(&context, "db", "").ended(3);
     insta::assert_snapshot!(ran.stderr, @r"
     error: `ROOT/db` is in use by npubench, process 4711 on host
     hint: wait until it ends, or stop it
@@ -228,10 +139,8 @@ fn second_run_on_the_same_database_is_refused_with_the_first() {
 
 /// Starts a run and waits until its first collection is in the ledger.
 fn start_run(context: &Context) -> std::process::Child {
-    let arguments =
-        ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-model", "steady", "--devices", "0"];
-    let mut command: Command = context.command(&arguments);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("npubench runs");
+    let arguments = "run --db db --host rehearsal --rehearsal-model steady --devices 0";
+    let child = context.start(arguments);
     wait_for_a_launch(context);
     child
 }
@@ -252,59 +161,24 @@ pub(crate) fn signal(child: &std::process::Child, signal: nix::sys::signal::Sign
 
 #[test]
 fn ctrl_c_stops_the_run_and_the_same_command_resumes_it() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    decoder_layer(&context, "undisturbed");
+    let context = Context::of_layer();
+    context.decoder_layer("undisturbed");
     let child = start_run(&context);
     signal(&child, nix::sys::signal::Signal::SIGINT);
-    let ran = context.ran(&child.wait_with_output().expect("it ends"));
+    let ran = context.finish(child);
     // With a single collection nothing was left to stop.
     assert!(matches!(ran.code, 0 | 5), "{} {}", ran.code, ran.stderr);
-    assert!(ran.stderr.contains("stopping: "), "{}", ran.stderr);
-    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
-    assert_eq!(rehearse(&context, "undisturbed", &["--devices", "0"]).code, 0);
+    ran.err_has("stopping: ");
+    assert_eq!(rehearse(&context, "db", "--devices 0").code, 0);
+    assert_eq!(rehearse(&context, "undisturbed", "--devices 0").code, 0);
     assert_same(&tables(&context, "db"), &tables(&context, "undisturbed"));
-}
-
-#[test]
-fn two_signals_at_once_are_one_request() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let child = start_run(&context);
-    signal(&child, nix::sys::signal::Signal::SIGINT);
-    signal(&child, nix::sys::signal::Signal::SIGTERM);
-    let ran = context.ran(&child.wait_with_output().expect("it ends"));
-    assert!(!ran.stderr.contains("ending 1 running"), "{}", ran.stderr);
-    assert_eq!(
-        ledger(&context, "db", "SELECT DISTINCT verdict FROM verdicts"),
-        "ok",
-        "its one collection may end"
-    );
-}
-
-#[test]
-fn run_after_a_killed_run_completes_the_same_rows() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    decoder_layer(&context, "undisturbed");
-    let child = start_run(&context);
-    signal(&child, nix::sys::signal::Signal::SIGKILL);
-    child.wait_with_output().expect("it ends");
-    let ran = rehearse(&context, "db", &["--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(rehearse(&context, "undisturbed", &["--devices", "0"]).code, 0);
-    assert_same(&tables(&context, "db"), &tables(&context, "undisturbed"));
-    assert_eq!(
-        ledger(&context, "db", "SELECT max(n) || '' FROM (SELECT count(*) n FROM attempts GROUP BY case_id)"),
-        "1"
-    );
 }
 
 #[test]
 fn a_collection_can_be_started_again_by_hand() {
     let context = Context::new();
     context.small_database("db");
-    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    assert_eq!(rehearse(&context, "db", "--devices 0").code, 0);
     let script =
         context.snapshot("db").into_keys().find(|path| path.ends_with("collect.sh")).expect("a script");
     let folder = context.path(&script.parent().expect("a folder").to_string_lossy());
@@ -319,65 +193,26 @@ fn a_collection_can_be_started_again_by_hand() {
 fn rows_keep_their_samples_if_the_ledger_is_lost() {
     let context = Context::new();
     context.small_database("db");
-    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    assert_eq!(rehearse(&context, "db", "--devices 0").code, 0);
     fs::remove_dir_all(context.path("db/.npubench")).expect("as in a clone of the folder");
     let before = tables(&context, "db");
-    let ran = rehearse(&context, "db", &["--devices", "0", "--update", "all", "--launches", "6"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("1 row of SwiGlu keeps results with more samples than the ledger has"),
-        "{}",
-        ran.stderr
-    );
+    let ran = rehearse(&context, "db", "--devices 0 --update all --launches 6").ended(0);
+    ran.err_has("1 row of SwiGlu keeps results with more samples than the ledger has");
     assert_same(&tables(&context, "db"), &before);
 }
 
 #[test]
 fn immediate_stop_fails_no_case() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let mut command = context.command(&[
-        "run",
-        "--db",
-        "db",
-        "--host",
-        "rehearsal",
-        "--devices",
-        "0-3",
-        "--launches",
-        "3000",
-    ]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("npubench runs");
+    let context = Context::of_layer();
+    let child = context.start("run --db db --host rehearsal --devices 0-3 --launches 3000");
     wait_for_a_launch(&context);
     signal(&child, nix::sys::signal::Signal::SIGINT);
     // Two signals at once would be one request.
     std::thread::sleep(Duration::from_millis(100));
     signal(&child, nix::sys::signal::Signal::SIGTERM);
-    let ran = context.ran(&child.wait_with_output().expect("it ends"));
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    context.finish(child).ended(5);
     let verdicts = ledger(&context, "db", "SELECT DISTINCT verdict FROM verdicts ORDER BY 1");
     assert!(matches!(verdicts.as_str(), "not_run" | "not_run; ok"), "{verdicts}");
-}
-
-#[test]
-fn rendered_script_is_valid_python() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let script = context.run(&["render", "MatMulV3", "--db", "db"]);
-    assert_eq!(script.code, 0, "{}", script.stderr);
-    assert!(script.stdout.contains("return torch.mm(a[\"self\"], a[\"mat2\"])"));
-    context.write("replay.py", &script.stdout);
-    let compiled = Command::new("python3").args(["-m", "py_compile"]).arg(context.path("replay.py")).output();
-    assert!(compiled.expect("python3 runs").status.success());
-    let manifest = context.run(&["render", "MatMulV3", "--db", "db", "--manifest"]);
-    let manifest: serde_json::Value = serde_json::from_str(&manifest.stdout).expect("JSON");
-    let readings: Vec<&str> = manifest["cases"]
-        .as_array()
-        .expect("cases")
-        .iter()
-        .filter_map(|case| case["form"].as_str())
-        .collect();
-    assert!(readings.contains(&"A x B^T") && readings.contains(&"A^T x B"), "{readings:?}");
 }
 
 #[test]

@@ -6,25 +6,21 @@ use rusqlite::Connection;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    context::{Context, Ran, STEADY_RUN},
-    kill_resume::{count, ingested, killed_when, ledger, number},
-};
+use crate::prelude::*;
 
-fn measured(more: &[&str]) -> Context {
-    let context = ingested();
-    let ran = context.run(&[&STEADY_RUN[..], more].concat());
-    assert!(ran.code <= 1, "{}", ran.stderr);
+fn measured(more: &(impl Words + ?Sized)) -> Context {
+    let context = Context::of_layer();
+    context.run(&(STEADY_RUN, more)).measured();
     context
 }
 
-fn reparse(context: &Context, more: &[&str]) -> Ran {
-    context.run(&[&["reparse", "--db", "db"], more].concat())
+fn reparse(context: &Context, more: &(impl Words + ?Sized)) -> Ran {
+    context.run(&("reparse --db db", more))
 }
 
 /// Report of a comparison, or of a rewrite with `--write`, and the exit code.
-fn report(context: &Context, more: &[&str]) -> (i32, Value) {
-    let ran = reparse(context, &[more, &["--format", "json"]].concat());
+fn report(context: &Context, more: &(impl Words + ?Sized)) -> (i32, Value) {
+    let ran = reparse(context, &(more, "--format json"));
     let report = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stderr));
     (ran.code, report)
 }
@@ -56,10 +52,10 @@ fn change(context: &Context, sql: &str) {
 
 fn differences(report: &Value) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let listed = report["differences"].as_array().expect("a list").iter();
+    let listed = report["differences"].list().iter();
     let mut found: Vec<_> = listed
         .map(|found| {
-            let differs = found["differs"].as_array().expect("names").iter().map(text);
+            let differs = found["differs"].list().iter().map(text);
             (text(&found["case"]), text(&found["collection"]), differs.collect::<Vec<_>>().join(" "))
         })
         .collect();
@@ -69,16 +65,15 @@ fn differences(report: &Value) -> Vec<(String, String, String)> {
 
 #[test]
 fn artefacts_give_the_results_of_the_ledger() {
-    let context = measured(&[]);
+    let context = Context::of_measured_layer();
     let before = (files(&context), content(&context));
-    let (code, compared) = report(&context, &[]);
+    let (code, compared) = report(&context, "");
     assert_eq!(code, 0, "{compared}");
     assert_eq!(compared["attempts"], 20, "{compared}");
     assert_eq!(compared["differences"], serde_json::json!([]), "{compared}");
     assert_eq!(compared["written"], Value::Null);
     assert!(files(&context) == before.0, "a comparison writes nothing");
-    let ran = reparse(&context, &["last", "--write"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = reparse(&context, "last --write").ended(0);
     assert!(ran.stdout.ends_with("replaced 0 attempts in the ledger; wrote 0 rows\n"), "{}", ran.stdout);
     assert_eq!(content(&context), before.1);
     assert!(files(&context) == before.0, "nothing differs, so that nothing is written");
@@ -87,65 +82,24 @@ fn artefacts_give_the_results_of_the_ledger() {
 /// Compares and writes; nothing may differ.
 fn assert_reproduced(context: &Context, about: &str) {
     let before = (context.csv_files(), content(context));
-    let (_, written) = report(context, &["--write"]);
+    let (_, written) = report(context, "--write");
     assert_eq!(differences(&written), [], "{about}: {written}");
     assert_eq!(written["written"]["rows"], 0, "{about}: {written}");
     assert_eq!(content(context), before.1, "{about}");
     assert!(context.csv_files() == before.0, "{about}");
 }
 
-/// Results that are no measurements: exceptions, lost and unreadable records, crashes, and cases that were not reached.
-#[test]
-fn failed_attempts_are_the_same_again() {
-    let plans = [
-        "- crash: {signal: SIGKILL, records: none}\n  where: {kernel: Sort}\n\
-         - out_of_memory: {at: arguments}\n  where: {kernel: RmsNorm}\n",
-        "- ragged_csv: {rows: 2}\n  times: 2\n- lost_records: {head: 300, tail: 0}\n  times: 4\n",
-        "- disk_full: {keeps: 0.2, second_export: false}\n  times: 2\n",
-        "- throttling: {factor: 1.4, temperature: 98}\n  where: {devices: 1}\n- unsteady_kernel: {}\n  \
-         where: {kernel: SwiGlu}\n",
-    ];
-    for plan in plans {
-        let context = ingested();
-        let indented: String = plan.lines().map(|line| format!("  {line}\n")).collect();
-        context.write("plan.yaml", &format!("faults:\n{indented}"));
-        let ran = context.run(&[&STEADY_RUN[..], &["--rehearsal-faults", "plan.yaml"]].concat());
-        assert!(ran.code <= 1, "{plan}{}", ran.stderr);
-        let failed = "SELECT count(*) FROM attempts WHERE verdict <> 'ok'";
-        assert!(number(&ledger(&context).expect("a ledger"), failed) > 0, "{plan}{}", ran.stdout);
-        assert_reproduced(&context, plan);
-    }
-}
-
-/// Calls that ran as another kernel, whose attempts are of cases that were not planned, and gangs.
-#[test]
-fn launches_of_other_kernels_and_of_gangs_are_the_same_again() {
-    let products = crate::equal_kernels::products();
-    let ran = products.run(&STEADY_RUN);
-    assert!(ran.code <= 1, "{}", ran.stderr);
-    let other = "SELECT count(*) FROM attempts WHERE verdict = 'ran_as_other'";
-    assert!(number(&ledger(&products).expect("a ledger"), other) > 0, "{}", ran.stdout);
-    assert_reproduced(&products, "products");
-    let gangs = crate::gang::database(&[64], &["2"]);
-    let ran = gangs.run(&STEADY_RUN);
-    assert!(ran.code <= 1, "{}", ran.stderr);
-    assert_reproduced(&gangs, "gangs");
-}
-
 /// Attempts that a low clock withdrew are not accepted again, although their own collection does not show it.
 #[test]
 fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {
-    let context = ingested();
+    let context = Context::of_layer();
     context.write("plan.yaml", "faults:\n  - slow_kernels: {factor: 1.3}\n    where: {devices: 1}\n");
-    let run =
-        ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
-    let ran =
-        context.run(&[&run[..], &["--max-collections", "3", "--rehearsal-faults", "plan.yaml"]].concat());
-    assert!(ran.code <= 1, "{}", ran.stderr);
+    let run = "run --db db --host rehearsal --devices 0-3 --rehearsal-model lifelike";
+    let ran = context.run(&(run, "--max-collections 3 --rehearsal-faults plan.yaml")).measured();
     let withdrawn = "SELECT count(*) FROM attempts WHERE is_withdrawn";
     assert!(number(&ledger(&context).expect("a ledger"), withdrawn) > 0, "{}", ran.stderr);
     let before = (context.csv_files(), content(&context));
-    let (code, compared) = report(&context, &["--write"]);
+    let (code, compared) = report(&context, "--write");
     assert_eq!((code, differences(&compared)), (0, Vec::new()), "{compared}");
     assert_eq!(content(&context), before.1);
     // An attempt whose withdrawal was lost is judged again.
@@ -153,42 +107,16 @@ fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {
         &context,
         "UPDATE attempts SET verdict = 'ok', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]', is_withdrawn = 0 WHERE is_withdrawn",
     );
-    let (code, written) = report(&context, &["--write"]);
+    let (code, written) = report(&context, "--write");
     assert_eq!(code, 0, "{written}");
     assert!(written["written"]["withdrawn"].as_u64() > Some(0), "{written}");
-    assert_eq!(report(&context, &[]).0, 0);
+    assert_eq!(report(&context, "").0, 0);
     assert!(context.csv_files() == before.0);
-}
-
-/// A later run withdraws the result of a case that it does not plan: the verdict of the run that measured it does not hold.
-#[test]
-fn verdict_of_a_withdrawn_result_is_not_written() {
-    let context = measured(&[]);
-    let row = context.rows("db", "SwiGlu").remove(0);
-    assert_eq!(row["MicroBench Verdict"], "ok");
-    let case = &row["MicroBench Case"];
-    change(
-        &context,
-        &format!(
-            "UPDATE attempts SET verdict = 'throttled', cause = json_object('cause', 'recorded', 'text', 'slow'), remarks = '[]', is_withdrawn = 1 WHERE case_id = '{case}'"
-        ),
-    );
-    let (_, written) = report(&context, &["--write"]);
-    assert_eq!(written["written"]["rows"], 1, "{written}");
-    let row = context.rows("db", "SwiGlu").remove(0);
-    assert_eq!(
-        (row["MicroBench Verdict"].as_str(), row["Average Duration(us)"].as_str()),
-        ("throttled", ""),
-        "{row:?}"
-    );
-    let before = context.csv_files();
-    assert_eq!(report(&context, &["--write"]).1["written"]["rows"], 0);
-    assert!(context.csv_files() == before);
 }
 
 #[test]
 fn changed_results_are_found_and_restored() {
-    let context = measured(&[]);
+    let context = Context::of_measured_layer();
     let before = (context.csv_files(), content(&context));
     let cases: Vec<String> = {
         let ledger = ledger(&context).expect("a ledger");
@@ -206,22 +134,21 @@ fn changed_results_are_found_and_restored() {
     );
     change(&context, &sql);
     // A run writes the rows of the changed ledger.
-    let ran = context.run(&[&STEADY_RUN[..], &["--kernels", "Sort"]].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done(&(STEADY_RUN, "--kernels Sort"));
     assert!(context.csv_files() != before.0, "the rows show the changed ledger");
     let changed = content(&context);
-    let (code, compared) = report(&context, &[]);
+    let (code, compared) = report(&context, "");
     assert_eq!(code, 1, "{compared}");
     // `db check` compares the rows with the ledger, and the ledger with the evidence only if it is told to.
-    assert!(!context.run(&["db", "check", "db"]).stdout.contains("evidence"));
-    let checked = context.run(&["db", "check", "db", "--evidence"]);
+    assert!(!context.run("db check db").stdout.contains("evidence"));
+    let checked = context.run("db check db --evidence");
     let mismatches = checked
         .stdout
         .lines()
         .filter(|line| line.contains("/evidence.tar.gz:1: error: ") && line.ends_with("[evidence-mismatch]"));
     assert_eq!((checked.code, mismatches.count()), (1, 3), "{}", checked.stdout);
     let verdict = format!(" {}: the ledger has implausible, 20 x ", cases[5]);
-    assert!(checked.stdout.contains(&verdict), "{}", checked.stdout);
+    checked.out_has(&verdict);
     let found: Vec<(String, String)> =
         differences(&compared).into_iter().map(|(case, _, differs)| (case, differs)).collect();
     let mut expected = vec![
@@ -231,15 +158,15 @@ fn changed_results_are_found_and_restored() {
     ];
     expected.sort();
     assert_eq!(found, expected);
-    let of_verdict = compared["differences"].as_array().expect("a list").iter();
+    let of_verdict = compared["differences"].list().iter();
     let of_verdict = of_verdict.clone().find(|found| found["case"] == *cases[5]).expect("listed");
     assert_eq!(of_verdict["before"]["verdict"], "implausible");
     assert_eq!(of_verdict["after"]["verdict"], "ok");
     assert_eq!(content(&context), changed, "a comparison writes nothing");
-    let plain = reparse(&context, &[]);
+    let plain = reparse(&context, "");
     assert!(plain.stdout.contains("20 attempts of") && plain.stdout.contains("3 differ from the ledger"));
 
-    let (code, written) = report(&context, &["--write"]);
+    let (code, written) = report(&context, "--write");
     assert_eq!(code, 0, "{written}");
     assert!(context.csv_files() == before.0, "the rows are as they were");
     let restored = content(&context);
@@ -249,7 +176,7 @@ fn changed_results_are_found_and_restored() {
     };
     assert_eq!(without_run(&restored), before.1, "so is the ledger of the first run");
     let snapshot = files(&context);
-    let (code, again) = report(&context, &["--write"]);
+    let (code, again) = report(&context, "--write");
     assert_eq!((code, differences(&again)), (0, Vec::new()));
     assert!(files(&context) == snapshot, "the second time changes nothing");
 }
@@ -263,16 +190,16 @@ fn archives(context: &Context) -> Vec<PathBuf> {
 /// Raw tables beside an archive may be removed or changed; the archive is the evidence.
 #[test]
 fn removed_and_changed_archives_are_named_and_their_results_kept() {
-    let context = ingested();
+    let context = Context::of_layer();
     // A collection on each of four devices, two of which stay as they are.
     let run = [&STEADY_RUN[..6], &["0-3"], &STEADY_RUN[7..]].concat();
-    assert_eq!(context.run(&run).code, 0);
+    context.done(&run);
     let found = archives(&context);
     assert!(found.len() >= 3, "{found:?}");
     for archive in &found {
         fs::remove_dir_all(archive.with_file_name("profile")).expect("removed");
     }
-    assert_eq!(report(&context, &[]).0, 0);
+    assert_eq!(report(&context, "").0, 0);
     let before = context.csv_files();
     fs::remove_file(&found[0]).expect("removed");
     let mut bytes = fs::read(&found[1]).expect("an archive");
@@ -286,8 +213,8 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
     for arguments in [&[][..], &["--write"]] {
         let (code, report) = report(&context, arguments);
         assert_eq!(code, 1, "{report}");
-        let left = report["left"].as_array().expect("a list");
-        let problem = |index: usize| left[index]["problem"].as_str().expect("text");
+        let left = report["left"].list();
+        let problem = |index: usize| left[index]["problem"].text();
         assert_eq!(left.len(), 2, "{report}");
         assert!(problem(0).ends_with("evidence.tar.gz`: removed"), "{report}");
         assert!(problem(1).ends_with("its SHA-256 is not that of the ledger"), "{report}");
@@ -300,42 +227,10 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
     assert!(context.csv_files().keys().eq(before.keys()));
 }
 
-/// A database whose only run was killed between its first and its last attempt.
-fn interrupted_run() -> Context {
-    let open =
-        "SELECT count(*) FROM planned p JOIN runs r USING (run) LEFT JOIN verdicts v USING (run, case_id)
-                WHERE r.ended_ns IS NULL AND v.verdict IS NULL";
-    for _ in 0..10 {
-        let context = ingested();
-        let is_begun = |ledger: &Connection| count(ledger, "SELECT count(*) FROM attempts") > Some(0);
-        let was_running = killed_when(&context, &STEADY_RUN, is_begun);
-        let ledger = ledger(&context).expect("a ledger");
-        if was_running && number(&ledger, open) > 0 {
-            assert!(number(&ledger, "SELECT count(*) FROM attempts") > 0);
-            return context;
-        }
-    }
-    panic!("no run was killed between its first and its last attempt");
-}
-
-#[test]
-fn interrupted_run_is_compared_before_and_after_it_is_resumed() {
-    let context = interrupted_run();
-    // A collection may have been stored without the digest of its evidence.
-    let (_, compared) = report(&context, &[]);
-    assert_eq!(differences(&compared), [], "{compared}");
-    let resumed = context.run(&["resume", "--db", "db"]);
-    assert_eq!(resumed.code, 0, "{}", resumed.stderr);
-    let before = context.csv_files();
-    let (_, written) = report(&context, &["--write"]);
-    assert_eq!(differences(&written), [], "{written}");
-    assert!(context.csv_files() == before);
-}
-
 /// Rows without a measurement show nothing from which a later run would see that they are out of date.
 #[test]
 fn second_call_writes_the_rows_that_a_killed_one_left() {
-    let context = measured(&[]);
+    let context = Context::of_measured_layer();
     let before = (context.csv_files(), content(&context));
     let damage = "UPDATE attempts SET verdict = 'implausible', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]';
                   UPDATE verdicts SET verdict = 'implausible', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]'";
@@ -344,16 +239,16 @@ fn second_call_writes_the_rows_that_a_killed_one_left() {
     for kill in 0..10 {
         change(&context, damage);
         for path in before.0.keys() {
-            let text = fs::read_to_string(context.path(&path.to_string_lossy())).expect("a table");
+            let text = context.read(&path.to_string_lossy());
             fs::write(context.path(&path.to_string_lossy()), without_measurements(&text)).expect("written");
         }
         let is_changing = |ledger: &Connection| count(ledger, changed) == Some(0);
-        let was_running = killed_when(&context, &["reparse", "--db", "db", "--write"], is_changing);
+        let was_running = killed_when(&context, "reparse --db db --write", is_changing);
         let is_stale = context.csv_files() != before.0;
         interrupted += u32::from(was_running && is_stale);
         // The ledger of the killed call is complete.
-        assert_eq!(report(&context, &[]).0, 0, "kill {kill}");
-        let (code, second) = report(&context, &["--write"]);
+        assert_eq!(report(&context, "").0, 0, "kill {kill}");
+        let (code, second) = report(&context, "--write");
         assert_eq!((code, differences(&second)), (0, Vec::new()), "kill {kill}: {second}");
         assert_eq!(content(&context), before.1, "kill {kill}");
         assert!(context.csv_files() == before.0, "kill {kill}: rows are left out of date");
@@ -390,9 +285,8 @@ fn without_measurements(table: &str) -> String {
 /// Evidence without `conditions.json` cannot be used; unknown runs and a held lock are refused.
 #[test]
 fn evidence_without_conditions_is_named_and_an_active_run_refused() {
-    let context = measured(&[]);
-    let unknown = reparse(&context, &["nothing"]);
-    assert_eq!(unknown.code, 3, "{}", unknown.stderr);
+    let context = Context::of_measured_layer();
+    reparse(&context, "nothing").ended(3);
     let archive = archives(&context).remove(1);
     let mut builder = tar::Builder::new(Vec::new());
     builder
@@ -410,11 +304,10 @@ fn evidence_without_conditions_is_named_and_an_active_run_refused() {
              UPDATE collections SET archive = '{digest}' WHERE number = 2;"
         ),
     );
-    let plain = reparse(&context, &[]);
-    assert_eq!(plain.code, 1);
-    assert!(plain.stdout.contains("left as it is: collection 1 of run "), "{}", plain.stdout);
-    assert!(plain.stdout.contains("the ledger has no SHA-256 of its evidence"), "{}", plain.stdout);
-    assert!(plain.stdout.contains("evidence.tar.gz` has no conditions.json"), "{}", plain.stdout);
+    let plain = reparse(&context, "").ended(1);
+    plain.out_has("left as it is: collection 1 of run ");
+    plain.out_has("the ledger has no SHA-256 of its evidence");
+    plain.out_has("evidence.tar.gz` has no conditions.json");
 
     let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--update", "all"];
     let mut command = context.command(&run);
@@ -424,16 +317,15 @@ fn evidence_without_conditions_is_named_and_an_active_run_refused() {
         assert!(child.try_wait().expect("asked").is_none(), "it ended before it started a run");
         thread::sleep(Duration::from_millis(5));
     }
-    let refused = reparse(&context, &["--write"]);
-    assert_eq!(refused.code, 3, "{}", refused.stdout);
-    assert!(refused.stderr.contains("in use"), "{}", refused.stderr);
+    let refused = reparse(&context, "--write").ended(3);
+    refused.err_has("in use");
     assert!(child.wait().expect("ended").success());
 }
 
 /// The catalogue of this version states more work, so that the measured time is impossible; or launches another call.
 #[test]
 fn other_rules_withdraw_a_result_and_other_calls_are_left() {
-    let context = measured(&[]);
+    let context = Context::of_measured_layer();
     let before = (context.csv_files(), content(&context));
     let entry = |name: &str, from: &str, to: &str| {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/op_replay/SwiGlu.yaml");
@@ -443,11 +335,11 @@ fn other_rules_withdraw_a_result_and_other_calls_are_left() {
     };
     entry("work", "flops: 3 * B * D", "flops: 3000000 * B * D");
     entry("call", "{constant: -1}", "{constant: 1}");
-    let (code, compared) = report(&context, &["--assets", "call"]);
+    let (code, compared) = report(&context, "--assets call");
     assert_eq!((code, differences(&compared)), (1, Vec::new()), "{compared}");
     assert_eq!(compared["left"][0]["problem"], "this version launches another call for it");
 
-    let (code, written) = report(&context, &["--assets", "work", "--write"]);
+    let (code, written) = report(&context, "--assets work --write");
     assert_eq!(code, 0, "{written}");
     let rows = context.rows("db", "SwiGlu");
     let found: Vec<String> = differences(&written).into_iter().map(|(_, _, differs)| differs).collect();
@@ -461,9 +353,9 @@ fn other_rules_withdraw_a_result_and_other_calls_are_left() {
         assert!(row["MicroBench Reason"].contains("roofline"), "{row:?}");
         assert_eq!((row["Average Duration(us)"].as_str(), row["MicroBench Samples"].as_str()), ("", ""));
     }
-    assert_eq!(report(&context, &["--assets", "work"]).0, 0);
-    assert_eq!(report(&context, &[]).0, 1);
-    assert_eq!(report(&context, &["--write"]).0, 0);
+    assert_eq!(report(&context, "--assets work").0, 0);
+    assert_eq!(report(&context, "").0, 1);
+    assert_eq!(report(&context, "--write").0, 0);
     assert_eq!(content(&context), before.1);
     assert!(context.csv_files() == before.0);
 }

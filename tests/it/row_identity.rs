@@ -1,6 +1,6 @@
 //! Which records and rows are one, seen through the program.
 
-use crate::context::{Context, SWIGLU, profile};
+use crate::prelude::*;
 
 fn matmul(duration: &str, shapes: &str, formats: &str) -> String {
     format!("MatMulV2,{duration},\"\"\"{shapes}\"\"\",DT_BF16;DT_BF16,{formats},\"\"\"8,100\"\"\",DT_BF16,ND")
@@ -18,8 +18,7 @@ fn matmul_is_one_row_for_all_storage_orders() {
     ];
     let records: Vec<&str> = records.iter().map(String::as_str).collect();
     context.write("k.csv", &profile(&records));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done("ingest k.csv --db db");
     let rows = context.rows("db", "MatMulV2");
     assert_eq!(rows.len(), 2, "row-major, and blocked");
     assert_eq!(rows[0]["Input Shapes"], "\"8,1000;100,1000\"", "as it was recorded first");
@@ -30,7 +29,7 @@ fn matmul_is_one_row_for_all_storage_orders() {
     let other = [("12", shapes[0]), ("14", shapes[1]), ("13", shapes[2])];
     let other = other.map(|(duration, shapes)| matmul(duration, shapes, "ND;ND"));
     context.write("other.csv", &profile(&other.each_ref().map(String::as_str)));
-    let ran = context.run(&["ingest", "other.csv", "--db", "db"]);
+    let ran = context.run("ingest other.csv --db db");
     assert!(ran.stdout.ends_with("0 rows added, 1 updated, 0 unchanged\n"), "{}", ran.stdout);
     assert_eq!(context.rows("db", "MatMulV2")[0]["Profiling Average Duration(us)"], "13.000000");
 }
@@ -44,7 +43,7 @@ fn expert_rank_count_separates_rows_and_is_never_guessed() {
     for (ranks, duration) in [("8", "10"), ("16", "20")] {
         context.write("k.csv", &profile(&[&record(duration)]));
         let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", ranks]);
-        assert!(ran.stdout.contains("1 row added"), "{}", ran.stdout);
+        ran.out_has("1 row added");
     }
     let sizes = |context: &Context| -> Vec<(String, String)> {
         let rows = context.rows("db", "DispatchFFNCombine");
@@ -55,13 +54,12 @@ fn expert_rank_count_separates_rows_and_is_never_guessed() {
     let pair = |size: &str, average: &str| (size.to_owned(), average.to_owned());
     assert_eq!(sizes(&context), [pair("8", "10.000000"), pair("16", "20.000000")]);
     // Its own profile without the size is known by its numbers; another one gets a row that leaves it open.
-    context.run(&["ingest", "k.csv", "--db", "db"]);
+    context.run("ingest k.csv --db db");
     assert_eq!(sizes(&context).len(), 2);
     context.write("k.csv", &profile(&[&record("30")]));
-    context.run(&["ingest", "k.csv", "--db", "db"]);
+    context.run("ingest k.csv --db db");
     assert_eq!(sizes(&context)[2], pair("", "30.000000"));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "0"]);
-    assert_eq!(ran.code, 2);
+    context.exits(2, "ingest k.csv --db db --ep-size 0");
 }
 
 #[test]
@@ -69,41 +67,14 @@ fn expert_rank_count_can_be_added_and_corrected() {
     let context = Context::new();
     let record = "DispatchFFNCombine,10,\"\"\"64,128\"\"\",DT_BF16,ND,\"\"\"64,128\"\"\",DT_BF16,ND";
     context.write("k.csv", &profile(&[record]));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-    assert!(ran.stderr.contains("`EP Size` is unknown"), "{}", ran.stderr);
-    context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "16"]);
+    let ran = context.run("ingest k.csv --db db");
+    ran.err_has("`EP Size` is unknown");
+    context.run("ingest k.csv --db db --ep-size 16");
     let sizes = |context: &Context| -> Vec<String> {
         context.rows("db", "DispatchFFNCombine").iter().map(|row| row["EP Size"].clone()).collect()
     };
     assert_eq!(sizes(&context), ["16"], "the open row has it now");
-    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "8"]);
-    assert!(ran.stdout.contains("0 rows added, 1 updated"), "{}", ran.stdout);
+    let ran = context.run("ingest k.csv --db db --ep-size 8");
+    ran.out_has("0 rows added, 1 updated");
     assert_eq!(sizes(&context), ["8"], "the same records have one size");
-}
-
-#[test]
-fn profile_with_fewer_values_replaces_no_row() {
-    let context = Context::new();
-    let record = |duration: &str| SWIGLU.replacen("59.730", duration, 1);
-    context.write("many.csv", &profile(&[&record("10"), &record("20")]));
-    context.write("one.csv", &profile(&[&record("5")]));
-    context.run(&["ingest", "many.csv", "--db", "db"]);
-    let before = context.snapshot("db");
-    let ran = context.run(&["ingest", "one.csv", "--db", "db"]);
-    assert!(ran.stderr.contains("1 row keeps more evidence"), "{}", ran.stderr);
-    assert_eq!(context.snapshot("db"), before);
-    context.write("more.csv", &profile(&[&record("1"), &record("3"), &record("5")]));
-    context.run(&["ingest", "more.csv", "--db", "db"]);
-    assert_eq!(context.rows("db", "SwiGlu")[0]["Profiling Average Duration(us)"], "3.000000");
-}
-
-#[test]
-fn first_ingest_sets_device_of_database() {
-    let context = Context::new();
-    context.write("k.csv", &profile(&[SWIGLU]));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--device", "NO_SUCH"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(!context.path("db").exists());
-    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--device", "ATLAS_800_A3_752T_128G_DIE"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }

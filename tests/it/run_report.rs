@@ -2,45 +2,40 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     process::{Command, Stdio},
+    sync::LazyLock,
 };
 
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-use crate::{
-    browser::{browser, show},
-    context::{Context, LIFELIKE_RUN, STEADY_RUN, SWIGLU, profile},
-    kill_resume::ingested,
-    runs::wait_for,
-    shown_numbers::{LARGE_RUN, multiply_cases},
-};
+use crate::browser::{browser, show};
+use crate::prelude::*;
 
-/// A run in which one kernel crashes.
 fn crashed() -> Context {
-    let context = ingested();
-    context.write("faults.yaml", "faults:\n  - crash: {at: launch}\n    where: {kernel: SwiGlu}\n");
-    let ran = context.run(&[&STEADY_RUN[..], &["--rehearsal-faults", "faults.yaml"]].concat());
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    context
+    static CRASHED: LazyLock<Files> = LazyLock::new(|| {
+        let context = Context::of_layer();
+        context.write("faults.yaml", "faults:\n  - crash: {at: launch}\n    where: {kernel: SwiGlu}\n");
+        context.exits(1, &(STEADY_RUN, "--rehearsal-faults faults.yaml"));
+        context.snapshot("db")
+    });
+    Context::of_files(&CRASHED)
 }
 
 #[test]
 fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
     let context = crashed();
-    let ran = context.run(&["report", "--db", "db", "--output", "night.html"]);
+    let ran = context.run("report --db db --output night.html");
     assert_eq!((ran.code, &*ran.stdout), (0, ""), "{}", ran.stderr);
-    let page = fs::read_to_string(context.path("night.html")).expect("a page");
+    let page = context.read("night.html");
     for address in ["http://", "https://", "src=", "@import", "url("] {
         assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(address), "{address}");
     }
     let excerpts: Vec<&str> =
         page.split("<pre>").skip(1).filter_map(|rest| rest.split("</pre>").next()).collect();
     assert!(!excerpts.is_empty() && excerpts.iter().all(|lines| lines.lines().count() > 1), "{excerpts:?}");
-    let shown = context.run(&["show", "--db", "db", "--format", "json"]);
-    let cases: Vec<Value> =
-        shown.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let shown = context.run("show --db db --format json");
+    let cases: Vec<Value> = shown.json();
     let failed: Vec<&Value> = cases.iter().filter(|case| case["kernel"] == "SwiGlu").collect();
     assert!(!failed.is_empty() && failed.len() < cases.len());
     let Some(browser) = browser() else { return };
@@ -70,7 +65,7 @@ fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
         assert_eq!(list("words").len(), failed.len());
         assert_eq!(list("good").len(), cases.iter().filter(|case| case["verdict"] == "ok").count());
         let numbers = |key: &str| -> Vec<f64> {
-            list(key).iter().filter_map(|cell| cell.as_str().expect("text").parse().ok()).collect()
+            list(key).iter().filter_map(|cell| cell.text().parse().ok()).collect()
         };
         let (longest, shortest) = (numbers("longest"), numbers("shortest"));
         assert!(
@@ -78,7 +73,7 @@ fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
             "{longest:?} {shortest:?}"
         );
         assert!(shown.value["plots"].as_u64().is_some_and(|plots| plots >= 4), "{}", shown.value["plots"]);
-        let text = shown.value["text"].as_str().expect("text");
+        let text = shown.value["text"].text();
         assert!(
             text.contains("Rehearsal: all durations are simulated")
                 && text.contains("the process ended while it ran")
@@ -99,8 +94,7 @@ fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
 #[test]
 fn run_is_written_as_markdown_and_junit() {
     let context = crashed();
-    let ran = context.run(&["report", "--db", "db", "--format", "markdown", "--junit", "results.xml"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.done("report --db db --format markdown --junit results.xml");
     let cause =
         ran.stdout.lines().find(|line| line.contains("the process ended while it ran")).expect("a cause");
     assert!(
@@ -115,9 +109,8 @@ fn run_is_written_as_markdown_and_junit() {
     let output = Command::new("python3").args(["-c", script]).arg(context.path("results.xml")).output();
     let output = output.expect("python3");
     let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let shown = context.run(&["show", "--db", "db", "--format", "json"]);
-    let cases: Vec<Value> =
-        shown.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let shown = context.run("show --db db --format json");
+    let cases: Vec<Value> = shown.json();
     assert_eq!(found[0], cases.len());
     assert_eq!(found[2].as_str().and_then(|count| count.parse().ok()), Some(cases.len()));
     let failed = cases.iter().filter(|case| case["kernel"] == "SwiGlu").count();
@@ -127,8 +120,7 @@ fn run_is_written_as_markdown_and_junit() {
 
 /// Tests of a run as JUnit: verdicts by case with `success`, `failure`, `error` or `skipped`, and the medians.
 fn junit(context: &Context, run: &str) -> BTreeMap<String, (String, Option<f64>)> {
-    let ran = context.run(&["report", run, "--db", "db", "--format", "markdown", "--junit", "results.xml"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.done(&["report", run, "--db", "db", "--format", "markdown", "--junit", "results.xml"]);
     let script = "import sys, json, xml.etree.ElementTree as t
 kind = lambda c: next((k for k in ('failure', 'error', 'skipped') if c.find(k) is not None), 'success')
 median = lambda c: next((float(p.get('value')) for p in c.iter('property') if p.get('name') == 'median_us'), None)
@@ -140,16 +132,16 @@ print(json.dumps({c.get('name').split()[0]: (kind(c), median(c)) for c in t.pars
 /// A run whose rows a later one has replaced, one with a crash, and one that was killed.
 #[test]
 fn numbers_and_results_are_those_of_the_run() {
-    let context = ingested();
+    let context = Context::of_layer();
     context.write("faults.yaml", "faults:\n  - crash: {at: launch}\n    where: {kernel: SwiGlu}\n");
-    let run = |seed: &'static str, further: &[&str]| {
-        [&LIFELIKE_RUN[..], &["--update", "all", "--seed", seed], further].concat().join(" ")
+    let run = |seed: &'static str, further: &str| {
+        (LIFELIKE_RUN, ["--update", "all", "--seed", seed], further).words().join(" ")
     };
-    for (arguments, code) in [(run("1", &[]), 0), (run("2", &["--rehearsal-faults", "faults.yaml"]), 1)] {
+    for (arguments, code) in [(run("1", ""), 0), (run("2", "--rehearsal-faults faults.yaml"), 1)] {
         let ran = context.run(&arguments.split(' ').collect::<Vec<_>>());
         assert_eq!(ran.code, code, "{}", ran.stderr);
     }
-    let killed = run("3", &[]);
+    let killed = run("3", "");
     let mut killed = context.command(&killed.split(' ').collect::<Vec<_>>());
     let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let ledger = context.path("db/.npubench/ledger.db");
@@ -164,16 +156,16 @@ fn numbers_and_results_are_those_of_the_run() {
     });
     killed.kill().expect("killed");
     killed.wait().expect("ended");
-    let runs = context.run(&["runs", "--db", "db", "--format", "json"]).stdout;
+    let runs = context.run("runs --db db --format json").stdout;
     let runs: Vec<Value> = runs.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(runs.len(), 3);
     let (mut kinds, mut medians) = (BTreeSet::new(), 0);
     for run in &runs {
-        let run = run["run"].as_str().expect("an id");
+        let run = run["run"].text();
         let shown = context.run(&["show", run, "--db", "db", "--format", "json"]).stdout;
         let tests = junit(&context, run);
         for case in shown.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")) {
-            let (kind, median) = &tests[case["case"].as_str().expect("an id")];
+            let (kind, median) = &tests[case["case"].text()];
             let expected = match case["verdict"].as_str() {
                 Some("ok" | "ran_as_other") => "success",
                 Some("not_run" | "unsupported" | "no_entry") => "skipped",
@@ -206,43 +198,21 @@ fn numbers_and_results_are_those_of_the_run() {
         "{markdown}"
     );
     let unfinished = runs.iter().find(|run| run["exit_code"].is_null()).and_then(|run| run["run"].as_str());
-    let page =
-        context.run(&["report", unfinished.expect("the third run"), "--db", "db", "--output", "open.html"]);
-    assert_eq!(page.code, 0, "{}", page.stderr);
-    let page = fs::read_to_string(context.path("open.html")).expect("a page");
+    context.done(&["report", unfinished.expect("the third run"), "--db", "db", "--output", "open.html"]);
+    let page = context.read("open.html");
     assert!(page.contains("open: the run has not finished it") && !page.contains("Each case has a result"));
-}
-
-/// Text of programs may have characters that XML 1.0 does not allow.
-#[test]
-fn every_text_of_a_log_is_valid_xml() {
-    let context = crashed();
-    let shown = context.run(&["show", "--db", "db", "--format", "json"]).stdout;
-    let cases = shown.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let logs: BTreeSet<String> =
-        cases.filter_map(|case| Some(case["log"].as_str()?.replacen("ROOT/", "", 1))).collect();
-    for log in &logs {
-        let text = fs::read_to_string(context.path(log)).expect("a log");
-        fs::write(context.path(log), text + "\u{fffe}\u{ffff}\u{1b}[31m\u{8}]]>&<\0\n").expect("written");
-    }
-    let tests = junit(&context, "last");
-    assert!(tests.values().any(|(kind, _)| kind == "failure"), "{tests:?}");
-    let text = fs::read_to_string(context.path("results.xml")).expect("XML");
-    assert!(text.contains("]]&gt;&amp;&lt;"), "{text}");
 }
 
 /// A run that was killed before its first result, and one that had nothing to measure, have nothing to praise.
 #[test]
 fn reports_of_runs_without_results_state_that() {
-    let context = ingested();
+    let context = Context::of_measured_layer();
     assert!(context.run(&STEADY_RUN).code <= 1);
-    assert!(context.run(&STEADY_RUN).code <= 1);
-    let runs = context.run(&["runs", "--db", "db", "--format", "json"]).stdout;
+    let runs = context.run("runs --db db --format json").stdout;
     let last: Value = serde_json::from_str(runs.lines().last().expect("a run")).expect("JSON");
-    let last = last["run"].as_str().expect("an id");
-    let ran = context.run(&["report", last, "--db", "db", "--output", "empty.html"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let page = fs::read_to_string(context.path("empty.html")).expect("a page");
+    let last = last["run"].text();
+    context.done(&["report", last, "--db", "db", "--output", "empty.html"]);
+    let page = context.read("empty.html");
     for (text, is_expected) in [
         ("The run has no cases", true),
         ("no case has been measured", true),
@@ -259,15 +229,13 @@ fn reports_of_runs_without_results_state_that() {
 #[test]
 fn coverage_of_a_workload_is_that_before_and_after_the_run() {
     let context = Context::new();
-    let grid = ["grid", "SwiGlu", "--db", "db", "--kind", "rehearsal", "--rows", "4"];
-    let made = context.run(&grid);
-    assert_eq!(made.code, 0, "{}", made.stderr);
-    assert_eq!(context.run(&STEADY_RUN).code, 0);
+    let grid = "grid SwiGlu --db db --kind rehearsal --rows 4";
+    context.done(grid);
+    context.done(&STEADY_RUN);
     let row = context.rows("db", "SwiGlu")[0]["Input Shapes"].trim_matches('"').to_owned();
     context.write("work.csv", &format!("op,inputs,dtypes,count\nSwiGlu,\"{row}\",bf16,10\n"));
-    let ran = context.run(&["report", "--db", "db", "--output", "night.html", "--workload", "work.csv"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let page = fs::read_to_string(context.path("night.html")).expect("a page");
+    context.done("report --db db --output night.html --workload work.csv");
+    let page = context.read("night.html");
     let text = page.split("Coverage before and after").nth(1).expect("the section");
     let measured = text.lines().find(|line| line.contains("<td>measured</td>")).expect("a row");
     assert!(measured.contains("0.0 %") && measured.contains("100.0 %"), "{measured}");
@@ -287,22 +255,4 @@ fn unusable_names_and_runs_are_refused() {
         let ran = context.run(arguments);
         assert!(ran.code >= 2 && ran.stderr.contains(problem), "{arguments:?}: {}", ran.stderr);
     }
-}
-
-/// 500 cases, or as many as [`LARGE_RUN`] asks for.
-#[test]
-fn report_of_a_large_run_is_below_5_mb() {
-    let asked: Option<u32> =
-        std::env::var(LARGE_RUN).ok().map(|count| count.parse().expect("a number of cases"));
-    let count = asked.unwrap_or(500);
-    let context = Context::new();
-    context.write("one.csv", &profile(&[SWIGLU]));
-    assert_eq!(context.run(&["ingest", "one.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
-    assert_eq!(context.run(&STEADY_RUN).code, 0);
-    multiply_cases(&context, count);
-    let ran = context.run(&["report", "--db", "db", "--output", "large.html"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let page = fs::read_to_string(context.path("large.html")).expect("a page");
-    assert!(page.contains(&format!("{count} cases")), "the page has all cases");
-    assert!(page.len() < 5_000_000, "{} bytes", page.len());
 }

@@ -7,15 +7,13 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-use crate::{
-    context::{Context, SWIGLU, profile},
-    rehearsal::{decoder_layer, rehearse, signal},
-};
+use crate::prelude::*;
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
@@ -44,13 +42,14 @@ fn events(context: &Context) -> Vec<Value> {
 
 /// Creates a database of a decoder layer and a kernel without catalogue entry, rehearsed on devices 2 and 3.
 fn rehearsed_database() -> Context {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    context.write("more.csv", &profile(&[&SWIGLU.replacen("SwiGlu", "Mystery", 1)]));
-    assert_eq!(context.run(&["ingest", "more.csv", "--db", "db"]).code, 0);
-    let ran = rehearse(&context, "db", &["--devices", "2-3"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    context
+    static REHEARSED: LazyLock<Files> = LazyLock::new(|| {
+        let context = Context::of_layer();
+        context.write("more.csv", &profile(&[&SWIGLU.replacen("SwiGlu", "Mystery", 1)]));
+        context.done("ingest more.csv --db db");
+        rehearse(&context, "db", "--devices 2-3").ended(0);
+        context.snapshot("db")
+    });
+    Context::of_files(&REHEARSED)
 }
 
 #[test]
@@ -58,8 +57,8 @@ fn json_of_commands_has_the_published_schemas() {
     let context = rehearsed_database();
     let text = include_str!("../../docs/json-schemas.json");
     let schemas: Value = serde_json::from_str(text).expect("JSON");
-    let case = lines(&context.run(&["show", "--db", "db", "--format", "json"]).stdout)[0]["case"].clone();
-    let case = case.as_str().expect("an id").to_owned();
+    let case = context.run("show --db db --format json").json()[0]["case"].clone();
+    let case = case.text().to_owned();
     let commands: [&[&str]; 8] = [
         &["kernels"],
         &["models"],
@@ -72,8 +71,8 @@ fn json_of_commands_has_the_published_schemas() {
     ];
     for command in commands {
         let validator = jsonschema::validator_for(&schemas[command[0]]).expect("a schema");
-        let printed = context.run(&[command, &["--format", "json"]].concat());
-        let records = lines(&printed.stdout);
+        let printed = context.run(&(command, "--format json"));
+        let records = printed.json();
         assert!(!records.is_empty(), "{command:?}: {}", printed.stderr);
         for record in records {
             let problems: Vec<String> =
@@ -126,16 +125,14 @@ pub(crate) fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T 
 }
 
 fn active_status(context: &Context) -> Option<Value> {
-    let ran = context.run(&["status", "--db", "db", "--format", "json"]);
+    let ran = context.run("status --db db --format json");
     (ran.code == 0).then(|| serde_json::from_str(&ran.stdout).expect("JSON"))
 }
 
 /// Returns the states of the devices by their numbers.
 fn device_states(status: &Value) -> BTreeMap<u64, String> {
-    let devices = status["devices"].as_array().expect("devices");
-    let state = |line: &Value| {
-        (line["device"].as_u64().expect("a number"), line["state"].as_str().expect("a state").to_owned())
-    };
+    let devices = status["devices"].list();
+    let state = |line: &Value| (line["device"].whole(), line["state"].text().to_owned());
     devices.iter().map(state).collect()
 }
 
@@ -144,7 +141,6 @@ fn find_event(events: &[Value], from: usize, name: &str) -> Option<usize> {
     events.iter().skip(from).position(|event| event["event"] == name).map(|at| at + from)
 }
 
-/// Replaces the id of the run in a text.
 fn without_run_id(text: &str) -> String {
     let run = text.find("rehearsal-2").and_then(|at| text[at..].split([' ', ',']).next());
     run.map_or_else(|| text.to_owned(), |run| text.replace(run, "RUN"))
@@ -153,8 +149,7 @@ fn without_run_id(text: &str) -> String {
 #[test]
 fn show_lists_the_cases_of_the_ledger() {
     let context = rehearsed_database();
-    let ran = context.run(&["show", "--db", "db", "--format", "json"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.done("show --db db --format json");
     let keys = [
         "case",
         "kernel",
@@ -173,7 +168,7 @@ fn show_lists_the_cases_of_the_ledger() {
             keys.map(|key| line.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {line}")));
         assert!(places.is_sorted(), "{line}");
     }
-    let shown = lines(&ran.stdout);
+    let shown = ran.json();
     let stored = query(
         &context,
         "SELECT p.case_id, c.kernel, v.verdict, v.cause ->> 'cause',
@@ -189,7 +184,7 @@ fn show_lists_the_cases_of_the_ledger() {
         let texts = ["case", "kernel", "verdict", "cause"].map(|key| shown[key].as_str().map(str::to_owned));
         assert_eq!(texts.as_slice(), &stored[..4]);
         assert_eq!(shown["collections"], collections);
-        assert_eq!(shown["attempts"], collections.as_array().expect("a list").len());
+        assert_eq!(shown["attempts"], collections.list().len());
         assert_eq!(shown["device"].as_u64().map(|device| device.to_string()), stored[5]);
         match shown["log"].as_str() {
             Some(log) => assert!(context.path(log.trim_start_matches("ROOT/")).is_file(), "{log}"),
@@ -207,25 +202,23 @@ fn show_lists_the_cases_of_the_ledger() {
 fn run_is_found_by_an_unambiguous_prefix_of_its_id() {
     let context = Context::new();
     context.small_database("db");
-    let none = context.run(&["show", "--db", "db"]);
-    assert_eq!(none.code, 3);
+    let none = context.exits(3, "show --db db");
     insta::assert_snapshot!(none.stderr, @r"
     error: no run has been started on this database
     hint: `npubench run --db ROOT/db --host rehearsal` starts one
     ");
-    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
-    assert_eq!(rehearse(&context, "db", &["--devices", "0", "--update", "all"]).code, 0);
-    let listed = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
-    let ids: Vec<&str> = listed.iter().map(|run| run["run"].as_str().expect("an id")).collect();
+    assert_eq!(rehearse(&context, "db", "--devices 0").code, 0);
+    assert_eq!(rehearse(&context, "db", "--devices 0 --update all").code, 0);
+    let listed = context.run("runs --db db --format json").json();
+    let ids: Vec<&str> = listed.iter().map(|run| run["run"].text()).collect();
     assert_eq!(ids.len(), 2);
     let shown = |word: &str| context.run(&["show", word, "--db", "db", "--format", "json"]);
     assert_eq!(shown("last").stdout, shown(ids[1]).stdout);
     assert_ne!(shown(ids[0]).stdout, shown(ids[1]).stdout);
     let differs = ids[0].bytes().zip(ids[1].bytes()).position(|(one, other)| one != other).expect("two ids");
     assert_eq!(shown(&ids[0][..=differs]).stdout, shown(ids[0]).stdout);
-    let ambiguous = shown("rehearsal-");
-    assert_eq!(ambiguous.code, 3);
-    assert!(ambiguous.stderr.contains("the ids of 2 runs begin with `rehearsal-`"), "{}", ambiguous.stderr);
+    let ambiguous = shown("rehearsal-").ended(3);
+    ambiguous.err_has("the ids of 2 runs begin with `rehearsal-`");
     let unknown = shown("2019");
     assert!(unknown.code == 3 && unknown.stderr.contains(ids[1]), "{}", unknown.stderr);
 }
@@ -237,26 +230,26 @@ fn event_file_has_all_attempts_verdicts_and_collections_of_the_ledger() {
     let of = |name: &'static str| events.iter().filter(move |event| event["event"] == name);
     let text =
         |event: &Value, key: &str| event[key].as_str().map_or_else(|| event[key].to_string(), str::to_owned);
-    let recorded = |name: &'static str, keys: &[&str]| -> BTreeSet<Vec<Option<String>>> {
-        of(name).map(|event| keys.iter().map(|key| Some(text(event, key))).collect()).collect()
+    let recorded = |name: &'static str, keys: &str| -> BTreeSet<Vec<Option<String>>> {
+        of(name).map(|event| keys.split(' ').map(|key| Some(text(event, key))).collect()).collect()
     };
     let stored = |sql: &str| query(&context, sql).into_iter().collect::<BTreeSet<_>>();
     assert_eq!(
-        recorded("case_attempted", &["case", "collection", "verdict", "cause"]),
+        recorded("case_attempted", "case collection verdict cause"),
         stored(
             "SELECT case_id, CAST(number AS TEXT), verdict, cause ->> 'cause' FROM attempts JOIN collections USING (collection)"
         )
     );
     assert_eq!(
-        recorded("case_finished", &["case", "verdict", "cause"]),
+        recorded("case_finished", "case verdict cause"),
         stored("SELECT case_id, verdict, cause ->> 'cause' FROM verdicts")
     );
     assert_eq!(
-        recorded("collection_started", &["collection", "devices", "purpose"]),
+        recorded("collection_started", "collection devices purpose"),
         stored("SELECT CAST(number AS TEXT), '[' || device || ']', purpose FROM collections")
     );
     assert_eq!(
-        recorded("collection_finished", &["collection", "outcome"]),
+        recorded("collection_finished", "collection outcome"),
         stored("SELECT CAST(number AS TEXT), outcome FROM collections")
     );
     // Devices are read once before the run, and repeatedly during it.
@@ -266,7 +259,7 @@ fn event_file_has_all_attempts_verdicts_and_collections_of_the_ledger() {
     assert_eq!(of("device_read").count(), readings.len());
     let names: Vec<&Value> = events.iter().map(|event| &event["event"]).collect();
     assert_eq!((names[0], names[names.len() - 1]), (&json!("run_started"), &json!("run_finished")));
-    let times: Vec<&str> = events.iter().map(|event| event["at"].as_str().expect("a time")).collect();
+    let times: Vec<&str> = events.iter().map(|event| event["at"].text()).collect();
     assert!(times.is_sorted() && times.iter().all(|time| time.len() == 27), "{times:?}");
     // The status file has the final state.
     let status: Value =
@@ -282,29 +275,27 @@ fn event_file_has_all_attempts_verdicts_and_collections_of_the_ledger() {
 #[test]
 fn timeline_has_each_collection_on_the_track_of_its_device() {
     let context = rehearsed_database();
-    let ran = context.run(&["show", "--db", "db", "--timeline", "trace.json"]);
+    let ran = context.run("show --db db --timeline trace.json");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
     let trace: Value =
         serde_json::from_slice(&fs::read(context.path("trace.json")).expect("written")).expect("JSON");
-    let events = trace["traceEvents"].as_array().expect("events");
+    let events = trace["traceEvents"].list();
     let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
     let names: BTreeMap<u64, &str> = of("M")
         .iter()
         .filter(|event| event["name"] == "thread_name")
-        .map(|event| {
-            (event["tid"].as_u64().expect("a track"), event["args"]["name"].as_str().expect("a name"))
-        })
+        .map(|event| (event["tid"].whole(), event["args"]["name"].text()))
         .collect();
     let mut slices: Vec<Vec<String>> = Vec::new();
     for slice in of("X") {
-        let nanos = |key: &str| (slice[key].as_f64().expect("microseconds") * 1e3).round().to_string();
+        let nanos = |key: &str| (slice[key].float() * 1e3).round().to_string();
         let args = &slice["args"];
         slices.push(vec![
             args["collection"].to_string(),
-            names[&slice["tid"].as_u64().expect("a track")].to_owned(),
+            names[&slice["tid"].whole()].to_owned(),
             nanos("ts"),
             nanos("dur"),
-            args["outcome"].as_str().expect("an outcome").to_owned(),
+            args["outcome"].text().to_owned(),
             args["cases"].to_string(),
         ]);
     }
@@ -320,21 +311,19 @@ fn timeline_has_each_collection_on_the_track_of_its_device() {
     assert_eq!(slices, stored);
     assert_eq!(of("C").last().expect("counters")["args"], json!({"ok": 20, "no_entry": 1}));
     // An older timeline is replaced, any other file is not.
-    assert_eq!(context.run(&["show", "--db", "db", "--timeline", "trace.json"]).code, 0);
+    context.done("show --db db --timeline trace.json");
     for (name, content) in [("notes.txt", "keep me\n"), ("other.json", "{\"traceEvents\":[]}\n")] {
         context.write(name, content);
-        let refused = context.run(&["show", "--db", "db", "--timeline", name]);
-        assert_eq!(refused.code, 3, "{}", refused.stderr);
-        assert!(refused.stderr.contains("is not a timeline of npubench"), "{}", refused.stderr);
-        assert_eq!(fs::read_to_string(context.path(name)).expect("readable"), content);
+        let refused = context.exits(3, &["show", "--db", "db", "--timeline", name]);
+        refused.err_has("is not a timeline of npubench");
+        assert_eq!(context.read(name), content);
     }
 }
 
 #[test]
 fn status_shows_an_active_run_and_fails_after_its_end() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let none = context.run(&["status", "--db", "db"]);
+    let context = Context::of_layer();
+    let none = context.run("status --db db");
     assert_eq!((none.code, none.stdout.as_str()), (3, ""));
     insta::assert_snapshot!(none.stderr, @r"
     error: no run has been started on this database
@@ -353,7 +342,7 @@ fn status_shows_an_active_run_and_fails_after_its_end() {
         &context,
         "SELECT run, CAST(number AS TEXT), CAST(device AS TEXT), purpose FROM collections ORDER BY device",
     );
-    for (line, row) in status["devices"].as_array().expect("devices").iter().zip(stored) {
+    for (line, row) in status["devices"].list().iter().zip(stored) {
         let current = &line["collection"];
         assert_eq!(status["run"].as_str(), row[0].as_deref());
         assert_eq!(current["purpose"].as_str(), row[3].as_deref());
@@ -361,18 +350,14 @@ fn status_shows_an_active_run_and_fails_after_its_end() {
         assert_eq!(Some(line["device"].to_string()), row[2]);
         assert!(line["reading"]["temperature_c"].is_i64(), "{line}");
     }
-    let table = context.run(&["status", "--db", "db"]);
-    assert!(
-        table.stdout.contains("0 of 20 cases done") && table.stdout.contains("running"),
-        "{}",
-        table.stdout
-    );
-    let runs = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
+    let table = context.run("status --db db");
+    table.out_has("0 of 20 cases done");
+    table.out_has("running");
+    let runs = context.run("runs --db db --format json").json();
     assert_eq!((&runs[0]["state"], &runs[0]["process"]), (&json!("running"), &json!(child.id())));
     gate.open();
-    let ran = context.ran(&child.wait_with_output().expect("it ends"));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let after = context.run(&["status", "--db", "db"]);
+    context.finish(child).ended(0);
+    let after = context.run("status --db db");
     assert_eq!((after.code, after.stdout.as_str()), (3, ""));
     insta::assert_snapshot!(without_run_id(&after.stderr), @r"
     error: no run is active; the last, RUN, is done
@@ -382,8 +367,7 @@ fn status_shows_an_active_run_and_fails_after_its_end() {
 
 #[test]
 fn state_of_a_killed_run_is_killed() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
+    let context = Context::of_layer();
     let gate = ScriptGate::closed(&context);
     let child = gate.start_run(&context, "0");
     wait_for("a collection", || {
@@ -391,21 +375,20 @@ fn state_of_a_killed_run_is_killed() {
     });
     signal(&child, nix::sys::signal::Signal::SIGKILL);
     child.wait_with_output().expect("it ends");
-    let after = context.run(&["status", "--db", "db"]);
-    assert_eq!(after.code, 3);
+    let after = context.exits(3, "status --db db");
     insta::assert_snapshot!(without_run_id(&after.stderr), @r"
     error: no run is active; the last, RUN, was killed
     hint: `npubench resume --db ROOT/db` continues it, `npubench show --db ROOT/db` shows its cases
     ");
-    let runs = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
+    let runs = context.run("runs --db db --format json").json();
     assert_eq!(
         (&runs[0]["state"], &runs[0]["ended"], &runs[0]["exit_code"], &runs[0]["cases"]),
         (&json!("killed"), &Value::Null, &Value::Null, &json!(20))
     );
-    let shown = lines(&context.run(&["show", "--db", "db", "--format", "json"]).stdout);
+    let shown = context.run("show --db db --format json").json();
     assert!(shown.iter().all(|case| case["verdict"].is_null() && case["attempts"] == 0));
-    assert_eq!(context.run(&["show", "--db", "db", "--timeline", "t.json"]).code, 0);
-    let trace = fs::read_to_string(context.path("t.json")).expect("written");
+    context.done("show --db db --timeline t.json");
+    let trace = context.read("t.json");
     assert!(trace.contains("\"outcome\":\"interrupted\""), "{trace}");
     gate.open();
 }
@@ -414,9 +397,7 @@ fn state_of_a_killed_run_is_killed() {
 fn database_of_many_cases(context: &Context) {
     let rows: Vec<String> = (1..=20).map(|n| SWIGLU.replace("512,", &format!("{},", n * 128))).collect();
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-    context.write("many.csv", &profile(&rows));
-    let ran = context.run(&["ingest", "many.csv", "--db", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.ingest_records("db", &rows, &[]);
 }
 
 #[test]
@@ -428,12 +409,11 @@ fn no_collection_is_started_on_a_paused_device_until_it_is_unpaused() {
     wait_for("a collection", || {
         active_status(&context).filter(|status| device_states(status)[&6] == "running")
     });
-    let paused = context.run(&["pause", "--db", "db", "--devices", "6,9"]);
-    assert_eq!(paused.code, 0, "{}", paused.stderr);
+    let paused = context.done("pause --db db --devices 6,9");
     assert!(
         paused.stdout.starts_with("devices 6,9 are paused\ndevice 6: collection 1 is predicted to end at ")
     );
-    assert!(paused.stdout.contains("device 9 is not part of run rehearsal-"), "{}", paused.stdout);
+    paused.out_has("device 9 is not part of run rehearsal-");
     wait_for("the pause", || find_event(&events(&context), 0, "device_reserved"));
     gate.open();
     // `progress` is emitted after the scheduler has started all collections that it can.
@@ -449,10 +429,9 @@ fn no_collection_is_started_on_a_paused_device_until_it_is_unpaused() {
             .filter(|status| device_states(status)[&6] == "reserved" && status["done"] != 0)
     });
     assert_eq!(reserved["devices"][0]["reserved"], true);
-    let unpaused = context.run(&["unpause", "--db", "db", "--devices", "6"]);
+    let unpaused = context.run("unpause --db db --devices 6");
     assert_eq!((unpaused.code, unpaused.stdout.as_str()), (0, "device 9 is paused\n"));
-    let ran = context.ran(&child.wait_with_output().expect("it ends"));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.finish(child).ended(0);
     let all = events(&context);
     let returned = find_event(&all, 0, "device_released").expect("it was unpaused");
     let second = find_event(
@@ -465,49 +444,22 @@ fn no_collection_is_started_on_a_paused_device_until_it_is_unpaused() {
 }
 
 #[test]
-fn pause_applies_to_the_next_run() {
-    let context = Context::new();
-    context.small_database("db");
-    let paused = context.run(&["pause", "--db", "db", "--devices", "1"]);
-    insta::assert_snapshot!(paused.stdout, @r"
-    device 1 is paused
-    no run is active: this applies to the next one
-    ");
-    assert_eq!(paused.code, 0, "{}", paused.stderr);
-    let ran = rehearse(&context, "db", &["--devices", "0-1"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains(
-            "no new collection is started on device 1: it is reserved by `npubench pause` until `npubench unpause`"
-        ),
-        "{}",
-        ran.stderr
-    );
-    assert_eq!(
-        query(&context, "SELECT DISTINCT CAST(device AS TEXT) FROM collections"),
-        [[Some("0".to_owned())]]
-    );
-    let doctor = context.run(&["doctor", "--db", "db"]);
-    assert!(doctor.stdout.contains("warning paused.json: device 1 is paused"), "{}", doctor.stdout);
-}
-
-#[test]
 fn pauses_of_devices_are_added_and_removed() {
     let context = Context::new();
     context.small_database("db");
-    let output = |arguments: &[&str]| {
-        let ran = context.run(&[&[arguments[0], "--db", "db"], &arguments[1..]].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        format!("$ {}\n{}", arguments.join(" "), ran.stdout)
+    let output = |arguments: &str| {
+        let (command, more) = arguments.split_once(' ').unwrap_or((arguments, ""));
+        let ran = context.done(&([command, "--db", "db"], more));
+        format!("$ {}\n{}", arguments, ran.stdout)
     };
     let text = [
-        output(&["unpause"]),
-        output(&["pause", "--devices", "0-2,7"]),
-        output(&["pause", "--devices", "3"]),
-        output(&["unpause", "--devices", "1,9"]),
-        output(&["pause"]),
-        output(&["unpause", "--devices", "5"]),
-        output(&["unpause"]),
+        output("unpause"),
+        output("pause --devices 0-2,7"),
+        output("pause --devices 3"),
+        output("unpause --devices 1,9"),
+        output("pause"),
+        output("unpause --devices 5"),
+        output("unpause"),
     ];
     insta::assert_snapshot!(text.concat(), @r"
     $ unpause
@@ -537,27 +489,22 @@ fn invalid_pause_changes_no_file() {
     context.small_database("db");
     fs::create_dir(context.path("empty")).expect("created");
     let before = context.snapshot("db");
-    assert_eq!(context.run(&["pause", "--db", "db", "--devices", "three"]).code, 2);
+    assert_eq!(context.run("pause --db db --devices three").code, 2);
     for arguments in [
         ["pause", "--db", "empty"],
         ["pause", "--db", "nowhere"],
         ["unpause", "--db", "empty"],
         ["runs", "--db", "empty"],
     ] {
-        let ran = context.run(&arguments);
-        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains("is not a database folder"), "{}", ran.stderr);
+        let ran = context.exits(3, &arguments);
+        ran.err_has("is not a database folder");
     }
     assert_eq!(context.snapshot("db"), before);
     assert_eq!(context.snapshot("empty").len(), 0);
     context.write("db/.npubench/paused.json", "{\"all\": maybe}");
-    let damaged = context.run(&["pause", "--db", "db", "--devices", "3"]);
-    assert_eq!(damaged.code, 3);
-    assert!(damaged.stderr.contains("paused.json"), "{}", damaged.stderr);
-    assert_eq!(
-        fs::read_to_string(context.path("db/.npubench/paused.json")).expect("readable"),
-        "{\"all\": maybe}"
-    );
+    let damaged = context.exits(3, "pause --db db --devices 3");
+    damaged.err_has("paused.json");
+    assert_eq!(context.read("db/.npubench/paused.json"), "{\"all\": maybe}");
 }
 
 #[test]
@@ -568,44 +515,20 @@ fn failed_case_has_log_links_of_its_name() {
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("executable");
     let ran = rehearse(&context, "db", &["--devices", "0", "--python", &python.to_string_lossy()]);
     assert_ne!(ran.code, 0, "{}", ran.stderr);
-    let shown = lines(&context.run(&["show", "--db", "db", "--format", "json"]).stdout);
+    let shown = context.run("show --db db --format json").json();
     assert_eq!(shown.len(), 2);
     let folder = run_folder(&context);
     for case in &shown {
-        for collection in case["collections"].as_array().expect("numbers") {
-            let name = format!("{}.{collection}.log", case["case"].as_str().expect("an id"));
+        for collection in case["collections"].list() {
+            let name = format!("{}.{collection}.log", case["case"].text());
             let link = folder.join("logs").join(&name);
             assert!(fs::read_link(&link).expect("a link").is_relative());
             assert!(fs::read_to_string(&link).expect("the log").contains("the driver is missing"));
         }
         let last = case["collections"].as_array().and_then(|all| all.last()).expect("an attempt");
-        let log = case["log"].as_str().expect("a path");
-        assert!(
-            log.ends_with(&format!("/logs/{}.{last}.log", case["case"].as_str().expect("an id"))),
-            "{log}"
-        );
+        let log = case["log"].text();
+        assert!(log.ends_with(&format!("/logs/{}.{last}.log", case["case"].text())), "{log}");
     }
-}
-
-#[test]
-fn plain_output_of_runs_and_show_is_a_table() {
-    let context = rehearsed_database();
-    let runs = context.run(&["runs", "--db", "db"]);
-    let row = runs.stdout.lines().nth(1).expect("a run");
-    assert!(row.contains(" 21  done   20 ok, 1 no_entry"), "{}", runs.stdout);
-    let shown = context.run(&["show", "--db", "db"]);
-    assert_eq!(shown.code, 0, "{}", shown.stderr);
-    let mystery = shown.stdout.lines().find(|line| line.contains("Mystery")).expect("a row of Mystery");
-    let words: Vec<&str> = mystery.split_whitespace().skip(1).collect();
-    assert_eq!(
-        words.join(" "),
-        "Mystery 512,6144:DT_BF16:ND no_entry 0 the catalogue has no entry for this kernel"
-    );
-    assert!(
-        shown.stdout.contains("\n21 cases: 20 ok, 1 no_entry; 2 collections on devices 2-3\n"),
-        "{}",
-        shown.stdout
-    );
 }
 
 #[test]
@@ -613,7 +536,7 @@ fn ctrl_c_on_a_terminal_stops_the_run() {
     let context = Context::new();
     context.small_database("db");
     let gate = ScriptGate::closed(&context);
-    let program = context.command(&[]).get_program().to_owned();
+    let program = context.command("").get_program().to_owned();
     let script = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
     let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--python", &gate.python];
     let mut terminal = Command::new("python3");

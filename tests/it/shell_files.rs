@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::context::Context;
+use crate::prelude::*;
 
 /// Returns what bash proposes for the last of some words.
 fn proposals(context: &Context, words: &[&str]) -> Vec<String> {
@@ -21,8 +21,7 @@ fn proposals(context: &Context, words: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_commands_options_and_values() {
     let context = Context::new();
-    let ran = context.run(&["completions", "bash"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.done("completions bash");
     context.write("completions.bash", &ran.stdout);
     assert_eq!(proposals(&context, &["npubench", "tim"]), ["timeline"]);
     // Hidden commands, such as those of the rehearsal host, are not proposed.
@@ -31,26 +30,22 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(proposals(&context, &["npubench", "run", "--rehearsal-m"]), ["--rehearsal-model"]);
     assert_eq!(proposals(&context, &["npubench", "run", "--host", ""]), ["npu", "rehearsal"]);
     for shell in ["zsh", "fish", "elvish", "powershell"] {
-        let ran = context.run(&["completions", shell]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = context.done(&["completions", shell]);
         assert!(ran.stdout.contains("timeline") && !ran.stdout.contains("stand-in"), "{shell}");
     }
-    let unknown = context.run(&["completions", "tcsh"]);
-    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    context.exits(2, "completions tcsh");
 }
 
 #[test]
 fn each_command_has_a_manual_page_with_its_examples() {
     let context = Context::new();
-    let missing = context.run(&["man", "--dir", "pages"]);
-    assert_eq!(missing.code, 3);
+    let missing = context.exits(3, "man --dir pages");
     assert_eq!(
         missing.stderr,
         "error: `pages` is not a folder\nhint: create it, or give another folder with `--dir`\n"
     );
     fs::create_dir(context.path("pages")).expect("created");
-    let ran = context.run(&["man", "--dir", "pages"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = context.done("man --dir pages");
     let names: Vec<String> = fs::read_dir(context.path("pages"))
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
@@ -60,11 +55,11 @@ fn each_command_has_a_manual_page_with_its_examples() {
         assert!(names.iter().any(|found| found == name), "{name} of {names:?}");
     }
     assert!(!names.iter().any(|name| name.contains("stand-in") || name.contains("help")), "{names:?}");
-    let page = fs::read_to_string(context.path("pages/npubench-plan.1")).expect("a page");
-    let main = context.run(&["man"]).stdout;
+    let page = context.read("pages/npubench-plan.1");
+    let main = context.run("man").stdout;
     let example = "\n  npubench why MatMulV2.csv:2 \\-\\-db a3\n";
     assert!(main.split(".SH EXAMPLES\n.nf\n").nth(1).is_some_and(|text| text.contains(example)), "{main}");
     assert!(page.contains(".SH EXAMPLES\n.nf\n  npubench plan \\-\\-db a3 \\-\\-until 07:30\n"), "{page}");
-    let first = context.run(&["man"]);
-    assert!(first.stdout.contains("npubench\\-timeline(1)"), "{}", first.stdout);
+    let first = context.run("man");
+    first.out_has("npubench\\-timeline(1)");
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::context::Context;
+use crate::prelude::*;
 
 /// Ranks of the example, and copies of it under other times.
 fn ranks(context: &Context) {
@@ -39,11 +39,9 @@ fn one_damaged_rank_costs_that_rank_and_its_lines_are_named() {
     let context = Context::new();
     ranks(&context);
     cut_lines(&context, 1, &[3, 5, 9]);
-    let refused = context.run(&INGEST);
-    assert_eq!(refused.code, 3, "{}", refused.stdout);
+    let refused = context.exits(3, &INGEST);
     assert!(!context.path("db").exists());
-    let read = context.run(&[&INGEST[..], &["--skip-bad"]].concat());
-    assert_eq!(read.code, 1, "{}", read.stderr);
+    let read = context.exits(1, &(INGEST, "--skip-bad"));
     insta::assert_snapshot!(format!("{}---\n{}{}", refused.stderr, read.stderr, read.stdout));
     // The rows are those of the two other ranks alone.
     let rows = context.csv_files();
@@ -60,63 +58,15 @@ fn empty_and_incomplete_exports_are_left_out() {
     ranks(&context);
     fs::write(context.path(&table(0)), "").expect("written");
     context.write("ranks/PROF_1/mindstudio_profiler_output/op_summary_slice_1_20261120100000.csv", "cut");
-    let read = context.run(&[&INGEST[..], &["--skip-bad"]].concat());
-    assert_eq!(read.code, 1, "{}{}", read.stderr, read.stdout);
+    let read = context.exits(1, &(INGEST, "--skip-bad"));
     assert!(read.stderr.contains("slice 0") && read.stderr.contains("left out: "), "{}", read.stderr);
     // Without a profile that can be read, nothing is written.
     for number in [1, 2] {
         fs::write(context.path(&table(number)), "").expect("written");
     }
     let other = ["ingest", "ranks", "--db", "other", "--kind", "rehearsal", "--skip-bad"];
-    let nothing = context.run(&other);
-    assert_eq!(nothing.code, 3, "{}", nothing.stdout);
+    let nothing = context.exits(3, &other);
     assert!(nothing.stderr.contains("no profile can be read") && !context.path("other").exists());
-}
-
-/// The database of commands without `--db`.
-/// A profile of a step in which nothing ran, or one that was cut off behind its header.
-#[test]
-fn a_table_without_records_is_named() {
-    let context = Context::new();
-    ranks(&context);
-    let text = fs::read_to_string(context.path(&table(0))).expect("a table");
-    context.write("kernel_details.csv", &format!("{}\n", text.lines().next().expect("a header")));
-    let ran = context.run(&[&["ingest", "kernel_details.csv"], &INGEST[2..]].concat());
-    assert_eq!((ran.code, context.path("db").exists()), (3, false));
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: `ROOT/kernel_details.csv` has no records
-    hint: profile at least one step in which kernels run, or give the whole file
-    ");
-}
-
-/// Invalid numbers are named as lines with too few fields are.
-#[test]
-fn all_invalid_numbers_of_a_file_are_named() {
-    let context = Context::new();
-    ranks(&context);
-    let path = context.path(&table(1));
-    let text = fs::read_to_string(&path).expect("a table");
-    let header: Vec<&str> = text.lines().next().expect("a header").split(',').collect();
-    let column = header.iter().position(|name| *name == "Duration(us)").expect("a column");
-    let lines = text.lines().enumerate().map(|(index, line)| {
-        // Shapes are the only cells with separators, behind the durations.
-        let mut cells: Vec<&str> = line.split(',').collect();
-        match index + 1 {
-            4 => cells[column] = "nan",
-            8 => cells[column] = "-3",
-            _ => {}
-        }
-        if index + 1 == 6 { cells[..4].join(",") } else { cells.join(",") }
-    });
-    let damaged = lines.collect::<Vec<_>>().join("\n") + "\n";
-    fs::write(&path, damaged).expect("written");
-    let ran = context.run(&INGEST);
-    assert_eq!(ran.code, 3, "{}", ran.stdout);
-    for line in
-        ["kernel_details.csv:4: `nan`", "kernel_details.csv:6: 4 fields", "kernel_details.csv:8: `-3.000`"]
-    {
-        assert_eq!(ran.stderr.matches(line).count(), 1, "{line}: {}", ran.stderr);
-    }
 }
 
 /// A pattern of the shell expands to all folders, also those of ranks without an export.
@@ -131,14 +81,13 @@ fn folders_without_tables_and_dangling_links_are_left_out() {
     let arguments = [&["ingest"][..], &folders, &INGEST[2..]].concat();
     assert_eq!(context.run(&arguments).code, 3);
     assert!(!context.path("db").exists());
-    let ran = context.run(&[&arguments[..], &["--skip-bad"]].concat());
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let ran = context.exits(1, &(&arguments[..], "--skip-bad"));
     for problem in [
         "below `ranks/rank8_ascend_pt`",
         "cannot read `ranks/rank9_ascend_pt`",
         "2 files that cannot be read",
     ] {
-        assert!(ran.stderr.contains(problem), "{problem}: {}", ran.stderr);
+        ran.err_has(problem);
     }
     let all = Context::new();
     ranks(&all);
@@ -150,7 +99,7 @@ fn folders_without_tables_and_dangling_links_are_left_out() {
 fn database_of_the_environment_is_used() {
     let context = Context::new();
     ranks(&context);
-    assert_eq!(context.run(&INGEST).code, 0);
+    context.done(&INGEST);
     for arguments in [
         &["plan"][..],
         &["db", "check"],
@@ -160,12 +109,11 @@ fn database_of_the_environment_is_used() {
     ] {
         let with = context.command(arguments).env("NPUBENCH_DB", "db").output().expect("it runs");
         let option: &[&str] = if arguments[0] == "db" { &["db"] } else { &["--db", "db"] };
-        let given = context.run(&[arguments, option].concat());
+        let given = context.run(&(arguments, option));
         let with = context.ran(&with);
         assert_eq!((with.code, &with.stdout), (given.code, &given.stdout), "{arguments:?}: {}", with.stderr);
     }
-    let without = context.run(&["plan"]);
-    assert_eq!(without.code, 2, "{}", without.stderr);
+    context.exits(2, "plan");
 }
 
 /// A value that is cut off is still a number; profilers end each line with a line break.
@@ -179,29 +127,10 @@ fn a_table_that_may_be_cut_off_inside_its_last_value_is_named() {
     let text = fs::read_to_string(&path).expect("a table");
     fs::write(&path, text.trim_end()).expect("written");
     fs::remove_dir_all(context.path("db")).expect("removed");
-    let cut = context.run(&[&INGEST[..], &["-q"]].concat());
-    assert_eq!(cut.code, 0, "{}", cut.stderr);
+    let cut = context.done(&(INGEST, "-q"));
     let warning = "warning: the last line of `ROOT/ranks/rank1_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv` has no line break";
-    assert!(cut.stderr.contains(warning), "{}", cut.stderr);
+    cut.err_has(warning);
     assert_eq!(cut.stderr.lines().count(), 1, "{}", cut.stderr);
-}
-
-#[test]
-fn ranks_without_a_table_are_named() {
-    let context = Context::new();
-    ranks(&context);
-    fs::remove_file(context.path(&table(1))).expect("removed");
-    context.write("ranks/rank1_ascend_pt/profiler_info_1.json", "{}");
-    let header = fs::read_to_string(context.path(&table(2))).expect("a table");
-    context.write(&table(2), &format!("{}\n", header.lines().next().expect("a header")));
-    let ran = context.run(&INGEST);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    for line in [
-        "`ranks/rank1_ascend_pt` is left out: it has no table of kernels",
-        "/kernel_details.csv` has no records",
-    ] {
-        assert!(ran.stderr.contains(line), "{line}: {}", ran.stderr);
-    }
 }
 
 #[test]
@@ -210,16 +139,15 @@ fn dry_run_of_ingest_prints_the_result_and_writes_nothing() {
     ranks(&context);
     let dry_run = [&INGEST[..], &["--dry-run"]].concat();
     let expected = |context: &Context| {
-        let planned = context.run(&dry_run);
-        assert_eq!(planned.code, 0, "{}", planned.stderr);
-        assert!(!planned.stderr.contains("next:"), "{}", planned.stderr);
+        let planned = context.done(&dry_run);
+        planned.err_lacks("next:");
         planned.stdout.strip_prefix("dry run, nothing is written: ").expect("a dry run").to_owned()
     };
     let planned = expected(&context);
     assert!(!context.path("db").exists());
     assert_eq!(context.run(&INGEST).stdout, planned);
     // A table gets another row.
-    let text = fs::read_to_string(context.path(&table(0))).expect("a table");
+    let text = context.read(&table(0));
     context.write(&table(0), &text.replacen(",SwiGlu,", ",Gelu,", 1));
     let before = context.snapshot("db");
     let planned = expected(&context);

@@ -18,11 +18,8 @@ use nix::{
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-use crate::{
-    context::{Context, Ran, STEADY_RUN},
-    kill_resume::{ingested, number, tables},
-    requirements::{shared, skip},
-};
+use crate::prelude::*;
+use crate::requirements::skip;
 
 /// A real Slurm; its processes end with it.
 pub(crate) struct Slurm {
@@ -98,7 +95,6 @@ impl Slurm {
         last
     }
 
-    /// Returns a field of a job.
     fn field(&self, job: &str, name: &str) -> String {
         let text = self.run(&["scontrol", "show", "job", job]);
         let mut fields = text.split_whitespace().filter_map(|field| field.strip_prefix(name));
@@ -110,7 +106,6 @@ impl Slurm {
         self.field(task, "Restarts=").parse().expect("a number")
     }
 
-    /// Returns the processes of this Slurm that have all of these variables.
     fn processes(&self, variables: &[&str]) -> Vec<i32> {
         let own = format!("SLURM_CONF={}", self.configuration);
         let process = |entry: &Path| -> Option<i32> {
@@ -187,33 +182,32 @@ struct Site {
 
 impl Site {
     fn start() -> Option<Self> {
-        let context = ingested();
+        let context = Context::of_layer();
         let slurm = Slurm::start(context.path("slurm"))?;
         Some(Self { slurm, context })
     }
 
-    fn output(&self, arguments: &[&str]) -> Output {
+    fn output(&self, arguments: &(impl Words + ?Sized)) -> Output {
         let mut command = self.context.command(arguments);
         self.slurm.configure(&mut command).output().expect("npubench runs")
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    fn run(&self, arguments: &(impl Words + ?Sized)) -> Ran {
         self.context.ran(&self.output(arguments))
     }
 
     /// Submits shards of a database with options of the rehearsal host; returns the numbers of the array and of the merge, and the
     /// submitted shards.
-    fn submit(&self, db: &str, options: &[&str], plan: &str) -> (String, String, Vec<u64>) {
-        let command = ["slurm", "submit", "--db", db, "--format", "json"];
-        let run = ["--host", "rehearsal", "--rehearsal-model", "steady", "--rehearsal-faults", plan];
-        let end: &[&str] = if options.contains(&"--") { &[] } else { &["--"] };
-        let ran = self.run(&[&command, options, end, &run].concat());
-        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    fn submit(&self, db: &str, options: &str, plan: &str) -> (String, String, Vec<u64>) {
+        let end = if options.contains(" -- ") { "" } else { "--" };
+        let run = ("--host rehearsal --rehearsal-model steady --rehearsal-faults", [plan]);
+        let ran =
+            self.run(&(["slurm", "submit", "--db", db, "--format", "json"], options, end, run)).ended(0);
         let submitted: Value = serde_json::from_str(&ran.stdout).expect("JSON");
-        let text = |name: &str| submitted[name].as_str().expect("a number").to_owned();
-        let shards = submitted["shards"].as_array().expect("shards").iter();
+        let text = |name: &str| submitted[name].text().to_owned();
+        let shards = submitted["shards"].list().iter();
         let merge = submitted["merge_job"].as_str().unwrap_or_default().to_owned();
-        (text("job"), merge, shards.map(|shard| shard.as_u64().expect("a number")).collect())
+        (text("job"), merge, shards.map(|shard| shard.whole()).collect())
     }
 
     /// Returns the states of the shards by `npubench slurm status`, and its exit code.
@@ -221,7 +215,7 @@ impl Site {
         let ran = self.run(&["slurm", "status", "--db", db, "--format", "json"]);
         let lines = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let shards: Vec<Value> = lines.filter(|line| line["shard"].is_u64()).collect();
-        let states = shards.iter().map(|shard| shard["state"].as_str().expect("a word").to_owned());
+        let states = shards.iter().map(|shard| shard["state"].text().to_owned());
         (states.collect(), ran.code)
     }
 
@@ -232,7 +226,6 @@ impl Site {
         folders.next().expect("a plan")
     }
 
-    /// Waits until each of these shards has so many runs with a collection.
     fn wait_for_collections(&self, db: &str, shards: &[u64], runs: i64) {
         let folder = self.plan_folder(db);
         let sql = "SELECT count(DISTINCT run) FROM collections";
@@ -261,7 +254,6 @@ impl Site {
     }
 }
 
-/// Tables of the database `db` without the ids of runs.
 fn tables_without_shards(context: &Context, count: usize) -> Vec<(String, String)> {
     let text = |text: String| {
         (1..=count).fold(text, |text, number| text.replace(&format!("RUNshard-{number}-of-{count}"), "RUN"))
@@ -289,13 +281,11 @@ fn array_of_shards_survives_a_lost_node_requeues_cancellation_and_the_time_limit
     context.write("plan.yaml", "costs: {start: 5}\n");
     // Slurm looks at time limits every 30 s; three collections take longer.
     context.write("slow.yaml", "costs: {start: 10}\n");
-    let ran =
-        site.run(&["shard", "--db", "late", "--kernels", "SwiGlu,Mul", "--shards", "1", "--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let thrice = ["--gres", "npu:1", "--grace", "1s", "--", "--max-collections", "3", "--precision", "0.1"];
-    let (late, late_merge, _) = site.submit("late", &thrice, "slow.yaml");
-    let options = ["--gres", "npu:1", "--partition", "atlas", "--time", "8:00:00", "--grace", "60s"];
-    let (job, merge, shards) = site.submit("db", &[&options[..], &["--shards", "12"]].concat(), "plan.yaml");
+    site.run("shard --db late --kernels SwiGlu,Mul --shards 1 --devices 0").ended(0);
+    let thrice = "--gres npu:1 --grace 1s -- --max-collections 3 --precision 0.1";
+    let (late, late_merge, _) = site.submit("late", thrice, "slow.yaml");
+    let options = "--gres npu:1 --partition atlas --time 8:00:00 --grace 60s";
+    let (job, merge, shards) = site.submit("db", &format!("{options} --shards 12"), "plan.yaml");
     assert_eq!(shards, (1..=12).collect::<Vec<_>>());
     // Node 1 has a device for `late`, and for the first seven tasks.
     site.wait_for_collections("late", &[1], 1);
@@ -308,14 +298,8 @@ fn array_of_shards_survives_a_lost_node_requeues_cancellation_and_the_time_limit
     slurm.run(&["scontrol", "requeue", &first]);
     site.wait_for_collections("db", &[8, 12], 1);
     slurm.lose_node("node2");
-    let refused =
-        site.run(&["slurm", "submit", "--db", "db", "--gres", "npu:1", "--", "--host", "rehearsal"]);
-    assert_eq!(refused.code, 3, "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains(&format!("job {job} of this plan is still in the queue")),
-        "{}",
-        refused.stderr
-    );
+    let refused = site.run("slurm submit --db db --gres npu:1 -- --host rehearsal").ended(3);
+    refused.err_has(&format!("job {job} of this plan is still in the queue"));
     let ended = slurm.wait_for_end(&job);
     for (task, (state, _)) in &ended {
         let expected = if *task == format!("{job}_3") { "CANCELLED" } else { "COMPLETED" };
@@ -333,7 +317,7 @@ fn array_of_shards_survives_a_lost_node_requeues_cancellation_and_the_time_limit
     );
     assert!(site.log("db", "merge.log").contains("from 12 ledgers"), "{}", site.log("db", "merge.log"));
     // The cases of the cancelled task are left, although Slurm has ended its collection, too.
-    let (job, merge, shards) = site.submit("db", &["--gres", "npu:1"], "plan.yaml");
+    let (job, merge, shards) = site.submit("db", "--gres npu:1", "plan.yaml");
     assert_eq!(shards, [3]);
     slurm.wait_for_end(&format!("{job},{merge}"));
     assert_eq!(site.states("db"), (vec!["complete".to_owned(); 12], 0));
@@ -349,8 +333,7 @@ fn array_of_shards_survives_a_lost_node_requeues_cancellation_and_the_time_limit
     // The same plan on one host.
     let mut single = STEADY_RUN.to_vec();
     single[2] = "single";
-    let ran = site.run(&single);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    site.run(&single).ended(0);
     let set_database =
         |from: &str, into: &str| fs::rename(context.path(from), context.path(into)).expect("renamed");
     set_database("db", "merged");
@@ -383,43 +366,38 @@ fn refused_jobs_change_nothing_and_cancelled_ones_keep_their_results() {
     let refused = |ran: Ran, code: i32, expected: &[&str]| {
         assert_eq!(ran.code, code, "{}{}", ran.stdout, ran.stderr);
         for text in expected {
-            assert!(ran.stderr.contains(text), "`{text}` is not in: {}", ran.stderr);
+            ran.err_has(text);
         }
-        assert!(ran.stderr.contains("hint: "), "{}", ran.stderr);
+        ran.err_has("hint: ");
     };
     let before = files();
-    let submit = |options: &[&str], run: &[&str]| {
-        let command = ["slurm", "submit", "--db", "db", "--shards", "4"];
-        site.run(&[&command[..], options, &["--", "--host", "rehearsal"], run].concat())
+    let submit = |options: &str, run: &str| {
+        site.run(&("slurm submit --db db --shards 4", options, "-- --host rehearsal", run))
     };
-    let devices = ["--gres", "npu:1"];
-    refused(
-        submit(&[&devices[..], &["--partition", "nope"]].concat(), &[]),
-        3,
-        &["invalid partition specified: nope", "with `--partition`: atlas"],
-    );
-    refused(submit(&["--gres", "gpu:1"], &[]), 3, &["generic resource", "sinfo -o '%P %G'"]);
-    refused(submit(&["--gres", "npu:9"], &[]), 3, &["node configuration is not available"]);
-    refused(submit(&[&devices[..], &["--time", "soon"]].concat(), &[]), 3, &["--time"]);
-    refused(submit(&[], &[]), 2, &["the devices of the jobs are not given", "--gres npu:8"]);
-    refused(submit(&devices, &["--devices", "0"]), 2, &["options of `npubench run`", "--devices"]);
-    refused(submit(&devices, &["--hots", "npu"]), 2, &["options of `npubench run`", "--hots"]);
-    let ran = site.run(&["slurm", "submit", "--db", "db", "--shards", "4", "--gres", "npu:1"]);
+    let nowhere = ["invalid partition specified: nope", "with `--partition`: atlas"];
+    refused(submit("--gres npu:1 --partition nope", ""), 3, &nowhere);
+    refused(submit("--gres gpu:1", ""), 3, &["generic resource", "sinfo -o '%P %G'"]);
+    refused(submit("--gres npu:9", ""), 3, &["node configuration is not available"]);
+    refused(submit("--gres npu:1 --time soon", ""), 3, &["--time"]);
+    refused(submit("", ""), 2, &["the devices of the jobs are not given", "--gres npu:8"]);
+    refused(submit("--gres npu:1", "--devices 0"), 2, &["options of `npubench run`", "--devices"]);
+    refused(submit("--gres npu:1", "--hots npu"), 2, &["options of `npubench run`", "--hots"]);
+    let ran = site.run("slurm submit --db db --shards 4 --gres npu:1");
     refused(ran, 3, &["of kind `rehearsal`, this needs kind `npu`"]);
-    let ran = site.run(&["slurm", "submit", "--db", "db", "--gres", "npu:1", "--", "--host", "rehearsal"]);
+    let ran = site.run("slurm submit --db db --gres npu:1 -- --host rehearsal");
     refused(ran, 3, &["has no shards", "--shards N"]);
     for command in ["status", "cancel"] {
         refused(site.run(&["slurm", command, "--db", "db"]), 3, &["has no shards", "npubench slurm submit"]);
     }
-    refused(site.run(&["slurm", "devices"]), 3, &["is not part of a job of Slurm"]);
+    refused(site.run("slurm devices"), 3, &["is not part of a job of Slurm"]);
     let warning = "warning: this host has no program `/nowhere/npubench`, and jobs fail on nodes without it: `srun --nodes=1 \
                    /nowhere/npubench --version`";
-    let elsewhere = submit(&[&devices[..], &["--dry-run", "--npubench", "/nowhere/npubench"]].concat(), &[]);
+    let elsewhere = submit("--gres npu:1 --dry-run --npubench /nowhere/npubench", "");
     assert!(elsewhere.code == 0 && elsewhere.stderr.contains(warning), "{elsewhere:?}");
-    let dry = submit(&[&devices[..], &["--dry-run"]].concat(), &[]);
-    assert!(!dry.stderr.contains("warning"), "{dry:?}");
+    let dry = submit("--gres npu:1 --dry-run", "");
+    dry.err_lacks("warning");
     assert!(dry.code == 0 && dry.stdout.contains("#SBATCH --array=1-4\n"), "{dry:?}");
-    assert!(dry.stdout.contains("db merge 'ROOT/db' --shards"), "{}", dry.stdout);
+    dry.out_has("db merge 'ROOT/db' --shards");
     assert!(files() == before, "the database was changed");
     assert_eq!(site.slurm.run(&["squeue", "--noheader"]), "", "a job was submitted");
 
@@ -430,14 +408,14 @@ fn refused_jobs_change_nothing_and_cancelled_ones_keep_their_results() {
         .replace("#SBATCH --ntasks=1\n", "#SBATCH --ntasks=1\n#SBATCH --comment=site\n");
     context.write("site/templates/slurm_array.sh.hbs", &template);
     context.write("plan.yaml", "costs: {start: 2}\n");
-    let options = ["--shards", "4", "--gres", "npu:1", "--max-running", "2", "--assets", "site"];
-    let (job, merge, _) = site.submit("db", &options, "plan.yaml");
+    let options = "--shards 4 --gres npu:1 --max-running 2 --assets site";
+    let (job, merge, _) = site.submit("db", options, "plan.yaml");
     site.wait_for_collections("db", &[1, 2], 1);
     let shown = site.slurm.run(&["scontrol", "show", "job", &format!("{job}_1")]);
     assert!(shown.contains("Comment=site"), "{shown}");
     let (states, code) = site.states("db");
     assert_eq!((states, code), (["running", "running", "pending", "pending"].map(str::to_owned).to_vec(), 0));
-    let ran = site.run(&["slurm", "cancel", "--db", "db"]);
+    let ran = site.run("slurm cancel --db db");
     assert!(ran.code == 0 && ran.stderr.contains("ends after its running collections"), "{ran:?}");
     site.slurm.wait_for_end(&format!("{job},{merge}"));
     let (states, code) = site.states("db");
@@ -450,22 +428,20 @@ fn refused_jobs_change_nothing_and_cancelled_ones_keep_their_results() {
 
 #[test]
 fn shards_are_not_submitted_without_slurm() {
-    let context = ingested();
+    let context = Context::of_layer();
     let before = context.snapshot("db");
     let empty = context.path("empty");
     fs::create_dir(&empty).expect("created");
-    let run = |options: &[&str]| {
-        let arguments =
-            [&["slurm", "submit", "--db", "db", "--shards", "3", "--gres", "npu:2"], options].concat();
-        let mut command = context.command(&[&arguments[..], &["--", "--host", "rehearsal"]].concat());
+    let run = |options: &str| {
+        let submit = "slurm submit --db db --shards 3 --gres npu:2";
+        let mut command = context.command(&(submit, options, "-- --host rehearsal"));
         context.ran(&command.env("PATH", &empty).output().expect("npubench runs"))
     };
-    let ran = run(&[]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("the program `sbatch` of Slurm was not found"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("hint: run the command on a host of the cluster"), "{}", ran.stderr);
+    let ran = run("").ended(3);
+    ran.err_has("the program `sbatch` of Slurm was not found");
+    ran.err_has("hint: run the command on a host of the cluster");
     // The scripts can be rendered anywhere.
-    let ran = run(&["--dry-run"]);
+    let ran = run("--dry-run");
     assert!(ran.code == 0 && ran.stdout.contains("#SBATCH --gres=npu:2"), "{ran:?}");
     let mut after = context.snapshot("db");
     after.retain(|path, _| !path.ends_with(".npubench/lock"));
@@ -493,7 +469,7 @@ esac
 /// Slurm sends the warning of the time limit and its SIGTERM together if the limit is noticed late.
 #[test]
 fn tasks_queue_themselves_again_at_the_time_limit_alone() {
-    let context = ingested();
+    let context = Context::of_layer();
     let bin = context.path("bin");
     fs::create_dir(&bin).expect("a folder");
     for (name, script) in [("npubench", INTERRUPTED_RUN), ("scontrol", SCONTROL)] {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde_json::Value;
 
-use crate::context::Context;
+use crate::prelude::*;
 
 /// The synthetic run: trace, kernel table, statements for the database, and the vendor's table of steps.
 pub(crate) const TRACE: &str = include_str!("fixtures/timeline/trace_view.json");
@@ -50,10 +50,9 @@ pub(crate) fn items<'a>(objects: &'a [Value], item: &str) -> Vec<&'a Value> {
 pub(crate) fn timeline(context: &Context, profile: &Path) -> Vec<Value> {
     let ran = context.run(&["timeline", &profile.to_string_lossy(), "--format", "json"]);
     assert_eq!((ran.code, &*ran.stderr), (0, ""), "{}", profile.display());
-    objects(&ran.stdout)
+    ran.json()
 }
 
-/// The only step of a profile.
 pub(crate) fn only_step(output: &[Value]) -> &Value {
     let [step] = *items(output, "step") else { panic!("one step") };
     step
@@ -69,26 +68,21 @@ fn both_forms_of_a_run_are_printed_alike() {
     write_text_profile(&context, "text_ascend_pt", 0);
     write_database(&context.path("db_ascend_pt/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db"), "");
     context.write("db_ascend_pt/ASCEND_PROFILER_OUTPUT/step_trace_time.csv", &STEPS.replace("62.0", "62.5"));
-    let text = context.run(&["timeline", "text_ascend_pt"]);
+    let text = context.run("timeline text_ascend_pt");
     let note = "`text_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json`: 1 record of a collective repeats another on \
                 another stream and does not count\n";
     assert_eq!((text.code, &*text.stderr), (0, note));
     insta::assert_snapshot!(text.stdout);
-    let database = context.run(&["timeline", "db_ascend_pt"]);
+    let database = context.run("timeline db_ascend_pt");
     let body = |stdout: &str| stdout.split("\n`").next().expect("text").to_owned();
     assert_eq!(body(&database.stdout), body(&text.stdout));
-    assert!(
-        database.stdout.contains("step_trace_time.csv` differs in 1 time of 2 steps"),
-        "{}",
-        database.stdout
-    );
+    database.out_has("step_trace_time.csv` differs in 1 time of 2 steps");
     // One step only, from the folder of the output itself.
-    let mut command =
-        context.command(&["timeline", ".", "--step", "8", "--format", "json", "--gaps", "99999999999"]);
+    let mut command = context.command("timeline . --step 8 --format json --gaps 99999999999");
     let ran = context.ran(
         &command.current_dir(context.path("text_ascend_pt/ASCEND_PROFILER_OUTPUT")).output().expect("runs"),
     );
-    let output = objects(&ran.stdout);
+    let output = ran.json();
     let [step] = *items(&output, "step") else { panic!("one step: {}", ran.stderr) };
     assert_eq!((&step["rank"], &step["step"], &step["span_ns"]), (&0.into(), &8.into(), &20_000.into()));
 }
@@ -99,30 +93,29 @@ fn ranks_are_compared_and_lanes_are_written() {
     write_database(&context.path("all/ascend_pytorch_profiler_0.db"), "");
     let late = "UPDATE COMMUNICATION_OP SET startNs = startNs + 6000 WHERE opId = 1";
     write_database(&context.path("all/ascend_pytorch_profiler_1.db"), late);
-    let ran = context.run(&["timeline", "all", "--trace", "lanes.json", "--step", "7"]);
+    let ran = context.run("timeline all --trace lanes.json --step 7");
     assert_eq!((ran.code, &*ran.stderr), (0, "wrote `lanes.json`: open it in https://ui.perfetto.dev\n"));
     insta::assert_snapshot!(ran.stdout);
-    let lanes: Value =
-        serde_json::from_str(&fs::read_to_string(context.path("lanes.json")).expect("read")).expect("JSON");
-    let events = lanes["traceEvents"].as_array().expect("events");
+    let lanes: Value = serde_json::from_str(&context.read("lanes.json")).expect("JSON");
+    let events = lanes["traceEvents"].list();
     let time_of = |lane: i64, process: i64| -> f64 {
         let own = events
             .iter()
             .filter(|event| event["ph"] == "X" && event["tid"] == 1 + lane && event["pid"] == 1 + process);
-        own.map(|event| event["dur"].as_f64().expect("a duration")).sum()
+        own.map(|event| event["dur"].float()).sum()
     };
     assert_eq!([0, 1, 2, 3, 4].map(|lane| time_of(lane, 0)), [120.0, 24.5, 35.0, 33.5, 62.0]);
     // Rank 1 communicates 6 us less: 1.5 of them overlapped, and the gap before grows by the rest.
     assert_eq!([0, 1, 2, 3, 4].map(|lane| time_of(lane, 1)), [120.0, 24.5, 29.0, 29.0, 66.5]);
     // A folder and a profile in it are read once.
-    let once = context.run(&["timeline", "all/../all/ascend_pytorch_profiler_0.db", "all", "--step", "7"]);
+    let once = context.run("timeline all/../all/ascend_pytorch_profiler_0.db all --step 7");
     assert_eq!((once.code, &*once.stderr, once.stdout), (0, "", ran.stdout));
     // Two profiles of one rank keep their own names and times.
     let again = "UPDATE STRING_IDS SET value = 'Other' || value WHERE value IN ('Mul', 'Add')";
     write_database(&context.path("again/ascend_pytorch_profiler_0.db"), again);
-    let ran = context.run(&["timeline", "all/ascend_pytorch_profiler_0.db", "again", "--format", "json"]);
+    let ran = context.run("timeline all/ascend_pytorch_profiler_0.db again --format json");
     assert!(ran.stderr.starts_with("rank 0 has several profiles"), "{}", ran.stderr);
-    let output = objects(&ran.stdout);
+    let output = ran.json();
     assert_eq!(output.len(), 4, "{}", ran.stdout);
     assert_eq!(output[0]["longest_gaps"][0]["after"], "Add");
     assert_eq!(output[2]["longest_gaps"][0]["after"], "OtherAdd");
@@ -142,9 +135,8 @@ fn lanes_are_valid_for_perfetto_and_have_the_times_of_the_steps() {
             (1700000000000003000, 1700000000000030000, 2, 'loader', 'default', 17179869184009)";
     write_database(&context.path("all/ascend_pytorch_profiler_0.db"), ranges);
     write_database(&context.path("all/ascend_pytorch_profiler_1.db"), "DELETE FROM STEP_TIME WHERE id = 7");
-    let ran = context.run(&["timeline", "all", "--trace", "lanes.json", "--format", "json", "--gaps", "99"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let text = fs::read_to_string(context.path("lanes.json")).expect("written");
+    let ran = context.done("timeline all --trace lanes.json --format json --gaps 99");
+    let text = context.read("lanes.json");
     let trace: Value = serde_json::from_str(&text).expect("JSON");
     let origin: i64 =
         trace["otherData"]["origin_ns"].as_str().and_then(|text| text.parse().ok()).expect("a number");
@@ -152,23 +144,23 @@ fn lanes_are_valid_for_perfetto_and_have_the_times_of_the_steps() {
     let mut names: BTreeMap<(u64, Option<u64>), String> = BTreeMap::new();
     let mut lanes: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
     let nanos = |value: &Value| {
-        let micros = value.as_f64().expect("a number");
+        let micros = value.float();
         assert!(micros.is_finite() && micros >= 0.0, "{value}");
         #[expect(clippy::cast_possible_truncation, reason = "times of a step")]
         let nanos = (micros * 1000.0).round() as i64;
         nanos
     };
-    for event in trace["traceEvents"].as_array().expect("events") {
+    for event in trace["traceEvents"].list() {
         let id = |key: &str| {
             let id = event[key].as_u64();
             assert!(id.is_none_or(|id| (1..=u64::from(u32::MAX)).contains(&id)), "{event}");
             id
         };
         let (process, thread) = (id("pid").expect("a process"), id("tid"));
-        match event["ph"].as_str().expect("a kind") {
+        match event["ph"].text() {
             "M" if event["name"] == "thread_sort_index" => {}
             "M" => {
-                let name = event["args"]["name"].as_str().expect("a name").to_owned();
+                let name = event["args"]["name"].text().to_owned();
                 assert_eq!(names.insert((process, thread), name), None, "named once: {event}");
             }
             "X" => {
@@ -197,7 +189,7 @@ fn lanes_are_valid_for_perfetto_and_have_the_times_of_the_steps() {
     let threads: Vec<(u64, &str)> = threads.map(|((process, _), name)| (*process, &**name)).collect();
     assert_eq!(threads, [(3, "Thread 1"), (3, "Thread 1"), (3, "Thread 9"), (4, "Thread 1")]);
     // The slices of the lanes are the times of the steps.
-    let output = objects(&ran.stdout);
+    let output = ran.json();
     for (process, rank) in [(1, 0), (2, 1)] {
         assert_eq!(names[&(process, None)], format!("rank {rank}, device 0"));
         let steps = items(&output, "step").into_iter().filter(|step| step["rank"] == rank);
@@ -228,55 +220,27 @@ fn a_trace_has_the_ranges_and_marks_of_the_wanted_domain() {
             (1700000000000002000, 1700000000000002000, 0, 'mark', 'mine', 7),
             (1700000000000003000, 1700000000000030000, 2, 'loader', 'mine', 9)";
     write_database(&context.path("ascend_pytorch_profiler_0.db"), ranges);
-    let shown = |domain: &[&str]| {
-        let arguments = ["timeline", "ascend_pytorch_profiler_0.db", "--trace", "lanes.json"];
-        let ran = context.run(&[&arguments[..], domain].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let text = fs::read_to_string(context.path("lanes.json")).expect("written");
+    let shown = |domain: &str| {
+        let arguments = "timeline ascend_pytorch_profiler_0.db --trace lanes.json";
+        let ran = context.done(&(arguments, domain));
+        let text = context.read("lanes.json");
         let trace: Value = serde_json::from_str(&text).expect("JSON");
-        let events = trace["traceEvents"].as_array().expect("events").clone();
+        let events = trace["traceEvents"].list().clone();
         fs::remove_file(context.path("lanes.json")).expect("removed");
         let of_domain = events.iter().filter(|event| event["args"].get("domain").is_some());
-        let names: Vec<String> =
-            of_domain.map(|event| event["name"].as_str().expect("a name").to_owned()).collect();
+        let names: Vec<String> = of_domain.map(|event| event["name"].text().to_owned()).collect();
         let steps = events.iter().filter(|event| event["name"] == "Computing" && event["ph"] == "X").count();
         (names, steps, ran.stderr)
     };
-    let (all, steps, _) = shown(&[]);
+    let (all, steps, _) = shown("");
     assert!(["Mlp", "mark", "loader"].iter().all(|name| all.iter().any(|found| found == name)), "{all:?}");
     assert!(all.len() > 3, "modules of torch: {all:?}");
-    let (mine, steps_of_mine, _) = shown(&["--domain", "mine"]);
+    let (mine, steps_of_mine, _) = shown("--domain mine");
     assert_eq!((mine.as_slice(), steps_of_mine), (["loader", "mark"].map(str::to_owned).as_slice(), steps));
-    let (none, _, note) = shown(&["--domain", "other"]);
+    let (none, _, note) = shown("--domain other");
     assert!(none.is_empty(), "{none:?}");
     let expected = "no range or mark of mstx is recorded in the domain `other`; there are `Module`, `mine`\n";
     assert!(note.starts_with(expected), "{note}");
-}
-
-/// Tasks before, between and behind the steps have rows of their own, so that no step between them counts as free.
-#[test]
-fn tasks_outside_of_steps_do_not_make_the_steps_free() {
-    let context = Context::new();
-    write_database(&context.path("ascend_pytorch_profiler_0.db"), &kernels_outside_of_steps());
-    let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
-    let rows: Vec<_> = items(&output, "step")
-        .into_iter()
-        .map(|row| {
-            let [span, computing, free] =
-                ["span_ns", "computing_ns", "free_ns"].map(|key| whole_number(&row[key]));
-            (row["step"].as_u64(), span, computing, free)
-        })
-        .collect();
-    let outside = |span, computing, free| (None, span, computing, free);
-    assert_eq!(
-        rows,
-        [
-            outside(1_000, 1_000, 0),
-            (Some(7), 120_000, 24_500, 62_000),
-            (Some(8), 20_000, 20_000, 0),
-            outside(3_000, 2_000, 1_000)
-        ]
-    );
 }
 
 /// Statements for copies in the synthetic run, in nanoseconds behind its start: before the first kernel and into the free time
@@ -288,25 +252,6 @@ pub(crate) fn copies_around_steps() -> String {
         format!("INSERT INTO TASK VALUES ({}, {}, 0, 100, {id}, 35, 2);", start + from, start + to)
     };
     (900..).zip(copies).map(statement).collect()
-}
-
-/// Copies are counted once, without the time in the spans, and in the step in whose window they start.
-#[test]
-fn copies_around_the_spans_belong_to_the_nearest_step() {
-    let context = Context::new();
-    write_database(&context.path("ascend_pytorch_profiler_0.db"), &copies_around_steps());
-    let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
-    let rows: Vec<_> = items(&output, "step")
-        .into_iter()
-        .map(|row| {
-            let [before, behind] =
-                ["other_tasks_before_ns", "other_tasks_behind_ns"].map(|key| whole_number(&row[key]));
-            (row["step"].as_u64(), before, behind)
-        })
-        .collect();
-    assert_eq!(rows, [(Some(7), 5_000, 10_000), (Some(8), 5_000, 30_000)]);
-    let plain = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
-    assert!(plain.stdout.contains("rows: 0.010 ms before them, 0.040 ms behind them\n"), "{}", plain.stdout);
 }
 
 /// Statements for kernels of 1000 ns outside of the steps of the synthetic run: one 900 us before them, and two behind them.
@@ -333,8 +278,8 @@ fn keys_of_json_are_documented() {
     let mut items = std::collections::BTreeSet::new();
     for command in ["timeline", "modules", "compare"] {
         let ran = context.run(&[command, "p_ascend_pt", "late", "--format", "json"]);
-        for object in objects(&ran.stdout) {
-            items.insert(object["item"].as_str().expect("a text").to_owned());
+        for object in ran.json() {
+            items.insert(object["item"].text().to_owned());
             for key in object.as_object().expect("an object").keys() {
                 assert!(document.contains(&format!("`{key}`")), "`{key}` is not in docs/timeline.md");
             }

@@ -2,10 +2,8 @@
 
 use std::{fs, path::Path};
 
-use crate::{
-    context::Context,
-    timeline::{TABLE, TRACE, items, only_step, timeline, whole_number, write_database, write_text_profile},
-};
+use crate::prelude::*;
+use crate::timeline::{TABLE, TRACE, items, timeline, whole_number, write_database, write_text_profile};
 
 #[test]
 fn wrong_input_is_refused_with_a_hint() {
@@ -47,99 +45,11 @@ fn wrong_input_is_refused_with_a_hint() {
         report.push_str(&format!("{}\n  {}\n", arguments.join(" "), lines.join("\n  ")));
     }
     insta::assert_snapshot!(report);
-    assert_eq!(fs::read_to_string(context.path(&trace)).expect("there"), TRACE);
+    assert_eq!(context.read(&trace), TRACE);
     // A damaged table of the vendor's costs the comparison only.
     context.write(&format!("{output}/analysis.db"), "no database");
-    let ran = context.run(&["timeline", "p_ascend_pt"]);
+    let ran = context.run("timeline p_ascend_pt");
     assert!(ran.code == 0 && ran.stderr.contains("the vendor's table of steps is not compared: "), "{ran:?}");
-}
-
-/// A table that was cut at the end of a line: what it lacks is in the trace, and does not become free time.
-#[test]
-fn kernels_that_a_cut_table_lacks_keep_their_time() {
-    let context = Context::new();
-    let output = "p_ascend_pt/ASCEND_PROFILER_OUTPUT";
-    let example = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/examples/decoder_profile/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT"
-    );
-    let read = |name: &str| fs::read_to_string(Path::new(example).join(name)).expect("an example");
-    let (trace, table) = (read("trace_view.json"), read("kernel_details.csv"));
-    context.write(&format!("{output}/trace_view.json"), &trace);
-    context.write(&format!("{output}/kernel_details.csv"), &table);
-    let whole = timeline(&context, &context.path("p_ascend_pt"));
-    let steps = |output: &[serde_json::Value]| -> Vec<serde_json::Value> {
-        let figures = ["span_ns", "computing_ns", "communication_ns", "free_ns", "kernels", "collectives"];
-        items(output, "step")
-            .iter()
-            .map(|step| figures.map(|figure| step[figure].clone()).to_vec().into())
-            .collect()
-    };
-    let lines: Vec<&str> = table.split_inclusive('\n').collect();
-    context.write(&format!("{output}/kernel_details.csv"), &lines[..lines.len() - 11].concat());
-    let cut = context.run(&["timeline", "p_ascend_pt", "--format", "json"]);
-    assert_eq!(cut.code, 0, "{}", cut.stderr);
-    let note = "11 kernels and collectives of trace_view.json are not in the table of kernels, which may be cut; they count, \
-                without type and shapes\n";
-    assert!(cut.stderr.ends_with(note), "{}", cut.stderr);
-    let cut: Vec<serde_json::Value> =
-        cut.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert!(steps(&whole).iter().all(|step| step[3].as_i64() > Some(0)), "{whole:?}");
-    assert_eq!(steps(&cut), steps(&whole));
-}
-
-/// Notes on a database that is read.
-#[test]
-fn odd_databases_are_read_with_a_note() {
-    let context = Context::new();
-    let file = context.path("ascend_pytorch_profiler_0.db");
-    let version = |number: &str| {
-        format!(
-            "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '{number}')"
-        )
-    };
-    for (statement, expected) in [
-        (version("2.0.0"), "SCHEMA_VERSION `2.0.0` is not known"),
-        (
-            "UPDATE TASK SET startNs = 5 WHERE globalTaskId = 1".to_owned(),
-            "span 19675 days, so that at least one is wrong",
-        ),
-        (
-            "UPDATE TASK SET startNs = NULL WHERE globalTaskId = 1".to_owned(),
-            "1 record without a valid time is left out",
-        ),
-        // Known versions are no news.
-        (version("1.2.0"), ""),
-    ] {
-        write_database(&file, &statement);
-        let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
-        fs::remove_file(&file).expect("there");
-        assert!(ran.code == 0 && ran.stderr.contains(expected), "{statement}: {ran:?}");
-        assert_eq!(ran.stderr.is_empty(), expected.is_empty(), "{statement}: {ran:?}");
-    }
-}
-
-/// Times that are unknown without kernels are neither zero nor free.
-#[test]
-fn times_that_need_kernels_are_not_printed_without_them() {
-    let context = Context::new();
-    write_database(&context.path("ascend_pytorch_profiler_0.db"), "DROP TABLE COMPUTE_TASK_INFO");
-    let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
-    let step = only_step(&output);
-    for key in ["computing_ns", "overlapped_ns", "not_overlapped_ns", "free_ns", "free_by_cause_ns", "gaps"] {
-        assert!(step[key].is_null(), "{key}: {step}");
-    }
-    assert_eq!((whole_number(&step["communication_ns"]), whole_number(&step["collectives"])), (35_000, 3));
-    let plain = context.run(&["timeline", "ascend_pytorch_profiler_0.db", "--trace", "lanes.json"]);
-    assert!(
-        !plain.stdout.contains("largest part") && !plain.stdout.contains("free time by cause"),
-        "{plain:?}"
-    );
-    let lanes = fs::read_to_string(context.path("lanes.json")).expect("written");
-    assert!(
-        lanes.contains("\"name\":\"Communication\",\"ph\":\"X\"") && !lanes.contains("\"Free: "),
-        "{lanes}"
-    );
 }
 
 /// Changes that are only in the log or the journal of a database are never left out silently.
@@ -166,12 +76,12 @@ fn databases_with_an_open_log_or_a_hot_journal_are_refused() {
             fs::copy(context.path(name), context.path("killed").join(name)).expect("copied");
         }
         drop(connection);
-        let ran = context.run(&["timeline", "killed"]);
+        let ran = context.run("timeline killed");
         let expected = format!(
             "error: `killed/ascend_pytorch_profiler_0.db` was not closed: `killed/{log}` holds changes that belong to it\nhint: "
         );
         assert!(ran.code == 3 && ran.stderr.starts_with(&expected), "{mode}: {ran:?}");
-        assert!(ran.stderr.contains("PRAGMA journal_mode=DELETE"), "{ran:?}");
+        ran.err_has("PRAGMA journal_mode=DELETE");
         let before = context.snapshot("killed");
         // What the hint says makes it readable.
         let closed =

@@ -1,15 +1,12 @@
 //! Collections of one case that ran as different binaries of its kernel.
 
-use crate::{
-    context::{Context, Ran},
-    kill_resume::ledger,
-};
+use crate::prelude::*;
 
 /// Measures the small database on one device; `plan` is that of the host.
 fn measure(context: &Context, device: &str, plan: &str, more: &[&str]) -> Ran {
     context.write("host.yaml", plan);
-    let command = ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-faults", "host.yaml"];
-    context.run(&[&command[..], &["--rehearsal-model", "steady", "--devices", device], more].concat())
+    let command = "run --db db --host rehearsal --rehearsal-faults host.yaml";
+    context.run(&(command, &["--rehearsal-model", "steady", "--devices", device], more))
 }
 
 /// Verdict, reason and number of collections of the row of a kernel.
@@ -35,39 +32,37 @@ fn collections_with_different_operators_have_no_common_median() {
     assert_eq!(measure(&context, "0", "speed: 10\n", &[]).code, 0);
     let plan = "speed: 10\nfaults:\n- renamed_kernel: {name: OtherBinary, operator_only: true}\n  \
                 where: {kernel: SwiGlu}\n";
-    let ran = measure(&context, "1", plan, &["--update", "all"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("1 suspicious result, `npubench why` explains each"), "{}", ran.stderr);
+    let ran = measure(&context, "1", plan, &["--update", "all"]).ended(1);
+    ran.err_has("1 suspicious result, `npubench why` explains each");
     let [verdict, reason, collections] = row(&context, "SwiGlu");
     assert_eq!((verdict.as_str(), collections.as_str()), ("suspicious", "2"), "{reason}");
     assert!(
         reason.starts_with("its collections ran as different operators: rehearsal_OtherBinary in 1, "),
         "{reason}"
     );
-    assert_eq!(context.run(&["db", "check", "db"]).code, 0);
-    let why = context.run(&["why", "SwiGlu.csv:2", "--db", "db"]).stdout;
+    context.done("db check db");
+    let why = context.run("why SwiGlu.csv:2 --db db").stdout;
     let rule = why.lines().find(|line| line.trim_start().starts_with("row_variant ")).expect("the rule");
     assert!(rule.contains(" broken ") && rule.contains("OtherBinary in 1"), "{rule}");
 
     // Measuring again cannot show which binary is right.
     let before = context.csv_files();
     let ran = measure(&context, "0", "speed: 10\n", &[]);
-    assert!(ran.stderr.contains(": 0 cases on device 0; "), "{}", ran.stderr);
+    ran.err_has(": 0 cases on device 0; ");
     assert!(context.csv_files() == before, "the rows are unchanged");
 
     // The evidence has the operators.
-    assert_eq!(context.run(&["reparse", "--db", "db"]).code, 0);
+    context.done("reparse --db db");
     let recorded = attempts(&context);
     assert!(recorded.iter().all(|[.., operator]| !operator.is_empty()), "{recorded:?}");
     let lost = "UPDATE attempts SET operator = ''";
     ledger(&context).expect("a ledger").execute_batch(lost).expect("changed");
-    let compared = context.run(&["reparse", "--db", "db", "--format", "json"]);
-    assert_eq!(compared.code, 1, "{}", compared.stderr);
+    let compared = context.exits(1, "reparse --db db --format json");
     let report: serde_json::Value = serde_json::from_str(&compared.stdout).expect("JSON");
-    let differences = report["differences"].as_array().expect("a list");
+    let differences = report["differences"].list();
     assert_eq!(differences.len(), recorded.len());
     assert!(differences.iter().all(|found| found["differs"] == serde_json::json!(["operator"])), "{report}");
-    assert_eq!(context.run(&["reparse", "--db", "db", "--write"]).code, 0);
+    context.done("reparse --db db --write");
     assert_eq!(attempts(&context), recorded);
     assert!(context.csv_files() == before, "the rows follow from the operators again");
 }

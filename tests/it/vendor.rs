@@ -14,7 +14,7 @@ use std::{
 use npubench::kernel::KernelName;
 use tempfile::TempDir;
 
-use crate::{context::Context, requirements::vendor_python};
+use crate::prelude::*;
 
 /// Renders script and manifest of a kernel into a folder named by the kernel.
 pub(crate) fn render(context: &Context, kernel: &str) {

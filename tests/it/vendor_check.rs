@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::context::{ADD, Context, Ran, profile};
+use crate::prelude::*;
 
 /// A torch that checks the shapes of matrix products.
 const TORCH: &str = "
@@ -69,8 +69,7 @@ impl CheckFixture {
             return Self { context };
         }
         context.write("k.csv", &profile(records));
-        let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        context.done("ingest k.csv --db db --kind rehearsal");
         Self { context }
     }
 
@@ -92,7 +91,6 @@ impl CheckFixture {
     }
 }
 
-/// A record of SwiGlu with an input of this width.
 fn swiglu_record(width: u64) -> String {
     format!("SwiGlu,5,\"\"\"8,{width}\"\"\",FLOAT,ND,\"\"\"8,{}\"\"\",FLOAT,ND", width.div_ceil(2))
 }
@@ -118,8 +116,7 @@ fn every_case_gets_one_verdict_although_one_ends_python() {
         "the process also ends if the case is checked alone"
     );
     assert_eq!(of(7001), verdict_by("invalid_args", "rule"), "odd");
-    let ran = check.run_check(&[]);
-    assert_eq!(ran.code, 1);
+    let ran = check.run_check(&[]).ended(1);
     assert_eq!(check.run_check(&["--fail-on", "no_entry,unsupported"]).code, 0);
     assert_eq!(check.run_check(&["--fail-on", "unsupported,invalid_args"]).code, 1);
     insta::assert_snapshot!(ran.stdout, @r"
@@ -140,8 +137,7 @@ fn stored_outcomes_are_reused_and_run_leaves_out_rejected_cases() {
     check.context.write("py/torch_npu/__init__.py", &TORCH_NPU.replace("width == 2222", "width == 1000"));
     let verdicts = check.verdicts(&["--kernels", "SwiGlu"]);
     assert_eq!(verdicts["FLOAT[8,1000]"], verdict_by("accepted", "meta"));
-    let ran = check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    check.context.exits(1, "run --db db --host rehearsal --devices 0");
     let rows = check.context.rows("db", "SwiGlu");
     let verdict = |shapes: &str| {
         let row = rows.iter().find(|row| row["Input Shapes"] == shapes).expect("a row");
@@ -154,9 +150,7 @@ fn stored_outcomes_are_reused_and_run_leaves_out_rejected_cases() {
         "{}",
         verdict("\"8,2222\"").1
     );
-    let ran =
-        check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--ignore-check"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    check.context.exits(0, "run --db db --host rehearsal --devices 0 --ignore-check");
     // With `--again`, the new outcome replaces the stored one.
     let verdicts = check.verdicts(&["--kernels", "SwiGlu", "--again"]);
     assert_eq!(verdicts["FLOAT[8,1000]"], verdict_by("rejected", "meta"));
@@ -172,92 +166,17 @@ fn stored_outcomes_are_reused_and_run_leaves_out_rejected_cases() {
 #[test]
 fn unusable_python_gives_no_outcomes() {
     let check = CheckFixture::new(&[&swiglu_record(1000)]);
-    let ran = check.context.run(&["check", "--db", "db", "--python", "no-such-python"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    check.context.exits(3, "check --db db --python no-such-python");
     check
         .context
         .write("py/torch/__init__.py", "raise ImportError('libhccl.so: cannot open shared object file')\n");
-    let ran = check.run_check(&[]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
-    assert!(ran.stderr.contains("libhccl.so"), "{}", ran.stderr);
+    let ran = check.run_check(&[]).ended(4);
+    ran.err_has("libhccl.so");
     // The script tests torch first: one that accepts any matrix product is unusable.
     check.context.write("py/torch/__init__.py", &TORCH.replace("!= b.shape[0]", "is None"));
-    let ran = check.run_check(&[]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
-    assert!(ran.stderr.contains("cannot be used as a check"), "{}", ran.stderr);
+    let ran = check.run_check(&[]).ended(4);
+    ran.err_has("cannot be used as a check");
     assert_eq!(ran.stdout, "");
-}
-
-/// A record of DispatchFFNCombine: 64 tokens, each to 8 experts, with this number of experts per rank.
-fn dispatch_record(experts: u64) -> String {
-    format!(
-        "DispatchFFNCombine,50,\"\"\"64,1024;{experts},1024,512;{experts},256,1024;64,8;1;1;64,8\"\"\",\
-         DT_BF16;INT8;INT8;INT32;FLOAT;FLOAT;FLOAT,ND;FRACTAL_NZ;FRACTAL_NZ;ND;ND;ND;ND,\"\"\"64,1024;1,{experts}\"\"\",\
-         DT_BF16;INT32,ND;ND"
-    )
-}
-
-#[test]
-fn kernel_of_several_devices_is_not_launched_on_fewer() {
-    let check = CheckFixture::new(&[]);
-    check.context.write("d.csv", &profile(&[&dispatch_record(16)]));
-    let ingest = ["ingest", "d.csv", "--db", "ep", "--kind", "rehearsal"];
-    check.context.run(&[&ingest[..], &["--ep-size", "16"]].concat());
-    let ran = check.context.run(&["run", "--db", "ep", "--host", "rehearsal", "--devices", "0"]);
-    assert!(ran.stderr.contains("unsupported: 1 case: it needs 16 devices"), "{}", ran.stderr);
-    let manifest = check.context.run(&["render", "DispatchFFNCombine", "--db", "ep", "--manifest"]).stdout;
-    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
-    assert_eq!(manifest["gang"].as_array().map(Vec::len), Some(16), "one process per rank");
-    let arguments = manifest["cases"][0]["arguments"].as_array().expect("a list");
-    let experts = arguments.iter().find(|argument| argument["name"] == "expert_idx").expect("an argument");
-    assert_eq!(experts["tensor"]["below"], 256, "the indices cover the experts of all ranks");
-    assert!(arguments.iter().any(|argument| argument["process_group"] == 16));
-    // The number of ranks is not guessed; more experts than the kernel supports are rejected.
-    check.context.run(&["ingest", "d.csv", "--db", "open", "--kind", "rehearsal"]);
-    let ran = check.context.run(&["run", "--db", "open", "--host", "rehearsal", "--devices", "0"]);
-    assert!(ran.stderr.contains("`EP Size` is not known"), "{}", ran.stderr);
-    check.context.write("d.csv", &profile(&[&dispatch_record(18)]));
-    check.context.run(&["ingest", "d.csv", "--db", "many", "--kind", "rehearsal", "--ep-size", "16"]);
-    let ran = check.context.run(&["run", "--db", "many", "--host", "rehearsal", "--devices", "0"]);
-    assert!(ran.stderr.contains("`E <= 17` does not hold"), "{}", ran.stderr);
-}
-
-#[test]
-fn expert_skew_is_in_the_reason_of_the_row_and_the_same_in_all_runs() {
-    let check = CheckFixture::new(&[]);
-    let record = "MoeTokenPermute,5,\"\"\"64,128;64,8\"\"\",DT_BF16;INT32,ND;ND,\"\"\"512,128;512\"\"\",DT_BF16;INT32,ND;ND";
-    check.context.write("m.csv", &profile(&[record]));
-    check.context.run(&["ingest", "m.csv", "--db", "moe", "--kind", "rehearsal"]);
-    let run = ["run", "--db", "moe", "--host", "rehearsal", "--devices", "0"];
-    let ran = check.context.run(&[&run[..], &["--expert-skew", "1.2"]].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let reason = &check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Reason"];
-    assert!(reason.contains("expert indices have a skew of 1.2"), "{reason}");
-    assert_eq!(check.context.run(&[&run[..], &["--expert-skew", "-1"]].concat()).code, 2);
-    // Samples of another skew are not combined.
-    let ran = check.context.run(&[&run[..], &["--update", "all"]].concat());
-    assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("used an expert skew of 1.2, not 0"), "{}", ran.stderr);
-    assert_eq!(check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Collections"], "1");
-}
-
-#[test]
-fn kernel_of_graph_mode_is_compiled_before_its_launch() {
-    let check = CheckFixture::new(&[&swiglu_record(1000)]);
-    let entry = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/op_replay/SwiGlu.yaml"));
-    let entry = entry.expect("it ships").replace("unit:", "needs: {graph: true}\nunit:");
-    check.context.write("assets/op_replay/SwiGlu.yaml", &entry);
-    let script = check.context.run(&["render", "SwiGlu", "--db", "db", "--assets", "assets"]).stdout;
-    assert!(script.contains("GRAPHS = {\n    \"SwiGlu\",\n}"), "{script}");
-    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--assets", "assets"];
-    let ran = check.context.run(&run);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // A missing backend is a failure of the case.
-    let template = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs"));
-    let template = template.expect("it ships").replace("torchair.get_npu_backend()", "\"inductor\"");
-    check.context.write("assets/templates/replay.py.hbs", &template);
-    let ran = check.context.run(&[&run[..], &["--update", "all"]].concat());
-    assert!(ran.stderr.contains("compile knows torchair's backend only"), "{}", ran.stderr);
 }
 
 /// A run of the host that has the packages finds the same, and so does the plan of another one.
@@ -279,19 +198,15 @@ class _C:
     check.context.write("py/torch/__init__.py", &format!("{TORCH}{schemas}"));
     let ran = check.run_check(&["--format", "json"]);
     let mismatch = "the catalogue has aten::mm(self, mat2), torch has (mat2, self)";
-    assert!(ran.stdout.contains(mismatch), "{}", ran.stdout);
-    assert!(ran.stdout.contains("\"verdict\":\"unsupported\""), "{}", ran.stdout);
+    ran.out_has(mismatch);
+    ran.out_has("\"verdict\":\"unsupported\"");
     assert_eq!(ran.code, 1);
     assert_eq!(check.run_check(&["--fail-on", "rejected"]).code, 0);
-    let ran = check.context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
-    assert!(
-        ran.stdout.contains("\"verdict\":\"unsupported\"") && ran.stdout.contains(mismatch),
-        "{}",
-        ran.stdout
-    );
-    let ran = check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("unsupported"), "{}", ran.stdout);
+    let ran = check.context.run("plan --db db --devices 0 --format json");
+    ran.out_has("\"verdict\":\"unsupported\"");
+    ran.out_has(mismatch);
+    let ran = check.context.exits(1, "run --db db --host rehearsal --devices 0");
+    ran.out_has("unsupported");
     let row = &check.context.rows("db", "MatMulV2")[0];
     assert_eq!(
         row.get("MicroBench Verdict").map(String::as_str).unwrap_or_default(),
@@ -306,7 +221,7 @@ fn python_ends_if_the_check_is_killed() {
     let hangs = TORCH_NPU.replace("if width == 6666: os._exit(11)", "if width == 5556:\n        open('pid', 'w').write(str(os.getpid())); os.replace('pid', os.environ['PID'])\n        import time; time.sleep(1000)");
     check.context.write("py/torch_npu/__init__.py", &hangs);
     let pid = check.context.path("pid");
-    let mut command = check.context.command(&["check", "--db", "db"]);
+    let mut command = check.context.command("check --db db");
     command.env("PYTHONPATH", check.context.path("py")).env("PID", &pid);
     let mut child = command.spawn().expect("npubench starts");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -9,11 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
-    context::{Context, Ran},
-    kill_resume::ingested,
-    runs::wait_for,
-};
+use crate::prelude::*;
 
 /// Schema of the Job resource of Volcano at commit ed72c7c (August 2026), without its status: the `openAPIV3Schema` of
 /// `config/crd/volcano/bases/batch.volcano.sh_jobs.yaml` as JSON. The schema of pods is part of it.
@@ -28,10 +24,9 @@ volumes:
 
 /// A database whose plan is divided into two shards.
 fn divided() -> Context {
-    let context = ingested();
-    let arguments = ["shard", "--db", "db", "--devices", "0-1", "--kernels", "Add,SwiGlu", "--shards", "2"];
-    let ran = context.run(&arguments);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let context = Context::of_layer();
+    let arguments = "shard --db db --devices 0-1 --kernels Add,SwiGlu --shards 2";
+    context.done(arguments);
     context
 }
 
@@ -55,7 +50,6 @@ fn refuse_unknown_keys(schema: &mut Value) {
     }
 }
 
-/// Returns the errors of a manifest.
 fn schema_errors(manifest: &Value) -> Vec<String> {
     let mut schema: Value = serde_json::from_str(JOB_SCHEMA).expect("JSON");
     refuse_unknown_keys(&mut schema);
@@ -98,8 +92,7 @@ grace_seconds: 120
 run_options: [--until, \"07:30\", --without-selftest]
 ";
     for values in [VALUES, all] {
-        let ran = render(&context, values);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = render(&context, values).ended(0);
         let manifest = parsed(&ran.stdout);
         assert_eq!(schema_errors(&manifest), Vec::<String>::new(), "{}", ran.stdout);
         let spec = &manifest["spec"];
@@ -115,7 +108,7 @@ run_options: [--until, \"07:30\", --without-selftest]
     assert_eq!(pod["volumes"][0]["nfs"]["server"], "10.0.0.1");
     assert_eq!(container["volumeMounts"][1]["mountPath"], "/usr/local/Ascend/driver");
     assert_eq!(manifest["spec"]["tasks"][0]["template"]["metadata"]["annotations"]["note"], "a: b # c");
-    let script = container["args"][0].as_str().expect("a script");
+    let script = container["args"][0].text();
     let command = r#"npubench run --db '/data/my '\''a3'\''' --host rehearsal --until 07:30 --without-selftest --shard "$((VC_TASK_INDEX + 1))/2" &"#;
     assert!(script.lines().any(|line| line == command), "{script}");
     // The validation finds what it must find.
@@ -123,33 +116,6 @@ run_options: [--until, \"07:30\", --without-selftest]
     wrong["spec"]["tasks"][0]["template"]["spec"]["nodeselector"] = serde_json::json!({});
     wrong["spec"]["minAvailable"] = "1".into();
     assert_eq!(schema_errors(&wrong).len(), 2);
-}
-
-#[test]
-fn template_of_the_manifest_can_be_replaced() {
-    let context = divided();
-    fs::create_dir_all(context.path("assets/templates")).expect("a folder");
-    fs::write(context.path("assets/templates/volcano.yaml.hbs"), "shards: {{count}}\n").expect("written");
-    let values = context.write("values.yaml", VALUES);
-    let arguments = ["volcano", "render", "--db", "db", "--assets", "assets", "--values"];
-    let ran = context.run(&[&arguments[..], &[values.to_str().expect("text")]].concat());
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "shards: 2\n"), "{}", ran.stderr);
-}
-
-#[test]
-fn printed_values_are_those_that_apply() {
-    let context = divided();
-    let printed = context.run(&["volcano", "values"]);
-    assert_eq!(printed.code, 0, "{}", printed.stderr);
-    let given = |text: &str| -> String {
-        let image = text.replace("image: \"\"", "image: i").replace("database: \"\"", "database: /data/a3");
-        image.replace("volumes: []", "volumes: [{name: data, mount_path: /data, source: {emptyDir: {}}}]")
-    };
-    let whole = render(&context, &given(&printed.stdout));
-    let short =
-        "image: i\ndatabase: /data/a3\nvolumes: [{name: data, mount_path: /data, source: {emptyDir: {}}}]";
-    let short = render(&context, short);
-    assert_eq!((whole.code, whole.stdout), (0, short.stdout), "{}", whole.stderr);
 }
 
 #[test]
@@ -175,14 +141,13 @@ fn values_that_would_fail_in_the_cluster_are_refused_with_their_line() {
         ("  image: i\n  database: /data/a3\n".to_owned(), "do not start at the first column"),
         (with("..."), "or an end mark"),
     ] {
-        let ran = render(&context, &values);
-        assert_eq!(ran.code, 3, "{values}: {}{}", ran.stdout, ran.stderr);
+        let ran = render(&context, &values).ended(3);
         assert!(ran.stderr.contains(expected) && ran.stdout.is_empty(), "{expected}: {}", ran.stderr);
-        assert!(ran.stderr.contains("hint: "), "{}", ran.stderr);
+        ran.err_has("hint: ");
     }
-    let missing = context.run(&["volcano", "render", "--db", "db", "--values", "none.yaml"]);
+    let missing = context.run("volcano render --db db --values none.yaml");
     assert!(missing.code == 3 && missing.stderr.contains("none.yaml"), "{}", missing.stderr);
-    let undivided = ingested();
+    let undivided = Context::of_layer();
     let ran = render(&undivided, VALUES);
     assert!(ran.code == 3 && ran.stderr.contains("has no shards"), "{}", ran.stderr);
 }
@@ -220,7 +185,7 @@ fn script_of_a_pod_passes_exit_codes_and_signals_on() {
     let context = divided();
     let manifest = parsed(&render(&context, VALUES).stdout);
     let container = &manifest["spec"]["tasks"][0]["template"]["spec"]["containers"][0];
-    let script = container["args"][0].as_str().expect("a script");
+    let script = container["args"][0].text();
     for (code, expected) in [("0", 0), ("1", 0), ("3", 3), ("5", 5)] {
         let status = script_command(&context, script, code, "").status().expect("sh");
         assert_eq!(status.code(), Some(expected), "npubench ended with {code}");

@@ -4,17 +4,13 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 
-use crate::{
-    context::{Context, SWIGLU, profile},
-    kill_resume::ingested,
-};
+use crate::prelude::*;
 
 const RUN: [&str; 9] =
     ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--rehearsal-model", "steady"];
 
-fn measure(context: &Context, more: &[&str]) {
-    let ran = context.run(&[&RUN[..], more].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+fn measure(context: &Context, more: &(impl Words + ?Sized)) {
+    context.done(&(RUN, more));
 }
 
 /// Evidence with the real paths of the temporary folder.
@@ -26,13 +22,12 @@ fn evidence(context: &Context, case: &str) -> Value {
 
 #[test]
 fn page_explains_a_number_from_its_row_to_the_raw_records() {
-    let context = ingested();
-    measure(&context, &[]);
-    measure(&context, &["--update", "all"]);
+    let context = Context::of_layer();
+    measure(&context, "");
+    measure(&context, "--update all");
     let row = context.rows("db", "SwiGlu").remove(0);
-    let page = context.run(&["why", &row["MicroBench Case"][..7], "--db", "db"]);
-    assert_eq!(page.code, 0, "{}", page.stderr);
-    assert_eq!(context.run(&["why", "db/SwiGlu.csv:2", "--db", "db"]).stdout, page.stdout);
+    let page = context.done(&["why", &row["MicroBench Case"][..7], "--db", "db"]);
+    assert_eq!(context.run("why db/SwiGlu.csv:2 --db db").stdout, page.stdout);
     // The width of a column depends on the times in it.
     insta::with_settings!({filters => vec![
         (r"  +", "  "), (r"\b[0-9a-f]{64}\b", "DIGEST"),
@@ -50,14 +45,14 @@ fn page_explains_a_number_from_its_row_to_the_raw_records() {
 /// Durations of the samples are those of the profiler's table that the page names.
 #[test]
 fn named_tables_have_the_samples() {
-    let context = ingested();
-    measure(&context, &[]);
+    let context = Context::of_layer();
+    measure(&context, "");
     let found = evidence(&context, "SwiGlu.csv:2");
     let collection = &found["collections"][0];
-    let samples = collection["samples_ns"].as_array().expect("samples");
+    let samples = collection["samples_ns"].list();
     let samples: BTreeSet<i64> = samples.iter().filter_map(Value::as_i64).collect();
     assert!(samples.len() > 3, "{collection}");
-    let mut records = collection["records"].as_array().expect("files").iter().filter_map(Value::as_str);
+    let mut records = collection["records"].list().iter().filter_map(Value::as_str);
     let table = records.rfind(|path| path.ends_with(".csv")).expect("a table of the profiler");
     let mut reader = csv::Reader::from_path(table).expect("a table");
     let rows = reader.deserialize().map(|row| row.expect("a row"));
@@ -67,8 +62,8 @@ fn named_tables_have_the_samples() {
         .collect();
     assert!(samples.is_subset(&recorded), "{samples:?} {recorded:?}");
     // A removed folder is no error.
-    fs::remove_dir_all(Path::new(collection["folder"].as_str().expect("a path"))).expect("removed");
-    let page = context.run(&["why", "SwiGlu.csv:2", "--db", "db"]);
+    fs::remove_dir_all(Path::new(collection["folder"].text())).expect("removed");
+    let page = context.run("why SwiGlu.csv:2 --db db");
     assert!(page.code == 0 && page.stdout.contains("does not exist: it was removed"), "{}", page.stdout);
 }
 
@@ -76,26 +71,26 @@ fn named_tables_have_the_samples() {
 fn samples_of_other_software_are_listed_with_the_reason() {
     let context = Context::new();
     context.small_database("db");
-    measure(&context, &[]);
+    measure(&context, "");
     let plan = context.write("host.yaml", "software: {cann: 8.6.0}\n").to_string_lossy().into_owned();
     measure(&context, &["--update", "all", "--rehearsal-faults", &plan]);
     let found = evidence(&context, "Add.csv:2");
-    let collections = found["collections"].as_array().expect("a list");
+    let collections = found["collections"].list();
     assert_eq!(collections.len(), 2);
     assert_eq!((&collections[0]["is_used"], &collections[1]["is_used"]), (&false.into(), &true.into()));
-    let why = collections[0]["left_out"].as_str().expect("a reason");
+    let why = collections[0]["left_out"].text();
     assert!(why.starts_with("measured with other software: CANN "), "{why}");
     assert_eq!(found["rows"][0]["ledger"], "the row is that of the ledger");
 }
 
 #[test]
 fn cases_without_a_measurement_have_a_page() {
-    let context = ingested();
+    let context = Context::of_layer();
     let page = |case: &str| context.run(&["why", case, "--db", "db"]).stdout;
     assert!(page("SwiGlu.csv:2").contains("result     no measurement: no run has planned the case"));
     context.write("more.csv", &profile(&[&SWIGLU.replacen("SwiGlu", "Mystery", 1)]));
-    assert_eq!(context.run(&["ingest", "more.csv", "--db", "db"]).code, 0);
-    measure(&context, &[]);
+    context.done("ingest more.csv --db db");
+    measure(&context, "");
     let unknown = page("Mystery.csv:2");
     assert!(unknown.contains("result     no measurement: no_entry in run "), "{unknown}");
     assert!(unknown.contains("roofline   unknown: no_entry: "), "{unknown}");
@@ -103,17 +98,15 @@ fn cases_without_a_measurement_have_a_page() {
 
 #[test]
 fn command_of_the_page_measures_the_case_alone() {
-    let context = ingested();
-    measure(&context, &[]);
+    let context = Context::of_layer();
+    measure(&context, "");
     let found = evidence(&context, "SwiGlu.csv:2");
-    let command = found["command"].as_str().expect("a command").to_owned();
+    let command = found["command"].text().to_owned();
     let arguments: Vec<&str> = command.split(' ').skip(1).chain(["--devices", "0"]).collect();
-    let ran = context.run(&arguments);
-    assert_eq!(ran.code, 0, "{command}: {}", ran.stderr);
+    context.done(&arguments);
     assert_eq!(evidence(&context, "SwiGlu.csv:2")["collections"].as_array().map(Vec::len), Some(2));
     assert_eq!(evidence(&context, "Sort.csv:2")["collections"].as_array().map(Vec::len), Some(1));
-    let unknown = context.run(&[&RUN[..], &["--case", "0000000000000000"]].concat());
-    assert_eq!(unknown.code, 3);
+    let unknown = context.exits(3, &(RUN, "--case 0000000000000000"));
     insta::assert_snapshot!(unknown.stderr, @"
     error: no row of the database is a case whose id begins with `0000000000000000`
     hint: the column `MicroBench Case` and `npubench show` have the ids of cases that were planned

@@ -8,10 +8,7 @@ use npubench::{
     kernel::{Dtype, Nanos},
 };
 
-use crate::{
-    context::{Context, HEADER},
-    requirements::shared,
-};
+use crate::prelude::*;
 
 fn load(context: &Context, name: &str, text: &str) -> Workload {
     load_workload(&context.write(name, text)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -59,20 +56,6 @@ fn a_profile_is_a_workload() {
     );
 }
 
-/// Collectives of a profile have no shapes: they are counted with their time.
-#[test]
-fn records_without_shapes_are_counted() {
-    let Some(path) = shared("real/llm_step_rank0") else { return };
-    let workload = load_workload(&path).expect("a profile");
-    assert_eq!(workload.invocations(), 2463);
-    let unreadable: Vec<_> =
-        workload.questions.iter().filter(|question| question.unreadable.is_some()).collect();
-    assert!(unreadable.iter().any(|question| question.query.op.starts_with("hcom_")));
-    assert!(unreadable.iter().all(|question| question.unreadable == Some(UnreadableReason::NoShapes)
-        || question.unreadable == Some(UnreadableReason::NoDuration)));
-    assert!(unreadable.iter().map(|question| question.count).sum::<u64>() < 200);
-}
-
 /// A collective has a record on a stream of its own and on that of its task: it counts once, as the longer one.
 #[test]
 fn collectives_that_are_recorded_twice_count_once() {
@@ -111,7 +94,7 @@ fn an_inventory_of_a_simulator_is_a_workload() {
     assert_eq!(workload.invocations(), 2392);
     let text = std::fs::read_to_string(&path).expect("read");
     let file: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let times = file["ops"].as_array().expect("a list").iter().map(|op| op["total_duration_us"].as_f64());
+    let times = file["ops"].list().iter().map(|op| op["total_duration_us"].as_f64());
     let stated: f64 = times.map(|time| time.expect("a time")).sum();
     assert_eq!(total_time(&workload).seconds(), stated / 1e6);
     assert!(workload.name.starts_with("Qwen/Qwen3-32B prefill ("), "{}", workload.name);
@@ -129,17 +112,6 @@ fn an_inventory_of_a_simulator_is_a_workload() {
     assert_eq!(at_line.trim(), "{", "the line of the variant");
     assert_eq!(workload.notes.len(), 1, "{:?}", workload.notes);
     assert!(workload.notes[0].contains("aten.mm.default"), "{}", workload.notes[0]);
-}
-
-#[test]
-fn counts_of_variants_are_kept_where_they_are_known() {
-    let context = Context::new();
-    let variants = r#"{"count": 5, "input_shapes": ["(8, 4)"]}, {"input_shapes": ["(9, 4)"]}, {"input_shapes": ["(10, 4)"]}"#;
-    let text = format!(r#"{{"ops": [{{"op_name": "a", "count": 12, "shape_variants": [{variants}]}}]}}"#);
-    let workload = load(&context, "ops.json", &text);
-    let counts: Vec<u64> = workload.questions.iter().map(|question| question.count).collect();
-    assert_eq!(counts, [5, 4, 3]);
-    assert_eq!(workload.durations, DurationKind::Unknown);
 }
 
 #[test]
@@ -230,43 +202,6 @@ fn a_chrome_trace_of_a_simulator_is_a_workload() {
     }
 }
 
-/// Processes with other operators are parts of the same run: their times are added, by both readers.
-#[test]
-fn processes_with_other_operators_are_added() {
-    let context = Context::new();
-    let event = |name: &str, pid: &str, dur: f64, args: &str| {
-        format!(
-            r#"{{"name": "{name}", "ph": "X", "ts": 0, "dur": {dur}, "pid": "{pid}", "args": {{{args}}}}}"#
-        )
-    };
-    let product =
-        r#""simulation_shapes": "[[64, 512], [512, 64]]", "source": "MEASURED", "kernel_type": "MatMulV2""#;
-    let sum = r#""simulation_shapes": "[[64, 64]]", "source": "MEASURED", "kernel_type": "hcom_allReduce_""#;
-    let events = [
-        event("aten.mm.default", "compute", 10.0, product),
-        event("tensor_cast.all_reduce", "network", 90.0, sum),
-        event("layer 0", "compute", 100.0, ""),
-    ];
-    let workload = load(&context, "parts.json", &format!("[{}]", events.join(",")));
-    assert_eq!((workload.invocations(), total_time(&workload)), (2, Nanos(100_000)));
-    assert!(workload.notes[0].contains("2 with different operators are added"), "{:?}", workload.notes);
-    let predicted = read_predicted_time(&context.path("parts.json"), false).expect("a trace");
-    assert_eq!((predicted.compute, predicted.communication), (Nanos(10_000), Nanos(90_000)));
-    let only = format!("[{}]", event("layer 0", "compute", 100.0, ""));
-    assert!(refusal(&context, "none.json", &only).contains("no event is of a simulator"));
-}
-
-/// Questions without invocations neither count as functions nor are gaps.
-#[test]
-fn questions_without_invocations_are_left_out() {
-    let context = Context::new();
-    let text = "questions:\n  - {op: MatMulV2, inputs: \"8,64;64,32\", dtypes: bf16, count: 0}\n  \
-                - {op: Add, inputs: \"8;8\", dtypes: bf16}\n";
-    let workload = load(&context, "unused.yaml", text);
-    assert_eq!((workload.questions.len(), workload.invocations()), (1, 1));
-    assert!(workload.notes[0].contains("left out: 1 question with a count of 0"), "{:?}", workload.notes);
-}
-
 #[test]
 fn lists_in_yaml_and_csv_are_the_same_workload() {
     let context = Context::new();
@@ -355,23 +290,4 @@ proptest::proptest! {
         let _ = load_workload(&context.write(&name, &text));
     }
 
-    /// The parts of an operator's time and count always add up to those of the file.
-    #[test]
-    fn counts_and_times_of_variants_add_up(
-        count in 0_u64..5000, micros in 0_u32..2_000_000_000, variants in proptest::collection::vec(0_u64..100_000, 1..6),
-    ) {
-        let context = Context::new();
-        let list: Vec<String> =
-            variants.iter().map(|length| format!("{{\"input_shapes\": [\"({length}, 8)\"]}}")).collect();
-        let text = format!(
-            "{{\"ops\": [{{\"op_name\": \"a\", \"count\": {count}, \"total_duration_us\": {micros}, \"shape_variants\": [{}]}}, \
-             {{\"op_name\": \"b\", \"count\": 1}}]}}",
-            list.join(",")
-        );
-        let workload = load(&context, "ops.json", &text);
-        proptest::prop_assert_eq!(workload.invocations(), count + 1);
-        if count > 0 {
-            proptest::prop_assert_eq!(total_time(&workload), Nanos(i64::from(micros) * 1000));
-        }
-    }
 }
