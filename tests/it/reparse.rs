@@ -79,16 +79,6 @@ fn artefacts_give_the_results_of_the_ledger() {
     assert!(files(&context) == before.0, "nothing differs, so that nothing is written");
 }
 
-/// Compares and writes; nothing may differ.
-fn assert_reproduced(context: &Context, about: &str) {
-    let before = (context.csv_files(), content(context));
-    let (_, written) = report(context, "--write");
-    assert_eq!(differences(&written), [], "{about}: {written}");
-    assert_eq!(written["written"]["rows"], 0, "{about}: {written}");
-    assert_eq!(content(context), before.1, "{about}");
-    assert!(context.csv_files() == before.0, "{about}");
-}
-
 /// Attempts that a low clock withdrew are not accepted again, although their own collection does not show it.
 #[test]
 fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {

@@ -243,17 +243,6 @@ fn a_trace_has_the_ranges_and_marks_of_the_wanted_domain() {
     assert!(note.starts_with(expected), "{note}");
 }
 
-/// Statements for copies in the synthetic run, in nanoseconds behind its start: before the first kernel and into the free time
-/// of step 7, from its last kernel on, between the steps and into step 8, and behind this one.
-pub(crate) fn copies_around_steps() -> String {
-    let copies = [(5_000, 22_000), (125_000, 140_000), (145_000, 160_000), (165_000, 200_000)];
-    let start = 1_700_000_000_000_000_000_i64;
-    let statement = |(id, (from, to)): (i32, (i64, i64))| {
-        format!("INSERT INTO TASK VALUES ({}, {}, 0, 100, {id}, 35, 2);", start + from, start + to)
-    };
-    (900..).zip(copies).map(statement).collect()
-}
-
 /// Statements for kernels of 1000 ns outside of the steps of the synthetic run: one 900 us before them, and two behind them.
 pub(crate) fn kernels_outside_of_steps() -> String {
     let task = |(id, start): (i64, i64)| {

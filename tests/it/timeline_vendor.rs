@@ -62,14 +62,6 @@ fn raw_rows(table: &Path) -> Vec<RawRow> {
     csv.deserialize().map(|row| row.expect("a row")).collect()
 }
 
-fn raw_spans<'a>(rows: impl Iterator<Item = &'a RawRow>) -> Vec<(i64, i64)> {
-    rows.map(|row| {
-        let start = nanoseconds(&row["Start Time(us)"]);
-        (start, start + nanoseconds(&row["Duration(us)"]))
-    })
-    .collect()
-}
-
 /// Returns the time in at least one of some spans, by a sweep over their ends.
 fn covered(spans: &[(i64, i64)]) -> i64 {
     let mut ends: Vec<(i64, i64)> = spans.iter().flat_map(|(start, end)| [(*start, 1), (*end, -1)]).collect();

@@ -280,14 +280,3 @@ fn files_that_are_no_workload_are_refused_with_their_place() {
     .collect();
     insta::assert_snapshot!(shown.join("\n\n"));
 }
-
-proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
-    /// Any content is read or refused: a file never ends the program.
-    #[test]
-    fn any_content_is_read_or_refused(text in "[a-z0-9\\[\\]{}:,\"()\\n #.-]{0,120}", name in "a\\.(json|csv|yaml)") {
-        let context = Context::new();
-        let _ = load_workload(&context.write(&name, &text));
-    }
-
-}
