@@ -177,7 +177,7 @@ call(torch_npu.npu_fused_infer_attention_score.out, [1001, 130])
 
 #[test]
 fn example_snippet_records_calls_of_vendor_torch_npu() {
-    let Some(python) = crate::vendor_python() else { return };
+    let Some(python) = vendor_python() else { return };
     let context = Context::new();
     let script = "import torch, torch_npu, attention_dump
 attention_dump.record('calls')

@@ -64,7 +64,7 @@ fn rows_without_arguments_are_refused_if_several_calls_have_their_shapes() {
         row.set_attribute(column, cell);
         row
     };
-    let unknown = "db/FusedInferAttentionScore.csv:2: `Runtime input_layout` is not known";
+    let unknown = "`Runtime input_layout` is not known";
     assert_rows_refused(&[
         (row_without_arguments(12, "2", "12,16,128;12,16,1"), unknown),
         (row_without_arguments(40, "1", "12,16,128;12,16,1"), unknown),

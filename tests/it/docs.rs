@@ -132,7 +132,7 @@ fn keys_of_json_are_documented() {
 
 #[test]
 fn every_entry_states_the_vendors_schema() {
-    let Some(listed) = crate::shared("vendor/torch_npu-2.9.0.post9-schemas.txt") else {
+    let Some(listed) = shared("vendor/torch_npu-2.9.0.post9-schemas.txt") else {
         return;
     };
     let listed = fs::read_to_string(listed).expect("UTF-8");

@@ -14,10 +14,6 @@ fn measured() -> Context {
     context
 }
 
-fn objects(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-}
-
 /// Each command of docs/filters.md, with the quotes of a shell.
 #[test]
 fn examples_of_the_documentation_work() {

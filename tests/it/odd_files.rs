@@ -4,7 +4,7 @@ use std::{
     fs,
     os::unix::fs::FileExt as _,
     path::Path,
-    process::thread,
+    thread,
     time::{Duration, Instant},
 };
 

@@ -8,12 +8,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::prelude::*;
 
-fn measured(more: &(impl Words + ?Sized)) -> Context {
-    let context = Context::of_layer();
-    context.run(&(STEADY_RUN, more)).measured();
-    context
-}
-
 fn reparse(context: &Context, more: &(impl Words + ?Sized)) -> Ran {
     context.run(&("reparse --db db", more))
 }
