@@ -53,7 +53,8 @@ static DECODER_LAYER: LazyLock<Files> = LazyLock::new(|| {
 
 /// The same behind [`STEADY_RUN`].
 static MEASURED_LAYER: LazyLock<Files> = LazyLock::new(|| {
-    let context = Context::of_measured_layer();
+    let context = Context::of_layer();
+    context.done(&STEADY_RUN);
     context.snapshot("db")
 });
 
