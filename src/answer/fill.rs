@@ -43,9 +43,9 @@ use crate::{
 /// Share of the weighted widths of all rows that rows measured further have together: beyond it, a collection is better spent
 /// on one of them again.
 const REPEATED_SHARE: f64 = 0.9;
-/// Least number of rows that are measured further together: with fewer, collections are mostly start and export.
+/// Minimum number of rows that are measured further together: with fewer, collections are mostly start and export.
 const MIN_REPEATED: usize = 20;
-/// Most times that gaps are looked for again after measurements.
+/// Maximum number of times that gaps are looked for again after measurements.
 const MAX_PASSES: usize = 4;
 /// Relative half width, and number of collections, with which the first run ends if the options state none.
 const DEFAULT_PRECISION: f64 = 0.01;

@@ -111,7 +111,7 @@ struct GenericComputeFields {
 pub struct KernelPolicy {
     /// True if values of production profiles precede those of replays.
     pub prefers_profiling: bool,
-    /// Greatest ratio of a production duration to the time of the cores; a longer duration is replaced by the latter.
+    /// Maximum ratio of a production duration to the time of the cores; a longer duration is replaced by the latter.
     pub max_core_ratio: Option<f64>,
     /// True if rows that fit equally well must agree.
     pub requires_unique: bool,

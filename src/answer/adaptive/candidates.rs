@@ -19,7 +19,7 @@ const STEPS_OF_OCTAVE: f64 = 12.0;
 /// Multiple to which frameworks pad tokens.
 const ALIGNMENT: i64 = 16;
 /// Candidates of a kernel beyond which the numbers of tokens are those of the ladder.
-const MOST_CANDIDATES: u64 = 200_000;
+const MAX_CANDIDATES: u64 = 200_000;
 
 #[derive(Clone, Debug)]
 pub struct GridCandidate {
@@ -37,7 +37,7 @@ pub fn grid_candidates(
     let refined: Vec<CandidateSpace> = spaces.iter().map(|space| with_more_tokens(space)).collect();
     let count = refined.iter().fold(0_u64, |sum, space| sum.saturating_add(space.candidates()));
     let spaces: Vec<&CandidateSpace> =
-        if count <= MOST_CANDIDATES { refined.iter().collect() } else { spaces.to_vec() };
+        if count <= MAX_CANDIDATES { refined.iter().collect() } else { spaces.to_vec() };
     let source = CandidateSource::Grid(spaces.clone());
     let selected = select_rows(kernel, source, request, &ExistingCases::default());
     let mut found = Vec::new();

@@ -13,7 +13,7 @@ use crate::{
 
 /// Share of a batch that is chosen at random.
 const RANDOM_SHARE: f64 = 0.1;
-/// Greatest factor between expected errors and those of hold-outs, either way.
+/// Maximum factor between expected errors and those of hold-outs, either way.
 const MAX_CORRECTION: f64 = 5.0;
 /// Hold-outs that a correction of expected errors needs.
 const MIN_FOR_CORRECTION: usize = 20;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 const WIDTHS: [u64; 3] = [512, 1024, 2048];
-const MOST_TOKENS: u64 = 4096;
+const MAX_TOKENS: u64 = 4096;
 
 /// Two lines of a kernel whose duration has a step at 1000 tokens.
 fn duration(tokens: u64, width: u64) -> f64 {
@@ -21,7 +21,7 @@ fn duration(tokens: u64, width: u64) -> f64 {
 }
 
 fn shapes() -> Vec<(u64, u64)> {
-    let tokens = || (1..=MOST_TOKENS).filter(|tokens| tokens % 37 == 1 || *tokens == MOST_TOKENS);
+    let tokens = || (1..=MAX_TOKENS).filter(|tokens| tokens % 37 == 1 || *tokens == MAX_TOKENS);
     WIDTHS.into_iter().flat_map(|width| tokens().map(move |tokens| (tokens, width))).collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::gaps::CoverageGap;
 use crate::kernel::{CaseId, IdentifiedCase};
 
-/// Greatest ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a
+/// Maximum ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a
 /// constant and a linear part is below a percent within it, while tile steps need nearer rows.
 const BRACKET_RATIO: f64 = 4.0;
 const MAX_BRACKET_ROWS: usize = 4;
@@ -40,7 +40,7 @@ pub(crate) struct FillCases {
     pub(crate) cases: Vec<FillCase>,
     /// By the index of the gap.
     pub(crate) filled_by: Vec<FilledBy>,
-    /// Those of the cases that close no gap: rows that answer with durations of production profiles only.
+    /// Cases that close no gap: rows that answer with durations of production profiles only.
     pub(crate) unmeasured: BTreeSet<CaseId>,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     kernel::{AttentionCase, IdentifiedCase, KernelName},
 };
 
-/// Least number of gaps along the tokens that two rows are to serve.
+/// Minimum number of gaps along the tokens that two rows are to serve.
 const MIN_BRACKETED: usize = 3;
 const ATTENTION: [&str; 3] = [AttentionCase::KERNEL, "SparseFlashAttention", "LightningIndexer"];
 

@@ -32,7 +32,7 @@ const FUSED_GROUPS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Most names of operators in a note.
+/// Maximum number of names of operators in a note.
 const SHOWN_NAMES: usize = 6;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

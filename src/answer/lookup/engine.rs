@@ -74,7 +74,7 @@ impl LookupEngine {
                 let count = case.inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
                 let slots = case.inputs.iter().take(count);
                 slots
-                    .map(|slot| slot.as_ref().map_or_else(QueryTensor::absent, QueryTensor::from_tensor))
+                    .map(|slot| slot.as_ref().map_or_else(QueryTensor::default, QueryTensor::from_tensor))
                     .collect()
             }
             _ => tensors(&case.inputs),

@@ -27,7 +27,7 @@ pub(crate) enum InterpolationKind {
     Disabled,
 }
 
-/// Greatest number of interpolated dimensions where the mapping states none.
+/// Maximum number of interpolated dimensions where the mapping states none.
 pub(crate) const MAX_DIMS: u8 = 3;
 
 /// Interpolates between the rows of a kernel. Columns of latencies are not mixed: the preferred one is tried with all

@@ -1,6 +1,10 @@
 //! Tables by which the rows of a kernel are found. Each is built when it is first needed.
 
-use std::{collections::HashMap, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, Hash, Hasher as _},
+    sync::OnceLock,
+};
 
 use foldhash::fast::FixedState;
 
@@ -15,16 +19,16 @@ use super::{
 const MAX_INPUTS: usize = 40;
 
 /// Rows by a key of dimensions, each with a coordinate such as its number of tokens, by which it is sorted.
-pub(crate) type RowGroups = HashMap<Box<[u64]>, Vec<(u64, u32)>, FixedState>;
+pub(crate) type RowGroups<K = Box<[u64]>> = HashMap<K, Vec<(u64, u32)>, FixedState>;
 
 /// Place of the number of tokens in a key. No tensor has so many.
 const TOKENS: u64 = u64::MAX;
 const NEXT_INPUT: u64 = u64::MAX - 1;
 
-pub(crate) fn group_rows<K: IntoIterator<Item = (Box<[u64]>, u64)>>(
+pub(crate) fn group_rows<K: Hash + Eq, I: IntoIterator<Item = (K, u64)>>(
     rows: &KernelRows,
-    keys: impl Fn(&IndexedRow) -> K,
-) -> RowGroups {
+    keys: impl Fn(&IndexedRow) -> I,
+) -> RowGroups<K> {
     let mut groups = RowGroups::default();
     for (number, row) in (0..).zip(&rows.rows) {
         for (key, coordinate) in keys(row) {
@@ -39,8 +43,8 @@ pub(crate) fn group_rows<K: IntoIterator<Item = (Box<[u64]>, u64)>>(
 pub(crate) struct KernelIndex {
     pub(crate) rows: KernelRows,
     pub(crate) traits: KernelTraits,
-    /// By the number of compared inputs.
-    exact: Vec<OnceLock<RowGroups>>,
+    /// By the number of compared inputs: rows by the hash of these.
+    exact: Vec<OnceLock<RowGroups<u64>>>,
     tokens: Vec<OnceLock<RowGroups>>,
     outputs: OnceLock<RowGroups>,
     pub(crate) axes: AxisTables,
@@ -66,13 +70,11 @@ impl KernelIndex {
         output.format.private().is_none().then(|| SlotDims::new(self.rows.output_dims(row, 0)))
     }
 
-    fn group<'i>(
+    fn rows_of<'i>(
         &'i self,
-        groups: &'i RowGroups,
-        key: &[u64],
+        found: Option<&'i Vec<(u64, u32)>>,
     ) -> impl Iterator<Item = (u32, &'i IndexedRow)> + use<'i> {
-        let found = groups.get(key).map(Vec::as_slice).unwrap_or_default();
-        found.iter().map(|(_, row)| (*row, &self.rows.rows[*row as usize]))
+        found.into_iter().flatten().map(|(_, row)| (*row, &self.rows.rows[*row as usize]))
     }
 
     /// Returns the leading inputs of a row; none if it has fewer.
@@ -90,7 +92,7 @@ impl KernelIndex {
                 has_output.then(|| (key(&SlotDims::new(self.rows.output_dims(row, 0))), 0))
             })
         });
-        self.group(outputs, &key(dims))
+        self.rows_of(outputs.get(&*key(dims)))
     }
 
     /// Returns the rows whose first inputs may have these dimensions: all that have, and rarely another one.
@@ -107,16 +109,17 @@ impl KernelIndex {
             })
         });
         let key = self.exact_key(slots.iter().map(|slot| slot.dims));
-        table.into_iter().flat_map(move |table| self.group(table, &key))
+        self.rows_of(table.and_then(|table| table.get(&key)))
     }
 
-    fn exact_key(&self, inputs: impl Iterator<Item = SlotDims>) -> Box<[u64]> {
-        let mut key = Vec::new();
+    fn exact_key(&self, inputs: impl Iterator<Item = SlotDims>) -> u64 {
+        let state = FixedState::default();
+        let mut hasher = state.build_hasher();
         for (slot, dims) in inputs.enumerate() {
-            key.extend_from_slice(self.traits.canonical_slot(slot, &dims).as_slice());
-            key.push(NEXT_INPUT);
+            let dims = self.traits.canonical_slot(slot, &dims);
+            dims.as_slice().iter().chain([&NEXT_INPUT]).for_each(|dim| hasher.write_u64(*dim));
         }
-        key.into_boxed_slice()
+        hasher.finish()
     }
 
     /// Returns the rows of a form whose first inputs differ from these at most in the number of tokens, sorted by it.

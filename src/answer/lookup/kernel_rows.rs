@@ -188,7 +188,7 @@ pub(super) struct LatencyReader {
     pub(super) columns: Vec<usize>,
     latencies: [Vec<usize>; LatencyColumn::COUNT],
     verdict: Option<usize>,
-    /// Greatest ratio of a production duration to the time of the cores, with positions of core, AI core and vector
+    /// Maximum ratio of a production duration to the time of the cores, with positions of core, AI core and vector
     /// times.
     envelope: Option<(f64, [usize; 3])>,
 }

@@ -321,7 +321,7 @@ const SMALL_TILE: (u64, u64) = (8, 64);
 /// Rows of a tile of the cube unit, which a product completes itself.
 const CUBE_TILE: u64 = 16;
 
-/// Greatest ratio of padded tokens to the others, as a fraction. The rounding of a sequence to tiles of 16 or 32 tokens
+/// Maximum ratio of padded tokens to the others, as a fraction. The rounding of a sequence to tiles of 16 or 32 tokens
 /// adds less to one of usual length; more tokens are more work.
 const MAX_GROWTH: (u64, u64) = (5, 4);
 
@@ -351,7 +351,7 @@ pub(in crate::answer) fn fills_tiles(tokens: u64, fewer: u64, tiles: &[u64]) -> 
     tokens > fewer && fewer > 0 && (tiles.iter().any(|tile| fills(*tile)) || fewer >= from && fills(small))
 }
 
-/// Greatest distance of tokens that padding can bridge.
+/// Maximum distance of tokens that padding can bridge.
 pub(crate) const MAX_PADDING: u64 = 31;
 
 /// Product whose output has the number of ranks: rows of several numbers of ranks have the same inputs.

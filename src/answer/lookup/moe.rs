@@ -175,7 +175,7 @@ fn stack_weights(inputs: &[QueryTensor]) -> Vec<QueryTensor> {
             let dims = std::iter::once(group.len() as u64).chain(one.dims.iter().copied()).collect();
             QueryTensor { dims, ..one.clone() }
         }
-        [] => QueryTensor { dims: Vec::new(), dtype: None, format: None },
+        [] => QueryTensor::default(),
     });
     front.iter().cloned().chain(stacked).collect()
 }

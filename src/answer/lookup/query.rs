@@ -1,13 +1,14 @@
 //! Queries, and the forms in which a row may show their inputs.
 
 use super::{
+    attention::work::{as_coordinate, mean},
     rules::{KernelTraits, RuleKind},
     slot_dims::{MAX_RANK, SlotDims},
 };
 use crate::kernel::{Dtype, Tensor, TensorFormat};
 
 /// Tensor of a query. An element type or a format that is not given is not compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryTensor {
     /// Dimensions as the framework has them.
     pub dims: Vec<u64>,
@@ -20,11 +21,6 @@ impl QueryTensor {
     pub(crate) fn from_tensor(tensor: &Tensor) -> Self {
         let dtype = Some(tensor.dtype.clone()).filter(|dtype| !dtype.is_undefined());
         Self { dims: tensor.dims.clone(), dtype, format: Some(tensor.format.clone()) }
-    }
-
-    /// Creates the place of an input that a call does not have.
-    pub(crate) const fn absent() -> Self {
-        Self { dims: Vec::new(), dtype: None, format: None }
     }
 
     /// Returns true for the place of an input that a call does not have.
@@ -98,13 +94,7 @@ pub enum BatchPhase {
 
 impl AttentionParameters {
     pub(crate) fn mean_kv_length(&self) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
-        let total = self.kv_lengths.iter().map(|length| *length as f64).sum::<f64>();
-        #[expect(clippy::cast_precision_loss, reason = "numbers of sequences are far below 2^53")]
-        let mean = match self.kv_lengths.len() {
-            0 => self.kv_length,
-            count => Some(total / count as f64),
-        };
+        let mean = if self.kv_lengths.is_empty() { self.kv_length } else { Some(mean(&self.kv_lengths)) };
         mean.filter(|length| length.is_finite() && *length > 0.0)
     }
 
@@ -152,11 +142,10 @@ impl BatchLengths {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
     pub(crate) fn keys_per_query(&self) -> f64 {
         let pairs = self.queries.iter().zip(&self.keys);
-        let total: f64 = pairs.map(|(queries, keys)| *queries as f64 * *keys as f64).sum();
-        total / self.queries.iter().map(|queries| *queries as f64).sum::<f64>().max(1.0)
+        let total: f64 = pairs.map(|(queries, keys)| as_coordinate(*queries) * as_coordinate(*keys)).sum();
+        total / self.queries.iter().map(|queries| as_coordinate(*queries)).sum::<f64>().max(1.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dimensions of one tensor without an allocation, and their forms for comparison.
 
-/// Most dimensions of a tensor; CANN has no kernel with more. Rows and queries beyond are refused.
+/// Maximum number of dimensions of a tensor; CANN has no kernel with more. Rows and queries beyond are refused.
 pub(crate) const MAX_RANK: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

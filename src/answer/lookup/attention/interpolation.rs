@@ -43,7 +43,7 @@ const SEQUENCE_GROUPS: [(&[usize], &str); 2] = [GROUPS[1], GROUPS[4]];
 const SELECTION_GROUPS: [(&[usize], &str); 3] =
     [(&[0], "q_tokens"), (&[1], "effective_kv_len"), (&[0, 1], "q_tokens, effective_kv_len")];
 
-/// Greatest difference of the ratios of keys per query to keys per sequence.
+/// Maximum difference of the ratios of keys per query to keys per sequence.
 const SKEW_TOLERANCE: f64 = 0.02;
 
 /// Row between which is interpolated, with its coordinates; NaN where they are unknown.

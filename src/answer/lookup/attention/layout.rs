@@ -5,7 +5,7 @@
 //! `pool,N,block,D`. There are at most 256 heads of at most 512 dimensions, which are multiples of 16, and blocks of 16 to 512 tokens.
 //! These rules are from the vendor's reference of `aclnnFusedInferAttentionScore`; older versions refuse some of the combinations.
 
-/// Least and greatest dimension of a head.
+/// Minimum and maximum dimension of a head.
 const MIN_HEAD_DIM: u64 = 16;
 const MAX_HEAD_DIM: u64 = 512;
 const MAX_HEADS: u64 = 256;

@@ -33,7 +33,7 @@ use crate::{
     kernel::{Case, Dtype},
 };
 
-/// Greatest difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
+/// Maximum difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
 pub(in crate::answer) const LENGTH_TOLERANCE: f64 = 16.0;
 const LENGTH_SHARE: f64 = 0.02;
 /// Confidence of a row.
@@ -41,7 +41,7 @@ pub(in crate::answer) const CONFIDENCE: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::answer) struct TokenMatch {
-    /// Greatest difference of tokens that fit.
+    /// Maximum difference of tokens that fit.
     pub(in crate::answer) reach: u64,
     /// Returns true if the first number of tokens is the second one, padded.
     pub(in crate::answer) is_padded: fn(u64, u64) -> bool,
@@ -265,7 +265,7 @@ impl AttentionTable {
     }
 }
 
-/// Most places of rows that are compared: a miss of a large table must not take much longer than an answer.
+/// Maximum number of places of rows that are compared: a miss of a large table must not take much longer than an answer.
 const MAX_PLACES: usize = 20_000;
 
 impl AttentionTable {

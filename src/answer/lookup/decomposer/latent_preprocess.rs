@@ -16,7 +16,7 @@ const QUANTIZE: [&str; 2] = ["AscendQuantV2", "AscendQuantV2Aicore"];
 const CACHE_KERNEL: &str = "KvRmsNormRopeCache";
 /// Columns of a block of weights in FRACTAL_NZ of one-byte types.
 const BLOCK: u64 = 32;
-const MOST_TOKENS: u64 = 1024;
+const MAX_TOKENS: u64 = 1024;
 
 #[derive(Clone, Debug)]
 struct PreprocessInputs {
@@ -161,7 +161,7 @@ fn opaque_kernel(inputs: &PreprocessInputs, opaque: &OpaqueKernel) -> Result<Sub
     let (tokens, hidden, rank) = (inputs.tokens, inputs.hidden, inputs.query_rank);
     let is_aligned = hidden.is_multiple_of(BLOCK) && rank.is_multiple_of(BLOCK);
     let is_known = inputs.dtype == Dtype::Bf16 && inputs.has_int8_weights && opaque.weight_quantized;
-    if !is_aligned || !is_known || !(1..=MOST_TOKENS).contains(&tokens) {
+    if !is_aligned || !is_known || !(1..=MAX_TOKENS).contains(&tokens) {
         return Err(MissReason::DecomposeFailed);
     }
     let fused = rank.saturating_add(inputs.key_width);
