@@ -22,7 +22,6 @@ pub(super) mod match_rows;
 mod moe;
 pub(super) mod query;
 mod query_fields;
-mod recorded_case;
 pub(super) mod row_answers;
 pub(super) mod rules;
 pub(super) mod slot_dims;
