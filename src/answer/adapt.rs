@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::{
     answer::{
-        adaptive::{AdaptiveDesign, AdaptiveOptions, ChoiceReason, ChosenCandidate, GridCandidate},
+        adaptive::{AdaptiveDesign, AdaptiveOptions, ChosenCandidate, GridCandidate},
         coverage::FillCase,
         fill::{FillOutcome, FillRuns, FillSession},
         lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
@@ -41,13 +41,7 @@ pub(crate) struct AdaptSession {
     chosen: usize,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct ChosenCase {
-    pub(crate) case: IdentifiedCase,
-    pub(crate) reason: ChoiceReason,
-    /// Latency in microseconds that lookups answer before it is measured.
-    pub(crate) predicted: Option<f64>,
-}
+pub(crate) type ChosenCase = (IdentifiedCase, ChosenCandidate);
 
 impl KernelDesign {
     /// Creates a design of a kernel's candidates, with those of their rows that are measured, and the published
@@ -152,11 +146,7 @@ impl AdaptSession {
             let mut chosen = kernel.design.next_batch(engine)?;
             chosen.truncate(left);
             self.chosen += chosen.len();
-            batch.extend(chosen.iter().map(|chosen| ChosenCase {
-                case: kernel.cases[chosen.candidate].clone(),
-                reason: chosen.reason,
-                predicted: chosen.predicted,
-            }));
+            batch.extend(chosen.iter().map(|chosen| (kernel.cases[chosen.candidate].clone(), *chosen)));
             kernel.pending = chosen;
         }
         Ok(batch)
@@ -202,8 +192,7 @@ impl AdaptSession {
                 break;
             }
             let batch = self.choose(&mut database.engine)?;
-            let fill_case =
-                |chosen: ChosenCase| FillCase { case: chosen.case, value: 1.0, is_refinement: false };
+            let fill_case = |(case, _): ChosenCase| FillCase { case, value: 1.0, is_refinement: false };
             let cases: Vec<FillCase> = batch.into_iter().map(fill_case).collect();
             let cases: Vec<&FillCase> = cases.iter().collect();
             if cases.is_empty() {

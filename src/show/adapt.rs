@@ -116,13 +116,13 @@ pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> Strin
         FittedColumn::number("answer (us)", 2),
         FittedColumn::text("case", 3),
     ];
-    let cells = |chosen: &ChosenCase| {
+    let cells = |(case, chosen): &ChosenCase| {
         vec![
-            chosen.case.kernel.to_string(),
-            chosen.case.shapes(),
+            case.kernel.to_string(),
+            case.shapes(),
             reason_text(chosen.reason),
             chosen.predicted.map_or_else(|| "none".to_owned(), |latency| format!("{latency:.2}")),
-            chosen.case.id().as_str().to_owned(),
+            case.id().as_str().to_owned(),
         ]
     };
     fitted_text(columns, chosen.iter().map(cells), width)
@@ -140,11 +140,11 @@ pub(crate) struct ChosenRecord<'a> {
 }
 
 impl<'a> ChosenRecord<'a> {
-    pub(crate) fn new(chosen: &'a ChosenCase) -> Self {
+    pub(crate) fn new((case, chosen): &'a ChosenCase) -> Self {
         Self {
-            case: chosen.case.id().as_str(),
-            kernel: chosen.case.kernel.as_str(),
-            inputs: chosen.case.shapes(),
+            case: case.id().as_str(),
+            kernel: case.kernel.as_str(),
+            inputs: case.shapes(),
             reason: match chosen.reason {
                 ChoiceReason::LineEnd => "line_end",
                 ChoiceReason::WorstBracket(_) => "worst_bracket",

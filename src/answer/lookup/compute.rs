@@ -133,7 +133,7 @@ impl LookupEngine {
         self.find_rows(variants, query, &mut reason)
             .or_else(|| self.find_cache_writes(variants, query))
             .or_else(|| self.interpolate_kernels(variants, query))
-            .or_else(|| self.find_padded_rows(variants, query).filter(|_| may_be_padded))
+            .or_else(|| if may_be_padded { self.find_padded_rows(variants, query) } else { None })
             .unwrap_or_else(|| missed(variants, query, reason))
     }
 
