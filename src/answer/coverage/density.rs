@@ -41,8 +41,10 @@ impl AuditedQuestion {
     }
 }
 
-#[derive(Default)]
-struct RowIndex {
+/// Rows of a database, read when they are needed.
+struct RowIndex<'a> {
+    auditor: GridAuditor<'a>,
+    database: &'a Database,
     by_line: BTreeMap<KernelName, BTreeMap<u64, Case>>,
     /// Signatures of the cases without a latency, as those of the kernel.
     planned: BTreeMap<KernelName, BTreeSet<String>>,
@@ -56,7 +58,9 @@ pub(crate) fn audit_questions(
     database: &Database,
     coverages: &[WorkloadCoverage<'_>],
 ) -> Result<Vec<AuditedQuestion>, DatabaseError> {
-    let (mut index, mut known, mut audited) = (RowIndex::default(), BTreeSet::new(), Vec::new());
+    let (by_line, planned) = Default::default();
+    let mut index = RowIndex { auditor, database, by_line, planned };
+    let (mut known, mut audited) = (BTreeSet::new(), Vec::new());
     for answered in coverages.iter().flat_map(|coverage| &coverage.answers) {
         if answered.is_free || !known.insert(gap_key(answered)) {
             continue;
@@ -67,11 +71,13 @@ pub(crate) fn audit_questions(
             AnswerClass::Measured => AuditedAnswer::Measured,
             AnswerClass::Missing => AuditedAnswer::Missing(answered.reason()),
             // The standard is one of rows on both sides.
-            AnswerClass::Interpolated if let Some(AnswerSource::Scaled | AnswerSource::Padded) = source => {
-                AuditedAnswer::Missing(source.map(|source| source.to_string()).unwrap_or_default())
+            AnswerClass::Interpolated
+                if let Some(source @ (AnswerSource::Scaled | AnswerSource::Padded)) = source =>
+            {
+                AuditedAnswer::Missing(source.to_string())
             }
             AnswerClass::Interpolated => match &case {
-                Some(case) => index.sparse_axis(answered, case, auditor, database)?,
+                Some(case) => index.sparse_axis(answered, case)?,
                 None => None,
             }
             .map_or(AuditedAnswer::Dense, AuditedAnswer::Sparse),
@@ -87,7 +93,7 @@ pub(crate) fn audit_questions(
             is_planned: false,
         };
         if let Some(case) = case.filter(|_| !row.is_answered()) {
-            row.is_planned = index.is_planned(&case, auditor, database)?;
+            row.is_planned = index.is_planned(&case)?;
             row.case = Some(case).filter(|_| !row.is_planned);
         }
         audited.push(row);
@@ -95,41 +101,34 @@ pub(crate) fn audit_questions(
     Ok(audited)
 }
 
-impl RowIndex {
+impl RowIndex<'_> {
     /// Returns the axis along which the rows of an interpolated answer are too far apart.
     fn sparse_axis(
         &mut self,
         answered: &AnsweredQuestion<'_>,
         case: &Case,
-        auditor: GridAuditor<'_>,
-        database: &Database,
     ) -> Result<Option<SparseAxis>, DatabaseError> {
         let mut used = Vec::new();
         for row in answered.answer.iter().flat_map(|answer| &answer.rows) {
             let rows = match self.by_line.get(&row.kernel) {
                 Some(rows) => rows,
                 None => {
-                    let rows = row_cases(&row.kernel, &database.kernel_csv(&row.kernel)?)?;
+                    let rows = row_cases(&row.kernel, &self.database.kernel_csv(&row.kernel)?)?;
                     let rows = rows.into_iter().filter_map(|row| Some((row.line, row.case.ok()?)));
                     self.by_line.entry(row.kernel.clone()).or_insert(rows.collect())
                 }
             };
             used.extend(rows.get(&u64::from(row.line)).cloned());
         }
-        Ok(auditor.sparse_axis(case, &used))
+        Ok(self.auditor.sparse_axis(case, &used))
     }
 
     /// Returns true if a row without a latency has the case, under any name of its call.
-    fn is_planned(
-        &mut self,
-        case: &Case,
-        auditor: GridAuditor<'_>,
-        database: &Database,
-    ) -> Result<bool, DatabaseError> {
+    fn is_planned(&mut self, case: &Case) -> Result<bool, DatabaseError> {
         if !self.planned.contains_key(&case.kernel) {
             let mut signatures = BTreeSet::new();
-            for name in auditor.catalogue.names_with_same_call(&case.kernel) {
-                let table = database.kernel_csv(&name)?;
+            for name in self.auditor.catalogue.names_with_same_call(&case.kernel) {
+                let table = self.database.kernel_csv(&name)?;
                 if !table.is_empty() {
                     for_each_measured_case(&name, &table, |row, is_measured| {
                         if !is_measured {
