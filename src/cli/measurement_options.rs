@@ -16,7 +16,7 @@ use crate::{
         recorder::LogLevel,
         run_options::{BusyPolicy, RunOptions},
     },
-    rehearsal::{NoiseModel, load::load_fault_plan},
+    rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };
 
 /// Launches of a case before its samples.
@@ -115,7 +115,7 @@ impl MeasurementOptions {
             busy: self.busy,
             leases: self.leases.folder(),
             profiler: self.profiler.settings(),
-            faults: load_fault_plan(self.rehearsal_faults.as_deref(), self.kind(), assets)?,
+            faults: FaultPlan::load(self.rehearsal_faults.as_deref(), self.kind(), assets)?,
             ..RunOptions::default()
         })
     }

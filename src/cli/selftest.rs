@@ -23,8 +23,7 @@ use crate::{
         command::{run_selftest, selftest_report},
         report_line, status_counts, summary_table,
     },
-    rehearsal::NoiseModel,
-    rehearsal::load::load_fault_plan,
+    rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };
 
 /// Tests the assumptions of measurements on this host
@@ -79,7 +78,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         rehearsal_model: NoiseModel::Lifelike,
         busy: BusyPolicy::Skip,
         leases: options.leases.folder(),
-        faults: load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?,
+        faults: FaultPlan::load(options.rehearsal_faults.as_deref(), kind, &assets)?,
         ..RunOptions::default()
     };
     let experiments = selected_experiments(options.experiments.as_ref())?;

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::kernel::CollectiveCase;
 
-/// Duration of another benchmark for a row.
 #[derive(Clone, Debug)]
 pub(crate) struct ImportedDuration {
     pub(crate) collective: CollectiveCase,
@@ -22,7 +21,6 @@ pub(crate) struct ImportedDuration {
     pub(crate) source: String,
 }
 
-/// Numbers of rows of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImportReport {
     pub(crate) added: usize,
@@ -30,7 +28,6 @@ pub(crate) struct ImportReport {
     pub(crate) updated: usize,
     /// Rows that have these numbers already.
     pub(crate) same: usize,
-    /// Rows that keep their own measurement.
     pub(crate) kept: usize,
 }
 
@@ -44,7 +41,7 @@ pub(crate) fn import_durations(
     for imported in durations {
         let key = CollectiveKey::of_case(&imported.collective);
         let mut cells = new_row_cells(&imported.collective);
-        cells.extend(duration_cells((&imported.collective).into(), imported.micros * 1e3));
+        cells.extend(duration_cells(&imported.collective, imported.micros * 1e3));
         cells.extend([
             (DURATION_METHOD, imported.method.clone()),
             (RESULT_CHECK, imported.check.clone()),

@@ -14,7 +14,7 @@ use crate::{
 const FILE: &str = "collective_overheads.yaml";
 const LAYOUT: u32 = 1;
 /// Greatest overhead in microseconds; a greater one is probably in another unit.
-const MOST_MICROS: f64 = 1e5;
+const MAX_MICROS: f64 = 1e5;
 const HINT: &str = "docs/collectives.md describes the file";
 
 #[derive(Debug, Deserialize)]
@@ -85,9 +85,9 @@ fn parse(path: &Path, text: &str) -> Result<Vec<CollectiveOverhead>, YamlError> 
         if overhead.ranks < 2 {
             return error("ranks", format!("{} ranks, expected at least 2", overhead.ranks));
         }
-        if !(0.0..=MOST_MICROS).contains(&overhead.overhead_us) {
+        if !(0.0..=MAX_MICROS).contains(&overhead.overhead_us) {
             let problem =
-                format!("an overhead of {} us, expected 0 to {MOST_MICROS} us", overhead.overhead_us);
+                format!("an overhead of {} us, expected 0 to {MAX_MICROS} us", overhead.overhead_us);
             return error("overhead_us", problem);
         }
         if overhead.source.trim().is_empty() {

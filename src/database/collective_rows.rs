@@ -5,8 +5,8 @@
 use csv::ByteRecord;
 
 use super::{
-    KernelCsv, columns,
-    numbers::{format_decimals, format_micros},
+    KernelCsv,
+    columns::{self, format_decimals, format_micros},
 };
 use crate::kernel::{Case, CollectiveCase, CollectiveKind, Dtype, KernelName, Measurement, PartWeights};
 
@@ -16,7 +16,6 @@ pub(crate) const DTYPE: &str = "dtype";
 pub(crate) const TOPOLOGY_TIER: &str = "topology_tier";
 /// The replay's measurement: median of the accepted samples.
 pub(crate) const DURATION: &str = columns::OLD_DURATION;
-/// Message size by the duration.
 pub(crate) const BANDWIDTH: &str = "bandwidth_gbps";
 /// Columns of existing readers, those of the key first.
 pub(crate) const CONTRACT_COLUMNS: [&str; 6] =
@@ -39,9 +38,7 @@ pub(crate) const ALGORITHM_TYPE: &str = "Algorithm Type";
 pub(crate) const PROFILING_ALGORITHM_TYPE: &str = "Profiling Algorithm Type";
 /// Source of the group of these records: [`RECORDED_GROUP`] or [`STATED_GROUP`].
 pub(crate) const PROFILING_GROUP_SOURCE: &str = "Profiling Group Source";
-/// The profile has the ranks of the group.
 pub(crate) const RECORDED_GROUP: &str = "recorded";
-/// The user has stated the number of ranks.
 pub(crate) const STATED_GROUP: &str = "--world-size";
 pub(crate) const DURATION_METHOD: &str = "Duration Method";
 pub(crate) const LATEST_RANK: &str = "Latest Rank";
@@ -79,13 +76,6 @@ const BY_CLOCKS: usize = 5;
 /// Text of [`DURATION_METHOD`] for launches timed by the clocks of the ranks, for others, and for both in one row.
 const METHODS: [&str; 3] = ["last end - last start", "shortest rank", "mixed"];
 
-/// Returns the collective of a table by the name of its file; `None` for tables of kernels.
-pub(crate) fn collective_of_table(table: &KernelCsv) -> Option<CollectiveKind> {
-    let kernel = KernelName::from_file_stem(table.path().file_stem()?.to_str()?)?;
-    CollectiveKind::of_kernel(&kernel)
-}
-
-/// Returns all columns of a new table.
 pub(crate) fn collective_columns(kernel: &KernelName) -> Vec<String> {
     let has_parts = CollectiveKind::of_kernel(kernel) == Some(CollectiveKind::AllToAllV);
     let parts = has_parts.then_some(PART_WEIGHTS);
@@ -95,7 +85,6 @@ pub(crate) fn collective_columns(kernel: &KernelName) -> Vec<String> {
     columns.map(str::to_owned).collect()
 }
 
-/// Returns true for a column that npubench writes into tables of collectives.
 pub(crate) fn is_own_column(column: &str) -> bool {
     OWN_COLUMNS.contains(&column)
         || matches!(column, IMPORTED_FROM | PART_WEIGHTS | PROFILING_ALGORITHM_TYPE | PROFILING_GROUP_SOURCE)
@@ -116,7 +105,6 @@ pub(crate) struct CollectiveKey {
 }
 
 impl CollectiveKey {
-    /// Returns the key of the row of a case.
     pub(super) fn of_case(case: &CollectiveCase) -> Self {
         let CollectiveCase { kind: _, message, ranks, tier, dtype, environment, parts } = case;
         Self {
@@ -130,7 +118,6 @@ impl CollectiveKey {
     }
 }
 
-/// Indices of the columns of the key.
 #[derive(Debug)]
 pub(crate) struct CollectiveKeyColumns([Option<usize>; 6]);
 
@@ -207,65 +194,44 @@ pub(super) fn new_row_cells(collective: &CollectiveCase) -> Vec<(&'static str, S
     if *kind == CollectiveKind::AllToAllV {
         cells.push((PART_WEIGHTS, parts.to_string()));
     }
-    cells.extend(size_cells(collective.into()));
+    cells.extend(size_cells(collective));
     cells
 }
 
-/// Message of a row, by which its sizes and bandwidths are computed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MessageSize<'p> {
-    kind: CollectiveKind,
-    /// In bytes.
-    message: u64,
-    ranks: u64,
-    parts: &'p PartWeights,
-}
-
-impl<'p> From<&'p CollectiveCase> for MessageSize<'p> {
-    fn from(collective: &'p CollectiveCase) -> Self {
-        let CollectiveCase { kind, message, ranks, parts, .. } = collective;
-        Self { kind: *kind, message: *message, ranks: *ranks, parts }
-    }
-}
-
 /// Returns the cells that follow from the size of a message.
-pub(crate) fn size_cells(size: MessageSize<'_>) -> Vec<(&'static str, String)> {
-    let MessageSize { kind, message, ranks, parts } = size;
+fn size_cells(collective: &CollectiveCase) -> [(&'static str, String); 4] {
+    let CollectiveCase { kind, message, ranks, parts, .. } = collective;
     let bytes = |bytes: Option<u64>| bytes.map_or_else(String::new, |bytes| bytes.to_string());
-    vec![
+    [
         (SIZE_SEMANTICS, kind.size_semantics().to_owned()),
-        (SEND_BYTES, bytes(kind.send_bytes(message, ranks))),
-        (RECEIVE_BYTES, bytes(kind.receive_bytes(message, ranks, parts))),
-        (BANDWIDTH_SIZE, bytes(kind.bandwidth_bytes(message, ranks))),
+        (SEND_BYTES, bytes(kind.send_bytes(*message, *ranks))),
+        (RECEIVE_BYTES, bytes(kind.receive_bytes(*message, *ranks, parts))),
+        (BANDWIDTH_SIZE, bytes(kind.bandwidth_bytes(*message, *ranks))),
     ]
 }
 
 /// Returns the cells of duration and bandwidths for a median in nanoseconds; a byte per nanosecond is 1 GB/s.
 #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-pub(crate) fn duration_cells(size: MessageSize<'_>, nanos: f64) -> Vec<(&'static str, String)> {
-    let MessageSize { kind, message, ranks, parts } = size;
-    let algorithm = kind.bandwidth_bytes(message, ranks).map(|bytes| bytes as f64 / nanos);
+pub(super) fn duration_cells(collective: &CollectiveCase, nanos: f64) -> [(&'static str, String); 4] {
+    let CollectiveCase { kind, message, ranks, parts, .. } = collective;
+    let algorithm = kind.bandwidth_bytes(*message, *ranks).map(|bytes| bytes as f64 / nanos);
     let gigabytes = |value: Option<f64>| value.map_or_else(String::new, format_decimals);
-    vec![
+    [
         (DURATION, format_micros(nanos)),
-        (BANDWIDTH, format_decimals(message as f64 / nanos)),
+        (BANDWIDTH, format_decimals(*message as f64 / nanos)),
         (ALGORITHM_BANDWIDTH, gigabytes(algorithm)),
-        (BUS_BANDWIDTH, gigabytes(algorithm.map(|value| value * kind.bus_factor(ranks, parts)))),
+        (BUS_BANDWIDTH, gigabytes(algorithm.map(|value| value * kind.bus_factor(*ranks, parts)))),
     ]
 }
 
 /// Returns the cells of a measurement in a row of its case, beside those that kernels have as well.
 pub(super) fn measured_cells(
-    kind: CollectiveKind,
+    collective: &CollectiveCase,
     table: &KernelCsv,
-    row: usize,
     measurement: &Measurement,
 ) -> Vec<(&'static str, String)> {
-    let key = CollectiveKeyColumns::find(table.column_names()).key(&table.row_byte_cells(row));
-    let Ok(CollectiveKey { message, ranks: Some(ranks), parts, .. }) = key else { return Vec::new() };
-    let size = MessageSize { kind, message, ranks, parts: &parts };
-    let mut cells = size_cells(size);
-    cells.extend(duration_cells(size, measurement.summary.median));
+    let mut cells = size_cells(collective).to_vec();
+    cells.extend(duration_cells(collective, measurement.summary.median));
     let counter = |index: usize| measurement.counters.get(index).copied().flatten();
     let text = |value: Option<f64>, format: fn(f64) -> String| value.map_or_else(String::new, format);
     cells.extend((0..).zip(RANK_TIMES).map(|(index, name)| (name, text(counter(index), format_micros))));
@@ -289,21 +255,20 @@ pub(super) fn measured_cells(
     cells
 }
 
-/// Returns the columns of numbers that a withdrawn measurement leaves empty.
-pub(super) fn number_columns() -> impl Iterator<Item = &'static str> {
-    [
-        DURATION,
-        BANDWIDTH,
-        ALGORITHM_BANDWIDTH,
-        BUS_BANDWIDTH,
-        DURATION_METHOD,
-        RANK_SKEW,
-        LATEST_RANK,
-        RESULT_CHECK,
-    ]
-    .into_iter()
-    .chain(RANK_TIMES)
-}
+/// Columns of numbers that a withdrawn measurement leaves empty.
+pub(super) const NUMBER_COLUMNS: [&str; 11] = [
+    DURATION,
+    BANDWIDTH,
+    ALGORITHM_BANDWIDTH,
+    BUS_BANDWIDTH,
+    DURATION_METHOD,
+    RANK_SKEW,
+    LATEST_RANK,
+    RESULT_CHECK,
+    RANK_TIMES[0],
+    RANK_TIMES[1],
+    RANK_TIMES[2],
+];
 
 #[cfg(test)]
 mod tests {

@@ -42,14 +42,26 @@ pub(crate) const PROFILING_RANKS: &str = "Profiling Ranks";
 pub(crate) const PROFILING_PROFILES: &str = "Profiling Profiles";
 pub(crate) const EVIDENCE_COLUMNS: [&str; 3] = [PROFILING_RECORDS, PROFILING_RANKS, PROFILING_PROFILES];
 
+/// Number of decimals of numbers in cells.
+pub(super) const DECIMALS: usize = 6;
+
+/// Formats nanoseconds as microseconds.
+pub(super) fn format_micros(nanos: f64) -> String {
+    format_decimals(nanos / 1e3)
+}
+
+pub(super) fn format_decimals(value: f64) -> String {
+    format!("{value:.DECIMALS$}")
+}
+
 /// The 62 columns that readers of such databases expect, in order.
 pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut columns: Vec<String> = vec![STATE.into(), CORE.into()];
     columns.extend(SIGNATURE.map(String::from));
     columns.push(AVERAGE.into());
     columns.extend(PROFILING.map(String::from));
-    for (column, counter) in microbench_counters().zip(COUNTERS) {
-        columns.extend([column.to_owned(), profiling_column(counter)]);
+    for counters in microbench_counters().zip(profiling_counters()) {
+        columns.extend(<[&str; 2]>::from(counters).map(String::from));
     }
     columns
 });
@@ -116,18 +128,23 @@ pub(crate) fn hot_column(column: &str) -> &str {
     COLD_COLUMNS.iter().find(|(_, cold)| *cold == column).map_or(column, |(hot, _)| hot)
 }
 
-/// Returns true for a column of results with a cold cache.
 pub(crate) fn is_cold_column(column: &str) -> bool {
     hot_column(column) != column
 }
 
-/// Columns of the counters of the replay, in the order of [`COUNTERS`].
 static MICROBENCH_COUNTERS: LazyLock<[String; COUNTERS.len()]> =
     LazyLock::new(|| COUNTERS.map(|counter| format!("MicroBench {counter}")));
+static PROFILING_COUNTERS: LazyLock<[String; COUNTERS.len()]> =
+    LazyLock::new(|| COUNTERS.map(profiling_column));
 
 /// Returns the columns of the counters of the replay, in the order of [`COUNTERS`].
 pub(crate) fn microbench_counters() -> impl Iterator<Item = &'static str> {
     MICROBENCH_COUNTERS.iter().map(String::as_str)
+}
+
+/// Returns the columns of the counters of production profiles, in the order of [`COUNTERS`].
+pub(super) fn profiling_counters() -> impl Iterator<Item = &'static str> {
+    PROFILING_COUNTERS.iter().map(String::as_str)
 }
 
 pub(crate) fn profiling_column(counter: &str) -> String {
@@ -151,7 +168,6 @@ pub(crate) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
 /// Column of the latency in tables that repeat a profile.
 pub(crate) const OLD_DURATION: &str = "Duration(us)";
 
-/// Returns true if the column is part of the contract of kernel CSVs.
 pub(crate) fn is_contract_column(column: &str) -> bool {
     COMPUTE_COLUMNS.iter().any(|known| known == column)
         || MICROBENCH_COLUMNS.contains(&column)
@@ -162,16 +178,13 @@ pub(crate) fn is_contract_column(column: &str) -> bool {
         || column == GRID
 }
 
-/// Kind of the numbers in a measured column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MeasureKind {
     /// Microseconds, never 0.
     Duration,
     /// Deviation in microseconds, which may be 0.
     Deviation,
-    /// Mean of a counter.
     Counter,
-    /// A whole number.
     Count,
 }
 

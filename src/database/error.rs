@@ -59,7 +59,6 @@ pub enum DatabaseError {
     CreatedConcurrently { path: PathBuf },
     #[error("{source}; {} of {total} tables were written: {}", .written.len(), .written.join(", "))]
     PartlyWritten {
-        /// File names.
         written: Vec<String>,
         total: usize,
         #[source]

@@ -19,7 +19,6 @@ use crate::{
     },
     database::{database_file::DatabaseFile, ledger::Ledger},
     kernel::{CacheState, CaseId, DataKind, KernelName, SoftwareVersions},
-    profile::COUNTERS,
 };
 
 /// Prefix of the ids of rehearsed runs.
@@ -33,7 +32,6 @@ pub(crate) fn collection_path(collection: u32) -> PathBuf {
 const MAPPING_FILE: &str = "op_mapping.yaml";
 pub(super) const STATE_FOLDER: &str = ".npubench";
 
-/// Returns the path of the ledger of a database folder.
 pub(super) fn ledger_path(folder: &Path) -> PathBuf {
     folder.join(STATE_FOLDER).join("ledger.db")
 }
@@ -183,7 +181,6 @@ impl Database {
         self.state_folder().join("runs").join(run)
     }
 
-    /// Returns the folder of the scripts, log and raw output of a collection.
     pub(crate) fn collection_folder(&self, run: &str, collection: u32) -> PathBuf {
         self.run_folder(run).join(collection_path(collection))
     }
@@ -268,7 +265,6 @@ impl Database {
         Ok(self.kernels_and_collectives()?.into_iter().filter(|kernel| !kernel.is_collective()).collect())
     }
 
-    /// Returns every collective with a CSV, in the order of names.
     pub(crate) fn collectives(&self) -> Result<Vec<KernelName>, DatabaseError> {
         Ok(self.kernels_and_collectives()?.into_iter().filter(KernelName::is_collective).collect())
     }
@@ -300,7 +296,6 @@ impl Database {
         Ok(table)
     }
 
-    /// Loads the CSV of a kernel or collective in parts, see [`KernelCsv::for_each_part`].
     pub(crate) fn for_each_part(
         &self,
         kernel: &KernelName,
@@ -344,10 +339,9 @@ pub(crate) fn copy_rows(
     }
     let appended = CacheState::ALL.iter().flat_map(|cache| columns::appended_columns(*cache));
     let measured = columns::microbench_counters().chain(appended).chain([columns::AVERAGE]);
-    let mut measured: Vec<String> = measured.map(String::from).collect();
+    let mut measured: Vec<&str> = measured.collect();
     if source.kind() == DataKind::Rehearsal && kind == DataKind::Npu {
-        measured.extend(columns::PROFILING.map(String::from));
-        measured.extend(COUNTERS.map(columns::profiling_column));
+        measured.extend(columns::PROFILING.into_iter().chain(columns::profiling_counters()));
     }
     let mut rows = 0;
     let file = DatabaseFile { kind, ..source.file.clone() };
@@ -365,8 +359,7 @@ pub(crate) fn copy_rows(
             if cases.is_some() && copied == 0 {
                 continue;
             }
-            let cleared =
-                measured.iter().map(String::as_str).filter(|name| table.column_index(name).is_some());
+            let cleared = measured.iter().copied().filter(|name| table.column_index(name).is_some());
             let cleared: Vec<&str> = cleared.collect();
             for (row, is_copied) in is_copied.into_iter().enumerate() {
                 if is_copied {

@@ -31,7 +31,6 @@ pub(crate) struct InterpolationErrors {
     pub(crate) kernels: BTreeMap<String, KernelInterpolationError>,
 }
 
-/// Estimated error of the interpolations between the rows of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KernelInterpolationError {
@@ -47,7 +46,6 @@ pub(crate) struct KernelInterpolationError {
     pub(crate) candidates: usize,
     /// Models of the grids; empty for the ladders of the grids.
     pub(crate) models: Vec<String>,
-    /// Seed of the random choices.
     pub(crate) seed: u64,
     pub(crate) date: String,
 }
@@ -83,12 +81,10 @@ impl InterpolationErrors {
         Ok(found)
     }
 
-    /// Adds the estimate of a kernel in place of an earlier one.
     pub(crate) fn set(&mut self, kernel: &KernelName, error: KernelInterpolationError) {
         self.kernels.insert(kernel.as_str().to_owned(), error);
     }
 
-    /// Writes the file of a database as a whole.
     pub(crate) fn save(&self, database: &Database) -> Result<(), DatabaseError> {
         let text = format!("{COMMENT}{}", yaml::print(self));
         Ok(write_atomic(&database.folder().join(INTERPOLATION_ERROR_FILE), text.as_bytes())?)

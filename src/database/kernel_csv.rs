@@ -13,6 +13,7 @@ use std::{
 
 use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 use csv_core::ReadRecordResult;
+use rayon::prelude::*;
 
 use super::DatabaseError;
 use crate::{
@@ -168,7 +169,6 @@ impl KernelCsv {
         self.rows.len()
     }
 
-    /// Returns true without rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -212,7 +212,6 @@ impl KernelCsv {
         })
     }
 
-    /// Visits one cell of all rows in order, see [`Self::for_each_cells`].
     pub fn for_each_cell(&self, column: usize, mut visit: impl FnMut(usize, &[u8])) {
         self.for_each_cells(&[column], |row, cells| visit(row, cells[0]));
     }
@@ -434,7 +433,6 @@ impl KernelCsv {
         Some(newline)
     }
 
-    /// Returns the bytes of the table with all changes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.original.len());
         // Writing to memory does not fail.
@@ -537,6 +535,21 @@ impl KernelCsv {
             writer.write_record(record)?;
         }
         writer.flush()
+    }
+}
+
+/// Saves tables on all cores. Fails with [`DatabaseError::PartlyWritten`] if some were written and others were not, else
+/// with the error of the first.
+pub(crate) fn save_tables(tables: &[&KernelCsv]) -> Result<(), DatabaseError> {
+    let saved: Vec<_> = tables.par_iter().map(|table| table.save()).collect();
+    let name =
+        |table: &KernelCsv| table.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let written = tables.iter().zip(&saved).filter(|(_, saved)| saved.is_ok()).map(|(table, _)| name(table));
+    let (written, total): (Vec<String>, usize) = (written.collect(), tables.len());
+    match saved.into_iter().find_map(Result::err) {
+        None => Ok(()),
+        Some(error) if written.is_empty() => Err(error),
+        Some(error) => Err(DatabaseError::PartlyWritten { written, total, source: Box::new(error) }),
     }
 }
 

@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use super::{
     DatabaseError, KernelCsv,
-    columns::{self, COMPLETENESS},
-    numbers::{format_decimals, format_micros},
+    columns::{self, COMPLETENESS, format_decimals, format_micros},
     row_cases::RowColumns,
 };
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
     kernel::{
         AttentionCase, CacheState, Case, CaseAttributes, KernelName, ingest_option, keeps_input_shapes,
     },
-    profile::{COUNTERS, GroupStatistics, ProfileRanks, RecordGroup},
+    profile::{GroupStatistics, ProfileRanks, RecordGroup},
 };
 
 /// Counts of rows changed by a merge of one kernel.
@@ -49,22 +48,20 @@ pub fn merge_groups(
     for group in groups {
         let (case, signature) = (group.case.clone(), group.cells.clone());
         let (state, core, extra) = (group.state.clone(), group.core.clone(), group.extra.clone());
-        let evidence = ProfilingEvidence::of_group(&group, ranks);
+        let evidence = ProfilingEvidence::of_records(group.record_count(), group.files(), ranks);
         let profiling = profiling_cells(group.into_statistics());
         let news = ProfiledRow { case: &case, profiling: &profiling, extra: &extra, evidence, replace };
         if move_records_of_other_ranks(table, &rows, &news, &mut merged)? {
             continue;
         }
         if let Some(known) = rows.rows_of_case(&case) {
-            for row in known {
-                merged.count_change(update_group_row(table, row, &news)?);
-            }
+            known.iter().try_for_each(|row| update_group_row(table, row, &news, &mut merged))?;
             continue;
         }
         if let Some(row) =
             rows.rows_without_attributes(&case).iter().find(|row| row_has_cells(table, row.index, &profiling))
         {
-            merged.count_change(update_group_row(table, row, &news)?);
+            update_group_row(table, row, &news, &mut merged)?;
             continue;
         }
         if case.attributes.is_empty()
@@ -75,26 +72,20 @@ pub fn merge_groups(
         }
         let mut cells: Vec<(&str, String)> = columns::SIGNATURE.into_iter().zip(signature).collect();
         cells.extend([(columns::STATE, state), (columns::CORE, core)]);
-        cells.extend(named_cells(&profiling).chain(named_cells(&extra)).chain(evidence.cells()));
+        cells.extend(profiling.into_iter().chain(named_cells(&extra)).chain(evidence.cells()));
         table.append_row(&cells);
         merged.added += 1;
     }
     Ok(merged)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RowChange {
-    Updated,
-    Same,
-    Kept,
-}
-
 impl MergeReport {
-    pub(super) fn count_change(&mut self, change: RowChange) {
-        *match change {
-            RowChange::Updated => &mut self.updated,
-            RowChange::Same => &mut self.same,
-            RowChange::Kept => &mut self.kept,
+    /// Counts a row that was compared with a profile; `has_fewer` is true if the profile has less evidence.
+    pub(super) fn count_row(&mut self, is_changed: bool, has_fewer: bool) {
+        *match (is_changed, has_fewer) {
+            (true, _) => &mut self.updated,
+            (false, true) => &mut self.kept,
+            (false, false) => &mut self.same,
         } += 1;
     }
 }
@@ -108,10 +99,6 @@ pub(super) struct ProfilingEvidence {
 }
 
 impl ProfilingEvidence {
-    fn of_group(group: &RecordGroup, ranks: &ProfileRanks) -> Self {
-        Self::of_records(group.record_count(), group.files(), ranks)
-    }
-
     /// Evidence of a number of records in the files with these numbers.
     pub(super) fn of_records(records: usize, files: &[u64], ranks: &ProfileRanks) -> Self {
         let (ranks, profiles) = ranks.count_files(files);
@@ -140,7 +127,7 @@ impl ProfilingEvidence {
 /// Cells of a profile for one row.
 struct ProfiledRow<'a> {
     case: &'a Case,
-    profiling: &'a [(String, String)],
+    profiling: &'a [(&'static str, String)],
     extra: &'a [(String, String)],
     evidence: ProfilingEvidence,
     /// Replaces profiling columns with more evidence, too.
@@ -152,7 +139,8 @@ fn update_group_row(
     table: &mut KernelCsv,
     row: &SignatureRow,
     profiled: &ProfiledRow<'_>,
-) -> Result<RowChange, DatabaseError> {
+    merged: &mut MergeReport,
+) -> Result<(), DatabaseError> {
     let ProfiledRow { case, profiling, extra, evidence, replace } = *profiled;
     let is_open = |(column, _): &(&str, String)| !table.has_value(row.index, column);
     let mut news: Vec<(&str, String)> = named_cells(extra).filter(is_open).collect();
@@ -163,14 +151,11 @@ fn update_group_row(
     }
     let has_fewer = !replace && has_less_evidence(table, row.index, profiling, evidence);
     if !has_fewer {
-        news.extend(named_cells(profiling));
+        news.extend(profiling.iter().cloned());
         news.extend(evidence.cells());
     }
-    Ok(match (table.update_row(row.index, &news)?, has_fewer) {
-        (true, _) => RowChange::Updated,
-        (false, true) => RowChange::Kept,
-        (false, false) => RowChange::Same,
-    })
+    merged.count_row(table.update_row(row.index, &news)?, has_fewer);
+    Ok(())
 }
 
 /// Withdraws records from rows that show them by another number of ranks, which no profile records: the user has corrected it. The
@@ -202,13 +187,13 @@ fn move_records_of_other_ranks(
     let mut is_moved = false;
     for row in withdrawn {
         if has_row || is_measured(table, row) {
-            let names = profiling.iter().map(|(column, _)| column.as_str());
+            let names = profiling.iter().map(|(column, _)| *column);
             table.empty_cells(row, names.chain(columns::EVIDENCE_COLUMNS))?;
         } else {
             table.update_row(row, &counts)?;
             (has_row, is_moved) = (true, true);
         }
-        merged.count_change(RowChange::Updated);
+        merged.updated += 1;
     }
     Ok(is_moved)
 }
@@ -225,7 +210,7 @@ pub(super) fn is_measured(table: &KernelCsv, row: usize) -> bool {
 pub(super) fn has_less_evidence(
     table: &KernelCsv,
     row: usize,
-    profiling: &[(String, String)],
+    profiling: &[(&str, String)],
     evidence: ProfilingEvidence,
 ) -> bool {
     let (durations, counters) = profiling.split_at(columns::PROFILING.len());
@@ -240,27 +225,26 @@ pub(super) fn has_less_evidence(
     is_less || is_bare
 }
 
-pub(super) fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
+fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
     cells.iter().map(|(name, value)| (name.as_str(), value.clone()))
 }
 
 /// Returns true if the row has exactly these cells.
-pub(super) fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(String, String)]) -> bool {
+pub(super) fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(&str, String)]) -> bool {
     cells.iter().all(|(column, value)| table.cell_text(row, column).unwrap_or_default().trim() == value)
 }
 
 /// Returns the cells of production durations; empty without any.
-pub(super) fn production_cells(durations: Option<SampleSummary>) -> Vec<(String, String)> {
+pub(super) fn production_cells(durations: Option<SampleSummary>) -> Vec<(&'static str, String)> {
     let durations = durations.map_or([None; 3], |s| [Some(s.mean), Some(s.median), s.std]);
-    let cells = columns::PROFILING.into_iter().zip(durations);
-    cells.map(|(name, value)| (name.to_owned(), value.map_or_else(String::new, format_micros))).collect()
+    let text = |value: Option<f64>| value.map_or_else(String::new, format_micros);
+    columns::PROFILING.into_iter().zip(durations.map(text)).collect()
 }
 
-fn profiling_cells(statistics: GroupStatistics) -> Vec<(String, String)> {
+fn profiling_cells(statistics: GroupStatistics) -> Vec<(&'static str, String)> {
+    let means = statistics.counters.into_iter().map(|mean| mean.map_or_else(String::new, format_decimals));
     let mut cells = production_cells(statistics.durations);
-    for (counter, mean) in COUNTERS.into_iter().zip(statistics.counters) {
-        cells.push((columns::profiling_column(counter), mean.map_or_else(String::new, format_decimals)));
-    }
+    cells.extend(columns::profiling_counters().zip(means));
     cells
 }
 

@@ -6,10 +6,7 @@ use super::{
         CollectiveKey, PROFILING_ALGORITHM_TYPE, PROFILING_GROUP_SOURCE, RECORDED_GROUP, STATED_GROUP,
         keyed_rows, new_row_cells,
     },
-    merge::{
-        ProfilingEvidence, RowChange, has_less_evidence, is_measured, named_cells, production_cells,
-        row_has_cells,
-    },
+    merge::{ProfilingEvidence, has_less_evidence, is_measured, production_cells, row_has_cells},
 };
 use crate::{
     base::stats::SampleSummary,
@@ -34,7 +31,7 @@ pub(crate) fn merge_collectives(
         let evidence = ProfilingEvidence::of_records(recorded.durations.len(), &recorded.files, ranks);
         let profiling = production_cells(SampleSummary::from_samples(&mut recorded.durations));
         let mut cells = profiling.clone();
-        cells.extend(evidence.cells().map(|(column, cell)| (column.to_owned(), cell)));
+        cells.extend(evidence.cells());
         let is_withdrawn = |(known, row): &&(CollectiveKey, usize)| {
             are_of_other_ranks(case.kind, known, &key)
                 && table.cell_text(*row, PROFILING_GROUP_SOURCE).as_deref() == Some(STATED_GROUP)
@@ -43,12 +40,12 @@ pub(crate) fn merge_collectives(
         let withdrawn: Vec<usize> = rows.iter().filter(is_withdrawn).map(|(_, row)| *row).collect();
         let algorithm = recorded.algorithms.first().filter(|_| recorded.algorithms.len() == 1);
         let source = if recorded.are_ranks_stated { STATED_GROUP } else { RECORDED_GROUP };
-        cells.push((PROFILING_ALGORITHM_TYPE.to_owned(), algorithm.cloned().unwrap_or_default()));
-        cells.push((PROFILING_GROUP_SOURCE.to_owned(), source.to_owned()));
+        cells.push((PROFILING_ALGORITHM_TYPE, algorithm.cloned().unwrap_or_default()));
+        cells.push((PROFILING_GROUP_SOURCE, source.to_owned()));
         let mut moved: Option<usize> = None;
         for row in withdrawn {
             if is_measured(table, row) {
-                table.empty_cells(row, cells.iter().map(|(column, _)| column.as_str()))?;
+                table.empty_cells(row, cells.iter().map(|(column, _)| *column))?;
             } else if rows.iter().any(|(known, _)| *known == key) {
                 table.remove_row(row);
                 rows.retain(|(_, known)| *known != row);
@@ -59,23 +56,20 @@ pub(crate) fn merge_collectives(
                 moved = Some(row);
                 continue;
             }
-            merged.count_change(RowChange::Updated);
+            merged.updated += 1;
         }
         let mut of_key = rows.iter().filter(|(row, _)| *row == key).peekable();
         if of_key.peek().is_none() {
             let mut all = new_row_cells(&case);
-            all.extend(named_cells(&cells));
+            all.extend(cells);
             table.append_row(&all);
             merged.added += 1;
             continue;
         }
         for (_, row) in of_key {
             let has_fewer = !replace && has_less_evidence(table, *row, &profiling, evidence);
-            merged.count_change(match has_fewer {
-                true => RowChange::Kept,
-                false if table.update_row(*row, &cells)? || moved == Some(*row) => RowChange::Updated,
-                false => RowChange::Same,
-            });
+            let is_changed = !has_fewer && (table.update_row(*row, &cells)? || moved == Some(*row));
+            merged.count_row(is_changed, has_fewer);
         }
     }
     Ok(merged)

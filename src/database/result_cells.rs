@@ -10,12 +10,11 @@ use csv::ByteRecord;
 
 use super::{
     KernelCsv, RowCase,
-    collective_rows::{self, collective_of_table},
-    columns,
-    numbers::DECIMALS,
+    collective_rows::{NUMBER_COLUMNS, measured_cells},
+    columns::{self, DECIMALS},
     row_cases::RowCaseParser,
 };
-use crate::kernel::{CacheState, CaseOutcome, IdentifiedSoftware, RowResult};
+use crate::kernel::{CacheState, Case, CaseOutcome, CollectiveCase, IdentifiedSoftware, RowResult};
 
 /// Content of a cell, which is formatted when it is written or compared: most of the rows that are compared are equal to
 /// those of the ledger, and need no text of their own.
@@ -76,7 +75,7 @@ impl fmt::Display for CellContent<'_> {
 /// value.
 pub(super) fn result_cells<'r>(
     table: &KernelCsv,
-    row: usize,
+    case: &Case,
     result: &'r RowResult,
     task: impl IntoIterator<Item = (&'static str, &'r str)>,
 ) -> Vec<(&'static str, CellContent<'r>)> {
@@ -106,7 +105,7 @@ pub(super) fn result_cells<'r>(
         (columns::SAMPLES, count(measured.map(|measured| measured.samples))),
         (columns::COLLECTIONS, count(measured.map(|measured| measured.collections))),
     ];
-    let collective = collective_of_table(table);
+    let collective = CollectiveCase::of_case(case);
     // Tables of collectives have another column for it. Without a measurement, rows keep what it shows.
     let keeps_average = result.cache.is_hot() && (collective.is_some() || measured.is_none());
     let hot_cells =
@@ -115,8 +114,8 @@ pub(super) fn result_cells<'r>(
     cells.extend(
         hot_cells.filter_map(|(column, text)| Some((columns::result_column(result.cache, column)?, text))),
     );
-    if let Some(kind) = collective {
-        let measured = measured.map(|measured| collective_rows::measured_cells(kind, table, row, measured));
+    if let Some(collective) = collective {
+        let measured = measured.map(|measured| measured_cells(&collective, table, measured));
         let measured = measured.into_iter().flatten();
         cells.extend(measured.map(|(column, text)| (column, CellContent::Text(text.into()))));
         return cells;
@@ -143,11 +142,11 @@ pub(super) fn task_cells<'r>(
 }
 
 /// Returns the columns of a table with measured numbers that are not among [`columns::appended_columns`].
-pub(super) fn emptied_columns(table: &KernelCsv, cache: CacheState) -> Vec<&'static str> {
-    let measured: Vec<&str> = match collective_of_table(table) {
-        _ if cache == CacheState::Cold => Vec::new(),
-        Some(_) => collective_rows::number_columns().collect(),
-        None => iter::once(columns::AVERAGE).chain(columns::microbench_counters()).collect(),
+pub(super) fn emptied_columns(table: &KernelCsv, case: &Case, cache: CacheState) -> Vec<&'static str> {
+    let measured: Vec<&str> = match cache {
+        CacheState::Cold => Vec::new(),
+        CacheState::Hot if case.kernel.is_collective() => NUMBER_COLUMNS.to_vec(),
+        CacheState::Hot => iter::once(columns::AVERAGE).chain(columns::microbench_counters()).collect(),
     };
     measured.into_iter().filter(|column| table.column_index(column).is_some()).collect()
 }
@@ -213,8 +212,9 @@ impl<'t> TableRow<'t> {
     /// Compares the measured cells with those that a result would write, except state and unit, which profiles fill.
     pub(crate) fn differences(&self, result: &RowResult) -> Vec<CellDifference> {
         let mut different = Vec::new();
+        let Ok(case) = &self.parsed.case else { return different };
         let mut expected = String::new();
-        for (column, content) in result_cells(self.table, self.parsed.row, result, iter::empty()) {
+        for (column, content) in result_cells(self.table, case, result, iter::empty()) {
             let found = self.cell(column);
             if content.is_shown_by(&found) {
                 continue;

@@ -11,7 +11,7 @@ use super::{
     row_cases,
     row_cases::new_row_cells,
 };
-use crate::kernel::{CacheState, CaseId, IdentifiedCase, KernelName, RowResult};
+use crate::kernel::{CacheState, Case, CaseId, IdentifiedCase, KernelName, RowResult};
 
 /// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,9 +45,8 @@ pub(super) fn write_back(
         });
     }
     for row in &rows {
-        let Some(result) = row.case.as_ref().ok().and_then(|case| results.get(&case.id())) else {
-            continue;
-        };
+        let Ok(case) = &row.case else { continue };
+        let Some(result) = results.get(&case.id()) else { continue };
         let shown = row.cells(result.cache).shown.as_ref();
         found.insert(&result.case);
         let judged = row.production.filter(|_| compares_production);
@@ -57,10 +56,10 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        let mut is_changed = table.update_row(row.row, &written_cells(table, row.row, result))?;
+        let mut is_changed = table.update_row(row.row, &written_cells(table, row.row, case, result))?;
         // Only a withdrawn measurement is replaced by none.
         if shown.is_some() && result.measurement.is_none() {
-            let emptied = emptied_columns(table, result.cache);
+            let emptied = emptied_columns(table, case, result.cache);
             is_changed |= table.empty_cells(row.row, emptied.into_iter())?;
         }
         written.changed += usize::from(is_changed);
@@ -68,8 +67,8 @@ pub(super) fn write_back(
     let new = insertable.iter().filter(|(id, _)| !found.contains(id));
     let new = new.filter_map(|(id, case)| Some((case, results.get(id)?)));
     let new = new.filter(|(_, result)| result.measurement.is_some()).collect();
-    for (row, result) in insert_rows(table, &rows, new) {
-        let cells = written_cells(table, row, result);
+    for (row, case, result) in insert_rows(table, &rows, new) {
+        let cells = written_cells(table, row, case, result);
         table.update_row(row, &cells)?;
         written.changed += 1;
         found.insert(&result.case);
@@ -88,8 +87,8 @@ pub(super) fn write_back(
 fn insert_rows<'r>(
     table: &mut KernelCsv,
     rows: &[RowCase],
-    new: Vec<(&IdentifiedCase, &'r RowResult)>,
-) -> Vec<(usize, &'r RowResult)> {
+    new: Vec<(&'r IdentifiedCase, &'r RowResult)>,
+) -> Vec<(usize, &'r IdentifiedCase, &'r RowResult)> {
     if new.is_empty() {
         return Vec::new();
     }
@@ -109,7 +108,7 @@ fn insert_rows<'r>(
     }
     placed.reverse();
     let indices = table.insert_rows(&placed);
-    indices.into_iter().zip(new.into_iter().map(|(_, _, result)| result)).collect()
+    indices.into_iter().zip(new).map(|(row, (_, case, result))| (row, case, result)).collect()
 }
 
 /// Returns the rows among which new ones are inserted: behind those of profiles, and before those of grids and mutations,
@@ -136,8 +135,13 @@ fn insertion_range(table: &KernelCsv) -> Range<usize> {
 }
 
 /// Returns the cells that a result writes into a row.
-fn written_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'static str, String)> {
-    let cells = result_cells(table, row, result, task_cells(table, row, result)).into_iter();
+fn written_cells(
+    table: &KernelCsv,
+    row: usize,
+    case: &Case,
+    result: &RowResult,
+) -> Vec<(&'static str, String)> {
+    let cells = result_cells(table, case, result, task_cells(table, row, result)).into_iter();
     cells.map(|(column, content)| (column, content.to_string())).collect()
 }
 

@@ -117,7 +117,6 @@ pub(super) fn program_environment(
         seed: options.seed,
         earlier_runs,
         device_profile: database.device().to_owned(),
-        devices: rehearsal::DEVICES,
         assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
         recorded_medians,
         faults: options.faults.clone(),

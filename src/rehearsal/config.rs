@@ -1,6 +1,6 @@
 //! Settings of a rehearsal host.
 
-use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,32 +22,16 @@ pub enum NoiseModel {
     Steady,
 }
 
-impl FromStr for NoiseModel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "lifelike" => Ok(Self::Lifelike),
-            "steady" => Ok(Self::Steady),
-            other => Err(format!("`{other}` is neither `lifelike` nor `steady`")),
-        }
-    }
-}
-
 /// A rehearsal host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostConfig {
-    /// Model of durations.
     pub model: NoiseModel,
-    /// Seed of every simulated duration.
     pub seed: u64,
     /// Number of earlier runs of the database. With it, the lifelike durations of a run are not those of an earlier
     /// run with the same seed.
     pub earlier_runs: u64,
     /// Name of the device profile whose rates bound the simulated durations.
     pub device_profile: String,
-    /// Devices of the host, numbered from 0.
-    pub devices: u32,
     /// The folder given with `--assets`.
     pub assets: Option<PathBuf>,
     /// Recorded medians of cases with a cold cache, in nanoseconds by case id, in place of the model of durations.
@@ -63,7 +47,6 @@ impl Default for HostConfig {
             seed: 0,
             earlier_runs: 0,
             device_profile: DeviceProfile::default_name().to_owned(),
-            devices: 16,
             assets: None,
             recorded_medians: BTreeMap::new(),
             faults: FaultPlan::default(),

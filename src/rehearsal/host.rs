@@ -8,10 +8,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use include_dir::{Dir, include_dir};
 use serde::Serialize;
 
 use super::{
-    HOST_VARIABLE, HostConfig,
+    DEVICES, HOST_VARIABLE, HostConfig,
     software::{cann_home, python_source, software_files},
 };
 use crate::base::command_error::Failure;
@@ -20,35 +21,8 @@ use crate::{
     kernel::{catalogue::Catalogue, device::DeviceProfile, render::shell_quoted},
 };
 
-/// The Python packages, by their place below `python/`.
-const PYTHON: [(&str, &str); 26] = [
-    ("rehearsal/__init__.py", include_str!("python/rehearsal/__init__.py")),
-    ("rehearsal/collectives.py", include_str!("python/rehearsal/collectives.py")),
-    ("rehearsal/compare.py", include_str!("python/rehearsal/compare.py")),
-    ("rehearsal/corrupt.py", include_str!("python/rehearsal/corrupt.py")),
-    ("rehearsal/entries.py", include_str!("python/rehearsal/entries.py")),
-    ("rehearsal/factories.py", include_str!("python/rehearsal/factories.py")),
-    ("rehearsal/faults.py", include_str!("python/rehearsal/faults.py")),
-    ("rehearsal/functions.py", include_str!("python/rehearsal/functions.py")),
-    ("rehearsal/hashes.py", include_str!("python/rehearsal/hashes.py")),
-    ("rehearsal/injector.py", include_str!("python/rehearsal/injector.py")),
-    ("rehearsal/log.py", include_str!("python/rehearsal/log.py")),
-    ("rehearsal/memory.py", include_str!("python/rehearsal/memory.py")),
-    ("rehearsal/msprof.py", include_str!("python/rehearsal/msprof.py")),
-    ("rehearsal/npu.py", include_str!("python/rehearsal/npu.py")),
-    ("rehearsal/npu_smi.py", include_str!("python/rehearsal/npu_smi.py")),
-    ("rehearsal/schema.py", include_str!("python/rehearsal/schema.py")),
-    ("rehearsal/store.py", include_str!("python/rehearsal/store.py")),
-    ("rehearsal/tables.py", include_str!("python/rehearsal/tables.py")),
-    ("rehearsal/tensors.py", include_str!("python/rehearsal/tensors.py")),
-    ("rehearsal/timing.py", include_str!("python/rehearsal/timing.py")),
-    ("rehearsal/values.py", include_str!("python/rehearsal/values.py")),
-    ("torch/__init__.py", include_str!("python/torch/__init__.py")),
-    ("torch/distributed/__init__.py", include_str!("python/torch/distributed/__init__.py")),
-    ("torch/distributed/run.py", include_str!("python/torch/distributed/run.py")),
-    ("torch_npu/__init__.py", include_str!("python/torch_npu/__init__.py")),
-    ("torch_npu/dynamo.py", include_str!("python/torch_npu/dynamo.py")),
-];
+/// The Python packages.
+static PYTHON: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/src/rehearsal/python");
 /// Programs, and the modules of the package `rehearsal` that they run.
 const PROGRAMS: [(&str, &str); 2] = [("msprof", "msprof"), ("npu-smi", "npu_smi")];
 const SETTINGS: &str = "host.json";
@@ -69,6 +43,8 @@ const RUN_MODULE: &str =
 struct Settings<'a> {
     #[serde(flatten)]
     config: &'a HostConfig,
+    /// Devices of the host, numbered from 0.
+    devices: u32,
     profile: &'a DeviceProfile,
     /// npubench, which knows the catalogue.
     program: &'a str,
@@ -78,14 +54,10 @@ struct Settings<'a> {
 /// Error of installing a rehearsal host, or of printing entries.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The system refused.
     #[error("cannot {action} `{}`: {source}", .path.display())]
     Io {
-        /// The operation, as a verb.
         action: &'static str,
-        /// File or folder.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },
@@ -95,19 +67,14 @@ pub enum HostError {
     /// A stand-in was started without its host.
     #[error("`{}` is not set, so there is no rehearsal host here", HOST_VARIABLE)]
     NoHost,
-    /// The settings are damaged.
     #[error("`{}` is not a rehearsal host's file: {source}", .file.display())]
     Config {
-        /// The file.
         file: PathBuf,
-        /// The parser's message.
         #[source]
         source: serde_json::Error,
     },
-    /// Catalogue or device profile are wrong.
     #[error(transparent)]
     Spec(#[from] YamlError),
-    /// The folder of assets cannot be read.
     #[error(transparent)]
     Assets(#[from] AssetError),
 }
@@ -174,8 +141,10 @@ pub(super) fn install_with(
         );
         write(&bin.join(name), &script, 0o755)?;
     }
-    for (name, text) in PYTHON {
-        write(&python.join(name), &python_source(name, text, &config.faults.software, &profile), 0o644)?;
+    for source in python_files(&PYTHON) {
+        let text = source.contents_utf8().unwrap_or_default();
+        let text = python_source(source.path(), text, &config.faults.software, &profile);
+        write(&python.join(source.path()), &text, 0o644)?;
     }
     for (path, text) in software_files(&folder, &python, &config.faults.software, &profile) {
         write(&path, &text, 0o644)?;
@@ -193,7 +162,8 @@ pub(super) fn install_with(
         write(&truth, "case,kernel,median_us\n", 0o644)?;
     }
     let file = folder.join(SETTINGS);
-    let settings = Settings { config, profile: &profile, program, version: env!("CARGO_PKG_VERSION") };
+    let version = env!("CARGO_PKG_VERSION");
+    let settings = Settings { config, devices: DEVICES, profile: &profile, program, version };
     let text = serde_json::to_string_pretty(&settings)
         .map_err(|source| HostError::Config { file: file.clone(), source })?;
     write(&file, &text, 0o644)?;
@@ -204,6 +174,13 @@ pub(super) fn install_with(
         write(&started, &since.as_nanos().to_string(), 0o644)?;
     }
     Ok(variables)
+}
+
+fn python_files(folder: &'static Dir<'static>) -> Vec<&'static include_dir::File<'static>> {
+    let below = folder.dirs().flat_map(python_files);
+    let files =
+        folder.files().filter(|file| file.path().extension().is_some_and(|extension| extension == "py"));
+    files.chain(below).collect()
 }
 
 /// Writes an empty module with its packages, and an empty function where the name ends in one.

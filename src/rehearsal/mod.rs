@@ -14,7 +14,6 @@ mod config;
 mod entries;
 pub mod fault_plan;
 mod host;
-pub(crate) mod load;
 mod software;
 
 pub use config::{HostConfig, NoiseModel};

@@ -68,11 +68,11 @@ pub(super) fn software_files(
 
 /// Returns the source of a Python file with the versions and the SoC name of the host.
 pub(super) fn python_source(
-    name: &str,
+    path: &Path,
     source: &str,
     software: &StandInSoftware,
     profile: &DeviceProfile,
 ) -> String {
-    let version = if name.starts_with("torch_npu/") { &software.torch_npu } else { &software.torch };
+    let version = if path.starts_with("torch_npu") { &software.torch_npu } else { &software.torch };
     source.replace(VERSION_IN_SOURCE, version).replace(SOC_IN_SOURCE, soc_name(profile))
 }

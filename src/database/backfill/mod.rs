@@ -41,7 +41,6 @@ pub(crate) struct FilledRow {
 pub(crate) struct BackfillReport {
     /// Every row, in the order of the file.
     pub rows: Vec<FilledRow>,
-    /// Number of rows added for calls.
     pub added: usize,
     /// Number of calls that match no row.
     pub unused: usize,
@@ -97,9 +96,7 @@ pub(super) fn backfill_table(
     Ok(merge.done)
 }
 
-/// State of the merge of a dump.
 struct DumpMerge<'a> {
-    /// Signatures of all rows.
     known: HashSet<String>,
     used: HashSet<DumpedCall<'a>>,
     /// The first row of each set of shapes, the template of rows for its calls.

@@ -5,35 +5,20 @@ use std::{fs::File, io::Read as _, path::Path};
 use super::{CsvRow, KernelCsv};
 use crate::{base::files::open_regular, database::DatabaseError};
 
-/// Bytes that are read for a part.
 const PART: usize = 4 << 20;
 
-/// Ends of lines outside of quotes in bytes that grow.
-#[derive(Debug, Default)]
-struct RowEnds {
-    /// Number of bytes that were searched.
-    searched: usize,
-    is_quoted: bool,
-    /// End of the first line.
-    header: Option<usize>,
-    /// End of the last line.
-    last: usize,
-}
-
-impl RowEnds {
-    /// Searches the bytes behind those that were searched.
-    fn search(&mut self, bytes: &[u8]) {
-        for at in memchr::memchr2_iter(b'"', b'\n', &bytes[self.searched..]) {
-            let at = self.searched + at;
-            if bytes[at] == b'"' {
-                self.is_quoted = !self.is_quoted;
-            } else if !self.is_quoted {
-                self.header.get_or_insert(at + 1);
-                self.last = at + 1;
-            }
+/// Returns the ends of the first and the last line outside of quotes; 0 without a line.
+fn line_ends(bytes: &[u8]) -> (usize, usize) {
+    let (mut first, mut last, mut is_quoted) = (0, 0, false);
+    for at in memchr::memchr2_iter(b'"', b'\n', bytes) {
+        if bytes[at] == b'"' {
+            is_quoted = !is_quoted;
+        } else if !is_quoted {
+            last = at + 1;
+            first = if first == 0 { last } else { first };
         }
-        self.searched = bytes.len();
     }
+    (first, last)
 }
 
 /// Reader of a table in parts, each with the header and whole rows.
@@ -44,51 +29,30 @@ struct PartReader<'p> {
     size: usize,
     /// Header, and bytes after the last part.
     bytes: Vec<u8>,
-    ends: RowEnds,
     /// Number of lines after the header in the parts before.
     lines_before: u64,
     has_parts: bool,
     is_at_end: bool,
 }
 
-impl<'p> PartReader<'p> {
-    fn open(path: &'p Path, size: usize) -> Result<Self, DatabaseError> {
-        Ok(Self {
-            path,
-            file: open_regular(path).map_err(DatabaseError::io("read", path))?,
-            size,
-            bytes: Vec::new(),
-            ends: RowEnds::default(),
-            lines_before: 0,
-            has_parts: false,
-            is_at_end: false,
-        })
-    }
-
+impl PartReader<'_> {
     /// Reads the next part; `None` at the end of the file. A file without rows has one part.
     fn next_part(&mut self) -> Result<Option<KernelCsv>, DatabaseError> {
+        let mut bytes = std::mem::take(&mut self.bytes);
         while !self.is_at_end {
-            let read = self.file.by_ref().take(self.size as u64).read_to_end(&mut self.bytes);
+            let read = self.file.by_ref().take(self.size as u64).read_to_end(&mut bytes);
             self.is_at_end = read.map_err(DatabaseError::io("read", self.path))? == 0;
-            self.ends.search(&self.bytes);
-            let header = self.ends.header.unwrap_or(0);
-            let rest = if self.is_at_end { Vec::new() } else { self.bytes.split_off(self.ends.last) };
-            let has_rows = self.bytes.len() > header;
-            let mut part = None;
-            if has_rows || (self.is_at_end && !self.has_parts) {
-                let next = self.bytes[..header].to_vec();
-                let lines = memchr::memchr_iter(b'\n', &self.bytes[header..]).count() as u64;
-                let mut table = KernelCsv::from_bytes(self.path, std::mem::replace(&mut self.bytes, next))?;
+            let (header, last) = line_ends(&bytes);
+            let end = if self.is_at_end { bytes.len() } else { last };
+            if end > header || (self.is_at_end && !self.has_parts) {
+                self.bytes = [&bytes[..header], &bytes[end..]].concat();
+                bytes.truncate(end);
+                let lines = memchr::memchr_iter(b'\n', &bytes[header..]).count() as u64;
+                let mut table = KernelCsv::from_bytes(self.path, bytes)?;
                 table.shift_lines(self.lines_before);
                 self.lines_before += lines;
                 self.has_parts = true;
-                part = Some(table);
-            }
-            self.bytes.extend_from_slice(&rest);
-            self.ends.last = header;
-            self.ends.searched = self.bytes.len();
-            if part.is_some() {
-                return Ok(part);
+                return Ok(Some(table));
             }
         }
         Ok(None)
@@ -112,7 +76,9 @@ impl KernelCsv {
         size: usize,
         mut visit: impl FnMut(&Self) -> Result<(), DatabaseError> + Send,
     ) -> Result<(), DatabaseError> {
-        let mut reader = PartReader::open(path, size)?;
+        let file = open_regular(path).map_err(DatabaseError::io("read", path))?;
+        let (bytes, lines_before, has_parts, is_at_end) = (Vec::new(), 0, false, false);
+        let mut reader = PartReader { path, file, size, bytes, lines_before, has_parts, is_at_end };
         let mut part = reader.next_part()?;
         while let Some(table) = part {
             let (visited, next) = rayon::join(|| visit(&table), || reader.next_part());

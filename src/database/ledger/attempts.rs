@@ -64,7 +64,6 @@ pub(crate) struct StoredAttempt {
     pub(crate) state: AttemptState,
 }
 
-/// Another content of an attempt, or a new attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct AttemptChange {
     pub(crate) case: CaseId,
@@ -122,7 +121,6 @@ impl Ledger {
         self.read_rows(sql, [], read_collection)
     }
 
-    /// Returns the attempts of a collection, in their order.
     pub(crate) fn collection_attempts(&self, collection: i64) -> Result<Vec<StoredAttempt>, LedgerError> {
         let sql = "SELECT a.attempt, a.case_id, c.kernel, a.launched, a.counters, a.is_withdrawn, a.op_state, a.core, a.operator,
                           a.cycle_rate, a.cycle_rate_error, a.verdict, a.cause, a.remarks, l.states, l.start_ns, l.offsets_ns,
@@ -143,7 +141,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the ids of all planned cases.
     pub(crate) fn planned_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
         self.read_column("SELECT DISTINCT case_id FROM planned", [])
     }
@@ -186,7 +183,6 @@ fn read_collection(row: &Row<'_>) -> rusqlite::Result<AttemptedCollection> {
     Ok(AttemptedCollection { collection, run, number, cache, archive, has_launches })
 }
 
-/// Stores a case unless it is stored.
 pub(super) fn insert_case(tx: &Transaction<'_>, case: &IdentifiedCase) -> rusqlite::Result<()> {
     let sql = "INSERT INTO cases (case_id, kernel, signature) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
     tx.prepare_cached(sql)?.execute(params![case.id(), case.kernel.as_str(), case.signature()])?;

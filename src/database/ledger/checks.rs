@@ -46,7 +46,6 @@ impl Ledger {
         })
     }
 
-    /// Returns all results, by case.
     pub fn stored_checks(&self) -> Result<HashMap<CaseId, StoredCheck>, LedgerError> {
         let sql = "SELECT case_id, digest, software, verdict, judge, message FROM checks";
         self.read_rows(sql, [], |row| {

@@ -14,7 +14,6 @@ use crate::{
     profile::COUNTERS,
 };
 
-/// Cycles per time of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredCycleRate {
     pub(crate) attempt: i64,
@@ -22,7 +21,6 @@ pub(crate) struct StoredCycleRate {
     /// Key of the collection in the ledger.
     pub(crate) collection: i64,
     pub(crate) run: String,
-    /// Number of the collection in its run.
     pub(crate) number: u32,
     pub(crate) device: u32,
     /// Digest of the collection's software; `None` if it is unknown.
@@ -135,7 +133,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the number of attempts of a run with a remark.
     pub(crate) fn count_attempts_with(&self, run: &str, remark: &Cause) -> Result<u32, LedgerError> {
         let sql = "SELECT count(*) FROM attempts a JOIN collections c USING (collection)
                    WHERE c.run = ?1

@@ -8,13 +8,11 @@ use super::{
 };
 use crate::kernel::{CacheState, ControlReading};
 
-/// A reading with its collection.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredControl {
     /// Key of the collection in the ledger.
     pub(crate) collection: i64,
     pub(crate) run: String,
-    /// Number of the collection in its run.
     pub(crate) number: u32,
     /// Digest of the collection's software; `None` if it was not recorded.
     pub(crate) software: Option<String>,

@@ -72,7 +72,6 @@ impl Ledger {
     }
 }
 
-/// Returns the path of the copy of a ledger.
 pub(crate) fn copy_path(ledger: &Path) -> PathBuf {
     ledger.with_file_name("ledger.copy.db")
 }
@@ -92,7 +91,6 @@ pub(crate) fn copy_with_journal(original: &Path, copy: &Path) -> io::Result<u64>
     copy_writable(original, copy)
 }
 
-/// Returns the path of the journal of an SQLite file.
 pub(crate) fn journal_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-journal");

@@ -22,7 +22,6 @@ pub enum LedgerError {
     /// Folder, pipe, socket or device in place of the file.
     #[error("the ledger `{}` is not a regular file", .path.display())]
     NotAFile { path: PathBuf },
-    /// File of another version.
     #[error("the ledger `{}` has layout {found}, this npubench reads layout {expected}", .path.display())]
     OtherLayout { path: PathBuf, found: i64, expected: i64 },
     /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
@@ -36,7 +35,6 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// Classifies an error of SQLite.
     pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match source.sqlite_error_code() {
@@ -68,13 +66,11 @@ impl LedgerError {
         self.is_locked() || self.is_disk_full()
     }
 
-    /// Returns true if another program uses the ledger.
     fn is_locked(&self) -> bool {
         let Self::Sqlite { source, .. } = self else { return false };
         matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }
 
-    /// Returns true if no disk space is left.
     pub(crate) fn is_disk_full(&self) -> bool {
         let Self::Sqlite { path, source } = self else { return false };
         match source.sqlite_error_code() {

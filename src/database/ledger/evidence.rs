@@ -18,13 +18,11 @@ use crate::{
 const RUN_CACHE: &str =
     "CASE WHEN json_valid(r.options) THEN coalesce(json_extract(r.options, '$.cache'), 'hot') ELSE 'hot' END";
 
-/// Query of [`Ledger::readings_during`].
 pub(super) const READINGS_DURING: &str =
     "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
      WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
      FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
 
-/// Case, kernel and signature of all cases, see [`read_case`].
 const ALL_CASES: &str = "SELECT case_id, kernel, signature FROM cases NOT INDEXED";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +32,9 @@ pub(crate) struct KnownCase {
     pub(crate) signature: String,
 }
 
-/// An attempt at a case with its collection.
 #[derive(Clone, Debug)]
 pub(crate) struct CaseAttempt {
     pub(crate) run: String,
-    /// Number of the collection in its run.
     pub(crate) collection: u32,
     pub(crate) devices: Vec<u32>,
     pub(crate) cache: CacheState,
@@ -56,13 +52,10 @@ pub(crate) struct CaseAttempt {
     pub(crate) launches: Vec<Launch>,
 }
 
-/// Compressed evidence of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredArchive {
     pub(crate) run: String,
-    /// Number of the collection in its run.
     pub(crate) collection: u32,
-    /// SHA-256 in hexadecimal digits.
     pub(crate) digest: String,
 }
 
@@ -154,7 +147,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the cases whose id begins with a text, in the order of their ids.
     pub(crate) fn cases_with_prefix(&self, prefix: &str) -> Result<Vec<KnownCase>, LedgerError> {
         let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1
                    ORDER BY case_id";
@@ -208,7 +200,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the compressed evidence of all collections.
     pub(crate) fn stored_archives(&self) -> Result<Vec<StoredArchive>, LedgerError> {
         let sql =
             "SELECT run, number, archive FROM collections WHERE archive IS NOT NULL ORDER BY collection";
@@ -254,7 +245,6 @@ impl Ledger {
         Ok(newest)
     }
 
-    /// Returns all readings of a run, in the order of their times.
     pub(crate) fn run_readings(&self, run: &str) -> Result<Vec<DeviceReading>, LedgerError> {
         let sql = "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
                    WHERE run = ?1 ORDER BY at_ns";

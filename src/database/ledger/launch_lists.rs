@@ -131,7 +131,6 @@ fn unreadable(column: usize, problem: String) -> Error {
     Error::FromSqlConversionFailure(column, Type::Text, problem.into())
 }
 
-/// Returns the attempts whose launches cannot be read, with the problem.
 pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT states, start_ns, offsets_ns, durations_ns, attempt FROM launch_lists";
     let mut statement = connection.prepare(sql)?;

@@ -24,10 +24,8 @@ const CANONICAL: &str = include_str!("merge/canonical.sql");
 
 /// Columns that are equal in all ledgers with a run.
 const FIXED_OF_RUN: [&str; 5] = ["kind", "seed", "started_ns", "host", "options"];
-/// Columns that are equal in all ledgers with a collection.
 const FIXED_OF_COLLECTION: [&str; 5] = ["started_ns", "device", "gang", "purpose", "cache"];
 
-/// Numbers of the objects of a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct LedgerSize {
     pub(crate) runs: u64,
@@ -110,7 +108,6 @@ fn find_contradiction(united: &Ledger) -> Result<Option<(i64, String)>, LedgerEr
     Ok(None)
 }
 
-/// Returns a cell as text for a message.
 fn value_text(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),

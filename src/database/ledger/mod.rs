@@ -62,7 +62,6 @@ pub struct Ledger {
     connection: Connection,
 }
 
-/// A run at its start.
 #[derive(Clone, Debug)]
 pub struct NewRun<'a> {
     pub run: &'a str,
@@ -75,7 +74,6 @@ pub struct NewRun<'a> {
     pub started: Nanos,
 }
 
-/// A collection at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCollection<'a> {
     pub run: &'a str,
@@ -95,9 +93,7 @@ pub struct DeviceReading {
     pub at: Nanos,
     /// `OK`, or the problem.
     pub health: String,
-    /// Degrees Celsius.
     pub temperature: Option<i64>,
-    /// Watt.
     pub power: Option<f64>,
     /// Device memory in use, MiB.
     pub memory_used_mb: Option<u64>,
@@ -209,7 +205,6 @@ impl Ledger {
         Ok((!problems.is_empty()).then(|| problems.join("; ")))
     }
 
-    /// Returns the rows of a query, each read by `read`.
     fn read_rows<T, C: FromIterator<T>>(
         &self,
         sql: &str,
@@ -237,7 +232,6 @@ impl Ledger {
         Ok(self.read_column::<T, Vec<T>>(sql, parameters)?.into_iter().next())
     }
 
-    /// Visits the rows of a query.
     fn visit_rows(
         &self,
         sql: &str,
@@ -263,12 +257,10 @@ impl Ledger {
         Ok(value)
     }
 
-    /// Returns every run with its options, as JSON.
     pub fn run_options(&self) -> Result<Vec<(String, String)>, LedgerError> {
         self.read_rows("SELECT run, options FROM runs ORDER BY started_ns", [], fields)
     }
 
-    /// Stores a run and its plan, in order.
     pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[IdentifiedCase]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             let NewRun { run, kind, seed, options, host, started } = *run;
@@ -312,7 +304,6 @@ impl Ledger {
         self.execute("UPDATE collections SET archive = ?2 WHERE collection = ?1", params![collection, digest])
     }
 
-    /// Stores the final verdicts of cases in a run.
     pub fn set_verdicts(
         &mut self,
         run: &str,

@@ -51,16 +51,13 @@ pub struct CollectionRecord {
     pub cases: Vec<CaseId>,
 }
 
-/// A case of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseRecord {
     pub case: CaseId,
     pub kernel: KernelName,
     pub signature: String,
     pub outcome: Option<CaseOutcome>,
-    /// Time of its verdict.
     pub concluded: Option<Nanos>,
-    /// Its attempts, oldest first.
     pub attempts: Vec<AttemptRecord>,
 }
 
@@ -91,7 +88,6 @@ impl Ledger {
         Ok(devices)
     }
 
-    /// Returns every run, the oldest first.
     pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
         let sql = "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
                           (SELECT count(*) FROM planned p WHERE p.run = r.run)
@@ -125,20 +121,13 @@ impl Ledger {
         self.read_first(&sql, [cache])
     }
 
-    /// Returns the run of each collection, by its key.
     pub(crate) fn collection_runs(&self) -> Result<BTreeMap<i64, String>, LedgerError> {
         self.read_rows("SELECT collection, run FROM collections", [], fields)
     }
 
     /// Returns the name of the host of each run; runs that do not state it are left out.
     pub(crate) fn run_hosts(&self) -> Result<BTreeMap<String, String>, LedgerError> {
-        let stored: Vec<(String, String)> =
-            self.read_rows("SELECT run, host FROM runs", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let named = stored.into_iter().filter_map(|(run, fingerprint)| {
-            let fingerprint: serde_json::Value = serde_json::from_str(&fingerprint).ok()?;
-            Some((run, fingerprint.get("host")?.as_str()?.to_owned()))
-        });
-        Ok(named.collect())
+        self.read_rows("SELECT run, host ->> 'host' FROM runs WHERE host ->> 'host' IS NOT NULL", [], fields)
     }
 
     /// Returns the name of the host of each collection. It is empty for all where each run has another one: containers have a
@@ -153,7 +142,6 @@ impl Ledger {
         Ok(runs.iter().map(|(collection, run)| (*collection, host(run))).collect())
     }
 
-    /// Returns the collections of a run, in the order of their numbers.
     pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
         let sql =
             "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
@@ -203,7 +191,6 @@ impl Ledger {
         self.read_rows(sql, [run], |row| Ok((row.get(0)?, (row.get(4)?, read_outcome(row, 1)?))))
     }
 
-    /// Returns the kernels of the plan of a run, in the order of their names.
     pub(crate) fn run_kernels(&self, run: &str) -> Result<Vec<KernelName>, LedgerError> {
         let sql = "SELECT DISTINCT c.kernel FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1 ORDER BY 1";
         self.read_column(sql, [run])

@@ -15,14 +15,12 @@ use crate::kernel::{CacheState, CaseId, Reason, SoftwareFingerprint, Verdict};
 pub(crate) struct SoftwareGeneration {
     /// `None` if it is unknown.
     pub(crate) software: Option<SoftwareFingerprint>,
-    /// Cases with an accepted result.
     pub(crate) cases: BTreeSet<CaseId>,
 }
 
 /// Attempt at a case that ran as another kernel with the same call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherKernelAttempt {
-    /// Reason of its verdict, which names the kernel.
     pub(crate) reason: Reason,
     /// `None` for collections of versions that did not record it.
     pub(crate) software: Option<SoftwareFingerprint>,
@@ -43,7 +41,6 @@ pub(super) fn store_software(
 }
 
 impl Ledger {
-    /// Returns true if the software of a collection is unknown.
     pub(crate) fn lacks_software(&self, collection: i64) -> Result<bool, LedgerError> {
         let sql = "SELECT software IS NULL FROM collections WHERE collection = ?1";
         Ok(self.read_first(sql, [collection])?.unwrap_or_default())
@@ -149,7 +146,6 @@ impl Ledger {
         self.read_rows(sql, [cache], |row| Ok((row.get(0)?, read_reason(row, 1)?)))
     }
 
-    /// Returns every case with samples in one state of the cache.
     pub(crate) fn cases_with_samples(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
         let sql = format!(
             "SELECT a.case_id FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
@@ -168,21 +164,9 @@ impl Ledger {
 mod tests {
     use super::*;
     use crate::{
-        database::ledger::{NewCollection, NewRun},
-        kernel::{
-            Attempt, Case, CaseAttributes, CaseOutcome, CollectionPurpose, DataKind, Dtype, IdentifiedCase,
-            KernelName, Nanos, Tensor,
-        },
+        database::ledger::{NewCollection, NewRun, tests::case},
+        kernel::{Attempt, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos},
     };
-
-    fn case(rows: u64) -> IdentifiedCase {
-        IdentifiedCase::new(Case {
-            kernel: KernelName::new("Add").expect("a name"),
-            inputs: vec![Some(Tensor::new(vec![rows], Dtype::Float))],
-            outputs: Vec::new(),
-            attributes: CaseAttributes::default(),
-        })
-    }
 
     fn cann(version: &str) -> SoftwareFingerprint {
         SoftwareFingerprint { cann: Some(version.to_owned()), ..SoftwareFingerprint::default() }

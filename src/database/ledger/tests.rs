@@ -34,7 +34,7 @@ fn several_processes_may_open_a_new_ledger_at_once() {
     }
 }
 
-fn case(rows: u64) -> IdentifiedCase {
+pub(super) fn case(rows: u64) -> IdentifiedCase {
     let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
     IdentifiedCase::new(Case {
         kernel: KernelName::new("Add").expect("a name"),

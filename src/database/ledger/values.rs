@@ -14,7 +14,6 @@ use crate::{
     },
 };
 
-/// A value that its column has as JSON.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromSql for Json<T> {
@@ -87,7 +86,6 @@ impl ToSql for Nanos {
     }
 }
 
-/// Returns all columns of a row as a tuple.
 pub(super) fn fields<T>(row: &Row<'_>) -> rusqlite::Result<T>
 where
     T: for<'r> TryFrom<&'r Row<'r>, Error = Error>,

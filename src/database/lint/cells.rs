@@ -32,7 +32,6 @@ pub(crate) struct KernelRows<'a> {
     /// `None` if a column of the signature is missing.
     columns: Option<RowColumns>,
     measures: Vec<(usize, MeasureKind)>,
-    /// Columns of the verdicts.
     verdicts: Vec<usize>,
     zeros: ZeroFilled,
     /// Line of the first row with zeros in place of missing measurements, and the numbers of these rows and zeros.

@@ -33,12 +33,10 @@ const DATABASE: &str = "database.yaml";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LintReport {
     pub files: usize,
-    /// Issues by file, then by line.
     pub remarks: Vec<LintIssue>,
 }
 
 impl LintReport {
-    /// Adds issues of the same files.
     pub(crate) fn add_issues(&mut self, issues: Vec<LintIssue>) {
         self.remarks.extend(issues);
         // Issues of the ledger stay behind those of the tables.
@@ -51,7 +49,6 @@ impl LintReport {
     }
 }
 
-/// Content of a table by its file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TableContent {
     /// Rows of a kernel; `None` if the name stands for no kernel.
@@ -170,7 +167,6 @@ pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     issue(LintIssueKind::DamagedLedger, format!("{}; {hint}", quote_cell(&problem)))
 }
 
-/// Returns the number of runs with a folder of collections.
 fn folders_of_runs(folder: &Path) -> usize {
     let runs = fs::read_dir(folder.join(STATE_FOLDER).join("runs")).into_iter().flatten().flatten();
     let has_collections = |run: &fs::DirEntry| {
@@ -185,7 +181,6 @@ fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
 }
 
-/// Returns true if a folder of the kind may contain rows of the rehearsal host.
 const fn may_be_rehearsed(kind: Option<DataKind>) -> bool {
     !matches!(kind, Some(DataKind::Npu))
 }

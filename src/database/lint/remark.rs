@@ -7,7 +7,6 @@ use crate::base::{count_text::format_count, table::format::quote_cell};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum IssueSeverity {
-    /// Harmless.
     Note,
     /// Rows can be used, but not as intended.
     Warning,
@@ -26,7 +25,6 @@ impl IssueSeverity {
 pub enum LintIssueKind {
     /// The file cannot be read, or `database.yaml` is invalid.
     Unreadable,
-    /// A ledger that is not an intact SQLite database.
     DamagedLedger,
     /// A ledger that does not exist, although the folder has collections of runs.
     MissingLedger,
@@ -44,51 +42,34 @@ pub enum LintIssueKind {
     EvidenceMismatch,
     /// Results of the ledger that the row does not show yet.
     BehindLedger,
-    /// Rows that cannot be compared with the ledger.
     NotCompared,
-    /// A Git LFS pointer instead of the data.
     LfsPointer,
     Empty,
-    /// A file that ends within its header.
     CutHeader,
     /// No CSV: binary, UTF-16, or with another separator.
     NotCsv,
-    /// A name or a cell that is not UTF-8.
     NotUtf8,
-    /// A quoted cell that is not closed before the end of the file.
     OpenQuote,
-    /// A row with more or fewer cells than the header.
     Ragged,
-    /// Two columns with one name.
     DoubleColumn,
-    /// A missing column of the signature.
     NoColumn,
-    /// Rows of the rehearsal host in a folder of kind `npu`.
     Rehearsed,
     /// A file name that stands for no kernel, or for a kernel that has another file.
     FileName,
     /// Two file names that differ only by case, which some file systems do not distinguish.
     NameCase,
-    /// An invalid signature of a row.
     Signature,
     Number,
-    /// A type or a format of tensors that CANN does not have.
     UnknownName,
-    /// A row without input shapes.
     NoShapes,
     /// A signature, or a collective's key, that another row has.
     Duplicate,
-    /// A byte-order mark.
     ByteOrderMark,
-    /// Lines with different endings.
     LineEndings,
     /// A column under the name that an older tool used.
     OldColumn,
-    /// Zeros in place of missing measurements.
     Zeros,
-    /// A column that the contract does not have.
     OwnColumn,
-    /// Missing columns of the contract.
     MissingColumns,
     /// Temporary file of an interrupted write, or of a spreadsheet program.
     LeftBehind,
@@ -130,13 +111,11 @@ impl LintIssueKind {
     }
 }
 
-/// Issue with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintIssue {
     pub file: String,
     /// Line from 1; 1 for issues of the whole file.
     pub line: u64,
-    /// Kind, which determines the severity.
     pub kind: LintIssueKind,
     pub text: String,
 }
@@ -159,9 +138,9 @@ impl FileIssues {
 
 /// Formats names as `a`, `b`, `c` and 4 more.
 pub(crate) fn join_list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    const MOST: usize = 8;
-    let more = names.len().saturating_sub(MOST);
-    let names: Vec<String> = names.take(MOST).map(|name| format!("`{}`", quote_cell(name))).collect();
+    const MAX_NAMES: usize = 8;
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let names: Vec<String> = names.take(MAX_NAMES).map(|name| format!("`{}`", quote_cell(name))).collect();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", names.join(", "))
 }

@@ -21,7 +21,6 @@ use crate::{
     kernel::DataKind,
 };
 
-/// Text of the issue of an empty file.
 const EMPTY: &str = "the file is empty, expected a header: restore it, or remove it, so that `npubench db rebuild` writes its measured rows";
 
 pub(crate) fn check_table(
@@ -142,7 +141,6 @@ fn check_name(content: &TableContent, stem: &str, remarks: &mut FileIssues) {
     }
 }
 
-/// Finds the reason why bytes are not a CSV.
 fn find_format_issue(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
     if bytes.starts_with(LFS) {
         let text = "a Git LFS pointer, not the data; `git lfs pull` fetches it";

@@ -16,7 +16,7 @@ use crate::{
         collective_rows::DURATION,
         columns,
         ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, PlannedVerdict, StoredControl},
-        production_rows, row_cases,
+        row_cases,
     },
     kernel::{
         CacheState, Case, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, IdentifiedSoftware,
@@ -245,11 +245,15 @@ impl EvidenceSources<'_> {
         };
         let comparison = read(cache)?;
         let production_row = match table {
-            Some((kernel, table)) => production_rows(kernel, table)?,
-            None => Vec::new(),
+            Some((kernel, table)) => {
+                let rows = row_cases(kernel, table)?;
+                let is_of_case = |case: &Case| case.id() == known.case;
+                let mut of_case = rows.iter().filter(|row| row.case.as_ref().is_ok_and(is_of_case));
+                of_case.find_map(|row| Some((row.production?, row.production_records)))
+            }
+            None => None,
         };
-        let production_row = production_row.into_iter().find(|row| row.case.id() == known.case);
-        let production = production_row.as_ref().map(|row| row.median);
+        let production = production_row.map(|(median, _)| median);
         let result = comparison.as_ref().and_then(|ledger| ledger.judged_row(&known.case, production));
         let (rows, case) = match table {
             Some((kernel, table)) => row_evidence(kernel, table, &known.case, cache, comparison.as_ref())?,
@@ -306,10 +310,10 @@ impl EvidenceSources<'_> {
             collections,
             runs: runs.collect(),
             roofline,
-            production: production_row.map(|row| ProductionEvidence {
-                median_us: row.median.micros(),
-                records: row.records,
-                ratio: median.map(|median| median / 1e3 / row.median.micros()),
+            production: production_row.map(|(production, records)| ProductionEvidence {
+                median_us: production.micros(),
+                records,
+                ratio: median.map(|median| median / 1e3 / production.micros()),
             }),
             rules: rules.unwrap_or_default(),
             command: match case.as_ref().and_then(CollectiveCase::of_case) {

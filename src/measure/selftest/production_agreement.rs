@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cases::plan::{PlannedCase, planned_case},
-    database::{Database, DatabaseError, ProductionRow, production_rows},
+    database::{Database, DatabaseError, RowCase, row_cases},
     kernel::{
         Attempt, IdentifiedCase, Nanos, Verdict,
         catalogue::{Catalogue, CatalogueEntry},
@@ -59,14 +59,15 @@ pub(super) fn heaviest_rows(
     profile: &DeviceProfile,
     count: usize,
 ) -> Result<Vec<PlannedRow>, DatabaseError> {
-    let mut rows: Vec<ProductionRow> = Vec::new();
+    let mut rows: Vec<RowCase> = Vec::new();
     for kernel in database.kernels()? {
-        rows.extend(production_rows(&kernel, &database.kernel_csv(&kernel)?)?);
+        rows.extend(row_cases(&kernel, &database.kernel_csv(&kernel)?)?);
     }
-    rows.sort_by(|one, other| other.total_seconds().total_cmp(&one.total_seconds()));
-    let planned = rows.into_iter().filter_map(|ProductionRow { case, median, records, is_on_ai_cpu }| {
-        let planned = planned_case(catalogue, profile, IdentifiedCase::new(case)).ok()?;
-        let planned = PlannedCase { is_on_ai_cpu, ..planned };
+    rows.sort_by(|one, other| other.recorded_seconds().total_cmp(&one.recorded_seconds()));
+    let planned = rows.into_iter().filter_map(|row| {
+        let (median, records) = (row.production?, row.production_records);
+        let planned = planned_case(catalogue, profile, IdentifiedCase::new(row.case.ok()?)).ok()?;
+        let planned = PlannedCase { is_on_ai_cpu: row.is_on_ai_cpu, ..planned };
         let can_be_launched =
             catalogue.entry(&planned.case.kernel).is_some_and(CatalogueEntry::can_be_launched);
         (planned.devices == 1 && can_be_launched).then_some(PlannedRow { planned, median, records })

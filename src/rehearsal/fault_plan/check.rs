@@ -1,6 +1,6 @@
 //! Checks of a fault plan: values within their limits, kernels and devices that exist.
 
-use std::path::Path;
+use std::{ops::RangeInclusive, path::Path};
 
 use super::{
     FaultPlan, FaultTarget, RehearsedHost, SimulatedDelays, TimeWindow, ValidNames,
@@ -11,9 +11,33 @@ use crate::{
     kernel::{KernelName, catalogue::OperatorSchema},
 };
 
-/// Limit of factors by which kernels or devices are slower.
-const MAX_FACTOR: f64 = 1e6;
-const MAX_SECONDS: f64 = 1e9;
+/// Limits of parameters: the kinds of faults that have it, or none for all; the parameter; its limits; what is expected.
+const LIMITS: [(&[&str], &str, RangeInclusive<f64>, &str); 9] = [
+    (&[], "launch", 1.0..=f64::MAX, "counts from 1"),
+    (&[], "share", 0.0..=1.0, "expected a number from 0 to 1"),
+    (&[], "keeps", 0.0..=1.0, "expected a share from 0 to 1"),
+    (
+        &["slow_device", "idle_clock", "neighbour", "unsteady_kernel", "throttling"],
+        "factor",
+        1.0..=1e6,
+        "expected a number from 1 to 1000000",
+    ),
+    (
+        &["wrong_unit", "slow_kernels"],
+        "factor",
+        f64::MIN_POSITIVE..=1e6,
+        "expected a number above 0, up to 1000000",
+    ),
+    (
+        &["hang", "leftover_process"],
+        "seconds",
+        f64::MIN_POSITIVE..=1e9,
+        "expected a number of seconds above 0",
+    ),
+    (&["clock_jump"], "seconds", -1e9..=1e9, "expected a number of seconds that is not 0"),
+    (&[], "rows", 1.0..=f64::MAX, "expected at least 1"),
+    (&[], "step", 1.0..=1e6, "expected nanoseconds from 1 to 1000000"),
+];
 const HINT: &str = "docs/rehearsal.md lists the faults and their parameters";
 
 impl FaultPlan {
@@ -38,7 +62,7 @@ impl FaultPlan {
             return Err(error(&["costs", name], &problem, "0 adds no delay"));
         }
         let clock = host.as_ref().map_or(0.0, |host| host.clock_ahead);
-        if clock.is_nan() || clock.abs() > RehearsedHost::MOST {
+        if clock.is_nan() || clock.abs() > RehearsedHost::MAX_AHEAD {
             let problem = format!("`clock_ahead` is {clock}, expected seconds from -1000000 to 1000000");
             return Err(error(&["host", "clock_ahead"], &problem, "0 is the clock of the system"));
         }
@@ -64,7 +88,7 @@ impl FaultPlan {
         }
         if let Some((name, version)) = software.first_invalid() {
             let problem = format!("`{name}` is {version:?}, expected a version such as 8.5.0");
-            return Err(error(&["software", name], &problem, "letters, digits and `.`, `+`, `-`, `_`"));
+            return Err(error(&["software", &name], &problem, "letters, digits and `.`, `+`, `-`, `_`"));
         }
         for (index, schema) in schemas.iter().enumerate() {
             if let Err(problem) = OperatorSchema::parse(schema) {
@@ -156,67 +180,31 @@ fn check_parameters(key: &'static str, fault: &PlannedFault) -> Result<(), Fault
         let problem = "without a `folder` nothing can be exported later; give `second_export: false`";
         return invalid(&[key, "folder"], problem);
     }
-    let require = |parameter: &'static str, is_valid: Option<bool>, problem: &str| match is_valid {
-        Some(false) => invalid(&[key, parameter], format!("`{parameter}`: {problem}")),
-        _ => Ok(()),
-    };
-    for launch in [
-        fault.crash.as_ref().map(|crash| crash.launch),
-        fault.hang.as_ref().map(|hang| hang.launch),
-        fault.clock_jump.as_ref().map(|jump| jump.launch),
-        fault.renamed_kernel.as_ref().map(|renamed| renamed.launch),
-        fault.unsteady_kernel.as_ref().map(|unsteady| unsteady.launch),
-    ] {
-        require("launch", launch.map(|launch| launch > 0), "counts from 1")?;
+    let given = serde_json::to_value(fault).unwrap_or_default();
+    for (kinds, parameter, limits, expected) in LIMITS {
+        let Some(value) = given[key].get(parameter) else { continue };
+        // Without a number of seconds, the fault does not end.
+        let is_checked =
+            (kinds.is_empty() || kinds.contains(&key)) && !(value.is_null() && parameter == "seconds");
+        // JSON has no number that is not finite.
+        if is_checked && !value.as_f64().is_some_and(|number| limits.contains(&number)) {
+            return invalid(&[key, parameter], format!("`{parameter}`: {expected}"));
+        }
     }
-    for (parameter, share, expected) in [
-        ("share", fault.unsteady_kernel.as_ref().map(|fault| fault.share), "a number"),
-        ("share", fault.neighbour.as_ref().map(|fault| fault.share), "a number"),
-        ("keeps", fault.truncated_csv.as_ref().map(|fault| fault.keeps), "a share"),
-        ("keeps", fault.disk_full.as_ref().map(|fault| fault.keeps), "a share"),
-    ] {
-        let is_valid = share.map(|share| (0.0..=1.0).contains(&share));
-        require(parameter, is_valid, &format!("expected {expected} from 0 to 1"))?;
+    if let Some(code) =
+        fault.device_error.as_ref().map(|error| error.code).filter(|code| !matches!(code / 1000, 107 | 507))
+    {
+        let problem =
+            format!("`code`: {code} is not an error code of the runtime, which are 107xxx and 507xxx");
+        return invalid(&[key, "code"], problem);
     }
-    for factor in [
-        fault.slow_device.as_ref().map(|fault| fault.factor),
-        fault.idle_clock.as_ref().map(|fault| fault.factor),
-        fault.neighbour.as_ref().map(|fault| fault.factor),
-        fault.unsteady_kernel.as_ref().map(|fault| fault.factor),
-        fault.throttling.as_ref().map(|fault| fault.factor),
-    ] {
-        let is_valid = factor.map(|factor| (1.0..=MAX_FACTOR).contains(&factor));
-        require("factor", is_valid, &format!("expected a number from 1 to {MAX_FACTOR}"))?;
+    if fault.clock_jump.as_ref().is_some_and(|jump| jump.seconds == 0.0) {
+        return invalid(&[key, "seconds"], "`seconds`: expected a number of seconds that is not 0");
     }
-    let faster = [
-        fault.wrong_unit.as_ref().map(|fault| fault.factor),
-        fault.slow_kernels.as_ref().map(|fault| fault.factor),
-    ];
-    for factor in faster {
-        let is_valid = factor.map(|factor| factor > 0.0 && factor <= MAX_FACTOR);
-        require("factor", is_valid, &format!("expected a number above 0, up to {MAX_FACTOR}"))?;
+    if fault.renamed_kernel.as_ref().is_some_and(|renamed| KernelName::new(&renamed.name).is_err()) {
+        return invalid(&[key, "name"], "`name`: expected the name of a kernel, such as MatMulV9");
     }
-    let durations = [
-        fault.hang.as_ref().and_then(|hang| hang.seconds),
-        fault.leftover_process.as_ref().and_then(|process| process.seconds),
-    ];
-    for seconds in durations {
-        let is_valid = seconds.map(|seconds| seconds > 0.0 && seconds <= MAX_SECONDS);
-        require("seconds", is_valid, "expected a number of seconds above 0")?;
-    }
-    if let Some(error) = &fault.device_error {
-        let code = error.code;
-        let problem = format!("{code} is not an error code of the runtime, which are 107xxx and 507xxx");
-        require("code", Some(matches!(code / 1000, 107 | 507)), &problem)?;
-    }
-    let jump = fault.clock_jump.as_ref().map(|jump| jump.seconds);
-    let is_valid = jump.map(|seconds| seconds.abs() <= MAX_SECONDS && seconds != 0.0);
-    require("seconds", is_valid, "expected a number of seconds that is not 0")?;
-    require("rows", fault.ragged_csv.as_ref().map(|ragged| ragged.rows > 0), "expected at least 1")?;
-    let is_valid = fault.renamed_kernel.as_ref().map(|renamed| KernelName::new(&renamed.name).is_ok());
-    require("name", is_valid, "expected the name of a kernel, such as MatMulV9")?;
-    let is_valid = fault.coarse_timer.as_ref().map(|timer| (1..=1_000_000).contains(&timer.step));
-    require("step", is_valid, "expected nanoseconds from 1 to 1000000")
+    Ok(())
 }
 
 fn check_target(scope: FaultScope, target: &FaultTarget) -> Result<(), FaultError> {

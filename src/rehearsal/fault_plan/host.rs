@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Name and clocks of the rehearsal host, by which the nodes of a sweep and the devices of a node differ.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,14 +20,16 @@ pub(crate) struct RehearsedHost {
 
 impl RehearsedHost {
     /// Greatest difference of clocks in seconds.
-    pub(super) const MOST: f64 = 1e6;
+    pub(super) const MAX_AHEAD: f64 = 1e6;
     /// Greatest difference of the clocks of devices in microseconds.
-    pub(super) const MOST_OF_DEVICE: f64 = 1e9;
+    pub(super) const MAX_DEVICE_DIFFERENCE: f64 = 1e9;
 
     /// Returns the first device whose clock is not within the limit, with its value.
     pub(super) fn first_invalid_clock(&self) -> Option<(u32, f64)> {
         let mut clocks = self.device_clocks.iter().map(|(device, microseconds)| (*device, *microseconds));
-        clocks.find(|(_, microseconds)| microseconds.is_nan() || microseconds.abs() > Self::MOST_OF_DEVICE)
+        clocks.find(|(_, microseconds)| {
+            microseconds.is_nan() || microseconds.abs() > Self::MAX_DEVICE_DIFFERENCE
+        })
     }
 }
 
@@ -58,25 +61,13 @@ impl Default for StandInSoftware {
 }
 
 impl StandInSoftware {
-    /// Names and versions.
-    fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Self { cann, driver, firmware, torch, torch_npu, vllm_ascend } = self;
-        [
-            ("cann", Some(cann)),
-            ("driver", Some(driver)),
-            ("firmware", Some(firmware)),
-            ("torch", Some(torch)),
-            ("torch_npu", Some(torch_npu)),
-            ("vllm_ascend", vllm_ascend.as_ref()),
-        ]
-        .into_iter()
-        .filter_map(|(name, version)| Some((name, version?.as_str())))
-    }
-
     /// Returns the first name whose version has other characters than those of versions, and the version.
-    pub(crate) fn first_invalid(&self) -> Option<(&'static str, &str)> {
+    pub(crate) fn first_invalid(&self) -> Option<(String, String)> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
-        self.versions().find(|(_, version)| version.is_empty() || !version.bytes().all(is_allowed))
+        let Ok(Value::Object(versions)) = serde_json::to_value(self) else { return None };
+        let mut versions = versions.iter().filter_map(|(name, version)| Some((name, version.as_str()?)));
+        let invalid = versions.find(|(_, version)| version.is_empty() || !version.bytes().all(is_allowed));
+        invalid.map(|(name, version)| (name.clone(), version.to_owned()))
     }
 }
 

@@ -128,7 +128,6 @@ kinds! {
 
 parameters! {
     ProcessCrash {
-        /// Exit code, instead of a signal.
         exit: Option<u8> = None,
         /// Signal; SIGSEGV by default.
         signal: Option<CrashSignal> = None,
@@ -157,7 +156,6 @@ parameters! {
     }
     UnsteadyKernel {
         pattern: UnsteadyPattern = UnsteadyPattern::Drift,
-        /// Factor of the durations.
         factor: f64 = 1.08,
         /// Launch of the case, from 1, at which a drift reaches the factor, or from which a step or a burst has it.
         launch: u32 = 15,
@@ -191,9 +189,7 @@ parameters! {
         element: u64 = 0,
     }
     LostRecords {
-        /// Number of first records.
         head: u32 = 0,
-        /// Number of last records.
         tail: u32 = 0,
     }
     TruncatedCsv {
@@ -215,7 +211,6 @@ parameters! {
         shows: Option<u32> = None,
     }
     WrongUnit {
-        /// Factor of the durations.
         factor: f64 = 1e3,
     }
     CoarseTimer {
@@ -237,7 +232,6 @@ parameters! {
         factor: f64 = 3.0,
     }
     SlowKernels {
-        /// Factor of the time of kernels.
         factor: f64 = 1.04,
     }
     IdleClock {
@@ -253,7 +247,6 @@ parameters! {
         share: f64 = 0.3,
     }
     DeviceThrottling {
-        /// Factor of the time of kernels.
         factor: f64 = 1.4,
         /// Temperature shown by npu-smi, in degrees Celsius.
         temperature: i64 = 98,

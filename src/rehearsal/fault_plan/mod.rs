@@ -18,7 +18,11 @@ use host::{HostDefect, RehearsedContainer, RehearsedHost};
 use kinds::PlannedFault;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::base::{files::read_regular_text, yaml::YamlError};
+use super::DEVICES;
+use crate::{
+    base::{assets::AssetFiles, command_error::CommandError, files::read_regular_text, yaml::YamlError},
+    kernel::{CollectiveKind, DataKind, catalogue::Catalogue},
+};
 
 /// A fault plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,13 +162,28 @@ pub struct ValidNames<'a> {
 }
 
 impl FaultPlan {
-    /// Reads a file; refuses a plan with a kernel or a device that does not exist.
-    pub(crate) fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
+    /// Loads the file that a command names; without one the plan is empty. Refuses a plan with a kernel or a device that does not
+    /// exist, and every plan for another host.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        kind: DataKind,
+        assets: &AssetFiles,
+    ) -> Result<Self, CommandError> {
+        let Some(file) = file else { return Ok(Self::default()) };
+        if kind == DataKind::Npu {
+            return Err(CommandError::usage(
+                format!("`{}` is a fault plan, which only the rehearsal host supports", file.display()),
+                "add `--host rehearsal`, or remove `--rehearsal-faults`",
+            ));
+        }
+        let catalogue = Catalogue::load(assets)?;
+        let collectives = CollectiveKind::ALL.iter().map(|kind| kind.kernel_name());
+        let kernels: Vec<&str> = catalogue.kernel_names().chain(collectives).collect();
         let text = read_regular_text(file).map_err(|error| {
             let hint = "give the path of a fault plan; docs/rehearsal.md contains an example";
             YamlError::of_file(file, format!("cannot be read: {error}"), hint)
         })?;
-        Self::parse(file, &text, known)
+        Ok(Self::parse(file, &text, &ValidNames { kernels: &kernels, devices: DEVICES })?)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

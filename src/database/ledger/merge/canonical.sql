@@ -10,19 +10,12 @@ SELECT row_number() OVER (ORDER BY ifnull(c.ended_ns, c.started_ns), k.key, a.ca
 FROM united.attempts a JOIN united.collections c USING (collection)
 JOIN temp.collection_keys k ON k.united = a.collection;
 
-INSERT INTO main.runs (run, kind, seed, options, host, started_ns, ended_ns, exit_code)
-SELECT run, kind, seed, options, host, started_ns, ended_ns, exit_code FROM united.runs ORDER BY started_ns, run;
-
-INSERT INTO main.software (digest, fingerprint) SELECT digest, fingerprint FROM united.software ORDER BY digest;
-
-INSERT INTO main.cases (case_id, kernel, signature) SELECT case_id, kernel, signature FROM united.cases ORDER BY case_id;
-
-INSERT INTO main.planned (run, ordinal, case_id)
-SELECT p.run, p.ordinal, p.case_id FROM united.planned p JOIN united.runs r USING (run)
-ORDER BY r.started_ns, p.run, p.ordinal, p.case_id;
-
-INSERT INTO main.checks (case_id, digest, software, verdict, judge, message, at_ns)
-SELECT case_id, digest, software, verdict, judge, message, at_ns FROM united.checks ORDER BY case_id;
+INSERT INTO main.runs SELECT * FROM united.runs ORDER BY started_ns, run;
+INSERT INTO main.software SELECT * FROM united.software ORDER BY digest;
+INSERT INTO main.cases SELECT * FROM united.cases ORDER BY case_id;
+INSERT INTO main.planned
+SELECT p.* FROM united.planned p JOIN united.runs r USING (run) ORDER BY r.started_ns, p.run, p.ordinal, p.case_id;
+INSERT INTO main.checks SELECT * FROM united.checks ORDER BY case_id;
 
 INSERT INTO main.collections
     (collection, run, number, device, started_ns, ended_ns, outcome, purpose, predicted_s, gang, software, archive, cache)
@@ -45,10 +38,7 @@ INSERT INTO main.controls (collection, device, control, position, kernel, durati
 SELECT k.key, o.device, o.control, o.position, o.kernel, o.durations_ns, o.cycle_rate, o.cycle_rate_error
 FROM united.controls o JOIN temp.collection_keys k ON k.united = o.collection ORDER BY k.key, o.device, o.control, o.position;
 
-INSERT INTO main.device_readings (run, device, at_ns, health, temperature_c, power_w, memory_used_mb)
-SELECT run, device, at_ns, health, temperature_c, power_w, memory_used_mb FROM united.device_readings
-ORDER BY run, device, at_ns, health, temperature_c, power_w, memory_used_mb;
-
-INSERT INTO main.verdicts (run, case_id, verdict, cause, remarks, at_ns)
-SELECT v.run, v.case_id, v.verdict, v.cause, v.remarks, v.at_ns FROM united.verdicts v JOIN united.runs r USING (run)
-ORDER BY r.started_ns, v.run, v.case_id;
+INSERT INTO main.device_readings
+SELECT * FROM united.device_readings ORDER BY run, device, at_ns, health, temperature_c, power_w, memory_used_mb;
+INSERT INTO main.verdicts
+SELECT v.* FROM united.verdicts v JOIN united.runs r USING (run) ORDER BY r.started_ns, v.run, v.case_id;

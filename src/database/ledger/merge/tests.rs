@@ -10,11 +10,10 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    database::ledger::{DeviceReading, NewCollection, NewRun, journal_path},
+    database::ledger::{DeviceReading, NewCollection, NewRun, journal_path, tests::case},
     kernel::{
-        Attempt, CacheState, Case, CaseAttributes, CaseOutcome, CollectionEnd, CollectionPurpose,
-        ControlKernel, ControlReading, DataKind, Dtype, IdentifiedCase, KernelName, Launch, Nanos, Tensor,
-        Verdict,
+        Attempt, CacheState, CaseOutcome, CollectionEnd, CollectionPurpose, ControlKernel, ControlReading,
+        DataKind, IdentifiedCase, Launch, Nanos, Verdict,
     },
 };
 
@@ -35,16 +34,6 @@ struct RunState {
     is_withdrawn: bool,
     /// Number of readings of its device.
     readings: u32,
-}
-
-fn case(rows: u64) -> IdentifiedCase {
-    let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
-    IdentifiedCase::new(Case {
-        kernel: KernelName::new("Add").expect("a name"),
-        inputs: vec![tensor.clone(), tensor.clone()],
-        outputs: vec![tensor],
-        attributes: CaseAttributes::default(),
-    })
 }
 
 fn software() -> SoftwareFingerprint {

@@ -1,21 +1,15 @@
 -- Adds the attached ledger `source` to the union `main`: see merge.rs for the order of states.
-INSERT INTO main.runs AS m (run, kind, seed, options, host, started_ns, ended_ns, exit_code)
-SELECT run, kind, seed, options, host, started_ns, ended_ns, exit_code FROM source.runs WHERE true
+INSERT INTO main.runs AS m SELECT * FROM source.runs WHERE true
 ON CONFLICT (run) DO UPDATE SET ended_ns = excluded.ended_ns, exit_code = excluded.exit_code
 WHERE (ifnull(excluded.ended_ns, -1), ifnull(excluded.exit_code, -1)) > (ifnull(m.ended_ns, -1), ifnull(m.exit_code, -1));
 
-INSERT INTO main.software (digest, fingerprint)
-SELECT digest, fingerprint FROM source.software WHERE true ON CONFLICT DO NOTHING;
+INSERT INTO main.software SELECT * FROM source.software WHERE true ON CONFLICT DO NOTHING;
+INSERT INTO main.cases SELECT * FROM source.cases WHERE true ON CONFLICT DO NOTHING;
 
-INSERT INTO main.cases (case_id, kernel, signature)
-SELECT case_id, kernel, signature FROM source.cases WHERE true ON CONFLICT DO NOTHING;
-
-INSERT INTO main.planned AS m (run, ordinal, case_id)
-SELECT run, ordinal, case_id FROM source.planned WHERE true
+INSERT INTO main.planned AS m SELECT * FROM source.planned WHERE true
 ON CONFLICT (run, case_id) DO UPDATE SET ordinal = min(m.ordinal, excluded.ordinal);
 
-INSERT INTO main.checks AS m (case_id, digest, software, verdict, judge, message, at_ns)
-SELECT case_id, digest, software, verdict, judge, message, at_ns FROM source.checks WHERE true
+INSERT INTO main.checks AS m SELECT * FROM source.checks WHERE true
 ON CONFLICT (case_id) DO UPDATE
 SET digest = excluded.digest, software = excluded.software, verdict = excluded.verdict, judge = excluded.judge,
     message = excluded.message, at_ns = excluded.at_ns
@@ -86,17 +80,15 @@ SET kernel = excluded.kernel, durations_ns = excluded.durations_ns, cycle_rate =
 WHERE (excluded.kernel, excluded.durations_ns, ifnull(excluded.cycle_rate, -1), ifnull(excluded.cycle_rate_error, -1))
     > (m.kernel, m.durations_ns, ifnull(m.cycle_rate, -1), ifnull(m.cycle_rate_error, -1));
 
-INSERT INTO main.device_readings (run, device, at_ns, health, temperature_c, power_w, memory_used_mb)
-SELECT DISTINCT s.run, s.device, s.at_ns, s.health, s.temperature_c, s.power_w, s.memory_used_mb
-FROM source.device_readings s
+INSERT INTO main.device_readings
+SELECT DISTINCT * FROM source.device_readings s
 WHERE NOT EXISTS (SELECT 1 FROM main.device_readings m
                   WHERE m.run = s.run AND m.device = s.device AND m.at_ns = s.at_ns AND m.health = s.health
                   AND m.temperature_c IS s.temperature_c AND m.power_w IS s.power_w
                   AND m.memory_used_mb IS s.memory_used_mb);
 
 -- A verdict before `not_run`, which a resumed run removes.
-INSERT INTO main.verdicts AS m (run, case_id, verdict, cause, remarks, at_ns)
-SELECT run, case_id, verdict, cause, remarks, at_ns FROM source.verdicts WHERE true
+INSERT INTO main.verdicts AS m SELECT * FROM source.verdicts WHERE true
 ON CONFLICT (run, case_id) DO UPDATE
 SET verdict = excluded.verdict, cause = excluded.cause, remarks = excluded.remarks, at_ns = excluded.at_ns
 WHERE (excluded.verdict <> 'not_run', excluded.at_ns, excluded.verdict, excluded.cause, excluded.remarks)

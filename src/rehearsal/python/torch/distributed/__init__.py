@@ -34,10 +34,6 @@ def destroy_process_group():
     _state.clear()
 
 
-def is_initialized():
-    return bool(_state)
-
-
 def _joined():
     if not _state:
         raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
