@@ -26,7 +26,7 @@ use crate::{
         exit::ExitStatus, files::FolderLock, print::print_note, shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, PlannedCase, planned_case},
-    database::{AbsentRows, Database, row_cases},
+    database::{Database, add_absent_rows, row_cases},
     kernel::{
         CaseId, CaseOutcome, Cause, DataKind, IdentifiedCase, KernelName, catalogue::Catalogue,
         device::DeviceProfile,
@@ -333,7 +333,7 @@ fn add_rows(
         }
         let count = cases.len();
         let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
-        AbsentRows { kernel, cases, recorded_inputs, order: &BTreeMap::new() }.add_to(database)?;
+        add_absent_rows(database, kernel, &cases, recorded_inputs, &BTreeMap::new())?;
         *added += count;
     }
     Ok(())

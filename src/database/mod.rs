@@ -25,7 +25,7 @@ mod table_cases;
 mod write_back;
 mod zero_placeholders;
 
-pub(crate) use absent_rows::AbsentRows;
+pub(crate) use absent_rows::add_absent_rows;
 pub(crate) use backfill::{BackfillReport, FilledRow, backfill_database};
 pub(crate) use collective_import::{ImportReport, ImportedDuration, import_durations};
 pub(crate) use collective_overheads::CollectiveOverhead;

@@ -14,30 +14,19 @@ use super::{
     columns::{self, DECIMALS},
     row_cases::RowCaseParser,
 };
-use crate::kernel::{CacheState, Case, CaseOutcome, CollectiveCase, IdentifiedSoftware, RowResult};
+use crate::kernel::{CacheState, Case, CaseOutcome, CollectiveCase, RowResult};
 
-/// Content of a cell, which is formatted when it is written or compared: most of the rows that are compared are equal to
-/// those of the ledger, and need no text of their own.
+/// Content of a cell. Numbers are formatted when they are written or compared: most of the rows that are compared are equal
+/// to those of the ledger, and need no text of their own.
 #[derive(Clone, Debug)]
 pub(super) enum CellContent<'r> {
     Text(Cow<'r, str>),
-    Count(usize),
-    /// A duration in nanoseconds, which cells show in microseconds.
-    Micros(f64),
-    Decimals(f64),
-    /// Versions with the digest of the fingerprint in parentheses.
-    Software(&'r IdentifiedSoftware),
+    Number(f64),
 }
 
 impl CellContent<'_> {
-    const EMPTY: Self = Self::Text(Cow::Borrowed(""));
-
-    fn micros(value: Option<f64>) -> Self {
-        value.map_or(Self::EMPTY, Self::Micros)
-    }
-
-    fn decimals(value: Option<f64>) -> Self {
-        value.map_or(Self::EMPTY, Self::Decimals)
+    fn number(value: Option<f64>) -> Self {
+        value.map_or(Self::Text("".into()), Self::Number)
     }
 
     /// Returns true for a cell that certainly shows the content, without formatting it; false means that the texts are to be
@@ -45,17 +34,14 @@ impl CellContent<'_> {
     fn is_shown_by(&self, cell: &str) -> bool {
         match self {
             Self::Text(text) => cell == text.trim(),
-            Self::Micros(nanos) => is_rounded_to(cell, nanos / 1e3),
-            Self::Decimals(number) => is_rounded_to(cell, *number),
-            Self::Software(software) => cell == software.cell_text(),
-            Self::Count(_) => false,
+            Self::Number(number) => is_rounded_to(cell, *number),
         }
     }
 }
 
-impl<'r> From<&'r str> for CellContent<'r> {
-    fn from(text: &'r str) -> Self {
-        Self::Text(Cow::Borrowed(text))
+impl<'r, T: Into<Cow<'r, str>>> From<T> for CellContent<'r> {
+    fn from(text: T) -> Self {
+        Self::Text(text.into())
     }
 }
 
@@ -63,10 +49,7 @@ impl fmt::Display for CellContent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
-            Self::Count(count) => count.fmt(f),
-            Self::Micros(nanos) => write!(f, "{:.DECIMALS$}", nanos / 1e3),
-            Self::Decimals(number) => write!(f, "{number:.DECIMALS$}"),
-            Self::Software(software) => f.write_str(software.cell_text()),
+            Self::Number(number) => write!(f, "{number:.DECIMALS$}"),
         }
     }
 }
@@ -85,23 +68,24 @@ pub(super) fn result_cells<'r>(
     let interval = measured.and_then(|measured| measured.interval);
     let method = interval.map(|interval| interval.method);
     let correction = interval.and_then(|interval| interval.correction);
-    let count = |count: Option<usize>| count.map_or(CellContent::EMPTY, CellContent::Count);
+    let count = |count: Option<usize>| count.map_or_else(String::new, |count| count.to_string()).into();
+    let micros = |nanos: Option<f64>| CellContent::number(nanos.map(|nanos| nanos / 1e3));
     let hot_cells = [
         (columns::VERDICT, verdict.as_str().into()),
-        (columns::REASON, CellContent::Text(reason.to_string().into())),
+        (columns::REASON, reason.to_string().into()),
         (columns::CASE, result.case.as_str().into()),
         (columns::RUN, result.run.as_str().into()),
-        (columns::SOFTWARE, result.software.as_deref().map_or(CellContent::EMPTY, CellContent::Software)),
-        (columns::AVERAGE, CellContent::micros(summary.map(|summary| summary.mean))),
-        (columns::MEDIAN, CellContent::micros(summary.map(|summary| summary.median))),
-        (columns::STD, CellContent::micros(summary.and_then(|summary| summary.std))),
-        (columns::MIN, CellContent::micros(summary.map(|summary| summary.min))),
-        (columns::P95, CellContent::micros(summary.map(|summary| summary.p95))),
-        (columns::CI95_LOW, CellContent::micros(interval.map(|interval| interval.low))),
-        (columns::CI95_HIGH, CellContent::micros(interval.map(|interval| interval.high))),
-        (columns::ESTIMATE, CellContent::micros(interval.map(|interval| interval.estimate))),
+        (columns::SOFTWARE, result.software.as_ref().map_or("", |software| software.cell_text()).into()),
+        (columns::AVERAGE, micros(summary.map(|summary| summary.mean))),
+        (columns::MEDIAN, micros(summary.map(|summary| summary.median))),
+        (columns::STD, micros(summary.and_then(|summary| summary.std))),
+        (columns::MIN, micros(summary.map(|summary| summary.min))),
+        (columns::P95, micros(summary.map(|summary| summary.p95))),
+        (columns::CI95_LOW, micros(interval.map(|interval| interval.low))),
+        (columns::CI95_HIGH, micros(interval.map(|interval| interval.high))),
+        (columns::ESTIMATE, micros(interval.map(|interval| interval.estimate))),
         (columns::CI95_METHOD, method.map_or("", <&'static str>::from).into()),
-        (columns::CORRECTION, CellContent::decimals(correction.map(|factor| 100.0 * factor))),
+        (columns::CORRECTION, CellContent::number(correction.map(|factor| 100.0 * factor))),
         (columns::SAMPLES, count(measured.map(|measured| measured.samples))),
         (columns::COLLECTIONS, count(measured.map(|measured| measured.collections))),
     ];
@@ -117,7 +101,7 @@ pub(super) fn result_cells<'r>(
     if let Some(collective) = collective {
         let measured = measured.map(|measured| measured_cells(&collective, table, measured));
         let measured = measured.into_iter().flatten();
-        cells.extend(measured.map(|(column, text)| (column, CellContent::Text(text.into()))));
+        cells.extend(measured.map(|(column, text)| (column, text.into())));
         return cells;
     }
     cells.extend(task.into_iter().map(|(column, text)| (column, text.into())));
@@ -125,7 +109,7 @@ pub(super) fn result_cells<'r>(
     let counted = measured.filter(|_| result.cache.is_hot());
     let counters =
         counted.into_iter().flat_map(|counted| columns::microbench_counters().zip(&counted.counters));
-    cells.extend(counters.map(|(column, mean)| (column, CellContent::decimals(*mean))));
+    cells.extend(counters.map(|(column, mean)| (column, CellContent::number(*mean))));
     cells
 }
 
@@ -234,7 +218,7 @@ impl<'t> TableRow<'t> {
     }
 }
 
-/// Returns true for a cell with the decimals of [`CellContent::Decimals`] that is the nearest such number; false where rounding is
+/// Returns true for a cell with the decimals of [`CellContent::Number`] that is the nearest such number; false where rounding is
 /// close to a tie.
 fn is_rounded_to(cell: &str, number: f64) -> bool {
     const CERTAIN: f64 = 0.499e-6;
@@ -275,12 +259,11 @@ mod tests {
             decimals in 5_usize..8,
         ) {
             let cell = format!("{:.decimals$}", number + f64::from(steps) * 0.5e-6);
-            for content in [CellContent::Micros(number * 1e3), CellContent::Decimals(number)] {
-                if content.is_shown_by(&cell) {
-                    prop_assert!(is_equal_cell(columns::AVERAGE, &cell, &content.to_string()), "{cell} {content}");
-                }
+            let content = CellContent::Number(number);
+            if content.is_shown_by(&cell) {
+                prop_assert!(is_equal_cell(columns::AVERAGE, &cell, &content.to_string()), "{cell} {content}");
             }
-            let shown = CellContent::Decimals(number).to_string();
+            let shown = content.to_string();
             prop_assert!(number < 0.0 || number.is_sign_negative() || number >= 1e6 || is_rounded_to(&shown, number)
                 || ((number * 1e6).fract() - 0.5).abs() < 0.01, "{shown}");
         }

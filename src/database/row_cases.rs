@@ -78,8 +78,14 @@ pub(crate) struct ShownInterval {
     pub(crate) collections: Option<usize>,
 }
 
-/// Problem of a row without input shapes.
-pub(crate) const NO_SHAPES: &str = "the row has no input shapes";
+/// Reason why a row is no case.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RowProblem {
+    #[error("the row has no input shapes")]
+    NoShapes,
+    #[error("{0}")]
+    Invalid(String),
+}
 
 /// Indices of the columns of a case.
 #[derive(Debug)]
@@ -174,20 +180,20 @@ impl RowColumns {
         self.signature.into_iter().chain(others).collect()
     }
 
-    /// Parses the case of a row; the error is the reason why it is none.
-    pub(crate) fn parse_case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
+    pub(crate) fn parse_case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, RowProblem> {
         let text = |index: usize| {
-            std::str::from_utf8(cells.get(index).unwrap_or_default()).map_err(|_| "is not UTF-8".to_owned())
+            std::str::from_utf8(cells.get(index).unwrap_or_default())
+                .map_err(|_| RowProblem::Invalid("is not UTF-8".to_owned()))
         };
         let side = |at: usize| {
             let [shapes, dtypes, formats] = [0, 1, 2].map(|offset| text(self.signature[at + offset]));
             SignatureCells { shapes: shapes?, dtypes: dtypes?, formats: formats? }
                 .parse()
-                .map_err(|error| error.to_string())
+                .map_err(|error| RowProblem::Invalid(error.to_string()))
         };
         let inputs = side(0)?;
         if inputs.is_empty() {
-            return Err(NO_SHAPES.to_owned());
+            return Err(RowProblem::NoShapes);
         }
         let mut attributes = CaseAttributes::default();
         for (name, index) in &self.attributes {
@@ -274,7 +280,9 @@ impl<'t> RowCaseParser<'t> {
             row,
             line: self.table.row_line(row),
             case: match &self.case {
-                CaseColumns::Kernel(columns) => columns.parse_case(self.kernel, cells),
+                CaseColumns::Kernel(columns) => {
+                    columns.parse_case(self.kernel, cells).map_err(|problem| problem.to_string())
+                }
                 CaseColumns::Collective(columns) => columns.parse_case(self.kernel, cells),
             },
             hot: self.hot.read(cells),

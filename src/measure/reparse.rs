@@ -17,7 +17,7 @@ use crate::{
         shell_argument::quoted_path, stats::median,
     },
     database::{
-        AbsentRows, Database, LintIssue, LintIssueKind,
+        Database, LintIssue, LintIssueKind, add_absent_rows,
         ledger::{AttemptChange, AttemptState, AttemptedCollection, Ledger},
     },
     kernel::{
@@ -391,7 +391,7 @@ pub(super) fn rebuild_rows(
     let cases: Vec<&IdentifiedCase> = found.clone().filter(|case| order.contains_key(case.id())).collect();
     if !cases.is_empty() && !kernel.is_collective() {
         let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
-        AbsentRows { kernel, cases, recorded_inputs, order }.add_to(database)?;
+        add_absent_rows(database, kernel, &cases, recorded_inputs, order)?;
     }
     Ok(found.count())
 }

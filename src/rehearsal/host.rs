@@ -142,7 +142,7 @@ pub(super) fn install_with(
         write(&bin.join(name), &script, 0o755)?;
     }
     for source in python_files(&PYTHON) {
-        let text = source.contents_utf8().unwrap_or_default();
+        let text = source.contents_utf8().expect("sources are UTF-8");
         let text = python_source(source.path(), text, &config.faults.software, &profile);
         write(&python.join(source.path()), &text, 0o644)?;
     }

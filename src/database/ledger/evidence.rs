@@ -52,13 +52,6 @@ pub(crate) struct CaseAttempt {
     pub(crate) launches: Vec<Launch>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredArchive {
-    pub(crate) run: String,
-    pub(crate) collection: u32,
-    pub(crate) digest: String,
-}
-
 /// Final verdict of a case in a run that planned it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedVerdict {
@@ -197,15 +190,6 @@ impl Ledger {
                 archive: row.get(17)?,
                 launches: read_launches(row, 18)?,
             })
-        })
-    }
-
-    pub(crate) fn stored_archives(&self) -> Result<Vec<StoredArchive>, LedgerError> {
-        let sql =
-            "SELECT run, number, archive FROM collections WHERE archive IS NOT NULL ORDER BY collection";
-        self.read_rows(sql, [], |row| {
-            let (run, collection, digest) = fields(row)?;
-            Ok(StoredArchive { run, collection, digest })
         })
     }
 

@@ -37,7 +37,7 @@ pub(crate) use clock::{ClockOfRun, EqualAttempt, StoredCycleRate};
 pub(crate) use controls::StoredControl;
 pub(crate) use copy::{LedgerCopy, copy_path, copy_with_journal, journal_path};
 pub(crate) use error::LedgerError;
-pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
+pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict};
 use launch_lists::unreadable_launches;
 pub(crate) use merge::{LedgerSize, merge_ledgers};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};

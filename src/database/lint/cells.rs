@@ -20,7 +20,7 @@ use crate::{
     database::{
         collective_rows::{BANDWIDTH, CONTRACT_COLUMNS, DTYPE, DURATION, ENVIRONMENT, PART_WEIGHTS},
         columns::{self, MeasureKind},
-        row_cases::{NO_SHAPES, RowColumns},
+        row_cases::{RowColumns, RowProblem},
         zero_placeholders::ZeroFilled,
     },
     kernel::{CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Tensor, TensorFormat, Verdict},
@@ -74,11 +74,12 @@ impl<'a> KernelRows<'a> {
                     self.unknown_names.add_case(&case, place.line);
                     self.check_duplicate(case.id(), bytes, record, place, remarks);
                 }
-                Err(problem) if problem == NO_SHAPES => {
-                    remarks.add_issue(place.line, LintIssueKind::NoShapes, problem);
-                }
                 Err(problem) => {
-                    remarks.add_issue(place.line, LintIssueKind::Signature, truncate_problem(&problem));
+                    let kind = match problem {
+                        RowProblem::NoShapes => LintIssueKind::NoShapes,
+                        RowProblem::Invalid(_) => LintIssueKind::Signature,
+                    };
+                    remarks.add_issue(place.line, kind, truncate_problem(&problem.to_string()));
                 }
             }
         }

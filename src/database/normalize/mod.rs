@@ -108,7 +108,10 @@ fn normalize_table(
     if bytes.len() < original.len() {
         report.done.push(whole("the byte-order mark was removed".to_owned()));
     }
-    let Ok(mut table) = KernelCsv::from_bytes(Path::new(name), bytes.to_vec()) else { return (report, None) };
+    let mut table = match KernelCsv::from_bytes(Path::new(name), bytes.to_vec()) {
+        Ok(table) => table,
+        Err(error) => return (refused_file(name, whole(error.to_string())), None),
+    };
     if let Some(newline) = table.unify_newlines() {
         report.done.push(whole(format!("every line now ends in {newline:?}, as the header does")));
     }

@@ -1,6 +1,9 @@
 //! Comparison of the rows of a database with its ledger.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use rayon::prelude::*;
 
@@ -14,7 +17,7 @@ use crate::{
     database::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind,
         RowCaseParser, TableRow, columns, for_each_row_case,
-        ledger::{Ledger, LedgerError, StoredArchive},
+        ledger::{Ledger, LedgerError},
         row_count_text,
     },
     kernel::{
@@ -410,7 +413,7 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
 fn compare_with_ledger(database: &Database, ledger: &Ledger) -> Result<DatabaseComparison, DatabaseError> {
     let comparisons = CacheState::ALL.iter().map(|cache| LedgerComparison::read(ledger, database, *cache));
     let comparisons: Vec<LedgerComparison> = comparisons.collect::<Result<_, _>>()?;
-    let issues = changed_archives(database, &ledger.stored_archives()?);
+    let issues = changed_archives(database, &ledger.collection_archives()?);
     let mut compared = DatabaseComparison { issues, production_rows: 0 };
     let mut measured = CaseSet::default();
     for kernel in database.kernels_and_collectives()? {
@@ -444,8 +447,12 @@ fn rows_of_runs(database: &Database) -> usize {
 
 /// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones
 /// are none.
-fn changed_archives(database: &Database, archives: &[StoredArchive]) -> Vec<LintIssue> {
-    let changed = archives.iter().filter_map(|StoredArchive { run, collection, digest }| {
+fn changed_archives(
+    database: &Database,
+    archives: &BTreeMap<(String, u32), Option<String>>,
+) -> Vec<LintIssue> {
+    let changed = archives.iter().filter_map(|((run, collection), digest)| {
+        let digest = digest.as_ref()?;
         let folder = database.collection_folder(run, *collection);
         let (kind, text) = match raw_records::archive_state(&folder, digest) {
             ArchiveState::Unchanged | ArchiveState::Missing => return None,

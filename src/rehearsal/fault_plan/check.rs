@@ -180,7 +180,7 @@ fn check_parameters(key: &'static str, fault: &PlannedFault) -> Result<(), Fault
         let problem = "without a `folder` nothing can be exported later; give `second_export: false`";
         return invalid(&[key, "folder"], problem);
     }
-    let given = serde_json::to_value(fault).unwrap_or_default();
+    let given = serde_json::to_value(fault).expect("a fault has text keys");
     for (kinds, parameter, limits, expected) in LIMITS {
         let Some(value) = given[key].get(parameter) else { continue };
         // Without a number of seconds, the fault does not end.
