@@ -18,6 +18,8 @@ use crate::base::suggest::{nearest_name, truncate_for_message};
 const MAX_BYTES: usize = 1 << 20;
 /// Limit of nested lists and mappings: several times what any file needs, and within the stack of any thread.
 const MAX_DEPTH: usize = 32;
+/// The hint of an error without a more specific one.
+const HINT: &str = "correct the file and try again";
 
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,10 +77,10 @@ pub(crate) fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
 
 /// Parses a file's text. Duplicate keys and nesting beyond [`MAX_DEPTH`] are errors.
 pub(crate) fn parse<'t, T: Deserialize<'t>>(file: &Path, text: &'t str) -> Result<T, YamlError> {
-    parse_with_hint(file, text, "correct the file and try again")
+    parse_with_hint(file, text, HINT)
 }
 
-/// As [`parse`], with the hint of errors without a more specific one.
+/// As [`parse`], with the hint of the errors that the types of the file report themselves.
 pub(crate) fn parse_with_hint<'t, T: Deserialize<'t>>(
     file: &Path,
     text: &'t str,
@@ -90,9 +92,18 @@ pub(crate) fn parse_with_hint<'t, T: Deserialize<'t>>(
     }
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let (problem, near) = describe(&error, text);
+        let hint = if is_of_a_type(&error) { hint } else { HINT };
         let hint = near.map_or_else(|| hint.to_owned(), |near| format!("did you mean `{near}`?"));
         YamlError::at(file, error.location().unwrap_or(Location::UNKNOWN), &problem, &hint)
     })
+}
+
+/// Whether a type of the file reports the error, not the parser.
+fn is_of_a_type(error: &SaphyrError) -> bool {
+    match error {
+        SaphyrError::AliasError { error, .. } => is_of_a_type(error),
+        error => matches!(error, SaphyrError::Message { .. }),
+    }
 }
 
 fn options() -> Options {
