@@ -24,7 +24,6 @@ use crate::{
 
 const ANALYSE: &str = include_str!("../../../templates/analyse_profile.py");
 
-/// Script that fails if there is no torch_npu.
 const FIND_TORCH_NPU: &str =
     "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch_npu') is None)";
 const QUERY_LIMIT: Duration = Duration::from_secs(60);
@@ -166,7 +165,6 @@ fn remove_mark(mark: &Path) -> Result<(), String> {
     }
 }
 
-/// Analyses a folder and checks it.
 fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignals) -> RankState {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let log = settings.logs.join(format!("analyse-{name}.log"));
@@ -206,7 +204,6 @@ fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignal
     }
 }
 
-/// Returns the last line of a log that is not blank.
 fn last_line(log: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)

@@ -10,11 +10,9 @@ use std::{
 
 use super::stop_signals::StopSignals;
 
-/// End of the name of a profile's folder.
 const SUFFIX: &str = "_ascend_pt";
 /// Depth of searched folders: nodes may have a folder each.
 const MAX_DEPTH: usize = 3;
-/// Interval at which folders are looked at.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Returns the folders of profiles in some folders, or these themselves, in order.

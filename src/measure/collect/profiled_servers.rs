@@ -13,9 +13,7 @@ use super::{
 };
 use crate::base::{command_error::CommandError, print::print_note};
 
-/// Interval at which a wait for answers checks for signals.
 const POLL: Duration = Duration::from_millis(100);
-/// Interval between lines about a stop that takes long.
 const PROGRESS: Duration = Duration::from_secs(30);
 
 /// State of a server's profiler, as far as this program has changed it.

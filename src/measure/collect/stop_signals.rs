@@ -26,7 +26,6 @@ pub(crate) struct StopSignals {
 }
 
 impl StopSignals {
-    /// Registers Ctrl-C, SIGTERM and SIGHUP.
     pub(crate) fn register() -> io::Result<Self> {
         let stop = Self::default();
         let own = stop.clone();
@@ -43,12 +42,10 @@ impl StopSignals {
         Ok(stop)
     }
 
-    /// Returns the flag that the first signal sets.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.first
     }
 
-    /// Returns true after a signal.
     pub(crate) fn is_set(&self) -> bool {
         self.first.load(Ordering::Relaxed)
     }

@@ -30,7 +30,6 @@ use crate::base::{
 
 /// Longest work while the profiler runs; a benchmark has a limit of its own.
 const MAX_WORK: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Interval at which new output of a command is shown.
 const OUTPUT_POLL: Duration = Duration::from_millis(100);
 
 /// Work of the servers while their profilers run.
@@ -164,7 +163,6 @@ impl VllmCollection {
         Ok(())
     }
 
-    /// Runs the command or sends the requests. Returns what failed.
     fn work(&self, name: &str, signals: &StopSignals) -> Result<(), String> {
         match &self.work {
             VllmWork::Command(command) => {
@@ -210,7 +208,6 @@ fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(
     }
 }
 
-/// Copies the output of a command from its log while it runs.
 fn show_output(log: &Path, has_ended: &AtomicBool) {
     let Ok(mut log) = fs::File::open(log) else { return };
     let mut is_in_line = false;

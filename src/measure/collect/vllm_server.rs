@@ -20,7 +20,6 @@ const START: &str = "/start_profile";
 const STOP: &str = "/stop_profile";
 /// First version with `--profiler-config`.
 const PROFILER_CONFIG_VERSION: (u32, u32) = (0, 13);
-/// Longest text of an answer in an error.
 const MAX_SHOWN_TEXT: usize = 300;
 
 /// Request without a usable answer.
@@ -118,7 +117,6 @@ impl VllmServer {
                 .any(|setting| text.contains(setting))
     }
 
-    /// Creates the error of a server that was started without a profiler.
     pub(super) fn missing_profiler(&self, version: Option<&str>, folder: &str) -> CommandError {
         let new = format!(
             "`--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\"torch_profiler_with_stack\":false}}'`"
@@ -163,15 +161,12 @@ impl VllmServer {
     }
 }
 
-/// Returns major and minor number of a version such as `0.13.0rc1`.
 fn number_of(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.trim_start_matches('v').split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Port of a host without one.
 const PORT: u16 = 80;
-/// Maximum number of bytes of an answer.
 const MAX_ANSWER: u64 = 16 << 20;
 
 #[derive(Debug)]
@@ -197,7 +192,6 @@ fn connect(host: &str, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Returns the time until the deadline, an error if it is over.
 fn rest(deadline: Instant) -> io::Result<Duration> {
     let rest = deadline.saturating_duration_since(Instant::now());
     if rest.is_zero() { Err(io::Error::new(io::ErrorKind::TimedOut, "timeout")) } else { Ok(rest) }
@@ -254,7 +248,6 @@ fn split_answer(answer: &[u8]) -> Option<(String, &[u8])> {
     Some((String::from_utf8_lossy(&answer[..end]).into_owned(), &answer[end + 4..]))
 }
 
-/// Returns true if an answer has as many bytes as it states.
 fn is_complete(answer: &[u8]) -> bool {
     let Some((head, body)) = split_answer(answer) else { return false };
     let length = head.lines().find_map(|line| {

@@ -5,7 +5,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Search path of CANN for custom operators.
 const OPP: &str = "ASCEND_CUSTOM_OPP_PATH";
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 

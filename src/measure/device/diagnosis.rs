@@ -59,7 +59,6 @@ impl DoctorCheck {
     }
 }
 
-/// Checks the devices listed by `npu-smi`.
 pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCheck {
     const NAME: &str = "devices";
     let info = match host {
@@ -117,7 +116,6 @@ pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) 
     }
 }
 
-/// Returns what to do if a Python package is missing; `None` for other errors.
 fn import_fix(error: &str) -> Option<&'static str> {
     let is_missing = error.contains("ModuleNotFoundError");
     is_missing.then_some("install torch and torch_npu, or give the Python that has them with `--python`")
@@ -179,7 +177,6 @@ pub(crate) fn check_operators(packages: &[CustomOperators], kernels: &[&str]) ->
     DoctorCheck::passed(NAME, named.collect::<Vec<_>>().join(", "))
 }
 
-/// Checks the mode of new files and the free disk space.
 pub(crate) fn check_files(folder: &Path) -> [DoctorCheck; 2] {
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(umask);

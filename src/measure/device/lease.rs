@@ -26,7 +26,6 @@ pub struct DeviceLease {
     file: File,
 }
 
-/// Interval at which a held lease is tried again.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl DeviceLease {
@@ -46,7 +45,6 @@ impl DeviceLease {
         }
     }
 
-    /// Returns one file that holds the leases, for the processes of a collection.
     pub(crate) fn share_files(leases: &[&Self]) -> io::Result<File> {
         if let [one] = leases {
             return one.file.try_clone();

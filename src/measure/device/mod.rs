@@ -37,7 +37,6 @@ use crate::{
 
 /// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.
 const NPU_SMI_LIMIT: Duration = Duration::from_secs(60);
-/// Output of `npu-smi` in a folder for temporary files.
 const NPU_SMI_LOG: &str = "npu-smi.txt";
 
 /// Error of device discovery, selection or leasing.

@@ -241,7 +241,6 @@ fn read_processes<'t>(
     Ok(processes)
 }
 
-/// Titles of one column in the layouts, in lower case.
 type Titles = &'static [&'static str];
 
 const NPU: Titles = &["npu", "npu id"];
@@ -275,7 +274,6 @@ const KNOWN_TITLES: [&str; 20] = [
     "hbm-usage(mb)",
 ];
 
-/// Line inside the frame, split into cells.
 struct FrameLine<'t> {
     number: usize,
     text: &'t str,
@@ -294,7 +292,6 @@ impl<'t> FrameLine<'t> {
         TitleLine::new(self).has_title(titles)
     }
 
-    /// Returns true for a remark over the whole width.
     fn is_remark(&self) -> bool {
         self.cells.len() == 1
     }
@@ -330,7 +327,6 @@ fn split_titles(cell: &str) -> Vec<String> {
     titles
 }
 
-/// The titles of each cell of a line.
 struct TitleLine {
     line: usize,
     cells: Vec<Vec<String>>,

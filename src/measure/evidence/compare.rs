@@ -26,9 +26,7 @@ use crate::{
     },
 };
 
-/// Maximum number of different cells that an issue lists.
 const MAX_CELLS: usize = 4;
-/// Number of rows that a thread compares at a time.
 const ROWS_OF_TASK: usize = 256;
 /// Number of such parts of a table whose results are in memory at a time.
 const TASKS_AT_ONCE: usize = 64;
@@ -190,7 +188,6 @@ fn is_suspicion(cell: &CellDifference) -> bool {
         && (verdicts == (suspicious, ok) || verdicts == (ok, suspicious))
 }
 
-/// Issues of the rows of one table in one state of the cache.
 #[derive(Debug)]
 struct TableComparison<'a> {
     comparison: &'a LedgerComparison,
@@ -202,7 +199,6 @@ struct TableComparison<'a> {
     others: Option<(u64, usize)>,
 }
 
-/// Lists the first different cells with the values of row and ledger.
 fn list_cells(cells: &[CellDifference]) -> String {
     let listed = cells.iter().take(MAX_CELLS).map(|CellDifference { column, found, expected }| {
         format!("`{column}` is `{}`, the ledger has `{}`", quote_cell(found), quote_cell(expected))
@@ -332,7 +328,6 @@ impl ComparedRow {
     }
 }
 
-/// Comparison of the rows of one table in each state of the cache.
 struct ComparedRows<'a> {
     comparisons: &'a [LedgerComparison],
     compared: Vec<TableComparison<'a>>,

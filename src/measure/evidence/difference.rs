@@ -52,7 +52,6 @@ impl MeasuredSide {
         })
     }
 
-    /// Leaves out the cases of other kernels.
     pub(crate) fn keep_kernels(&mut self, kernels: &[KernelName]) {
         self.cases.retain(|_, known| kernels.iter().any(|kernel| kernel.as_str() == known.kernel));
     }
@@ -67,7 +66,6 @@ impl MeasuredSide {
         self.cases.values()
     }
 
-    /// Returns the number of cases with measurements.
     pub(crate) fn case_count(&self) -> usize {
         self.cases.len()
     }

@@ -12,7 +12,6 @@ use crate::{
     kernel::KernelName,
 };
 
-/// Maximum number of cases in a message.
 const MAX_LISTED: usize = 5;
 
 /// Finds the case of `text`: an id, the first digits of one, or `TABLE.csv:LINE`.

@@ -66,7 +66,6 @@ impl LedgerRows {
         Some(RowResult { outcome, withdrawn_runs, ..row })
     }
 
-    /// Returns the cases with an attempt that was measured.
     pub(super) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
         self.attempts.keys()
     }

@@ -21,7 +21,6 @@ use crate::{
 /// of its rank for gangs, and one more for other layouts.
 const MAX_DEPTH: usize = 5;
 
-/// Returns the manifest of a collection; `None` if it cannot be read.
 fn manifest(folder: &Path) -> Option<Manifest> {
     serde_json::from_slice(&read_regular(&folder.join(MANIFEST)).ok()?).ok()
 }
@@ -62,7 +61,6 @@ pub(crate) enum ArchiveState {
     Unreadable(String),
 }
 
-/// Compares the compressed evidence in a folder with its digest in the ledger.
 pub(crate) fn archive_state(folder: &Path, digest: &str) -> ArchiveState {
     match file_digest(&folder.join(EVIDENCE)) {
         Ok(found) if found == digest => ArchiveState::Unchanged,

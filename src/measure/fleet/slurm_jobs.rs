@@ -33,7 +33,6 @@ use crate::{
 const SUBMISSION_FILE: &str = "slurm.json";
 const ARRAY_SCRIPT: &str = "slurm_array.sh";
 const MERGE_SCRIPT: &str = "slurm_merge.sh";
-/// Folder of the logs of the jobs, in the folder of a plan.
 const LOGS: &str = "logs";
 
 #[derive(Debug)]
@@ -302,7 +301,6 @@ pub(crate) fn render_slurm_sweep(
     Ok(slurm_sweep_script(assets, job, nodes, arguments)?)
 }
 
-/// Submits a rendered script and returns the number of its job.
 pub(crate) fn submit_script(script: &str) -> Result<String, CommandError> {
     SlurmPrograms::new()?.submit(script, &[])
 }
@@ -328,7 +326,6 @@ pub(crate) fn state_word(shard: &ShardState, task: Option<&QueuedTask>) -> Strin
 }
 
 impl SlurmStatus {
-    /// Reads the jobs of the last submission from the controller, and the ledgers.
     pub(crate) fn read(database: &Database, plan: &ShardPlan) -> Result<Self, CommandError> {
         let submission = SlurmSubmission::require(database, plan)?;
         let jobs = iter::once(submission.array_job.as_str()).chain(submission.merge_job.as_deref());
@@ -350,7 +347,6 @@ impl SlurmStatus {
         Self { shards, merge, submission }
     }
 
-    /// Returns the shards that are neither complete nor in the queue.
     pub(crate) fn left_shards(&self) -> Vec<usize> {
         let is_queued = |task: &Option<QueuedTask>| task.as_ref().is_some_and(|task| !task.has_ended());
         let left = self.shards.iter().filter(|(shard, task)| !shard.is_complete && !is_queued(task));
@@ -375,7 +371,6 @@ impl SlurmStatus {
     }
 }
 
-/// Time limit of a program; a busy controller answers late.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Answer of `squeue` and `scancel` for jobs that the controller has forgotten.
@@ -450,7 +445,6 @@ impl SlurmPrograms {
         }
     }
 
-    /// Runs a program whose failure ends the command.
     fn require<'a>(
         &self,
         name: &'static str,
@@ -459,7 +453,6 @@ impl SlurmPrograms {
         self.run_program(name, arguments)?.map_err(|text| self.refused(name, &text))
     }
 
-    /// Returns the error of a program with a hint for its cause.
     fn refused(&self, name: &str, text: &str) -> CommandError {
         let lower = text.to_ascii_lowercase();
         let cause = CAUSES.iter().find(|(cause, _)| lower.contains(cause));

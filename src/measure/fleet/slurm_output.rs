@@ -131,7 +131,6 @@ pub(super) fn parse_devices_of_job(
     Ok(devices.into_iter().collect())
 }
 
-/// Parses a list such as `0-2,5`.
 fn parse_numbers(list: &str) -> Option<Vec<u32>> {
     const MAX: u32 = 1024;
     let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < MAX);

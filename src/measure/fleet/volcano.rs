@@ -20,7 +20,6 @@ use crate::{
 const TEMPLATE: &str = "volcano.yaml.hbs";
 /// Default values, with their explanation.
 pub(crate) const VOLCANO_VALUES: &str = "volcano_values.yaml";
-/// Length limit of a job's name: names of pods add the task and a number, and have at most 63 characters.
 const MAX_NAME: usize = 50;
 /// Actions of Volcano's policies that start a lost pod again.
 const RESTARTS: [&str; 3] = ["RestartJob", "RestartTask", "RestartPod"];

@@ -54,7 +54,6 @@ fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
 /// Values of a node by their names.
 pub(super) type NodeAgreement = BTreeMap<String, String>;
 
-/// A follower that waits for the others.
 struct AdmittedFollower {
     node: usize,
     host: String,

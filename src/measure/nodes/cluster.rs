@@ -56,7 +56,6 @@ fn lock(state: &Mutex<FollowerState>) -> MutexGuard<'_, FollowerState> {
 }
 
 impl Follower {
-    /// Starts the heartbeats and the thread that receives.
     pub(super) fn start(
         node: usize,
         host: String,
@@ -110,7 +109,6 @@ impl NodeCluster {
         follower.send(&NodeMessage::Start(Box::new(order)));
     }
 
-    /// Sends all nodes further cases of the sweep.
     pub(crate) fn add_cases(&self, sweep: &str) {
         let message = NodeMessage::FurtherCases { sweep: sweep.to_owned() };
         self.followers.values().for_each(|follower| follower.send(&message));
@@ -149,7 +147,6 @@ impl NodeCluster {
         })
     }
 
-    /// Returns the reasons for which nodes were lost or cannot measure any more.
     pub(crate) fn node_failures(&self) -> Vec<String> {
         let failures = self.followers.values().filter_map(|Follower { name, state, .. }| {
             let state = lock(state);

@@ -20,15 +20,12 @@ use super::{
     messages::{NodeMessage, PartResult},
 };
 
-/// Maximum length of a message in bytes.
 const MAX_LINE: u64 = 4 << 20;
-/// Maximum size of a file in bytes.
 const MAX_FILE: u64 = 8 << 30;
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 /// Time without a message after which the other node counts as lost.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Header line of a message.
 #[derive(Serialize, Deserialize)]
 struct MessageLine<M> {
     message: M,
@@ -54,7 +51,6 @@ pub(super) struct NodeReceiver {
 /// Number of the next received file of this process.
 static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 
-/// Splits a stream into its sender and its receiver, both with the timeout.
 pub(super) fn split_stream(
     stream: TcpStream,
     folder: &Path,
@@ -103,7 +99,6 @@ impl NodeSender {
         let _ = self.send(&NodeMessage::StopRequested);
     }
 
-    /// Ends the connection for this reason.
     pub(crate) fn refuse(&self, error: NodeError) {
         let _ = self.send(&NodeMessage::Refused(error));
         self.close();

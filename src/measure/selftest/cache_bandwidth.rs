@@ -23,7 +23,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Sizes of the copied tensors in MiB.
 const COPY_MIB: [u64; 12] = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512];
 /// Sizes of the weights in MiB.
 const WEIGHT_MIB: [u64; 4] = [8, 32, 64, 256];
@@ -32,7 +31,6 @@ const ROWS: u64 = 16;
 /// Inner dimension of the products; a weight of one MiB has 128 columns.
 const INNER: u64 = 4_096;
 const COLUMNS_PER_MIB: u64 = 128;
-/// Number of launches of each step, without the warm-up.
 const MEASURED: u32 = 8;
 /// Share of the highest bandwidth below which a copy counts as beyond the cache.
 const KNEE_SHARE: f64 = 0.8;

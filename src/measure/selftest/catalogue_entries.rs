@@ -37,7 +37,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Launches of each case.
 const LAUNCHES: u32 = 2;
 /// Maximum number of collections in sequence on a device.
 const MAX_ROUNDS: usize = 6;

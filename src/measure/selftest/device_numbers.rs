@@ -48,7 +48,6 @@ const START_LIMIT: Duration = Duration::from_secs(240);
 const READINGS: usize = 8;
 /// Use of the cores, in percent, above which a device counts as busy.
 const BUSY_PERCENT: u32 = 50;
-/// Interval at which the journal of the script is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {

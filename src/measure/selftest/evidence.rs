@@ -277,7 +277,6 @@ impl SelftestContext {
 }
 
 impl SelftestScript<'_> {
-    /// Writes script, manifest and `collect.sh`.
     pub(super) fn prepare(&self) -> Result<(), EvidenceError> {
         let Self { context, folder, devices, number, .. } = self;
         let profiler = self.profiler.clone();
@@ -291,7 +290,6 @@ impl SelftestScript<'_> {
         context.write_folder(folder, &manifest, &text.to_string(), &selftest_script(&context.assets)?)
     }
 
-    /// Runs the prepared script.
     pub(super) fn run(&self) -> Result<CollectedEvidence, EvidenceError> {
         let exit = self.context.run_script(&self.folder, self.devices, None, files::LOG)?;
         Ok(self.context.read_evidence(&self.folder, exit))
@@ -308,7 +306,6 @@ impl SelftestScript<'_> {
     }
 }
 
-/// Cases to replay in one collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CaseReplay<'a> {
     pub(super) cases: &'a [&'a PlannedCase],

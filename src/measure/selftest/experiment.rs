@@ -14,7 +14,6 @@ use super::{
 };
 use crate::{base::process::ProcessError, kernel::render::RenderError, profile::ProfileError};
 
-/// Width of the name of an experiment in a table.
 const NAME_WIDTH: usize = 20;
 
 pub(crate) struct Experiment {

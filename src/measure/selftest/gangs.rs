@@ -35,9 +35,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Kernel that communicates with the other ranks itself.
 const GANG_KERNEL: &str = "DispatchFFNCombine";
-/// Elements of the summed vector.
 const ELEMENTS: u64 = 1 << 20;
-/// Number of sums over the ranks.
 const LAUNCHES: u32 = 8;
 /// Launches of the kernel: warm-ups and samples.
 const KERNEL_LAUNCHES: (u32, u32) = (3, 8);
@@ -47,7 +45,6 @@ const MARK_LENGTH: u64 = 2;
 const ALL_REDUCE: &str = "hcom_allReduce_";
 /// Longest time until both gangs have formed, in seconds.
 const FORM_SECONDS: f64 = 240.0;
-/// Interval at which the journals of the gangs are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {

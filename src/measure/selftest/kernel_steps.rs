@@ -133,7 +133,6 @@ pub(super) fn step_durations(
     Err(EvidenceError::Missing(problem))
 }
 
-/// Returns the median of durations; 0 without any.
 pub(super) fn median_of(durations: &[i64]) -> f64 {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();

@@ -83,7 +83,6 @@ pub(super) fn mark_length(record: &RawRecord) -> Option<u64> {
     if let ([length], true) = (tensor.dims.as_slice(), is_mark) { Some(*length) } else { None }
 }
 
-/// Returns the number of marks with some lengths.
 pub(super) fn count_marks(records: &[RawRecord], lengths: impl RangeBounds<u64>) -> usize {
     records.iter().filter_map(mark_length).filter(|length| lengths.contains(length)).count()
 }

@@ -108,7 +108,6 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     compare_rows(&compared)
 }
 
-/// Median of the samples of a case.
 #[derive(Clone, Debug, PartialEq)]
 enum RowMedian {
     /// In microseconds.
@@ -159,7 +158,6 @@ impl ComparedRow {
         ![&self.hot, &self.cold].into_iter().any(|median| matches!(median, RowMedian::NotInstalled(_)))
     }
 
-    /// Returns the differences from production.
     fn problems(&self) -> Vec<String> {
         let Self { name, production, hot, cold, .. } = self;
         let failures =
@@ -210,7 +208,6 @@ fn compare_rows(rows: &[ComparedRow]) -> Result<Finding, EvidenceError> {
     Ok(Finding { seen, problems })
 }
 
-/// Writes the medians of the rows into the folder of the experiment.
 fn write_medians(folder: &Path, rows: &[ComparedRow]) -> Result<(), EvidenceError> {
     let median = |median: &RowMedian| match median {
         RowMedian::Measured(micros) => format!("{micros:.3}"),

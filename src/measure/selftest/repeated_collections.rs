@@ -18,11 +18,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Number of collections on each device.
 const COLLECTIONS: u32 = 3;
-/// Number of devices, as far as the host has them.
 const DEVICES: usize = 2;
-/// Number of launches of each kernel, without the warm-up.
 const MEASURED: u32 = 20;
 /// Name of each kernel in the summary, and the kernel: a product bound by arithmetic, a copy and a normalisation whose
 /// tensors fit in the cache.

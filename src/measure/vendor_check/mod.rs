@@ -138,7 +138,6 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// Time limit of a process, longer than any batch.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
-/// Interval at which the journal is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 const JOURNAL: &str = "checked.jsonl";
