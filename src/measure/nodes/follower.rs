@@ -16,7 +16,6 @@ use super::{
     messages::NodeMessage,
 };
 
-/// Interval at which a follower tries to connect.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
 /// Problem of a connection on which a message has another meaning.
 pub(super) const UNEXPECTED: &str = "it sent an unexpected message";
@@ -104,7 +103,6 @@ impl LeaderConnection {
         }
     }
 
-    /// Sends the values of this node, and waits until all nodes agree.
     pub(crate) fn agree(&mut self, agreement: NodeAgreement) -> Result<(), NodeError> {
         self.send(&NodeMessage::Agreement(agreement))?;
         if self.receive()? != NodeMessage::Accepted {

@@ -23,9 +23,7 @@ pub(crate) struct PartOrder {
     pub(crate) cases: Vec<String>,
     /// Devices by rank, each by its number on its host.
     pub(crate) devices: Vec<u32>,
-    /// Hosts in the order of their ranks.
     pub(crate) hosts: Vec<NodeHost>,
-    /// Place of the node among the hosts.
     pub(crate) place: usize,
     /// Port of torchrun's store on the first host.
     pub(crate) store_port: u16,
@@ -37,7 +35,6 @@ pub(crate) struct PartOrder {
     pub(crate) digest: String,
 }
 
-/// Exit of the part of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PartEnd {
@@ -49,7 +46,6 @@ pub(crate) enum PartEnd {
     TimedOut,
     /// The script was ended by a request or at the deadline.
     Stopped,
-    /// The script was not started.
     NotStarted,
     /// The host cannot write or archive the evidence of the part.
     EvidenceUnwritable,
@@ -87,7 +83,6 @@ pub(crate) enum NodeMessage {
     Agreement(BTreeMap<String, String>),
     /// The sender cannot take part, or refuses the other one.
     Refused(NodeError),
-    /// All nodes agree.
     Accepted,
     /// Further cases of the sweep, as text of JSON.
     FurtherCases {

@@ -32,7 +32,6 @@ use crate::{
 
 /// Versions of a host that all nodes have, by the names of its fingerprint.
 const HOST_VERSIONS: [&str; 3] = ["CANN", "driver", "firmware"];
-/// Value of a version that cannot be read.
 const UNKNOWN: &str = "unknown";
 
 /// Place of this process among the nodes of a sweep.
@@ -43,7 +42,6 @@ pub(crate) struct NodePlace {
     pub(crate) node: usize,
     /// Address and control port of node 0.
     pub(crate) leader: LeaderAddress,
-    /// Time in which all nodes must have connected.
     pub(crate) timeout: Duration,
     /// True if a step of Slurm has started the nodes.
     pub(crate) is_slurm_step: bool,
@@ -103,13 +101,11 @@ fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Lists each item once, in the order of the first.
 fn list_unique<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     list(items.into_iter().map(|item| item.to_string()).collect::<IndexSet<_>>())
 }
 
 impl RunContext {
-    /// Returns what the nodes of a sweep must have in common.
     fn node_agreement(
         &self,
         options: &RunOptions,

@@ -82,7 +82,6 @@ struct DeviceObservation {
     is_found_by_process: bool,
     recorded: BTreeSet<Option<LogicalDeviceId>>,
     marks: u64,
-    /// Number of devices that torch counts.
     torch_devices: Option<u64>,
 }
 

@@ -129,20 +129,17 @@ fn run_together(
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RankProfile {
     recorded: BTreeSet<Option<LogicalDeviceId>>,
-    /// Number of recorded marks.
     marks: usize,
     /// Durations of the sums over the ranks, in their order.
     sums: Vec<Nanos>,
 }
 
-/// A gang that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GangObservation {
     /// Physical numbers of its devices by rank.
     devices: Vec<u32>,
     /// Numbers of its devices for torch by rank.
     logical_ids: Vec<LogicalDeviceId>,
-    /// Sizes of the group that the ranks saw.
     sizes: Vec<Option<u64>>,
     /// Last line of the log if a rank did not finish.
     failure: Option<String>,

@@ -51,7 +51,6 @@ fn imported_versions(evidence: &CollectedEvidence) -> ImportedVersions {
     line.and_then(|line| serde_json::from_value(line.clone()).ok()).unwrap_or_default()
 }
 
-/// Facts that the experiment compares.
 #[derive(Clone, Debug)]
 struct HostFacts {
     /// Versions in the files of the installation, and those that the script has imported.
@@ -64,7 +63,6 @@ struct HostFacts {
 }
 
 impl HostFacts {
-    /// Compares the facts with the required versions and the device profile.
     fn compare(&self, profile: &DeviceProfile) -> Finding {
         let mut problems = Vec::new();
         let cann = self.software.cann.as_deref().unwrap_or("unknown");

@@ -74,7 +74,6 @@ pub(super) struct LaunchStep {
 }
 
 impl LaunchStep {
-    /// Creates a step whose launches use the same tensors.
     pub(super) const fn hot(kernel: StepKernel, launches: u32) -> Self {
         Self { kernel, cache: StepCache::Hot, sets: 1, launches }
     }
@@ -98,7 +97,6 @@ impl Default for StepSettings {
 }
 
 impl StepSettings {
-    /// Returns the parameters of the script's function `steps`.
     pub(super) fn parameters(self, steps: &[LaunchStep]) -> Value {
         let Self { preheat, flush_mib, warm_up, events } = self;
         json!({ "steps": steps, "preheat": preheat, "flush_mib": flush_mib, "warm_up": warm_up, "events": events })
@@ -149,7 +147,6 @@ pub(super) mod tests {
     use super::*;
     use crate::kernel::{LogicalDeviceId, Nanos, RecordedTask, Tensor};
 
-    /// Creates a record of a kernel with one input.
     pub(in crate::measure::selftest) fn record(
         kernel: &str,
         input: Tensor,

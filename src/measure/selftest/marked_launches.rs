@@ -57,7 +57,6 @@ const PADDING: u32 = 100;
 /// Seconds from the last launch to the end of a script that does not finalise the profiler, which loses the records
 /// of its last second.
 const WAIT_SECONDS: f64 = 1.5;
-/// Folder of msprof's tables in a profile.
 const TABLES: &str = "mindstudio_profiler_output";
 /// End of the script, exit code of msprof, and whether it leaves a profile.
 const ENDS: [(&str, i32, bool); 5] = [
@@ -197,7 +196,6 @@ fn recognise_call_errors(context: &SelftestContext, folder: &Path) -> Result<Fin
     Ok(Finding { seen: verdicts.join(", "), problems })
 }
 
-/// Returns the difference from the expected verdict, with the error's text.
 fn error_problem(call: &str, expected: Verdict, line: &JournalLine) -> Option<String> {
     let Some(error) = &line.error else { return Some(format!("{call}: the call raised no error")) };
     let verdict = if error.is_out_of_memory() {

@@ -45,9 +45,7 @@ const HEADER: &str = "Row,Records,Production Median(us),Hot Median(us),Cold Medi
 #[derive(Clone, Debug)]
 pub(super) struct PlannedRow {
     pub(super) planned: PlannedCase,
-    /// Median of the production records.
     pub(super) median: Nanos,
-    /// Number of production records.
     pub(super) records: u64,
 }
 
@@ -138,7 +136,6 @@ impl RowMedian {
 
 #[derive(Clone, Debug, PartialEq)]
 struct ComparedRow {
-    /// Kernel and shapes.
     name: String,
     records: u64,
     /// Production median in microseconds.

@@ -65,7 +65,6 @@ struct ProductTimes {
     event_mean: f64,
 }
 
-/// Collects the product with settings of the profiler.
 fn collect_product(
     context: &SelftestContext,
     folder: &Path,
@@ -141,7 +140,6 @@ fn launches_of_product(tasks: &[TaskTimes], launches: u32) -> Result<Vec<i64>, S
     }
 }
 
-/// Compares medians with the one with a run's settings.
 fn compare_medians(of_runs: f64, others: &[(&str, f64)]) -> Finding {
     let mut seen = vec![format!("{:.2} us with counters", of_runs / 1e3)];
     let mut problems = Vec::new();

@@ -63,7 +63,6 @@ pub(super) fn store_description(
     Ok(write_atomic(&folder.join(DESCRIPTION_FILE), text.as_bytes())?)
 }
 
-/// Appends a line to the results of a selftest.
 pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), EvidenceError> {
     let path = folder.join(RESULTS_FILE);
     let line = serde_json::to_string(report).expect("a report has texts as keys");
@@ -149,7 +148,6 @@ pub(super) fn missing_selftest(
     })
 }
 
-/// Returns the Markdown table of the assumptions with the last result of each experiment.
 pub(super) fn markdown_report(stored: &[StoredSelftest]) -> String {
     let results =
         stored.iter().flat_map(|selftest| selftest.reports.iter().map(move |report| (selftest, report)));

@@ -87,7 +87,6 @@ impl Failure for CheckError {
 pub(crate) struct CheckSettings {
     /// Python program with the vendor's torch_npu.
     pub python: String,
-    /// Number of concurrent Python processes.
     pub processes: usize,
     pub catalogue: Catalogue,
     pub assets: AssetFiles,
@@ -146,7 +145,6 @@ const JOURNAL: &str = "checked.jsonl";
 const RUN_SCRIPT: &str =
     "import runpy, sys\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')";
 
-/// A line of the journal that the script writes.
 #[derive(Deserialize)]
 struct JournalEntry {
     #[serde(default)]
@@ -283,7 +281,6 @@ fn write_scripts(
     Ok(())
 }
 
-/// Reader of a journal that is still being written.
 struct JournalFollower<'a> {
     path: PathBuf,
     input: Option<BufReader<File>>,
@@ -291,7 +288,6 @@ struct JournalFollower<'a> {
     has_started: bool,
     indices: &'a [usize],
     outcomes: &'a OutcomeSender,
-    /// Places of the checked cases.
     checked: BTreeSet<usize>,
 }
 

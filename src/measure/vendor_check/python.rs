@@ -92,7 +92,6 @@ pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
 /// Devices of torch_npu in an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct TorchDevices {
-    /// Number of devices that torch counts.
     pub(crate) count: u32,
     /// The first of the given devices that can be used, or the last line of the error of the last one.
     pub(crate) usable: Result<Option<LogicalDeviceId>, String>,

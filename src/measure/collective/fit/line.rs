@@ -79,7 +79,6 @@ impl LineFit {
         self.alpha + self.beta * bytes
     }
 
-    /// Returns the root mean square of relative residuals.
     #[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
     pub(crate) fn relative_error(&self) -> f64 {
         (self.residual_squares / self.points as f64).sqrt()
@@ -106,7 +105,6 @@ impl LineFit {
         Some(((self.beta - half).max(0.0), self.beta + half))
     }
 
-    /// Returns the 95 % interval of the line at a size.
     pub(crate) fn interval_at(&self, bytes: f64) -> Option<Interval> {
         let [aa, ab, bb] = self.inverse;
         let half = self.half_width(aa + 2.0 * bytes * ab + bytes * bytes * bb)?;

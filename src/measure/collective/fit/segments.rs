@@ -4,11 +4,9 @@
 
 use super::line::{LineFit, SizeDuration};
 
-/// Least number of sizes of a range.
 pub(crate) const MIN_SIZES: usize = 4;
 /// Most sizes that are divided into ranges: the time grows with their third power.
 pub(crate) const MAX_SIZES: usize = 500;
-/// Greatest number of ranges.
 const MAX_SEGMENTS: usize = 4;
 /// Difference of the criterion from which more ranges are accepted; 6 is strong evidence.
 const MIN_EVIDENCE: f64 = 6.0;
@@ -91,7 +89,6 @@ fn possible_ends(points: &[SizeDuration], ends: &[usize], place: usize, floor: f
     possible
 }
 
-/// Squares of the line through a range.
 fn squares_of(points: &[SizeDuration], first: usize, end: usize) -> f64 {
     LineFit::from_points(&points[first..end]).map_or(f64::INFINITY, |line| line.residual_squares)
 }
