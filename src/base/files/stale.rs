@@ -15,12 +15,13 @@ pub(crate) fn is_empty_or_drafts(folder: &Path) -> bool {
     entries.into_iter().all(|entry| entry.is_ok_and(|entry| is_draft(&entry.file_name())))
 }
 
-/// Removes temporary files of killed writers, which no process has locked, from a folder.
+/// Removes temporary files of killed writers, which no process has locked, and SQLite's journals of them from a folder.
 pub(crate) fn remove_unfinished_files(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_temporary = name.starts_with(".npubench-") && name.ends_with(".tmp");
+        let is_temporary =
+            name.starts_with(".npubench-") && (name.ends_with(".tmp") || name.ends_with(".tmp-journal"));
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         // On a file system without locks they are kept: a process may still write them.
         let lock = |file: File| file.try_lock().ok().map(|()| file);
@@ -49,14 +50,12 @@ mod tests {
     #[test]
     fn only_temporary_files_are_removed() {
         let folder = tempfile::tempdir().expect("a folder");
-        for name in [".npubench-x1.tmp", ".npubench-notes", "a.tmp", "Add.csv"] {
+        let names = [".npubench-x1.tmp", ".npubench-x1.tmp-journal", ".npubench-notes", "a.tmp", "Add.csv"];
+        for name in names {
             fs::write(folder.path().join(name), "").expect("written");
         }
         remove_unfinished_files(folder.path());
-        let left = |name: &str| folder.path().join(name).exists();
-        assert_eq!(
-            [".npubench-x1.tmp", ".npubench-notes", "a.tmp", "Add.csv"].map(left),
-            [false, true, true, true]
-        );
+        let left = names.map(|name| folder.path().join(name).exists());
+        assert_eq!(left, [false, false, true, true, true]);
     }
 }
