@@ -1,18 +1,13 @@
 //! `npubench adapt`: measures cases of grids where interpolations are worst, until their estimated error is small enough.
 
-use std::{path::PathBuf, sync::Arc};
-
-use clap::Args;
+use std::sync::Arc;
 
 use super::{
     grid::{load_grids, select_kernels},
     measurement_options::MeasurementOptions,
-    options::{
-        DatabaseFolder, KernelArguments, OutputOptions, ResourceOptions, WideOption, parse_gib,
-        parse_percentage,
-    },
+    options::{parse_gib, parse_percentage},
+    prelude::*,
 };
-use crate::show::run_lines::run_screen;
 use crate::{
     answer::{
         adapt::{AdaptSession, AdaptSettings, KernelDesign},
@@ -20,16 +15,12 @@ use crate::{
         fill::{FillOutcome, FillSession},
         lookup_database::LookupDatabase,
     },
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
     cases::grid::{
         SelectionRequest,
         definition::{CandidateSpace, GridModels},
     },
-    kernel::{catalogue::Catalogue, default_memory_budget},
-    show::{
-        adapt::{AdaptRecord, ChosenRecord, adapt_line, adapt_table, chosen_table},
-        emit::{emit, note_simulated},
-    },
+    kernel::default_memory_budget,
+    show::adapt::{AdaptRecord, ChosenRecord, adapt_line, adapt_table, chosen_table},
 };
 
 /// Measures cases of grids where interpolations are worst, until their estimated error is small enough
@@ -75,14 +66,12 @@ pub(super) struct AdaptCommandOptions {
     #[command(flatten)]
     measurement: MeasurementOptions,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandError> {
     let AdaptCommandOptions { database: folder, resources, measurement, .. } = options;
-    let (format, width) = (options.output.format, options.wide.width());
+    let (format, width) = (options.output.format, options.output.width());
     let assets = measurement.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let models = GridModels::load(&assets, &options.models)?;

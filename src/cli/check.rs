@@ -2,19 +2,8 @@
 
 use std::{collections::BTreeMap, thread};
 
-use clap::Args;
-
-use super::options::{
-    AssetOptions, DatabaseFolder, FailOnOption, FilterOption, KernelFilter, OutputFormat, OutputOptions,
-    PythonOption,
-};
+use super::{options::FailOnOption, prelude::*};
 use crate::{
-    base::{
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
     kernel::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
     measure::{database_check::DatabaseCheck, vendor_check::slot_texts},
     show::progress::CheckProgress,
@@ -64,17 +53,23 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         options.processes.unwrap_or_else(default_processes).max(1),
         options.again,
     )?;
-    let mut reporter = CheckReporter::new(options.output.format, &check);
+    let mut reporter = CheckReporter {
+        format: options.output.format,
+        bar: Some(CheckProgress::on_stderr(check.total(), check.known())),
+        ..CheckReporter::default()
+    };
     let is_stopped = check.run(&mut |case, outcome| reporter.report_case(case, outcome))?;
-    reporter.clear_progress();
+    reporter.bar = None;
     for problem in &check.plan.unreadable_rows {
         print_note(&format!("{problem}: not checked"));
     }
-    reporter.close(&check.versions);
+    if options.output.format == OutputFormat::Plain {
+        print_data(&reporter.text(check.total(), &check.versions));
+    }
     let failing = options.fail_on.verdicts();
     let is_failure =
         |verdict: CheckVerdict| verdict.run_verdict().is_some_and(|found| failing.contains(found));
-    let has_failed = reporter.counts.keys().any(|(verdict, _)| is_failure(*verdict));
+    let has_failed = reporter.counts.keys().any(|verdict| is_failure(*verdict));
     Ok(if is_stopped {
         ExitStatus::Interrupted
     } else if has_failed || !check.plan.unreadable_rows.is_empty() {
@@ -88,42 +83,45 @@ fn default_processes() -> usize {
     thread::available_parallelism().map_or(1, usize::from).div_ceil(4).clamp(1, 8)
 }
 
+#[derive(Serialize)]
+struct CheckedCaseRecord<'a> {
+    by: &'static str,
+    case: &'a str,
+    inputs: Vec<String>,
+    kernel: &'a str,
+    message: &'a str,
+    outputs: Vec<String>,
+    verdict: &'static str,
+}
+
+#[derive(Default)]
 struct CheckReporter {
     format: OutputFormat,
     bar: Option<CheckProgress>,
-    counts: BTreeMap<(CheckVerdict, String), usize>,
+    counts: BTreeMap<CheckVerdict, usize>,
+    /// Number of cases of a kernel that are not accepted for one reason, and the first of them.
     not_accepted: BTreeMap<(String, String), (usize, Case)>,
-    /// Cases of each kernel without a catalogue entry.
+    /// Cases of each kernel without a catalogue entry, by the reason.
     without_entry: BTreeMap<String, BTreeMap<String, usize>>,
-    total: usize,
 }
 
 impl CheckReporter {
-    fn new(format: OutputFormat, check: &DatabaseCheck) -> Self {
-        let total = check.total();
-        Self {
-            format,
-            bar: Some(CheckProgress::on_stderr(total, check.known())),
-            counts: BTreeMap::new(),
-            not_accepted: BTreeMap::new(),
-            without_entry: BTreeMap::new(),
-            total,
-        }
-    }
-
     fn report_case(&mut self, case: &IdentifiedCase, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
-        *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
+        *self.counts.entry(outcome.verdict).or_default() += 1;
         if let Some(bar) = &self.bar {
             bar.add_case();
         }
         if self.format == OutputFormat::Json {
-            let object = serde_json::json!({
-                "case": case.id().as_str(), "kernel": kernel, "inputs": slot_texts(&case.inputs),
-                "outputs": slot_texts(&case.outputs),
-                "verdict": outcome.verdict.as_str(), "by": outcome.by.as_str(), "message": outcome.message,
-            });
-            print_data(&format!("{object}\n"));
+            print_data(&json_lines(&[CheckedCaseRecord {
+                by: outcome.by.as_str(),
+                case: case.id().as_str(),
+                inputs: slot_texts(&case.inputs),
+                kernel: &kernel,
+                message: &outcome.message,
+                outputs: slot_texts(&case.outputs),
+                verdict: outcome.verdict.as_str(),
+            }]));
         } else if outcome.verdict == CheckVerdict::NoEntry {
             let kernels = self.without_entry.entry(outcome.message.clone()).or_default();
             *kernels.entry(kernel).or_default() += 1;
@@ -138,48 +136,24 @@ impl CheckReporter {
         let of_kernel = self.not_accepted.iter().filter(|((other, _), _)| other == kernel);
         let others = of_kernel.map(|(_, (_, other))| other).filter(|other| other.shapes() == case.shapes());
         let others: Vec<&Case> = others.collect();
-        let differs = |(name, value): &(&str, &str)| {
-            others.iter().any(|other| other.attributes.get(name) != Some(*value))
-        };
-        let values = case.attributes.iter().filter(differs);
+        let differs =
+            |name: &str, value: &str| others.iter().any(|other| other.attributes.get(name) != Some(value));
+        let values = case.attributes.iter().filter(|(name, value)| differs(name, value));
         values
             .map(|(name, value)| format!(", {} {value}", name.strip_prefix(RUNTIME).unwrap_or(name)))
             .collect()
     }
 
-    fn clear_progress(&mut self) {
-        self.bar = None;
-    }
-
-    fn close(&self, versions: &str) {
-        if self.format == OutputFormat::Json {
-            return;
-        }
+    fn text(&self, total: usize, versions: &str) -> String {
         let mut text = String::new();
         for ((kernel, why), (count, first)) in &self.not_accepted {
-            let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+            let more = or_empty((*count > 1).then(|| format!(" and {} more", count - 1)));
             let values = self.distinguishing_values(kernel, first);
-            text.push_str(&format!("{kernel} {}{values}{more}: {why}\n", first.shapes()));
+            text += &format!("{kernel} {}{values}{more}: {why}\n", first.shapes());
         }
         for (reason, kernels) in &self.without_entry {
-            let kernels: Vec<String> =
-                kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            text.push_str(&format!("{}: {reason}: {}\n", CheckVerdict::NoEntry, kernels.join(", ")));
+            text += &format!("{}: {reason}: {}\n", CheckVerdict::NoEntry, with_counts(kernels));
         }
-        let count = |verdict| {
-            let of_verdict = self.counts.iter().filter(|((other, _), _)| *other == verdict);
-            of_verdict.map(|(_, count)| count).sum::<usize>()
-        };
-        let counts = CheckVerdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
-        let counts: Vec<String> = counts
-            .filter(|(_, count)| *count > 0)
-            .map(|(verdict, count)| format!("{count} {verdict}"))
-            .collect();
-        text.push_str(&format!(
-            "{}: {}; by {versions}\n",
-            format_count(self.total, "case"),
-            counts.join(", ")
-        ));
-        print_data(&text);
+        text + &format!("{}: {}; by {versions}\n", format_count(total, "case"), counted(&self.counts))
     }
 }

@@ -1,39 +1,25 @@
 //! `npubench collect`: profiles of servers, from the start of the profiler to the analysed profile of every rank.
 
-use std::{
-    ffi::OsString,
-    fs,
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{ffi::OsString, fs, num::NonZeroUsize, time::Duration};
 
-use clap::{Args, Subcommand, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     coverage::JsonOutput,
     ingest::{self, IngestOptions},
     option_values::parse_limit,
-    options::{AssetOptions, DataKindArg, PythonOption, WideOption},
+    prelude::*,
 };
 use crate::{
     answer::recorded_runs::read_all_runs,
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_hint, print_note},
-        shell_argument::quoted_path,
-    },
     measure::collect::{
-        AnalysedRank, AnalysisSettings, CollectedRanks, CollectionLimits, RankState, StopSignals,
-        VllmCollection, VllmServer, VllmWork, analyse_folders, profile_folders,
+        AnalysisSettings, CollectedRanks, CollectionLimits, RankState, StopSignals, VllmCollection,
+        VllmServer, VllmWork, analyse_folders, profile_folders,
     },
     profile::timeline::step_times,
     show::{
-        emit::json_lines,
+        collected_ranks::{RankRecord, ranks_text},
         run_timeline::{StepTimesReport, step_times_text},
-        table::{FittedColumn, fitted_text},
     },
 };
 
@@ -98,13 +84,11 @@ struct RankOptions {
     db: Option<PathBuf>,
     /// Kind of a new database, by default `npu`
     #[arg(long, value_enum, requires = "db")]
-    kind: Option<DataKindArg>,
+    kind: Option<DataKind>,
     #[command(flatten)]
     assets: AssetOptions,
     #[command(flatten)]
     output: JsonOutput,
-    #[command(flatten)]
-    wide: WideOption,
 }
 
 /// Profiles a server of vLLM-Ascend while a command or given requests run, and analyses and checks every rank
@@ -172,7 +156,6 @@ pub(super) struct AnalyseOptions {
 }
 
 impl RankOptions {
-    /// Checks the interpreter.
     fn settings(&self) -> Result<AnalysisSettings, CommandError> {
         let python = self.python.program()?;
         let logs = match &self.logs {
@@ -202,11 +185,8 @@ impl RankOptions {
         signals: &StopSignals,
     ) -> Result<ExitStatus, CommandError> {
         let CollectedRanks { ranks, problems } = collected;
-        print_data(&if self.output.is_json() {
-            ranks_json(ranks)
-        } else {
-            ranks_text(ranks, self.wide.width())
-        });
+        let records: Vec<RankRecord<'_>> = ranks.iter().map(RankRecord::new).collect();
+        emit(self.output.format(), &records, |_| ranks_text(ranks, self.output.width()));
         let complete = ranks.iter().filter(|rank| matches!(rank.state, RankState::Complete { .. }));
         let complete: Vec<PathBuf> = complete.map(|rank| rank.folder.clone()).collect();
         let mut exit = if problems.is_empty() && complete.len() == ranks.len() {
@@ -215,7 +195,7 @@ impl RankOptions {
             ExitStatus::SomeNotOk
         };
         if !complete.is_empty() {
-            print_data(&self.step_times(&complete)?);
+            self.print_step_times(&complete)?;
         }
         if let Some(db) = self.db.as_ref().filter(|_| !complete.is_empty() && !signals.is_set()) {
             let ingest = IngestOptions::of_profiles(complete, db.clone(), self.kind, &self.assets);
@@ -241,17 +221,16 @@ impl RankOptions {
         Ok(exit)
     }
 
-    fn step_times(&self, complete: &[PathBuf]) -> Result<String, CommandError> {
+    fn print_step_times(&self, complete: &[PathBuf]) -> Result<(), CommandError> {
         let (runs, notes) = read_all_runs(complete)?;
         notes.iter().for_each(|note| print_note(note));
         let times: Vec<_> =
             runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
         let report = StepTimesReport { runs: &runs, times: &times, arrivals: &[], vendor: &[], gaps: 0 };
-        Ok(if self.output.is_json() {
-            json_lines(&report.records())
-        } else {
-            format!("\n{}", step_times_text(&report, self.wide.width()))
-        })
+        emit(self.output.format(), &report.records(), |_| {
+            format!("\n{}", step_times_text(&report, self.output.width()))
+        });
+        Ok(())
     }
 }
 
@@ -336,48 +315,4 @@ fn unused_log_folder() -> PathBuf {
     let numbered = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
     let mut names = std::iter::once(PathBuf::from(&name)).chain(numbered);
     names.find(|folder| !folder.exists()).unwrap_or_default()
-}
-
-fn ranks_text(ranks: &[AnalysedRank], width: Option<usize>) -> String {
-    let mut reasons = String::new();
-    let mut rows = Vec::new();
-    for rank in ranks {
-        let name = rank.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (state, kernels, collectives) = match &rank.state {
-            RankState::Complete { kernels, collectives } => {
-                ("complete".to_owned(), kernels.to_string(), collectives.to_string())
-            }
-            RankState::Failed(reason) => {
-                reasons.push_str(&format!("{name}: {reason}\n"));
-                ("failed".to_owned(), "-".to_owned(), "-".to_owned())
-            }
-            RankState::Raw => ("not analysed".to_owned(), "-".to_owned(), "-".to_owned()),
-        };
-        rows.push(vec![name, state, kernels, collectives]);
-    }
-    let columns = vec![
-        FittedColumn::text("profile", 0).shortened_to(24),
-        FittedColumn::text("state", 0),
-        FittedColumn::number("kernels", 1),
-        FittedColumn::number("collectives", 1),
-    ];
-    fitted_text(columns, rows, width) + &reasons
-}
-
-fn ranks_json(ranks: &[AnalysedRank]) -> String {
-    let line = |rank: &AnalysedRank| {
-        let (state, kernels, collectives, reason) = match &rank.state {
-            RankState::Complete { kernels, collectives } => {
-                ("complete", Some(kernels), Some(collectives), None)
-            }
-            RankState::Failed(reason) => ("failed", None, None, Some(reason)),
-            RankState::Raw => ("not_analysed", None, None, None),
-        };
-        let object = json!({
-            "item": "profile", "folder": rank.folder, "state": state, "kernels": kernels, "collectives": collectives,
-            "reason": reason,
-        });
-        format!("{object}\n")
-    };
-    ranks.iter().map(line).collect()
 }

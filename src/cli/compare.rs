@@ -1,23 +1,10 @@
 //! `npubench compare`: two recorded runs against each other.
 
-use std::path::PathBuf;
-
-use clap::{Args, ValueEnum};
-
-use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
+use super::prelude::*;
 use crate::{
     answer::recorded_runs::{AloneDatabase, ComparedRun},
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        result_file::ResultFile,
-    },
     profile::timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
-    show::{
-        compare::{ComparisonReport, JoinedDatabase, comparison_csv, comparison_page, comparison_text},
-        emit::{json_lines, note_simulated},
-    },
+    show::compare::{ComparisonReport, JoinedDatabase, comparison_csv, comparison_page, comparison_text},
 };
 
 /// Form of the output.

@@ -2,29 +2,17 @@
 //!
 //! A value becomes the default of its option, so that the command line and variables of the environment precede it.
 
-use std::{
-    env, fs, io,
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, env, fs, io, ops::Range};
 
 use clap::{
-    Arg, ArgAction, Args, Command,
+    Arg, ArgAction, Command,
     builder::{ArgPredicate, OsStr, Resettable},
     error::{ContextKind, ContextValue},
 };
-use schemars::JsonSchema;
-use serde::Serialize;
 use toml::de::{DeTable, DeValue};
 
-use super::options::{DATABASE_VARIABLE, OutputOptions, WideOption};
-use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note, suggest::did_you_mean_or},
-    show::{
-        emit::emit,
-        table::{FittedColumn, fitted_text},
-    },
-};
+use super::prelude::*;
+use crate::show::table::{Table, rank};
 
 /// Name of the file in the current folder, and below `npubench` in the folder of the user's settings.
 const FILE: &str = "npubench.toml";
@@ -40,9 +28,7 @@ const FILE: &str = "npubench.toml";
   npubench config --format json")]
 pub(super) struct ConfigOptions {
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 /// An option that a file sets.
@@ -83,23 +69,18 @@ impl ConfiguredOption {
             return command.mut_subcommand(first, |inner| self.apply(inner, rest));
         }
         let is_general = self.command.is_empty();
-        let found =
-            option_of(&command, &self.option).filter(|arg| !is_general || self.is_possible_for(arg)).cloned();
-        let mut command = match found {
-            Some(arg) => {
-                let excluded = excluding_options(&command, &arg);
-                command.mut_arg(arg.get_id().clone(), |arg| self.set_default(arg, excluded))
-            }
+        let found = option_of(&command, &self.option).filter(|arg| !is_general || self.is_possible_for(arg));
+        let found = found.map(|arg| (arg.get_id().clone(), excluding_options(&command, arg)));
+        let command = match found {
+            Some((id, excluding)) => command.mut_arg(id, |arg| self.set_default(arg, excluding)),
             None => command,
         };
-        if is_general {
-            let names: Vec<String> =
-                visible_commands(&command).map(|inner| inner.get_name().to_owned()).collect();
-            for name in names {
-                command = command.mut_subcommand(name, |inner| self.apply(inner, &[]));
-            }
-        }
-        command
+        let inner =
+            visible_commands(&command).filter(|_| is_general).map(|inner| inner.get_name().to_owned());
+        let inner: Vec<String> = inner.collect();
+        inner
+            .into_iter()
+            .fold(command, |command, name| command.mut_subcommand(name, |inner| self.apply(inner, &[])))
     }
 
     /// Sets the default of an option. Where an option that excludes it is given, it keeps the default that it has without
@@ -129,24 +110,22 @@ fn excluding_options(command: &Command, option: &Arg) -> Vec<(String, ArgPredica
         command.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
     };
     let are_in_one_group = |other: &Arg| {
-        command.get_groups().any(|group| {
-            let contains = |arg: &Arg| group.get_args().any(|id| id == arg.get_id());
-            !group.clone().is_multiple() && contains(other) && contains(option)
-        })
+        command
+            .get_groups()
+            .filter(|group| !(*group).clone().is_multiple())
+            .any(|group| [option, other].iter().all(|arg| group.get_args().any(|id| id == arg.get_id())))
     };
     let is_excluding = |other: &&Arg| {
         other.get_id() != option.get_id()
             && other.get_default_values().is_empty()
             && (conflicts(other, option) || conflicts(option, other) || are_in_one_group(other))
     };
-    let others = command.get_arguments().filter(is_excluding).map(|other| {
-        let is_given = match other.get_action() {
-            ArgAction::SetTrue => ArgPredicate::Equals("true".into()),
-            _ => ArgPredicate::IsPresent,
-        };
-        (other.get_id().to_string(), is_given)
-    });
-    others.collect()
+    let is_given = |other: &Arg| match other.get_action() {
+        ArgAction::SetTrue => ArgPredicate::Equals("true".into()),
+        _ => ArgPredicate::IsPresent,
+    };
+    let others = command.get_arguments().filter(is_excluding);
+    others.map(|other| (other.get_id().to_string(), is_given(other))).collect()
 }
 
 /// Options of all files, those that precede last.
@@ -175,20 +154,17 @@ impl ConfigFiles {
     pub(super) fn read(commands: &Command) -> Result<Self, CommandError> {
         let mut found = Self::default();
         for file in candidates().into_iter().filter(|file| !is_hidden(file)) {
-            let text = match fs::read_to_string(&file) {
-                Ok(text) => text,
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-                {
-                    continue;
-                }
-                Err(error) => {
-                    return Err(CommandError::bad_input(
-                        format!("`{}` cannot be read: {error}", file.display()),
-                        "correct its permissions, save it as UTF-8, or move it away",
-                    ));
-                }
-            };
+            if fs::metadata(&file).is_err_and(|error| {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }) {
+                continue;
+            }
+            let text = fs::read_to_string(&file).map_err(|error| {
+                CommandError::bad_input(
+                    format!("`{}` cannot be read: {error}", file.display()),
+                    "correct its permissions, save it as UTF-8, or move it away",
+                )
+            })?;
             let mut reader = TableReader { file: &file, text: &text, commands, options: Vec::new() };
             let table = DeTable::parse(&text).map_err(|error| {
                 reader.error(
@@ -321,26 +297,23 @@ impl TableReader<'_> {
         let known = options_below(command, words.is_empty());
         let args: Vec<&Arg> = known.iter().copied().filter(|arg| arg.get_long() == Some(name)).collect();
         if args.is_empty() {
-            let names = known.iter().filter_map(|arg| arg.get_long());
             let lists = || "`npubench help COMMAND` lists its options".to_owned();
-            let (problem, hint) = if words.is_empty() {
-                (format!("no command has the option `--{name}`"), did_you_mean_or(name, names, lists))
-            } else if option_of(self.commands, name).is_some() {
-                (
+            let nearest = || did_you_mean_or(name, known.iter().filter_map(|arg| arg.get_long()), lists);
+            let is_of_all = option_of(self.commands, name).is_some();
+            let (problem, hint) = match words.as_str() {
+                "" => (format!("no command has the option `--{name}`"), nearest()),
+                _ if is_of_all => (
                     format!("`--{name}` is an option of all commands, not of one"),
                     "set it above the first table".to_owned(),
-                )
-            } else {
-                (format!("`npubench {words}` has no option `--{name}`"), did_you_mean_or(name, names, lists))
+                ),
+                words => (format!("`npubench {words}` has no option `--{name}`"), nearest()),
             };
             return Err(self.error(span, &problem, hint));
         }
         if !args.iter().any(|arg| option.is_possible_for(arg)) {
             let values = args.iter().flat_map(|arg| arg.get_possible_values());
-            let mut possible: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
-            possible.sort();
-            possible.dedup();
-            let list = || format!("possible values are {}", possible.join(", "));
+            let possible: BTreeSet<String> = values.map(|value| value.get_name().to_owned()).collect();
+            let list = || format!("possible values are {}", joined(&possible, ", "));
             let hint = did_you_mean_or(value, possible.iter().map(String::as_str), list);
             return Err(self.error(span, &format!("`{value}` is no value of `{name}`"), hint));
         }
@@ -374,31 +347,27 @@ pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitSt
             };
             print_note(&format!("{} {state}", file.display()));
         }
-        if set.is_empty() { String::new() } else { options_table(set, options.wide.width()) }
+        if set.is_empty() { String::new() } else { options_table(set, options.output.width()) }
     });
     Ok(ExitStatus::Done)
 }
 
 fn options_table(options: &[ConfiguredOption], width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("command", 0),
-        FittedColumn::text("option", 0),
-        FittedColumn::text("value", 0).shortened_to(12),
-        FittedColumn::text("place", 0).shortened_to(24),
-        FittedColumn::text("preceded by", 0),
-    ];
-    let rows = options.iter().enumerate().map(|(index, option)| {
-        let command = if option.command.is_empty() { "all".to_owned() } else { option.command.clone() };
+    let preceding = |(index, option): (usize, &ConfiguredOption)| {
         let is_same =
             |other: &&ConfiguredOption| (&other.command, &other.option) == (&option.command, &option.option);
-        let preceding = match option.is_preceded_by_variable() {
+        match option.is_preceded_by_variable() {
             true => DATABASE_VARIABLE.to_owned(),
             false => {
                 options[index + 1..].iter().rfind(is_same).map(ConfiguredOption::place).unwrap_or_default()
             }
-        };
-        let place = option.place().replace('`', "");
-        vec![command, format!("--{}", option.option), option.value.clone(), place, preceding]
-    });
-    fitted_text(columns, rows, width)
+        }
+    };
+    Table::new(options.iter().enumerate())
+        .text("command", 0, |(_, option)| if option.command.is_empty() { "all" } else { &option.command })
+        .text("option", 0, |(_, option)| format!("--{}", option.option))
+        .text("value", rank(0).min(12), |(_, option)| &option.value)
+        .text("place", rank(0).min(24), |(_, option)| option.place().replace('`', ""))
+        .text("preceded by", 0, preceding)
+        .print(width)
 }

@@ -1,21 +1,13 @@
 //! `npubench coverage`: the answers of a database for workloads, and what is missing.
 
-use std::path::PathBuf;
+use clap::ArgGroup;
 
-use clap::{ArgGroup, Args};
-
-use super::{
-    options::{AssetOptions, DatabaseFolder, OutputFormat, WideOption},
-    question_options::QuestionOptions,
-};
+use super::{prelude::*, question_options::QuestionOptions};
 use crate::{
     answer::coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile},
-    kernel::catalogue::Catalogue,
     show::{
         coverage::{CoverageReport, coverage_csv, coverage_records, coverage_text},
         coverage_page::coverage_page,
-        emit::{emit, note_simulated},
     },
 };
 
@@ -48,8 +40,6 @@ pub(super) struct CoverageOptions {
     #[command(flatten)]
     output: JsonOutput,
     #[command(flatten)]
-    wide: WideOption,
-    #[command(flatten)]
     assets: AssetOptions,
 }
 
@@ -62,11 +52,14 @@ pub(super) struct JsonOutput {
     /// The same as `--format json`
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 impl JsonOutput {
-    pub(super) const fn is_json(&self) -> bool {
-        matches!(self.format(), OutputFormat::Json)
+    /// Returns the width that tables may have; `None` without a limit.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.wide.width()
     }
 
     pub(super) const fn format(&self) -> OutputFormat {
@@ -103,7 +96,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     if let Some(file) = html {
         file.write(&coverage_page(&assets, &report)?)?;
     }
-    let width = options.wide.width();
+    let width = options.output.width();
     emit(options.output.format(), &coverage_records(&report), |_| coverage_text(&report, width));
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));

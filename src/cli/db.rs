@@ -1,20 +1,12 @@
 //! `npubench db`: copies, checks, normalizes, rebuilds and merges whole databases.
 
-use std::{
-    path::{Path, PathBuf},
-    slice,
-};
+use std::slice;
 
-use clap::{Args, Subcommand};
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputOptions};
+use super::{options::DatabaseArgument, prelude::*};
 use crate::{
-    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus, print::print_note},
     database::{
-        Database, IssueSeverity, LintIssue, LintReport, NormalizeReport, check_ledger, copy_shapes,
-        lint_database, normalize_database, tables_left_out,
+        IssueSeverity, LintIssue, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
+        normalize_database, tables_left_out,
     },
     measure::{
         evidence::{DatabaseComparison, compare_database},
@@ -22,7 +14,7 @@ use crate::{
         rebuild::rebuild_database,
         reparse::check_evidence,
     },
-    show::{emit::emit, merge::merge_text, rebuild::rebuild_text},
+    show::repair::{merge_text, rebuild_text},
 };
 
 /// Copies, checks, normalizes, rebuilds or merges whole databases
@@ -55,7 +47,7 @@ pub(super) struct CopyOptions {
     target: PathBuf,
     /// Kind of the new database
     #[arg(long, value_enum)]
-    kind: DataKindArg,
+    kind: DataKind,
     #[command(flatten)]
     output: OutputOptions,
 }
@@ -200,7 +192,7 @@ fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
 
 fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
     let source = Database::open(&options.source)?;
-    let rows = copy_shapes(&source, &options.target, options.kind.into())?;
+    let rows = copy_shapes(&source, &options.target, options.kind)?;
     let left_out = tables_left_out(&source, &options.target)?;
     emit(options.output.format, &[CopyRecord { rows, left_out }], |copied| {
         for name in &copied[0].left_out {
@@ -290,7 +282,6 @@ fn change_lines(folder: &Path, report: &NormalizeReport, dry_run: bool) -> Strin
         .collect()
 }
 
-/// Copied rows in JSON.
 #[derive(Serialize, JsonSchema)]
 struct CopyRecord {
     rows: usize,
@@ -310,7 +301,6 @@ struct CheckRecord<'a> {
     production_not_compared: usize,
 }
 
-/// A problem in JSON.
 #[derive(Serialize, JsonSchema)]
 struct FindingRecord<'a> {
     file: &'a str,
@@ -326,7 +316,6 @@ impl<'a> From<&'a LintIssue> for FindingRecord<'a> {
     }
 }
 
-/// Repaired files in JSON.
 #[derive(Serialize, JsonSchema)]
 struct NormalizeRecord<'a> {
     dry_run: bool,

@@ -1,31 +1,18 @@
 //! `npubench diff`: compares two databases or runs.
 
-use std::path::Path;
-
-use clap::{Args, ValueEnum};
-
 use super::{
-    options::{AssetOptions, CacheOption, FilterOption, KernelFilter, OutputOptions, WideOption},
-    runs::{find_run, past_runs},
+    option_values::parse_percent,
+    prelude::*,
+    runs::{find_run, past_runs, run_command},
 };
 use crate::{
-    base::{
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        shell_argument::{quoted_argument, quoted_path},
-    },
-    database::Database,
-    kernel::{CacheState, CaseId, catalogue::Catalogue},
+    base::shell_argument::quoted_argument,
+    kernel::{CacheState, CaseId},
     measure::{
         evidence::{MeasuredSide, compare_sides, repeat_commands},
         filtered_cases::filter_sides,
     },
-    show::{
-        diff::{diff_summary, diff_table, failed_note},
-        emit::emit_paged,
-    },
+    show::diff::{diff_summary, diff_table, failed_note},
 };
 
 /// Maximum number of cases that a note names; of more, it prints the command that does.
@@ -69,9 +56,7 @@ pub(super) struct DiffOptions {
     #[arg(long)]
     fail_on_slow: bool,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 /// Side of a comparison that is measured again.
@@ -86,11 +71,7 @@ enum RepeatedSide {
 }
 
 fn parse_margin(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    match (0.1..=100.0).contains(&percent) {
-        true => Ok(percent / 100.0),
-        false => Err(format!("`{text}` is not between 0.1 and 100 percent")),
-    }
+    Ok(parse_percent(text, 100.0)? / 100.0)
 }
 
 /// A database with a run if one is named.
@@ -113,34 +94,22 @@ impl NamedSide {
         let (ledger, runs) = past_runs(&self.database)?;
         let folder = self.database.folder().display();
         let unmeasured = |problem: String| {
-            CommandError::bad_input(
-                problem,
-                format!(
-                    "`npubench run --db {}{}` measures its rows",
-                    quoted_path(self.database.folder()),
-                    self.database.kind().host_option()
-                ),
-            )
+            CommandError::bad_input(problem, format!("{} measures its rows", run_command(&self.database)))
         };
-        let Some(ledger) = ledger else {
-            return Err(unmeasured(format!(
-                "`{folder}` has no measurements of npubench, so that its numbers have no intervals"
-            )));
-        };
+        let ledger = ledger.ok_or_else(|| {
+            let missing = "has no measurements of npubench, so that its numbers have no intervals";
+            unmeasured(format!("`{folder}` {missing}"))
+        })?;
         let (run, name) = match self.run.as_deref() {
             None => (None, folder.to_string()),
             Some("last") => {
-                let Some(run) = ledger.newest_measured_run(cache)? else {
-                    return Err(unmeasured(format!(
-                        "no run of `{folder}` has measurements with a {cache} cache"
-                    )));
-                };
+                let run = ledger.newest_measured_run(cache)?.ok_or_else(|| {
+                    unmeasured(format!("no run of `{folder}` has measurements with a {cache} cache"))
+                })?;
                 let later = runs.iter().rev().take_while(|past| past.record.run != run).count();
-                let later = match later {
-                    0 => String::new(),
-                    later => format!("; {} later without one", format_count(later, "run")),
-                };
-                let name = format!("{folder}@{run} (its last run with measurements{later})");
+                let later =
+                    (later > 0).then(|| format!("; {} later without one", format_count(later, "run")));
+                let name = format!("{folder}@{run} (its last run with measurements{})", or_empty(later));
                 (Some(run), name)
             }
             Some(run) => {
@@ -152,7 +121,6 @@ impl NamedSide {
         Ok((name, MeasuredSide::read(&ledger, run.as_deref(), cache)?))
     }
 
-    /// Returns what the user typed.
     fn argument(&self) -> String {
         let folder = self.database.folder().to_string_lossy();
         self.run.as_ref().map_or_else(|| folder.to_string(), |run| format!("{folder}@{run}"))
@@ -190,18 +158,12 @@ fn repeat_note(
             command + " | sh"
         }
     };
-    let afterwards = match side.run.as_deref() {
-        None | Some("last") => String::new(),
-        Some(_) => ", as a run of its own, and shows better how much collections differ".to_owned(),
-    };
-    Some(format!(
-        "{} known less well in {letter}: `{command}` measures {} again{afterwards}",
-        match cases.len() {
-            1 => "1 AMBIGUOUS case is".to_owned(),
-            count => format!("{count} AMBIGUOUS cases are"),
-        },
-        if cases.len() == 1 { "it" } else { "them" }
-    ))
+    let is_of_one_run = side.run.as_ref().is_some_and(|run| run != "last");
+    let afterwards = ", as a run of its own, and shows better how much collections differ";
+    let afterwards = if is_of_one_run { afterwards } else { "" };
+    let (are, them) = if cases.len() == 1 { ("is", "it") } else { ("are", "them") };
+    let cases = format_count(cases.len(), "AMBIGUOUS case");
+    Some(format!("{cases} {are} known less well in {letter}: `{command}` measures {them} again{afterwards}"))
 }
 
 pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
@@ -243,7 +205,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
     emit_paged(options.output.format, &difference.cases, |_| {
         let names = [first_name.as_str(), second_name.as_str()];
         let summary = diff_summary(&difference, names, [&first, &second], options.margin);
-        diff_table(&difference, options.all, options.wide.width()) + &summary
+        diff_table(&difference, options.all, options.output.width()) + &summary
     });
     for (cases, [side, other]) in difference.failed_in_other.iter().zip([["A", "B"], ["B", "A"]]) {
         failed_note(cases, side, other).iter().for_each(|note| print_note(note));

@@ -1,22 +1,8 @@
 //! `npubench doctor`: checks whether this host can measure.
 
-use std::path::{Path, PathBuf};
-
-use clap::Args;
-
-use super::{
-    options::{AssetOptions, DATABASE_VARIABLE, LeaseOption, OutputOptions, PythonOption},
-    pause::pause_message,
-};
+use super::{pause::pause_message, prelude::*};
 use crate::{
-    base::{
-        assets::AssetFiles,
-        command_error::{CommandError, Failure},
-        exit::ExitStatus,
-        files::ScratchFolder,
-    },
-    database::Database,
-    kernel::{DataKind, LogicalDeviceId, catalogue::Catalogue, device::DeviceProfile},
+    kernel::LogicalDeviceId,
     measure::{
         device::{
             self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations,
@@ -27,7 +13,7 @@ use crate::{
         environment::lease_free_devices,
         vendor_check::{installed_software, package_folders, torch_devices},
     },
-    show::{emit::emit, progress::WaitingLine},
+    show::progress::WaitingLine,
 };
 
 /// Checks whether this host can measure, and lists what is missing with a fix
@@ -65,10 +51,11 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     points.extend(check_installation(variable, software.cann.as_deref(), scratch.path()));
     points.push(diagnosis::check_driver(&software));
     points.push(diagnosis::check_visible_devices(variable));
-    points.push(match installed_software(&options.python.python) {
+    let python = &options.python.python;
+    points.push(match installed_software(python) {
         Ok(versions) => DoctorCheck::passed(
             "torch_npu",
-            format!("torch {}, torch_npu {} ({})", versions.torch, versions.torch_npu, options.python.python),
+            format!("torch {}, torch_npu {} ({python})", versions.torch, versions.torch_npu),
         ),
         Err(error) => DoctorCheck::missing(
             "torch_npu",
@@ -77,9 +64,8 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         ),
     });
     if let Ok(host) = &host {
-        waiting.wait_for(&format!("torch_npu of {}", options.python.python));
+        waiting.wait_for(&format!("torch_npu of {python}"));
         let environment = operator_environment(&packages, variable);
-        let python = &options.python.python;
         points.extend(database_device(&options.db, &assets, &host.info.chips, python, &environment));
         let numbering = DeviceNumbering::of_listed(&host.info);
         let folder = options.leases.folder().map_or_else(LeaseFolder::of_user, LeaseFolder::of_containers);

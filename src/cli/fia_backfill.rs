@@ -1,17 +1,9 @@
 //! `npubench fia-backfill`: writes runtime values of fused attention into its rows.
 
-use std::path::PathBuf;
-
-use clap::Args;
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use super::options::{DatabaseFolder, OutputOptions};
+use super::prelude::*;
 use crate::{
-    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus},
-    database::{BackfillReport, Database, FilledRow, backfill_database},
+    database::{BackfillReport, FilledRow, backfill_database},
     profile::read_attention_dumps,
-    show::emit::emit,
 };
 
 /// Fills in the runtime values of FusedInferAttentionScore from a dump of a serving process
@@ -51,7 +43,6 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
     Ok(if done.complete_rows() == done.rows.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
-/// What was filled in, in JSON.
 #[derive(Serialize, JsonSchema)]
 struct BackfillRecord<'a> {
     calls: usize,

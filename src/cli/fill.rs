@@ -2,27 +2,20 @@
 
 use std::sync::Arc;
 
-use clap::{ArgGroup, Args};
+use clap::ArgGroup;
 
 use super::{
-    measurement_options::MeasurementOptions,
-    options::{DatabaseFolder, OutputOptions, ResourceOptions, WideOption},
-    plan::planned_devices,
+    measurement_options::MeasurementOptions, plan::planned_devices, prelude::*,
     question_options::QuestionOptions,
 };
-use crate::show::run_lines::run_screen;
 use crate::{
     answer::{
         coverage::CoverageAnalyzer,
         fill::{FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
     },
-    base::{command_error::CommandError, deadline::Deadline, exit::ExitStatus, print::print_note},
+    base::deadline::Deadline,
     cases::plan::InitialCosts,
-    kernel::catalogue::Catalogue,
-    show::{
-        emit::{emit, note_simulated},
-        fill::{FillResult, fill_records, fill_result_text, fill_text},
-    },
+    show::fill::{FillResult, fill_records, fill_result_text, fill_text},
 };
 
 /// Measures what workloads lack in a database, the cases that stand for most time first
@@ -51,9 +44,7 @@ pub(super) struct FillOptions {
     #[command(flatten)]
     measurement: MeasurementOptions,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
@@ -76,7 +67,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         budget: deadline.map(Deadline::rest),
     };
     let preview = FillPreview::new(&analyzer, &workloads, &host, &folder.db)?;
-    emit(format, &fill_records(&preview), |_| fill_text(&preview, options.wide.width()));
+    emit(format, &fill_records(&preview), |_| fill_text(&preview, options.output.width()));
     if options.dry_run {
         note_simulated(database.kind);
         return Ok(if preview.measures_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });

@@ -1,33 +1,14 @@
 //! `npubench grid`: rows without measurements from grids, or from mutations of cases.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
-
-use clap::Args;
+use std::collections::BTreeSet;
 
 use super::{
-    grid_fill::FillAuditOptions,
-    grid_mutate::MutateOptions,
-    grid_steps::GridStepOptions,
-    options::{
-        AssetOptions, DATABASE_VARIABLE, DataKindArg, FilterOption, KernelArguments, OutputFormat,
-        WideOption, check_device, parse_gib, parse_rows, parse_seed,
-    },
+    grid_options::{FillAuditOptions, GridStepOptions, MutateOptions},
+    options::{check_device, parse_gib, parse_rows, parse_seed},
+    prelude::*,
 };
 use crate::{
-    base::{
-        assets::AssetFiles,
-        command_error::{CommandError, Failure},
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_hint, print_note},
-        result_file::ResultFile,
-        shell_argument::quoted_argument,
-        suggest::did_you_mean_or,
-        yaml::YamlError,
-    },
+    base::{shell_argument::quoted_argument, yaml::YamlError},
     cases::{
         grid::{
             MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, SelectionRequest,
@@ -37,14 +18,13 @@ use crate::{
         },
         llm::LlmModel,
     },
-    kernel::{DataKind, KernelName, catalogue::Catalogue, default_memory_budget, device::DeviceProfile},
+    kernel::default_memory_budget,
     measure::{
         device_choice::{DeviceChoice, chip_of_host, choose_device},
         filtered_cases::candidate_filter,
     },
     profile::DeviceEvidence,
     show::{
-        emit::emit,
         grid::{GridRecord, GridRequest, grid_notes, grid_shapes, grid_table},
         grid_plot::coverage_plot,
     },
@@ -61,7 +41,7 @@ pub(super) struct GridOptions {
     db: Option<PathBuf>,
     /// Kind of the database: by default `npu` for a new one and its own for an existing one
     #[arg(long, value_enum)]
-    kind: Option<DataKindArg>,
+    kind: Option<DataKind>,
     /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default that of NPUBENCH_DEVICE or of this
     /// host. A database of kind `rehearsal` and a dry run may assume one
     #[arg(long, value_name = "NAME")]
@@ -129,29 +109,24 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
         let source = RowSource::Mutations { mutator, cases: &cases };
         return add_rows(options, source, &catalogue, &target, &device, None);
     }
-    if options.audit.is_requested() {
+    if options.audit.is_requested() || options.steps.is_requested() {
         let (models, folder) = ((&*options.models, &options.steps), options.folder());
-        let cases = options.audit.missing_cases((&assets, &catalogue), folder, models, &wanted)?;
-        if cases.is_empty() {
+        let cases = match options.audit.is_requested() {
+            true => options.audit.missing_cases((&assets, &catalogue), folder, models, &wanted)?,
+            false => options.steps.selection().derive_rows(&assets, &options.models, &wanted)?,
+        };
+        if cases.is_empty() && options.audit.is_requested() {
             print_note("no row to add");
             return Ok(ExitStatus::Done);
         }
         let (target, device) = open_target(options, &assets)?;
         return add_rows(options, RowSource::Listed(&cases), &catalogue, &target, &device, None);
     }
-    if options.steps.is_requested() {
-        let cases = options.steps.selection().derive_rows(&assets, &options.models, &wanted)?;
-        let (target, device) = open_target(options, &assets)?;
-        return add_rows(options, RowSource::Listed(&cases), &catalogue, &target, &device, None);
-    }
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
     let kernels = select_kernels(&grids, &wanted, &assets, &catalogue)?;
-    let plot = options
-        .plot
-        .as_deref()
-        .map(|path| ResultFile::new(path, Some(options.folder()), "svg"))
-        .transpose()?;
+    let plot = options.plot.as_deref();
+    let plot = plot.map(|path| ResultFile::new(path, Some(options.folder()), "svg")).transpose()?;
     let (target, device) = open_target(options, &assets)?;
     models.left_out.iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
@@ -170,7 +145,7 @@ fn open_target<'a>(
 ) -> Result<(TargetDatabase<'a>, DeviceProfile), CommandError> {
     let given = options.device.as_deref();
     check_device(given, &options.assets, options.folder())?;
-    let kind = options.kind.map(DataKind::from);
+    let kind = options.kind;
     let mut target = TargetDatabase::open(options.folder(), kind)?;
     if target.existing().is_none() {
         let assumable = if options.dry_run { DataKind::Rehearsal } else { target.kind() };
@@ -185,7 +160,6 @@ fn open_target<'a>(
     Ok((target, device))
 }
 
-/// Adds the rows of a source to the database and prints the result.
 fn add_rows(
     options: &GridOptions,
     source: RowSource<'_>,
@@ -232,16 +206,14 @@ fn add_rows(
     Ok(ExitStatus::Done)
 }
 
-/// Loads these grid files, or all if none is named.
 pub(super) fn load_grids(
     assets: &AssetFiles,
     models: &GridModels,
     files: &[PathBuf],
 ) -> Result<GridFiles, YamlError> {
-    if files.is_empty() {
-        GridFiles::load(assets, models)
-    } else {
-        GridFiles::load_files(assets, models, files)
+    match files {
+        [] => GridFiles::load(assets, models),
+        _ => GridFiles::load_files(assets, models, files),
     }
 }
 
@@ -273,7 +245,6 @@ pub(super) fn select_kernels(
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-/// Formats the number of rows, the database and the next commands.
 fn summary(
     options: &GridOptions,
     device: &DeviceProfile,

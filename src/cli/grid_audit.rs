@@ -1,29 +1,17 @@
 //! `npubench grid audit`: comparison of a database or of grids with the density standard.
 
-use std::path::{Path, PathBuf};
+use clap::ArgGroup;
 
-use clap::{ArgGroup, Args};
-
-use super::{
-    grid,
-    options::{AssetOptions, KernelArguments, OutputFormat, WideOption, given_or_usual_folder},
-    question_options::QuestionOptions,
-};
+use super::{grid, options::given_or_usual_folder, prelude::*, question_options::QuestionOptions};
 use crate::{
     answer::coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
-    base::{
-        assets::AssetFiles, command_error::CommandError, count_text::format_count, exit::ExitStatus,
-        print::print_note, shell_argument::quoted_path, suggest::did_you_mean_or,
-    },
     cases::grid::{
         AxisAudit, GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
     },
-    database::Database,
-    kernel::{KernelName, catalogue::Catalogue, default_memory_budget, device::DeviceProfile},
+    kernel::default_memory_budget,
     show::{
         audit::{audit_table, axis_records},
-        emit::emit,
         question_audit::{QuestionRecord, question_table},
     },
 };
@@ -114,7 +102,6 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     Ok(print_audits(options, &audits))
 }
 
-/// Audits the rows that answer the questions of workloads.
 fn audit_workloads(
     options: &AuditOptions,
     folder: &Path,

@@ -1,31 +1,14 @@
 //! `npubench ingest`: writes profiles into per-kernel CSVs.
 
-use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
+use std::{collections::BTreeMap, num::NonZeroU32};
 
-use clap::Args;
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use super::options::{
-    AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions, check_device,
-};
+use super::{options::check_device, prelude::*};
 use crate::{
     answer::kernel_gaps::{ProfileGaps, gaps_of_groups},
-    base::{
-        command_error::{CommandError, Failure},
-        count_text::format_count,
-        exit::ExitStatus,
-        files::ScratchFolder,
-        print::{print_note, print_warning},
-        shell_argument::quoted_path,
-    },
     database::{
-        Database, KernelCsv, MergeReport, database_file::DatabaseFile, merge_collectives, merge_groups,
-        save_tables,
+        KernelCsv, MergeReport, database_file::DatabaseFile, merge_collectives, merge_groups, save_tables,
     },
-    kernel::{
-        CollectiveCase, DataKind, KernelName, SoftwareVersions, catalogue::Catalogue, device::DeviceProfile,
-    },
+    kernel::{CollectiveCase, SoftwareVersions},
     measure::{
         collective::production_collectives::PlacedCollectives,
         device_choice::{DeviceChoice, check_profile_device, chip_of_host, choose_device},
@@ -37,11 +20,10 @@ use crate::{
         profile_records::{BadProfile, divide_readable, left_out_files, read_records},
         profiles_without_records, stack_of_profile,
     },
-    show::emit::emit,
 };
 
-/// Number of paths that the next commands repeat.
-const MOST_PATHS: usize = 3;
+/// Maximum number of paths that the next commands repeat.
+const MAX_PATHS: usize = 3;
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
 ///
@@ -61,7 +43,7 @@ pub(super) struct IngestOptions {
     db: PathBuf,
     /// Kind of a new database, by default `npu`; must be the kind of an existing one
     #[arg(long, value_enum)]
-    kind: Option<DataKindArg>,
+    kind: Option<DataKind>,
     /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; it determines the roofline of its rows. By
     /// default that of NPUBENCH_DEVICE, the one that the profile shows, or that of this host; kind `rehearsal` may assume one
     #[arg(long, value_name = "NAME")]
@@ -93,11 +75,10 @@ pub(super) struct IngestOptions {
 }
 
 impl IngestOptions {
-    /// Creates the options of profiles that another command has collected.
     pub(super) fn of_profiles(
         paths: Vec<PathBuf>,
         db: PathBuf,
-        kind: Option<DataKindArg>,
+        kind: Option<DataKind>,
         assets: &AssetOptions,
     ) -> Self {
         Self {
@@ -170,9 +151,8 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let mut kernels = groups.into_kernels();
     skipped.extend(add_attributes(&mut kernels, &files, rank_counts)?);
     let gaps = gaps_of_groups(&Catalogue::load(&assets)?, &kernels);
-    let origin = ProfileOrigin { stack, ranks, are_rehearsed };
-    let news = ProfiledTables { kernels, collectives: collectives.tables };
-    let merged = write(options, kind, &device.name, &origin, news)?;
+    let news = IngestedRecords { kernels, collectives: collectives.tables, stack, ranks, are_rehearsed };
+    let merged = news.write(options, kind, &device.name)?;
     print_result(options, files.len(), records, &skipped, &device, &merged);
     if options.output.format == OutputFormat::Plain && !options.dry_run {
         next_steps(options, kind, &gaps).iter().for_each(|line| print_note(line));
@@ -187,7 +167,6 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::SomeNotOk)
 }
 
-/// Profiles with their records.
 struct ReadProfiles {
     files: Vec<ProfileFile>,
     /// Software that is common to the files and the database.
@@ -293,7 +272,7 @@ fn device_of_target(
 
 /// Kind of the existing or new database. A contradiction is refused before the profiles are read.
 fn kind_of_target(options: &IngestOptions) -> Result<DataKind, CommandError> {
-    let wanted = options.kind.map(DataKind::from);
+    let wanted = options.kind;
     if Database::is_new(&options.db)? {
         return Ok(wanted.unwrap_or(DataKind::Npu));
     }
@@ -307,8 +286,10 @@ fn kind_of_target(options: &IngestOptions) -> Result<DataKind, CommandError> {
 /// Software versions that are common to all profiles and the database. Different versions are refused without
 /// `--mix-stacks`.
 fn common_stack(options: &IngestOptions, files: &[ProfileFile]) -> Result<SoftwareVersions, CommandError> {
-    let mut known =
-        Database::open(&options.db).map(|database| database.profiled_on().clone()).unwrap_or_default();
+    let mut known = match Database::is_new(&options.db)? {
+        true => SoftwareVersions::default(),
+        false => Database::open(&options.db)?.profiled_on().clone(),
+    };
     let mut source_of_known = options.db.as_path();
     for file in files {
         let stack = stack_of_profile(&file.0);
@@ -330,8 +311,10 @@ fn common_stack(options: &IngestOptions, files: &[ProfileFile]) -> Result<Softwa
     Ok(known)
 }
 
-/// Origin of the records of the ingested profiles.
-struct ProfileOrigin {
+/// Records of the ingested profiles by table, and their origin.
+struct IngestedRecords {
+    kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
+    collectives: BTreeMap<KernelName, Vec<(CollectiveCase, RecordedDurations)>>,
     /// Software that is common to the profiles and the database.
     stack: SoftwareVersions,
     ranks: ProfileRanks,
@@ -339,99 +322,88 @@ struct ProfileOrigin {
     are_rehearsed: bool,
 }
 
-/// Rows of the ingested profiles, by table.
-struct ProfiledTables {
-    kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
-    collectives: BTreeMap<KernelName, Vec<(CollectiveCase, RecordedDurations)>>,
-}
+/// Reports of the merged tables by kernel.
+type MergedTables = BTreeMap<String, MergeReport>;
 
-impl ProfiledTables {
-    /// Merges the rows into the tables of a database in memory, and calls `on_table` with each.
+impl IngestedRecords {
+    /// Merges the records into the tables of a database in memory, and returns the tables.
     fn merge(
         self,
         database: &Database,
-        origin: &ProfileOrigin,
         replace: bool,
-        mut on_table: impl FnMut(KernelCsv) -> Result<(), CommandError>,
-    ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
-        let mut merged = BTreeMap::new();
+    ) -> Result<(Vec<KernelCsv>, MergedTables), CommandError> {
+        let (mut tables, mut merged) = (Vec::new(), BTreeMap::new());
         for (kernel, groups) in self.kernels {
             let mut table = database.kernel_csv(&kernel)?;
-            let report = merge_groups(&kernel, &mut table, groups, &origin.ranks, replace)?;
-            merged.insert(kernel.as_str().to_owned(), report);
-            on_table(table)?;
+            merged
+                .insert(kernel.to_string(), merge_groups(&kernel, &mut table, groups, &self.ranks, replace)?);
+            tables.push(table);
         }
         for (kernel, collectives) in self.collectives {
             let mut table = database.kernel_csv(&kernel)?;
-            let report = merge_collectives(&mut table, collectives, &origin.ranks, replace)?;
-            merged.insert(kernel.as_str().to_owned(), report);
-            on_table(table)?;
+            merged.insert(
+                kernel.to_string(),
+                merge_collectives(&mut table, collectives, &self.ranks, replace)?,
+            );
+            tables.push(table);
         }
+        Ok((tables, merged))
+    }
+
+    /// Writes the records into the new or existing database, and merges all tables before the first is written.
+    fn write(
+        self,
+        options: &IngestOptions,
+        kind: DataKind,
+        device: &str,
+    ) -> Result<MergedTables, CommandError> {
+        if Database::is_new(&options.db)? {
+            return self.create(options, kind, device);
+        }
+        let database = Database::open_as(&options.db, kind)?;
+        if options.dry_run {
+            let _lock = database.lock_for_reading()?;
+            return Ok(self.merge(&database, options.replace)?.1);
+        }
+        let mut lock = database.lock()?;
+        database.existing_ledger()?;
+        let (stack, are_rehearsed) = (self.stack.clone(), self.are_rehearsed);
+        let (mut tables, merged) = self.merge(&database, options.replace)?;
+        tables.retain(KernelCsv::is_changed);
+        if !tables.is_empty() {
+            database.initialise(&mut lock)?;
+            database.set_profiles(&stack, are_rehearsed)?;
+        }
+        save_tables(&tables.iter().collect::<Vec<_>>())?;
+        Ok(merged)
+    }
+
+    /// Creates the database, in a temporary folder if nothing is to be written.
+    fn create(
+        self,
+        options: &IngestOptions,
+        kind: DataKind,
+        device: &str,
+    ) -> Result<MergedTables, CommandError> {
+        let file = DatabaseFile {
+            profiled_on: self.stack.clone(),
+            has_rehearsed_profiles: self.are_rehearsed,
+            device: device.to_owned(),
+            ..DatabaseFile::new(kind)
+        };
+        let scratch = options.dry_run.then(ScratchFolder::create).transpose();
+        let scratch = scratch.map_err(CommandError::no_temporary_folder)?;
+        let target = scratch.as_ref().map_or_else(|| options.db.clone(), |scratch| scratch.path().join("db"));
+        let mut merged = BTreeMap::new();
+        Database::create(&target, &file, |draft| {
+            let (tables, reports) = self.merge(&Database::open(draft)?, options.replace)?;
+            merged = reports;
+            tables.iter().try_for_each(|table| table.save().map(drop)).map_err(CommandError::from)
+        })?;
         Ok(merged)
     }
 }
 
-fn write(
-    options: &IngestOptions,
-    kind: DataKind,
-    device: &str,
-    origin: &ProfileOrigin,
-    news: ProfiledTables,
-) -> Result<BTreeMap<String, MergeReport>, CommandError> {
-    if !Database::is_new(&options.db)? {
-        return merge(options, kind, origin, news);
-    }
-    let mut merged = BTreeMap::new();
-    let device = device.to_owned();
-    let file = DatabaseFile {
-        profiled_on: origin.stack.clone(),
-        has_rehearsed_profiles: origin.are_rehearsed,
-        device,
-        ..DatabaseFile::new(kind)
-    };
-    let scratch = options.dry_run.then(ScratchFolder::create).transpose();
-    let scratch = scratch.map_err(CommandError::no_temporary_folder)?;
-    let target = scratch.as_ref().map_or_else(|| options.db.clone(), |scratch| scratch.path().join("db"));
-    Database::create(&target, &file, |draft| {
-        let database = Database::open(draft)?;
-        merged = news.merge(&database, origin, options.replace, |table| {
-            table.save()?;
-            Ok(())
-        })?;
-        Ok::<(), CommandError>(())
-    })?;
-    Ok(merged)
-}
-
-/// Merges into an existing database. All tables are merged in memory before the first is written.
-fn merge(
-    options: &IngestOptions,
-    kind: DataKind,
-    origin: &ProfileOrigin,
-    news: ProfiledTables,
-) -> Result<BTreeMap<String, MergeReport>, CommandError> {
-    let database = Database::open_as(&options.db, kind)?;
-    if options.dry_run {
-        let _lock = database.lock_for_reading()?;
-        return news.merge(&database, origin, options.replace, |_| Ok(()));
-    }
-    let mut lock = database.lock()?;
-    database.existing_ledger()?;
-    let mut tables: Vec<KernelCsv> = Vec::new();
-    let merged = news.merge(&database, origin, options.replace, |table| {
-        tables.push(table);
-        Ok(())
-    })?;
-    tables.retain(KernelCsv::is_changed);
-    if !tables.is_empty() {
-        database.initialise(&mut lock)?;
-        database.set_profiles(&origin.stack, origin.are_rehearsed)?;
-    }
-    save_tables(&tables.iter().collect::<Vec<_>>())?;
-    Ok(merged)
-}
-
-/// Prints a warning for each table whose last value may be cut off.
 fn warn_of_open_ends(files: &[ProfileFile]) {
     for file in files.iter().filter(|file| file.has_open_end().unwrap_or_default()) {
         print_warning(&format!(
@@ -442,7 +414,6 @@ fn warn_of_open_ends(files: &[ProfileFile]) {
     }
 }
 
-/// Describes the records that add no row.
 fn skipped(groups: &RecordGroups, collectives: &PlacedCollectives) -> Vec<String> {
     let shapeless = groups.without_shapes.iter().map(|(kernel, records)| (kernel.as_str(), records.count));
     let (without_size, shapeless): (Vec<_>, Vec<_>) =
@@ -462,22 +433,19 @@ fn skipped(groups: &RecordGroups, collectives: &PlacedCollectives) -> Vec<String
     let lines = reasons.iter().filter(|(_, kernels)| !kernels.is_empty()).map(|(what, kernels)| {
         let total: u64 = kernels.iter().map(|(_, count)| count).sum();
         let (noun, verb) = if total == 1 { ("record", "is") } else { ("records", "are") };
-        let names: Vec<String> = kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-        format!("{total} {noun} without {what} {verb} left out: {}", names.join(", "))
+        format!("{total} {noun} without {what} {verb} left out: {}", with_counts(kernels.iter().copied()))
     });
     lines.chain(collectives.notes()).collect()
 }
 
-/// Returns lines about the ingested kernels that can be replayed, and about the next commands.
 fn next_steps(options: &IngestOptions, kind: DataKind, gaps: &ProfileGaps) -> Vec<String> {
     let Some(mut replayable) = gaps.replayable_text() else { return Vec::new() };
     let db = quoted_path(&options.db);
-    let profiles: Vec<String> = options.paths.iter().map(|path| quoted_path(path)).collect();
-    let profiles = if profiles.len() > MOST_PATHS { "PROFILE...".to_owned() } else { profiles.join(" ") };
-    let first = match kind {
-        DataKind::Npu => format!("`npubench doctor --db {db}`, "),
-        DataKind::Rehearsal => String::new(),
+    let profiles = match options.paths.len() {
+        ..=MAX_PATHS => joined(options.paths.iter().map(|path| quoted_path(path)), " "),
+        _ => "PROFILE...".to_owned(),
     };
+    let first = or_empty((kind == DataKind::Npu).then(|| format!("`npubench doctor --db {db}`, ")));
     if gaps.has_kernels() {
         replayable += &format!(": `npubench kernels --missing {profiles}` lists the rest");
     }
@@ -492,11 +460,11 @@ fn print_result(
     records: u64,
     skipped: &[String],
     device: &DeviceChoice,
-    merged: &BTreeMap<String, MergeReport>,
+    merged: &MergedTables,
 ) {
     let sum = |of: fn(&MergeReport) -> usize| merged.values().map(of).sum::<usize>();
-    let (added, updated, same) = (sum(|m| m.added), sum(|m| m.updated), sum(|m| m.same));
-    let kept = sum(|m| m.kept);
+    let (added, updated) = (sum(|report| report.added), sum(|report| report.updated));
+    let (same, kept) = (sum(|report| report.same), sum(|report| report.kept));
     let record = IngestRecord {
         files,
         records,
@@ -532,13 +500,12 @@ fn print_result(
     });
 }
 
-/// Result of an ingest in JSON.
 #[derive(Serialize, JsonSchema)]
 struct IngestRecord<'a> {
     files: usize,
     records: u64,
     /// Rows by kernel.
-    kernels: &'a BTreeMap<String, MergeReport>,
+    kernels: &'a MergedTables,
     /// Descriptions of what adds no row.
     left_out: &'a [String],
     added: usize,

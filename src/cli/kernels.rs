@@ -1,16 +1,9 @@
 //! `npubench kernels`: lists the kernels that can be replayed, or those of profiles that cannot.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
-use super::options::{AssetOptions, OutputOptions, WideOption};
+use super::prelude::*;
 use crate::{
     answer::kernel_gaps::find_kernel_gaps,
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
-    kernel::catalogue::Catalogue,
     show::{
-        emit::emit,
         kernel_gaps::{GapRecord, gaps_table},
         kernels::{kernel_records, kernels_table},
     },
@@ -33,9 +26,7 @@ pub(super) struct KernelsOptions {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     missing: Vec<PathBuf>,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -46,7 +37,7 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
         return list_missing(options, &catalogue);
     }
     let kernels = kernel_records(&catalogue);
-    emit(options.output.format, &kernels, |kernels| kernels_table(kernels, options.wide.width()));
+    emit(options.output.format, &kernels, |kernels| kernels_table(kernels, options.output.width()));
     Ok(ExitStatus::Done)
 }
 
@@ -56,7 +47,7 @@ fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitS
     if gaps.gaps.is_empty() {
         print_note("every kernel can be replayed as it was recorded");
     }
-    let width = options.wide.width();
+    let width = options.output.width();
     emit(options.output.format, &GapRecord::of_gaps(&gaps), |_| gaps_table(&gaps, width));
     Ok(ExitStatus::Done)
 }

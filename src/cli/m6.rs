@@ -1,12 +1,9 @@
 //! `npubench m6`: predicted time of a forward pass against that of a recorded run.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
 use super::{
     coverage::JsonOutput,
-    options::{AssetOptions, KernelFilter, WideOption, given_or_usual_folder},
+    options::given_or_usual_folder,
+    prelude::*,
     question_options::DefaultOptions,
     step_options::{NAMED_MODEL, StepOptions},
 };
@@ -16,13 +13,9 @@ use crate::{
         lookup_database::{LookupDatabase, WorkloadSelection},
         workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
     },
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
-    kernel::{KernelName, Nanos, catalogue::Catalogue},
+    kernel::Nanos,
     profile::{DiscoveredProfiles, ProfileFile},
-    show::{
-        emit::{emit, note_simulated},
-        m6::{M6Report, ProfiledPass, m6_records, m6_text},
-    },
+    show::m6::{M6Report, ProfiledPass, m6_records, m6_text},
 };
 
 /// Compares the predicted time of a forward pass with that of a recorded run (M6)
@@ -74,8 +67,6 @@ pub(super) struct M6Options {
     tokens: Option<u64>,
     #[command(flatten)]
     output: JsonOutput,
-    #[command(flatten)]
-    wide: WideOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -145,7 +136,7 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
         print_note("the only forward pass may begin before the recorded run");
     }
     let report = M6Report { predicted, passes: &passes };
-    let width = options.wide.width();
+    let width = options.output.width();
     emit(options.output.format(), &m6_records(&report), |_| m6_text(&report, width));
     Ok(ExitStatus::Done)
 }

@@ -1,21 +1,12 @@
 //! Options of commands that measure: host, launches, scripts and assets.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
-use super::options::{
-    AssetOptions, DataKindArg, FailOnOption, LeaseOption, ProfilerOptions, PythonOption, ResourceOptions,
-    SkewOption,
+use super::{
+    options::{FailOnOption, ProfilerOptions, SkewOption},
+    prelude::*,
 };
 use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, print::print_note},
     cases::plan::LaunchCount,
-    kernel::DataKind,
-    measure::{
-        recorder::LogLevel,
-        run_options::{BusyPolicy, RunOptions},
-    },
+    measure::{recorder::LogLevel, run_options::BusyPolicy},
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };
 
@@ -30,7 +21,7 @@ pub(super) struct MeasurementOptions {
     busy: BusyPolicy,
     /// Host of the launches
     #[arg(long, value_enum, default_value = "npu")]
-    host: DataKindArg,
+    host: DataKind,
     /// Model of the durations of the rehearsal host
     #[arg(long, value_enum, default_value = "lifelike")]
     rehearsal_model: NoiseModel,
@@ -72,11 +63,10 @@ pub(super) struct MeasurementOptions {
 }
 
 impl MeasurementOptions {
-    pub(super) fn kind(&self) -> DataKind {
-        DataKind::from(self.host)
+    pub(super) const fn kind(&self) -> DataKind {
+        self.host
     }
 
-    /// Prints what the options leave unjudged.
     pub(super) fn print_notes(&self) {
         if let Some(missing) = self.launches.unjudged_patterns() {
             print_note(&format!("note: {missing}"));

@@ -9,16 +9,13 @@ mod compare;
 mod config_file;
 mod coverage;
 mod db;
-mod deadline;
 mod diff;
 mod doctor;
 mod fia_backfill;
 mod fill;
 mod grid;
 mod grid_audit;
-mod grid_fill;
-mod grid_mutate;
-mod grid_steps;
+mod grid_options;
 mod ingest;
 mod kernels;
 mod m6;
@@ -31,6 +28,7 @@ mod option_values;
 mod options;
 mod pause;
 mod plan;
+mod prelude;
 mod query;
 mod question_options;
 mod render;
@@ -131,67 +129,93 @@ impl ScreenOptions {
     }
 }
 
-#[derive(Debug, Subcommand)]
-enum TopCommand {
-    Doctor(doctor::DoctorOptions),
-    Ingest(ingest::IngestOptions),
-    Grid(Box<GridCommand>),
-    Check(check::CheckOptions),
-    Plan(plan::PlanOptions),
-    Shard(Box<shard::ShardOptions>),
+/// Declares the commands with the functions that run them.
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $name:ident($options:ty) => $run:expr,)+) => {
+        #[derive(Debug, Subcommand)]
+        enum TopCommand {
+            $($(#[$attribute])* $name($options),)+
+            Config(config_file::ConfigOptions),
+            Completions(shell_files::CompletionsOptions),
+            Man(shell_files::ManOptions),
+            /// Ends the programs of a node when its standard input ends.
+            #[command(hide = true)]
+            Guard {
+                /// Folder of the records of running programs.
+                processes: PathBuf,
+            },
+            /// Acts as one of the vendor's programs on the rehearsal host.
+            #[command(hide = true, disable_help_flag = true)]
+            StandIn {
+                /// The program's name and its arguments.
+                #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+                arguments: Vec<OsString>,
+            },
+        }
+
+        impl TopCommand {
+            fn run(self, config: &ConfigFiles) -> Result<ExitStatus, CommandError> {
+                match self {
+                    $(Self::$name(options) => $run(&options),)+
+                    Self::Config(options) => config_file::run(&options, config),
+                    Self::Completions(options) => shell_files::completions(&options, &CommandLine::command()),
+                    Self::Man(options) => shell_files::man(&options, CommandLine::command()),
+                    Self::Guard { processes } => {
+                        guard_processes(&processes);
+                        Ok(ExitStatus::Done)
+                    }
+                    // The caller starts it.
+                    Self::StandIn { .. } => Ok(ExitStatus::Done),
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Doctor(doctor::DoctorOptions) => doctor::run,
+    Ingest(ingest::IngestOptions) => ingest::run,
+    Grid(Box<GridCommand>) => GridCommand::run,
+    Check(check::CheckOptions) => check::run,
+    Plan(plan::PlanOptions) => plan::run,
+    Shard(Box<shard::ShardOptions>) => shard::run,
     #[command(subcommand)]
-    Volcano(volcano::VolcanoCommand),
-    Run(Box<run::RunCommandOptions>),
-    Resume(resume::ResumeOptions),
-    Status(status::StatusOptions),
-    Pause(pause::PauseOptions),
-    Unpause(pause::UnpauseOptions),
-    Runs(runs::RunsOptions),
-    Selftest(Box<selftest::SelftestOptions>),
-    Show(show::ShowOptions),
-    Why(why::WhyOptions),
-    Diff(diff::DiffOptions),
-    Noise(noise::NoiseOptions),
-    Report(run_report::ReportOptions),
-    Rules(rules::RulesOptions),
-    Reparse(reparse::ReparseOptions),
-    Render(render::RenderOptions),
-    Query(query::QueryOptions),
-    Coverage(coverage::CoverageOptions),
-    M6(Box<m6::M6Options>),
-    Timeline(timeline::TimelineOptions),
-    Modules(Box<modules::ModulesOptions>),
-    Compare(Box<compare::CompareOptions>),
+    Volcano(volcano::VolcanoCommand) => volcano::run,
+    Run(Box<run::RunCommandOptions>) => run::run,
+    Resume(resume::ResumeOptions) => resume::run,
+    Status(status::StatusOptions) => status::run,
+    Pause(pause::PauseOptions) => pause::pause,
+    Unpause(pause::UnpauseOptions) => pause::unpause,
+    Runs(runs::RunsOptions) => runs::run,
+    Selftest(Box<selftest::SelftestOptions>) => selftest::run,
+    Show(show::ShowOptions) => show::run,
+    Why(why::WhyOptions) => why::run,
+    Diff(diff::DiffOptions) => diff::run,
+    Noise(noise::NoiseOptions) => noise::run,
+    Report(run_report::ReportOptions) => run_report::run,
+    Rules(rules::RulesOptions) => rules::run,
+    Reparse(reparse::ReparseOptions) => reparse::run,
+    Render(render::RenderOptions) => render::run,
+    Query(query::QueryOptions) => query::run,
+    Coverage(coverage::CoverageOptions) => coverage::run,
+    M6(Box<m6::M6Options>) => m6::run,
+    Timeline(timeline::TimelineOptions) => timeline::run,
+    Modules(Box<modules::ModulesOptions>) => modules::run,
+    Compare(Box<compare::CompareOptions>) => compare::run,
     #[command(subcommand)]
-    Collect(collect::CollectCommand),
-    Fill(Box<fill::FillOptions>),
-    Adapt(Box<adapt::AdaptCommandOptions>),
-    Models(models::ModelsOptions),
-    Kernels(kernels::KernelsOptions),
-    NewKernel(new_kernel::NewKernelOptions),
+    Collect(collect::CollectCommand) => collect::CollectCommand::run,
+    Fill(Box<fill::FillOptions>) => fill::run,
+    Adapt(Box<adapt::AdaptCommandOptions>) => adapt::run,
+    Models(models::ModelsOptions) => models::run,
+    Kernels(kernels::KernelsOptions) => kernels::run,
+    NewKernel(new_kernel::NewKernelOptions) => new_kernel::run,
     #[command(subcommand)]
-    Comm(comm::CommCommand),
+    Comm(comm::CommCommand) => comm::CommCommand::run,
     #[command(subcommand)]
-    Slurm(slurm::SlurmCommand),
+    Slurm(slurm::SlurmCommand) => slurm::SlurmCommand::run,
     #[command(subcommand)]
-    Db(db::DbCommand),
-    FiaBackfill(fia_backfill::BackfillOptions),
-    Config(config_file::ConfigOptions),
-    Completions(shell_files::CompletionsOptions),
-    Man(shell_files::ManOptions),
-    /// Ends the programs of a node when its standard input ends.
-    #[command(hide = true)]
-    Guard {
-        /// Folder of the records of running programs.
-        processes: PathBuf,
-    },
-    /// Acts as one of the vendor's programs on the rehearsal host.
-    #[command(hide = true, disable_help_flag = true)]
-    StandIn {
-        /// The program's name and its arguments.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
+    Db(db::DbCommand) => db::run,
+    FiaBackfill(fia_backfill::BackfillOptions) => fia_backfill::run,
 }
 
 /// Expands grids into cases without measurements, or audits their density
@@ -217,9 +241,9 @@ enum GridOther {
 }
 
 impl GridCommand {
-    fn run(self) -> Result<ExitStatus, CommandError> {
-        match self.other {
-            Some(GridOther::Audit(options)) => grid_audit::run(&options),
+    fn run(&self) -> Result<ExitStatus, CommandError> {
+        match &self.other {
+            Some(GridOther::Audit(options)) => grid_audit::run(options),
             None => grid::run(&self.options),
         }
     }
@@ -299,55 +323,10 @@ pub fn main() -> u8 {
     if needs_thread_pool(&cli.command) {
         start_thread_pool();
     }
-    let result = match cli.command {
-        TopCommand::Doctor(options) => doctor::run(&options),
-        TopCommand::Ingest(options) => ingest::run(&options),
-        TopCommand::Grid(command) => command.run(),
-        TopCommand::Check(options) => check::run(&options),
-        TopCommand::Plan(options) => plan::run(&options),
-        TopCommand::Shard(options) => shard::run(&options),
-        TopCommand::Volcano(command) => volcano::run(&command),
-        TopCommand::Run(options) => run::run(&options),
-        TopCommand::Resume(options) => resume::run(&options),
-        TopCommand::Status(options) => status::run(&options),
-        TopCommand::Pause(options) => pause::pause(&options),
-        TopCommand::Unpause(options) => pause::unpause(&options),
-        TopCommand::Runs(options) => runs::run(&options),
-        TopCommand::Selftest(options) => selftest::run(&options),
-        TopCommand::Show(options) => show::run(&options),
-        TopCommand::Diff(options) => diff::run(&options),
-        TopCommand::Noise(options) => noise::run(&options),
-        TopCommand::Report(options) => run_report::run(&options),
-        TopCommand::Rules(options) => rules::run(&options),
-        TopCommand::Reparse(options) => reparse::run(&options),
-        TopCommand::Why(options) => why::run(&options),
-        TopCommand::Render(options) => render::run(&options),
-        TopCommand::Query(options) => query::run(&options),
-        TopCommand::Coverage(options) => coverage::run(&options),
-        TopCommand::M6(options) => m6::run(&options),
-        TopCommand::Timeline(options) => timeline::run(&options),
-        TopCommand::Modules(options) => modules::run(&options),
-        TopCommand::Collect(command) => command.run(),
-        TopCommand::Compare(options) => compare::run(&options),
-        TopCommand::Fill(options) => fill::run(&options),
-        TopCommand::Adapt(options) => adapt::run(&options),
-        TopCommand::Models(options) => models::run(&options),
-        TopCommand::Kernels(options) => kernels::run(&options),
-        TopCommand::NewKernel(options) => new_kernel::run(&options),
-        TopCommand::Comm(command) => command.run(),
-        TopCommand::Slurm(command) => command.run(),
-        TopCommand::Db(command) => db::run(&command),
-        TopCommand::FiaBackfill(options) => fia_backfill::run(&options),
-        TopCommand::Config(options) => config_file::run(&options, &config),
-        TopCommand::Completions(options) => shell_files::completions(&options, &CommandLine::command()),
-        TopCommand::Man(options) => shell_files::man(&options, CommandLine::command()),
-        TopCommand::Guard { processes } => {
-            guard_processes(&processes);
-            Ok(ExitStatus::Done)
-        }
-        TopCommand::StandIn { arguments } => return rehearsal::stand_in(&arguments),
-    };
-    match result {
+    if let TopCommand::StandIn { arguments } = &cli.command {
+        return rehearsal::stand_in(arguments);
+    }
+    match cli.command.run(&config) {
         Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if print::is_output_incomplete() => {
             ExitStatus::BadInput.code()
         }

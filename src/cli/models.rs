@@ -1,19 +1,13 @@
 //! `npubench models`: lists language models, or the kernels of a step of one.
 
-use clap::Args;
-
 use super::{
-    options::{AssetOptions, OutputOptions, WideOption},
+    prelude::*,
     step_options::{ModelStepOptions, NAMED_MODEL},
 };
 use crate::{
     answer::lookup_database::step_of_model,
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
     cases::llm::LlmModel,
-    show::{
-        emit::emit,
-        models::{ModelRecord, StepKernelRecord, models_table, step_table},
-    },
+    show::models::{ModelRecord, StepKernelRecord, models_table, step_table},
 };
 
 /// Lists language models with their layouts, or the kernels of a step of one
@@ -32,9 +26,7 @@ pub(super) struct ModelsOptions {
     #[command(flatten)]
     step: ModelStepOptions,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -42,7 +34,7 @@ pub(super) struct ModelsOptions {
 pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let format = options.output.format;
-    let width = options.wide.width();
+    let width = options.output.width();
     match &options.model {
         None => {
             let models = LlmModel::all(&assets)?;

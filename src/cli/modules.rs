@@ -1,29 +1,13 @@
 //! `npubench modules`: time of a recorded run by module of the model, and against a database.
 
-use std::path::PathBuf;
-
-use clap::{Args, ValueEnum};
-
-use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
+use super::prelude::*;
 use crate::{
     answer::{
         coverage::missing_kernels_csv,
         recorded_runs::{AloneDatabase, modules_of_run, nothing_on_device, peak_of_run, read_all_runs},
     },
-    base::{
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        result_file::ResultFile,
-        shell_argument::quoted_path,
-    },
-    kernel::{catalogue::Catalogue, device::DeviceProfile},
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
-    show::{
-        emit::{json_lines, note_simulated},
-        run_modules::{ModulesReport, modules_csv, modules_text, modules_workbook},
-    },
+    show::run_modules::{ModulesReport, modules_csv, modules_text, modules_workbook},
 };
 
 /// Lines that mark modules and arguments of attention in a script.

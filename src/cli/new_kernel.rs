@@ -1,19 +1,10 @@
 //! `npubench new-kernel`: generates the first version of a catalogue entry.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
-use clap::Args;
-
-use super::options::{AssetOptions, DATABASE_VARIABLE, PythonOption};
+use super::prelude::*;
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
-    database::{Database, row_cases},
-    kernel::{KernelName, catalogue::Catalogue, entry_scaffold::scaffold_entry},
-    measure::vendor_check::operator_schemas,
+    database::row_cases, kernel::entry_scaffold::scaffold_entry, measure::vendor_check::operator_schemas,
     show::progress::WaitingLine,
 };
 

@@ -11,19 +11,20 @@ use clap::{
 };
 use strum::VariantNames as _;
 
-use super::option_values::parse_skew;
 pub(super) use super::option_values::{
     DeviceList, parse_case_prefix, parse_devices, parse_gib, parse_rows, parse_seed,
 };
+use super::option_values::{parse_budget, parse_percent, parse_skew, parse_until};
 pub(super) use crate::show::emit::OutputFormat;
 use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, process::find_program, stats::PrecisionAim},
+    base::{
+        assets::AssetFiles, command_error::CommandError, deadline::Deadline, process::find_program,
+        stats::PrecisionAim,
+    },
     cases::plan::UpdateMode,
-    cli::deadline::DeadlineOptions,
     database::Database,
     kernel::{
-        AicMetrics, CacheState, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict,
-        device::DeviceProfile,
+        AicMetrics, CacheState, FailingVerdicts, KernelName, ProfilerSettings, Verdict, device::DeviceProfile,
     },
     measure::{device::search_path, device_choice::CORRECT_DEVICE},
     show::terminal::output_width,
@@ -66,6 +67,23 @@ impl WideOption {
     /// Returns the width that tables may have; `None` without a limit.
     pub(super) fn width(&self) -> Option<usize> {
         output_width().filter(|_| !self.wide)
+    }
+}
+
+/// The form of the output of a command with tables.
+#[derive(Debug, Args)]
+pub(super) struct TableOptions {
+    /// Output format; `json` prints JSON Lines
+    #[arg(long, value_enum, default_value = "plain")]
+    pub(super) format: OutputFormat,
+    #[command(flatten)]
+    wide: WideOption,
+}
+
+impl TableOptions {
+    /// Returns the width that tables may have; `None` without a limit.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.wide.width()
     }
 }
 
@@ -179,6 +197,24 @@ pub(super) struct ResourceOptions {
     pub(super) precision: PrecisionOptions,
 }
 
+/// Deadline of a run.
+#[derive(Debug, Default, Args)]
+#[group(multiple = false)]
+pub(super) struct DeadlineOptions {
+    /// End by this local time, such as 07:30; no collection is started that would end later
+    #[arg(long, value_name = "HH:MM", value_parser = parse_until)]
+    until: Option<Deadline>,
+    /// End within this time, such as 8h or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_budget(text).map(Deadline::after))]
+    budget: Option<Deadline>,
+}
+
+impl DeadlineOptions {
+    pub(super) const fn deadline(&self) -> Option<Deadline> {
+        if self.until.is_some() { self.until } else { self.budget }
+    }
+}
+
 /// Precision of the medians, and the number of collections that it may need.
 #[derive(Debug, Args)]
 pub(super) struct PrecisionOptions {
@@ -205,10 +241,7 @@ impl PrecisionOptions {
 
 /// Parses a percentage from 0.1 to 50.
 pub(super) fn parse_percentage(text: &str) -> Result<f64, String> {
-    let percent: f64 =
-        text.trim_end_matches('%').trim().parse().map_err(|_| format!("`{text}` is no number"))?;
-    let is_sensible = (0.1..=50.0).contains(&percent);
-    is_sensible.then_some(percent).ok_or_else(|| format!("`{text}` is not between 0.1 and 50 percent"))
+    parse_percent(text, 50.0)
 }
 
 /// States of the cache that a run measures.
@@ -401,24 +434,6 @@ pub(super) fn check_device(
             CORRECT_DEVICE,
         )),
         _ => Ok(()),
-    }
-}
-
-/// Kind of a database on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum DataKindArg {
-    /// Measured on devices
-    Npu,
-    /// Simulated by the rehearsal host
-    Rehearsal,
-}
-
-impl From<DataKindArg> for DataKind {
-    fn from(kind: DataKindArg) -> Self {
-        match kind {
-            DataKindArg::Npu => Self::Npu,
-            DataKindArg::Rehearsal => Self::Rehearsal,
-        }
     }
 }
 

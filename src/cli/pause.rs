@@ -1,15 +1,7 @@
 //! `npubench pause` and `npubench unpause`: reserve devices for other users, and release them.
 
-use clap::Args;
-
-use super::{
-    options::{DatabaseFolder, DeviceList, parse_devices},
-    status::live_status,
-};
+use super::{prelude::*, status::live_status};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_data},
-    database::Database,
-    kernel::timestamp::Timestamp,
     measure::{engine::PausedDevices, run_state::DeviceStatus, status_file::RunStatusFile},
     show::run_lines::device_ranges,
 };
@@ -91,7 +83,6 @@ pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandErr
     Ok(ExitStatus::Done)
 }
 
-/// A sentence that lists the paused devices.
 pub(super) fn pause_message(paused: &PausedDevices) -> String {
     let except: Vec<u32> = paused.except.iter().copied().collect();
     match (paused.all, except.as_slice()) {
@@ -110,7 +101,6 @@ fn devices_are(devices: &[u32]) -> String {
     format!("device{plural} {} {are}", device_ranges(devices))
 }
 
-/// A line with the predicted time at which a paused device is free.
 fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
     match &line.collection {
         None => format!("device {}: no collection is running\n", line.device),
@@ -125,7 +115,6 @@ fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
     }
 }
 
-/// A line with the named devices that are not part of the run.
 fn unused_note(status: &RunStatusFile, named: Option<&[u32]>) -> String {
     let uses = |device: u32| status.state.devices.iter().any(|line| line.device == device);
     let others: Vec<u32> =

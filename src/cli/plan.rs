@@ -1,37 +1,20 @@
 //! `npubench plan`: predicts a run.
 
-use clap::Args;
-
 use super::{
     measurement_options::WARM_UP,
-    options::{
-        AssetOptions, CacheChoice, DeviceList, OutputFormat, OutputOptions, ProfilerOptions, PythonOption,
-        ResourceOptions, SelectionOptions, WideOption,
-    },
+    options::{CacheChoice, ProfilerOptions, SelectionOptions},
+    prelude::*,
 };
 use crate::{
-    base::{
-        command_error::CommandError,
-        deadline::Deadline,
-        exit::ExitStatus,
-        files::ScratchFolder,
-        print::{print_data, print_note},
-        stats::{PrecisionAim, least_repeats},
-    },
-    cases::plan::{InitialCosts, LaunchCount, PlannedCase, RunPlan},
-    database::Database,
-    kernel::{DataKind, IdentifiedCase, catalogue::Catalogue, device::DeviceProfile, timestamp::Timestamp},
-    measure::run_options::RunOptions,
+    base::deadline::Deadline,
+    cases::plan::{InitialCosts, LaunchCount},
     measure::{
         device,
         device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},
-        engine::{PlanPreview, dry_run},
+        engine::dry_run,
         run_plan::plan_of_database,
     },
-    show::{
-        emit::json_lines,
-        plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table, planned_cases},
-    },
+    show::plan::{FurtherCollections, PlanReport, planned_cases},
 };
 
 /// Predicts the order, the devices and the duration of a run
@@ -50,9 +33,7 @@ pub(super) struct PlanOptions {
     #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -89,14 +70,19 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         plan.refuse_larger_gangs(devices.len());
         let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(cache, &profile);
         let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
-        let further = further_collections(selection.resources.precision.aim(), &preview);
+        let aim = selection.resources.precision.aim();
+        let further = aim.and_then(|aim| FurtherCollections::new(aim, &preview));
         match options.output.format {
             OutputFormat::Plain => {
                 if selection.cache == CacheChoice::Both {
                     print_data(&format!("with a {cache} cache:\n"));
                 }
-                let time = PlannedTime { budget, starts_in, is_followed: Some(&cache) != states.last() };
-                print_plan(&plan, &preview, (time, further), options.wide.width());
+                let is_followed = Some(&cache) != states.last();
+                let report =
+                    PlanReport { plan: &plan, preview: &preview, further, budget, starts_in, is_followed };
+                print_data(&report.text(Timestamp::now(), options.output.width()));
+                plan.unreadable_rows.iter().for_each(|row| print_note(&format!("left out: {row}")));
+                plan.missing_tables.iter().for_each(|table| print_note(&table.to_string()));
             }
             OutputFormat::Json => {
                 let state = (selection.cache != CacheChoice::Hot).then_some(cache);
@@ -109,82 +95,6 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         starts_in += taken;
     }
     Ok(ExitStatus::Done)
-}
-
-/// Time of the cases of one state of the cache.
-#[derive(Clone, Copy, Debug)]
-struct PlannedTime {
-    /// Given time in seconds; `None` without a deadline.
-    budget: Option<f64>,
-    /// Seconds until the start.
-    starts_in: f64,
-    /// True if another state follows.
-    is_followed: bool,
-}
-
-fn print_plan(
-    plan: &RunPlan,
-    preview: &PlanPreview,
-    (time, further): (PlannedTime, Option<FurtherCollections>),
-    width: Option<usize>,
-) {
-    let scheduled = preview.cases.iter().zip(&plan.cases).flat_map(|(slot, planned)| {
-        let action = slot
-            .as_ref()
-            .map_or_else(|cause| PlannedAction::NotInTime(cause.clone()), |_| PlannedAction::Measured);
-        planned.cases().map(move |case| (&case.kernel, action.clone()))
-    });
-    let not_launched = plan
-        .not_launched
-        .iter()
-        .map(|(case, outcome)| (&case.kernel, PlannedAction::NotLaunched(outcome.clone())));
-    let totals = PlanTotals {
-        collections: usize::try_from(preview.collections).unwrap_or_default(),
-        devices: preview.devices.len(),
-        seconds: preview.duration,
-        already_measured: plan.already_measured,
-        equal_cases: plan.cases.iter().map(|planned| planned.equal_cases.len()).sum(),
-        further,
-        budget: time.budget,
-        starts_in: time.starts_in,
-        is_followed: time.is_followed,
-        recorded: recorded_shares(plan, preview),
-    };
-    let cases = scheduled.chain(not_launched).collect::<Vec<_>>();
-    print_data(&plan_table(&cases, totals, Timestamp::now(), width));
-    for row in &plan.unreadable_rows {
-        print_note(&format!("left out: {row}"));
-    }
-    for table in &plan.missing_tables {
-        print_note(&table.to_string());
-    }
-}
-
-/// Returns the shares of the plan in the time of the production records of its rows.
-fn recorded_shares(plan: &RunPlan, preview: &PlanPreview) -> Option<RecordedShares> {
-    let share_of = |is_scheduled: bool| {
-        let slots = preview.cases.iter().zip(&plan.cases);
-        let planned = slots.filter(|(slot, _)| slot.is_ok() == is_scheduled).map(|(_, planned)| planned);
-        plan.recorded.share(planned.flat_map(PlannedCase::cases).map(IdentifiedCase::id))
-    };
-    Some(RecordedShares {
-        to_measure: share_of(true)?,
-        not_in_time: share_of(false)?,
-        not_launched: plan.recorded.share(plan.not_launched.iter().map(|(case, _)| case.id()))?,
-    })
-}
-
-/// Predicts the time of the collections after the first of each case: in proportion to the first ones.
-#[expect(clippy::cast_precision_loss, reason = "numbers of cases")]
-fn further_collections(aim: Option<PrecisionAim>, preview: &PlanPreview) -> Option<FurtherCollections> {
-    let aim = aim?;
-    let cases = preview.cases.iter().filter(|slot| slot.is_ok()).count();
-    let least = least_repeats(cases, aim.max_collections) as f64;
-    (cases > 0).then(|| FurtherCollections {
-        percent: aim.half_width * 100.0,
-        least: preview.duration * least / cases as f64,
-        most: preview.duration * (aim.max_collections - 1) as f64,
-    })
 }
 
 /// The devices of the prediction: those given, else those of the host.

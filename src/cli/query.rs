@@ -3,12 +3,9 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
-    path::{Path, PathBuf},
 };
 
-use clap::Args;
-
-use super::options::{DatabaseFolder, OutputOptions, WideOption};
+use super::prelude::*;
 use crate::{
     answer::{
         compat::SupersededTool,
@@ -18,18 +15,8 @@ use crate::{
         },
         lookup_database::LookupDatabase,
     },
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        json_error::json_message,
-        print::{print_data, print_hint, print_note},
-        suggest::did_you_mean_or,
-    },
-    kernel::KernelName,
-    show::{
-        emit::{emit, json_lines, note_simulated},
-        lookup::{LookupRecord, LookupReport, lookup_text},
-    },
+    base::json_error::json_message,
+    show::lookup::{LookupRecord, LookupReport, lookup_text},
 };
 
 /// Rows that a miss shows.
@@ -93,9 +80,7 @@ pub(super) struct QueryOptions {
     #[arg(long)]
     compat: bool,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 /// Parameters of attention.
@@ -134,7 +119,6 @@ struct AttentionOptions {
     phase: Option<BatchPhase>,
 }
 
-/// Shapes of a side.
 #[derive(Clone, Debug)]
 struct ShapeList(Vec<Vec<u64>>);
 
@@ -142,7 +126,6 @@ fn parse_shape_list(text: &str) -> Result<ShapeList, String> {
     parse_shapes(text).map(ShapeList)
 }
 
-/// Returns the query of the options.
 fn query_of_options(options: &QueryOptions) -> Result<OpQuery, CommandError> {
     let attention = &options.attention;
     let shapes = |list: &Option<ShapeList>| {
@@ -238,7 +221,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         is_compat: options.compat,
         errors,
     };
-    let width = options.wide.width();
+    let width = options.output.width();
     emit(options.output.format, &[LookupRecord::new(&report)], |_| lookup_text(&report, width));
     note_simulated(*kind);
     if options.compat {

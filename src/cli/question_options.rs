@@ -1,10 +1,9 @@
 //! Options that name the questions of workloads.
 
-use std::path::{Path, PathBuf};
-
-use clap::Args;
-
-use super::step_options::{NAMED_MODEL, StepOptions};
+use super::{
+    prelude::*,
+    step_options::{NAMED_MODEL, StepOptions},
+};
 use crate::{
     answer::{
         coverage::CoverageAnalyzer,
@@ -12,7 +11,6 @@ use crate::{
         lookup_database::{LookupDatabase, WorkloadSelection},
         workload::{QuestionDefaults, Workload, parse_weighted_path},
     },
-    base::{assets::AssetFiles, command_error::CommandError},
     kernel::Dtype,
 };
 
@@ -98,12 +96,10 @@ impl QuestionOptions {
         !self.is_requested() && (self.defaults.is_given() || self.mapping.is_some())
     }
 
-    /// Returns the files that are read.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         self.workloads.iter().map(|(path, _)| path.as_path()).chain(self.mapping.as_deref())
     }
 
-    /// Opens a database with the mapping of the options.
     pub(super) fn open(&self, db: &Path) -> Result<LookupDatabase, CommandError> {
         LookupDatabase::open(db, self.mapping.as_deref())
     }

@@ -1,20 +1,14 @@
 //! `npubench render`: prints the script or the manifest of a kernel as a run would write them.
 
-use clap::Args;
-
-use super::options::{AssetOptions, DatabaseFolder, SkewOption, parse_case_prefix};
+use super::{
+    options::{SkewOption, parse_case_prefix},
+    prelude::*,
+};
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        suggest::did_you_mean_or,
-    },
     cases::plan::DEFAULT_LAUNCHES,
-    database::{Database, row_cases},
+    database::row_cases,
     kernel::{
-        IdentifiedCase, KernelName, LogicalDeviceId, ProfilerSettings,
-        catalogue::Catalogue,
+        IdentifiedCase, LogicalDeviceId, ProfilerSettings,
         render::{
             ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, ScriptCommunication,
             SentinelLengths, replay_script,
@@ -124,6 +118,9 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     };
     let ranks = manifest.group_size().and_then(|ranks| u32::try_from(ranks).ok()).unwrap_or_default();
     manifest.set_gang(&(0..ranks).map(LogicalDeviceId).collect::<Vec<_>>());
-    print_data(&(serde_json::to_string_pretty(&manifest).unwrap_or_default() + "\n"));
+    let text = serde_json::to_string_pretty(&manifest).map_err(|error| {
+        CommandError::bad_input(format!("the manifest cannot be written: {error}"), "report this as a bug")
+    })?;
+    print_data(&(text + "\n"));
     Ok(ExitStatus::Done)
 }

@@ -1,19 +1,12 @@
 //! `npubench reparse`: assesses collections again from their artefacts.
 
-use clap::Args;
-
 use super::{
-    options::{AssetOptions, DatabaseFolder, OutputOptions, WideOption},
+    prelude::*,
     runs::{find_run, past_runs},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
-    database::Database,
     measure::reparse::reparse_runs,
-    show::{
-        emit::emit,
-        reparse::{reparse_summary, reparse_table},
-    },
+    show::repair::{reparse_summary, reparse_table},
 };
 
 /// Assesses collections again from their artefacts, and compares the result with the ledger
@@ -35,9 +28,7 @@ pub(super) struct ReparseOptions {
     #[arg(long)]
     write: bool,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -60,7 +51,7 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
     let assets = options.assets.load()?;
     let report = reparse_runs(&database, &mut ledger, &assets, run, options.write)?;
     emit(options.output.format, std::slice::from_ref(&report), |_| {
-        reparse_table(&report, options.wide.width()) + &reparse_summary(&report)
+        reparse_table(&report, options.output.width()) + &reparse_summary(&report)
     });
     Ok(match report.is_complete() {
         true => ExitStatus::Done,

@@ -1,34 +1,16 @@
 //! `npubench resume`: continues a run that was interrupted.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-};
-
-use clap::Args;
+use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _};
 
 use super::{
-    options::{DatabaseFolder, LeaseOption, OutputFormat, OutputOptions, parse_kernels},
-    runs::{find_run, past_runs},
+    options::parse_kernels,
+    prelude::*,
+    runs::{find_run, past_runs, run_command},
 };
 use crate::{
-    base::{
-        assets::AssetFiles, command_error::CommandError, exit::ExitStatus, print::print_note,
-        shell_argument::quoted_path,
-    },
-    cli::deadline::DeadlineOptions,
-    database::{
-        Database,
-        ledger::{CaseRecord, Ledger, RunRecord},
-    },
+    database::ledger::{CaseRecord, Ledger, RunRecord},
     kernel::{CaseId, Verdict},
-    measure::{
-        filtered_cases::run_cache, nodes::session::resume_on_all_nodes, run_context::RunContext,
-        run_options::RunOptions,
-    },
-    show::run_lines::run_screen,
+    measure::{filtered_cases::run_cache, nodes::session::resume_on_all_nodes, run_context::RunContext},
 };
 
 /// Continues a run that was interrupted
@@ -175,9 +157,4 @@ fn no_interrupted_run(database: &Database) -> CommandError {
         format!("no run of `{}` was interrupted", database.folder().display()),
         format!("{} measures what is missing", run_command(database)),
     )
-}
-
-/// Returns the command of a new run.
-fn run_command(database: &Database) -> String {
-    format!("`npubench run --db {}{}`", quoted_path(database.folder()), database.kind().host_option())
 }

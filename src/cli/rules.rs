@@ -1,13 +1,7 @@
 //! `npubench rules`: lists the rules of the verdicts.
 
-use clap::Args;
-
-use super::options::{OutputOptions, WideOption};
-use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
-    measure::verify::verification_rules,
-    show::{emit::emit, rules::rules_table},
-};
+use super::prelude::*;
+use crate::{measure::verify::verification_rules, show::rules::rules_table};
 
 /// Lists the rules by which measurements get their verdicts, with their limits
 ///
@@ -17,14 +11,12 @@ use crate::{
   npubench rules")]
 pub(super) struct RulesOptions {
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
 pub(super) fn run(options: &RulesOptions) -> Result<ExitStatus, CommandError> {
     let rules = verification_rules();
-    emit(options.output.format, &rules, |rules| rules_table(rules, options.wide.width()));
+    emit(options.output.format, &rules, |rules| rules_table(rules, options.output.width()));
     Ok(ExitStatus::Done)
 }

@@ -1,29 +1,23 @@
 //! `npubench run`: measures the cases of a database.
 
-use std::path::Path;
-
-use clap::Args;
-
 use super::{
     measurement_options::MeasurementOptions,
-    options::{CacheChoice, OutputOptions, SelectionOptions},
+    options::{CacheChoice, SelectionOptions},
+    prelude::*,
     resume::{is_interrupted, resume_run},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
-    database::{Database, ShardNumber, ledger::Ledger},
-    kernel::{CacheState, DataKind},
+    database::{ShardNumber, ledger::Ledger},
+    kernel::CacheState,
     measure::{
         fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
         run_context::{EndedRun, RunContext, new_run_id},
-        run_options::RunOptions,
         run_plan::check_expert_skew,
     },
-    show::run_lines::run_screen,
 };
 
-/// Least rest of a budget in seconds for another state of the cache: few collections on devices end in less.
-const LEAST_REST: f64 = 60.0;
+/// Smallest rest of a budget in seconds for another state of the cache: few collections on devices end in less.
+const MIN_REST: f64 = 60.0;
 
 /// Measures the cases of a database and writes their rows
 ///
@@ -51,40 +45,26 @@ pub(super) struct RunCommandOptions {
 }
 
 impl RunCommandOptions {
-    /// Returns the kind of the host of the launches.
     pub(super) fn kind(&self) -> DataKind {
         self.measurement.kind()
     }
 
-    /// Returns true if the devices are given.
     pub(super) const fn has_devices(&self) -> bool {
         self.selection.resources.devices.is_some()
     }
-}
-
-/// What a command measures.
-struct RunTarget<'a> {
-    db: &'a Path,
-    states: &'a [CacheState],
-    weight_column: Option<String>,
 }
 
 pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandError> {
     let selection = &options.selection;
     match options.shard {
         Some(shard) => run_shard(options, shard),
-        None => measure(
-            options,
-            &RunTarget {
-                db: &selection.database.db,
-                states: selection.cache.states(),
-                weight_column: selection.weight_column.clone(),
-            },
-        ),
+        None => {
+            let (db, states) = (&selection.database.db, selection.cache.states());
+            measure(options, db, states, selection.weight_column.as_ref())
+        }
     }
 }
 
-/// Measures a shard, or continues its interrupted run.
 fn run_shard(options: &RunCommandOptions, shard: ShardNumber) -> Result<ExitStatus, CommandError> {
     let divided = Database::open_as(&options.selection.database.db, options.measurement.kind())?;
     let plan = ShardPlan::load_existing(&divided)?;
@@ -106,18 +86,19 @@ fn run_shard(options: &RunCommandOptions, shard: ShardNumber) -> Result<ExitStat
             let (leases, format) = (options.measurement.leases.folder(), options.output.format);
             resume_run(database.folder(), Some(&run), &resources.deadline, leases, format)
         }
-        ShardProgress::Open => measure(
-            options,
-            &RunTarget {
-                db: database.folder(),
-                states: &[plan.cache],
-                weight_column: plan.weight_column.clone(),
-            },
-        ),
+        ShardProgress::Open => {
+            measure(options, database.folder(), &[plan.cache], plan.weight_column.as_ref())
+        }
     }
 }
 
-fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitStatus, CommandError> {
+/// Measures a database in each of these states of the cache.
+fn measure(
+    options: &RunCommandOptions,
+    db: &Path,
+    states: &[CacheState],
+    weight_column: Option<&String>,
+) -> Result<ExitStatus, CommandError> {
     let kind = options.measurement.kind();
     let assets = options.measurement.assets.load()?;
     let selection = &options.selection;
@@ -127,7 +108,7 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
         kernels: selection.kernels.kernels.clone(),
         cases: selection.cases.clone(),
         filter: selection.filter.filter.clone(),
-        weight_column: target.weight_column.clone(),
+        weight_column: weight_column.cloned(),
         ..options.measurement.run_options(&selection.resources, &assets)?
     };
     options.measurement.print_notes();
@@ -135,29 +116,22 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
     // Held over all runs of the command.
     let mut held = None;
     let (mut exit, mut is_interrupted) = (ExitStatus::Done, false);
-    for &cache in target.states {
+    for &cache in states {
         let is_first = held.is_none();
         if !is_first {
             if is_interrupted || !matches!(exit, ExitStatus::Done | ExitStatus::SomeNotOk) {
                 print_note(&format!("the {cache} cache was not measured: {}", measure_later(options, cache)));
                 return Ok(if is_interrupted { ExitStatus::Interrupted } else { exit });
             }
-            if deadline.is_some_and(|deadline| deadline.rest() < LEAST_REST) {
-                print_note(&format!(
-                    "no time is left for the {cache} cache: {}",
-                    measure_later(options, cache)
-                ));
+            if deadline.is_some_and(|deadline| deadline.rest() < MIN_REST) {
+                let later = measure_later(options, cache);
+                print_note(&format!("no time is left for the {cache} cache: {later}"));
                 return Ok(ExitStatus::SomeNotOk);
             }
         }
         let run_options = RunOptions { cache, ..base.clone() };
-        let context = RunContext::find(
-            target.db,
-            kind,
-            assets.clone(),
-            &run_options,
-            run_screen(options.output.format),
-        )?;
+        let screen = run_screen(options.output.format);
+        let context = RunContext::find(db, kind, assets.clone(), &run_options, screen)?;
         if is_first {
             context.require_host(&run_options)?;
         }

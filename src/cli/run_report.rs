@@ -1,23 +1,12 @@
 //! `npubench report`: the page of one run.
 
-use std::path::PathBuf;
-
-use clap::{Args, ValueEnum};
-
 use super::{
-    options::{AssetOptions, DatabaseFolder},
+    prelude::*,
     question_options::QuestionOptions,
     runs::{find_run, past_runs},
 };
 use crate::{
     answer::coverage_change::coverage_changes,
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note, print_warning},
-        result_file::ResultFile,
-    },
-    database::Database,
     measure::filtered_cases::run_cache,
     show::{junit::run_junit, run_markdown::run_markdown, run_page::report_page, run_results::RunResults},
 };

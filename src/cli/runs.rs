@@ -1,16 +1,9 @@
 //! `npubench runs`: lists the runs of a database.
 
-use clap::Args;
-
-use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption, parse_case_prefix};
+use super::{options::parse_case_prefix, prelude::*};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
-    database::{Database, ledger::Ledger},
-    kernel::timestamp::Timestamp,
-    show::{
-        emit::emit_paged,
-        runs::{PastRun, RunRecordLine, run_history, runs_table},
-    },
+    database::ledger::Ledger,
+    show::runs::{PastRun, RunRecordLine, run_history, runs_table},
 };
 
 /// Lists the runs of a database, oldest first, with their state or end
@@ -21,9 +14,7 @@ pub(super) struct RunsOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
@@ -34,24 +25,25 @@ pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
         return Ok(ExitStatus::Done);
     }
     let records: Vec<_> = runs.iter().map(|past| RunRecordLine::new(past, now)).collect();
-    emit_paged(options.output.format, &records, |_| runs_table(&runs, now, options.wide.width()));
+    emit_paged(options.output.format, &records, |_| runs_table(&runs, now, options.output.width()));
     Ok(ExitStatus::Done)
 }
 
-/// The runs of a database, and its ledger if it exists.
 pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<PastRun>), CommandError> {
     let ledger = database.existing_ledger()?;
     let runs = ledger.as_ref().map_or_else(|| Ok(Vec::new()), |ledger| run_history(database, ledger))?;
     Ok((ledger, runs))
 }
 
+/// Returns the command that measures what a database lacks, in backticks.
+pub(super) fn run_command(database: &Database) -> String {
+    format!("`npubench run --db {}{}`", quoted_path(database.folder()), database.kind().host_option())
+}
+
 /// Error of a database on which no run has been started.
 pub(super) fn no_run(database: &Database) -> CommandError {
-    let (db, host) = (quoted_path(database.folder()), database.kind().host_option());
-    CommandError::bad_input(
-        "no run has been started on this database",
-        format!("`npubench run --db {db}{host}` starts one"),
-    )
+    let problem = "no run has been started on this database";
+    CommandError::bad_input(problem, format!("{} starts one", run_command(database)))
 }
 
 /// Finds a run by its id, by an unambiguous prefix of it, or by `last` the latest that had cases to measure.

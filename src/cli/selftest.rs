@@ -1,27 +1,14 @@
 //! `npubench selftest`: experiments that compare the assumptions of measurements with this host.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
-use super::options::{
-    AssetOptions, DataKindArg, DatabaseFolder, DeviceList, LeaseOption, OutputFormat, OutputOptions,
-    PythonOption, parse_devices,
-};
-use crate::show::run_lines::run_screen;
+use super::prelude::*;
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
-    database::Database,
-    kernel::DataKind,
-    measure::run_options::{BusyPolicy, RunOptions},
-    measure::selftest::{
-        EXPERIMENTS, ExperimentReport,
-        command::{run_selftest, selftest_report},
-        report_line, status_counts, summary_table,
+    measure::{
+        run_options::BusyPolicy,
+        selftest::{
+            EXPERIMENTS, ExperimentReport,
+            command::{run_selftest, selftest_report},
+            report_line, status_counts, summary_table,
+        },
     },
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };
@@ -49,7 +36,7 @@ pub(super) struct SelftestOptions {
     report: bool,
     /// Host of the launches
     #[arg(long, value_enum, default_value = "npu")]
-    host: DataKindArg,
+    host: DataKind,
     /// Fault plan of the rehearsal host; see docs/rehearsal.md
     #[arg(long, value_name = "FILE")]
     rehearsal_faults: Option<PathBuf>,
@@ -68,7 +55,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         print_data(&selftest_report(&Database::open(&options.database.db)?)?);
         return Ok(ExitStatus::Done);
     }
-    let kind = DataKind::from(options.host);
+    let kind = options.host;
     let assets = options.assets.load()?;
     let run_options = RunOptions {
         chosen_devices: options.devices.as_ref().map(|list| list.0.clone()),
@@ -85,9 +72,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
     let (db, format) = (&options.database.db, options.output.format);
     let on_report = |report: &ExperimentReport| match format {
         OutputFormat::Plain => print_note(report_line(report).trim_end()),
-        OutputFormat::Json => {
-            print_data(&format!("{}\n", serde_json::to_string(report).expect("a report is JSON")));
-        }
+        OutputFormat::Json => print_data(&json_lines(&[report])),
     };
     let outcome = run_selftest(db, kind, assets, &run_options, &experiments, run_screen(format), on_report)?;
     if format == OutputFormat::Plain {

@@ -1,35 +1,20 @@
 //! `npubench shard`: cuts the plan of a run into shards.
 
-use std::path::PathBuf;
-
-use clap::Args;
-use schemars::JsonSchema;
-use serde::Serialize;
-
 use super::{
     measurement_options::WARM_UP,
-    option_values::{DeviceList, parse_devices},
-    options::{
-        AssetOptions, CacheOption, DatabaseFolder, FilterOption, KernelFilter, OutputOptions, PythonOption,
-        parse_case_prefix,
-    },
+    option_values::{parse_shard_count, parse_within},
+    options::parse_case_prefix,
     plan::devices_of_host,
+    prelude::*,
 };
 use crate::{
-    base::{
-        command_error::CommandError, count_text::format_count, exit::ExitStatus, print::print_note,
-        shell_argument::quoted_path,
-    },
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
-    database::Database,
-    kernel::{catalogue::Catalogue, device::DeviceProfile, timestamp::format_duration},
-    measure::run_options::RunOptions,
+    kernel::timestamp::format_duration,
     measure::{
         engine::dry_run,
         fleet::{ShardPlan, require_merged_shards},
         run_plan::plan_of_database,
     },
-    show::emit::emit,
 };
 
 /// Cuts the plan of a run into shards of about equal predicted time, for several hosts
@@ -49,7 +34,7 @@ pub(super) struct ShardOptions {
     shards: Option<usize>,
     /// As many shards as take about this long on the devices of one host; a collection takes 20 to 40 s to start
     #[arg(long, value_name = "MINUTES", conflicts_with = "shards",
-          value_parser = parse_minutes)]
+          value_parser = |text: &str| parse_within(text, 1..=10_000_u32, "no number of minutes from 1 to 10000"))]
     minutes: Option<u32>,
     /// Devices of one host, for the prediction, such as `0-3,8`; by default all of this host
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
@@ -81,16 +66,6 @@ pub(super) struct ShardOptions {
     output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
-}
-
-pub(super) fn parse_shard_count(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| (1..100_000).contains(count));
-    count.ok_or_else(|| format!("`{text}` is no number of shards from 1 to 99999"))
-}
-
-fn parse_minutes(text: &str) -> Result<u32, String> {
-    let minutes = text.parse().ok().filter(|minutes| (1..=10_000).contains(minutes));
-    minutes.ok_or_else(|| format!("`{text}` is no number of minutes from 1 to 10000"))
 }
 
 /// Divides the rows without a result into so many shards, as the command does without further options.
@@ -126,7 +101,6 @@ fn note_replaced_plan(database: &Database, earlier: &ShardPlan) {
     ));
 }
 
-/// A shard of a plan in JSON.
 #[derive(Serialize, JsonSchema)]
 struct ShardRecord<'a> {
     plan: &'a str,

@@ -1,17 +1,11 @@
 //! `npubench completions` and `npubench man`: completions of shells and manual pages from the definition of the command line.
 
-use std::path::{Path, PathBuf};
-
-use clap::{Args, Command, builder::StyledStr};
+use clap::{Command, builder::StyledStr};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
-use crate::base::{
-    command_error::CommandError,
-    exit::ExitStatus,
-    files::write_atomic,
-    print::{print_data, print_note},
-};
+use super::prelude::*;
+use crate::base::files::write_atomic;
 
 /// Prints the completions of a shell: commands, options and their values
 #[derive(Debug, Args)]

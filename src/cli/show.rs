@@ -1,29 +1,17 @@
 //! `npubench show`: lists the cases of a run.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
 use super::{
-    options::{AssetOptions, DatabaseFolder, FilterOption, OutputOptions, WideOption},
+    prelude::*,
     runs::{find_run, past_runs},
 };
 use crate::{
-    base::{
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{output_has_colors, print_data, print_note, print_warning},
-    },
-    database::Database,
-    kernel::{catalogue::Catalogue, timestamp::Timestamp},
+    base::print::output_has_colors,
     measure::{
         case_numbers::RunNumbers,
         filtered_cases::{filter_run_cases, run_cache},
     },
     show::{
-        cases::{cases_table, notable_cases, run_summary, shown_cases},
-        emit::emit_paged,
+        cases::{CaseTables, run_summary, shown_cases},
         run_trace::{timeline_json, write_timeline},
     },
 };
@@ -54,9 +42,7 @@ pub(super) struct ShowOptions {
     #[command(flatten)]
     assets: AssetOptions,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     /// Write the run as a trace to this file instead, or to standard output with `-`
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
@@ -99,13 +85,10 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     // A large run needs the memory for its table.
     drop((numbers, ledger));
     emit_paged(options.output.format, &cases, |cases| {
-        let (width, is_painted) = (options.wide.width(), output_has_colors());
-        let mut text = String::new();
-        if !cases.is_empty() {
-            text += &cases_table(cases, &past.folder, width, is_painted);
-            text.push('\n');
-            text += &notable_cases(cases, width, is_painted);
-        }
+        let (folder, width) = (past.folder.as_path(), options.output.width());
+        let tables = CaseTables { cases, folder, width, is_painted: output_has_colors() };
+        let separator = if cases.is_empty() { "" } else { "\n" };
+        let text = tables.all() + separator + &tables.notable();
         text + &run_summary(past, &collections, Timestamp::now())
     });
     Ok(ExitStatus::Done)

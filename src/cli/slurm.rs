@@ -1,25 +1,17 @@
 //! `npubench slurm`: the shards of a plan as jobs of Slurm.
 
-use clap::{Args, Subcommand};
-use serde_json::json;
-
 use super::{
     TopCommand,
-    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption},
+    option_values::parse_shard_count,
+    prelude::*,
     run::RunCommandOptions,
-    shard::{divide_database, parse_shard_count},
+    shard::divide_database,
     slurm_comm::{self, SlurmCommOptions},
     slurm_job_options::SlurmJobOptions,
 };
 use crate::{
-    base::{
-        command_error::CommandError,
-        count_text::{format_count, number_ranges},
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        shell_argument::quoted_path,
-    },
-    database::{Database, ShardNumber},
+    base::count_text::number_ranges,
+    database::ShardNumber,
     measure::fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
     show::slurm::{slurm_status_json, slurm_status_text},
 };
@@ -84,9 +76,7 @@ pub(super) struct SlurmStatusOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 /// Cancels the waiting tasks of the last submission, and stops the running ones
@@ -118,14 +108,14 @@ pub(super) struct SlurmDevicesOptions {
 }
 
 impl SlurmCommand {
-    pub(super) fn run(self) -> Result<ExitStatus, CommandError> {
+    pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
         match self {
-            Self::Submit(options) => submit(&options),
-            Self::Status(options) => show_status(&options),
-            Self::Cancel(options) => cancel(&options),
-            Self::Comm(options) => slurm_comm::run(&options),
+            Self::Submit(options) => submit(options),
+            Self::Status(options) => show_status(options),
+            Self::Cancel(options) => cancel(options),
+            Self::Comm(options) => slurm_comm::run(options),
             Self::Devices(SlurmDevicesOptions { gres }) => {
-                print_data(&format!("{}\n", number_ranges(&devices_of_job(&gres)?)));
+                print_data(&format!("{}\n", number_ranges(&devices_of_job(gres)?)));
                 Ok(ExitStatus::Done)
             }
         }
@@ -175,6 +165,14 @@ impl SubmitOptions {
     }
 }
 
+#[derive(Serialize, JsonSchema)]
+struct SubmissionRecord<'a> {
+    job: &'a str,
+    merge_job: Option<&'a str>,
+    plan: &'a str,
+    shards: &'a [u32],
+}
+
 fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
     let (run_options, parsed) = options.parsed_run_options()?;
     options.job.require_devices(parsed.has_devices())?;
@@ -209,32 +207,27 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
         return Ok(ExitStatus::Done);
     };
     let submission = request.submit(&scripts, lock)?;
-    print_data(&match options.output.format {
-        OutputFormat::Json => {
-            json!({
-                "plan": submission.plan, "job": submission.array_job, "merge_job": submission.merge_job,
-                "shards": submission.shards,
-            })
-            .to_string()
-                + "\n"
-        }
-        OutputFormat::Plain => {
-            let merge =
-                submission.merge_job.map_or_else(String::new, |job| format!("; job {job} merges them"));
-            format!(
-                "job {} measures {} of plan {}: {}{merge}\n",
-                submission.array_job,
-                format_count(submission.shards.len(), "shard"),
-                submission.plan,
-                number_ranges(&submission.shards)
-            )
-        }
+    let record = SubmissionRecord {
+        job: &submission.array_job,
+        merge_job: submission.merge_job.as_deref(),
+        plan: &submission.plan,
+        shards: &submission.shards,
+    };
+    emit(options.output.format, &[record], |_| {
+        let merge = submission.merge_job.as_ref().map(|job| format!("; job {job} merges them"));
+        format!(
+            "job {} measures {} of plan {}: {}{}\n",
+            submission.array_job,
+            format_count(submission.shards.len(), "shard"),
+            submission.plan,
+            number_ranges(&submission.shards),
+            or_empty(merge)
+        )
     });
     print_note(&format!("`npubench slurm status --db {db}` shows the progress"));
     Ok(ExitStatus::Done)
 }
 
-/// Returns the database with its plan.
 fn planned_database(options: &DatabaseFolder) -> Result<(Database, ShardPlan), CommandError> {
     let database = Database::open(&options.db)?;
     let plan = ShardPlan::load(&database)?.ok_or_else(|| {
@@ -253,7 +246,7 @@ fn show_status(options: &SlurmStatusOptions) -> Result<ExitStatus, CommandError>
     let (database, plan) = planned_database(&options.database)?;
     let status = SlurmStatus::read(&database, &plan)?;
     print_data(&match options.output.format {
-        OutputFormat::Plain => slurm_status_text(&status, options.wide.width()),
+        OutputFormat::Plain => slurm_status_text(&status, options.output.width()),
         OutputFormat::Json => slurm_status_json(&status),
     });
     Ok(match status.left_note(&database) {

@@ -1,23 +1,7 @@
 //! `npubench slurm comm`: a sweep of collectives over nodes as a job of Slurm.
 
-use clap::Args;
-use serde_json::json;
-
-use super::{
-    TopCommand,
-    comm::CommCommand,
-    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
-    slurm_job_options::SlurmJobOptions,
-};
-use crate::{
-    base::{
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
-    measure::fleet::{render_slurm_sweep, submit_script},
-};
+use super::{TopCommand, comm::CommCommand, prelude::*, slurm_job_options::SlurmJobOptions};
+use crate::measure::fleet::{render_slurm_sweep, submit_script};
 
 /// Submits a sweep of collectives over several nodes
 ///
@@ -48,6 +32,12 @@ pub(super) struct SlurmCommOptions {
     job: SlurmJobOptions,
 }
 
+#[derive(Serialize, JsonSchema)]
+struct SweepJobRecord<'a> {
+    job: &'a str,
+    nodes: u16,
+}
+
 pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError> {
     let db = &options.database.db;
     let db = std::path::absolute(db).unwrap_or_else(|_| db.clone()).to_string_lossy().into_owned();
@@ -68,9 +58,9 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
         return Ok(ExitStatus::Done);
     }
     let job = submit_script(&script)?;
-    print_data(&match options.output.format {
-        OutputFormat::Json => format!("{}\n", json!({"job": job, "nodes": options.nodes})),
-        OutputFormat::Plain => format!("job {job} measures on {}\n", format_count(options.nodes, "node")),
+    let record = SweepJobRecord { job: &job, nodes: options.nodes };
+    emit(options.output.format, &[record], |_| {
+        format!("job {job} measures on {}\n", format_count(options.nodes, "node"))
     });
     print_note(&format!(
         "its log is npubench-comm-{job}.log in this folder; `squeue --jobs={job}` shows its state, `scancel --batch --signal=USR2 {job}` \

@@ -1,17 +1,12 @@
 //! Options of all jobs of Slurm.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::time::Duration;
 
-use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
+use clap::{Parser as _, builder::NonEmptyStringValueParser};
 
-use super::{CommandLine, TopCommand, option_values::parse_limit};
+use super::{CommandLine, TopCommand, option_values::parse_limit, prelude::*};
 use crate::{
-    base::{
-        command_error::CommandError, print::print_warning, process::find_program, shell_argument::quoted_path,
-    },
+    base::process::find_program,
     kernel::render::SlurmJob,
     measure::{device::search_path, fleet::own_program},
 };
@@ -137,7 +132,6 @@ impl SlurmJobOptions {
         })
     }
 
-    /// Refuses a job without devices.
     pub(super) fn require_devices(&self, are_given: bool) -> Result<(), CommandError> {
         if self.gres.is_some() || are_given {
             return Ok(());

@@ -1,18 +1,12 @@
 //! `npubench status`: shows the active run from another terminal.
 
-use clap::Args;
-
 use super::{
-    options::{DatabaseFolder, OutputOptions, WideOption},
+    prelude::*,
     runs::{no_run, past_runs},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
-    database::Database,
-    kernel::timestamp::Timestamp,
     measure::status_file::RunStatusFile,
     show::{
-        emit::emit,
         runs::{PastRun, RunStatus},
         status::status_table,
     },
@@ -28,9 +22,7 @@ pub(super) struct StatusOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
@@ -45,7 +37,9 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
             format!("try again in a second; the file is {}", live.folder.join("status.json").display()),
         )
     })?;
-    emit(options.output.format, &[status], |_| status_table(status, Timestamp::now(), options.wide.width()));
+    emit(options.output.format, &[status], |_| {
+        status_table(status, Timestamp::now(), options.output.width())
+    });
     Ok(ExitStatus::Done)
 }
 

@@ -1,7 +1,6 @@
 //! Options of one step of a language model.
 
-use clap::Args;
-
+use super::prelude::*;
 use crate::{
     answer::workload::{DecoderStep, StepPhase},
     cases::llm::{ParallelLayout, QuantisationScheme},
@@ -38,7 +37,7 @@ pub(super) struct StepOptions {
     dp: u64,
     /// Phase of the step
     #[arg(long, value_enum, default_value = "decode", requires = NAMED_MODEL)]
-    phase: PhaseChoice,
+    phase: StepPhase,
     /// Sequences of a step, in each group of `--tp` devices
     #[arg(long, value_name = "N", requires = NAMED_MODEL, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     batch: u64,
@@ -47,43 +46,7 @@ pub(super) struct StepOptions {
     context: u64,
     /// Number format of the products
     #[arg(long, value_enum, default_value = "bf16", requires = NAMED_MODEL)]
-    dtype: StepFormat,
-}
-
-/// Phases of steps.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(super) enum PhaseChoice {
-    /// All tokens of new sequences
-    Prefill,
-    /// One token of each sequence
-    Decode,
-}
-
-impl From<PhaseChoice> for StepPhase {
-    fn from(phase: PhaseChoice) -> Self {
-        match phase {
-            PhaseChoice::Prefill => Self::Prefill,
-            PhaseChoice::Decode => Self::Decode,
-        }
-    }
-}
-
-/// Number formats of steps.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(super) enum StepFormat {
-    /// Weights and activations in BF16
-    Bf16,
-    /// Both in INT8
-    W8a8,
-}
-
-impl StepFormat {
-    pub(super) const fn scheme(self) -> QuantisationScheme {
-        match self {
-            Self::Bf16 => QuantisationScheme::Bf16,
-            Self::W8a8 => QuantisationScheme::W8a8,
-        }
-    }
+    dtype: QuantisationScheme,
 }
 
 impl StepOptions {
@@ -92,10 +55,10 @@ impl StepOptions {
         let (tp, ep) = (tp.unwrap_or(1), ep.unwrap_or(1));
         DecoderStep {
             layout: ParallelLayout { tp, ep, dp: self.dp },
-            phase: self.phase.into(),
+            phase: self.phase,
             batch: self.batch,
             context: self.context,
-            quantisation: self.dtype.scheme(),
+            quantisation: self.dtype,
         }
     }
 }

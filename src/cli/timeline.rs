@@ -1,18 +1,14 @@
 //! `npubench timeline`: computing, communication and free time of the steps of a recorded run.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::collections::BTreeSet;
 
-use clap::Args;
-
-use super::{coverage::JsonOutput, options::WideOption};
+use super::{coverage::JsonOutput, prelude::*};
 use crate::{
     answer::recorded_runs::{nothing_on_device, read_all_runs, require_steps},
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile},
     profile::timeline::{
         RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times,
     },
     show::{
-        emit::emit,
         run_timeline::{StepTimesReport, step_times_text},
         step_lanes::step_lanes,
     },
@@ -47,8 +43,6 @@ pub(super) struct TimelineOptions {
     domain: Option<String>,
     #[command(flatten)]
     output: JsonOutput,
-    #[command(flatten)]
-    wide: WideOption,
 }
 
 pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError> {
@@ -108,7 +102,7 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
     let format = options.output.format();
-    emit(format, &report.records(), |_| step_times_text(&report, options.wide.width()));
+    emit(format, &report.records(), |_| step_times_text(&report, options.output.width()));
     Ok(ExitStatus::Done)
 }
 

@@ -1,15 +1,7 @@
 //! `npubench volcano`: a job manifest for the shards of a plan.
 
-use std::path::PathBuf;
-
-use clap::{Args, Subcommand};
-
-use super::options::{AssetOptions, DatabaseFolder};
-use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus, print::print_data},
-    database::Database,
-    measure::fleet::{VOLCANO_VALUES, volcano_manifest},
-};
+use super::prelude::*;
+use crate::measure::fleet::{VOLCANO_VALUES, volcano_manifest};
 
 /// Renders a job of Kubernetes' scheduler Volcano for the shards of a plan
 ///

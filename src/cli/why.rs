@@ -1,14 +1,9 @@
 //! `npubench why`: explains one number.
 
-use clap::Args;
-
-use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputOptions, WideOption};
+use super::prelude::*;
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
-    database::Database,
-    kernel::{catalogue::Catalogue, device::DeviceProfile},
     measure::evidence::{EvidenceSources, find_case},
-    show::{emit::emit_paged, why::why_page},
+    show::why::why_page,
 };
 
 /// Explains one number on a page: its samples, collections, devices, clock, references and raw records
@@ -26,9 +21,7 @@ pub(super) struct WhyOptions {
     #[command(flatten)]
     cache: CacheOption,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -47,6 +40,6 @@ pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
         device: &device,
     };
     let evidence = sources.collect(&known, options.cache.state)?;
-    emit_paged(options.output.format, &[evidence], |evidence| why_page(&evidence[0], options.wide.width()));
+    emit_paged(options.output.format, &[evidence], |evidence| why_page(&evidence[0], options.output.width()));
     Ok(ExitStatus::Done)
 }

@@ -77,13 +77,17 @@ impl ProfilerSettings {
 }
 
 /// Kind of a database, a run and their numbers, which never changes; no command mixes the two.
-#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, schemars::JsonSchema)]
+#[derive(
+    Serialize, Deserialize, Display, EnumString, IntoStaticStr, schemars::JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataKind {
-    /// Measured on a real device, or recorded in production.
+    /// Measured on devices, or recorded in production.
+    #[value(help = "Measured on devices")]
     Npu,
+    /// Simulated by the rehearsal host
     Rehearsal,
 }
 

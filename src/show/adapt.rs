@@ -1,15 +1,9 @@
 //! Adaptive grids: the cases of a batch with the reasons for them, and the estimated errors of kernels.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::{
-    answer::{
-        adapt::{ChosenCase, KernelDesign},
-        adaptive::{ChoiceReason, ErrorEstimate},
-    },
-    base::count_text::format_count,
-    show::table::{DETAIL, FittedColumn, fitted_text},
+use super::prelude::*;
+use crate::answer::{
+    adapt::{ChosenCase, KernelDesign},
+    adaptive::{ChoiceReason, ErrorEstimate},
 };
 
 /// Formats an error that is the absolute logarithm of a ratio.
@@ -28,51 +22,33 @@ fn reason_text(reason: ChoiceReason) -> String {
     }
 }
 
-/// Returns the line about a kernel after a batch.
 pub(crate) fn adapt_line(KernelDesign { kernel, design, .. }: &KernelDesign, target: f64) -> String {
     let estimate = match design.estimate() {
         None => format!("no estimate yet from {}", format_count(design.hold_out_errors().len(), "hold-out")),
-        Some(ErrorEstimate { hold_outs, p50, p90, max }) => format!(
-            "error p50 {}, p90 {}, max {} of {}",
-            error_text(p50),
-            error_text(p90),
-            error_text(max),
-            format_count(hold_outs, "hold-out")
-        ),
+        Some(ErrorEstimate { hold_outs, p50, p90, max }) => {
+            let [p50, p90, max] = [p50, p90, max].map(error_text);
+            format!("error p50 {p50}, p90 {p90}, max {max} of {}", format_count(hold_outs, "hold-out"))
+        }
     };
     let (rows, candidates) = (format_count(design.measured(), "row"), design.candidates().len());
     format!("{kernel}: {rows} of {candidates} candidates, {estimate}; target {}", error_text(target))
 }
 
 pub(crate) fn adapt_table(kernels: &[KernelDesign], target: f64, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(16),
-        FittedColumn::number("rows", 1),
-        FittedColumn::number("candidates", DETAIL),
-        FittedColumn::number("hold-outs", DETAIL),
-        FittedColumn::number("p50", 2),
-        FittedColumn::number("p90", 0),
-        FittedColumn::number("max", 2),
-        FittedColumn::number("target", 1),
-        FittedColumn::text("met", 0),
-    ];
-    let cells = |KernelDesign { kernel, design, .. }: &KernelDesign| {
-        let error = |of: fn(&ErrorEstimate) -> f64| {
-            design.estimate().as_ref().map_or_else(|| "-".to_owned(), |estimate| error_text(of(estimate)))
-        };
-        vec![
-            kernel.to_string(),
-            design.measured().to_string(),
-            design.candidates().len().to_string(),
-            design.hold_out_errors().len().to_string(),
-            error(|estimate| estimate.p50),
-            error(|estimate| estimate.p90),
-            error(|estimate| estimate.max),
-            error_text(target),
-            if design.is_met() { "yes" } else { "no" }.to_owned(),
-        ]
+    let error = |KernelDesign { design, .. }: &KernelDesign, of: fn(&ErrorEstimate) -> f64| {
+        or_dash(design.estimate().map(|estimate| error_text(of(&estimate))))
     };
-    fitted_text(columns, kernels.iter().map(cells), width)
+    Table::new(kernels)
+        .text("kernel", rank(0).min(16), |one| &one.kernel)
+        .number("rows", 1, |one| one.design.measured())
+        .number("candidates", DETAIL, |one| one.design.candidates().len())
+        .number("hold-outs", DETAIL, |one| one.design.hold_out_errors().len())
+        .number("p50", 2, |one| error(one, |estimate| estimate.p50))
+        .number("p90", 0, |one| error(one, |estimate| estimate.p90))
+        .number("max", 2, |one| error(one, |estimate| estimate.max))
+        .number("target", 1, |_| error_text(target))
+        .text("met", 0, |one| yes_no(one.design.is_met()))
+        .print(width)
 }
 
 /// State of the adaptive grid of a kernel in JSON. Errors are relative, null without an estimate, or if a hold-out has no
@@ -109,26 +85,16 @@ impl<'a> AdaptRecord<'a> {
 }
 
 pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(16),
-        FittedColumn::text("inputs", 0).shortened_to(16),
-        FittedColumn::text("reason", 1).shortened_to(16),
-        FittedColumn::number("answer (us)", 2),
-        FittedColumn::text("case", 3),
-    ];
-    let cells = |(case, chosen): &ChosenCase| {
-        vec![
-            case.kernel.to_string(),
-            case.shapes(),
-            reason_text(chosen.reason),
-            chosen.predicted.map_or_else(|| "none".to_owned(), |latency| format!("{latency:.2}")),
-            case.id().as_str().to_owned(),
-        ]
-    };
-    fitted_text(columns, chosen.iter().map(cells), width)
+    let answer = |latency: f64| format!("{latency:.2}");
+    Table::new(chosen)
+        .text("kernel", rank(0).min(16), |(case, _)| &case.kernel)
+        .text("inputs", rank(0).min(16), |(case, _)| case.shapes())
+        .text("reason", rank(1).min(16), |(_, chosen)| reason_text(chosen.reason))
+        .number("answer (us)", 2, |(_, chosen)| chosen.predicted.map_or_else(|| "none".to_owned(), answer))
+        .text("case", 3, |(case, _)| case.id())
+        .print(width)
 }
 
-/// Case of a batch in JSON.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ChosenRecord<'a> {
     case: &'a str,

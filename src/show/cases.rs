@@ -1,34 +1,29 @@
 //! `npubench show`: the cases of a run with their numbers, the slowest ones and those that deviate most, and the state of the run.
 
 use std::{
-    cmp::Ordering,
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs,
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
-
+use super::{
+    prelude::*,
+    run_lines::device_ranges,
+    runs::{PastRun, verdict_counts},
+    table::Room,
+};
 use crate::{
-    base::{count_text::format_count, print::TextStyle},
+    base::print::TextStyle,
     database::ledger::{CaseRecord, CollectionRecord},
-    kernel::{
-        CaseId, Cause, KernelName, Verdict, signature_attributes, split_signature,
-        timestamp::{Timestamp, format_clock},
-    },
+    kernel::{CaseId, Cause, KernelName, RUNTIME, Verdict, signature_attributes, split_signature},
     measure::{
-        case_numbers::{CaseNumbers, RunNumbers},
+        case_numbers::RunNumbers,
         recorder::{case_log, collection_log},
     },
-    show::{
-        inputs::{SignatureParts, distinguishable_inputs},
-        run_lines::device_ranges,
-        runs::{PastRun, verdict_counts},
-        table::{DETAIL, FittedColumn, FittedRow, FittedTable},
-    },
 };
+
 /// A case of a run. The fields are in the order of the JSON keys.
-#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ShownCase {
     pub case: CaseId,
     pub kernel: KernelName,
@@ -67,14 +62,11 @@ pub(crate) struct ShownCase {
 
 /// Returns the cases of a run in the order of its plan.
 pub(crate) fn shown_cases(cases: Vec<CaseRecord>, numbers: &RunNumbers, folder: &Path) -> Vec<ShownCase> {
-    let shown = |case: CaseRecord| {
-        let numbers = numbers.of_case(&case.case);
-        shown_case(case, &numbers, folder)
-    };
-    cases.into_iter().map(shown).collect()
+    cases.into_iter().map(|case| shown_case(case, numbers, folder)).collect()
 }
 
-fn shown_case(record: CaseRecord, numbers: &CaseNumbers, folder: &Path) -> ShownCase {
+fn shown_case(record: CaseRecord, numbers: &RunNumbers, folder: &Path) -> ShownCase {
+    let numbers = numbers.of_case(&record.case);
     let CaseRecord { case, kernel, signature, outcome, attempts, .. } = record;
     let (verdict, reason) = outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
     let cause = reason.as_ref().map(|reason| reason.cause.name());
@@ -108,92 +100,140 @@ fn shown_case(record: CaseRecord, numbers: &CaseNumbers, folder: &Path) -> Shown
     }
 }
 
-/// Least number of digits of an abbreviated id.
-const LEAST_DIGITS: usize = 8;
-
-/// Columns in their order. Verdict and median always stand, the shapes as long as there is room for their ends.
-const COLUMNS: [FittedColumn<'static>; 14] = [
-    FittedColumn::text("case", 0),
-    FittedColumn::text("kernel", 0).shortened_to(8).wanted(24),
-    FittedColumn::text("inputs", 1).shortened_to(12).wanted(40),
-    FittedColumn::text("verdict", 0),
-    FittedColumn::number(MEDIAN, 0),
-    FittedColumn::number("+-%", 2),
-    FittedColumn::number("interval us", 7),
-    FittedColumn::number(CHANGE, 4),
-    FittedColumn::number(PRODUCTION, 3),
-    FittedColumn::number("device", 6),
-    FittedColumn::number("attempts", 9),
-    FittedColumn::text("collections", 10),
-    FittedColumn::text("reason", DETAIL),
-    FittedColumn::text("log", 8),
-];
+/// Smallest number of digits of an abbreviated id.
+const MIN_DIGITS: usize = 8;
 /// Headers of the columns by which lists are sorted.
 const MEDIAN: &str = "median us";
 const CHANGE: &str = "change %";
 const PRODUCTION: &str = "prod %";
-const VERDICT: usize = 3;
-const REASON: usize = 12;
 
-/// Returns a table of cases, which fits `width` if there is one; else it has all columns, whole texts and whole ids.
-pub(crate) fn cases_table(
-    cases: &[ShownCase],
-    folder: &Path,
-    width: Option<usize>,
-    is_painted: bool,
-) -> String {
-    let cases: Vec<&ShownCase> = cases.iter().collect();
-    let digits = width.map_or(usize::MAX, |_| id_digits(&cases));
-    let table = FittedTable {
-        columns: COLUMNS.to_vec(),
-        rows: case_rows(&cases, folder, digits, true),
-        styled: Some(VERDICT),
-        below: Some(REASON),
-    };
-    table.print(width, is_painted)
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CaseTables<'a> {
+    pub(crate) cases: &'a [ShownCase],
+    /// Folder of the run, which names of logs do not repeat.
+    pub(crate) folder: &'a Path,
+    pub(crate) width: Option<usize>,
+    pub(crate) is_painted: bool,
 }
 
-/// Returns a table of cases with what identifies them and with their numbers alone. The column with the header `sorted_by`
-/// always stands.
-fn numbers_table(
-    cases: &[&ShownCase],
-    sorted_by: &str,
-    digits: usize,
-    width: Option<usize>,
-    is_painted: bool,
-) -> String {
-    let rows = case_rows(cases, Path::new(""), digits, false);
-    let mut columns = COLUMNS.to_vec();
-    columns.iter_mut().filter(|column| column.header == sorted_by).for_each(|column| column.rank = 0);
-    let table = FittedTable { columns, rows, styled: Some(VERDICT), below: None };
-    table.print(width, is_painted)
-}
+impl CaseTables<'_> {
+    /// Returns a table of all cases, which fits the width if there is one; else it has all columns, whole texts and whole ids.
+    pub(crate) fn all(self) -> String {
+        self.table(&self.cases.iter().collect::<Vec<_>>(), "").print(self.width)
+    }
 
-fn case_rows(cases: &[&ShownCase], folder: &Path, digits: usize, has_details: bool) -> Vec<FittedRow> {
-    let parts =
-        cases.iter().map(|case| [case.kernel.as_str(), &case.inputs, &case.outputs, &case.attributes]);
-    let parts: Vec<SignatureParts<'_>> = parts.collect();
-    let inputs = distinguishable_inputs(&parts);
-    let row = |(case, inputs): (&&ShownCase, String)| {
-        let mut cells = case_cells(case, inputs, folder, digits);
-        let details = cells.iter_mut().zip(COLUMNS).filter(|(_, column)| column.rank >= DETAIL);
-        details.filter(|_| !has_details).for_each(|(cell, _)| cell.clear());
-        FittedRow {
-            style: Some(verdict_style(case.verdict)),
-            has_line_below: !case.verdict.is_some_and(Verdict::is_done),
-            ..FittedRow::from_cells(&cells)
+    /// Returns a table of cases. The column with the header `sorted_by` always stands. Verdict and median always stand, too, the
+    /// shapes as long as there is room for their ends.
+    fn table<'c>(self, cases: &[&'c ShownCase], sorted_by: &str) -> Table<(&'c ShownCase, usize)> {
+        let parts: Vec<_> = cases
+            .iter()
+            .map(|case| [case.kernel.as_str(), &case.inputs, &case.outputs, &case.attributes])
+            .collect();
+        let inputs = distinguishable_inputs(&parts);
+        let digits = self.width.map_or(usize::MAX, |_| id_digits(self.cases));
+        let room = |header: &str, number: u8| -> Room { rank(if header == sorted_by { 0 } else { number }) };
+        let is_done = |case: &ShownCase| case.verdict.is_some_and(Verdict::is_done);
+        let change = |value: Option<f64>| or_empty(value.map(|value| signed(value, 1)));
+        let interval = |[low, high]: [f64; 2]| format!("{low:.3} to {high:.3}");
+        let log = |case: &ShownCase| {
+            let log = case.log.as_ref().filter(|_| case.verdict.is_some() && !is_done(case));
+            or_empty(log.map(|log| log.strip_prefix(self.folder).unwrap_or(log).display()))
+        };
+        let table = Table::new(cases.iter().copied().zip(0..))
+            .text("case", 0, |(case, _)| case.case.as_str().get(..digits).unwrap_or(case.case.as_str()))
+            .text("kernel", rank(0).min(8).wanted(24), |(case, _)| &case.kernel)
+            .text("inputs", rank(1).min(12).wanted(40), |(_, index)| &inputs[index])
+            .text("verdict", 0, |(case, _)| case.verdict.map_or("open", Verdict::as_str));
+        let table =
+            if self.is_painted { table.styled(|(case, _)| verdict_style(case.verdict)) } else { table };
+        table
+            .number(MEDIAN, 0, |(case, _)| or_empty(case.median_us.map(decimals3)))
+            .number("+-%", 2, |(case, _)| or_empty(case.half_width_percent.map(|half| format!("{half:.2}"))))
+            .number("interval us", 7, |(case, _)| or_empty(case.interval_us.map(interval)))
+            .number(CHANGE, room(CHANGE, 4), |(case, _)| change(case.change_percent))
+            .number(PRODUCTION, room(PRODUCTION, 3), |(case, _)| change(case.production_percent))
+            .number("device", 6, |(case, _)| or_empty(case.device))
+            .number("attempts", 9, |(case, _)| case.attempts)
+            .text("collections", 10, |(case, _)| joined(&case.collections, ","))
+            .text("reason", DETAIL, |(case, _)| case.reason.as_deref().unwrap_or_default())
+            .below(|(case, _)| !is_done(case))
+            .text("log", 8, |(case, _)| log(case))
+    }
+
+    fn numbers(self, cases: &[&ShownCase], sorted_by: &str) -> String {
+        self.table(cases, sorted_by).without_details().print(self.width)
+    }
+
+    fn measured(&self) -> Vec<&ShownCase> {
+        self.cases.iter().filter(|case| case.median_us.is_some()).collect()
+    }
+
+    /// Returns lists of the slowest cases, of those farthest from production, and of those that changed most against their rows;
+    /// empty if so few cases are measured that one table has all of them.
+    pub(crate) fn notable(self) -> String {
+        let measured = self.measured();
+        if measured.len() <= MAX_WHOLE {
+            return String::new();
         }
-    };
-    cases.iter().zip(inputs).map(row).collect()
+        let deviation = |percent: f64| (1.0 + percent / 100.0).ln().abs();
+        let lists = [
+            ("slowest", MEDIAN, greatest(&measured, |case| case.median_us)),
+            (
+                "farthest from production",
+                PRODUCTION,
+                greatest(&measured, |case| case.production_percent.map(deviation)),
+            ),
+            (
+                "changed most against their rows",
+                CHANGE,
+                greatest(&measured, |case| case.change_percent.map(deviation)),
+            ),
+        ];
+        let lists = lists.into_iter().filter(|(.., cases)| !cases.is_empty());
+        lists.map(|(title, by, cases)| format!("{title}:\n{}\n", self.numbers(&cases, by))).collect()
+    }
+
+    /// Returns the measured cases, the slowest first, if they are few; else lists of notable ones.
+    pub(super) fn measured_or_notable(self) -> String {
+        let measured = self.measured();
+        match measured.len() {
+            0 => String::new(),
+            1..=MAX_WHOLE => self.numbers(&greatest(&measured, |case| case.median_us), MEDIAN),
+            _ => self.notable(),
+        }
+    }
+}
+
+/// Returns for each case, given by kernel, inputs, outputs and attributes as in its signature, the inputs, followed by the attributes that other cases of the kernel with the same inputs and outputs
+/// do not have, without the prefix of runtime columns.
+pub(crate) fn distinguishable_inputs(cases: &[[&str; 4]]) -> Vec<String> {
+    let attributes = |case: usize| cases[case][3].split(';').filter(|attribute| !attribute.is_empty());
+    let mut alike: BTreeMap<&[&str], Vec<usize>> = BTreeMap::new();
+    for (index, case) in cases.iter().enumerate() {
+        alike.entry(&case[..3]).or_default().push(index);
+    }
+    let mut texts: Vec<String> = cases.iter().map(|case| case[1].to_owned()).collect();
+    for group in alike.into_values().filter(|group| group.len() > 1) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let all = group.iter().copied().flat_map(attributes);
+        all.for_each(|attribute| *counts.entry(attribute).or_default() += 1);
+        for &case in &group {
+            for attribute in attributes(case).filter(|attribute| counts[attribute] < group.len()) {
+                texts[case] += " ";
+                texts[case] += attribute.strip_prefix(RUNTIME).unwrap_or(attribute);
+            }
+        }
+    }
+    texts
 }
 
 /// Returns the number of digits that distinguish the ids of these cases, as `why` and `--case` accept them.
-fn id_digits(cases: &[&ShownCase]) -> usize {
+fn id_digits(cases: &[ShownCase]) -> usize {
     let is_distinct = |digits: usize| {
         let mut seen = HashSet::with_capacity(cases.len());
         cases.iter().all(|case| seen.insert(case.case.as_str().get(..digits)))
     };
-    (LEAST_DIGITS..16).find(|digits| is_distinct(*digits)).unwrap_or(16)
+    (MIN_DIGITS..16).find(|digits| is_distinct(*digits)).unwrap_or(16)
 }
 
 /// Returns the style of a verdict; open cases are faint.
@@ -206,98 +246,46 @@ pub(crate) const fn verdict_style(verdict: Option<Verdict>) -> TextStyle {
     }
 }
 
-fn micros(us: f64) -> String {
-    format!("{us:.3}")
+#[derive(Debug, Default)]
+pub(super) struct SimilarCases {
+    /// Reason of the first one.
+    pub(super) first: String,
+    /// True if there are several reasons.
+    differ: bool,
+    /// Number of cases by kernel.
+    pub(super) kernels: BTreeMap<KernelName, usize>,
 }
 
-fn case_cells(case: &ShownCase, inputs: String, folder: &Path, digits: usize) -> [String; COLUMNS.len()] {
-    let is_done = case.verdict.is_some_and(Verdict::is_done);
-    let id = case.case.as_str();
-    let log = case.log.as_ref().filter(|_| case.verdict.is_some() && !is_done);
-    let collections: Vec<String> = case.collections.iter().map(ToString::to_string).collect();
-    let signed = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:+.1}"));
-    [
-        id.get(..digits).unwrap_or(id).to_owned(),
-        case.kernel.to_string(),
-        inputs,
-        case.verdict.map_or("open", Verdict::as_str).to_owned(),
-        case.median_us.map_or_else(String::new, micros),
-        case.half_width_percent.map_or_else(String::new, |percent| format!("{percent:.2}")),
-        case.interval_us
-            .map_or_else(String::new, |[low, high]| format!("{} to {}", micros(low), micros(high))),
-        signed(case.change_percent),
-        signed(case.production_percent),
-        case.device.map_or_else(String::new, |device| device.to_string()),
-        case.attempts.to_string(),
-        collections.join(","),
-        case.reason.clone().unwrap_or_default(),
-        log.map_or_else(String::new, |log| log.strip_prefix(folder).unwrap_or(log).display().to_string()),
-    ]
+impl SimilarCases {
+    pub(super) fn add(&mut self, reason: &str, kernel: &KernelName) {
+        if self.kernels.is_empty() {
+            reason.clone_into(&mut self.first);
+        }
+        self.differ |= self.first != reason;
+        *self.kernels.entry(kernel.clone()).or_default() += 1;
+    }
+
+    pub(super) fn count(&self) -> String {
+        format_count(self.kernels.values().sum::<usize>(), "case")
+    }
+
+    pub(super) const fn such_as(&self) -> &'static str {
+        if self.differ { ", such as" } else { "" }
+    }
 }
 
 /// Number of cases of a list.
 const LISTED: usize = 5;
-/// Greatest number of measured cases that are listed all.
-const MOST_WHOLE: usize = 10;
-
-/// Returns lists of the slowest cases, of those farthest from production, and of those that changed most against their rows; empty
-/// if so few cases are measured that one table has all of them.
-pub(crate) fn notable_cases(cases: &[ShownCase], width: Option<usize>, is_painted: bool) -> String {
-    let measured: Vec<&ShownCase> = cases.iter().filter(|case| case.median_us.is_some()).collect();
-    if measured.len() <= MOST_WHOLE {
-        return String::new();
-    }
-    let digits = shown_digits(cases, width);
-    let deviation = |percent: f64| (1.0 + percent / 100.0).ln().abs();
-    let lists = [
-        ("slowest", MEDIAN, greatest(&measured, |case| case.median_us)),
-        (
-            "farthest from production",
-            PRODUCTION,
-            greatest(&measured, |case| case.production_percent.map(deviation)),
-        ),
-        (
-            "changed most against their rows",
-            CHANGE,
-            greatest(&measured, |case| case.change_percent.map(deviation)),
-        ),
-    ];
-    let lists = lists.into_iter().filter(|(.., cases)| !cases.is_empty());
-    lists
-        .map(|(title, sorted_by, cases)| {
-            format!("{title}:\n{}\n", numbers_table(&cases, sorted_by, digits, width, is_painted))
-        })
-        .collect()
-}
-
-/// Returns the measured cases, the slowest first, if they are few; else lists of notable ones.
-pub(super) fn measured_cases(cases: &[ShownCase], width: Option<usize>, is_painted: bool) -> String {
-    let measured: Vec<&ShownCase> = cases.iter().filter(|case| case.median_us.is_some()).collect();
-    match measured.len() {
-        0 => String::new(),
-        1..=MOST_WHOLE => {
-            let sorted = greatest(&measured, |case| case.median_us);
-            numbers_table(&sorted, MEDIAN, shown_digits(cases, width), width, is_painted)
-        }
-        _ => notable_cases(cases, width, is_painted),
-    }
-}
-
-/// Returns the number of digits by which the ids of cases are shown.
-fn shown_digits(cases: &[ShownCase], width: Option<usize>) -> usize {
-    width.map_or(usize::MAX, |_| id_digits(&cases.iter().collect::<Vec<_>>()))
-}
+/// Largest number of measured cases that are listed all.
+const MAX_WHOLE: usize = 10;
 
 /// Returns the cases with the greatest values, at most as many as a table of all cases has or a list.
 fn greatest<'a>(cases: &[&'a ShownCase], value: impl Fn(&ShownCase) -> Option<f64>) -> Vec<&'a ShownCase> {
     let valued =
         cases.iter().filter_map(|case| Some((value(case).filter(|value| value.is_finite())?, *case)));
     let mut valued: Vec<(f64, &ShownCase)> = valued.collect();
-    let descending = |one: &(f64, &ShownCase), other: &(f64, &ShownCase)| -> Ordering {
-        other.0.total_cmp(&one.0).then_with(|| one.1.case.cmp(&other.1.case))
-    };
-    valued.sort_by(descending);
-    let shown = if cases.len() <= MOST_WHOLE { MOST_WHOLE } else { LISTED };
+    valued.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.case.cmp(&other.1.case)));
+    let shown = if cases.len() <= MAX_WHOLE { MAX_WHOLE } else { LISTED };
     valued.into_iter().take(shown).map(|(_, case)| case).collect()
 }
 
@@ -311,10 +299,9 @@ pub(crate) fn run_summary(past: &PastRun, collections: &[CollectionRecord], now:
         [one] => format!(" on device {one}"),
         _ => format!(" on devices {}", device_ranges(&devices)),
     };
-    let elapsed = past
-        .elapsed_seconds(now)
-        .map_or_else(String::new, |seconds| format!(", {} elapsed", format_clock(seconds)));
-    let verdicts = if record.planned == 0 { String::new() } else { format!(": {}", verdict_counts(record)) };
+    let elapsed =
+        or_empty(past.elapsed_seconds(now).map(|seconds| format!(", {} elapsed", format_clock(seconds))));
+    let verdicts = or_empty((record.planned > 0).then(|| format!(": {}", verdict_counts(record))));
     format!(
         "run {} ({}), {}, started {}{elapsed}\n{}{verdicts}; {}{on}\nlogs, scripts and raw output are in {}\n",
         record.run,
@@ -381,23 +368,25 @@ mod tests {
         vec![measured, noisy, crashed, open]
     }
 
+    fn tables(cases: &[ShownCase], width: Option<usize>) -> CaseTables<'_> {
+        CaseTables { cases, folder: Path::new("/db/runs/r"), width, is_painted: false }
+    }
+
     #[test]
     fn table_fits_the_terminal() {
         let cases = cases();
-        let folder = Path::new("/db/runs/r");
         for width in 60..240 {
-            let text = cases_table(&cases, folder, Some(width), false);
+            let text = tables(&cases, Some(width)).all();
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
         }
         let widths = [60, 80, 120, 200];
-        let texts =
-            widths.map(|width| format!("{width}\n{}", cases_table(&cases, folder, Some(width), false)));
+        let texts = widths.map(|width| format!("{width}\n{}", tables(&cases, Some(width)).all()));
         insta::assert_snapshot!(texts.concat());
     }
 
     #[test]
     fn wide_table_has_everything() {
-        let text = cases_table(&cases(), Path::new("/db/runs/r"), None, false);
+        let text = tables(&cases(), None).all();
         for whole in [
             "0123456789abcdef",
             "-;-;-;-;-;-;-;-;-;-;-;-;-;64:INT64:ND",
@@ -411,7 +400,8 @@ mod tests {
 
     #[test]
     fn verdicts_have_colours() {
-        let text = cases_table(&cases(), Path::new("/db/runs/r"), Some(120), true);
+        let cases = cases();
+        let text = CaseTables { is_painted: true, ..tables(&cases, Some(120)) }.all();
         for painted in [
             "\u{1b}[32mok\u{1b}[0m",
             "\u{1b}[33mnoisy\u{1b}[0m",
@@ -425,9 +415,8 @@ mod tests {
     #[test]
     fn abbreviated_ids_are_distinct() {
         let cases = cases();
-        let cases: Vec<&ShownCase> = cases.iter().collect();
         assert_eq!(id_digits(&cases), 9, "the first two agree in eight digits");
-        assert_eq!(id_digits(&cases[1..]), LEAST_DIGITS);
+        assert_eq!(id_digits(&cases[1..]), MIN_DIGITS);
     }
 
     fn measured(index: u32, production_percent: Option<f64>) -> ShownCase {
@@ -447,7 +436,7 @@ mod tests {
         cases[3].production_percent = Some(99.0);
         cases[4].production_percent = Some(5.0);
         cases.push(case("00000000000000ff", "Mul", "8:FLOAT:ND", Some(Verdict::Crashed)));
-        let text = notable_cases(&cases, Some(80), false);
+        let text = tables(&cases, Some(80)).notable();
         insta::assert_snapshot!(text, @r"
         slowest:
          case              kernel  inputs      verdict  median us
@@ -468,8 +457,8 @@ mod tests {
     #[test]
     fn few_cases_are_one_table() {
         let cases: Vec<ShownCase> = (1..=10).map(|index| measured(index, Some(1.0))).collect();
-        assert_eq!(notable_cases(&cases, Some(80), false), "");
-        let text = measured_cases(&cases, Some(80), false);
+        assert_eq!(tables(&cases, Some(80)).notable(), "");
+        let text = tables(&cases, Some(80)).measured_or_notable();
         assert_eq!(text.lines().count(), 11, "{text}");
         assert!(text.lines().nth(1).is_some_and(|line| line.contains("10.000")), "{text}");
     }

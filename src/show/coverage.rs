@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::{
+    emit::csv_text,
+    lookup::{ErrorRecord, error_text},
+    prelude::*,
+};
 use crate::{
     answer::{
         coverage::{
-            AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, KernelCoverage,
-            MetricRatio, WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
+            AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, MetricRatio,
+            WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
         },
-        lookup::{AnswerSource, OpQuery, QueryTensor},
+        lookup::{AnswerSource, QueryTensor},
     },
     database::{InterpolationErrors, KernelInterpolationError},
-    kernel::{DataKind, Dims},
-    show::{
-        interpolation_error::{ErrorRecord, error_text},
-        table::{DETAIL, FittedColumn, FittedRow, FittedTable},
-    },
+    kernel::{DataKind, Dims, Dtype, TensorFormat},
 };
 
 /// Kernels that a table on screen has; JSON and the page have all.
@@ -27,7 +25,6 @@ const SHOWN_KERNELS: usize = 20;
 pub(super) const METRICS: [&str; 5] =
     ["M1 invocations", "M2 functions", "M3 functions that run a kernel", "M4 shapes", "M5 time"];
 
-/// Answers of a database for workloads.
 #[derive(Debug)]
 pub(crate) struct CoverageReport<'a> {
     pub(crate) database: String,
@@ -62,61 +59,43 @@ impl CoverageReport<'_> {
 /// Returns the tables of the screen: totals, metrics, kernels and gaps.
 pub(crate) fn coverage_text(report: &CoverageReport<'_>, width: Option<usize>) -> String {
     let mut parts = vec![totals_table(report, width), metrics_table(report, width)];
-    for coverage in report.coverages {
-        parts.push(kernels_table(report, coverage, width));
-    }
-    if !report.gaps.is_empty() {
-        parts.push(gaps_table(report, width));
-    }
+    parts.extend(report.coverages.iter().map(|coverage| kernels_table(report, coverage, width)));
+    parts.extend((!report.gaps.is_empty()).then(|| gaps_table(report, width)));
     parts.push(entry_lines(report) + &error_lines(report));
     parts.join("\n")
 }
 
 /// Returns the invocations and the time of each workload by answer. A narrow terminal has the time alone.
 fn totals_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
-    let mut columns = vec![
-        FittedColumn::text("workload", 0).shortened_to(8).wanted(24),
-        FittedColumn::number("weight", DETAIL),
-        FittedColumn::number("invocations", 4),
-    ];
-    columns.extend(["measured", "interpolated", "missing"].map(|name| FittedColumn::number(name, DETAIL)));
-    columns.push(FittedColumn::number("time ms", 3));
-    columns.extend(["measured", "interpolated", "missing"].map(|name| FittedColumn::number(name, 0)));
-    columns.push(FittedColumn::text("durations", DETAIL).shortened_to(12));
-    let row = |coverage: &WorkloadCoverage<'_>| {
-        let (totals, workload) = (coverage.totals(), coverage.workload);
-        let counts = AnswerClass::ALL.map(|class| totals.count(class).to_string());
-        let times = AnswerClass::ALL.map(|class| percent(totals.time_share(class)));
-        let untimed = match totals.untimed {
-            0 => String::new(),
-            count => format!(", none for {count}"),
-        };
-        let mut row = vec![workload.name.clone(), number(workload.weight), totals.all_count().to_string()];
-        row.extend(counts);
-        row.push(milliseconds(totals.all_time()));
-        row.extend(times);
-        row.push(format!("{}{untimed}", workload.durations));
-        FittedRow::from_cells(&row)
-    };
-    let rows = report.coverages.iter().map(row).collect();
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+    let coverages: Vec<_> = report.coverages.iter().map(|one| (one.workload, one.totals())).collect();
+    let classes = AnswerClass::ALL.into_iter().zip(["measured", "interpolated", "missing"]);
+    let mut table = Table::new(&coverages)
+        .text("workload", rank(0).min(8).wanted(24), |(workload, _)| &workload.name)
+        .number("weight", DETAIL, |(workload, _)| number(workload.weight))
+        .number("invocations", 4, |(_, totals)| totals.all_count());
+    for (class, name) in classes.clone() {
+        table = table.number(name, DETAIL, |(_, totals)| totals.count(class));
+    }
+    table = table.number("time ms", 3, |(_, totals)| millis(totals.all_time()));
+    for (class, name) in classes {
+        table = table.number(name, 0, |(_, totals)| percent(totals.time_share(class)));
+    }
+    let durations = table.text("durations", rank(DETAIL).min(12), |(workload, totals)| {
+        let untimed = (totals.untimed > 0).then(|| format!(", none for {}", totals.untimed));
+        format!("{}{}", workload.durations, or_empty(untimed))
+    });
+    durations.print(width)
 }
 
 fn metrics_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
-    let metrics = report.metrics();
-    let mut columns = vec![FittedColumn::text("metric", 0).shortened_to(12)];
-    columns.extend(metrics.iter().map(|(name, _)| {
+    let mut table =
+        Table::new(METRICS.into_iter().enumerate()).text("metric", rank(0).min(12), |(_, label)| label);
+    for (name, metrics) in report.metrics() {
         // The metrics of all workloads together are the last to be left out.
-        let rank = u8::from(*name != "all");
-        FittedColumn::number(name, rank).shortened_to(8).with_long_header()
-    }));
-    let row = |(at, label): (usize, &&str)| {
-        let mut row = vec![(*label).to_owned()];
-        row.extend(metrics.iter().map(|(_, metrics)| metric_cell(metrics.all()[at].1)));
-        FittedRow::from_cells(&row)
-    };
-    let rows = METRICS.iter().enumerate().map(row).collect();
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+        let room = rank(u8::from(name != "all")).min(8).with_long_header();
+        table = table.number(name, room, |(at, _)| metric_cell(metrics.all()[at].1));
+    }
+    table.print(width)
 }
 
 fn kernels_table(
@@ -129,77 +108,32 @@ fn kernels_table(
         [_] => "kernel".to_owned(),
         _ => format!("kernel of {}", coverage.workload.name),
     };
-    let columns = vec![
-        FittedColumn::text(&title, 0).shortened_to(12).wanted(24).with_long_header(),
-        FittedColumn::number("invocations", 2),
-        FittedColumn::number("measured", DETAIL),
-        FittedColumn::number("interpolated", DETAIL),
-        FittedColumn::number("missing", 1),
-        FittedColumn::number("time ms", 0),
-        FittedColumn::number("missing ms", 0),
-        FittedColumn::text("entry", DETAIL),
-    ];
-    let row = |kernel: &KernelCoverage| {
-        let totals = &kernel.totals;
-        let mut row = vec![kernel.name.clone(), totals.all_count().to_string()];
-        row.extend(AnswerClass::ALL.map(|class| totals.count(class).to_string()));
-        row.push(milliseconds(totals.all_time()));
-        row.push(milliseconds(totals.time(AnswerClass::Missing)));
-        row.push(entry_word(kernel.has_entry).to_owned());
-        FittedRow::from_cells(&row)
-    };
-    let rows = kernels.iter().take(SHOWN_KERNELS).map(row).collect();
     let more = kernels.len().saturating_sub(SHOWN_KERNELS);
-    let rest = if more == 0 {
-        String::new()
-    } else {
-        format!("{more} more kernels: --format json, --csv, --html\n")
-    };
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false) + &rest
-}
-
-pub(super) const fn entry_word(has_entry: Option<bool>) -> &'static str {
-    match has_entry {
-        Some(true) => "yes",
-        Some(false) => "no",
-        None => "",
-    }
+    let rest = (more > 0).then(|| format!("{more} more kernels: --format json, --csv, --html\n"));
+    let table = Table::new(kernels.iter().take(SHOWN_KERNELS))
+        .text(title, rank(0).min(12).wanted(24).with_long_header(), |kernel| &kernel.name)
+        .number("invocations", 2, |kernel| kernel.totals.all_count())
+        .number("measured", DETAIL, |kernel| kernel.totals.count(AnswerClass::Measured))
+        .number("interpolated", DETAIL, |kernel| kernel.totals.count(AnswerClass::Interpolated))
+        .number("missing", 1, |kernel| kernel.totals.count(AnswerClass::Missing))
+        .number("time ms", 0, |kernel| millis(kernel.totals.all_time()))
+        .number("missing ms", 0, |kernel| millis(kernel.totals.time(AnswerClass::Missing)))
+        .text("entry", DETAIL, |kernel| or_empty(kernel.has_entry.map(yes_no)));
+    table.print(width) + &or_empty(rest)
 }
 
 fn gaps_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("gap", 0).shortened_to(10),
-        FittedColumn::text("inputs", 0).shortened_to(12).wanted(16),
-        FittedColumn::number("invocations", DETAIL),
-        FittedColumn::number("time ms", 3),
-        FittedColumn::number("share", 0),
-        FittedColumn::text("reason", DETAIL).shortened_to(16),
-        FittedColumn::text("closed by", 1).shortened_to(24).wanted(30),
-    ];
-    let row = |gap: &CoverageGap<'_>| {
-        FittedRow::from_cells(&[
-            gap.query.op.clone(),
-            tensors_text(&gap.query.inputs),
-            number(gap.count),
-            gap.time.map_or("-".to_owned(), |time| format!("{:.3}", time / 1e6)),
-            percent(gap.share),
-            short_reason(&gap.reason).to_owned(),
-            gap.closing.to_string(),
-        ])
-    };
-    let rows = report.gaps.iter().take(report.shown_gaps).map(row).collect();
     let more = report.gaps.len().saturating_sub(report.shown_gaps);
-    let rest = if more == 0 {
-        String::new()
-    } else {
-        format!("{more} more gaps: --gaps N, --csv FILE, --html FILE\n")
-    };
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false) + &rest
-}
-
-/// Returns a reason without the places in files that it lists.
-fn short_reason(reason: &str) -> &str {
-    reason.split(" (").next().unwrap_or(reason)
+    let rest = (more > 0).then(|| format!("{more} more gaps: --gaps N, --csv FILE, --html FILE\n"));
+    let table = Table::new(report.gaps.iter().take(report.shown_gaps))
+        .text("gap", rank(0).min(10), |gap| &gap.query.op)
+        .text("inputs", rank(0).min(12).wanted(16), |gap| tensors_text(&gap.query.inputs))
+        .number("invocations", DETAIL, |gap| number(gap.count))
+        .number("time ms", 3, |gap| or_dash(gap.time.map(|time| decimals3(time / 1e6))))
+        .number("share", 0, |gap| percent(gap.share))
+        .text("reason", rank(DETAIL).min(16), |gap| &gap.reason)
+        .text("closed by", rank(1).min(24).wanted(30), |gap| &gap.closing);
+    table.print(width) + &or_empty(rest)
 }
 
 fn entry_lines(report: &CoverageReport<'_>) -> String {
@@ -209,14 +143,15 @@ fn entry_lines(report: &CoverageReport<'_>) -> String {
             [_] => String::new(),
             _ => format!("{}: ", coverage.workload.name),
         };
-        let time = ratio_i64(share.time).map(|time| format!(", {} of the time", percent(Some(time))));
+        let time =
+            Some(share.time).filter(|(_, whole)| *whole > 0).map(|(part, whole)| float(part) / float(whole));
         format!(
             "{name}without a catalogue entry: {} of {} kernels, {} of {} invocations{}\n",
             share.kernels.0,
             share.kernels.1,
             share.invocations.0,
             share.invocations.1,
-            time.unwrap_or_default()
+            or_empty(time.map(|time| format!(", {} of the time", percent(Some(time)))))
         )
     };
     report.coverages.iter().map(line).collect()
@@ -224,12 +159,7 @@ fn entry_lines(report: &CoverageReport<'_>) -> String {
 
 fn error_lines(report: &CoverageReport<'_>) -> String {
     let errors = report.published_errors().into_iter();
-    errors.map(|(kernel, error)| format!("{}\n", error_text(kernel, error))).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share is printed with a few digits")]
-fn ratio_i64((part, whole): (i64, i64)) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
+    errors.map(|(kernel, error)| error_text(kernel, error) + "\n").collect()
 }
 
 /// Invocations and times by answer in JSON.
@@ -248,10 +178,10 @@ impl TotalsRecord {
         let classes = || AnswerClass::ALL.into_iter().map(|class| (class.to_string(), class));
         Self {
             invocations: totals.all_count(),
-            time_us: micros(totals.all_time()),
+            time_us: float(totals.all_time()) / 1e3,
             untimed: totals.untimed,
             counts: classes().map(|(name, class)| (name, totals.count(class))).collect(),
-            times_us: classes().map(|(name, class)| (name, micros(totals.time(class)))).collect(),
+            times_us: classes().map(|(name, class)| (name, float(totals.time(class)) / 1e3)).collect(),
         }
     }
 }
@@ -336,7 +266,6 @@ pub(crate) enum CoverageRecord<'a> {
     },
 }
 
-/// Returns the records of a report.
 pub(crate) fn coverage_records<'a>(report: &'a CoverageReport<'a>) -> Vec<CoverageRecord<'a>> {
     let each = report.coverages.iter().map(|coverage| {
         let (workload, share) = (coverage.workload, entry_share(coverage));
@@ -359,8 +288,8 @@ pub(crate) fn coverage_records<'a>(report: &'a CoverageReport<'a>) -> Vec<Covera
                 of_kernels: share.kernels.1,
                 invocations: share.invocations.0,
                 of_invocations: share.invocations.1,
-                time_us: micros(share.time.0),
-                of_time_us: micros(share.time.1),
+                time_us: float(share.time.0) / 1e3,
+                of_time_us: float(share.time.1) / 1e3,
             },
         }
     });
@@ -399,11 +328,10 @@ pub(super) fn dims_list(tensors: &[QueryTensor]) -> Vec<&[u64]> {
 }
 
 pub(super) fn dtype_list(tensors: &[QueryTensor]) -> Vec<Option<&str>> {
-    present(tensors).map(|tensor| tensor.dtype.as_ref().map(crate::kernel::Dtype::as_str)).collect()
+    present(tensors).map(|tensor| tensor.dtype.as_ref().map(Dtype::as_str)).collect()
 }
 
 pub(crate) fn coverage_csv(report: &CoverageReport<'_>) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
     let header = [
         "workload",
         "weight",
@@ -419,35 +347,27 @@ pub(crate) fn coverage_csv(report: &CoverageReport<'_>) -> String {
         "rule",
         "reason",
     ];
-    let _ = writer.write_record(header);
-    for coverage in report.coverages {
-        for answer in &coverage.answers {
-            let _ = writer.write_record(question_cells(coverage, answer));
-        }
-    }
-    String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
+    let answers =
+        report.coverages.iter().flat_map(|coverage| coverage.answers.iter().map(move |one| (coverage, one)));
+    let rows = answers.map(|(coverage, answered)| question_cells(coverage, answered));
+    csv_text([header.map(str::to_owned)].into_iter().chain(rows))
 }
 
 fn question_cells(coverage: &WorkloadCoverage<'_>, answered: &AnsweredQuestion<'_>) -> [String; 13] {
-    let (question, query): (_, &OpQuery) = (answered.question, answered.query);
-    let shapes: Vec<String> = present(&query.inputs).map(|tensor| Dims(&tensor.dims).to_string()).collect();
-    let dtypes = dtype_list(&query.inputs).into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>();
-    let answer = answered.answer.as_ref();
-    let latency = answer.and_then(|answer| answer.latency).map(|latency| number(latency.0));
-    let rule = answer.and_then(|answer| answer.rule).map(|rule| rule.to_string());
+    let (question, query, answer) = (answered.question, answered.query, answered.answer.as_ref());
     [
         coverage.workload.name.clone(),
         number(coverage.workload.weight),
-        question.line.map_or_else(String::new, |line| line.to_string()),
+        or_empty(question.line),
         query.op.clone(),
-        shapes.join(";"),
-        dtypes.join(";"),
+        joined(present(&query.inputs).map(|tensor| Dims(&tensor.dims)), ";"),
+        joined(dtype_list(&query.inputs).into_iter().map(Option::unwrap_or_default), ";"),
         question.count.to_string(),
-        question.time.map_or_else(String::new, |time| time.to_string()),
+        or_empty(question.time),
         answered.class.to_string(),
-        latency.unwrap_or_default(),
-        answer.map_or_else(String::new, |answer| number(answer.confidence)),
-        rule.unwrap_or_default(),
+        or_empty(answer.and_then(|answer| answer.latency).map(|latency| number(latency.0))),
+        or_empty(answer.map(|answer| number(answer.confidence))),
+        or_empty(answer.and_then(|answer| answer.rule)),
         answered.reason(),
     ]
 }
@@ -455,34 +375,18 @@ fn question_cells(coverage: &WorkloadCoverage<'_>, answered: &AnsweredQuestion<'
 /// Returns tensors as text: `DT_BF16[136,5120] FRACTAL_NZ`.
 pub(super) fn tensors_text(tensors: &[QueryTensor]) -> String {
     let text = |tensor: &QueryTensor| {
-        let dtype = tensor.dtype.as_ref().map(crate::kernel::Dtype::as_str).unwrap_or_default();
+        let dtype = tensor.dtype.as_ref().map(Dtype::as_str).unwrap_or_default();
         let format = match &tensor.format {
-            Some(crate::kernel::TensorFormat::Private(name)) => format!(" {name}"),
+            Some(TensorFormat::Private(name)) => format!(" {name}"),
             _ => String::new(),
         };
         format!("{dtype}[{}]{format}", Dims(&tensor.dims))
     };
-    present(tensors).map(text).collect::<Vec<_>>().join(" ")
+    joined(present(tensors).map(text), " ")
 }
 
 pub(super) fn metric_cell(ratio: MetricRatio) -> String {
-    match ratio.value() {
-        Some(value) => percent(Some(value)),
-        None => "-".to_owned(),
-    }
-}
-
-pub(super) fn percent(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0))
-}
-
-pub(super) fn milliseconds(nanos: i64) -> String {
-    format!("{:.3}", micros(nanos) / 1e3)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "times of workloads have fewer than 53 bits")]
-fn micros(nanos: i64) -> f64 {
-    nanos as f64 / 1e3
+    percent(ratio.value())
 }
 
 /// Formats a number with at most six decimals.

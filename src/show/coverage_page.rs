@@ -8,8 +8,9 @@ use crate::{
     },
     base::assets::AssetFiles,
     kernel::render::{RenderError, render_page},
-    show::coverage::{
-        CoverageReport, METRICS, entry_word, metric_cell, milliseconds, number, percent, tensors_text,
+    show::{
+        coverage::{CoverageReport, METRICS, metric_cell, number, tensors_text},
+        prelude::*,
     },
 };
 
@@ -44,7 +45,7 @@ fn workload_data(coverage: &WorkloadCoverage<'_>) -> Value {
     let kernels = kernel_coverage(coverage).into_iter().map(|kernel| {
         let mut object = totals_data(&kernel.totals);
         object["name"] = kernel.name.into();
-        object["entry"] = entry_word(kernel.has_entry).into();
+        object["entry"] = or_empty(kernel.has_entry.map(yes_no)).into();
         object
     });
     let mut object = totals_data(&totals);
@@ -63,17 +64,17 @@ fn totals_data(totals: &CoverageTotals) -> Value {
         let share = totals.time_share(class).or_else(|| totals.count_share(class)).unwrap_or_default();
         json!({
             "name": class.to_string(), "count": totals.count(class), "count_share": percent(totals.count_share(class)),
-            "time": milliseconds(totals.time(class)), "time_share": percent(totals.time_share(class)),
-            "width": format!("{:.3}", share * 100.0),
+            "time": millis(totals.time(class)), "time_share": percent(totals.time_share(class)),
+            "width": decimals3(share * 100.0),
         })
     });
-    json!({"invocations": totals.all_count(), "time": milliseconds(totals.all_time()), "classes": classes})
+    json!({"invocations": totals.all_count(), "time": millis(totals.all_time()), "classes": classes})
 }
 
 fn gap_data(gap: &CoverageGap<'_>) -> Value {
     json!({
         "op": gap.query.op, "inputs": tensors_text(&gap.query.inputs), "count": number(gap.count),
-        "time": gap.time.map_or("-".to_owned(), |time| format!("{:.3}", time / 1e6)), "share": percent(gap.share),
+        "time": or_dash(gap.time.map(|time| decimals3(time / 1e6))), "share": percent(gap.share),
         "reason": gap.reason, "closing": gap.closing.kind(), "closed_by": gap.closing.to_string(),
         "workloads": gap.workloads.join(", "),
     })

@@ -4,20 +4,14 @@ use std::collections::BTreeMap;
 
 use strum::IntoEnumIterator as _;
 
+use super::{cases::distinguishable_inputs, prelude::*};
 use crate::{
-    base::{
-        count_text::format_count,
-        stats::{ComparisonVerdict, FALSE_DISCOVERY_RATE},
-    },
+    base::stats::{ComparisonVerdict, FALSE_DISCOVERY_RATE},
     kernel::{KernelName, Verdict, signature_attributes, split_signature},
     measure::evidence::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide},
-    show::{
-        inputs::{SignatureParts, distinguishable_inputs},
-        table::{DETAIL, FittedColumn, FittedRow, FittedTable},
-    },
 };
 
-fn signature_parts(case: &CaseDifference) -> SignatureParts<'_> {
+fn signature_parts(case: &CaseDifference) -> [&str; 4] {
     let Ok(kernel) = KernelName::new(&case.kernel) else { return [&case.kernel, "", "", ""] };
     let (inputs, outputs) = split_signature(&kernel, &case.signature);
     [&case.kernel, inputs, outputs, signature_attributes(&kernel, &case.signature)]
@@ -29,48 +23,21 @@ pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool, width: 
         lists_all || matches!(case.verdict, ComparisonVerdict::Slow | ComparisonVerdict::Fast)
     };
     let cases: Vec<&CaseDifference> = difference.cases.iter().filter(is_changed).collect();
-    if cases.is_empty() {
-        return String::new();
-    }
-    let columns = vec![
-        FittedColumn::text("verdict", 0),
-        FittedColumn::text("kernel", 0).shortened_to(8),
-        FittedColumn::text("case", 2),
-        FittedColumn::text("inputs", 1).shortened_to(12).wanted(20),
-        FittedColumn::number("A us", 0),
-        FittedColumn::number("B us", 0),
-        FittedColumn::number("change %", 0),
-        FittedColumn::number("95 % interval", 3),
-        FittedColumn::number("cycles %", DETAIL),
-        FittedColumn::text("remark", DETAIL).shortened_to(16),
-    ];
-    let mut rows = Vec::new();
-    let parts: Vec<SignatureParts<'_>> = cases.iter().map(|case| signature_parts(case)).collect();
-    for (case, inputs) in cases.iter().zip(distinguishable_inputs(&parts)) {
-        let [first, second] = case.medians_us.map(|median| number(median, 3));
-        let interval = case.interval_percent.map(|[low, high]| format!("{low:+.2} to {high:+.2}"));
-        rows.push(FittedRow::from_cells(&[
-            case.verdict.to_string(),
-            case.kernel.clone(),
-            case.case.to_string(),
-            inputs,
-            first,
-            second,
-            signed(case.change_percent),
-            interval.unwrap_or_default(),
-            signed(case.cycles_percent),
-            case.remark.clone().unwrap_or_default(),
-        ]));
-    }
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
-}
-
-fn number(value: Option<f64>, decimals: usize) -> String {
-    value.map_or_else(String::new, |value| format!("{value:.decimals$}"))
-}
-
-fn signed(value: Option<f64>) -> String {
-    value.map_or_else(String::new, |value| format!("{value:+.2}"))
+    let inputs = distinguishable_inputs(&cases.iter().map(|case| signature_parts(case)).collect::<Vec<_>>());
+    let percent = |value: Option<f64>| or_empty(value.map(|value| signed(value, 2)));
+    let interval = |[low, high]: [f64; 2]| format!("{low:+.2} to {high:+.2}");
+    Table::new(cases.into_iter().zip(&inputs))
+        .text("verdict", 0, |(case, _)| case.verdict)
+        .text("kernel", rank(0).min(8), |(case, _)| &case.kernel)
+        .text("case", 2, |(case, _)| &case.case)
+        .text("inputs", rank(1).min(12).wanted(20), |(_, inputs)| inputs)
+        .number("A us", 0, |(case, _)| or_empty(case.medians_us[0].map(decimals3)))
+        .number("B us", 0, |(case, _)| or_empty(case.medians_us[1].map(decimals3)))
+        .number("change %", 0, |(case, _)| percent(case.change_percent))
+        .number("95 % interval", 3, |(case, _)| or_empty(case.interval_percent.map(interval)))
+        .number("cycles %", DETAIL, |(case, _)| percent(case.cycles_percent))
+        .text("remark", rank(DETAIL).min(16), |(case, _)| case.remark.as_deref().unwrap_or_default())
+        .print(width)
 }
 
 /// Returns the lines below the table: what was compared, the change of all cases together, and the number of each verdict.
@@ -100,12 +67,10 @@ pub(crate) fn diff_summary(
     lines.extend(common_change(difference));
     let mut counts: BTreeMap<ComparisonVerdict, usize> = BTreeMap::new();
     difference.cases.iter().for_each(|case| *counts.entry(case.verdict).or_default() += 1);
-    let count = |verdict: ComparisonVerdict| counts.get(&verdict).copied().unwrap_or_default();
-    let verdicts = ComparisonVerdict::iter().map(|verdict| format!("{} {verdict}", count(verdict)));
-    let verdicts: Vec<String> = verdicts.collect();
+    let count = |verdict| (verdict, counts.get(&verdict).copied().unwrap_or_default());
     lines.push(format!(
         "{} at a margin of {} %; at most {:.0} % of SLOW and FAST, and of SAME, are expected to be wrong",
-        verdicts.join(", "),
+        counted(ComparisonVerdict::iter().map(count)),
         margin * 100.0,
         FALSE_DISCOVERY_RATE * 100.0,
     ));
@@ -117,14 +82,12 @@ pub(crate) fn failed_note(cases: &[FailedCase], side: &str, other: &str) -> Opti
     let FailedCase { kernel, case, attempt } = cases.first()?;
     let mut verdicts: BTreeMap<Verdict, usize> = BTreeMap::new();
     cases.iter().for_each(|case| *verdicts.entry(case.attempt.outcome.verdict).or_default() += 1);
-    let verdicts: Vec<String> =
-        verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
     let withdrawn = cases.iter().filter(|case| case.attempt.is_withdrawn).count();
-    let withdrawn = if withdrawn > 0 { format!("; {withdrawn} of them withdrawn") } else { String::new() };
+    let withdrawn = or_empty((withdrawn > 0).then(|| format!("; {withdrawn} of them withdrawn")));
     Some(format!(
         "{} of the cases only in {side} failed in {other}: {}{withdrawn}; the first is {kernel} {case}: {}",
         cases.len(),
-        verdicts.join(", "),
+        counted(verdicts),
         attempt.outcome.reason
     ))
 }
@@ -133,11 +96,8 @@ pub(crate) fn failed_note(cases: &[FailedCase], side: &str, other: &str) -> Opti
 fn common_change(difference: &LedgerDifference) -> Option<String> {
     let mut changes: Vec<f64> = difference.cases.iter().filter_map(|case| case.change_percent).collect();
     changes.sort_unstable_by(f64::total_cmp);
-    let at = |quarter: usize| changes.get((changes.len() - 1) * quarter / 4).copied();
-    if changes.is_empty() {
-        return None;
-    }
-    let (low, median, high) = (at(1)?, at(2)?, at(3)?);
+    let last = changes.len().checked_sub(1)?;
+    let [low, median, high] = [1, 2, 3].map(|quarter| changes[last * quarter / 4]);
     Some(format!(
         "B against A over {}: median {median:+.2} %, middle half {low:+.2} to {high:+.2} %",
         format_count(changes.len(), "case")

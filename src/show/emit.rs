@@ -38,7 +38,7 @@ pub(crate) fn emit_paged<R: Serialize + JsonSchema>(
     text: impl FnOnce(&[R]) -> String,
 ) {
     match format {
-        OutputFormat::Json => print_data(&json_lines(records)),
+        OutputFormat::Json => emit(format, records, text),
         OutputFormat::Plain => print_paged(&text(records)),
     }
 }
@@ -65,10 +65,10 @@ pub(crate) fn note_simulated(kind: DataKind) {
 /// # Panics
 ///
 /// If the records have different numbers of cells, which is a defect.
-pub(crate) fn csv_text(records: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn csv_text<R: AsRef<[String]>>(records: impl IntoIterator<Item = R>) -> String {
     let mut csv = csv::Writer::from_writer(Vec::new());
     for record in records {
-        csv.write_record(record).expect("records have the same number of cells");
+        csv.write_record(record.as_ref()).expect("records have the same number of cells");
     }
     let bytes = csv.into_inner().expect("memory can be written");
     String::from_utf8(bytes).expect("cells are texts")

@@ -2,20 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::{
-    answer::{
-        coverage::FilledBy,
-        fill::{FillPreview, NotMeasured},
-    },
-    base::count_text::format_count,
-    kernel::timestamp::format_duration,
-    show::{
-        coverage::percent,
-        table::{FittedColumn, FittedRow, FittedTable},
-    },
+use super::prelude::*;
+use crate::answer::{
+    coverage::FilledBy,
+    fill::{FillPreview, NotMeasured},
 };
 
 /// Cases that a table on screen has; JSON has all.
@@ -57,85 +47,61 @@ fn gaps_in_part(preview: &FillPreview<'_>) -> usize {
     preview.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count()
 }
 
-/// Returns the table of the cases, and the forecast.
 pub(crate) fn fill_text(report: &FillPreview<'_>, width: Option<usize>) -> String {
     let cases: Vec<_> = report.fill.needed().zip(&report.ends).collect();
     let unmeasured = report.fill.cases.iter().filter(|case| report.fill.unmeasured.contains(case.case.id()));
     let all = report.gaps.iter().filter_map(|gap| gap.time).sum::<f64>()
         + unmeasured.map(|case| case.value).sum::<f64>();
-    let mut text = String::new();
+    let mut text = Table::new(cases.iter().take(SHOWN_CASES))
+        .text("kernel", rank(0).min(12), |(case, _)| &case.case.kernel)
+        .text("inputs", rank(0).min(16).wanted(24), |(case, _)| case.case.shapes())
+        .number("part of the missing time", 1, |(case, _)| percent((all > 0.0).then(|| case.value / all)))
+        .text("measured after", rank(2).min(14), |(_, end)| match end {
+            Ok(seconds) => format_duration(*seconds),
+            Err(not_measured) => not_measured.reason().to_owned(),
+        })
+        .text("case", 3, |(case, _)| case.case.id())
+        .print(width);
+    if cases.len() > SHOWN_CASES {
+        text += &format!("{} further cases\n", cases.len() - SHOWN_CASES);
+    }
     if !cases.is_empty() {
-        let columns = vec![
-            FittedColumn::text("kernel", 0).shortened_to(12),
-            FittedColumn::text("inputs", 0).shortened_to(16).wanted(24),
-            FittedColumn::number("part of the missing time", 1),
-            FittedColumn::text("measured after", 2).shortened_to(14),
-            FittedColumn::text("case", 3),
-        ];
-        let mut rows = Vec::new();
-        for (case, end) in cases.iter().take(SHOWN_CASES) {
-            let end = match end {
-                Ok(seconds) => format_duration(*seconds),
-                Err(not_measured) => not_measured.reason().to_owned(),
-            };
-            rows.push(FittedRow::from_cells(&[
-                case.case.kernel.as_str().to_owned(),
-                case.case.shapes(),
-                percent((all > 0.0).then(|| case.value / all)),
-                end,
-                case.case.id().as_str().to_owned(),
-            ]));
-        }
-        text += &FittedTable { columns, rows, ..FittedTable::default() }.print(width, false);
-        if cases.len() > SHOWN_CASES {
-            text += &format!("{} further cases\n", cases.len() - SHOWN_CASES);
-        }
         text += "\n";
     }
-    for (kind, open) in not_filled(report) {
-        text += &format!(
-            "{} of {} of the time without a case ({kind}):\n",
-            format_count(open.count, "gap"),
-            percent(Some(open.share))
-        );
-        for reason in open.reasons.iter().take(SHOWN_REASONS) {
-            text += &format!("  {reason}\n");
-        }
-        if open.reasons.len() > SHOWN_REASONS {
-            text +=
-                &format!("  {} more: `npubench coverage` lists them\n", open.reasons.len() - SHOWN_REASONS);
+    for (kind, OpenGaps { count, share, reasons }) in not_filled(report) {
+        let (gaps, share) = (format_count(count, "gap"), percent(Some(share)));
+        text += &format!("{gaps} of {share} of the time without a case ({kind}):\n");
+        text.extend(reasons.iter().take(SHOWN_REASONS).map(|reason| format!("  {reason}\n")));
+        if reasons.len() > SHOWN_REASONS {
+            text += &format!("  {} more: `npubench coverage` lists them\n", reasons.len() - SHOWN_REASONS);
         }
     }
     let in_part = gaps_in_part(report);
     if in_part > 0 {
-        let text_of_count = format_count(in_part, "composite");
-        text += &format!("{text_of_count} with other parts that may be missing: not in the expected share\n");
+        let composites = format_count(in_part, "composite");
+        text += &format!("{composites} with other parts that may be missing: not in the expected share\n");
     }
-    match report.fill.unmeasured.len() {
-        0 => {}
-        1 => {
-            text += "1 row has a duration of production profiles only: it counts in M5, and is measured as well\n";
-        }
-        rows => {
-            text += &format!(
-                "{rows} rows have durations of production profiles only: they count in M5, and are measured as well\n"
-            );
-        }
-    }
+    text += &match report.fill.unmeasured.len() {
+        0 => String::new(),
+        1 => "1 row has a duration of production profiles only: it counts in M5, and is measured as well\n"
+            .to_owned(),
+        rows => format!(
+            "{rows} rows have durations of production profiles only: they count in M5, and are measured as well\n"
+        ),
+    };
     let between = report.fill.cases.len() - cases.len();
     if between > 0 {
-        text +=
-            &format!("{} answered between these, measured if time is left\n", format_count(between, "case"));
+        let between = format_count(between, "case");
+        text += &format!("{between} answered between these, measured if time is left\n");
     }
-    text += &format!(
+    text + &format!(
         "{} of {} in {}: M5 {} before, {} expected\n",
         in_time(report),
         format_count(cases.len(), "case"),
         format_duration(report.seconds),
         percent(report.share_before),
         percent(report.share_forecast)
-    );
-    text
+    )
 }
 
 /// A fill in JSON: a record for each case, then one of the forecast.
@@ -172,7 +138,6 @@ pub(crate) enum FillRecord<'a> {
     },
 }
 
-/// Returns the records of a preview.
 pub(crate) fn fill_records<'a>(preview: &'a FillPreview<'_>) -> Vec<FillRecord<'a>> {
     let cases = preview.fill.needed().zip(&preview.ends).map(|(case, end)| FillRecord::Case {
         case: case.case.id().as_str(),
@@ -199,7 +164,6 @@ pub(crate) fn fill_records<'a>(preview: &'a FillPreview<'_>) -> Vec<FillRecord<'
     cases.chain([forecast]).collect()
 }
 
-/// Result of a fill in JSON.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct FillResult {
     /// Number of rows that were added.
@@ -212,14 +176,12 @@ pub(crate) struct FillResult {
     pub(crate) m5_after: Option<f64>,
 }
 
-/// Returns the line about what a fill has reached.
 pub(crate) fn fill_result_text(result: &FillResult) -> String {
     let FillResult { added, further_runs, m5_before, m5_forecast, m5_after } = *result;
-    let further = match further_runs {
-        0 => String::new(),
-        1 => ", rows of the workloads were measured further in 1 run".to_owned(),
-        runs => format!(", rows of the workloads were measured further in {runs} runs"),
-    };
+    let runs = format_count(further_runs, "run");
+    let further =
+        (further_runs > 0).then(|| format!(", rows of the workloads were measured further in {runs}"));
+    let further = or_empty(further);
     format!(
         "{} added; M5 {} before, {} expected, {} reached{further}\n",
         format_count(added, "row"),

@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::prelude::*;
 use crate::{
     cases::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows},
     kernel::attention_attribute,
-    show::table::{DETAIL, FittedColumn, FittedRow, FittedTable},
 };
 
 #[derive(Default)]
@@ -28,12 +25,12 @@ impl GridLine {
         for (reason, RejectCount { count, .. }) in kernel.rejected() {
             *rejected.entry(reason.label()).or_default() += count;
         }
-        let detail: Vec<String> = match kernel.source {
-            CandidateSource::Grid(_) => kernel.ranges().into_iter().map(format_range).collect(),
-            CandidateSource::Listed(_) => Vec::new(),
+        let detail = match kernel.source {
+            CandidateSource::Grid(_) => joined(kernel.ranges().into_iter().map(format_range), ", "),
+            CandidateSource::Listed(_) => String::new(),
             CandidateSource::Mutation { .. } => {
                 let mutations = kernel.mutations().filter(|(_, count)| count.rows > 0);
-                mutations.map(|(name, count)| format!("{name} {}", count.rows)).collect()
+                with_counts(mutations.map(|(name, count)| (name, count.rows)))
             }
         };
         Self {
@@ -42,7 +39,7 @@ impl GridLine {
             rejected,
             rows: kernel.rows() as u64,
             fastest: kernel.fastest,
-            detail: detail.join(", "),
+            detail,
         }
     }
 
@@ -69,25 +66,23 @@ pub(crate) fn grid_table(kernels: &[SelectedRows<'_>], width: Option<usize>) -> 
         kernels.iter().flat_map(|kernel| &kernel.rejected_by_part).flat_map(BTreeMap::keys).collect();
     let mut labels: Vec<&str> = reasons.into_iter().map(RejectReason::label).collect();
     labels.dedup();
-    let headers: Vec<String> = labels.iter().map(|label| label.replace('_', " ")).collect();
+    let number = |count: u64| or_empty(Some(count).filter(|count| *count > 0));
+    let mut table = Table::new(&lines).text("kernel", rank(0).min(12), |line| &line.kernel).number(
+        "candidates",
+        3,
+        |line| number(line.candidates),
+    );
+    for label in labels {
+        let rejected = |line: &GridLine| number(line.rejected.get(label).copied().unwrap_or_default());
+        table = table.number(label.replace('_', " "), DETAIL, rejected);
+    }
     let is_mutation = kernels.iter().any(|kernel| matches!(kernel.source, CandidateSource::Mutation { .. }));
     let detail = if is_mutation { "rows by mutation" } else { "ranges of the rows" };
-    let mut columns =
-        vec![FittedColumn::text("kernel", 0).shortened_to(12), FittedColumn::number("candidates", 3)];
-    columns.extend(headers.iter().map(|header| FittedColumn::number(header, DETAIL)));
-    columns.extend([FittedColumn::number("rows", 0), FittedColumn::number("at least", 2)]);
-    columns.push(FittedColumn::text(detail, 1).shortened_to(24).wanted(40));
-    let row = |line: GridLine| {
-        let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
-        let time = line.fastest.filter(|_| line.rows > 0).map_or_else(String::new, format_seconds);
-        let rejected =
-            labels.iter().map(|label| number(line.rejected.get(label).copied().unwrap_or_default()));
-        let cells = [line.kernel, number(line.candidates)].into_iter().chain(rejected);
-        let cells: Vec<String> = cells.chain([number(line.rows), time, line.detail]).collect();
-        FittedRow::from_cells(&cells)
-    };
-    let rows = lines.into_iter().map(row).collect();
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+    table
+        .number("rows", 0, |line| number(line.rows))
+        .number("at least", 2, |line| or_empty(line.fastest.filter(|_| line.rows > 0).map(format_seconds)))
+        .text(detail, rank(1).min(24).wanted(40), |line| &line.detail)
+        .print(width)
 }
 
 fn format_seconds(seconds: f64) -> String {
@@ -116,7 +111,6 @@ pub(crate) struct GridRequest<'a> {
     pub has_shapes: bool,
 }
 
-/// The candidates and rows of a kernel in JSON.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct GridRecord<'a> {
     candidates: u64,
@@ -197,29 +191,26 @@ impl<'a> GridRecord<'a> {
     }
 }
 
-/// Formats the shapes of all rows, with the mean length of the keys of attention.
 pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>], width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(12),
-        FittedColumn::text("inputs -> outputs", 0).shortened_to(24),
-        FittedColumn::text("keys", 1),
-    ];
     let mut rows = Vec::new();
     for kernel in kernels {
         kernel.for_each(|row| {
-            let keys =
-                row.attributes().into_iter().find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
-            let keys = keys.map(|(_, keys)| keys).unwrap_or_default();
-            rows.push(FittedRow::from_cells(&[kernel.kernel.to_string(), row.case.shapes(), keys]));
+            let mut attributes = row.attributes().into_iter();
+            let keys = attributes.find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
+            rows.push((kernel.kernel, row.case.shapes(), or_empty(keys.map(|(_, keys)| keys))));
         });
     }
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+    Table::new(&rows)
+        .text("kernel", rank(0).min(12), |(kernel, ..)| kernel)
+        .text("inputs -> outputs", rank(0).min(24), |(_, shapes, _)| shapes)
+        .text("keys", 1, |(.., keys)| keys)
+        .print(width)
 }
 
 /// Shortens a message of the shape rule, which lists every form of a kernel; JSON has all of it.
 fn shorten(text: &str) -> String {
-    const MOST: usize = 240;
-    match text.char_indices().nth(MOST) {
+    const MAX: usize = 240;
+    match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{} …", &text[..end]),
         None => text.to_owned(),
     }
@@ -239,14 +230,13 @@ pub(crate) fn grid_notes(kernels: &[SelectedRows<'_>]) -> Vec<String> {
         }
         let empty = selected.empty_spaces();
         for (space, rejected) in &empty {
-            let model = space.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
+            let model = or_empty(space.model.as_ref().map(|model| format!(" of {model}")));
             notes.push(format!(
                 "{kernel}: no candidate of {}: {}{model} becomes a row",
                 space.grid, space.pattern
             ));
             notes.extend(rejected.iter().map(|(reason, RejectCount { count, example })| {
-                let example =
-                    example.as_ref().map_or_else(String::new, |example| format!(", for example: {example}"));
+                let example = or_empty(example.as_ref().map(|example| format!(", for example: {example}")));
                 format!("  {count}: {reason}{example}")
             }));
         }

@@ -1,7 +1,8 @@
 //! Image of the rows of grids.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
+use super::svg::{Plot, PlotArea};
 use crate::cases::grid::{AxisRange, SelectedRows};
 
 /// Width and height of a kernel's panel.
@@ -17,39 +18,30 @@ pub(crate) fn coverage_plot(kernels: &[SelectedRows<'_>]) -> String {
     let step = PANEL + 2.0 * MARGIN;
     #[expect(clippy::cast_precision_loss, reason = "a few hundred panels")]
     let position = |index: usize| ((index % ACROSS) as f64 * step, (index / ACROSS) as f64 * step);
-    let (width, height) = (position(ACROSS - 1).0 + step, position(shown.len().max(1) - 1).1 + step);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
+    let mut plot = Plot::of_file(position(ACROSS - 1).0 + step, position(shown.len().max(1) - 1).1 + step);
     for (index, kernel) in shown.iter().enumerate() {
-        draw_panel(&mut svg, kernel, position(index));
+        draw_panel(&mut plot, kernel, position(index));
     }
-    svg.push_str("</svg>\n");
-    svg
+    plot.finish() + "\n"
 }
 
-fn draw_panel(svg: &mut String, kernel: &SelectedRows<'_>, (left, top): (f64, f64)) {
+fn draw_panel(plot: &mut Plot, kernel: &SelectedRows<'_>, (left, top): (f64, f64)) {
     let mut ranges = kernel.ranges();
     ranges.sort_by_key(|(_, range)| std::cmp::Reverse(range.values));
     let Some((x, x_range)) = ranges.first().cloned() else { return };
     let (y, y_range) = ranges.get(1).cloned().unwrap_or_else(|| (x.clone(), x_range));
     let (left, top) = (left + MARGIN, top + MARGIN);
-    let name = kernel.kernel.as_str().replace('&', "&amp;").replace('<', "&lt;");
-    let (middle, below) = (PANEL / 2.0, PANEL + 14.0);
-    let ((x_least, x_greatest), (y_least, y_greatest)) =
-        ((x_range.least, x_range.greatest), (y_range.least, y_range.greatest));
-    let _ = write!(
-        svg,
-        "<g transform=\"translate({left},{top})\">\n<text y=\"-8\" font-weight=\"bold\">{name}</text>\n\
-         <rect width=\"{PANEL}\" height=\"{PANEL}\" fill=\"none\" stroke=\"#999\"/>\n\
-         <text y=\"{below}\">{x_least}</text>\n\
-         <text x=\"{middle}\" y=\"{below}\" text-anchor=\"middle\">{x}</text>\n\
-         <text x=\"{PANEL}\" y=\"{below}\" text-anchor=\"end\">{x_greatest}</text>\n\
-         <text x=\"-4\" y=\"{PANEL}\" text-anchor=\"end\">{y_least}</text>\n\
-         <text x=\"-4\" y=\"{middle}\" text-anchor=\"end\">{y}</text>\n\
-         <text x=\"-4\" y=\"10\" text-anchor=\"end\">{y_greatest}</text>\n"
-    );
+    let (right, bottom) = (left + PANEL, top + PANEL);
+    plot.start_area(PlotArea { left, top, right, bottom, x: log_range(x_range), y: log_range(y_range) });
+    plot.text((left, top - 8.0), "font-weight=\"bold\"", kernel.kernel.as_str());
+    let (middle, below, beside) = (PANEL / 2.0, bottom + 14.0, left - 4.0);
+    let end = "text-anchor=\"end\"";
+    plot.text((left, below), "", &x_range.least.to_string());
+    plot.text((left + middle, below), "text-anchor=\"middle\"", &x);
+    plot.text((right, below), end, &x_range.greatest.to_string());
+    plot.text((beside, bottom), end, &y_range.least.to_string());
+    plot.text((beside, top + middle), end, &y);
+    plot.text((beside, top + 10.0), end, &y_range.greatest.to_string());
     let mut points: BTreeMap<(i64, i64), u32> = BTreeMap::new();
     kernel.for_each(|row| {
         let value = |wanted: &str| row.axes().find(|(name, _)| *name == wanted).map(|(_, number)| number);
@@ -58,20 +50,18 @@ fn draw_panel(svg: &mut String, kernel: &SelectedRows<'_>, (left, top): (f64, f6
         }
     });
     for ((x, y), count) in points {
-        let (x, y) = (position_in_range(x, x_range) * PANEL, (1.0 - position_in_range(y, y_range)) * PANEL);
         let radius = 1.5 + f64::from(count.min(64)).log2() / 3.0;
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"#2563eb\" fill-opacity=\"0.6\"/>"
-        );
+        plot.circle((log(x), log(y)), radius, "fill=\"#2563eb\" fill-opacity=\"0.6\"", "");
     }
-    svg.push_str("</g>\n");
 }
 
-/// Returns the position of a value in a range, from 0 to 1, in log space.
 #[expect(clippy::cast_precision_loss, reason = "coordinates of an image")]
-fn position_in_range(value: i64, range: AxisRange) -> f64 {
-    let log = |value: i64| (value.max(1) as f64).log2();
-    let width = log(range.greatest) - log(range.least);
-    if width > 0.0 { (log(value) - log(range.least)) / width } else { 0.5 }
+fn log(value: i64) -> f64 {
+    (value.max(1) as f64).log2()
+}
+
+/// Returns the range of an axis; one value is in its middle.
+fn log_range(range: AxisRange) -> [f64; 2] {
+    let [low, high] = [range.least, range.greatest].map(log);
+    if low < high { [low, high] } else { [low - 0.5, low + 0.5] }
 }

@@ -1,16 +1,16 @@
 //! A run as JUnit, for the pages of CI systems: a suite for each kernel, a test for each case.
 //!
-//! The schema is that of Jenkins (<https://github.com/jenkinsci/xunit-plugin>, `junit-10.xsd`).
+//! Jenkins, GitLab and GitHub's actions read these elements and attributes. Numbers of skipped tests are `disabled` of a suite, and
+//! `properties` of a test have its verdict and median.
 
 use std::fmt::Write as _;
 
-use crate::{
-    kernel::FailingVerdicts,
-    show::{
-        cases::ShownCase,
-        run_results::{RunResults, verdict_word},
-    },
+use super::{
+    cases::ShownCase,
+    prelude::*,
+    run_results::{RunResults, verdict_word},
 };
+use crate::kernel::FailingVerdicts;
 
 /// Number of the tests of a report or a suite, and of those without success.
 #[derive(Clone, Copy, Default)]
@@ -31,12 +31,11 @@ impl TestCounts {
 
     fn attributes(self, has_skipped: bool) -> String {
         let Self { tests, skipped, errors, failures } = self;
-        let skipped = if has_skipped { format!(" disabled=\"{skipped}\"") } else { String::new() };
+        let skipped = or_empty(has_skipped.then(|| format!(" disabled=\"{skipped}\"")));
         format!("tests=\"{tests}\"{skipped} errors=\"{errors}\" failures=\"{failures}\"")
     }
 }
 
-/// Outcome of a test in the terms of JUnit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Success,
@@ -67,7 +66,6 @@ impl Outcome {
     }
 }
 
-/// Returns the run as XML.
 pub(crate) fn run_junit(results: &RunResults) -> String {
     let (mut all, mut suites) = (TestCounts::default(), String::new());
     for kernel in results.kernels.keys() {
@@ -102,8 +100,7 @@ fn push_test(text: &mut String, results: &RunResults, case: &ShownCase, outcome:
             writeln!(text, "            <{element} message=\"{message}\" type=\"{cause}\">{log}</{element}>");
     }
     // `time` has milliseconds, of which most kernels take none.
-    let median =
-        case.median_us.map_or_else(String::new, |median| property("median_us", &format!("{median:.3}")));
+    let median = or_empty(case.median_us.map(|median| property("median_us", &decimals3(median))));
     let verdict = property("verdict", verdict_word(case));
     let _ = writeln!(text, "            <properties>\n{verdict}{median}            </properties>");
     text.push_str("        </testcase>\n");

@@ -1,80 +1,54 @@
 //! Kernels of a profile that the catalogue cannot replay, with their device time: table and JSON of
 //! `npubench kernels --missing`.
 
-use std::fmt::Write as _;
-
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::prelude::*;
 use crate::{
     answer::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, time_ratio},
-    base::count_text::format_count,
     kernel::Nanos,
-    show::{
-        coverage::milliseconds,
-        table::{FittedColumn, fitted_text},
-    },
 };
 
 /// Returns a table of the gaps on AI cores with their share of the time, tables of AI CPU kernels and of collectives, and
 /// the share of each kind of gap.
 pub(crate) fn gaps_table(gaps: &ProfileGaps, width: Option<usize>) -> String {
-    let mut text = String::new();
-    for (engine, title) in [
+    let engines = [
         (KernelEngine::AiCore, "AI cores"),
         (KernelEngine::AiCpu, "AI CPU"),
         (KernelEngine::Collective, "collectives"),
-    ] {
-        if gaps.of_engine(engine).next().is_some() {
-            let separator = if text.is_empty() { "" } else { "\n" };
-            let _ = write!(text, "{separator}{}", engine_table(gaps, engine, title, width));
-        }
-    }
-    let separator = if text.is_empty() { "" } else { "\n" };
-    let _ = writeln!(text, "{separator}{}", summary_line(gaps));
-    text
+    ];
+    let tables = engines.into_iter().map(|(engine, title)| engine_table(gaps, engine, title, width));
+    let parts: Vec<String> = tables.filter(|table| !table.is_empty()).chain([summary_line(gaps)]).collect();
+    parts.join("\n")
 }
 
 fn engine_table(gaps: &ProfileGaps, engine: KernelEngine, title: &str, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text(title, 0).shortened_to(16),
-        FittedColumn::number("records", 2),
-        FittedColumn::number("time (ms)", 0),
-        FittedColumn::number("share (%)", 1),
-        FittedColumn::text("reason", 0).shortened_to(16),
-    ];
     // Collectives have neither a share of the AI cores nor a reason.
-    let cells = |gap: &KernelGap| {
-        let reason = gap.kind.map(|kind| match gap.reason.as_str() {
+    let reason = |gap: &KernelGap| {
+        gap.kind.map(|kind| match gap.reason.as_str() {
             "" => kind.label().to_owned(),
             reason => format!("{}: {reason}", kind.label()),
-        });
-        vec![
-            gap.kernel.clone(),
-            gap.records.to_string(),
-            milliseconds(gap.time.0),
-            gaps.share(gap).map_or_else(String::new, |share| format!("{:.2}", share * 100.0)),
-            reason.unwrap_or_default(),
-        ]
+        })
     };
-    fitted_text(columns, gaps.of_engine(engine).map(cells), width)
+    Table::new(gaps.of_engine(engine))
+        .text(title, rank(0).min(16), |gap| &gap.kernel)
+        .number("records", 2, |gap| gap.records)
+        .number("time (ms)", 0, |gap| millis(gap.time.0))
+        .number("share (%)", 1, |gap| or_empty(gaps.share(gap).map(|share| format!("{:.2}", share * 100.0))))
+        .text("reason", rank(0).min(16), |gap| or_empty(reason(gap)))
+        .print(width)
 }
 
 fn summary_line(gaps: &ProfileGaps) -> String {
+    let of_kind = |kind: GapKind| {
+        let gaps_of_kind = gaps.of_engine(KernelEngine::AiCore).filter(|gap| gap.kind == Some(kind));
+        let time = Nanos(gaps_of_kind.map(|gap| gap.time.0).sum());
+        let share = time_ratio(time, gaps.ai_core_time) * 100.0;
+        or_empty((time.0 > 0).then(|| format!("; {} {share:.2} %", kind.label())))
+    };
+    let kinds: String = GapKind::ALL.into_iter().map(of_kind).collect();
     let kernels = format_count(gaps.kernels, "kernel");
-    let mut line = format!("{kernels} on AI cores, {} ms", milliseconds(gaps.ai_core_time.0));
-    for kind in GapKind::ALL {
-        let of_kind = gaps.of_engine(KernelEngine::AiCore).filter(|gap| gap.kind == Some(kind));
-        let time = Nanos(of_kind.map(|gap| gap.time.0).sum());
-        if time.0 > 0 {
-            let share = time_ratio(time, gaps.ai_core_time) * 100.0;
-            let _ = write!(line, "; {} {share:.2} %", kind.label());
-        }
-    }
-    line
+    format!("{kernels} on AI cores, {} ms{kinds}\n", millis(gaps.ai_core_time.0))
 }
 
-/// Records that cannot be replayed, in JSON.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct GapRecord<'a> {
     kernel: &'a str,
@@ -88,7 +62,6 @@ pub(crate) struct GapRecord<'a> {
 }
 
 impl<'a> GapRecord<'a> {
-    /// Returns a record for each gap.
     pub(crate) fn of_gaps(gaps: &'a ProfileGaps) -> Vec<Self> {
         let record = |gap: &'a KernelGap| Self {
             kernel: &gap.kernel,

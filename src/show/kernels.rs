@@ -1,12 +1,7 @@
 //! `npubench kernels`: the kernels of the catalogue.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::{
-    kernel::catalogue::Catalogue,
-    show::table::{FittedColumn, fitted_text},
-};
+use super::prelude::*;
+use crate::kernel::catalogue::Catalogue;
 
 /// A kernel of the catalogue.
 #[derive(Serialize, JsonSchema)]
@@ -23,7 +18,6 @@ pub(crate) struct KernelRecord<'a> {
     forms: Vec<&'a str>,
 }
 
-/// Returns the kernels of a catalogue.
 pub(crate) fn kernel_records(catalogue: &Catalogue) -> Vec<KernelRecord<'_>> {
     let records = catalogue.entries().map(|entry| KernelRecord {
         kernel: entry.kernel.as_str(),
@@ -38,19 +32,12 @@ pub(crate) fn kernel_records(catalogue: &Catalogue) -> Vec<KernelRecord<'_>> {
     records.collect()
 }
 
-/// Returns the kernels as a table: API, method of the vendor check, rehearsal, requirements.
 pub(crate) fn kernels_table(kernels: &[KernelRecord<'_>], width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(12),
-        FittedColumn::text("launched by", 1).shortened_to(16),
-        FittedColumn::text("checked by", 3),
-        FittedColumn::text("launchable", 2),
-        FittedColumn::text("needs", 4).shortened_to(16),
-    ];
-    let row = |kernel: &KernelRecord<'_>| {
-        let launchable = if kernel.launchable { "yes" } else { "no" };
-        let cells = [kernel.kernel, kernel.api, kernel.check_method, launchable, &kernel.needs.join(", ")];
-        cells.map(str::to_owned).to_vec()
-    };
-    fitted_text(columns, kernels.iter().map(row), width)
+    Table::new(kernels)
+        .text("kernel", rank(0).min(12), |kernel| kernel.kernel)
+        .text("launched by", rank(1).min(16), |kernel| kernel.api)
+        .text("checked by", 3, |kernel| kernel.check_method)
+        .text("launchable", 2, |kernel| yes_no(kernel.launchable))
+        .text("needs", rank(4).min(16), |kernel| kernel.needs.join(", "))
+        .print(width)
 }

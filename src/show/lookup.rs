@@ -2,18 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::{coverage::number, prelude::*, table::cut_in_middle};
 use crate::{
     answer::lookup::{AnswerSource, LookupAnswer, NearestRow, OpQuery, PartAnswer, UsedRow},
     database::{InterpolationErrors, KernelInterpolationError},
-    kernel::DataKind,
-    show::{
-        coverage::number,
-        interpolation_error::{ErrorRecord, error_text},
-        table::{FittedColumn, cut_in_middle, fitted_text},
-    },
+    kernel::{DataKind, KernelName},
 };
 
 #[derive(Debug)]
@@ -24,6 +17,33 @@ pub(crate) struct LookupReport<'a> {
     pub(crate) kind: DataKind,
     pub(crate) is_compat: bool,
     pub(crate) errors: &'a InterpolationErrors,
+}
+
+/// Describes the published error of a kernel: `90 % of the interpolations of MatMulV2 within 4.9 % (60 hold-outs, ...)`.
+pub(super) fn error_text(kernel: &str, error: &KernelInterpolationError) -> String {
+    let within = error.p90.map_or_else(
+        || format!("no estimate for {kernel}: too few hold-outs, or hold-outs without an answer"),
+        |p90| format!("90 % of the interpolations of {kernel} within {:.1} %", p90 * 100.0),
+    );
+    format!("{within} ({} hold-outs, npubench adapt, {})", error.hold_outs.len(), error.date)
+}
+
+/// Published error of a kernel in JSON; errors are relative, null without an estimate.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ErrorRecord<'a> {
+    kernel: &'a str,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    max: Option<f64>,
+    hold_outs: usize,
+    date: &'a str,
+}
+
+impl<'a> ErrorRecord<'a> {
+    pub(super) fn new(kernel: &'a str, error: &'a KernelInterpolationError) -> Self {
+        let &KernelInterpolationError { p50, p90, max, .. } = error;
+        Self { kernel, p50, p90, max, hold_outs: error.hold_outs.len(), date: &error.date }
+    }
 }
 
 /// Returns the published error of the kernel whose rows an interpolated answer is from, with the kernel's name.
@@ -39,39 +59,40 @@ fn published_error<'a>(
 pub(crate) fn lookup_text(report: &LookupReport<'_>, width: Option<usize>) -> String {
     let answer = report.answer;
     let Some(latency) = answer.latency else {
-        let reason = answer.miss.as_ref().map(ToString::to_string).unwrap_or_default();
-        return format!("no answer: {reason}\n{}", nearest_table(report.nearest, width));
+        return format!(
+            "no answer: {}\n{}",
+            or_empty(answer.miss.as_ref()),
+            nearest_table(report.nearest, width)
+        );
     };
-    let mut text = format!("latency     {} us\n", number(latency.0));
-    text.push_str(&format!("source      {}, confidence {}\n", answer.source, number(answer.confidence)));
-    if let Some(rule) = answer.rule {
-        text.push_str(&format!("rule        {rule}\n"));
-    }
-    if let Some(reason) = &answer.miss {
-        text.push_str(&format!("missing     {reason}\n"));
-    }
-    if let Some((kernel, error)) = published_error(answer, report.errors) {
-        text.push_str(&format!("error       {}\n", error_text(kernel, error)));
-    }
-    if let Some(overhead) = &answer.overhead {
-        let (time, source) = (number(overhead.latency.0), &overhead.source);
-        text.push_str(&format!("overhead    {time} us of these for the dispatch, a model: {source}\n"));
-    }
-    text.push_str(&row_lines(answer, width));
-    for part in &answer.parts {
-        text.push_str(&part_lines(part, "", width));
-    }
-    text
+    let line = |label: &str, text: Option<String>| or_empty(text.map(|text| format!("{label:<12}{text}\n")));
+    let overhead = answer.overhead.as_ref().map(|overhead| {
+        format!("{} us of these for the dispatch, a model: {}", number(overhead.latency.0), overhead.source)
+    });
+    let error = published_error(answer, report.errors).map(|(kernel, error)| error_text(kernel, error));
+    let parts = answer.parts.iter().map(|part| part_lines(part, "", width));
+    [
+        line("latency", Some(format!("{} us", number(latency.0)))),
+        line("source", Some(format!("{}, confidence {}", answer.source, number(answer.confidence)))),
+        line("rule", answer.rule.map(|rule| rule.to_string())),
+        line("missing", answer.miss.as_ref().map(ToString::to_string)),
+        line("error", error),
+        line("overhead", overhead),
+        row_lines(answer, width),
+    ]
+    .into_iter()
+    .chain(parts)
+    .collect()
 }
 
 fn row_lines(answer: &LookupAnswer, width: Option<usize>) -> String {
-    let mut text = String::new();
-    for (at, row) in answer.rows.iter().enumerate() {
+    let lines = answer.rows.iter().enumerate().map(|(at, row)| {
         let title = if at == 0 { "rows" } else { "" };
-        text.push_str(&row_line(&format!("{title:<12}"), answer, row, width));
-    }
+        row_line(&format!("{title:<12}"), answer, row, width)
+    });
+    let mut text: String = lines.collect();
     if answer.equal_rows > 1 {
-        text.push_str(&format!("            median of {} rows that fit equally well\n", answer.equal_rows));
+        text += &format!("            median of {} rows that fit equally well\n", answer.equal_rows);
     }
     text
 }
@@ -79,59 +100,46 @@ fn row_lines(answer: &LookupAnswer, width: Option<usize>) -> String {
 /// Returns the line of a row: its place and its latency, which are whole, and between them its coordinates and column as far as
 /// `width` allows.
 fn row_line(start: &str, answer: &LookupAnswer, row: &UsedRow, width: Option<usize>) -> String {
-    let start = format!("{start}{}.csv:{}", row.kernel.file_stem(), row.line);
+    let start = format!("{start}{}:{}", file_name(&row.kernel), row.line);
     let end = format!(" {}", number(row.latency.0));
-    let middle = format!("  {}{}", coordinates_text(answer, row), row.column.names()[0]);
+    // The coordinates of a row of an interpolation: `M 128, K 512  `.
+    let named = answer.coordinates_of(row);
+    let coordinates =
+        named.map(|named| joined(named.map(|(axis, at)| format!("{axis} {}", number(at))), ", ") + "  ");
+    let middle = format!("  {}{}", or_empty(coordinates), row.column.names()[0]);
     let used = start.chars().count() + end.chars().count();
-    let middle =
-        width.map_or_else(|| middle.clone(), |width| cut_in_middle(&middle, width.saturating_sub(used)));
-    format!("{start}{middle}{end}\n")
-}
-
-/// Returns the coordinates of a row of an interpolation: `M 128, K 512  `.
-fn coordinates_text(answer: &LookupAnswer, row: &UsedRow) -> String {
-    let Some(named) = answer.coordinates_of(row) else { return String::new() };
-    let named = named.map(|(axis, at)| format!("{axis} {}", number(at)));
-    format!("{}  ", named.collect::<Vec<_>>().join(", "))
+    let room = width.map_or(usize::MAX, |width| width.saturating_sub(used));
+    format!("{start}{}{end}\n", cut_in_middle(&middle, room))
 }
 
 fn part_lines(part: &PartAnswer, indent: &str, width: Option<usize>) -> String {
-    let answer = &part.answer;
-    let rule = answer.rule.map(|rule| format!(", {rule}")).unwrap_or_default();
-    let mut text = match answer.latency {
+    let PartAnswer { name, answer } = part;
+    let source = match answer.latency {
         Some(latency) => {
-            let latency = number(latency.0);
-            format!("{indent}part        {} {latency} us, {}{rule}\n", part.name, answer.source)
+            let rule = or_empty(answer.rule.map(|rule| format!(", {rule}")));
+            format!("{} us, {}{rule}", number(latency.0), answer.source)
         }
-        None => format!("{indent}part        {} {}\n", part.name, answer.source),
+        None => answer.source.to_string(),
     };
-    for row in &answer.rows {
-        text.push_str(&row_line(&format!("{indent}{:12}", ""), answer, row, width));
-    }
-    for inner in &answer.parts {
-        text.push_str(&part_lines(inner, &format!("{indent}  "), width));
-    }
-    text
+    let start = format!("{indent}{:12}", "");
+    let rows = answer.rows.iter().map(|row| row_line(&start, answer, row, width));
+    let inner = answer.parts.iter().map(|inner| part_lines(inner, &format!("{indent}  "), width));
+    let first = format!("{indent}part        {name} {source}\n");
+    [first].into_iter().chain(rows).chain(inner).collect()
+}
+
+fn file_name(kernel: &KernelName) -> String {
+    format!("{}.csv", kernel.file_stem())
 }
 
 fn nearest_table(nearest: &[NearestRow], width: Option<usize>) -> String {
-    if nearest.is_empty() {
-        return String::new();
-    }
-    let columns = vec![
-        FittedColumn::text("nearest row", 0).shortened_to(16),
-        FittedColumn::text("inputs", 0).shortened_to(12),
-        FittedColumn::number("latency us", 0),
-    ];
-    let rows = nearest.iter().map(|row| {
-        let inputs: Vec<String> = row.inputs.iter().map(ToString::to_string).collect();
-        vec![
-            format!("{}.csv:{}", row.kernel.file_stem(), row.line),
-            inputs.join(" "),
-            row.latency.map_or("not measured".to_owned(), |latency| number(latency.0)),
-        ]
-    });
-    fitted_text(columns, rows, width)
+    let latency =
+        |row: &NearestRow| row.latency.map_or("not measured".to_owned(), |latency| number(latency.0));
+    Table::new(nearest)
+        .text("nearest row", rank(0).min(16), |row| format!("{}:{}", file_name(&row.kernel), row.line))
+        .text("inputs", rank(0).min(12), |row| joined(&row.inputs, " "))
+        .number("latency us", 0, latency)
+        .print(width)
 }
 
 /// An answer in JSON, or the answer for a part of a composite.
@@ -179,7 +187,6 @@ struct NearestRecord<'a> {
     distance: f64,
 }
 
-/// A query with its answer in JSON.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct LookupRecord<'a> {
     #[serde(flatten)]
@@ -196,7 +203,7 @@ impl<'a> LookupRecord<'a> {
     pub(crate) fn new(report: &LookupReport<'a>) -> Self {
         let nearest = report.nearest.iter().map(|row| NearestRecord {
             kernel: row.kernel.as_str(),
-            file: format!("{}.csv", row.kernel.file_stem()),
+            file: file_name(&row.kernel),
             line: row.line,
             inputs: row.inputs.iter().map(ToString::to_string).collect(),
             latency_us: row.latency.map(|latency| latency.0),
@@ -217,7 +224,7 @@ impl<'a> AnswerRecord<'a> {
     fn new(op: &'a str, answer: &'a LookupAnswer) -> Self {
         let rows = answer.rows.iter().map(|row| RowRecord {
             kernel: row.kernel.as_str(),
-            file: format!("{}.csv", row.kernel.file_stem()),
+            file: file_name(&row.kernel),
             line: row.line,
             column: row.column.names()[0],
             latency_us: row.latency.0,

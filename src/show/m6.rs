@@ -2,16 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::prelude::*;
 use crate::{
     answer::workload::{ForwardPass, PredictedTime},
     kernel::Nanos,
-    show::{
-        coverage::milliseconds,
-        table::{DETAIL, FittedColumn, fitted_text},
-    },
 };
 
 #[derive(Debug)]
@@ -35,19 +29,22 @@ struct PassTimes {
 }
 
 impl PassTimes {
-    #[expect(clippy::cast_precision_loss, reason = "times of passes have fewer than 53 bits")]
-    fn new(compute: Nanos, communication: Nanos) -> Self {
-        Self { compute: compute.0 as f64, communication: communication.0 as f64 }
+    const fn new(compute: Nanos, communication: Nanos) -> Self {
+        Self { compute: float(compute.0), communication: float(communication.0) }
+    }
+
+    fn total(self) -> f64 {
+        self.compute + self.communication
     }
 
     /// Returns M6, and its parts for compute and communication; `None` where nothing is recorded.
-    fn ratios(self, predicted: Self) -> [Option<f64>; 3] {
+    fn ratios(self, predicted: Self) -> RatioRecord {
         let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
-        [
-            ratio(predicted.compute + predicted.communication, self.compute + self.communication),
-            ratio(predicted.compute, self.compute),
-            ratio(predicted.communication, self.communication),
-        ]
+        RatioRecord {
+            m6: ratio(predicted.total(), self.total()),
+            compute: ratio(predicted.compute, self.compute),
+            communication: ratio(predicted.communication, self.communication),
+        }
     }
 }
 
@@ -69,13 +66,10 @@ impl M6Report<'_> {
         let mean = |(tokens, passes): (Option<u64>, Vec<&ForwardPass>)| {
             #[expect(clippy::cast_precision_loss, reason = "a number of passes")]
             let mean = |time: fn(&ForwardPass) -> Nanos| {
-                passes.iter().map(|pass| time(pass).0 as f64).sum::<f64>() / passes.len() as f64
+                passes.iter().map(|pass| float(time(pass).0)).sum::<f64>() / passes.len() as f64
             };
-            let times = PassTimes {
-                compute: mean(|pass| pass.compute),
-                communication: mean(|pass| pass.communication),
-            };
-            MeanTimes { tokens, passes: passes.len(), times }
+            let (compute, communication) = (mean(|pass| pass.compute), mean(|pass| pass.communication));
+            MeanTimes { tokens, passes: passes.len(), times: PassTimes { compute, communication } }
         };
         groups.into_iter().map(mean).collect()
     }
@@ -87,66 +81,71 @@ struct MeanTimes {
     times: PassTimes,
 }
 
-fn ratio_cell(ratio: Option<f64>) -> String {
-    ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"))
+/// A row of the table: a pass, a mean, or the prediction.
+struct M6Row<'a> {
+    name: String,
+    pass: Option<&'a ForwardPass>,
+    tokens: Option<u64>,
+    kernels: Option<u64>,
+    times: PassTimes,
+    ratios: Option<RatioRecord>,
 }
 
-/// Returns a table of the passes with M6, and the means.
 pub(crate) fn m6_text(report: &M6Report<'_>, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("pass", 0),
-        FittedColumn::text("device", DETAIL).shortened_to(12),
-        FittedColumn::number("tokens", 1),
-        FittedColumn::number("kernels", DETAIL),
-        FittedColumn::number("compute ms", 3),
-        FittedColumn::number("comm ms", 3),
-        FittedColumn::number("total ms", 1),
-        FittedColumn::number("aicpu ms", DETAIL),
-        FittedColumn::number("M6", 0),
-        FittedColumn::number("M6 compute", 2),
-        FittedColumn::number("M6 comm", 2),
-        FittedColumn::text("complete", 4),
-    ];
-    let mut rows = Vec::new();
     let predicted = report.predicted_times();
-    let cells = |times: PassTimes| times.ratios(predicted).map(ratio_cell);
-    for (number, ProfiledPass { pass, .. }) in report.passes.iter().enumerate() {
-        let mut row = vec![
-            (number + 1).to_string(),
-            pass.device.clone(),
-            pass.tokens.map_or_else(String::new, |tokens| tokens.to_string()),
-            pass.kernels.to_string(),
-        ];
-        row.extend(
-            [pass.compute, pass.communication, pass.total(), pass.aicpu].map(|time| milliseconds(time.0)),
-        );
-        row.extend(cells(PassTimes::new(pass.compute, pass.communication)));
-        row.push(if pass.is_complete { "yes" } else { "no" }.to_owned());
-        rows.push(row);
-    }
-    let millis = |nanos: f64| format!("{:.3}", nanos / 1e6);
-    for mean in report.mean_times() {
-        let tokens = mean.tokens.map_or_else(String::new, |tokens| tokens.to_string());
-        let mut row = vec![format!("mean of {}", mean.passes), String::new(), tokens, String::new()];
-        let PassTimes { compute, communication } = mean.times;
-        row.extend([compute, communication, compute + communication].map(millis));
-        row.push(String::new());
-        row.extend(cells(mean.times));
-        rows.push(row);
-    }
-    let mut row =
-        vec!["predicted".to_owned(), String::new(), String::new(), report.predicted.events.to_string()];
-    let total = predicted.compute + predicted.communication;
-    row.extend([predicted.compute, predicted.communication, total].map(millis));
-    rows.push(row);
-    let others = match report.predicted.others {
-        0 => String::new(),
-        count => format!(
-            "{count} invocations without an answer of the database, {} ms, are not in the prediction\n",
-            milliseconds(report.predicted.others_time.0)
-        ),
+    let passes = report.passes.iter().zip(1..).map(|(ProfiledPass { pass, .. }, number)| {
+        let times = PassTimes::new(pass.compute, pass.communication);
+        M6Row {
+            name: number.to_string(),
+            pass: Some(pass),
+            tokens: pass.tokens,
+            kernels: Some(pass.kernels),
+            times,
+            ratios: Some(times.ratios(predicted)),
+        }
+    });
+    let means = report.mean_times().into_iter().map(|MeanTimes { tokens, passes, times }| M6Row {
+        name: format!("mean of {passes}"),
+        pass: None,
+        tokens,
+        kernels: None,
+        times,
+        ratios: Some(times.ratios(predicted)),
+    });
+    let prediction = M6Row {
+        name: "predicted".to_owned(),
+        pass: None,
+        tokens: None,
+        kernels: Some(report.predicted.events),
+        times: predicted,
+        ratios: None,
     };
-    fitted_text(columns, rows, width) + &others
+    let rows: Vec<M6Row<'_>> = passes.chain(means).chain([prediction]).collect();
+    let ms = |nanos: f64| decimals3(nanos / 1e6);
+    let ratio = |row: &M6Row<'_>, of: fn(&RatioRecord) -> Option<f64>| {
+        or_empty(row.ratios.as_ref().map(|ratios| or_dash(of(ratios).map(|ratio| format!("{ratio:.4}")))))
+    };
+    let table = Table::new(&rows)
+        .text("pass", 0, |row| &row.name)
+        .text("device", rank(DETAIL).min(12), |row| or_empty(row.pass.map(|pass| &pass.device)))
+        .number("tokens", 1, |row| or_empty(row.tokens))
+        .number("kernels", DETAIL, |row| or_empty(row.kernels))
+        .number("compute ms", 3, |row| ms(row.times.compute))
+        .number("comm ms", 3, |row| ms(row.times.communication))
+        .number("total ms", 1, |row| ms(row.times.total()))
+        .number("aicpu ms", DETAIL, |row| or_empty(row.pass.map(|pass| millis(pass.aicpu.0))))
+        .number("M6", 0, |row| ratio(row, |ratios| ratios.m6))
+        .number("M6 compute", 2, |row| ratio(row, |ratios| ratios.compute))
+        .number("M6 comm", 2, |row| ratio(row, |ratios| ratios.communication))
+        .text("complete", 4, |row| or_empty(row.pass.map(|pass| yes_no(pass.is_complete))));
+    let others = (report.predicted.others > 0).then(|| {
+        format!(
+            "{} invocations without an answer of the database, {} ms, are not in the prediction\n",
+            report.predicted.others,
+            millis(report.predicted.others_time.0)
+        )
+    });
+    table.print(width) + &or_empty(others)
 }
 
 /// Ratio of predicted and recorded time, and its parts; null where nothing is recorded.
@@ -202,15 +201,10 @@ pub(crate) enum M6Record<'a> {
     },
 }
 
-/// Returns the records of a report.
 pub(crate) fn m6_records<'a>(report: &M6Report<'a>) -> Vec<M6Record<'a>> {
     let predicted = report.predicted_times();
-    let ratios = |times: PassTimes| {
-        let [m6, compute, communication] = times.ratios(predicted);
-        RatioRecord { m6, compute, communication }
-    };
     let passes = report.passes.iter().enumerate().map(|(at, ProfiledPass { file, pass })| M6Record::Pass {
-        ratios: ratios(PassTimes::new(pass.compute, pass.communication)),
+        ratios: PassTimes::new(pass.compute, pass.communication).ratios(predicted),
         pass: at + 1,
         file,
         device: &pass.device,
@@ -223,13 +217,13 @@ pub(crate) fn m6_records<'a>(report: &M6Report<'a>) -> Vec<M6Record<'a>> {
         complete: pass.is_complete,
     });
     let means = report.mean_times().into_iter().map(|MeanTimes { tokens, passes, times }| M6Record::Mean {
-        ratios: ratios(times),
+        ratios: times.ratios(predicted),
         pass: None,
         passes,
         tokens,
         compute_us: times.compute / 1e3,
         communication_us: times.communication / 1e3,
-        total_us: (times.compute + times.communication) / 1e3,
+        total_us: times.total() / 1e3,
     });
     let prediction = M6Record::Prediction {
         pass: None,

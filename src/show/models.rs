@@ -2,50 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::{
+    coverage::{dims_list, dtype_list, tensors_text},
+    prelude::*,
+};
 use crate::{
     answer::workload::{Workload, WorkloadQuestion},
     cases::llm::{LlmAttention, LlmModel},
-    show::{
-        coverage::{dims_list, dtype_list, tensors_text},
-        table::{DETAIL, FittedColumn, FittedRow, FittedTable},
-    },
 };
 
 pub(crate) fn models_table(models: &BTreeMap<String, LlmModel>, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("model", 0).shortened_to(16),
-        FittedColumn::number("layers", 2),
-        FittedColumn::number("hidden", 3),
-        FittedColumn::text("attention", DETAIL).shortened_to(16).wanted(24),
-        FittedColumn::number("feed-forward", DETAIL),
-        FittedColumn::text("experts", DETAIL).shortened_to(16).wanted(24),
-        FittedColumn::number("vocabulary", DETAIL),
-        FittedColumn::text("tp", 0),
-        FittedColumn::text("ep", 1),
-        FittedColumn::text("dp", 1),
-        FittedColumn::text("formats", 4),
-    ];
-    let row = |(name, model): (&String, &LlmModel)| {
-        let formats: Vec<&str> = model.quantisation.iter().map(|format| format.as_str()).collect();
-        FittedRow::from_cells(&[
-            name.clone(),
-            model.layers.to_string(),
-            model.hidden_size.to_string(),
-            attention_text(&model.attention),
-            model.intermediate_size.map_or_else(String::new, |width| width.to_string()),
-            experts_text(model),
-            model.vocab_size.to_string(),
-            list_text(&model.layouts.tp),
-            list_text(&model.layouts.ep),
-            list_text(&model.layouts.dp),
-            formats.join(" "),
-        ])
-    };
-    let rows = models.iter().map(row).collect();
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+    Table::new(models)
+        .text("model", rank(0).min(16), |(name, _)| name)
+        .number("layers", 2, |(_, model)| model.layers)
+        .number("hidden", 3, |(_, model)| model.hidden_size)
+        .text("attention", rank(DETAIL).min(16).wanted(24), |(_, model)| attention_text(&model.attention))
+        .number("feed-forward", DETAIL, |(_, model)| or_empty(model.intermediate_size))
+        .text("experts", rank(DETAIL).min(16).wanted(24), |(_, model)| experts_text(model))
+        .number("vocabulary", DETAIL, |(_, model)| model.vocab_size)
+        .text("tp", 0, |(_, model)| joined(&model.layouts.tp, " "))
+        .text("ep", 1, |(_, model)| joined(&model.layouts.ep, " "))
+        .text("dp", 1, |(_, model)| joined(&model.layouts.dp, " "))
+        .text("formats", 4, |(_, model)| joined(model.quantisation.iter().map(|format| format.as_str()), " "))
+        .print(width)
 }
 
 fn attention_text(attention: &LlmAttention) -> String {
@@ -55,22 +34,16 @@ fn attention_text(attention: &LlmAttention) -> String {
         }
         LlmAttention::Latent(latent) => {
             let sparse = latent.indexer.as_ref().map(|indexer| format!(", sparse {} keys", indexer.top_k));
-            format!("{} heads, latent {}{}", latent.heads, latent.kv_lora_rank, sparse.unwrap_or_default())
+            format!("{} heads, latent {}{}", latent.heads, latent.kv_lora_rank, or_empty(sparse))
         }
     }
 }
 
 fn experts_text(model: &LlmModel) -> String {
     let Some(experts) = &model.experts else { return String::new() };
-    let shared = match experts.shared_experts {
-        0 => String::new(),
-        count => format!(" + {count} shared"),
-    };
+    let shared = Some(experts.shared_experts).filter(|count| *count > 0);
+    let shared = or_empty(shared.map(|count| format!(" + {count} shared")));
     format!("{} of {}{shared}, width {}", experts.top_k, experts.experts, experts.intermediate_size)
-}
-
-fn list_text(degrees: &[u64]) -> String {
-    degrees.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// A language model in JSON: all sizes by name, degrees and formats.
@@ -92,7 +65,6 @@ impl<'a> ModelRecord<'a> {
             LlmAttention::Grouped(_) => "grouped",
             LlmAttention::Latent(_) => "latent",
         };
-        let formats = model.quantisation.iter().map(|format| format.as_str()).collect();
         let layouts = &model.layouts;
         Self {
             name,
@@ -102,42 +74,29 @@ impl<'a> ModelRecord<'a> {
             tp: &layouts.tp,
             ep: &layouts.ep,
             dp: &layouts.dp,
-            formats,
+            formats: model.quantisation.iter().map(|format| format.as_str()).collect(),
         }
     }
 }
 
 /// Returns a table of the kernels of a step. The name of a kernel is followed by those that may run in its place.
 pub(crate) fn step_table(workload: &Workload, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(12),
-        FittedColumn::number("count", 0),
-        FittedColumn::text("inputs", 0).shortened_to(16).wanted(30),
-        FittedColumn::text("outputs", DETAIL).shortened_to(12),
-        FittedColumn::number("keys", 1),
-    ];
-    let mut rows = Vec::new();
-    for question in &workload.questions {
+    let kernel = |question: &WorkloadQuestion| {
         let mut names: Vec<&str> = Vec::new();
         for query in question.queries() {
             if !names.contains(&query.op.as_str()) {
                 names.push(&query.op);
             }
         }
-        let query = &question.query;
-        rows.push(FittedRow::from_cells(&[
-            match query.ranks {
-                Some(ranks) => format!("{} of {ranks} ranks", names.join(" or ")),
-                None => names.join(" or "),
-            },
-            question.count.to_string(),
-            tensors_text(&query.inputs),
-            tensors_text(&query.outputs),
-            query.attention.kv_length.map_or_else(String::new, |length| length.to_string()),
-        ]));
-    }
-    let table = FittedTable { columns, rows, ..FittedTable::default() };
-    format!("{}\n{}", workload.name, table.print(width, false))
+        names.join(" or ") + &or_empty(question.query.ranks.map(|ranks| format!(" of {ranks} ranks")))
+    };
+    let table = Table::new(&workload.questions)
+        .text("kernel", rank(0).min(12), kernel)
+        .number("count", 0, |question| question.count)
+        .text("inputs", rank(0).min(16).wanted(30), |question| tensors_text(&question.query.inputs))
+        .text("outputs", rank(DETAIL).min(12), |question| tensors_text(&question.query.outputs))
+        .number("keys", 1, |question| or_empty(question.query.attention.kv_length));
+    format!("{}\n{}", workload.name, table.print(width))
 }
 
 #[derive(Serialize, JsonSchema)]

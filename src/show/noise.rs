@@ -2,23 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::prelude::*;
 use crate::{
-    base::{
-        count_text::format_count,
-        stats::{MeasurementDesign, VarianceSources},
-    },
+    base::stats::{MeasurementDesign, VarianceSources},
     kernel::DataKind,
     measure::evidence::{ControlLevel, KernelNoise, NoiseBudget},
-    show::table::{FittedColumn, fitted_text},
 };
 
 /// Number of devices and runs whose control kernels are shown.
-const MOST_LEVELS: usize = 16;
+const MAX_LEVELS: usize = 16;
 /// Number of kernels in the table of kernels.
-const MOST_KERNELS: usize = 10;
+const MAX_KERNELS: usize = 10;
 /// Number of devices or runs below which their deviation is uncertain by more than a third.
 const FEW_EFFECTS: usize = 6;
 /// Half width of a 95 % interval of a normal distribution, in standard deviations.
@@ -102,6 +96,12 @@ fn variance_sources(budget: &NoiseBudget) -> Vec<SourceRecord> {
 fn design_changes(budget: &NoiseBudget) -> Vec<ChangeRecord> {
     let design = budget.design;
     let doubled = MeasurementDesign { collections: design.collections * 2.0, ..design };
+    let with = |devices: f64, runs: f64, hosts: f64| MeasurementDesign {
+        devices: design.devices * devices,
+        runs: design.runs * runs,
+        hosts: design.hosts * hosts,
+        ..doubled
+    };
     let designs = [
         (
             "twice the launches in each collection (`--launches`)",
@@ -110,21 +110,13 @@ fn design_changes(budget: &NoiseBudget) -> Vec<ChangeRecord> {
         ("twice the collections of each case on the same devices (`--precision`)", doubled),
         (
             "twice the collections of each case on twice the devices (`--precision` and `--devices`)",
-            MeasurementDesign { devices: design.devices * 2.0, ..doubled },
+            with(2.0, 1.0, 1.0),
         ),
         (
             "twice the collections of each case in twice the runs (`--update all` in another night)",
-            MeasurementDesign { runs: design.runs * 2.0, ..doubled },
+            with(1.0, 2.0, 1.0),
         ),
-        (
-            "twice the collections of each case on twice the hosts",
-            MeasurementDesign {
-                devices: design.devices * 2.0,
-                runs: design.runs * 2.0,
-                hosts: design.hosts * 2.0,
-                ..doubled
-            },
-        ),
+        ("twice the collections of each case on twice the hosts", with(2.0, 2.0, 2.0)),
     ];
     let before = budget.sources.deviation(&design).max(f64::MIN_POSITIVE);
     let record =
@@ -140,7 +132,6 @@ fn typical(number: f64, one: &str, several: &str) -> String {
     format!("{rounded:.0} {}", if rounded == 1.0 { one } else { several })
 }
 
-/// Returns the budget as text.
 pub(crate) fn noise_text(record: &NoiseRecord<'_>, budget: &NoiseBudget, width: Option<usize>) -> String {
     let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
     let mut text = format!(
@@ -155,17 +146,13 @@ pub(crate) fn noise_text(record: &NoiseRecord<'_>, budget: &NoiseBudget, width: 
         typical(runs, "run", "runs"),
         record.kind.mark(),
     );
-    let columns = vec![
-        FittedColumn::text("source", 0).shortened_to(14),
-        FittedColumn::number("deviation %", 0),
-        FittedColumn::number("part of a row's variance %", 0),
-    ];
-    let rows = record.sources.iter().map(|line| {
-        let deviation =
-            line.deviation_percent.map_or_else(|| "unknown".to_owned(), |one| format!("{one:.2}"));
-        vec![line.source.to_owned(), deviation, format!("{:.0}", line.part * 100.0)]
-    });
-    text += &fitted_text(columns, rows, width);
+    let deviation =
+        |percent: Option<f64>| percent.map_or_else(|| "unknown".to_owned(), |one| format!("{one:.2}"));
+    text += &Table::new(&record.sources)
+        .text("source", rank(0).min(14), |source| source.source)
+        .number("deviation %", 0, |source| deviation(source.deviation_percent))
+        .number("part of a row's variance %", 0, |source| format!("{:.0}", source.part * 100.0))
+        .print(width);
     let half = 100.0 * NORMAL_QUANTILE * budget.sources.deviation(&budget.design);
     text += &format!(
         "\nhalf of a 95 % interval of a typical case: {half:.2} % without the joint fit, which removes the effects of collections\n"
@@ -189,17 +176,12 @@ pub(crate) fn noise_text(record: &NoiseRecord<'_>, budget: &NoiseBudget, width: 
         text += "one host: `npubench diff` compares it with another\n";
     }
     text.push('\n');
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(12),
-        FittedColumn::number("cases", 0),
-        FittedColumn::number("launch noise %", 0),
-    ];
-    let rows = budget.kernels.iter().take(MOST_KERNELS).map(|kernel| {
-        let percent = format!("{:.2}", kernel.launch_percent);
-        vec![kernel.kernel.clone(), kernel.cases.to_string(), percent]
-    });
-    text += &fitted_text(columns, rows, width);
-    let more = budget.kernels.len().saturating_sub(MOST_KERNELS);
+    text += &Table::new(budget.kernels.iter().take(MAX_KERNELS))
+        .text("kernel", rank(0).min(12), |kernel| &kernel.kernel)
+        .number("cases", 0, |kernel| kernel.cases)
+        .number("launch noise %", 0, |kernel| format!("{:.2}", kernel.launch_percent))
+        .print(width);
+    let more = budget.kernels.len().saturating_sub(MAX_KERNELS);
     if more > 0 {
         text += &format!("and {} with less noise\n", format_count(more, "kernel"));
     }
@@ -221,24 +203,18 @@ fn control_levels(levels: &[ControlLevel], width: Option<usize>) -> String {
         |level: &ControlLevel| level.off_percent.values().map(|off| off.abs()).fold(0.0_f64, f64::max);
     let mut sorted: Vec<&ControlLevel> = levels.iter().collect();
     sorted.sort_by(|one, other| greatest(other).total_cmp(&greatest(one)));
-    let mut columns = vec![
-        FittedColumn::text("run", 1).shortened_to(12),
-        FittedColumn::number("device", 0),
-        FittedColumn::number("collections", 2),
-    ];
-    columns.extend(names.iter().map(|name| FittedColumn::number(name, 1).shortened_to(8).with_long_header()));
-    let rows = sorted.iter().take(MOST_LEVELS).map(|level| {
-        let off = names.iter().map(|name| level.off_percent.get(*name));
-        let off = off.map(|off| off.map_or_else(|| "-".to_owned(), |off| format!("{off:+.2}")));
-        let place = [level.run.clone(), level.device.to_string(), level.collections.to_string()];
-        place.into_iter().chain(off).collect()
-    });
-    let table = fitted_text(columns, rows, width);
-    let more = levels.len().saturating_sub(MOST_LEVELS);
-    let more = match more {
-        0 => String::new(),
-        _ => format!("and {} nearer to the others\n", format_count(more, "device")),
-    };
+    let mut table = Table::new(sorted.into_iter().take(MAX_LEVELS))
+        .text("run", rank(1).min(12), |level| &level.run)
+        .number("device", 0, |level| level.device)
+        .number("collections", 2, |level| level.collections);
+    for name in names {
+        let off = |level: &ControlLevel| or_dash(level.off_percent.get(name).map(|off| signed(*off, 2)));
+        table = table.number(name, rank(1).min(8).with_long_header(), off);
+    }
+    let table = table.print(width);
+    let more = levels.len().saturating_sub(MAX_LEVELS);
+    let more =
+        or_empty((more > 0).then(|| format!("and {} nearer to the others\n", format_count(more, "device"))));
     format!("\ncontrol kernels, off the median of all devices and runs in %\n{table}{more}")
 }
 

@@ -5,12 +5,10 @@ use std::{
     time::Instant,
 };
 
+use super::prelude::*;
 use crate::{
-    base::{count_text::format_count, live_text::LiveText},
-    kernel::{
-        CollectionPurpose, KernelName,
-        timestamp::{Timestamp, format_clock, format_duration},
-    },
+    base::live_text::LiveText,
+    kernel::CollectionPurpose,
     measure::{
         events::RunEvent,
         run_state::{DeviceActivity, DeviceStatus, RunState, RunningCollection},
@@ -25,7 +23,6 @@ pub(super) struct ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    /// Returns true if lines are drawn now.
     pub(super) const fn is_drawn(&self) -> bool {
         self.lines.is_some()
     }
@@ -48,11 +45,10 @@ fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the line of a run, then a line for each device.
 fn run_text(state: &RunState, now: Timestamp, width: usize) -> String {
     let overall = overall_line(state.done, state.cases, &overall_texts(state, now), width);
     let devices = state.devices.iter().map(|device| device_text(device, now));
-    [overall].into_iter().chain(devices).collect::<Vec<_>>().join("\n")
+    joined([overall].into_iter().chain(devices), "\n")
 }
 
 /// Returns the line of a run or check: a bar, the number of cases, and the first of the texts that fits, else the last.
@@ -64,16 +60,9 @@ fn overall_line(done: usize, cases: usize, texts: &[String], terminal: usize) ->
             format!("{}{} ", "█".repeat(filled), "░".repeat(width - filled))
         }
     };
-    let lines = texts.iter().map(|text| format!("{bar}{done}/{cases} {text}"));
-    let mut line = String::new();
-    for next in lines {
-        let fits = next.chars().count() < terminal;
-        line = next;
-        if fits {
-            break;
-        }
-    }
-    line
+    let mut lines = texts.iter().map(|text| format!("{bar}{done}/{cases} {text}"));
+    let fitting = lines.clone().find(|line| line.chars().count() < terminal);
+    fitting.or_else(|| lines.next_back()).unwrap_or_default()
 }
 
 /// Returns the width of the bar: the numbers and the predicted end behind it are worth more.
@@ -97,10 +86,7 @@ fn time_texts(elapsed: f64, left: Option<f64>) -> Vec<String> {
 
 fn overall_texts(state: &RunState, now: Timestamp) -> Vec<String> {
     let left = state.eta.filter(|_| !state.is_waiting()).map(|eta| eta.seconds_since(now));
-    let late = match state.not_in_time {
-        0 => String::new(),
-        late => format!(", {late} not in time"),
-    };
+    let late = or_empty((state.not_in_time > 0).then(|| format!(", {} not in time", state.not_in_time)));
     let waiting = match state {
         RunState { ledger_waiting: true, .. } => ", waiting to store results",
         RunState { disk_full: true, .. } => ", waiting for free disk space",
@@ -136,7 +122,6 @@ impl CheckProgress {
         Self { started, forecast, _line: line }
     }
 
-    /// Counts the outcome of a case.
     pub(crate) fn add_case(&self) {
         locked(&self.forecast).add_case(self.started.elapsed().as_secs_f64());
     }
@@ -177,18 +162,16 @@ fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
             format!("{elapsed:>5} of {predicted:>5}  collection {}: {}", current.number, current.work_text())
         }
         (None, DeviceActivity::Paused) => {
-            let retry = line
-                .retry_at
-                .map_or_else(String::new, |at| format!(", retry in {}", format_clock(at.seconds_since(now))));
-            format!("paused{retry}: {}", line.reason.as_deref().unwrap_or_default())
+            let retry = line.retry_at.map(|at| format!(", retry in {}", format_clock(at.seconds_since(now))));
+            format!("paused{}: {}", or_empty(retry), or_empty(line.reason.as_ref()))
         }
         (None, state) => state.to_string(),
     };
     let reserved = if line.reserved && line.collection.is_some() { ", then reserved" } else { "" };
-    let rate = line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
+    let rate = line.cases_per_minute.map(|rate| format!("{rate:.0}/min"));
     let temperature = line.reading.as_ref().and_then(|reading| reading.temperature_c);
-    let temperature = temperature.map_or_else(String::new, |degrees| format!("{degrees} C"));
-    let tail = [rate, temperature].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+    let temperature = temperature.map(|degrees| format!("{degrees} C"));
+    let tail = joined([rate, temperature].into_iter().flatten(), ", ");
     let tail = if tail.is_empty() { tail } else { format!("  ({tail})") };
     format!("device {:<3} {activity}{reserved}{tail}", line.device)
 }
@@ -196,20 +179,17 @@ fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
 impl RunningCollection {
     /// Returns kernels, cases and purpose, such as `MatMulV2, 12 cases` or `Add 0123456789abcdef (search)`.
     pub(super) fn work_text(&self) -> String {
-        let kernels: Vec<&str> = self.kernels.iter().map(KernelName::as_str).collect();
+        let kernels: Vec<_> = self.kernels.iter().collect();
         let kernels = match kernels.as_slice() {
             [first, second, _, ..] => format!("{first}, {second} and {} more", kernels.len() - 2),
-            few => few.join(", "),
+            few => joined(few, ", "),
         };
-        let cases = self
-            .case
-            .as_ref()
-            .map_or_else(|| format!(", {}", format_count(self.cases, "case")), |case| format!(" {case}"));
-        let purpose = if self.purpose == CollectionPurpose::Measure {
-            String::new()
-        } else {
-            format!(" ({})", self.purpose)
+        let cases = match &self.case {
+            Some(case) => format!(" {case}"),
+            None => format!(", {}", format_count(self.cases, "case")),
         };
+        let is_measured = self.purpose == CollectionPurpose::Measure;
+        let purpose = or_empty((!is_measured).then(|| format!(" ({})", self.purpose)));
         format!("{kernels}{cases}{purpose}")
     }
 }
@@ -238,7 +218,6 @@ impl WaitingLine {
         Self { awaited, _line: line }
     }
 
-    /// Starts to wait for another one.
     pub(crate) fn wait_for(&self, awaited: &str) {
         *locked(&self.awaited) = (awaited.to_owned(), Instant::now());
     }
@@ -247,6 +226,7 @@ impl WaitingLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::KernelName;
     use crate::{
         kernel::{CaseId, Nanos},
         measure::run_state::DeviceSnapshot,

@@ -2,15 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use super::prelude::*;
+use crate::answer::coverage::{AuditedAnswer, AuditedQuestion};
 
-use crate::{
-    answer::coverage::{AuditedAnswer, AuditedQuestion},
-    show::table::{DETAIL, FittedColumn, FittedRow, FittedTable},
-};
-
-/// Counts of the questions about a kernel.
 #[derive(Default)]
 struct AnswerCounts {
     measured: usize,
@@ -21,7 +15,6 @@ struct AnswerCounts {
     add: usize,
 }
 
-/// Formats the counts of each kernel, and below them the questions that rows do not answer.
 pub(crate) fn question_table(audited: &[AuditedQuestion], width: Option<usize>) -> String {
     let mut kernels: BTreeMap<&str, AnswerCounts> = BTreeMap::new();
     for row in audited {
@@ -35,47 +28,27 @@ pub(crate) fn question_table(audited: &[AuditedQuestion], width: Option<usize>) 
         counts.planned += usize::from(row.is_planned);
         counts.add += usize::from(row.case.is_some());
     }
-    let mut columns = vec![FittedColumn::text("kernel", 0).shortened_to(12)];
-    columns.extend(
-        [
-            ("measured", 3),
-            ("between rows", 4),
-            ("too far apart", 1),
-            ("missing", 0),
-            ("planned", 2),
-            ("to add", 0),
-        ]
-        .map(|(header, rank)| FittedColumn::number(header, rank)),
-    );
-    let row = |(kernel, counts): (&str, AnswerCounts)| {
-        let AnswerCounts { measured, dense, sparse, missing, planned, add } = counts;
-        let numbers = [measured, dense, sparse, missing, planned, add];
-        let numbers = numbers.map(|count| if count == 0 { String::new() } else { count.to_string() });
-        FittedRow::from_cells(&[&[kernel.to_owned()], &numbers[..]].concat())
+    let counts = Table::new(&kernels)
+        .text("kernel", rank(0).min(12), |(kernel, _)| kernel)
+        .number("measured", 3, |(_, counts)| unless_zero(counts.measured))
+        .number("between rows", 4, |(_, counts)| unless_zero(counts.dense))
+        .number("too far apart", 1, |(_, counts)| unless_zero(counts.sparse))
+        .number("missing", 0, |(_, counts)| unless_zero(counts.missing))
+        .number("planned", 2, |(_, counts)| unless_zero(counts.planned))
+        .number("to add", 0, |(_, counts)| unless_zero(counts.add));
+    let action = |row: &AuditedQuestion| match (row.is_planned, &row.case) {
+        (true, _) => "planned",
+        (false, Some(_)) => "to add",
+        (false, None) => "none possible",
     };
-    let rows = kernels.into_iter().map(row).collect();
-    let mut text = FittedTable { columns, rows, ..FittedTable::default() }.print(width, false);
-    if audited.iter().any(|row| !row.is_answered()) {
-        let columns = vec![
-            FittedColumn::text("kernel", 0).shortened_to(12),
-            FittedColumn::text("shapes", 0).shortened_to(16).wanted(24),
-            FittedColumn::text("reason", DETAIL).shortened_to(14),
-            FittedColumn::text("row", 0),
-        ];
-        let row = |row: &AuditedQuestion| {
-            let action = match (row.is_planned, &row.case) {
-                (true, _) => "planned",
-                (false, Some(_)) => "to add",
-                (false, None) => "none possible",
-            };
-            let cells = [row.kernel.clone(), row.shapes.clone(), reason(row), action.to_owned()];
-            FittedRow::from_cells(&cells)
-        };
-        let rows = audited.iter().filter(|row| !row.is_answered()).map(row).collect();
-        text.push('\n');
-        text.push_str(&FittedTable { columns, rows, ..FittedTable::default() }.print(width, false));
-    }
-    text
+    let open = Table::new(audited.iter().filter(|row| !row.is_answered()))
+        .text("kernel", rank(0).min(12), |row| &row.kernel)
+        .text("shapes", rank(0).min(16).wanted(24), |row| &row.shapes)
+        .text("reason", rank(DETAIL).min(14), reason)
+        .text("row", 0, action)
+        .print(width);
+    let separator = if open.is_empty() { "" } else { "\n" };
+    format!("{}{separator}{open}", counts.print(width))
 }
 
 fn reason(row: &AuditedQuestion) -> String {
@@ -86,7 +59,6 @@ fn reason(row: &AuditedQuestion) -> String {
     }
 }
 
-/// An audited question in JSON.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct QuestionRecord<'a> {
     /// True if a row is to be added.

@@ -1,23 +1,14 @@
 //! `npubench rules`.
 
-use crate::{
-    measure::verify::VerificationRule,
-    show::table::{FittedColumn, FittedRow, FittedTable},
-};
+use super::prelude::*;
+use crate::measure::verify::VerificationRule;
 
-/// Returns a table of the rules by which measurements are judged.
 pub(crate) fn rules_table(rules: &[VerificationRule], width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("rule", 0).shortened_to(16),
-        FittedColumn::text("of", 2),
-        FittedColumn::text("verdict", 0),
-        FittedColumn::text("condition of ok", 1).shortened_to(60),
-    ];
-    let row = |rule: &VerificationRule| {
-        let VerificationRule { rule, scope, verdict, condition } = rule;
-        let cells = [(*rule).to_owned(), scope.to_string(), verdict.to_string(), condition.clone()];
-        FittedRow { has_line_below: true, ..FittedRow::from_cells(&cells) }
-    };
-    let rows = rules.iter().map(row).collect();
-    FittedTable { columns, rows, below: Some(3), ..FittedTable::default() }.print(width, false)
+    Table::new(rules)
+        .text("rule", rank(0).min(16), |rule| rule.rule)
+        .text("of", 2, |rule| rule.scope)
+        .text("verdict", 0, |rule| rule.verdict)
+        .text("condition of ok", rank(1).min(60), |rule| &rule.condition)
+        .below(|_| true)
+        .print(width)
 }

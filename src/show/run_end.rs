@@ -2,9 +2,13 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use super::{
+    cases::{CaseTables, shown_cases},
+    prelude::*,
+    terminal::output_width,
+};
 use crate::{
     base::{
-        count_text::format_count,
         exit::ExitStatus,
         print::{output_has_colors, print_data, print_note, print_warning},
         shell_argument::quoted_path,
@@ -17,17 +21,12 @@ use crate::{
     },
     kernel::{
         CacheState, CaseOutcome, DataKind, FailingVerdicts, IdentifiedCase, KernelName, Verdict,
-        render::ScriptCommunication, timestamp::format_clock,
+        render::ScriptCommunication,
     },
     measure::{
         case_numbers::{CaseNumbers, RunNumbers},
         evidence::{ProductionStates, clock_limits},
         run_screen::RunEnd,
-    },
-    show::{
-        cases::{measured_cases, shown_cases},
-        table::{FittedColumn, FittedRow, FittedTable},
-        terminal::output_width,
     },
 };
 
@@ -47,19 +46,6 @@ impl KernelFindings {
         self.changes.extend(numbers.change_percent());
         self.deviations.extend(numbers.production_percent());
     }
-
-    fn row(&self, name: &str, verdicts: &[Verdict]) -> FittedRow {
-        let count = |count: usize| if count == 0 { String::new() } else { count.to_string() };
-        let mut cells = vec![name.to_owned(), count(self.verdicts.values().sum())];
-        cells.extend(
-            verdicts.iter().map(|verdict| count(self.verdicts.get(verdict).copied().unwrap_or_default())),
-        );
-        let median = |values: &[f64]| median_of_floats(&mut values.to_vec());
-        let signed = |values| median(values).map_or_else(String::new, |value| format!("{value:+.1}"));
-        cells.push(median(&self.half_widths).map_or_else(String::new, |width| format!("{width:.2}")));
-        cells.extend([signed(&self.changes), signed(&self.deviations)]);
-        FittedRow::from_cells(&cells)
-    }
 }
 
 /// Returns a table of cases by kernel and verdict, with totals and the medians of their numbers; verdicts that did not occur have no
@@ -76,16 +62,30 @@ fn verdict_table(
         kernels.entry(&case.kernel).or_default().add(outcome.verdict, &found);
         all.add(outcome.verdict, &found);
     }
-    let verdicts: Vec<Verdict> = all.verdicts.keys().copied().collect();
-    let mut columns = vec![FittedColumn::text("kernel", 0).shortened_to(8), FittedColumn::number("cases", 0)];
-    columns.extend(verdicts.iter().map(|verdict| FittedColumn::number(verdict.as_str(), 0)));
-    columns.extend(
-        [("+-%", 1), ("change %", 3), ("prod %", 2)].map(|(name, rank)| FittedColumn::number(name, rank)),
-    );
-    let mut rows: Vec<FittedRow> =
-        kernels.iter().map(|(kernel, found)| found.row(kernel.as_str(), &verdicts)).collect();
-    rows.push(all.row("all", &verdicts));
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+    findings_table(&kernels, &all, width)
+}
+
+fn findings_table(
+    kernels: &BTreeMap<&KernelName, KernelFindings>,
+    all: &KernelFindings,
+    width: Option<usize>,
+) -> String {
+    let rows = kernels.iter().map(|(kernel, found)| (kernel.as_str(), found)).chain([("all", all)]);
+    let mut table =
+        Table::new(rows)
+            .text("kernel", rank(0).min(8), |(name, _)| name)
+            .number("cases", 0, |(_, found)| unless_zero(found.verdicts.values().sum()));
+    for verdict in all.verdicts.keys() {
+        let count = |found: &KernelFindings| found.verdicts.get(verdict).copied().unwrap_or_default();
+        table = table.number(verdict.as_str(), 0, |(_, found)| unless_zero(count(found)));
+    }
+    let median = |values: &[f64]| median_of_floats(&mut values.to_vec());
+    let change = |values: &[f64]| or_empty(median(values).map(|value| signed(value, 1)));
+    table
+        .number("+-%", 1, |(_, found)| or_empty(median(&found.half_widths).map(|half| format!("{half:.2}"))))
+        .number("change %", 3, |(_, found)| change(&found.changes))
+        .number("prod %", 2, |(_, found)| change(&found.deviations))
+        .print(width)
 }
 
 /// Prints the tables of the cases, the place of the rows, and what is left to do.
@@ -114,18 +114,19 @@ pub(super) fn print_run_end(end: &RunEnd<'_>) {
     }
     let db = quoted_path(database.folder());
     if !outcome.unwritten.is_empty() {
-        let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
         print_note(&format!(
             "rows of {} could not be written: repair or restore the tables, then `npubench run --db {db}` \
              writes the results from the ledger",
-            tables.join(", ")
+            joined(&outcome.unwritten, ", ")
         ));
     }
-    if let Ok(Some(states)) = ProductionStates::read(database) {
-        print_note(&states.to_string());
+    match ProductionStates::read(database) {
+        Ok(states) => states.iter().for_each(|states| print_note(&states.to_string())),
+        Err(error) => print_warning(&format!("the state of the cache in production is unknown: {error}")),
     }
-    if let Ok(limits) = clock_limits(ledger, run) {
-        limits.iter().for_each(|line| print_note(line));
+    match clock_limits(ledger, run) {
+        Ok(limits) => limits.iter().for_each(|line| print_note(line)),
+        Err(error) => print_warning(&format!("the limits of the clocks are unknown: {error}")),
     }
     print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
     let again = match options.sweep {
@@ -161,12 +162,14 @@ fn run_end_tables(
     let numbers = RunNumbers::read(database, ledger, (run, folder, cache), &records)?;
     let width = output_width();
     let verdicts = verdict_table(findings, &numbers, width);
-    let cases = measured_cases(&shown_cases(records, &numbers, folder), width, output_has_colors());
+    let cases = shown_cases(records, &numbers, folder);
+    let cases =
+        CaseTables { cases: &cases, folder, width, is_painted: output_has_colors() }.measured_or_notable();
     Ok(if cases.is_empty() { verdicts } else { format!("{verdicts}\n{}\n", cases.trim_end()) })
 }
 
 /// Number of kernels that a line names.
-const MOST_KERNELS: usize = 8;
+const MAX_KERNELS: usize = 8;
 
 /// Returns a line about the cases whose verdicts make the exit code 1, or about a run without any case, then one about those that
 /// were not run, and one about kernels without a catalogue entry, if there are any. Each has its share of the recorded time of the
@@ -180,7 +183,7 @@ pub(crate) fn failure_lines(
     let share = |is_counted: &dyn Fn(Verdict) -> bool| {
         let counted = findings.iter().filter(|(_, outcome)| is_counted(outcome.verdict));
         let share = recorded.share(counted.map(|(case, _)| case.id()));
-        share.map_or_else(String::new, |share| format!(", {:.2} % of the recorded time", 100.0 * share))
+        or_empty(share.map(|share| format!(", {:.2} % of the recorded time", 100.0 * share)))
     };
     let mut verdicts: BTreeMap<Verdict, usize> = BTreeMap::new();
     let mut without_entry: BTreeMap<&KernelName, usize> = BTreeMap::new();
@@ -199,8 +202,7 @@ pub(crate) fn failure_lines(
         format!("failed: none of {all}")
     } else {
         let count: usize = failed.iter().map(|(_, count)| **count).sum();
-        let words: Vec<String> = failed.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
-        format!("failed: {count} of {all}{}: {}", share(&is_failed), words.join(", "))
+        format!("failed: {count} of {all}{}: {}", share(&is_failed), counted(failed))
     }];
     if let Some(count) = verdicts.get(&Verdict::NotRun) {
         let share = share(&|verdict| verdict == Verdict::NotRun);
@@ -208,10 +210,8 @@ pub(crate) fn failure_lines(
     }
     if let Some(count) = verdicts.get(&Verdict::NoEntry) {
         let share = share(&|verdict| verdict == Verdict::NoEntry);
-        let named = without_entry.iter().take(MOST_KERNELS);
-        let mut kernels =
-            named.map(|(kernel, count)| format!("{kernel} {count}")).collect::<Vec<_>>().join(", ");
-        let others = without_entry.len().saturating_sub(MOST_KERNELS);
+        let mut kernels = with_counts(without_entry.iter().take(MAX_KERNELS));
+        let others = without_entry.len().saturating_sub(MAX_KERNELS);
         if others > 0 {
             kernels += &format!(" and {}", format_count(others, "other kernel"));
         }
@@ -256,9 +256,10 @@ mod tests {
             found.changes.push(change);
             found.deviations.push(deviation);
         }
-        let row = found.row("Add", &[Verdict::Ok]);
-        let cells: Vec<&str> = (0..7).map(|index| row.cell(index)).collect();
-        assert_eq!(cells, ["Add", "3", "3", "", "+1.0", "+10.0", ""]);
+        insta::assert_snapshot!(findings_table(&BTreeMap::new(), &found, None), @r"
+         kernel  cases  ok  change %  prod %
+         all         3   3      +1.0   +10.0
+        ");
     }
 
     #[test]

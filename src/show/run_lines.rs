@@ -5,50 +5,32 @@ use std::{
     collections::{BTreeMap, HashSet},
 };
 
+use super::{
+    cases::{SimilarCases, verdict_style},
+    emit::OutputFormat,
+    prelude::*,
+    progress::{ProgressDisplay, WaitingLine},
+    run_end::print_run_end,
+};
 pub(crate) use crate::base::count_text::number_ranges as device_ranges;
 use crate::{
-    base::{
-        count_text::format_count,
-        print::{is_verbose, notes_have_colors, painted, print_data, print_note},
-    },
-    kernel::{
-        CacheState, CaseId, CaseOutcome, CollectionPurpose, DeviceDeviation, Reason, Verdict,
-        timestamp::{Timestamp, format_duration},
-    },
+    base::print::{is_verbose, notes_have_colors, painted, print_data, print_note, print_warning},
+    kernel::{CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict},
     measure::{
         events::{EventSink, RunEvent},
         run_screen::{RunEnd, RunScreen},
     },
-    show::{
-        cases::verdict_style,
-        emit::OutputFormat,
-        progress::{ProgressDisplay, WaitingLine},
-        run_end::print_run_end,
-    },
 };
 
-/// Cases that are not launched, by verdict and by the group of their cause.
-type NotLaunchedGroups = BTreeMap<(Verdict, String), NotLaunched>;
-
-/// Cases that are not launched for causes of one group.
-#[derive(Debug)]
-struct NotLaunched {
-    /// Reason of the first one.
-    reason: Reason,
-    /// True if there are several reasons.
-    differ: bool,
-    /// Number of cases by kernel.
-    kernels: BTreeMap<String, usize>,
-}
-
 /// Number of devices that differ of which a line gives the deviation.
-const MOST_DEVICES: usize = 8;
+const MAX_DEVICES: usize = 8;
 
 /// Prints the events of a run to standard error, on a terminal with a progress display.
 #[derive(Debug, Default)]
 struct TextReporter {
     display: ProgressDisplay,
-    not_launched: NotLaunchedGroups,
+    /// Cases that are not launched, by verdict and by the group of their cause.
+    not_launched: BTreeMap<(Verdict, String), SimilarCases>,
     launched: bool,
     finished: HashSet<CaseId>,
     total: usize,
@@ -69,100 +51,103 @@ impl TextReporter {
     }
 
     fn print_not_launched(&mut self) {
-        let groups = std::mem::take(&mut self.not_launched);
-        for ((verdict, _), NotLaunched { reason, differ, kernels }) in groups {
+        for ((verdict, _), similar) in std::mem::take(&mut self.not_launched) {
             // Cases measured before a resumed run was interrupted.
             if verdict.is_done() {
                 continue;
             }
-            let cases = format_count(kernels.values().sum::<usize>(), "case");
-            let kernels: Vec<String> =
-                kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            let such_as = if differ { ", such as" } else { "" };
-            print_note(&format!("{verdict}: {cases}{such_as}: {reason} ({})", kernels.join(", ")));
-        }
-    }
-
-    /// Prints an event of a device or of the disk.
-    fn print_host_event(&self, event: &RunEvent) {
-        match event {
-            RunEvent::MeasurementRepeated { cases, round } => {
-                let cases = format_count(*cases, "case");
-                print_note(&format!("round {round}: {cases} in another collection"));
-            }
-            RunEvent::DevicesDiffer { devices } => print_note(&device_text(devices)),
-            RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
-                let cases = format_count(*measured, "case");
-                let mut line = format!(
-                    "{precise} of {cases} within {percent} % or one step of the timer, apart from its rounding of half a \
-                     step"
-                );
-                let hopeless = measured.saturating_sub(precise + open);
-                if hopeless > 0 {
-                    line += &format!("; {hopeless} would need more than {max_collections} collections");
-                }
-                if *open > 0 {
-                    line += &format!(
-                        "; {open} need further collections: `npubench run --precision {percent} --max-collections \
-                         {max_collections}` goes on with them"
-                    );
-                }
-                print_note(&line);
-            }
-            RunEvent::ResultsSuspicious { cases, kernel, shapes, outcome } => {
-                let cases = format_count(*cases, "suspicious result");
-                print_note(&format!(
-                    "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {}",
-                    outcome.reason.cause
-                ));
-            }
-            RunEvent::DeviceRunsOtherKernels { device, wrong, right } => print_note(&format!(
-                "device {device}: {wrong} of {} ran as other kernels or on an AI CPU, and other devices ran most as they should: check \
-                 its installation, or leave it out with `--devices`",
-                format_count((wrong + right) as usize, "attempt")
-            )),
-            RunEvent::EarlierResultsSuspicious { cases, open, cache } => {
-                print_note(&suspicious_text(*cases, *open, *cache));
-            }
-            RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
-                let cases = format_count(*cases, "case");
-                print_note(&format!("results of {cases} are withdrawn and measured again: {reason}"));
-            }
-            RunEvent::DevicePaused { device, reason, retry_in_s } => {
-                let again = retry_in_s.map_or_else(
-                    || "it is excluded for the rest of this run".to_owned(),
-                    |seconds| format!("it is tried again in {}", format_duration(seconds)),
-                );
-                print_note(&format!("device {device} is paused: {reason}; {again}"));
-            }
-            RunEvent::DeviceReadmitted { device } => {
-                print_note(&format!("device {device} works again and is used again"));
-            }
-            RunEvent::DeviceReserved { device, reason } => {
-                print_note(&format!("no new collection is started on device {device}: {reason}"));
-            }
-            RunEvent::DeviceReleased { device } => print_note(&format!("device {device} is used again")),
-            RunEvent::DiskFull { folder, free, needed } => print_note(&format!(
-                "waiting for free disk space in {}: {} MiB are free, {} MiB are needed; no new collection is started",
-                folder.display(),
-                free >> 20,
-                needed >> 20
-            )),
-            RunEvent::DiskFreed { folder } => {
-                print_note(&format!("the disk of {} has enough free space again", folder.display()));
-            }
-            RunEvent::LedgerWaiting { problem, .. } => print_note(&format!(
-                "waiting to store results: {problem}; it is tried again, no new collection is started"
-            )),
-            RunEvent::LedgerWritable { seconds, .. } => {
-                print_note(&format!("results are stored again after {}", format_duration(*seconds)));
-            }
-            _ => {}
+            let (cases, kernels) = (similar.count(), with_counts(&similar.kernels));
+            print_note(&format!("{verdict}: {cases}{}: {} ({kernels})", similar.such_as(), similar.first));
         }
     }
 }
 
-/// Returns a verdict in its colour.
+/// Returns the line about an event that changes nothing of the reporter; `None` for events without one.
+fn event_line(event: &RunEvent) -> Option<String> {
+    Some(match event {
+        RunEvent::OrphansEnded { programs } => {
+            format!("ended {} of an earlier run", format_count(*programs, "leftover program"))
+        }
+        RunEvent::RowUnreadable { place } => format!("left out: {place}"),
+        RunEvent::TableMissing { problem, .. } => problem.clone(),
+        RunEvent::StopRequested { running, at_once } => {
+            let running = format_count(*running, "running collection");
+            match at_once {
+                true => format!("ending {running} at once"),
+                false => format!("stopping: {running} may end; a second Ctrl-C ends them at once"),
+            }
+        }
+        RunEvent::RowsWritten { kernel, kept, .. } if *kept > 0 => kept_rows_note(*kept, kernel.as_str()),
+        RunEvent::RowsNotWritten { kernel, problem, .. } => {
+            format!("rows of {kernel} are not written yet: {problem}; the results are in the ledger")
+        }
+        RunEvent::MeasurementRepeated { cases, round } => {
+            format!("round {round}: {} in another collection", format_count(*cases, "case"))
+        }
+        RunEvent::DevicesDiffer { devices } => device_text(devices),
+        RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
+            let cases = format_count(*measured, "case");
+            let hopeless = measured.saturating_sub(precise + open);
+            let hopeless = (hopeless > 0)
+                .then(|| format!("; {hopeless} would need more than {max_collections} collections"));
+            let open = (*open > 0).then(|| {
+                format!(
+                    "; {open} need further collections: `npubench run --precision {percent} --max-collections \
+                     {max_collections}` goes on with them"
+                )
+            });
+            format!(
+                "{precise} of {cases} within {percent} % or one step of the timer, apart from its rounding of half a \
+                 step{}{}",
+                or_empty(hopeless),
+                or_empty(open)
+            )
+        }
+        RunEvent::ResultsSuspicious { cases, kernel, shapes, outcome } => format!(
+            "{}, `npubench why` explains each; the first is {kernel} {shapes}: {}",
+            format_count(*cases, "suspicious result"),
+            outcome.reason.cause
+        ),
+        RunEvent::DeviceRunsOtherKernels { device, wrong, right } => format!(
+            "device {device}: {wrong} of {} ran as other kernels or on an AI CPU, and other devices ran most as they should: \
+             check its installation, or leave it out with `--devices`",
+            format_count((wrong + right) as usize, "attempt")
+        ),
+        RunEvent::EarlierResultsSuspicious { cases, open, cache } => suspicious_text(*cases, *open, *cache),
+        RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
+            format!("results of {} are withdrawn and measured again: {reason}", format_count(*cases, "case"))
+        }
+        RunEvent::DevicePaused { device, reason, retry_in_s } => {
+            let again = retry_in_s.map_or_else(
+                || "it is excluded for the rest of this run".to_owned(),
+                |seconds| format!("it is tried again in {}", format_duration(seconds)),
+            );
+            format!("device {device} is paused: {reason}; {again}")
+        }
+        RunEvent::DeviceReadmitted { device } => format!("device {device} works again and is used again"),
+        RunEvent::DeviceReserved { device, reason } => {
+            format!("no new collection is started on device {device}: {reason}")
+        }
+        RunEvent::DeviceReleased { device } => format!("device {device} is used again"),
+        RunEvent::DiskFull { folder, free, needed } => format!(
+            "waiting for free disk space in {}: {} MiB are free, {} MiB are needed; no new collection is started",
+            folder.display(),
+            free >> 20,
+            needed >> 20
+        ),
+        RunEvent::DiskFreed { folder } => {
+            format!("the disk of {} has enough free space again", folder.display())
+        }
+        RunEvent::LedgerWaiting { problem, .. } => {
+            format!("waiting to store results: {problem}; it is tried again, no new collection is started")
+        }
+        RunEvent::LedgerWritable { seconds, .. } => {
+            format!("results are stored again after {}", format_duration(*seconds))
+        }
+        _ => return None,
+    })
+}
+
 fn verdict_text(verdict: Verdict) -> String {
     match notes_have_colors() {
         true => painted(verdict.as_str(), verdict_style(Some(verdict))),
@@ -175,15 +160,14 @@ fn device_text(devices: &[DeviceDeviation]) -> String {
     let mut sorted: Vec<&DeviceDeviation> = devices.iter().collect();
     sorted.sort_by(|one, other| other.deviation.total_cmp(&one.deviation));
     let has_hosts = devices.windows(2).any(|pair| pair[0].place.host != pair[1].place.host);
-    let (slowest, others) = (sorted.iter().take(MOST_DEVICES), sorted.len().saturating_sub(MOST_DEVICES));
+    let (slowest, others) = (sorted.iter().take(MAX_DEVICES), sorted.len().saturating_sub(MAX_DEVICES));
     let text = slowest.map(|DeviceDeviation { place, deviation }| {
-        let host = if has_hosts { format!("{} of ", place.host) } else { String::new() };
+        let host = or_empty(has_hosts.then(|| format!("{} of ", place.host)));
         format!("{host}{} {:+.1} %", place.device, 100.0 * deviation)
     });
-    let mut text = text.collect::<Vec<_>>().join(", ");
-    if others > 0 {
-        text += &format!(" and {}", format_count(others, "other"));
-    }
+    let (text, more) =
+        (joined(text, ", "), (others > 0).then(|| format!(" and {}", format_count(others, "other"))));
+    let text = text + &or_empty(more);
     format!(
         "devices differ in all cases, and no clock shows which are right: {text} off their mean; the intervals contain it, and \
          only more devices make them narrower (`npubench noise`)"
@@ -234,22 +218,14 @@ impl EventSink for TextReporter {
                 let devices = device_list(devices);
                 let mark = if *resumed { " resumed" } else { "" };
                 let done = if *resumed { "already have a verdict" } else { "already measured" };
-                let limit = budget_s.map_or_else(String::new, |budget| {
+                let limit = or_empty(budget_s.map(|budget| {
                     let ends = Timestamp::now().plus_seconds(budget).local_date_time();
                     format!("; time limit {}, until {ends}", format_duration(budget))
-                });
+                }));
                 print_note(&format!(
                     "run {run} ({kind}){mark}: {cases} on {devices}; {already_measured} {done}{limit}"
                 ));
             }
-            RunEvent::OrphansEnded { programs } => {
-                print_note(&format!(
-                    "ended {} of an earlier run",
-                    format_count(*programs, "leftover program")
-                ));
-            }
-            RunEvent::RowUnreadable { place } => print_note(&format!("left out: {place}")),
-            RunEvent::TableMissing { problem, .. } => print_note(problem),
             RunEvent::CollectionStarted { .. } => {
                 if !self.launched {
                     self.launched = true;
@@ -257,11 +233,8 @@ impl EventSink for TextReporter {
                 }
             }
             RunEvent::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
-                let note = if *purpose == CollectionPurpose::Measure {
-                    String::new()
-                } else {
-                    format!(" ({purpose})")
-                };
+                let note =
+                    or_empty((*purpose != CollectionPurpose::Measure).then(|| format!(" ({purpose})")));
                 let devices = device_list(devices);
                 let line = format!("collection {collection}{note} on {devices}: {outcome}, {seconds:.1} s");
                 match self.display.is_drawn() {
@@ -273,13 +246,8 @@ impl EventSink for TextReporter {
             }
             RunEvent::CaseFinished { kernel, shapes, outcome, case } => {
                 if !self.launched {
-                    let CaseOutcome { verdict, reason } = outcome;
-                    let group = (*verdict, reason.cause.group().join(" "));
-                    let new =
-                        || NotLaunched { reason: reason.clone(), differ: false, kernels: BTreeMap::new() };
-                    let group = self.not_launched.entry(group).or_insert_with(new);
-                    group.differ |= group.reason != *reason;
-                    *group.kernels.entry(kernel.to_string()).or_default() += 1;
+                    let group = (outcome.verdict, outcome.reason.cause.group().join(" "));
+                    self.not_launched.entry(group).or_default().add(&outcome.reason.to_string(), kernel);
                     return;
                 }
                 if outcome.verdict != Verdict::NotRun {
@@ -295,27 +263,11 @@ impl EventSink for TextReporter {
                 case_ids.iter().for_each(|case| {
                     self.finished.remove(case);
                 });
-                self.print_host_event(event);
             }
-            RunEvent::StopRequested { running, at_once } => {
-                let running = format_count(*running, "running collection");
-                print_note(&if *at_once {
-                    format!("ending {running} at once")
-                } else {
-                    format!("stopping: {running} may end; a second Ctrl-C ends them at once")
-                });
-            }
-            RunEvent::RowsWritten { kernel, kept, .. } => {
-                if *kept > 0 {
-                    print_note(&kept_rows_note(*kept, kernel.as_str()));
-                }
-            }
-            RunEvent::RowsNotWritten { kernel, problem, .. } => print_note(&format!(
-                "rows of {kernel} are not written yet: {problem}; the results are in the ledger"
-            )),
             RunEvent::RunFinished { .. } => self.print_not_launched(),
-            other => self.print_host_event(other),
+            _ => {}
         }
+        event_line(event).iter().for_each(|line| print_note(line));
     }
 }
 
@@ -325,51 +277,37 @@ struct JsonLines;
 
 impl EventSink for JsonLines {
     fn on_event(&mut self, event: &RunEvent) {
-        if let Ok(line) = serde_json::to_string(event) {
-            print_data(&format!("{line}\n"));
+        match serde_json::to_string(event) {
+            Ok(line) => print_data(&(line + "\n")),
+            Err(error) => print_warning(&format!("an event cannot be written as JSON: {error}")),
         }
     }
 }
 
-/// Screen of a command that measures, in plain text.
-#[derive(Debug)]
-struct PlainScreen;
-
-impl RunScreen for PlainScreen {
+/// Screen of a command that measures: text, or events as JSON on standard output, of which the last one is the end of the run.
+impl RunScreen for OutputFormat {
     fn wait_for(&self, awaited: &str) -> Box<dyn Any> {
         Box::new(WaitingLine::on_stderr(awaited))
     }
 
     fn events(&self) -> Box<dyn EventSink> {
-        Box::new(TextReporter::default())
+        match self {
+            Self::Plain => Box::new(TextReporter::default()),
+            Self::Json => Box::new(JsonLines),
+        }
     }
 
     fn end(&self, end: &RunEnd<'_>) {
-        print_run_end(end);
+        if *self == Self::Plain {
+            print_run_end(end);
+        }
     }
 }
 
-/// Events as JSON on standard output; the last one is the end of the run.
-#[derive(Debug)]
-struct JsonScreen;
-
-impl RunScreen for JsonScreen {
-    fn wait_for(&self, awaited: &str) -> Box<dyn Any> {
-        PlainScreen.wait_for(awaited)
-    }
-
-    fn events(&self) -> Box<dyn EventSink> {
-        Box::new(JsonLines)
-    }
-
-    fn end(&self, _: &RunEnd<'_>) {}
-}
-
-/// Returns the screen of a command that measures.
-pub(crate) fn run_screen(format: OutputFormat) -> &'static dyn RunScreen {
+pub(crate) const fn run_screen(format: OutputFormat) -> &'static dyn RunScreen {
     match format {
-        OutputFormat::Plain => &PlainScreen,
-        OutputFormat::Json => &JsonScreen,
+        OutputFormat::Plain => &OutputFormat::Plain,
+        OutputFormat::Json => &OutputFormat::Json,
     }
 }
 

@@ -2,28 +2,25 @@
 
 use std::fmt::Write as _;
 
-use crate::{
-    base::count_text::format_count,
-    kernel::timestamp::{Timestamp, format_duration},
-    show::run_results::RunResults,
+use super::{
+    prelude::*,
+    run_results::{RunResults, seconds_between},
 };
 
 /// Number of causes and of kernels that are listed.
-const MOST_LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 
-/// Returns the run as markdown.
 pub(crate) fn run_markdown(results: &RunResults) -> String {
     let record = &results.past.record;
     let (start, end) = results.span();
-    let seconds = super::run_results::seconds_between(start, end);
     let mut text = format!("# npubench run {}\n\n", record.run);
     if record.kind == "rehearsal" {
         text.push_str("**rehearsal: simulated durations**\n\n");
     }
-    let verdicts: Vec<String> =
-        results.verdicts().into_iter().map(|(word, count)| format!("{count} {word}")).collect();
-    let verdicts =
-        if verdicts.is_empty() { "none was left to measure".to_owned() } else { verdicts.join(", ") };
+    let verdicts = match results.verdicts() {
+        none if none.is_empty() => "none was left to measure".to_owned(),
+        verdicts => counted(verdicts),
+    };
     let _ = writeln!(
         text,
         "{}, {} on {}, started {}, took {}\n\n{}: {}\n",
@@ -31,29 +28,28 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         format_count(results.collections.len(), "collection"),
         format_count(results.devices.values().filter(|device| device.collections > 0).count(), "device"),
         Timestamp(record.started).local_date_time(),
-        format_duration(seconds),
+        format_duration(seconds_between(start, end)),
         format_count(results.cases.len(), "case"),
         verdicts
     );
-    let lines = results.devices.iter().filter_map(|(device, found)| {
+    let unused = results.devices.iter().filter_map(|(device, found)| {
         Some(format!("- device {device}: {}\n", cell(found.unused_reason.as_ref()?)))
     });
-    let lines: String = lines.collect();
-    if !lines.is_empty() {
-        text.push_str(&lines);
-        text.push('\n');
+    let unused: String = unused.collect();
+    if !unused.is_empty() {
+        text += &(unused + "\n");
     }
     let causes = results.causes();
     if !causes.is_empty() {
         text.push_str("| cases | verdict | cause |\n|---:|---|---|\n");
-        for (verdict, cause, cases) in causes.iter().take(MOST_LISTED) {
+        for (verdict, cause, cases) in causes.iter().take(MAX_LISTED) {
             let _ = writeln!(text, "| {} | {verdict} | {} |", cases.len(), cell(cause));
         }
         text.push('\n');
     }
     if !results.notable.is_empty() {
         text.push_str("| case | kernel | inputs | why |\n|---|---|---|---|\n");
-        for notable in results.notable.iter().take(MOST_LISTED) {
+        for notable in results.notable.iter().take(MAX_LISTED) {
             let case = &results.cases[notable.index];
             let (inputs, why) = (cell(&case.inputs), cell(&notable.why));
             let _ = writeln!(text, "| `{}` | {} | {inputs} | {why} |", case.case, case.kernel);
@@ -70,7 +66,7 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         text.push_str(
             "| kernel | cases | to production, median | least | most |\n|---|---:|---:|---:|---:|\n",
         );
-        for (kernel, cases, [least, median, most]) in kernels.into_iter().take(MOST_LISTED) {
+        for (kernel, cases, [least, median, most]) in kernels.into_iter().take(MAX_LISTED) {
             let _ = writeln!(text, "| {kernel} | {cases} | {median:.3} | {least:.3} | {most:.3} |");
         }
     }

@@ -2,14 +2,10 @@
 
 use std::io;
 
-use indexmap::IndexMap;
-use schemars::JsonSchema;
-use serde::Serialize;
-
 use super::{
     emit::csv_text,
-    run_timeline::{missing_text, number_cell},
-    table::{DETAIL, FittedColumn, FittedRow, FittedTable, fitted_text},
+    prelude::*,
+    run_timeline::missing_text,
     workbook::{TableCell, workbook_bytes},
 };
 use crate::{
@@ -17,15 +13,14 @@ use crate::{
         coverage::{InModelKernel, InModelKernels},
         recorded_runs::{ModuleLine, RunModules},
     },
-    base::count_text::format_count,
     kernel::Dims,
     profile::timeline::{LaunchedTask, MissingPart, RunTimeline, Utilisation, sum_lengths},
 };
+use indexmap::IndexMap;
 
 /// Module of rows outside of all modules.
 const OUTSIDE: &str = "[outside modules]";
 
-/// Modules of all runs.
 #[derive(Debug)]
 pub(crate) struct ModulesReport<'a> {
     pub(crate) runs: Vec<RunModules<'a>>,
@@ -35,21 +30,8 @@ pub(crate) struct ModulesReport<'a> {
     pub(crate) rows: usize,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-const fn float(value: i64) -> f64 {
-    value as f64
-}
-
-fn millis_cell(nanos: i64) -> String {
-    format!("{:.3}", float(nanos) / 1e6)
-}
-
-fn percent_cell(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2} %", 100.0 * ratio))
-}
-
 fn excess_cell(excess: Option<(f64, i64)>) -> String {
-    excess.map_or_else(|| "-".to_owned(), |(excess, _)| format!("{:.3}", excess / 1e6))
+    or_dash(excess.map(|(excess, _)| decimals3(excess / 1e6)))
 }
 
 impl ModuleLine<'_> {
@@ -67,7 +49,7 @@ impl ModuleLine<'_> {
     }
 
     fn kernels(&self, run: &RunTimeline) -> String {
-        self.row.kernels.iter().map(|kernel| run.names.text(*kernel)).collect::<Vec<_>>().join(", ")
+        joined(self.row.kernels.iter().map(|kernel| run.names.text(*kernel)), ", ")
     }
 
     fn mean(&self) -> f64 {
@@ -75,7 +57,6 @@ impl ModuleLine<'_> {
     }
 }
 
-/// Sum of the lines of one module.
 #[derive(Clone, Copy, Debug, Default)]
 struct ModuleSum {
     total: i64,
@@ -102,52 +83,38 @@ fn sums_by_module(run: &RunModules<'_>) -> IndexMap<String, ModuleSum> {
 
 /// Returns a table of modules, one of operators, and with a database one of kernels that are slower than alone.
 pub(crate) fn modules_text(report: &ModulesReport<'_>, width: Option<usize>) -> String {
-    let mut text = String::new();
     let has_database = report.in_model.is_some();
-    let mut columns = vec![
-        FittedColumn::text("rank", 2),
-        FittedColumn::text("module", 0).shortened_to(16).wanted(30),
-        FittedColumn::number("time ms", 0),
-        FittedColumn::number("share", 1),
-        FittedColumn::number("operators", DETAIL),
-        FittedColumn::number("MFU", 3),
-    ];
-    columns.extend(has_database.then(|| FittedColumn::number("excess ms", 1)));
-    let mut modules = Vec::new();
-    for run in &report.runs {
+    let sums: Vec<_> = report.runs.iter().map(|run| (run, sums_by_module(run))).collect();
+    let share = |run: &RunModules<'_>, sum: &ModuleSum| {
         let device_time = run.table.device_time();
-        for (path, sum) in sums_by_module(run) {
-            let mut row = vec![
-                number_cell(run.run.rank),
-                path,
-                millis_cell(sum.total),
-                percent_cell((device_time > 0).then(|| float(sum.total) / float(device_time))),
-                sum.operators.to_string(),
-                percent_cell(sum.utilisation.ratio()),
-            ];
-            row.extend(has_database.then(|| excess_cell(sum.excess)));
-            modules.push(row);
-        }
-    }
-    text.push_str(&fitted_text(columns, modules, width));
-    text.push_str(&operators_table(report, width));
+        percent((device_time > 0).then(|| float(sum.total) / float(device_time)))
+    };
+    let mut text = Table::new(sums.iter().flat_map(|(run, sums)| sums.iter().map(move |sum| (*run, sum))))
+        .text("rank", 2, |(run, _)| or_dash(run.run.rank))
+        .text("module", rank(0).min(16).wanted(30), |(_, (path, _))| path)
+        .number("time ms", 0, |(_, (_, sum))| millis(sum.total))
+        .number("share", 1, |(run, (_, sum))| share(run, sum))
+        .number("operators", DETAIL, |(_, (_, sum))| sum.operators)
+        .number("MFU", 3, |(_, (_, sum))| percent(sum.utilisation.ratio()))
+        .number("excess ms", 1, |(_, (_, sum))| or_empty(has_database.then(|| excess_cell(sum.excess))))
+        .print(width);
+    text += &operators_table(report, width);
     for run in &report.runs {
         let (inside, outside) = (run.table.attributed(), run.table.outside_time());
-        text.push_str(&format!(
+        text += &format!(
             "\nrank {}: {} ms in modules + {} ms outside = {} ms of kernels and collectives; {} ranges\n",
-            number_cell(run.run.rank),
-            millis_cell(inside),
-            millis_cell(outside),
-            millis_cell(run.table.device_time()),
+            or_dash(run.run.rank),
+            millis(inside),
+            millis(outside),
+            millis(run.table.device_time()),
             run.table.ranges
-        ));
-        text.push_str(&format!("peak of the matrix units: {}\n", run.peak));
+        );
+        text += &format!("peak of the matrix units: {}\n", run.peak);
     }
     if let Some(in_model) = report.in_model {
-        text.push_str(&in_model_table(in_model, report.rows, width));
+        text += &in_model_table(in_model, report.rows, width);
     }
-    text.push_str(&missing_text(report.runs.iter().map(|run| run.run), &matters));
-    text
+    text + &missing_text(report.runs.iter().map(|run| run.run), &matters)
 }
 
 /// Returns true for a part without which times of modules or utilisation are incomplete.
@@ -164,187 +131,138 @@ fn matters(part: &MissingPart) -> bool {
 
 fn operators_table(report: &ModulesReport<'_>, width: Option<usize>) -> String {
     let has_database = report.in_model.is_some();
-    let mut columns = vec![
-        FittedColumn::text("rank", DETAIL),
-        FittedColumn::text("module", 1).shortened_to(12),
-        FittedColumn::text("operator", 0).shortened_to(12).wanted(24),
-        FittedColumn::text("kernels", 3).shortened_to(12).wanted(20),
-        FittedColumn::number("time ms", 0),
-        FittedColumn::number("calls", 2),
-        FittedColumn::number("mean us", DETAIL),
-        FittedColumn::number("MFU", DETAIL),
-    ];
-    columns.extend(has_database.then(|| FittedColumn::number("excess ms", 1)));
-    let mut rows = Vec::new();
-    let mut lines: Vec<(&RunModules<'_>, &ModuleLine<'_>)> =
-        report.runs.iter().flat_map(|run| run.lines.iter().map(move |line| (run, line))).collect();
+    let mut lines: Vec<(&RunModules<'_>, &ModuleLine<'_>)> = report.lines().collect();
     lines.sort_by_key(|(_, line)| std::cmp::Reverse(line.row.total));
-    let count = lines.len();
-    for (run, line) in lines.into_iter().take(report.rows) {
-        let mut row = vec![
-            number_cell(run.run.rank),
-            line.module().to_owned(),
-            run.run.names.text(line.row.operator).to_owned(),
-            line.kernels(run.run),
-            millis_cell(line.row.total),
-            line.row.calls.len().to_string(),
-            format!("{:.3}", line.mean() / 1e3),
-            percent_cell(line.utilisation.and_then(Utilisation::ratio)),
-        ];
-        row.extend(has_database.then(|| excess_cell(line.excess)));
-        rows.push(row);
-    }
-    let more = count.saturating_sub(report.rows);
-    let rest = if more == 0 {
-        String::new()
-    } else {
+    let more = lines.len().saturating_sub(report.rows);
+    let more = (more > 0).then(|| {
         format!("{}: `--rows N`, `--format csv` or `--xlsx FILE`\n", format_count(more, "more row"))
-    };
-    format!("\n{}{rest}", fitted_text(columns, rows, width))
+    });
+    let table = Table::new(lines.into_iter().take(report.rows))
+        .text("rank", DETAIL, |(run, _)| or_dash(run.run.rank))
+        .text("module", rank(1).min(12), |(_, line)| line.module())
+        .text("operator", rank(0).min(12).wanted(24), |(run, line)| run.run.names.text(line.row.operator))
+        .text("kernels", rank(3).min(12).wanted(20), |(run, line)| line.kernels(run.run))
+        .number("time ms", 0, |(_, line)| millis(line.row.total))
+        .number("calls", 2, |(_, line)| line.row.calls.len())
+        .number("mean us", DETAIL, |(_, line)| decimals3(line.mean() / 1e3))
+        .number("MFU", DETAIL, |(_, line)| percent(line.utilisation.and_then(Utilisation::ratio)))
+        .number("excess ms", 1, |(_, line)| or_empty(has_database.then(|| excess_cell(line.excess))));
+    format!("\n{}{}", table.print(width), or_empty(more))
 }
 
 /// Returns the kernels that took the most time more than alone, and those that the database does not have.
 fn in_model_table(in_model: &InModelKernels, rows: usize, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(12),
-        FittedColumn::text("inputs", 1).shortened_to(12).wanted(24),
-        FittedColumn::number("calls", 4),
-        FittedColumn::number("in model us", 0),
-        FittedColumn::number("alone us", 0),
-        FittedColumn::number("95 % interval us", DETAIL),
-        FittedColumn::text("source", DETAIL),
-        FittedColumn::number("slowdown", 3),
-        FittedColumn::number("excess ms", 2),
-    ];
-    let known: Vec<&InModelKernel> =
-        in_model.kernels.iter().filter(|kernel| kernel.alone.is_some()).collect();
-    let known_rows = known.iter().take(rows).filter_map(|kernel| {
-        let alone = kernel.alone?;
-        let interval = alone
-            .interval
-            .map_or_else(|| "-".to_owned(), |(low, high)| format!("{:.3} to {:.3}", low / 1e3, high / 1e3));
-        Some(vec![
-            kernel.case.kernel.to_string(),
-            input_shapes(kernel),
-            kernel.calls.to_string(),
-            format!("{:.3}", kernel.mean() / 1e3),
-            format!("{:.3}", alone.duration / 1e3),
-            interval,
-            alone.source.to_string(),
-            kernel.slowdown().map_or_else(String::new, |slowdown| format!("{slowdown:.3}")),
-            kernel.excess().map_or_else(String::new, |excess| format!("{:.3}", excess / 1e6)),
-        ])
-    });
     let mut text = String::new();
+    let known: Vec<_> =
+        in_model.kernels.iter().filter_map(|kernel| Some((kernel, kernel.alone?))).take(rows).collect();
     if !known.is_empty() {
-        let table = fitted_text(columns, known_rows, width);
-        text.push_str(&format!("\nslower in the model than alone\n{table}"));
+        let us = |nanos: f64| decimals3(nanos / 1e3);
+        let interval = |(low, high): (f64, f64)| format!("{} to {}", us(low), us(high));
+        let table = Table::new(known)
+            .text("kernel", rank(0).min(12), |(kernel, _)| &kernel.case.kernel)
+            .text("inputs", rank(1).min(12).wanted(24), |(kernel, _)| input_shapes(kernel))
+            .number("calls", 4, |(kernel, _)| kernel.calls)
+            .number("in model us", 0, |(kernel, _)| us(kernel.mean()))
+            .number("alone us", 0, |(_, alone)| us(alone.duration))
+            .number("95 % interval us", DETAIL, |(_, alone)| or_dash(alone.interval.map(interval)))
+            .text("source", DETAIL, |(_, alone)| alone.source)
+            .number("slowdown", 3, |(kernel, _)| or_empty(kernel.slowdown().map(decimals3)))
+            .number("excess ms", 2, |(kernel, _)| {
+                or_empty(kernel.excess().map(|time| decimals3(time / 1e6)))
+            });
+        text += &format!("\nslower in the model than alone\n{}", table.print(width));
     }
     let missing = in_model.missing();
-    let time = sum_lengths(missing.iter().map(|kernel| kernel.total));
     if !missing.is_empty() {
-        let columns = vec![
-            FittedColumn::text("kernel", 0).shortened_to(12),
-            FittedColumn::text("inputs", 0).shortened_to(12).wanted(24),
-            FittedColumn::number("calls", 2),
-            FittedColumn::number("time ms", 0),
-            FittedColumn::text("reason", 2).shortened_to(40),
-            FittedColumn::text("closed by", 1).shortened_to(40),
-        ];
-        let row = |kernel: &&InModelKernel| {
-            let cells = [
-                kernel.case.kernel.to_string(),
-                input_shapes(kernel),
-                kernel.calls.to_string(),
-                millis_cell(kernel.total),
-                kernel.reason.clone(),
-                kernel.closing.as_ref().map_or_else(String::new, ToString::to_string),
-            ];
-            FittedRow { has_line_below: true, ..FittedRow::from_cells(&cells) }
-        };
-        let below = columns.len() - 1;
-        let shown = missing.iter().take(rows).map(row).collect();
-        let table = FittedTable { columns, rows: shown, below: Some(below), ..FittedTable::default() };
-        text.push_str(&format!(
+        let table = Table::new(missing.iter().take(rows))
+            .text("kernel", rank(0).min(12), |kernel| &kernel.case.kernel)
+            .text("inputs", rank(0).min(12).wanted(24), |kernel| input_shapes(kernel))
+            .number("calls", 2, |kernel| kernel.calls)
+            .number("time ms", 0, |kernel| millis(kernel.total))
+            .text("reason", rank(2).min(40), |kernel| &kernel.reason)
+            .text("closed by", rank(1).min(40), |kernel| or_empty(kernel.closing.as_ref()))
+            .below(|_| true);
+        text += &format!(
             "\nwithout a duration alone: {}, {} ms\n{}",
             format_count(missing.len(), "kernel"),
-            millis_cell(time),
-            table.print(width, false)
-        ));
+            millis(sum_lengths(missing.iter().map(|kernel| kernel.total))),
+            table.print(width)
+        );
     }
     if in_model.without_shapes > 0 {
-        let time = millis_cell(in_model.without_shapes);
-        text.push_str(&format!("\n{time} ms are of kernels without shapes, which have no row\n"));
+        let time = millis(in_model.without_shapes);
+        text += &format!("\n{time} ms are of kernels without shapes, which have no row\n");
     }
     text
 }
 
 pub(super) fn input_shapes(kernel: &InModelKernel) -> String {
-    let slots = kernel.case.inputs.iter();
-    let shapes =
-        slots.map(|slot| slot.as_ref().map_or_else(String::new, |tensor| Dims(&tensor.dims).to_string()));
-    shapes.collect::<Vec<_>>().join(";")
+    joined(
+        kernel.case.inputs.iter().map(|slot| or_empty(slot.as_ref().map(|tensor| Dims(&tensor.dims)))),
+        ";",
+    )
 }
 
-/// Names of the columns of CSV and workbook: those of the vendor's module statistic, then ours.
-fn column_names(has_database: bool) -> Vec<&'static str> {
-    let mut names = vec![
-        "parentModule",
-        "module",
-        "opName",
-        "kernelList",
-        "totalKernelDuration(ns)",
-        "avgKernelDuration(ns)",
-        "opCount",
-        "avgMFU",
-        "rankID",
-    ];
-    names.extend(has_database.then_some("excessKernelDuration(ns)"));
-    names
-}
+/// Names of the columns of CSV and workbook: those of the vendor's module statistic, then with a database ours.
+const COLUMNS: [&str; 10] = [
+    "parentModule",
+    "module",
+    "opName",
+    "kernelList",
+    "totalKernelDuration(ns)",
+    "avgKernelDuration(ns)",
+    "opCount",
+    "avgMFU",
+    "rankID",
+    "excessKernelDuration(ns)",
+];
 
-fn cells_of_line(run: &RunModules<'_>, line: &ModuleLine<'_>, has_database: bool) -> Vec<TableCell> {
-    let number = |value: Option<f64>| value.map_or(TableCell::Empty, TableCell::Number);
-    let mut cells = vec![
-        TableCell::Text(line.row.parent.clone()),
-        TableCell::Text(line.module().to_owned()),
-        TableCell::Text(run.run.names.text(line.row.operator).to_owned()),
-        TableCell::Text(line.kernels(run.run)),
-        TableCell::Number(float(line.row.total)),
-        TableCell::Number(line.mean()),
-        TableCell::Number(float(i64::try_from(line.row.calls.len()).unwrap_or(i64::MAX))),
-        number(line.utilisation.and_then(Utilisation::ratio)),
-        number(run.run.rank.map(f64::from)),
-    ];
-    if has_database {
-        cells.push(number(line.excess.map(|(excess, _)| excess)));
+impl<'a> ModulesReport<'a> {
+    fn lines(&self) -> impl Iterator<Item = (&RunModules<'a>, &ModuleLine<'a>)> {
+        self.runs.iter().flat_map(|run| run.lines.iter().map(move |line| (run, line)))
     }
-    cells
+
+    const fn column_count(&self) -> usize {
+        if self.in_model.is_some() { COLUMNS.len() } else { COLUMNS.len() - 1 }
+    }
+
+    fn cells(&self) -> impl Iterator<Item = impl Iterator<Item = TableCell>> {
+        let count = |count: usize| float(i64::try_from(count).unwrap_or(i64::MAX));
+        let number = |value: Option<f64>| value.map_or(TableCell::Empty, TableCell::Number);
+        let cells = move |(run, line): (&RunModules<'_>, &ModuleLine<'_>)| {
+            [
+                TableCell::Text(line.row.parent.clone()),
+                TableCell::Text(line.module().to_owned()),
+                TableCell::Text(run.run.names.text(line.row.operator).to_owned()),
+                TableCell::Text(line.kernels(run.run)),
+                TableCell::Number(float(line.row.total)),
+                TableCell::Number(line.mean()),
+                TableCell::Number(count(line.row.calls.len())),
+                number(line.utilisation.and_then(Utilisation::ratio)),
+                number(run.run.rank.map(f64::from)),
+                number(line.excess.map(|(excess, _)| excess)),
+            ]
+        };
+        self.lines().map(move |line| cells(line).into_iter().take(self.column_count()))
+    }
 }
 
 /// Returns all rows as CSV.
 pub(crate) fn modules_csv(report: &ModulesReport<'_>) -> String {
-    let has_database = report.in_model.is_some();
     let text = |cell: TableCell| match cell {
         TableCell::Text(text) => text,
         TableCell::Number(number) => number.to_string(),
         TableCell::Empty => String::new(),
     };
-    let lines = report.runs.iter().flat_map(|run| run.lines.iter().map(move |line| (run, line)));
-    let rows = lines
-        .map(|(run, line)| cells_of_line(run, line, has_database).into_iter().map(text).collect::<Vec<_>>());
-    let header = column_names(has_database).into_iter().map(str::to_owned).collect();
+    let rows = report.cells().map(|cells| cells.map(text).collect::<Vec<_>>());
+    let header = COLUMNS[..report.column_count()].iter().map(|name| (*name).to_owned()).collect();
     csv_text([header].into_iter().chain(rows))
 }
 
-/// Returns all rows as a workbook with one sheet.
 pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> io::Result<Vec<u8>> {
-    let has_database = report.in_model.is_some();
-    let names = column_names(has_database).into_iter().map(|name| TableCell::Text(name.to_owned()));
-    let mut rows: Vec<Vec<TableCell>> = vec![names.collect()];
-    for run in &report.runs {
-        rows.extend(run.lines.iter().map(|line| cells_of_line(run, line, has_database)));
-    }
+    let header = COLUMNS[..report.column_count()].iter().map(|name| TableCell::Text((*name).to_owned()));
+    let rows: Vec<Vec<TableCell>> =
+        [header.collect()].into_iter().chain(report.cells().map(Iterator::collect)).collect();
     workbook_bytes("module_statistic", &rows)
 }
 

@@ -19,7 +19,7 @@ use crate::{
         cases::ShownCase,
         run_plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
         run_results::{
-            DeviceResults, MOST_OF_CAUSE, RunResults, ratio_to_production, seconds_between, verdict_word,
+            DeviceResults, MAX_OF_CAUSE, RunResults, ratio_to_production, seconds_between, verdict_word,
         },
     },
 };
@@ -87,7 +87,7 @@ fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> 
 }
 
 fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, String, Vec<usize>)) -> Value {
-    let listed = cases.iter().take(MOST_OF_CAUSE).map(|index| {
+    let listed = cases.iter().take(MAX_OF_CAUSE).map(|index| {
         let case = &results.cases[*index];
         let mut row = case_data(case);
         let log = case.log.as_ref();
@@ -99,7 +99,7 @@ fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, String, Vec<
     });
     json!({
         "verdict": verdict, "cause": cause, "count": cases.len(), "cases": listed.collect::<Vec<_>>(),
-        "more": cases.len().saturating_sub(MOST_OF_CAUSE),
+        "more": cases.len().saturating_sub(MAX_OF_CAUSE),
     })
 }
 

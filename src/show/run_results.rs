@@ -7,8 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::{
+    cases::{ShownCase, shown_cases},
+    prelude::*,
+    runs::PastRun,
+};
 use crate::{
-    base::{command_error::Failure, stats::median_of_floats},
+    base::stats::median_of_floats,
     database::{
         Database, DatabaseError,
         ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
@@ -19,29 +24,24 @@ use crate::{
         run_state::{DeviceActivity, DeviceStatus},
         status_file::RunStatusFile,
     },
-    show::{
-        cases::{ShownCase, shown_cases},
-        runs::PastRun,
-    },
 };
 
 /// Number of cases that a reader should look at.
-const MOST_NOTABLE: usize = 20;
+const MAX_NOTABLE: usize = 20;
 /// Length of the end of a log from which its last lines are taken, in bytes.
 const LOG_END: u64 = 8 << 10;
-/// Number of lines of an excerpt, and the greatest length of one in characters.
+/// Number of lines of an excerpt, and the largest width of one in characters.
 const LOG_LINES: usize = 12;
-const LOG_LINE: usize = 240;
-/// Greatest number of cases of one cause that are listed with their logs; the table has all.
-pub(crate) const MOST_OF_CAUSE: usize = 20;
-/// Greatest number of logs: reasons with sizes or shapes may make a cause of each case.
-const MOST_LOGS: usize = 200;
+const LOG_WIDTH: usize = 240;
+/// Largest number of cases of one cause that are listed with their logs; the table has all.
+pub(crate) const MAX_OF_CAUSE: usize = 20;
+/// Largest number of logs: reasons with sizes or shapes may make a cause of each case.
+const MAX_LOGS: usize = 200;
 /// Half width of an interval, in percent of the median, above which a case is notable.
 const WIDE: f64 = 5.0;
 /// Logarithm of the ratio to production, in percent, above which a case is notable.
 const FAR: f64 = 20.0;
 
-/// Returns the verdict of a case as a word; `open` without one.
 pub(crate) fn verdict_word(case: &ShownCase) -> &'static str {
     case.verdict.map_or("open", Verdict::as_str)
 }
@@ -57,12 +57,8 @@ pub(crate) fn has_result(case: &ShownCase) -> bool {
     case.verdict.is_some_and(|verdict| verdict.has_samples() || verdict.is_done())
 }
 
-/// Returns the cause of a case's verdict.
 fn cause(case: &ShownCase) -> String {
-    match &case.finding {
-        Some(cause) => cause.to_string(),
-        None => "the run has not finished it".to_owned(),
-    }
+    case.finding.as_ref().map_or_else(|| "the run has not finished it".to_owned(), Cause::to_string)
 }
 
 fn cause_group(case: &ShownCase) -> [&str; 3] {
@@ -74,7 +70,6 @@ pub(crate) fn ratio_to_production(case: &ShownCase) -> Option<f64> {
     Some(1.0 + case.production_percent? / 100.0)
 }
 
-/// A case to look at.
 #[derive(Clone, Debug)]
 pub(crate) struct NotableCase {
     /// Index in [`RunResults::cases`].
@@ -82,7 +77,6 @@ pub(crate) struct NotableCase {
     pub(crate) why: String,
 }
 
-/// A kernel of the run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KernelResults {
     pub(crate) cases: usize,
@@ -99,7 +93,6 @@ impl KernelResults {
     }
 }
 
-/// A device of the run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceResults {
     pub(crate) collections: usize,
@@ -153,24 +146,6 @@ pub(crate) struct RunResults {
     pub(crate) logs: BTreeMap<PathBuf, String>,
 }
 
-/// Error of reading a run.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReportError {
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-}
-
-impl Failure for ReportError {
-    fn hint(&self) -> String {
-        match self {
-            Self::Ledger(error) => error.hint(),
-            Self::Database(error) => error.hint(),
-        }
-    }
-}
-
 impl RunResults {
     /// Reads the results of a run. Tables that cannot be read have no numbers.
     pub(crate) fn read(
@@ -178,7 +153,7 @@ impl RunResults {
         ledger: &Ledger,
         past: &PastRun,
         cache: CacheState,
-    ) -> Result<Self, ReportError> {
+    ) -> Result<Self, DatabaseError> {
         let run = &past.record.run;
         let collections = ledger.run_collections(run)?;
         let mut kernels: BTreeMap<KernelName, KernelResults> =
@@ -198,8 +173,8 @@ impl RunResults {
         let devices = device_results(ledger, past, &collections, cache)?;
         let notable = notable_cases(&cases);
         let listed =
-            causes_of(&cases).into_iter().flat_map(|(.., of_cause)| of_cause.into_iter().take(MOST_OF_CAUSE));
-        let logs = last_log_lines(listed.filter_map(|index| cases[index].log.as_ref()).take(MOST_LOGS));
+            causes_of(&cases).into_iter().flat_map(|(.., of_cause)| of_cause.into_iter().take(MAX_OF_CAUSE));
+        let logs = last_log_lines(listed.filter_map(|index| cases[index].log.as_ref()).take(MAX_LOGS));
         Ok(Self {
             past: past.clone(),
             database: database.folder().to_owned(),
@@ -217,15 +192,12 @@ impl RunResults {
     /// Returns the number of cases by verdict, the most first.
     pub(crate) fn verdicts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
-        for case in &self.cases {
-            *counts.entry(verdict_word(case)).or_default() += 1;
-        }
+        self.cases.iter().for_each(|case| *counts.entry(verdict_word(case)).or_default() += 1);
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_by_key(|(word, count)| (usize::MAX - count, *word));
         counts
     }
 
-    /// Returns the cases without a result by verdict and cause, the most frequent cause first.
     pub(crate) fn causes(&self) -> Vec<(&'static str, String, Vec<usize>)> {
         causes_of(&self.cases)
     }
@@ -245,9 +217,8 @@ impl RunResults {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "instants and durations of a run")]
-pub(crate) fn seconds_between(start: Nanos, end: Nanos) -> f64 {
-    end.0.saturating_sub(start.0) as f64 / 1e9
+pub(crate) const fn seconds_between(start: Nanos, end: Nanos) -> f64 {
+    float(end.0.saturating_sub(start.0)) / 1e9
 }
 
 /// Returns the cases without a result by verdict and cause, the most frequent cause first.
@@ -258,11 +229,8 @@ fn causes_of(cases: &[ShownCase]) -> Vec<(&'static str, String, Vec<usize>)> {
     }
     let text = |of: &[usize]| {
         let first = cause(&cases[of[0]]);
-        if of.iter().all(|index| cause(&cases[*index]) == first) {
-            first
-        } else {
-            format!("such as: {first}")
-        }
+        let is_one = of.iter().all(|index| cause(&cases[*index]) == first);
+        if is_one { first } else { format!("such as: {first}") }
     };
     let mut causes: Vec<_> = causes.into_iter().map(|((verdict, _), of)| (verdict, text(&of), of)).collect();
     causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
@@ -339,9 +307,8 @@ fn notable_cases(cases: &[ShownCase]) -> Vec<NotableCase> {
             }
             Some(verdict @ (Verdict::Suspicious | Verdict::Noisy)) => (1e4 + half, by_cause(verdict)),
             _ => {
-                let far = case
-                    .production_percent
-                    .map(|percent| (percent, 100.0 * (1.0 + percent / 100.0).ln().abs()));
+                let deviation = |percent: f64| 100.0 * (1.0 + percent / 100.0).ln().abs();
+                let far = case.production_percent.map(|percent| (percent, deviation(percent)));
                 match far.filter(|(_, far)| *far > FAR) {
                     Some((percent, far)) => (far, format!("{percent:+.1} % from production")),
                     None if half > WIDE => (half, format!("known to ±{half:.1} %")),
@@ -352,10 +319,9 @@ fn notable_cases(cases: &[ShownCase]) -> Vec<NotableCase> {
         scored.push((score, NotableCase { index, why }));
     }
     scored.sort_by(|(one, a), (other, b)| other.total_cmp(one).then(a.index.cmp(&b.index)));
-    scored.into_iter().take(MOST_NOTABLE).map(|(_, notable)| notable).collect()
+    scored.into_iter().take(MAX_NOTABLE).map(|(_, notable)| notable).collect()
 }
 
-/// Reads the last lines of logs, of each once.
 fn last_log_lines<'c>(paths: impl Iterator<Item = &'c PathBuf>) -> BTreeMap<PathBuf, String> {
     let paths: BTreeSet<&PathBuf> = paths.collect();
     paths.into_iter().filter_map(|path| Some((path.clone(), log_excerpt(path)?))).collect()
@@ -370,12 +336,9 @@ fn log_excerpt(path: &Path) -> Option<String> {
     file.take(LOG_END).read_to_end(&mut end).ok()?;
     let text = String::from_utf8_lossy(&end);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let shortened = |line: &&str| -> String {
-        if line.chars().count() > LOG_LINE {
-            line.chars().take(LOG_LINE).chain("…".chars()).collect()
-        } else {
-            (*line).to_owned()
-        }
+    let shortened = |line: &&str| match line.char_indices().nth(LOG_WIDTH) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => (*line).to_owned(),
     };
     let last: Vec<String> = lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).map(shortened).collect();
     (!last.is_empty()).then(|| last.join("\n"))

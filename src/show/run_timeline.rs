@@ -5,24 +5,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use super::table::{DETAIL, FittedColumn, fitted_text};
+use super::prelude::*;
 use crate::profile::timeline::{
     CollectiveArrival, FreeGap, GapCause, MissingPart, RunTimeline, StepTimes, StreamTimes, VendorSteps,
     sum_lengths, waits_by_rank,
 };
-
-/// Run, device and stream.
-type StreamPlace = (usize, Option<u32>, Option<u32>);
 
 /// Collectives that the table of late ranks shows.
 const SHOWN_ARRIVALS: usize = 10;
 /// Differences to the vendor's table that are shown.
 const SHOWN_DIFFERENCES: usize = 12;
 
-/// Times of all runs below a path.
 #[derive(Debug)]
 pub(crate) struct StepTimesReport<'a> {
     pub(crate) runs: &'a [RunTimeline],
@@ -33,30 +26,11 @@ pub(crate) struct StepTimesReport<'a> {
     pub(crate) gaps: usize,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-pub(super) fn micros(nanos: i64) -> f64 {
-    nanos as f64 / 1e3
-}
-
-fn millis_cell(nanos: i64) -> String {
-    format!("{:.3}", micros(nanos) / 1e3)
-}
-
-fn micros_cell(nanos: i64) -> String {
-    format!("{:.3}", micros(nanos))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
 fn share(part: i64, whole: i64) -> String {
-    if whole > 0 { format!("{:.1} %", 100.0 * part as f64 / whole as f64) } else { "-".to_owned() }
-}
-
-pub(super) fn number_cell<N: ToString>(number: Option<N>) -> String {
-    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+    or_dash((whole > 0).then(|| format!("{:.1} %", 100.0 * float(part) / float(whole))))
 }
 
 impl<'a> StepTimesReport<'a> {
-    /// Returns the run of a row.
     pub(super) fn run_of(&self, times: &StepTimes) -> Option<&'a RunTimeline> {
         self.runs.get(times.run)
     }
@@ -66,7 +40,6 @@ impl<'a> StepTimesReport<'a> {
         self.run_of(times).is_none_or(|run| !run.missing.contains(&MissingPart::Kernels))
     }
 
-    /// Returns the rows of runs with kernels.
     fn with_kernels(&self) -> impl Iterator<Item = &'a StepTimes> + Clone {
         self.times.iter().filter(|times| self.has_kernels(times))
     }
@@ -79,8 +52,7 @@ impl<'a> StepTimesReport<'a> {
         gaps
     }
 
-    /// Returns the streams of each run and device, summed over steps.
-    fn streams(&self) -> BTreeMap<StreamPlace, StreamTimes> {
+    fn streams(&self) -> BTreeMap<(usize, Option<u32>, Option<u32>), StreamTimes> {
         let mut sums: BTreeMap<_, StreamTimes> = BTreeMap::new();
         for times in self.times {
             for stream in &times.streams {
@@ -113,74 +85,60 @@ impl<'a> StepTimesReport<'a> {
     }
 }
 
-/// Returns the tables of steps, gaps, streams and late ranks, and what is missing.
 pub(crate) fn step_times_text(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
-    let mut text = steps_table(report, width);
-    text.push_str(&largest_part(report));
-    text.push_str(&gaps_table(report, width));
-    text.push_str(&streams_table(report, width));
-    text.push_str(&others_text(report));
-    text.push_str(&arrivals_table(report, width));
-    text.push_str(&vendor_text(report, width));
-    text.push_str(&missing_text(report.runs.iter(), &|_| true));
-    text
+    [
+        steps_table(report, width),
+        largest_part(report),
+        gaps_table(report, width),
+        streams_table(report, width),
+        others_text(report),
+        arrivals_table(report, width),
+        vendor_text(report, width),
+        missing_text(report.runs.iter(), &|_| true),
+    ]
+    .concat()
 }
 
 fn steps_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::number("rank", 0),
-        FittedColumn::number("device", DETAIL + 1),
-        FittedColumn::number("step", 0),
-        FittedColumn::number("span ms", 0),
-        FittedColumn::number("computing ms", 1),
-        FittedColumn::number("communication ms", 3),
-        FittedColumn::number("of it p2p ms", DETAIL + 3),
-        FittedColumn::number("overlapped ms", DETAIL + 2),
-        FittedColumn::number("not overlapped ms", 2).shortened_to(11).wanted(17).with_long_header(),
-        FittedColumn::number("free ms", 0),
-        FittedColumn::number("free", DETAIL),
-        FittedColumn::number("preparing ms", DETAIL + 3),
-        FittedColumn::number("kernels", DETAIL + 2),
-        FittedColumn::number("collectives", DETAIL + 2),
-    ];
-    let row = |times: &StepTimes| {
-        let with_kernels = |cell: String| if report.has_kernels(times) { cell } else { "-".to_owned() };
-        vec![
-            number_cell(times.rank),
-            number_cell(times.device),
-            number_cell(times.step),
-            millis_cell(times.span.length()),
-            with_kernels(millis_cell(times.computing)),
-            millis_cell(times.communication),
-            millis_cell(times.point_to_point),
-            with_kernels(millis_cell(times.overlapped)),
-            with_kernels(millis_cell(times.not_overlapped)),
-            with_kernels(millis_cell(times.free)),
-            with_kernels(share(times.free, times.span.length())),
-            times.preparing.map_or_else(|| "-".to_owned(), millis_cell),
-            times.kernels.to_string(),
-            times.collectives.to_string(),
-        ]
+    let known = |times: &StepTimes, time: i64| or_dash(report.has_kernels(times).then(|| millis(time)));
+    let free = |times: &StepTimes| {
+        or_dash(report.has_kernels(times).then(|| share(times.free, times.span.length())))
     };
-    fitted_text(columns, report.times.iter().map(row), width)
+    Table::new(report.times)
+        .number("rank", 0, |times| or_dash(times.rank))
+        .number("device", DETAIL + 1, |times| or_dash(times.device))
+        .number("step", 0, |times| or_dash(times.step))
+        .number("span ms", 0, |times| millis(times.span.length()))
+        .number("computing ms", 1, |times| known(times, times.computing))
+        .number("communication ms", 3, |times| millis(times.communication))
+        .number("of it p2p ms", DETAIL + 3, |times| millis(times.point_to_point))
+        .number("overlapped ms", DETAIL + 2, |times| known(times, times.overlapped))
+        .number("not overlapped ms", rank(2).min(11).wanted(17).with_long_header(), |times| {
+            known(times, times.not_overlapped)
+        })
+        .number("free ms", 0, |times| known(times, times.free))
+        .number("free", DETAIL, free)
+        .number("preparing ms", DETAIL + 3, |times| or_dash(times.preparing.map(millis)))
+        .number("kernels", DETAIL + 2, |times| times.kernels)
+        .number("collectives", DETAIL + 2, |times| times.collectives)
+        .print(width)
 }
 
-/// Returns the part of the time that dominates all steps.
 fn largest_part(report: &StepTimesReport<'_>) -> String {
     let sum = |part: fn(&StepTimes) -> i64| sum_lengths(report.with_kernels().map(part));
     let span = sum(|times| times.span.length());
-    if report.with_kernels().next().is_none() {
-        return String::new();
-    }
     let parts = [
         ("computing", sum(|times| times.computing)),
         ("communication that is not overlapped", sum(|times| times.not_overlapped)),
         ("free time, in which the device neither computes nor communicates", sum(|times| times.free)),
     ];
-    let largest = parts.into_iter().max_by_key(|(_, time)| *time);
-    largest.map_or_else(String::new, |(name, time)| {
-        format!("largest part: {name}, {} of {} ms\n", share(time, span), millis_cell(span))
-    })
+    let has_parts = report.with_kernels().next().is_some();
+    let largest = parts.into_iter().max_by_key(|(_, time)| *time).filter(|_| has_parts);
+    or_empty(
+        largest.map(|(name, time)| {
+            format!("largest part: {name}, {} of {} ms\n", share(time, span), millis(span))
+        }),
+    )
 }
 
 pub(super) fn cause_text(cause: GapCause) -> &'static str {
@@ -195,74 +153,40 @@ pub(super) fn cause_text(cause: GapCause) -> &'static str {
 }
 
 fn gaps_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
-    let gaps = report.longest_gaps();
     let causes = report.free_by_cause();
     if causes.is_empty() {
         return String::new();
     }
-    let causes: Vec<String> =
-        causes.iter().map(|(cause, time)| format!("{} {}", cause_text(*cause), millis_cell(*time))).collect();
-    let mut text = format!("\nfree time by cause, ms: {}\n", causes.join(", "));
-    let columns = vec![
-        FittedColumn::number("rank", 4),
-        FittedColumn::number("step", 3),
-        FittedColumn::number("start ms", 1),
-        FittedColumn::number("gap us", 0),
-        FittedColumn::text("cause", 0),
-        FittedColumn::text("before", 2).shortened_to(10),
-        FittedColumn::text("after", 2).shortened_to(10),
-        FittedColumn::text("inside", DETAIL).shortened_to(12),
-    ];
-    let rows = gaps.iter().filter_map(|(times, gap)| {
-        let run = report.run_of(times)?;
-        let inside = gap.other_tasks.map_or_else(String::new, |(kind, time)| {
-            format!("{} {} us", run.names.text(kind), micros_cell(time))
-        });
-        Some(vec![
-            number_cell(times.rank),
-            number_cell(times.step),
-            millis_cell(gap.span.start - times.span.start),
-            micros_cell(gap.span.length()),
-            cause_text(gap.cause).to_owned(),
-            run.names.text(gap.before).to_owned(),
-            run.names.text(gap.after).to_owned(),
-            inside,
-        ])
-    });
-    if !gaps.is_empty() {
-        text.push_str(&fitted_text(columns, rows, width));
-    }
-    text
+    let causes = causes.iter().map(|(cause, time)| (cause_text(*cause), millis(*time)));
+    let of_run = |(times, gap)| Some((report.run_of(times)?, times, gap));
+    let gaps = report.longest_gaps().into_iter().filter_map(of_run);
+    let inside = |run: &RunTimeline, gap: &FreeGap| {
+        or_empty(gap.other_tasks.map(|(kind, time)| format!("{} {} us", run.names.text(kind), micros(time))))
+    };
+    let table = Table::new(gaps)
+        .number("rank", 4, |(_, times, _)| or_dash(times.rank))
+        .number("step", 3, |(_, times, _)| or_dash(times.step))
+        .number("start ms", 1, |(_, times, gap)| millis(gap.span.start - times.span.start))
+        .number("gap us", 0, |(.., gap)| micros(gap.span.length()))
+        .text("cause", 0, |(.., gap)| cause_text(gap.cause))
+        .text("before", rank(2).min(10), |(run, _, gap)| run.names.text(gap.before))
+        .text("after", rank(2).min(10), |(run, _, gap)| run.names.text(gap.after))
+        .text("inside", rank(DETAIL).min(12), |(run, _, gap)| inside(run, gap));
+    format!("\nfree time by cause, ms: {}\n{}", with_counts(causes), table.print(width))
 }
 
 fn streams_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
     let streams = report.streams();
-    if streams.is_empty() {
-        return String::new();
-    }
-    let columns = vec![
-        FittedColumn::number("rank", 0),
-        FittedColumn::number("device", DETAIL + 1),
-        FittedColumn::number("stream", 0),
-        FittedColumn::number("computing ms", 0),
-        FittedColumn::number("waiting ms", 1),
-        FittedColumn::number("other tasks ms", 2),
-        FittedColumn::number("kernels", DETAIL),
-        FittedColumn::number("tasks", DETAIL),
-    ];
-    let rows = streams.iter().map(|((run, device, _), times)| {
-        vec![
-            number_cell(report.runs.get(*run).and_then(|run| run.rank)),
-            number_cell(*device),
-            number_cell(times.stream),
-            millis_cell(times.computing),
-            millis_cell(times.waiting),
-            millis_cell(times.others),
-            times.kernels.to_string(),
-            times.tasks.to_string(),
-        ]
-    });
-    format!("\n{}", fitted_text(columns, rows, width))
+    let table = Table::new(&streams)
+        .number("rank", 0, |((run, ..), _)| or_dash(report.runs.get(*run).and_then(|run| run.rank)))
+        .number("device", DETAIL + 1, |((_, device, _), _)| or_dash(*device))
+        .number("stream", 0, |(_, times)| or_dash(times.stream))
+        .number("computing ms", 0, |(_, times)| millis(times.computing))
+        .number("waiting ms", 1, |(_, times)| millis(times.waiting))
+        .number("other tasks ms", 2, |(_, times)| millis(times.others))
+        .number("kernels", DETAIL, |(_, times)| times.kernels)
+        .number("tasks", DETAIL, |(_, times)| times.tasks);
+    if streams.is_empty() { String::new() } else { format!("\n{}", table.print(width)) }
 }
 
 /// Returns the work of the devices outside of the spans of the rows.
@@ -272,8 +196,8 @@ fn others_text(report: &StepTimesReport<'_>) -> String {
         (0, 0) => String::new(),
         (before, behind) => format!(
             "copies and other tasks outside of the spans of the rows: {} ms before them, {} ms behind them\n",
-            millis_cell(before),
-            millis_cell(behind)
+            millis(before),
+            millis(behind)
         ),
     }
 }
@@ -282,76 +206,42 @@ fn arrivals_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String 
     if report.arrivals.is_empty() {
         return String::new();
     }
-    let columns = vec![
-        FittedColumn::number("rank", 0),
-        FittedColumn::number("waited ms", 1),
-        FittedColumn::number("arrived last", 0),
-        FittedColumn::number("others waited for it ms", 0),
-    ];
-    let waits = waits_by_rank(report.arrivals).into_iter().map(|(rank, waits)| {
-        vec![rank.to_string(), millis_cell(waits.waited), waits.last.to_string(), millis_cell(waits.caused)]
-    });
-    let ranks = fitted_text(columns, waits, width);
-    let columns = vec![
-        FittedColumn::text("collective", 0).shortened_to(16),
-        FittedColumn::number("step", 4),
-        FittedColumn::number("transfer us", 3),
-        FittedColumn::number("last", 0),
-        FittedColumn::number("longest wait us", 0),
-        FittedColumn::number("by rank", 1),
-        FittedColumn::number("all waits us", 2),
-    ];
-    let rows = report.arrivals.iter().take(SHOWN_ARRIVALS).filter_map(|arrival| {
+    let waits = waits_by_rank(report.arrivals);
+    let ranks = Table::new(&waits)
+        .number("rank", 0, |(rank, _)| rank)
+        .number("waited ms", 1, |(_, waits)| millis(waits.waited))
+        .number("arrived last", 0, |(_, waits)| waits.last)
+        .number("others waited for it ms", 0, |(_, waits)| millis(waits.caused));
+    let late = report.arrivals.iter().take(SHOWN_ARRIVALS).filter_map(|arrival| {
         let ((_, transfer), (rank, wait)) = arrival.straggler().zip(arrival.longest_wait())?;
-        let last = arrival.last_rank();
-        let rank_cell = |rank: u32| last.map_or_else(|| "-".to_owned(), |_| rank.to_string());
-        Some(vec![
-            arrival.name.clone(),
-            number_cell(arrival.step),
-            micros_cell(transfer),
-            rank_cell(last.unwrap_or_default()),
-            micros_cell(wait),
-            rank_cell(rank),
-            micros_cell(arrival.total_wait()),
-        ])
+        Some((arrival, transfer, arrival.last_rank().map(|_| rank), wait))
     });
-    format!("\n{ranks}\n{}", fitted_text(columns, rows, width))
+    let arrivals = Table::new(late)
+        .text("collective", rank(0).min(16), |(arrival, ..)| &arrival.name)
+        .number("step", 4, |(arrival, ..)| or_dash(arrival.step))
+        .number("transfer us", 3, |(_, transfer, ..)| micros(transfer))
+        .number("last", 0, |(arrival, ..)| or_dash(arrival.last_rank()))
+        .number("longest wait us", 0, |(.., wait)| micros(wait))
+        .number("by rank", 1, |(_, _, rank, _)| or_dash(rank))
+        .number("all waits us", 2, |(arrival, ..)| micros(arrival.total_wait()));
+    format!("\n{}\n{}", ranks.print(width), arrivals.print(width))
 }
 
 fn vendor_text(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
-    let mut text = String::new();
-    for vendor in report.vendor.iter().filter(|vendor| vendor.steps > 0) {
-        let file = vendor.file.display();
-        let steps = match vendor.steps {
-            1 => "1 step".to_owned(),
-            steps => format!("{steps} steps"),
-        };
+    let text = |vendor: &VendorSteps| {
+        let (file, steps) = (vendor.file.display(), format_count(vendor.steps, "step"));
         if vendor.differences.is_empty() {
-            text.push_str(&format!("\n`{file}` has the same times in {steps}\n"));
-            continue;
+            return format!("\n`{file}` has the same times in {steps}\n");
         }
-        let times = match vendor.differences.len() {
-            1 => "1 time".to_owned(),
-            count => format!("{count} times"),
-        };
-        text.push_str(&format!("\n`{file}` differs in {times} of {steps}:\n"));
-        let columns = vec![
-            FittedColumn::text("step", 0),
-            FittedColumn::text("column", 0).shortened_to(12),
-            FittedColumn::number("there us", 0),
-            FittedColumn::number("here us", 0),
-        ];
-        let rows = vendor.differences.iter().take(SHOWN_DIFFERENCES).map(|difference| {
-            vec![
-                number_cell(difference.step),
-                difference.column.to_owned(),
-                micros_cell(difference.theirs),
-                micros_cell(difference.ours),
-            ]
-        });
-        text.push_str(&fitted_text(columns, rows, width));
-    }
-    text
+        let times = format_count(vendor.differences.len(), "time");
+        let table = Table::new(vendor.differences.iter().take(SHOWN_DIFFERENCES))
+            .text("step", 0, |difference| or_dash(difference.step))
+            .text("column", rank(0).min(12), |difference| difference.column)
+            .number("there us", 0, |difference| micros(difference.theirs))
+            .number("here us", 0, |difference| micros(difference.ours));
+        format!("\n`{file}` differs in {times} of {steps}:\n{}", table.print(width))
+    };
+    report.vendor.iter().filter(|vendor| vendor.steps > 0).map(text).collect()
 }
 
 /// Returns what the profiles do not have, of the parts that matter.
@@ -362,11 +252,11 @@ pub(super) fn missing_text<'r>(
     let count = runs.len();
     let mut parts: Vec<(String, Vec<String>)> = Vec::new();
     for run in runs {
-        let rank = number_cell(run.rank);
-        for part in run.missing.iter().filter(|part| matters(part)) {
-            match parts.iter_mut().find(|(text, _)| *text == part.to_string()) {
+        let rank = or_dash(run.rank);
+        for part in run.missing.iter().filter(|part| matters(part)).map(ToString::to_string) {
+            match parts.iter_mut().find(|(text, _)| *text == part) {
                 Some((_, ranks)) => ranks.push(rank.clone()),
-                None => parts.push((part.to_string(), vec![rank.clone()])),
+                None => parts.push((part, vec![rank.clone()])),
             }
         }
     }
@@ -429,11 +319,10 @@ pub(crate) struct StepRecord<'a> {
     free_by_cause_ns: Option<BTreeMap<&'static str, i64>>,
     gaps: Option<usize>,
     longest_gaps: Option<Vec<GapRecord<'a>>>,
-    streams: Vec<StreamRecord>,
+    streams: &'a [StreamTimes],
     not_recorded: Option<Vec<String>>,
 }
 
-/// Free time between two tasks of a device.
 #[derive(Serialize, JsonSchema)]
 struct GapRecord<'a> {
     start_ns: i64,
@@ -444,16 +333,6 @@ struct GapRecord<'a> {
     /// Kind of the other device tasks in the gap that take the most time.
     inside: Option<&'a str>,
     inside_ns: Option<i64>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct StreamRecord {
-    stream: Option<u32>,
-    computing_ns: i64,
-    waiting_ns: i64,
-    other_ns: i64,
-    kernels: usize,
-    tasks: usize,
 }
 
 impl<'a> StepTimesReport<'a> {
@@ -492,14 +371,6 @@ impl<'a> StepTimesReport<'a> {
             inside: gap.other_tasks.and_then(|(kind, _)| name(kind)),
             inside_ns: gap.other_tasks.map(|(_, time)| time),
         };
-        let stream = |stream: &StreamTimes| StreamRecord {
-            stream: stream.stream,
-            computing_ns: stream.computing,
-            waiting_ns: stream.waiting,
-            other_ns: stream.others,
-            kernels: stream.kernels,
-            tasks: stream.tasks,
-        };
         StepRecord {
             rank: times.rank,
             device: times.device,
@@ -528,7 +399,7 @@ impl<'a> StepTimesReport<'a> {
             }),
             gaps: has_kernels.then_some(times.gaps.len()),
             longest_gaps: has_kernels.then(|| times.gaps.iter().take(self.gaps).map(gap).collect()),
-            streams: times.streams.iter().map(stream).collect(),
+            streams: &times.streams,
             not_recorded: run.map(|run| run.missing.iter().map(ToString::to_string).collect()),
         }
     }

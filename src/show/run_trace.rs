@@ -8,17 +8,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    base::{
-        command_error::Failure,
-        files::{FileError, write_atomic},
-    },
+    base::{command_error::CommandError, files::write_atomic},
     database::ledger::{CaseRecord, CollectionRecord},
     kernel::{CaseId, KernelName, Nanos, timestamp::Timestamp},
     show::runs::{PastRun, RunStatus},
@@ -28,23 +25,6 @@ use crate::{
 const TOOL: &str = "npubench";
 /// Process id of all tracks.
 const PROCESS: u32 = 1;
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TimelineError {
-    #[error("`{}` exists and is not a timeline of npubench", .path.display())]
-    Foreign { path: PathBuf },
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-impl Failure for TimelineError {
-    fn hint(&self) -> String {
-        match self {
-            Self::Foreign { .. } => "give another path, or remove the file".to_owned(),
-            Self::File(error) => error.hint(),
-        }
-    }
-}
 
 pub(crate) fn timeline_json(
     past: &PastRun,
@@ -70,9 +50,9 @@ pub(crate) fn timeline_json(
     )
 }
 
-/// Writes a trace. An older trace is replaced, any other file is not. Fails with [`TimelineError`]; the file is then
-/// unchanged.
-pub(crate) fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
+/// Writes a trace. An older trace is replaced, any other file is not. Fails for another file, and if it cannot be
+/// written; the file is then unchanged.
+pub(crate) fn write_timeline(path: &Path, trace: &str) -> Result<(), CommandError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct TraceHead {
@@ -82,19 +62,21 @@ pub(crate) fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineErr
     struct TraceMetadata {
         tool: String,
     }
+    let is_trace = |file: File| {
+        let head = serde_json::from_reader(BufReader::new(file));
+        head.is_ok_and(|head: TraceHead| head.other_data.tool == TOOL)
+    };
     // Reading a pipe would wait for its writer.
-    if path.metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(TimelineError::Foreign { path: path.to_owned() });
-    }
-    match File::open(path) {
-        Ok(file) => {
-            let head: Option<TraceHead> = serde_json::from_reader(BufReader::new(file)).ok();
-            if head.is_none_or(|head| head.other_data.tool != TOOL) {
-                return Err(TimelineError::Foreign { path: path.to_owned() });
-            }
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(_) => return Err(TimelineError::Foreign { path: path.to_owned() }),
+    let is_special = path.metadata().is_ok_and(|found| !found.is_file());
+    let is_foreign = || match File::open(path) {
+        Ok(file) => !is_trace(file),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    };
+    if is_special || is_foreign() {
+        return Err(CommandError::bad_input(
+            format!("`{}` exists and is not a timeline of npubench", path.display()),
+            "give another path, or remove the file",
+        ));
     }
     Ok(write_atomic(path, trace.as_bytes())?)
 }

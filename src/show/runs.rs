@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use super::prelude::*;
 use crate::{
     base::{
         exit::ExitStatus,
@@ -14,14 +12,12 @@ use crate::{
         Database, DatabaseError,
         ledger::{Ledger, RunRecord},
     },
-    kernel::timestamp::{Timestamp, format_clock},
     measure::status_file::RunStatusFile,
-    show::table::{DETAIL, FittedColumn, FittedRow, FittedTable},
 };
 
-/// Greatest age in seconds of the status file of an active run on another host, whose lock cannot be tested here. The
+/// Largest age in seconds of the status file of an active run on another host, whose lock cannot be tested here. The
 /// file is written at least every ten seconds.
-const ACTIVE_STATUS_AGE: f64 = 60.0;
+const MAX_STATUS_AGE: f64 = 60.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "snake_case")]
@@ -101,7 +97,7 @@ fn state_without_end(
         _ if !is_owner => RunStatus::Killed,
         _ if lock.is_held => RunStatus::Running,
         _ if is_here => RunStatus::Killed,
-        Some(status) if now.seconds_since(status.written) < ACTIVE_STATUS_AGE => RunStatus::Running,
+        Some(status) if now.seconds_since(status.written) < MAX_STATUS_AGE => RunStatus::Running,
         _ => RunStatus::Unknown,
     }
 }
@@ -145,29 +141,15 @@ impl<'a> RunRecordLine<'a> {
 }
 
 pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("run", 0),
-        FittedColumn::text("kind", DETAIL),
-        FittedColumn::text("started", 3),
-        FittedColumn::number("elapsed", 2),
-        FittedColumn::number("cases", 1),
-        FittedColumn::text("state", 0),
-        FittedColumn::text("verdicts", 1).shortened_to(10).wanted(24),
-    ];
-    let row = |past: &PastRun| {
-        let record = &past.record;
-        FittedRow::from_cells(&[
-            record.run.clone(),
-            record.kind.clone(),
-            Timestamp(record.started).local_date_time(),
-            past.elapsed_seconds(now).map_or_else(String::new, format_clock),
-            record.planned.to_string(),
-            past.state.to_string(),
-            verdict_counts(record),
-        ])
-    };
-    let rows = runs.iter().map(row).collect();
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+    Table::new(runs)
+        .text("run", 0, |past| &past.record.run)
+        .text("kind", DETAIL, |past| &past.record.kind)
+        .text("started", 3, |past| Timestamp(past.record.started).local_date_time())
+        .number("elapsed", 2, |past| or_empty(past.elapsed_seconds(now).map(format_clock)))
+        .number("cases", 1, |past| past.record.planned)
+        .text("state", 0, |past| past.state)
+        .text("verdicts", rank(1).min(10).wanted(24), |past| verdict_counts(&past.record))
+        .print(width)
 }
 
 /// Returns the number of cases by verdict, such as `43 ok, 1 hung, 2 open`; open cases have no verdict yet.
@@ -177,8 +159,7 @@ pub(crate) fn verdict_counts(record: &RunRecord) -> String {
         record.verdicts.iter().map(|(verdict, count)| (verdict.as_str(), *count)).collect();
     counts.sort_by_key(|(verdict, count)| (*verdict != "ok", std::cmp::Reverse(*count)));
     counts.extend((open > 0).then_some(("open", open)));
-    let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
-    counts.join(", ")
+    counted(counts)
 }
 
 #[cfg(test)]

@@ -2,11 +2,8 @@
 
 use serde_json::json;
 
-use super::table::{FittedColumn, fitted_text};
-use crate::{
-    base::count_text::format_count,
-    measure::fleet::{QueuedTask, ShardState, SlurmStatus, SlurmSubmission, state_word},
-};
+use super::prelude::*;
+use crate::measure::fleet::{ShardState, SlurmStatus, SlurmSubmission, state_word};
 
 /// Returns a line about the jobs, then a table with a row per shard.
 pub(crate) fn slurm_status_text(status: &SlurmStatus, width: Option<usize>) -> String {
@@ -28,29 +25,15 @@ pub(crate) fn slurm_status_text(status: &SlurmStatus, width: Option<usize>) -> S
         format_count(status.shards.len(), "shard"),
         format_count(cases, "case"),
     );
-    let columns = vec![
-        FittedColumn::number("shard", 0),
-        FittedColumn::text("state", 0),
-        FittedColumn::text("node", 1).shortened_to(8),
-        FittedColumn::number("cases", 0),
-        FittedColumn::number("done", 0),
-        FittedColumn::number("failed", 0),
-        FittedColumn::text("reason", 2).shortened_to(16),
-    ];
-    let cells = |(shard, task): &(ShardState, Option<QueuedTask>)| {
-        let (node, reason) =
-            task.as_ref().map_or(("", ""), |task| (task.node.as_str(), task.reason.as_str()));
-        vec![
-            shard.number.to_string(),
-            state_word(shard, task.as_ref()),
-            node.to_owned(),
-            shard.cases.to_string(),
-            shard.done.to_string(),
-            shard.failed.to_string(),
-            reason.to_owned(),
-        ]
-    };
-    text.push_str(&fitted_text(columns, status.shards.iter().map(cells), width));
+    text += &Table::new(&status.shards)
+        .number("shard", 0, |(shard, _)| shard.number)
+        .text("state", 0, |(shard, task)| state_word(shard, task.as_ref()))
+        .text("node", rank(1).min(8), |(_, task)| task.as_ref().map_or("", |task| &task.node))
+        .number("cases", 0, |(shard, _)| shard.cases)
+        .number("done", 0, |(shard, _)| shard.done)
+        .number("failed", 0, |(shard, _)| shard.failed)
+        .text("reason", rank(2).min(16), |(_, task)| task.as_ref().map_or("", |task| &task.reason))
+        .print(width);
     text
 }
 

@@ -1,54 +1,47 @@
 //! Table of `npubench status`: the state of a run and of its devices.
 
-use crate::{
-    base::count_text::format_count,
-    kernel::timestamp::{Timestamp, format_clock, format_duration},
-    measure::{
-        run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState},
-        status_file::RunStatusFile,
-    },
-    show::table::{DETAIL, FittedColumn, FittedRow, FittedTable},
+use super::prelude::*;
+use crate::measure::{
+    run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState},
+    status_file::RunStatusFile,
 };
 
 /// Age of a status in seconds above which it is shown; an active run writes its status at least every ten seconds.
 const OVERDUE: f64 = 30.0;
 
-/// Returns a few lines about the run, then a table with a row per device.
 pub(crate) fn status_table(status: &RunStatusFile, now: Timestamp, width: Option<usize>) -> String {
-    let mut text = run_lines(status, now);
-    let columns = vec![
-        FittedColumn::number("device", 0),
-        FittedColumn::text("state", 0),
-        FittedColumn::number("elapsed", 2),
-        FittedColumn::text("ends at", 1),
-        FittedColumn::number("collection", 4),
-        FittedColumn::number("cases/min", 3),
-        FittedColumn::text("details", DETAIL).shortened_to(24),
-        FittedColumn::text("reading", DETAIL).shortened_to(12),
-    ];
-    let details = columns.len() - 2;
-    let row = |line: &DeviceStatus| FittedRow {
-        has_line_below: true,
-        ..FittedRow::from_cells(&device_cells(line, now))
+    let collection = |line: &DeviceStatus| or_empty(line.collection.as_ref().map(|current| current.number));
+    let elapsed = |line: &DeviceStatus| {
+        let started = line.collection.as_ref().map(|current| current.started);
+        or_empty(started.map(|started| format_clock(now.seconds_since(started))))
     };
-    let rows = status.state.devices.iter().map(row).collect();
-    text.push_str(
-        &FittedTable { columns, rows, below: Some(details), ..FittedTable::default() }.print(width, false),
-    );
-    text
+    let end = |line: &DeviceStatus| {
+        let end = line.collection.as_ref().map(|current| current.predicted_end).or(line.retry_at);
+        or_empty(end.map(Timestamp::local_clock))
+    };
+    let table = Table::new(&status.state.devices)
+        .number("device", 0, |line| line.device)
+        .text("state", 0, |line| line.state)
+        .number("elapsed", 2, elapsed)
+        .text("ends at", 1, end)
+        .number("collection", 4, collection)
+        .number("cases/min", 3, |line| or_empty(line.cases_per_minute.map(|rate| format!("{rate:.0}"))))
+        .text("details", rank(DETAIL).min(24), work_text)
+        .below(|_| true)
+        .text("reading", rank(DETAIL).min(12), reading_text);
+    run_lines(status, now) + &table.print(width)
 }
 
 fn run_lines(status: &RunStatusFile, now: Timestamp) -> String {
     let state = &status.state;
-    let kind = state.kind.map_or_else(String::new, |kind| format!(" ({kind})"));
+    let kind = or_empty(state.kind.map(|kind| format!(" ({kind})")));
     let phase = match state.phase {
         RunPhase::Running => "",
         RunPhase::Stopping => ", stopping",
         RunPhase::Ended => ", ended",
     };
     let age = now.seconds_since(status.written);
-    let overdue =
-        if age > OVERDUE { format!("; status written {} ago", format_duration(age)) } else { String::new() };
+    let overdue = or_empty((age > OVERDUE).then(|| format!("; status written {} ago", format_duration(age))));
     let mut text = format!(
         "run {}{kind}{phase}: process {} on {}, {} elapsed{overdue}\n",
         state.run,
@@ -63,26 +56,21 @@ fn run_lines(status: &RunStatusFile, now: Timestamp) -> String {
     parts.extend((state.not_in_time > 0).then(|| format!("{} not in time", state.not_in_time)));
     parts.extend(state.disk_full.then(|| "waiting for free disk space".to_owned()));
     parts.extend(state.ledger_waiting.then(|| "waiting to store results".to_owned()));
-    text.push_str(&parts.join(", "));
-    text.push('\n');
+    text += &(parts.join(", ") + "\n");
     if !state.verdicts.is_empty() {
-        let verdicts = state.verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}"));
-        text.push_str(&verdicts.collect::<Vec<_>>().join(", "));
-        text.push('\n');
+        text += &(counted(&state.verdicts) + "\n");
     }
     text
 }
 
-/// Returns the predicted end, or what the run waits for.
 fn end_text(state: &RunState, now: Timestamp) -> Option<String> {
     if state.disk_full || state.ledger_waiting {
         return None;
     }
     if state.phase != RunPhase::Ended && state.is_waiting() {
         let retry = state.devices.iter().filter_map(|line| line.retry_at).min();
-        let retry =
-            retry.map_or_else(String::new, |at| format!(" (the first is tried at {})", at.local_time()));
-        return Some(format!("waiting for a device{retry}"));
+        let retry = retry.map(|at| format!(" (the first is tried at {})", at.local_time()));
+        return Some(format!("waiting for a device{}", or_empty(retry)));
     }
     let eta = state.eta?;
     let left = eta.seconds_since(now);
@@ -93,25 +81,12 @@ fn end_text(state: &RunState, now: Timestamp) -> Option<String> {
     })
 }
 
-fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 8] {
-    let current = line.collection.as_ref();
-    let reserved = if line.reserved && current.is_some() { ", then reserved" } else { "" };
-    let work = match (current, line.state) {
-        (Some(current), _) => current.work_text() + reserved,
-        (None, DeviceActivity::Paused | DeviceActivity::Reserved) => line.reason.clone().unwrap_or_default(),
+fn work_text(line: &DeviceStatus) -> String {
+    match (&line.collection, line.state) {
+        (Some(current), _) => current.work_text() + if line.reserved { ", then reserved" } else { "" },
+        (None, DeviceActivity::Paused | DeviceActivity::Reserved) => or_empty(line.reason.as_ref()),
         (None, _) => String::new(),
-    };
-    let end = current.map(|current| current.predicted_end).or(line.retry_at);
-    [
-        line.device.to_string(),
-        line.state.to_string(),
-        current.map_or_else(String::new, |current| format_clock(now.seconds_since(current.started))),
-        end.map_or_else(String::new, Timestamp::local_clock),
-        current.map_or_else(String::new, |current| current.number.to_string()),
-        line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}")),
-        work,
-        reading_text(line),
-    ]
+    }
 }
 
 fn reading_text(line: &DeviceStatus) -> String {

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::run_timeline::{StepTimesReport, cause_text, micros, number_cell};
+use super::{
+    prelude::*,
+    run_timeline::{StepTimesReport, cause_text},
+};
 use crate::profile::timeline::{HostMark, HostRange, RunTimeline, TimeSpan};
 
 /// Lanes of a device, from 1.
@@ -85,17 +88,16 @@ impl LaneWriter {
 
     fn add_slice(&mut self, (process, lane): (usize, usize), name: &str, span: TimeSpan, args: &Value) {
         self.events.push(json!({"ph": "X", "pid": process, "tid": lane, "name": name,
-                                "ts": micros(span.start - self.origin), "dur": micros(span.length()),
+                                "ts": float(span.start - self.origin) / 1e3, "dur": float(span.length()) / 1e3,
                                 "args": args}));
     }
 
-    /// Adds the modules, ranges and marks of a run's host, by thread.
     fn add_host(&mut self, events: &HostEvents<'_>, process: usize) {
         if events.is_empty() {
             return;
         }
         let HostEvents { run, ranges, marks } = events;
-        self.add_name("process_name", process, None, &format!("rank {}, host", number_cell(run.rank)));
+        self.add_name("process_name", process, None, &format!("rank {}, host", or_dash(run.rank)));
         self.add_lane(process, MARKS_LANE, "Marks");
         let mut threads: BTreeMap<u64, Vec<NestedLane>> = BTreeMap::new();
         let mut next = MARKS_LANE + 1;
@@ -117,7 +119,7 @@ impl LaneWriter {
             let args = json!({"domain": run.names.text(mark.domain)});
             self.events.push(json!({"ph": "i", "s": "t", "pid": process, "tid": MARKS_LANE,
                                     "name": run.names.text(mark.name),
-                                    "ts": micros(mark.at - self.origin), "args": args}));
+                                    "ts": float(mark.at - self.origin) / 1e3, "args": args}));
         }
     }
 }
@@ -164,7 +166,7 @@ pub(crate) fn step_lanes(report: &StepTimesReport<'_>, domain: Option<&str>) -> 
     }
     for (process, (run, device)) in (1..).zip(&processes) {
         let rank = report.runs.get(*run).and_then(|run| run.rank);
-        let name = format!("rank {}, device {}", number_cell(rank), number_cell(*device));
+        let name = format!("rank {}, device {}", or_dash(rank), or_dash(*device));
         writer.add_name("process_name", process, None, &name);
         for (lane, name) in (1..).zip(LANES) {
             writer.add_lane(process, lane, name);

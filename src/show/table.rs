@@ -1,227 +1,268 @@
 //! Tables that fit the width of a terminal: columns are shortened, then left out.
 
+use std::fmt::{Display, Write as _};
+
 use crate::base::print::{TextStyle, painted};
 
 /// Text in place of what is left out of a cell.
 const GAP: &str = "...";
-/// Least rank of columns of details, which are left out before the wanted widths of others become smaller.
+/// Smallest rank of columns of details, which are left out before the wanted widths of others become smaller.
 pub(crate) const DETAIL: u8 = 5;
 /// Spaces between two columns.
 const SPACE: usize = 2;
 /// Spaces in front of a line below a row.
 const INDENT: usize = 4;
 
-/// A column of a table.
+/// Room of a column: how it gives way on a narrow terminal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FittedColumn<'a> {
-    pub(crate) header: &'a str,
-    /// True if cells are aligned to the right.
-    pub(crate) is_number: bool,
+pub(crate) struct Room {
+    /// Columns with greater ranks are left out first; those with 0 never.
+    rank: u8,
     /// Width to which cells may be shortened in the middle; `None` if they are never shortened.
-    pub(crate) least: Option<usize>,
-    /// True if the header may be shortened as well, such as a name that a user has chosen.
-    pub(crate) has_long_header: bool,
+    min: Option<usize>,
     /// Width to which cells are not shortened for columns of details.
-    pub(crate) wanted: usize,
-    /// Columns with greater numbers are left out first; those with 0 never.
-    pub(crate) rank: u8,
+    wanted: usize,
+    /// True if the header may be shortened as well, such as a name that a user has chosen.
+    has_long_header: bool,
 }
 
-impl<'a> FittedColumn<'a> {
-    pub(crate) const fn text(header: &'a str, rank: u8) -> Self {
-        Self { header, is_number: false, least: None, has_long_header: false, wanted: 0, rank }
-    }
+/// Returns the room of a column that is never shortened.
+pub(crate) const fn rank(rank: u8) -> Room {
+    Room { rank, min: None, wanted: 0, has_long_header: false }
+}
 
-    pub(crate) const fn number(header: &'a str, rank: u8) -> Self {
-        Self { is_number: true, ..Self::text(header, rank) }
-    }
-
-    pub(crate) const fn with_long_header(self) -> Self {
-        Self { has_long_header: true, ..self }
-    }
-
-    pub(crate) const fn shortened_to(self, least: usize) -> Self {
-        Self { least: Some(least), ..self }
+impl Room {
+    pub(crate) const fn min(self, min: usize) -> Self {
+        Self { min: Some(min), ..self }
     }
 
     pub(crate) const fn wanted(self, wanted: usize) -> Self {
         Self { wanted, ..self }
     }
+
+    pub(crate) const fn with_long_header(self) -> Self {
+        Self { has_long_header: true, ..self }
+    }
 }
 
-/// A row of a table, with a cell for each column.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FittedRow {
-    /// Texts of all cells, so that a row has two allocations.
-    pub(crate) text: String,
+impl From<u8> for Room {
+    fn from(number: u8) -> Self {
+        rank(number)
+    }
+}
+
+/// A column with the cells of all rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(crate) header: String,
+    /// True if cells are aligned to the right.
+    pub(crate) is_number: bool,
+    room: Room,
+    /// Texts of all cells, so that a column of many rows has two allocations.
+    text: String,
     /// Ends of the cells in the text.
-    pub(crate) ends: Vec<usize>,
-    /// Style of the cell in [`FittedTable::styled`].
-    pub(crate) style: Option<TextStyle>,
-    /// True if the cell of [`FittedTable::below`] is printed below the row when its column is left out.
-    pub(crate) has_line_below: bool,
+    ends: Vec<usize>,
+    /// Styles of the cells; empty without styles.
+    styles: Vec<TextStyle>,
+    /// For each row, true if the cell is printed below it when the column is left out; empty if none is.
+    below: Vec<bool>,
 }
 
-impl FittedRow {
-    /// Creates a row without style.
-    pub(crate) fn from_cells(cells: &[String]) -> Self {
-        let mut end = 0;
-        let ends = cells.iter().map(|cell| {
-            end += cell.len();
-            end
+impl Column {
+    /// Returns the cell of a row.
+    pub(crate) fn cell(&self, row: usize) -> &str {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.text[start..self.ends[row]]
+    }
+
+    pub(crate) const fn rows(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn wanted_width(&self, width: usize) -> usize {
+        self.room.wanted.min(width).max(self.min_width(width))
+    }
+
+    /// Returns the width to which a column that needs `width` can be shortened.
+    fn min_width(&self, width: usize) -> usize {
+        let header = if self.room.has_long_header { 0 } else { self.header.chars().count() };
+        self.room.min.map_or(width, |min| min.max(header).min(width))
+    }
+}
+
+/// A table without borders of rows, from which each column makes its cells.
+#[derive(Clone, Debug)]
+pub(crate) struct Table<T> {
+    rows: Vec<T>,
+    pub(crate) columns: Vec<Column>,
+}
+
+impl<T: Copy> Table<T> {
+    pub(crate) fn new(rows: impl IntoIterator<Item = T>) -> Self {
+        Self { rows: rows.into_iter().collect(), columns: Vec::new() }
+    }
+
+    /// Adds a column of texts.
+    pub(crate) fn text<S: Display>(
+        self,
+        header: impl Into<String>,
+        room: impl Into<Room>,
+        cell: impl FnMut(T) -> S,
+    ) -> Self {
+        self.column(header.into(), false, room.into(), cell)
+    }
+
+    /// Adds a column of numbers, which are aligned to the right.
+    pub(crate) fn number<S: Display>(
+        self,
+        header: impl Into<String>,
+        room: impl Into<Room>,
+        cell: impl FnMut(T) -> S,
+    ) -> Self {
+        self.column(header.into(), true, room.into(), cell)
+    }
+
+    fn column<S: Display>(
+        mut self,
+        header: String,
+        is_number: bool,
+        room: Room,
+        mut cell: impl FnMut(T) -> S,
+    ) -> Self {
+        let mut text = String::new();
+        let ends = self.rows.iter().map(|row| {
+            let _ = write!(text, "{}", cell(*row));
+            text.len()
         });
-        Self { ends: ends.collect(), text: cells.concat(), ..Self::default() }
+        let ends = ends.collect();
+        let (styles, below) = (Vec::new(), Vec::new());
+        self.columns.push(Column { header, is_number, room, text, ends, styles, below });
+        self
     }
 
-    /// Returns a cell; empty if the row is shorter.
-    pub(crate) fn cell(&self, index: usize) -> &str {
-        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
-        let range = start.zip(self.ends.get(index).copied());
-        range.and_then(|(start, end)| self.text.get(start..end)).unwrap_or_default()
+    /// Colours the cells of the last column.
+    pub(crate) fn styled(mut self, style: impl FnMut(T) -> TextStyle) -> Self {
+        if let Some(column) = self.columns.last_mut() {
+            column.styles = self.rows.iter().copied().map(style).collect();
+        }
+        self
     }
-}
 
-/// A table without borders.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FittedTable<'a> {
-    pub(crate) columns: Vec<FittedColumn<'a>>,
-    pub(crate) rows: Vec<FittedRow>,
-    /// Index of the column with a style.
-    pub(crate) styled: Option<usize>,
-    /// Index of the column whose cells may stand below their rows.
-    pub(crate) below: Option<usize>,
-}
+    /// Prints cells of the last column below their rows when it is left out, in rows for which `is_below` is true.
+    pub(crate) fn below(mut self, is_below: impl FnMut(T) -> bool) -> Self {
+        if let Some(column) = self.columns.last_mut() {
+            column.below = self.rows.iter().copied().map(is_below).collect();
+        }
+        self
+    }
 
-/// Returns the text of a table without styles.
-pub(crate) fn fitted_text(
-    columns: Vec<FittedColumn<'_>>,
-    rows: impl IntoIterator<Item = Vec<String>>,
-    width: Option<usize>,
-) -> String {
-    let rows = rows.into_iter().map(|cells| FittedRow::from_cells(&cells)).collect();
-    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+    /// Removes the columns of details.
+    pub(crate) fn without_details(mut self) -> Self {
+        self.columns.retain(|column| column.room.rank < DETAIL);
+        self
+    }
+
+    /// Returns the text by [`columns_text`].
+    pub(crate) fn print(&self, width: Option<usize>) -> String {
+        columns_text(&self.columns, width)
+    }
 }
 
 /// A column that is printed, and its width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PlacedColumn {
-    index: usize,
+#[derive(Clone, Copy, Debug)]
+struct PlacedColumn<'c> {
+    column: &'c Column,
     width: usize,
 }
 
-impl FittedTable<'_> {
-    /// Returns the text, which is empty without rows. Columns without any content are left out; `width` limits the lines as far as
-    /// the columns that are never left out allow, `None` does not.
-    pub(crate) fn print(&self, width: Option<usize>, is_painted: bool) -> String {
-        if self.rows.is_empty() {
-            return String::new();
-        }
-        let placed = self.place_columns(width);
-        let mut text = String::new();
-        let headers: Vec<&str> = self.columns.iter().map(|column| column.header).collect();
-        self.push_line(&mut text, &placed, |index| headers[index], None);
-        let below = self.below.filter(|below| !placed.iter().any(|column| column.index == *below));
-        for row in &self.rows {
-            let style = row.style.filter(|_| is_painted);
-            self.push_line(&mut text, &placed, |index| row.cell(index), style);
-            let line = below.filter(|_| row.has_line_below).map(|below| row.cell(below));
-            if let Some(line) = line.filter(|line| !line.is_empty()) {
-                let room = width.map_or(usize::MAX, |width| width.saturating_sub(INDENT).max(GAP.len() + 1));
-                text.push_str(&" ".repeat(INDENT));
-                text.push_str(&cut_at_end(line, room));
-                text.push('\n');
-            }
-        }
-        text
+/// Returns a table as text, which is empty without rows. Columns without any content are left out; `width` limits the lines as far
+/// as the columns that are never left out allow, `None` does not.
+pub(crate) fn columns_text(columns: &[Column], width: Option<usize>) -> String {
+    let rows = columns.first().map_or(0, Column::rows);
+    if rows == 0 {
+        return String::new();
     }
-
-    /// Returns the columns that fit with their widths.
-    fn place_columns(&self, width: Option<usize>) -> Vec<PlacedColumn> {
-        let mut placed: Vec<PlacedColumn> = Vec::new();
-        for (index, column) in self.columns.iter().enumerate() {
-            let cells = self.rows.iter().map(|row| row.cell(index));
-            let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or_default();
-            if longest > 0 {
-                placed.push(PlacedColumn { index, width: longest.max(column.header.chars().count()) });
-            }
-        }
-        let Some(width) = width else { return placed };
-        self.leave_out(&mut placed, DETAIL, |placed| {
-            total_width(placed, |column| self.wanted_width(column)) > width
-        });
-        self.leave_out(&mut placed, 1, |placed| {
-            total_width(placed, |column| self.least_width(column)) > width
-        });
-        // The widest of the columns that can be shortened gives way.
-        while total_width(&placed, |column| column.width) > width {
-            let can_shrink = |column: &&mut PlacedColumn| column.width > self.least_width(column);
-            let widest = placed.iter_mut().filter(can_shrink).max_by_key(|column| column.width);
-            let Some(widest) = widest else { break };
-            widest.width -= 1;
-        }
-        placed
-    }
-
-    /// Leaves out the columns of the greatest ranks, down to `lowest`, while there are too many.
-    fn leave_out(
-        &self,
-        placed: &mut Vec<PlacedColumn>,
-        lowest: u8,
-        are_too_many: impl Fn(&[PlacedColumn]) -> bool,
-    ) {
-        while are_too_many(placed) {
-            let rank = |column: &PlacedColumn| self.columns[column.index].rank;
-            let last = placed.iter().enumerate().max_by_key(|(place, column)| (rank(column), *place));
-            match last {
-                Some((place, column)) if rank(column) >= lowest => placed.remove(place),
-                _ => break,
-            };
+    let placed = place_columns(columns, width);
+    let mut text = String::new();
+    push_line(&mut text, &placed, |column| (&column.header, None));
+    let is_left_out = |below: &&Column| !placed.iter().any(|one| std::ptr::eq(one.column, *below));
+    let below = columns.iter().find(|column| !column.below.is_empty()).filter(is_left_out);
+    for row in 0..rows {
+        push_line(&mut text, &placed, |column| (column.cell(row), column.styles.get(row).copied()));
+        let line = below.filter(|below| below.below[row]).map(|below| below.cell(row));
+        if let Some(line) = line.filter(|line| !line.is_empty()) {
+            let room = width.map_or(usize::MAX, |width| width.saturating_sub(INDENT).max(GAP.len() + 1));
+            let _ = writeln!(text, "{:INDENT$}{}", "", cut_at_end(line, room));
         }
     }
+    text
+}
 
-    fn wanted_width(&self, placed: &PlacedColumn) -> usize {
-        let wanted = self.columns[placed.index].wanted.min(placed.width);
-        wanted.max(self.least_width(placed))
-    }
-
-    fn least_width(&self, placed: &PlacedColumn) -> usize {
-        let column = &self.columns[placed.index];
-        let header = if column.has_long_header { 0 } else { column.header.chars().count() };
-        let least = column.least.map(|least| least.max(header));
-        least.map_or(placed.width, |least| least.min(placed.width))
-    }
-
-    /// Adds a line with the texts of the columns, without spaces at its end.
-    fn push_line<'b>(
-        &self,
-        text: &mut String,
-        placed: &[PlacedColumn],
-        cell: impl Fn(usize) -> &'b str,
-        style: Option<TextStyle>,
-    ) {
-        let mut spaces = 1;
-        for PlacedColumn { index, width } in placed {
-            let shown = cut_in_middle(cell(*index), *width);
-            let free = width.saturating_sub(shown.chars().count());
-            let (before, after) = if self.columns[*index].is_number { (free, 0) } else { (0, free) };
-            spaces += before;
-            if !shown.is_empty() {
-                text.push_str(&" ".repeat(spaces));
-                spaces = 0;
-                match style.filter(|_| self.styled == Some(*index)) {
-                    Some(style) => text.push_str(&painted(&shown, style)),
-                    None => text.push_str(&shown),
-                }
-            }
-            spaces += after + SPACE;
+/// Returns the columns that fit with their widths.
+fn place_columns(columns: &[Column], width: Option<usize>) -> Vec<PlacedColumn<'_>> {
+    let mut placed: Vec<PlacedColumn<'_>> = Vec::new();
+    for column in columns {
+        let longest =
+            (0..column.rows()).map(|row| column.cell(row).chars().count()).max().unwrap_or_default();
+        if longest > 0 {
+            placed.push(PlacedColumn { column, width: longest.max(column.header.chars().count()) });
         }
-        text.push('\n');
+    }
+    let Some(width) = width else { return placed };
+    leave_out(&mut placed, DETAIL, width, Column::wanted_width);
+    leave_out(&mut placed, 1, width, Column::min_width);
+    // The widest of the columns that can be shortened gives way.
+    while total_width(&placed, |_, width| width) > width {
+        let can_shrink = |one: &&mut PlacedColumn<'_>| one.width > one.column.min_width(one.width);
+        let Some(widest) = placed.iter_mut().filter(can_shrink).max_by_key(|one| one.width) else { break };
+        widest.width -= 1;
+    }
+    placed
+}
+
+/// Leaves out the columns of the greatest ranks, down to `lowest`, while those that are left need more than `width`.
+fn leave_out(
+    placed: &mut Vec<PlacedColumn<'_>>,
+    lowest: u8,
+    width: usize,
+    needed: impl Fn(&Column, usize) -> usize + Copy,
+) {
+    while total_width(placed, needed) > width {
+        let rank = |one: &PlacedColumn<'_>| one.column.room.rank;
+        match placed.iter().enumerate().max_by_key(|(place, one)| (rank(one), *place)) {
+            Some((place, last)) if rank(last) >= lowest => placed.remove(place),
+            _ => break,
+        };
     }
 }
 
 /// Returns the width of a line of these columns.
-fn total_width(placed: &[PlacedColumn], width: impl Fn(&PlacedColumn) -> usize) -> usize {
-    1 + placed.iter().map(width).sum::<usize>() + SPACE * placed.len().saturating_sub(1)
+fn total_width(placed: &[PlacedColumn<'_>], width: impl Fn(&Column, usize) -> usize) -> usize {
+    let cells: usize = placed.iter().map(|one| width(one.column, one.width)).sum();
+    1 + cells + SPACE * placed.len().saturating_sub(1)
+}
+
+/// Adds a line with the texts of the columns and their styles, without spaces at its end.
+fn push_line<'c>(
+    text: &mut String,
+    placed: &[PlacedColumn<'c>],
+    cell: impl Fn(&'c Column) -> (&'c str, Option<TextStyle>),
+) {
+    let mut spaces = 1;
+    for PlacedColumn { column, width } in placed {
+        let (full, style) = cell(column);
+        let shown = cut_in_middle(full, *width);
+        let free = width.saturating_sub(shown.chars().count());
+        let (before, after) = if column.is_number { (free, 0) } else { (0, free) };
+        spaces += before;
+        if !shown.is_empty() {
+            text.push_str(&" ".repeat(spaces));
+            spaces = 0;
+            text.push_str(&style.map_or(shown.clone(), |style| painted(&shown, style)));
+        }
+        spaces += after + SPACE;
+    }
+    text.push('\n');
 }
 
 /// Returns a text of at most this many characters: its start and its end.
@@ -251,36 +292,24 @@ fn cut_at_end(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn table() -> FittedTable<'static> {
-        let columns = vec![
-            FittedColumn::text("name", 0).shortened_to(6),
-            FittedColumn::number("us", 0),
-            FittedColumn::number("never", 9),
-            FittedColumn::text("shape", 1).shortened_to(8),
-            FittedColumn::text("reason", 2).shortened_to(10),
+    fn table(is_painted: bool) -> Table<[&'static str; 5]> {
+        let rows = [
+            ["Add", "1.25", "", "4096;4096", "steady"],
+            ["FusedInferAttentionScore", "", "", "1,2,3,4,5,6,7,8,9,10", "the process ended early"],
         ];
-        let row = |cells: [&str; 5], has_line_below| FittedRow {
-            style: Some(TextStyle::Bad),
-            has_line_below,
-            ..FittedRow::from_cells(&cells.map(str::to_owned))
-        };
-        FittedTable {
-            columns,
-            rows: vec![
-                row(["Add", "1.25", "", "4096;4096", "steady"], false),
-                row(
-                    ["FusedInferAttentionScore", "", "", "1,2,3,4,5,6,7,8,9,10", "the process ended early"],
-                    true,
-                ),
-            ],
-            styled: Some(0),
-            below: Some(4),
-        }
+        let table = Table::new(rows).text("name", rank(0).min(6), |row| row[0]);
+        let table = if is_painted { table.styled(|_| TextStyle::Bad) } else { table };
+        table
+            .number("us", 0, |row| row[1])
+            .number("never", 9, |row| row[2])
+            .text("shape", rank(1).min(8), |row| row[3])
+            .text("reason", rank(2).min(10), |row| row[4])
+            .below(|row| row[0] != "Add")
     }
 
     #[test]
     fn columns_are_shortened_before_they_are_left_out() {
-        let all = [None, Some(60), Some(44), Some(30), Some(5)].map(|width| table().print(width, false));
+        let all = [None, Some(60), Some(44), Some(30), Some(5)].map(|width| table(false).print(width));
         insta::assert_snapshot!(all.join("-\n"), @r"
          name                        us  shape                 reason
          Add                       1.25  4096;4096             steady
@@ -309,25 +338,21 @@ mod tests {
     #[test]
     fn no_line_is_longer_than_the_width() {
         for width in 30..120 {
-            let text = table().print(Some(width), false);
+            let text = table(false).print(Some(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
         }
     }
 
     #[test]
     fn headers_that_users_choose_are_shortened() {
-        let column = FittedColumn::number("a/long/path/of/a/profile", 0).shortened_to(8);
-        let table = FittedTable {
-            columns: vec![column.with_long_header()],
-            rows: vec![FittedRow::from_cells(&["7.5".to_owned()])],
-            ..FittedTable::default()
-        };
-        assert_eq!(table.print(Some(12), false), " a/lo...file\n         7.5\n");
+        let room = rank(0).min(8).with_long_header();
+        let table = Table::new([7.5]).number("a/long/path/of/a/profile", room, |us: f64| us);
+        assert_eq!(table.print(Some(12)), " a/lo...file\n         7.5\n");
     }
 
     #[test]
     fn styles_do_not_change_the_columns() {
-        let (plain, painted) = (table().print(Some(60), false), table().print(Some(60), true));
+        let (plain, painted) = (table(false).print(Some(60)), table(true).print(Some(60)));
         assert!(painted.contains("\u{1b}["), "{painted}");
         let mut without = painted;
         for code in ["\u{1b}[31m", "\u{1b}[0m"] {

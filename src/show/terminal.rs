@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 
 use crate::base::print::{print_data, print_hint, print_warning};
 
-/// Least width for which tables are made.
-const LEAST_WIDTH: usize = 40;
+/// Smallest width for which tables are made.
+const MIN_WIDTH: usize = 40;
 
 /// Returns the width for tables on standard output: `COLUMNS`, else that of the terminal. `None` without either, so that files and
 /// other programs get all columns.
@@ -24,7 +24,7 @@ pub(crate) fn output_width() -> Option<usize> {
         Some(usize::from(width.0))
     };
     let width = given.filter(|columns| *columns > 0).or_else(of_terminal)?;
-    Some(width.max(LEAST_WIDTH))
+    Some(width.max(MIN_WIDTH))
 }
 
 /// Prints data through a pager if standard output is a terminal: `NPUBENCH_PAGER`, else `PAGER`, else `less -FRX`. An empty one

@@ -2,30 +2,19 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
+use super::{prelude::*, run_lines::device_ranges};
 use crate::{
-    base::count_text::format_count,
-    kernel::{
-        CacheState,
-        render::files::EVIDENCE,
-        timestamp::{Timestamp, format_duration},
-    },
-    measure::{
-        evidence::{
-            BracketEvidence, CaseEvidence, CollectionEvidence, ControlEvidence, ReadingEvidence,
-            ResultEvidence, StateEvidence,
-        },
-        verify::RuleResult,
-    },
-    show::{
-        run_lines::device_ranges,
-        table::{DETAIL, FittedColumn, FittedRow, FittedTable, fitted_text},
+    kernel::{CacheState, render::files::EVIDENCE},
+    measure::evidence::{
+        BracketEvidence, CaseEvidence, CollectionEvidence, ControlEvidence, ReadingEvidence, ResultEvidence,
+        StateEvidence,
     },
 };
 
 /// Maximum number of lines of the plot of samples.
-const MOST_BINS: usize = 12;
+const MAX_BINS: usize = 12;
 /// Width of the longest bar.
-const LONGEST_BAR: usize = 40;
+const MAX_BAR: usize = 40;
 /// Columns of the plot beside a bar.
 const BESIDE_BAR: usize = 27;
 /// Spaces in front of the lines of a block.
@@ -33,7 +22,6 @@ const BLOCK_INDENT: &str = "  ";
 /// Step of the device's timer in nanoseconds; bins are multiples of it.
 const TIMER_STEP: i64 = 20;
 
-/// Returns the page of a case.
 pub(crate) fn why_page(evidence: &CaseEvidence, width: Option<usize>) -> String {
     let width = width.map(|width| width.saturating_sub(BLOCK_INDENT.len()));
     let mut page = Page::default();
@@ -67,7 +55,6 @@ pub(crate) fn why_page(evidence: &CaseEvidence, width: Option<usize>) -> String 
     page.text
 }
 
-/// Text with a label in front of each line.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -87,39 +74,40 @@ impl Page {
 }
 
 fn add_result(page: &mut Page, result: &ResultEvidence) {
-    let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), format_us);
     page.add(
         "median",
         &format!(
             "{} us over {} of {}; mean {}, standard deviation {}, least {}, 95th percentile {}",
-            format_us(result.median_us),
+            decimals3(result.median_us),
             format_count(result.samples, "sample"),
             format_count(result.collections, "collection"),
-            format_us(result.average_us),
-            optional(result.std_us),
-            format_us(result.min_us),
-            format_us(result.p95_us),
+            decimals3(result.average_us),
+            or_dash(result.std_us.map(decimals3)),
+            decimals3(result.min_us),
+            decimals3(result.p95_us),
         ),
     );
     let interval = match &result.interval {
         None => "none: too few samples".to_owned(),
         Some(interval) => {
             let half = 100.0 * (interval.high_us - interval.low_us) / 2.0 / interval.estimate_us;
-            let correction = interval.correction_percent.map_or_else(String::new, |percent| {
-                format!("; its collections were {percent:+.3} % off, which is removed")
-            });
+            let correction = or_empty(
+                interval
+                    .correction_percent
+                    .map(|percent| format!("; its collections were {percent:+.3} % off, which is removed")),
+            );
             format!(
                 "95 %: {} to {} us, +-{half:.2} % of the estimate {} us, by {}{correction}",
-                format_us(interval.low_us),
-                format_us(interval.high_us),
-                format_us(interval.estimate_us),
+                decimals3(interval.low_us),
+                decimals3(interval.high_us),
+                decimals3(interval.estimate_us),
                 interval.method.explanation(),
             )
         }
     };
     page.add("interval", &interval);
     if let Some(ranks) = &result.ranks {
-        let latest = ranks.latest.map_or_else(String::new, |rank| format!(", rank {rank:.0} starts last"));
+        let latest = or_empty(ranks.latest.map(|rank| format!(", rank {rank:.0} starts last")));
         let method = if ranks.by_clocks >= 1.0 {
             "from the last start to the last end by their clocks"
         } else if ranks.by_clocks <= 0.0 {
@@ -131,8 +119,8 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
             "ranks",
             &format!(
                 "{} to {} us over the ranks, skew {:.1} %{latest}; the time is {method}",
-                format_us(ranks.shortest_us),
-                format_us(ranks.longest_us),
+                decimals3(ranks.shortest_us),
+                decimals3(ranks.longest_us),
                 ranks.skew_percent
             ),
         );
@@ -145,13 +133,13 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
 /// Adds the result in the state of the cache that the page does not explain.
 fn add_other_state(page: &mut Page, other: &StateEvidence, cache: CacheState) {
     let StateEvidence { cache: state, result, production_ratio } = other;
-    let ratio = production_ratio
-        .map_or_else(String::new, |ratio| format!("; {:+.1} % of production", 100.0 * (ratio - 1.0)));
+    let ratio = production_ratio.map(|ratio| format!("; {:+.1} % of production", 100.0 * (ratio - 1.0)));
+    let ratio = or_empty(ratio);
     page.add(
         &format!("{state} cache"),
         &format!(
             "{} us over {} of {}, {}{ratio}; the rest of the page is of the {cache} cache, `--cache {state}` explains it",
-            format_us(result.median_us),
+            decimals3(result.median_us),
             format_count(result.samples, "sample"),
             format_count(result.collections, "collection"),
             result.verdict,
@@ -159,7 +147,6 @@ fn add_other_state(page: &mut Page, other: &StateEvidence, cache: CacheState) {
     );
 }
 
-/// Returns the reason why a case has no measurement.
 fn missing_result(evidence: &CaseEvidence) -> String {
     let Some(last) = evidence.runs.last() else {
         return "no measurement: no run has planned the case".to_owned();
@@ -174,27 +161,20 @@ fn add_references(page: &mut Page, evidence: &CaseEvidence) {
     if let Some(roofline) = &evidence.roofline {
         let text = match (roofline.bound_us, roofline.share_percent, &roofline.problem) {
             (Some(bound), Some(share), _) => {
-                format!("{} us at least on {}, {share:.1} % of the median", format_us(bound), roofline.device)
+                format!("{} us at least on {}, {share:.1} % of the median", decimals3(bound), roofline.device)
             }
-            (Some(bound), None, _) => format!("{} us at least on {}", format_us(bound), roofline.device),
-            (None, _, problem) => format!("unknown: {}", problem.as_deref().unwrap_or_default()),
+            (Some(bound), None, _) => format!("{} us at least on {}", decimals3(bound), roofline.device),
+            (None, _, problem) => format!("unknown: {}", or_empty(problem.as_ref())),
         };
         page.add("roofline", &text);
     }
     if let Some(production) = &evidence.production {
-        let records = usize::try_from(production.records).unwrap_or(usize::MAX);
-        let ratio = production.ratio.map_or_else(String::new, |ratio| {
+        let ratio = or_empty(production.ratio.map(|ratio| {
             let side = if ratio < 1.0 { "below" } else { "above" };
             format!("; the replay's median is {:.1} % {side} it", 100.0 * (ratio - 1.0).abs())
-        });
-        page.add(
-            "production",
-            &format!(
-                "{} us, the median of {}{ratio}",
-                format_us(production.median_us),
-                format_count(records, "record")
-            ),
-        );
+        }));
+        let (median, records) = (decimals3(production.median_us), format_count(production.records, "record"));
+        page.add("production", &format!("{median} us, the median of {records}{ratio}"));
     }
 }
 
@@ -203,19 +183,12 @@ fn add_rules(page: &mut Page, evidence: &CaseEvidence, width: Option<usize>) {
         return;
     }
     page.add("rules", "of the row; `npubench rules` lists all with their limits");
-    let columns = vec![
-        FittedColumn::text("rule", 0).shortened_to(16),
-        FittedColumn::text("result", 0),
-        FittedColumn::text("found", 1).shortened_to(40),
-    ];
-    let row = |RuleResult { rule, state, found }: &RuleResult| {
-        let cells = [(*rule).to_owned(), state.to_string(), found.clone()];
-        FittedRow { has_line_below: true, ..FittedRow::from_cells(&cells) }
-    };
-    let rows = evidence.rules.iter().map(row).collect();
-    page.add_block(
-        &FittedTable { columns, rows, below: Some(2), ..FittedTable::default() }.print(width, false),
-    );
+    let table = Table::new(&evidence.rules)
+        .text("rule", rank(0).min(16), |rule| rule.rule)
+        .text("result", 0, |rule| rule.state)
+        .text("found", rank(1).min(40), |rule| &rule.found)
+        .below(|_| true);
+    page.add_block(&table.print(width));
     page.text.push('\n');
 }
 
@@ -230,13 +203,14 @@ fn add_collections(page: &mut Page, evidence: &CaseEvidence, width: Option<usize
             page.add_block(&format!("left out, {} of run {}: {why}", one.number, one.run));
         }
     }
-    if let Some(table) = controls_table(evidence, width) {
+    let controls = controls_table(evidence, width);
+    if !controls.is_empty() {
         page.text.push('\n');
         page.add(
             "controls",
             "medians in us at the start and the end; off: from other collections with the same software",
         );
-        page.add_block(&table);
+        page.add_block(&controls);
     }
     let used: Vec<&CollectionEvidence> = evidence.collections.iter().filter(|one| one.is_used).collect();
     let samples: Vec<i64> = used.iter().flat_map(|one| one.samples_ns.iter().copied()).collect();
@@ -245,7 +219,7 @@ fn add_collections(page: &mut Page, evidence: &CaseEvidence, width: Option<usize
         page.add("samples", "in us, of the collections in the row");
         page.add_block(&plot);
     }
-    let outliers: Vec<String> = used.iter().flat_map(|one| &one.outliers_ns).map(|&ns| micros(ns)).collect();
+    let outliers: Vec<String> = used.iter().flat_map(|one| &one.outliers_ns).map(|ns| micros2(*ns)).collect();
     if !outliers.is_empty() {
         page.add_block(&format!("severe outliers, left out: {}", outliers.join(", ")));
     }
@@ -253,84 +227,57 @@ fn add_collections(page: &mut Page, evidence: &CaseEvidence, width: Option<usize
 }
 
 fn collections_table(evidence: &CaseEvidence, width: Option<usize>) -> String {
-    let columns = vec![
-        FittedColumn::text("run", 4).shortened_to(12),
-        FittedColumn::number("number", 0),
-        FittedColumn::number("device", 1),
-        FittedColumn::text("started", DETAIL),
-        FittedColumn::number("lasted", DETAIL + 1),
-        FittedColumn::number("records", 2),
-        FittedColumn::number("outliers", 3),
-        FittedColumn::number("median us", 0),
-        FittedColumn::number("cycles/us/block", DETAIL + 1),
-        FittedColumn::number("off", DETAIL + 1),
-        FittedColumn::text("device state", DETAIL + 1).shortened_to(12),
-        FittedColumn::text("verdict", 0),
-    ];
-    let row = |one: &CollectionEvidence| {
-        let clock = one.clock.as_ref();
-        vec![
-            one.run.clone(),
-            one.number.to_string(),
-            device_ranges(&one.devices),
-            Timestamp(one.started_ns).local_date_time(),
-            one.seconds.map_or_else(|| "open".to_owned(), format_duration),
-            format!("{} of {}", one.recorded, one.launched),
-            one.outliers_ns.len().to_string(),
-            one.median_us.map_or_else(String::new, format_us),
-            clock.map_or_else(String::new, |clock| format!("{:.0}", clock.cycles_per_us)),
-            clock
-                .and_then(|clock| clock.difference_percent)
-                .map_or_else(String::new, |percent| format!("{percent:+.2} %")),
-            readings_text(&one.readings),
-            format!("{}{}", one.verdict, if one.is_used { "" } else { ", left out" }),
-        ]
+    let lasted = |one: &CollectionEvidence| one.seconds.map_or_else(|| "open".to_owned(), format_duration);
+    let cycles =
+        |one: &CollectionEvidence| one.clock.as_ref().map(|clock| format!("{:.0}", clock.cycles_per_us));
+    let off = |one: &CollectionEvidence| {
+        Some(format!("{:+.2} %", one.clock.as_ref().and_then(|clock| clock.difference_percent)?))
     };
-    fitted_text(columns, evidence.collections.iter().map(row), width)
+    let verdict =
+        |one: &CollectionEvidence| format!("{}{}", one.verdict, if one.is_used { "" } else { ", left out" });
+    Table::new(&evidence.collections)
+        .text("run", rank(4).min(12), |one| &one.run)
+        .number("number", 0, |one| one.number)
+        .number("device", 1, |one| device_ranges(&one.devices))
+        .text("started", DETAIL, |one| Timestamp(one.started_ns).local_date_time())
+        .number("lasted", DETAIL + 1, lasted)
+        .number("records", 2, |one| format!("{} of {}", one.recorded, one.launched))
+        .number("outliers", 3, |one| one.outliers_ns.len())
+        .number("median us", 0, |one| or_empty(one.median_us.map(decimals3)))
+        .number("cycles/us/block", DETAIL + 1, |one| or_empty(cycles(one)))
+        .number("off", DETAIL + 1, |one| or_empty(off(one)))
+        .text("device state", rank(DETAIL + 1).min(12), |one| readings_text(&one.readings))
+        .text("verdict", 0, verdict)
+        .print(width)
 }
 
-/// Returns the control kernels of the collections; `None` without one.
-fn controls_table(evidence: &CaseEvidence, width: Option<usize>) -> Option<String> {
-    let mut names: Vec<&str> =
-        evidence.collections.iter().flat_map(|one| &one.controls).map(|one| one.control.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    if names.is_empty() {
-        return None;
-    }
-    let mut columns = vec![
-        FittedColumn::text("run", 4).shortened_to(12),
-        FittedColumn::number("number", 0),
-        FittedColumn::number("device", 1),
-    ];
-    columns.extend(names.iter().flat_map(|name| {
-        [
-            FittedColumn::number(name, 2).shortened_to(12).with_long_header(),
-            FittedColumn::number("change", 2),
-            FittedColumn::number("off", 2),
-        ]
-    }));
+/// Returns the control kernels of the collections; empty without one.
+fn controls_table(evidence: &CaseEvidence, width: Option<usize>) -> String {
+    let controls =
+        || evidence.collections.iter().flat_map(|one| one.controls.iter().map(move |found| (one, found)));
+    let names: BTreeSet<&str> = controls().map(|(_, found)| found.control.as_str()).collect();
     let mut rows = Vec::new();
-    let percent =
-        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |percent| format!("{percent:+.2} %"));
     for one in &evidence.collections {
         let devices: BTreeSet<u32> = one.controls.iter().map(|control| control.device).collect();
-        for device in devices {
-            let mut row = vec![one.run.clone(), one.number.to_string(), device.to_string()];
-            for name in &names {
-                let is_own = |found: &&ControlEvidence| found.device == device && found.control == *name;
-                let found = one.controls.iter().find(is_own);
-                let at = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
-                row.push(found.map_or_else(String::new, |found| {
-                    format!("{} {}", at(found.begin_us), at(found.end_us))
-                }));
-                row.push(percent(found.and_then(|found| found.change_percent)));
-                row.push(percent(found.and_then(|found| found.off_percent)));
-            }
-            rows.push(row);
-        }
+        rows.extend(devices.into_iter().map(|device| (one, device)));
     }
-    Some(fitted_text(columns, rows, width))
+    let mut table = Table::new(rows)
+        .text("run", rank(4).min(12), |(one, _)| &one.run)
+        .number("number", 0, |(one, _)| one.number)
+        .number("device", 1, |(_, device)| device);
+    let us = |value: Option<f64>| or_dash(value.map(|us| format!("{us:.2}")));
+    for name in names {
+        let found = |(one, device): (&CollectionEvidence, u32)| {
+            one.controls.iter().find(|found| found.device == device && found.control == name).cloned()
+        };
+        let medians = |found: ControlEvidence| format!("{} {}", us(found.begin_us), us(found.end_us));
+        let percent = |value: Option<f64>| or_dash(value.map(|percent| format!("{percent:+.2} %")));
+        table = table
+            .number(name, rank(2).min(12).with_long_header(), |row| or_empty(found(row).map(medians)))
+            .number("change", 2, |row| percent(found(row).and_then(|found| found.change_percent)))
+            .number("off", 2, |row| percent(found(row).and_then(|found| found.off_percent)));
+    }
+    table.print(width)
 }
 
 /// Returns temperature, power and health of the devices of a collection: `38-41 C, 172-180 W, OK`.
@@ -345,23 +292,21 @@ fn readings_text(readings: &[ReadingEvidence]) -> String {
             false => Some(format!("{low:.0}-{high:.0} {unit}")),
         }
     };
-    #[expect(clippy::cast_precision_loss, reason = "degrees Celsius")]
-    let temperatures =
-        readings.iter().filter_map(|one| one.temperature_c.map(|value| value as f64)).collect();
+    let temperatures = readings.iter().filter_map(|one| one.temperature_c.map(float)).collect();
     let powers = readings.iter().filter_map(|one| one.power_w).collect();
     let health: BTreeSet<&str> = readings.iter().map(|one| one.health.as_str()).collect();
-    let health = health.into_iter().collect::<Vec<_>>().join(" ");
+    let health = joined(health, " ");
     let parts = [range(temperatures, "C"), range(powers, "W"), Some(health).filter(|text| !text.is_empty())];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    joined(parts.into_iter().flatten(), ", ")
 }
 
 /// Returns a histogram of samples in nanoseconds; `None` without samples.
 fn sample_plot(samples: &[i64], width: Option<usize>) -> Option<String> {
-    let longest = width.map_or(LONGEST_BAR, |width| width.saturating_sub(BESIDE_BAR).clamp(1, LONGEST_BAR));
+    let longest = width.map_or(MAX_BAR, |width| width.saturating_sub(BESIDE_BAR).clamp(1, MAX_BAR));
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
     let (first, last) = (*sorted.first()?, *sorted.last()?);
-    let bins = i64::try_from(MOST_BINS).unwrap_or(1);
+    let bins = i64::try_from(MAX_BINS).unwrap_or(1);
     let steps = ((last - first) / TIMER_STEP + 1).max(1);
     let width = TIMER_STEP * steps.div_euclid(bins).max(1)
         + if steps > bins && steps % bins > 0 { TIMER_STEP } else { 0 };
@@ -375,7 +320,7 @@ fn sample_plot(samples: &[i64], width: Option<usize>) -> Option<String> {
         let start = first + width * i64::try_from(index).unwrap_or_default();
         let bar = "#".repeat((count * longest).div_ceil(most));
         let mark = if index == median { "  median" } else { "" };
-        let _ = writeln!(plot, "{:>12} {count:>5} {bar}{mark}", micros(start));
+        let _ = writeln!(plot, "{:>12} {count:>5} {bar}{mark}", micros2(start));
     }
     Some(plot)
 }
@@ -401,32 +346,6 @@ fn add_raw_records(page: &mut Page, evidence: &CaseEvidence) {
     }
 }
 
-/// Formats microseconds with three decimals. Means have more digits than the timer's step of 0.02 us.
-fn format_us(value: f64) -> String {
-    format!("{value:.3}")
-}
-
-fn micros(nanos: i64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
-    let micros = nanos as f64 / 1e3;
-    format!("{micros:.2}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plot_has_a_line_per_timer_step_or_at_most_the_limit() {
-        assert_eq!(sample_plot(&[], None), None);
-        insta::assert_snapshot!(sample_plot(&[1300, 1300, 1320, 1340, 1300], None).expect("samples"), @"
-        1.30     3 ########################################  median
-        1.32     1 ##############
-        1.34     1 ##############
-        ");
-        let wide: Vec<i64> = (0..500).map(|index| 10_000 + 20 * index).collect();
-        let plot = sample_plot(&wide, None).expect("samples");
-        assert!((MOST_BINS - 1..=MOST_BINS).contains(&plot.lines().count()), "{plot}");
-        assert_eq!(plot.lines().filter(|line| line.ends_with("median")).count(), 1);
-    }
+fn micros2(nanos: i64) -> String {
+    format!("{:.2}", float(nanos) / 1e3)
 }

@@ -12,13 +12,17 @@ use crate::kernel::Dtype;
 #[derive(Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum QuantisationScheme {
+    /// Weights and activations in BF16
     Bf16,
     /// Weights in INT8, activations in bfloat16.
+    #[value(skip)]
     W8a16,
+    /// Both in INT8
     W8a8,
     /// As [`QuantisationScheme::W8a8`], and the weights of routed experts in INT4.
+    #[value(skip)]
     W4a8,
 }
 

@@ -1,22 +1,10 @@
 //! `npubench comm fit`: latency, bandwidth and changes of the algorithm of sweeps.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
-use super::{
-    super::options::{AssetOptions, DatabaseFolder, OutputOptions, WideOption},
-    network_of_profile,
-};
+use super::{super::prelude::*, network_of_profile};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note, result_file::ResultFile},
-    database::Database,
-    kernel::{CollectiveKind, device::DeviceProfile},
+    kernel::CollectiveKind,
     measure::collective::{DatabaseSweeps, SweepFit, compare_group_sizes},
-    show::{
-        collectives::{FitReport, bandwidth_plot, fit_text},
-        emit::{emit, note_simulated},
-    },
+    show::collectives::{FitReport, bandwidth_plot, fit_text},
 };
 
 /// Fits latency and bandwidth to sweeps, and finds the sizes where the algorithm changes
@@ -39,9 +27,7 @@ pub(in crate::cli) struct FitOptions {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -88,7 +74,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
             file.write(&image)?;
         }
     }
-    emit(options.output.format, &report.records(), |_| fit_text(&report, options.wide.width()));
+    emit(options.output.format, &report.records(), |_| fit_text(&report, options.output.width()));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)

@@ -1,19 +1,9 @@
 //! `npubench comm groups`: lists the groups of devices that span each tier of a network.
 
-use clap::Args;
-
-use super::{
-    super::options::{AssetOptions, DeviceList, OutputOptions, WideOption, parse_devices},
-    network_of_profile,
-};
+use super::{super::prelude::*, network_of_profile};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
-    kernel::device::DeviceProfile,
     measure::collective::{devices_for, reachable_groups, tier_of_group},
-    show::{
-        collectives::{GroupChoice, GroupRecord, groups_table},
-        emit::emit,
-    },
+    show::collectives::{GroupChoice, GroupRecord, groups_table},
 };
 
 /// Lists the groups of devices that span each tier of a network
@@ -37,9 +27,7 @@ pub(in crate::cli) struct GroupsOptions {
     #[arg(long, value_name = "N")]
     tier: Option<usize>,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -68,7 +56,7 @@ pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let records: Vec<_> = choices.iter().map(|choice| GroupRecord::new(&network, choice)).collect();
-    emit(options.output.format, &records, |_| groups_table(&network, &choices, options.wide.width()));
+    emit(options.output.format, &records, |_| groups_table(&network, &choices, options.output.width()));
     if devices.len() > 1 {
         print_note(&format!(
             "all {} devices together span tier {}",

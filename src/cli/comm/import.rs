@@ -1,28 +1,9 @@
 //! `npubench comm import`: results of hccl_test and nccl-tests as rows.
 
-use std::path::{Path, PathBuf};
-
-use clap::Args;
-
-use super::{
-    super::options::{AssetOptions, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, parse_devices},
-    network_of_profile,
-};
+use super::{super::prelude::*, network_of_profile};
 use crate::{
-    base::{
-        assets::AssetFiles,
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
-    database::{
-        Database, ImportReport, ImportedDuration, database_file::DatabaseFile, import_durations, save_tables,
-    },
-    kernel::{
-        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights, device::DeviceProfile,
-        hccl_environment, hccl_variables,
-    },
+    database::{ImportReport, ImportedDuration, database_file::DatabaseFile, import_durations, save_tables},
+    kernel::{CollectiveCase, CollectiveKind, Dtype, PartWeights, hccl_environment, hccl_variables},
     measure::collective::{TopologyError, parse_collective, tier_of_group},
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
 };
@@ -76,25 +57,24 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
     let (mut imported, mut notes) = (Vec::new(), Vec::new());
     for file in &options.files {
         let benchmark = CollectiveBenchmark::read(file)?;
-        let group = group_of(options, &assets, &device, benchmark.ranks)?;
+        let (ranks, tier) = group_of(options, &assets, &device, benchmark.ranks)?;
         if let Some((announced, last)) = benchmark.missing_end() {
             notes.push(format!(
                 "`{}` ends at {last} bytes, although its header announces {announced}: it may be cut",
                 file.display()
             ));
         }
-        let BenchmarkDurations { durations, failed } =
-            benchmark.durations(kind, group.ranks, dtype.as_ref())?;
+        let BenchmarkDurations { durations, failed } = benchmark.durations(kind, ranks, dtype.as_ref())?;
         if !failed.is_empty() {
-            let sizes: Vec<String> = failed.iter().map(ToString::to_string).collect();
-            notes.push(format!("`{}`: wrong results left out: {} bytes", file.display(), sizes.join(", ")));
+            let sizes = joined(&failed, ", ");
+            notes.push(format!("`{}`: wrong results left out: {sizes} bytes", file.display()));
         }
         for duration in durations {
             let collective = CollectiveCase {
                 kind,
                 message: duration.message,
-                ranks: group.ranks,
-                tier: group.tier,
+                ranks,
+                tier,
                 dtype: duration.dtype,
                 environment: options.environment.clone(),
                 parts: PartWeights::Equal,
@@ -123,8 +103,11 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
             "correct the benchmark's run; its results were wrong at every size",
         ));
     }
-    let report = write(options, kind, &device, &imported)?;
-    print_result(options, report);
+    let ImportReport { added, updated, same, kept } = write(options, kind, &device, &imported)?;
+    emit(options.output.format, &[ImportRecord { added, kept, unchanged: same, updated }], |_| {
+        let added = format_count(added, "row");
+        format!("{added} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n")
+    });
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)
 }
@@ -136,13 +119,8 @@ fn parse_environment(text: &str) -> Result<String, String> {
             && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit())
     };
     let variables = hccl_variables(text);
-    let names: Vec<&str> = text
-        .split(';')
-        .filter_map(|part| Some(part.split_once('=')?.0))
-        .filter(|name| is_name(name))
-        .collect();
-    let unknown = names.iter().find(|name| !variables.contains_key(**name));
-    match unknown {
+    let mut names = text.split(';').filter_map(|part| Some(part.split_once('=')?.0));
+    match names.find(|name| is_name(name) && !variables.contains_key(*name)) {
         Some(name) => Err(format!(
             "`{name}` is no variable of HCCL that belongs to the key of a row; docs/collectives.md lists them"
         )),
@@ -190,18 +168,12 @@ fn device_of_target(options: &ImportOptions, assets: &AssetFiles) -> Result<Stri
     Ok(database.device().to_owned())
 }
 
-/// Ranks and tier of a group.
-struct ImportedGroup {
-    ranks: u64,
-    tier: u64,
-}
-
 fn group_of(
     options: &ImportOptions,
     assets: &AssetFiles,
     device: &str,
     listed: Option<u64>,
-) -> Result<ImportedGroup, CommandError> {
+) -> Result<(u64, u64), CommandError> {
     let (ranks, tier) = match &options.devices {
         Some(DeviceList(devices)) => {
             let network = network_of_profile(assets, device)?;
@@ -229,7 +201,7 @@ fn group_of(
             "correct `--devices` or `--ranks`",
         ));
     }
-    Ok(ImportedGroup { ranks, tier })
+    Ok((ranks, tier))
 }
 
 fn write(
@@ -262,16 +234,11 @@ fn write(
     Ok(report)
 }
 
-fn print_result(options: &ImportOptions, report: ImportReport) {
-    let ImportReport { added, updated, same, kept } = report;
-    if options.output.format == OutputFormat::Json {
-        let object =
-            serde_json::json!({ "added": added, "updated": updated, "unchanged": same, "kept": kept });
-        print_data(&format!("{object}\n"));
-        return;
-    }
-    print_data(&format!(
-        "{} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n",
-        format_count(added, "row")
-    ));
+#[derive(Serialize, JsonSchema)]
+struct ImportRecord {
+    added: usize,
+    /// Rows that keep their own measurement.
+    kept: usize,
+    unchanged: usize,
+    updated: usize,
 }

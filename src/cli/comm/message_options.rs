@@ -1,19 +1,18 @@
 //! Options of a sweep that state its collectives, groups, types and message sizes.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
+use std::{collections::BTreeSet, fs};
+
+use clap::ArgGroup;
+
+use super::super::{
+    option_values::parse_within,
+    prelude::*,
+    step_options::{ModelStepOptions, NAMED_MODEL},
 };
-
-use clap::{ArgGroup, Args};
-
-use super::super::step_options::{ModelStepOptions, NAMED_MODEL};
 use crate::{
     answer::{
         lookup_database::WorkloadSelection, workload::QuestionDefaults, workload_messages::WorkloadMessages,
     },
-    base::{command_error::CommandError, print::print_note},
     kernel::{CollectiveKind, Dtype, PartWeights},
     measure::{
         collective::sweep_session::{SweepPart, WantedGroups},
@@ -53,7 +52,8 @@ pub(super) struct MessageOptions {
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = parse_size)]
     to: u64,
     /// Ratio of successive messages
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = parse_factor)]
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = |text: &str| parse_within(text, 2..=1024_u64, "no ratio of sizes; expected a whole number from 2 to 1024"))]
     factor: u64,
     /// Messages, separated by commas, instead of `--from`, `--to` and `--factor`
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
@@ -75,7 +75,6 @@ pub(super) struct MessageOptions {
 }
 
 impl MessageOptions {
-    /// Returns true if workloads or a model state the messages.
     pub(super) const fn are_of_workloads(&self) -> bool {
         !self.workloads.is_empty() || self.model.is_some()
     }
@@ -214,12 +213,6 @@ fn parse_size(text: &str) -> Result<u64, String> {
     bytes
         .filter(|bytes| *bytes > 0)
         .ok_or_else(|| format!("`{text}` is no size; write bytes, or a number with K, M or G, such as 512M"))
-}
-
-/// Parses the ratio of successive messages.
-fn parse_factor(text: &str) -> Result<u64, String> {
-    let factor = text.trim().parse::<u64>().ok().filter(|factor| (2..=1024).contains(factor));
-    factor.ok_or_else(|| format!("`{text}` is no ratio of sizes; expected a whole number from 2 to 1024"))
 }
 
 /// Returns the sizes from the smallest to the largest by a constant ratio.

@@ -8,12 +8,8 @@ mod node_options;
 mod run;
 mod validate;
 
-use clap::Subcommand;
-
-use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus},
-    kernel::{collective::CommNetwork, device::DeviceProfile},
-};
+use super::prelude::*;
+use crate::kernel::collective::CommNetwork;
 
 /// Collectives: sweeps, groups of devices, fits, comparison with a model, results of other benchmarks
 #[derive(Debug, Subcommand)]

@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use clap::Args;
-
-use crate::{
-    base::command_error::CommandError,
-    measure::nodes::{
-        LeaderAddress,
-        session::{NodePlace, first_slurm_host},
-    },
+use super::super::prelude::*;
+use crate::measure::nodes::{
+    LeaderAddress,
+    session::{NodePlace, first_slurm_host},
 };
 
 /// Place of this process among the nodes of a sweep. The names are those of torchrun.

@@ -1,28 +1,14 @@
 //! `npubench comm run`: measures collectives over message sizes.
 
-use std::path::Path;
-
-use clap::Args;
-
 use super::{
-    super::{
-        measurement_options::MeasurementOptions,
-        options::{DatabaseFolder, DeviceList, OutputOptions, WideOption, check_device, parse_devices},
-    },
+    super::{measurement_options::MeasurementOptions, options::check_device, prelude::*},
     message_options::MessageOptions,
     node_options::NodeOptions,
 };
-use crate::show::run_lines::run_screen;
 use crate::{
-    base::{
-        command_error::CommandError, deadline::Deadline, exit::ExitStatus, files::ScratchFolder,
-        print::print_note, process::end_orphans,
-    },
+    base::{deadline::Deadline, process::end_orphans},
     cases::plan::UpdateMode,
-    cli::deadline::DeadlineOptions,
-    database::Database,
-    kernel::{DataKind, render::ScriptCommunication},
-    measure::run_options::RunOptions,
+    kernel::render::ScriptCommunication,
     measure::{
         collective::{
             sweep_rounds::{SweepDatabase, SweepRounds},
@@ -32,10 +18,7 @@ use crate::{
         run_context::RunContext,
         vendor_check::require_gloo,
     },
-    show::{
-        emit::emit,
-        sweep::{sweep_summary, sweep_table},
-    },
+    show::collectives::{sweep_summary, sweep_table},
 };
 
 /// Measures collectives over message sizes, numbers of ranks, tiers and types
@@ -79,9 +62,7 @@ pub(in crate::cli) struct CommRunOptions {
     #[command(flatten)]
     measurement: MeasurementOptions,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 /// Backend of torch.distributed.
@@ -92,7 +73,6 @@ enum BackendArg {
 }
 
 impl CommRunOptions {
-    /// Returns true if the devices are given.
     pub(in crate::cli) const fn has_devices(&self) -> bool {
         self.devices.is_some()
     }
@@ -183,7 +163,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         if let Some(note) = database.draft_note() {
             print_note(&note);
         }
-        emit(options.output.format, &preview.lines, |_| sweep_table(&preview, options.wide.width()));
+        emit(options.output.format, &preview.lines, |_| sweep_table(&preview, options.output.width()));
         return Ok(ExitStatus::Done);
     }
     print_note(&sweep_summary(&preview));

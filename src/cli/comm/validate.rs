@@ -1,19 +1,14 @@
 //! `npubench comm validate`: sweeps beside the analytic model of a device profile.
 
-use clap::Args;
+use std::ops::Bound;
 
 use super::{
-    super::options::{AssetOptions, DatabaseFolder, OutputOptions, WideOption},
+    super::{option_values::parse_within, prelude::*},
     network_of_profile,
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
-    database::Database,
     measure::collective::{DatabaseSweeps, ModelVerdict, compare_with_model},
-    show::{
-        collectives::{ModelReport, model_text},
-        emit::{emit, note_simulated},
-    },
+    show::collectives::{ModelReport, model_text},
 };
 
 /// Compares measured collectives with the analytic model of a device profile
@@ -37,16 +32,14 @@ pub(in crate::cli) struct ValidateOptions {
     #[arg(long, value_name = "RATIO", default_value = "2", value_parser = parse_tolerance)]
     tolerance: f64,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
 fn parse_tolerance(text: &str) -> Result<f64, String> {
-    let ratio = text.parse::<f64>().ok().filter(|ratio| *ratio > 1.0 && *ratio <= 1000.0);
-    ratio.ok_or_else(|| format!("`{text}` is not a number above 1, up to 1000"))
+    let range = (Bound::Excluded(1.0), Bound::Included(1000.0));
+    parse_within(text, range, "not a number above 1, up to 1000")
 }
 
 pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError> {
@@ -61,7 +54,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
         kind: database.kind(),
         tolerance: options.tolerance,
     };
-    emit(options.output.format, &report.records(), |_| model_text(&report, options.wide.width()));
+    emit(options.output.format, &report.records(), |_| model_text(&report, options.output.width()));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);

@@ -15,5 +15,5 @@ pub(crate) use fit::{
     compare_group_sizes,
 };
 pub(crate) use node_layout::NodeLayout;
-pub(crate) use sweep::{DatabaseSweeps, SweepKey, SweepPoint, parse_collective, size_text};
+pub(crate) use sweep::{DatabaseSweeps, Sweep, SweepKey, SweepPoint, parse_collective, size_text};
 pub(crate) use topology::{GroupSize, TopologyError, devices_for, reachable_groups, tier_of_group};

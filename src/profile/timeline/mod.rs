@@ -18,8 +18,8 @@ mod stragglers;
 mod vendor_steps;
 
 pub(crate) use compare::{
-    CallKind, ComparedCall, ComparedPart, ComparedRow, RecordedCall, RunComparison, RunSums, TimeSum,
-    compare_calls, compare_runs,
+    AttributedTime, CallKind, ComparedCall, ComparedPart, ComparedRow, RecordedCall, RunComparison, RunSums,
+    TimeSum, compare_calls, compare_runs,
 };
 pub(crate) use flops::{PeakRate, RunFlops, Utilisation};
 pub(crate) use gaps::{FreeGap, GapCause};

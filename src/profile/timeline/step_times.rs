@@ -11,19 +11,23 @@ use super::{
     run::{Collective, DeviceTask, LaunchedSpan, RunTimeline, TaskRole},
 };
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Work of a stream; times are nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct StreamTimes {
     /// Number of the stream; `None` if it is not recorded.
     pub(crate) stream: Option<u32>,
+    /// Time of kernels.
+    #[serde(rename = "computing_ns")]
+    pub(crate) computing: i64,
+    /// Time of tasks that wait for an event or a notification.
+    #[serde(rename = "waiting_ns")]
+    pub(crate) waiting: i64,
+    /// Time of all other tasks.
+    #[serde(rename = "other_ns")]
+    pub(crate) others: i64,
     pub(crate) kernels: usize,
     /// Number of all tasks, with copies, events and those of collectives.
     pub(crate) tasks: usize,
-    /// Time of kernels.
-    pub(crate) computing: i64,
-    /// Time of tasks that wait for an event or a notification.
-    pub(crate) waiting: i64,
-    /// Time of all other tasks.
-    pub(crate) others: i64,
 }
 
 /// Times of one step on one device, in nanoseconds.

@@ -2,21 +2,15 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use super::four_digits;
+use super::{super::prelude::*, SweepKeyRecord, four_digits};
 use crate::{
-    base::count_text::format_count,
-    kernel::{CollectiveKind, CommandSizes, DataKind, Dtype, SweepCommand, collective::CommNetwork},
+    kernel::{CommandSizes, DataKind, SweepCommand, collective::CommNetwork},
     measure::collective::{
         AlgorithmSwitch, MAX_SIZES, MIN_SIZES, RangeLine, ScalingComparison, ScalingOfGroups, SweepFit,
         SweepPoint, size_text,
     },
-    show::table::{FittedColumn, fitted_text},
 };
 
-/// Fits of the sweeps of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct FitReport<'f> {
     pub(crate) fits: &'f [SweepFit],
@@ -57,7 +51,6 @@ impl FitReport<'_> {
     }
 }
 
-/// Returns a table for each sweep, with its lines and changes, then the algorithms by group sizes.
 pub(crate) fn fit_text(report: &FitReport<'_>, width: Option<usize>) -> String {
     let mut text = String::new();
     for fit in report.fits {
@@ -71,35 +64,24 @@ pub(crate) fn fit_text(report: &FitReport<'_>, width: Option<usize>) -> String {
     text
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
 fn points_table(fit: &SweepFit, width: Option<usize>) -> String {
-    let ranked = [
-        ("bytes", 0),
-        ("us", 0),
-        ("95 % interval", 3),
-        ("algbw GB/s", 2),
-        ("busbw GB/s", 0),
-        ("fit us", 4),
-        ("off %", 1),
-    ];
-    let columns = ranked.map(|(header, rank)| FittedColumn::number(header, rank)).to_vec();
-    let cells = |(index, point): (usize, &SweepPoint)| {
-        let (algorithm, bus) = fit.sweep.bandwidths(point.bandwidth_bytes, point.micros);
-        let line = fit.line_of_point(index).map(|line| line.micros(point.bandwidth_bytes as f64));
-        let dash = || "-".to_owned();
-        vec![
-            point.message.to_string(),
-            four_digits(point.micros),
-            point
-                .interval
-                .map_or_else(dash, |(low, high)| format!("{} to {}", four_digits(low), four_digits(high))),
-            four_digits(algorithm),
-            four_digits(bus),
-            line.map_or_else(dash, four_digits),
-            line.map_or_else(dash, |line| format!("{:+.1}", 100.0 * (point.micros / line - 1.0))),
-        ]
+    let bandwidths = |point: &SweepPoint| fit.sweep.bandwidths(point.bandwidth_bytes, point.micros);
+    let interval = |(low, high)| format!("{} to {}", four_digits(low), four_digits(high));
+    #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
+    let line = |index: usize, point: &SweepPoint| {
+        Some(fit.line_of_point(index)?.micros(point.bandwidth_bytes as f64))
     };
-    fitted_text(columns, fit.sweep.points.iter().enumerate().map(cells), width)
+    Table::new(fit.sweep.points.iter().enumerate())
+        .number("bytes", 0, |(_, point)| point.message)
+        .number("us", 0, |(_, point)| four_digits(point.micros))
+        .number("95 % interval", 3, |(_, point)| or_dash(point.interval.map(interval)))
+        .number("algbw GB/s", 2, |(_, point)| four_digits(bandwidths(point).0))
+        .number("busbw GB/s", 0, |(_, point)| four_digits(bandwidths(point).1))
+        .number("fit us", 4, |(index, point)| or_dash(line(index, point).map(four_digits)))
+        .number("off %", 1, |(index, point)| {
+            or_dash(line(index, point).map(|line| signed(100.0 * (point.micros / line - 1.0), 1)))
+        })
+        .print(width)
 }
 
 fn with_interval(value: f64, interval: Option<(f64, f64)>) -> String {
@@ -128,7 +110,7 @@ fn lines_text(report: &FitReport<'_>, fit: &SweepFit) -> String {
             Some(value) => format!("algbw {} GB/s", with_interval(value, line.bandwidth_interval())),
             None => "no dependence on the size".to_owned(),
         };
-        let algorithm = if algorithm.is_empty() { String::new() } else { format!(", {algorithm}") };
+        let algorithm = or_empty((!algorithm.is_empty()).then(|| format!(", {algorithm}")));
         let _ = writeln!(
             text,
             "{sizes}: latency {} us, {bandwidth}, error {:.1} %{algorithm}",
@@ -170,8 +152,7 @@ fn switch_text(switch: &AlgorithmSwitch) -> String {
         _ => {}
     }
     if !switch.refining_sizes.is_empty() {
-        let sizes: Vec<String> = switch.refining_sizes.iter().map(ToString::to_string).collect();
-        let _ = write!(text, "; sizes that locate it: {}", sizes.join(","));
+        let _ = write!(text, "; sizes that locate it: {}", joined(&switch.refining_sizes, ","));
     }
     text.push('\n');
     text
@@ -180,12 +161,10 @@ fn switch_text(switch: &AlgorithmSwitch) -> String {
 fn scaling_text(scaling: &ScalingOfGroups) -> String {
     let tier = scaling.tier.map_or_else(|| "tier unknown".to_owned(), |tier| format!("tier {tier}"));
     let dtype = scaling.dtype.as_deref().unwrap_or("type unknown");
-    let ranks: Vec<String> = scaling.ranks.iter().map(ToString::to_string).collect();
-    let mut text = format!("{} {tier} {dtype} over {} ranks", scaling.collective, ranks.join(", "));
-    if !scaling.environment.is_empty() {
-        let _ = write!(text, " {}", scaling.environment);
-    }
-    text.push('\n');
+    let environment = &scaling.environment;
+    let space = if environment.is_empty() { "" } else { " " };
+    let (collective, ranks) = (&scaling.collective, joined(&scaling.ranks, ", "));
+    let mut text = format!("{collective} {tier} {dtype} over {ranks} ranks{space}{environment}\n");
     for (name, comparison) in
         [("small messages", &scaling.small_messages), ("large messages", &scaling.large_messages)]
     {
@@ -194,16 +173,13 @@ fn scaling_text(scaling: &ScalingOfGroups) -> String {
             Some(algorithm) => algorithm.to_string(),
             None => format!("undecided: {undecided}"),
         };
-        let _ = write!(text, "  {name}: {named}");
         let fits = fits.iter().map(|fit| {
-            let step =
-                fit.step_us.map_or_else(String::new, |step| format!(", step {} us", four_digits(step)));
-            let link =
-                fit.gb_per_s.map_or_else(String::new, |link| format!(", link {} GB/s", four_digits(link)));
+            let step = or_empty(fit.step_us.map(|step| format!(", step {} us", four_digits(step))));
+            let link = or_empty(fit.gb_per_s.map(|link| format!(", link {} GB/s", four_digits(link))));
             format!("{} off by {:.1} %{step}{link}", fit.algorithm, fit.error_percent)
         });
-        let fits: Vec<String> = fits.collect();
-        let _ = writeln!(text, "{}{}", if fits.is_empty() { "" } else { " — " }, fits.join("; "));
+        let fits = joined(fits, "; ");
+        let _ = writeln!(text, "  {name}: {named}{}{fits}", if fits.is_empty() { "" } else { " — " });
     }
     text
 }
@@ -222,15 +198,8 @@ pub(crate) enum FitRecord<'a> {
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SweepRecord<'a> {
-    #[schemars(with = "String")]
-    kind: DataKind,
-    #[schemars(with = "String")]
-    collective: CollectiveKind,
-    ranks: u64,
-    tier: Option<u64>,
-    dtype: Option<&'a str>,
-    environment: &'a str,
-    part_weights: String,
+    #[serde(flatten)]
+    key: SweepKeyRecord<'a>,
     size_semantics: &'a str,
     bus_factor: f64,
     link_peak_gb_per_s: Option<f64>,
@@ -318,13 +287,7 @@ impl<'f> FitReport<'f> {
             located: change.is_located,
         };
         SweepRecord {
-            kind: self.kind,
-            collective: sweep.kind,
-            ranks: sweep.key.ranks,
-            tier: sweep.key.tier,
-            dtype: sweep.key.dtype.as_ref().map(Dtype::as_str),
-            environment: &sweep.key.environment,
-            part_weights: sweep.key.parts.to_string(),
+            key: SweepKeyRecord::new(sweep, self.kind),
             size_semantics: sweep.kind.size_semantics(),
             bus_factor: sweep.bus_factor(),
             link_peak_gb_per_s: fit.peak(self.network),

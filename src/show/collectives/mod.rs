@@ -1,14 +1,52 @@
-//! Output about collectives: groups, fits, comparisons with the analytic model.
+//! Output about collectives: groups, sweeps, fits, comparisons with the analytic model.
 
 mod fit;
-mod groups;
 mod model;
 mod plot;
 
 pub(crate) use fit::{FitReport, fit_text};
-pub(crate) use groups::{GroupChoice, GroupRecord, groups_table};
 pub(crate) use model::{ModelReport, model_text};
 pub(crate) use plot::bandwidth_plot;
+
+use super::{prelude::*, run_lines::device_ranges};
+use crate::{
+    kernel::{
+        CollectiveKind, DataKind, Dtype,
+        collective::{CommNetwork, CommTier},
+    },
+    measure::collective::{
+        GroupSize, Sweep, size_text,
+        sweep_session::{SweepLine, SweepPreview},
+    },
+};
+
+/// What identifies a sweep, in JSON.
+#[derive(Serialize, JsonSchema)]
+struct SweepKeyRecord<'a> {
+    #[schemars(with = "String")]
+    kind: DataKind,
+    #[schemars(with = "String")]
+    collective: CollectiveKind,
+    ranks: u64,
+    tier: Option<u64>,
+    dtype: Option<&'a str>,
+    environment: &'a str,
+    part_weights: String,
+}
+
+impl<'a> SweepKeyRecord<'a> {
+    fn new(sweep: &'a Sweep, kind: DataKind) -> Self {
+        Self {
+            kind,
+            collective: sweep.kind,
+            ranks: sweep.key.ranks,
+            tier: sweep.key.tier,
+            dtype: sweep.key.dtype.as_ref().map(Dtype::as_str),
+            environment: &sweep.key.environment,
+            part_weights: sweep.key.parts.to_string(),
+        }
+    }
+}
 
 /// Returns a number with about four digits.
 fn four_digits(value: f64) -> String {
@@ -31,4 +69,87 @@ mod tests {
         let numbers = [0.0, 0.01234, 1.23456, 12.3456, 123.456, 12345.6].map(four_digits);
         assert_eq!(numbers, ["0.000", "0.0123", "1.235", "12.35", "123.5", "12346"]);
     }
+}
+
+/// Groups of one size, the preferred one first.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupChoice {
+    pub(crate) size: GroupSize,
+    pub(crate) groups: Vec<Vec<u32>>,
+}
+
+/// Returns a table of groups with the links of their tiers.
+pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width: Option<usize>) -> String {
+    let rows = choices
+        .iter()
+        .filter_map(|choice| Some((choice.size, &choice.groups, network.tiers.get(choice.size.tier)?)));
+    Table::new(rows)
+        .number("tier", 0, |(size, ..)| size.tier)
+        .text("links", 1, |(.., tier)| &tier.kind)
+        .number("GB/s", 2, |(.., tier)| tier.gb_per_s)
+        .number("us", 3, |(.., tier)| tier.latency_us)
+        .number("ranks", 0, |(size, ..)| size.ranks)
+        .number("groups", 0, |(_, groups, _)| groups.len())
+        .text("preferred devices", rank(0).min(17), |(_, groups, _)| {
+            or_empty(groups.first().map(|devices| device_ranges(devices)))
+        })
+        .print(width)
+}
+
+/// Groups of one size in JSON, with the links of their tier.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct GroupRecord<'a> {
+    tier: usize,
+    ranks: usize,
+    grid: &'a [u64],
+    link: Option<&'a CommTier>,
+    groups: &'a [Vec<u32>],
+}
+
+impl<'a> GroupRecord<'a> {
+    pub(crate) fn new(network: &'a CommNetwork, GroupChoice { size, groups }: &'a GroupChoice) -> Self {
+        let link = network.tiers.get(size.tier);
+        Self { tier: size.tier, ranks: size.ranks, grid: &network.grid, link, groups }
+    }
+}
+
+/// Returns the totals as a line.
+pub(crate) fn sweep_summary(preview: &SweepPreview) -> String {
+    let cases = preview.lines.iter().map(|line| line.sizes.len()).sum::<usize>();
+    let collections = usize::try_from(preview.collections).unwrap_or_default();
+    let mut text = format!(
+        "{} in {}, about {}; {} already measured",
+        format_count(cases, "case"),
+        format_count(collections, "collection"),
+        format_duration(preview.seconds),
+        preview.already_measured
+    );
+    for reason in &preview.not_launched {
+        text.push_str(&format!("\nnot launched: {reason}"));
+    }
+    for reason in &preview.left_out {
+        text.push_str(&format!("\nleft out: {reason}"));
+    }
+    text
+}
+
+/// Returns a table of the lines, then the totals.
+pub(crate) fn sweep_table(preview: &SweepPreview, width: Option<usize>) -> String {
+    let size = |size: Option<&u64>| or_empty(size.map(|size| size_text(*size)));
+    let groups = |line: &SweepLine| match line.other_groups {
+        0 => String::new(),
+        others => format!(" or {}", format_count(others, "other group")),
+    };
+    let table = Table::new(&preview.lines)
+        .text("collective", 0, |line| &line.collective)
+        .number("ranks", 0, |line| line.ranks)
+        .number("tier", 1, |line| line.tier)
+        .text("dtype", 3, |line| &line.dtype)
+        .text("devices", rank(1).min(16), |line| device_ranges(&line.devices) + &groups(line))
+        .number("sizes", 2, |line| line.sizes.len())
+        .text("bytes", DETAIL, |line| format!("{} to {}", size(line.sizes.first()), size(line.sizes.last())))
+        .number("time", 0, |line| format_duration(line.seconds))
+        .print(width);
+    let separator = if table.is_empty() { "" } else { "\n" };
+    format!("{table}{separator}{}\n", sweep_summary(preview))
 }

@@ -1,7 +1,9 @@
 //! Bus bandwidth over message size as an SVG image: points with intervals, lines with their bands, the link's peak.
 
-use std::fmt::Write as _;
-
+use super::super::{
+    prelude::*,
+    svg::{Plot, PlotArea},
+};
 use crate::{
     kernel::{CollectiveKind, DataKind, collective::CommNetwork},
     measure::collective::{SweepFit, size_text},
@@ -17,26 +19,7 @@ const STEPS: u32 = 4;
 const COLOURS: [&str; 8] =
     ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f"];
 
-/// Logarithmic axes.
-struct PlotAxes {
-    sizes: (f64, f64),
-    bandwidths: (f64, f64),
-}
-
-impl PlotAxes {
-    fn x(&self, bytes: f64) -> f64 {
-        let (low, high) = self.sizes;
-        MARGIN + (WIDTH - 2.0 * MARGIN) * (bytes / low).ln() / (high / low).ln()
-    }
-
-    fn y(&self, gigabytes: f64) -> f64 {
-        let (low, high) = self.bandwidths;
-        let share = (gigabytes.clamp(low, high) / low).ln() / (high / low).ln();
-        HEIGHT - MARGIN - (HEIGHT - 2.0 * MARGIN) * share
-    }
-}
-
-/// Draws the sweeps of one collective; `None` without a point.
+/// Draws the sweeps of one collective over logarithmic axes; `None` without a point.
 pub(crate) fn bandwidth_plot(
     fits: &[SweepFit],
     network: Option<&CommNetwork>,
@@ -44,169 +27,99 @@ pub(crate) fn bandwidth_plot(
 ) -> Option<String> {
     let fits: Vec<&SweepFit> =
         fits.iter().filter(|fit| fit.sweep.kind == kind && !fit.sweep.points.is_empty()).collect();
-    let axes = axes_of(network, &fits)?;
+    let [sizes, bandwidths] = ranges(network, &fits)?;
     #[expect(clippy::cast_precision_loss, reason = "a few sweeps")]
-    let height = HEIGHT + LEGEND * (fits.len() + 1) as f64;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{MARGIN}\" y=\"24\" font-weight=\"bold\">{kind}: bus bandwidth in GB/s over message size ({}){}</text>\n",
-        kind.size_semantics(),
-        data_kind.mark(),
-    );
-    draw_axes(&mut svg, &axes);
-    for (index, fit) in fits.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        draw_sweep(&mut svg, &axes, fit, colour);
-        if let Some(peak) = fit.peak(network) {
-            let y = axes.y(peak);
-            let _ = writeln!(
-                svg,
-                "<line class=\"peak\" x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" \
-                 stroke-dasharray=\"6 4\"/>",
-                WIDTH - MARGIN
-            );
-        }
-        #[expect(clippy::cast_precision_loss, reason = "a few sweeps")]
-        let y = HEIGHT + LEGEND * index as f64;
-        let peak =
-            fit.peak(network).map_or_else(String::new, |peak| format!(" (link's peak {peak:.1} GB/s)"));
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{MARGIN}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
-             <text x=\"{}\" y=\"{y:.1}\">{}{peak}</text>",
-            y - 9.0,
-            MARGIN + 16.0,
-            escape_text(&fit.sweep.name()),
-        );
-    }
-    svg.push_str("</svg>\n");
-    Some(svg)
-}
-
-fn escape_text(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-fn axes_of(network: Option<&CommNetwork>, fits: &[&SweepFit]) -> Option<PlotAxes> {
-    let mut sizes = (f64::INFINITY, 0.0_f64);
-    let mut range = (f64::INFINITY, 0.0_f64);
-    for fit in fits {
-        for point in &fit.sweep.points {
-            sizes = (sizes.0.min(point.message as f64), sizes.1.max(point.message as f64));
-            let (_, bus) = fit.sweep.bandwidths(point.bandwidth_bytes, point.micros);
-            range = (range.0.min(bus), range.1.max(bus));
-        }
-        range.1 = range.1.max(fit.peak(network).unwrap_or(0.0));
-    }
-    // One size or one bandwidth still needs an axis.
-    let is_usable = sizes.0 > 0.0 && range.0 > 0.0 && range.1.is_finite() && sizes.1 > 0.0;
-    is_usable.then(|| PlotAxes {
-        sizes: (sizes.0 / 1.2, sizes.1 * 1.2),
-        bandwidths: (range.0 / 1.5, range.1 * 1.5),
-    })
-}
-
-fn draw_axes(svg: &mut String, axes: &PlotAxes) {
-    let (right, bottom) = (WIDTH - MARGIN, HEIGHT - MARGIN);
-    let _ = writeln!(
-        svg,
-        "<rect x=\"{MARGIN}\" y=\"{MARGIN}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"none\" stroke=\"#999\"/>",
-        right - MARGIN,
-        bottom - MARGIN
-    );
+    let below = |index: usize| HEIGHT + LEGEND * index as f64;
+    let mut plot = Plot::of_file(WIDTH, below(fits.len() + 1));
+    let (semantics, mark) = (kind.size_semantics(), data_kind.mark());
+    let title = format!("{kind}: bus bandwidth in GB/s over message size ({semantics}){mark}");
+    plot.text((MARGIN, 24.0), "font-weight=\"bold\"", &title);
+    let (left, top, right, bottom) = (MARGIN, MARGIN, WIDTH - MARGIN, HEIGHT - MARGIN);
+    let [x, y] = [sizes, bandwidths].map(|range| range.map(f64::ln));
+    plot.start_area(PlotArea { left, top, right, bottom, x, y });
+    let grid = "stroke=\"#eee\"";
     for bits in (0..64_u32).step_by(2) {
         let bytes = 2.0_f64.powi(i32::try_from(bits).unwrap_or(0));
-        if bytes >= axes.sizes.0 && bytes <= axes.sizes.1 {
-            let x = axes.x(bytes);
-            let name = size_text(1 << bits);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{MARGIN}\" y2=\"{bottom}\" stroke=\"#eee\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>",
-                bottom + 14.0
-            );
+        if bytes >= sizes[0] && bytes <= sizes[1] {
+            plot.line(y.map(|y| (bytes.ln(), y)), grid);
+            let (x, _) = plot.place(bytes.ln(), y[0]);
+            plot.text((x, bottom + 14.0), "text-anchor=\"middle\"", &size_text(1 << bits));
         }
     }
-    for exponent in -6..7 {
-        let gigabytes = 10.0_f64.powi(exponent);
-        if gigabytes >= axes.bandwidths.0 && gigabytes <= axes.bandwidths.1 {
-            let y = axes.y(gigabytes);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{MARGIN}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#eee\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{gigabytes}</text>",
-                MARGIN - 4.0,
-                y + 4.0
-            );
+    for gigabytes in (-6..7).map(|exponent| 10.0_f64.powi(exponent)) {
+        if gigabytes >= bandwidths[0] && gigabytes <= bandwidths[1] {
+            plot.line(x.map(|x| (x, gigabytes.ln())), grid);
+            let (_, y) = plot.place(x[0], gigabytes.ln());
+            plot.text((left - 4.0, y + 4.0), "text-anchor=\"end\"", &gigabytes.to_string());
         }
     }
+    for (index, fit) in fits.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        draw_sweep(&mut plot, fit, colour);
+        let peak = fit.peak(network);
+        if let Some(peak) = peak {
+            let dashed = format!("class=\"peak\" stroke=\"{colour}\" stroke-dasharray=\"6 4\"");
+            plot.line(x.map(|x| (x, peak.ln())), &dashed);
+        }
+        let peak = or_empty(peak.map(|peak| format!(" (link's peak {peak:.1} GB/s)")));
+        plot.rect([MARGIN, below(index) - 9.0], [10.0, 10.0], &format!("fill=\"{colour}\""));
+        plot.text((MARGIN + 16.0, below(index)), "", &(fit.sweep.name() + &peak));
+    }
+    Some(plot.finish() + "\n")
+}
+
+/// Returns the ranges of sizes and bandwidths with some room around them; one size or one bandwidth still needs an axis.
+#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
+fn ranges(network: Option<&CommNetwork>, fits: &[&SweepFit]) -> Option<[[f64; 2]; 2]> {
+    let points = || fits.iter().flat_map(|fit| fit.sweep.points.iter().map(move |point| (fit, point)));
+    let sizes = points().map(|(_, point)| point.message as f64);
+    let buses = points().map(|(fit, point)| fit.sweep.bandwidths(point.bandwidth_bytes, point.micros).1);
+    let peaks = fits.iter().filter_map(|fit| fit.peak(network));
+    let low = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+    let high = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let [from, to] = [low(&mut sizes.clone()), high(&mut sizes.clone())];
+    let [slowest, fastest] = [low(&mut buses.clone()), high(&mut buses.chain(peaks))];
+    let is_usable = from > 0.0 && slowest > 0.0 && fastest.is_finite() && to > 0.0;
+    is_usable.then_some([[from / 1.2, to * 1.2], [slowest / 1.5, fastest * 1.5]])
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-fn draw_sweep(svg: &mut String, axes: &PlotAxes, fit: &SweepFit, colour: &str) {
+fn draw_sweep(plot: &mut Plot, fit: &SweepFit, colour: &str) {
     let points = &fit.sweep.points;
     let factor = fit.sweep.bus_factor();
-    let bus = |bytes: f64, micros: f64| bytes / micros * 1e-3 * factor;
+    let [low, high] = plot.area.y;
+    // An interval may reach far beyond the plot.
+    let bus = |bytes: f64, micros: f64| (bytes / micros * 1e-3 * factor).ln().clamp(low, high);
     for range in &fit.ranges {
         // Sizes between the points, equally spaced on the axis; S is proportional to the message.
         let per_message = points[range.first].bandwidth_bytes as f64 / points[range.first].message as f64;
         let mut messages: Vec<f64> = Vec::new();
         for pair in points[range.first..range.end].windows(2) {
             let ratio = pair[1].message as f64 / pair[0].message as f64;
-            messages.extend(
-                (0..STEPS)
-                    .map(|step| pair[0].message as f64 * ratio.powf(f64::from(step) / f64::from(STEPS))),
-            );
+            let part = |step: u32| ratio.powf(f64::from(step) / f64::from(STEPS));
+            messages.extend((0..STEPS).map(|step| pair[0].message as f64 * part(step)));
         }
         messages.push(points[range.end - 1].message as f64);
-        let place = |message: f64, micros: f64| {
-            format!("{:.1},{:.1}", axes.x(message), axes.y(bus(message * per_message, micros)))
+        let place = |message: f64, micros: f64| (message.ln(), bus(message * per_message, micros));
+        let interval = |message: &f64| {
+            let (low, high) = range.line.interval_at(message * per_message)?;
+            Some((*message, low.max(f64::MIN_POSITIVE), high))
         };
-        let line: Vec<String> = messages
-            .iter()
-            .map(|message| place(*message, range.line.micros(message * per_message)))
-            .collect();
-        let band: Option<Vec<(f64, f64, f64)>> = messages
-            .iter()
-            .map(|message| {
-                let (low, high) = range.line.interval_at(message * per_message)?;
-                Some((*message, low.max(f64::MIN_POSITIVE), high))
-            })
-            .collect();
-        if let Some(band) = band {
+        if let Some(band) = messages.iter().map(interval).collect::<Option<Vec<_>>>() {
             let upper = band.iter().map(|(message, low, _)| place(*message, *low));
             let lower = band.iter().rev().map(|(message, _, high)| place(*message, *high));
-            let outline: Vec<String> = upper.chain(lower).collect();
-            let _ = writeln!(
-                svg,
-                "<polygon class=\"band\" points=\"{}\" fill=\"{colour}\" opacity=\"0.15\"/>",
-                outline.join(" ")
-            );
+            let style = format!("class=\"band\" fill=\"{colour}\" opacity=\"0.15\"");
+            plot.polygon(upper.chain(lower), &style);
         }
-        let _ = writeln!(
-            svg,
-            "<polyline class=\"segment\" points=\"{}\" fill=\"none\" stroke=\"{colour}\"/>",
-            line.join(" ")
-        );
+        let line = messages.iter().map(|message| place(*message, range.line.micros(message * per_message)));
+        plot.line(line, &format!("class=\"segment\" stroke=\"{colour}\""));
     }
     for point in points {
-        let (size, bytes) = (point.message as f64, point.bandwidth_bytes as f64);
-        let x = axes.x(size);
+        let (x, bytes) = ((point.message as f64).ln(), point.bandwidth_bytes as f64);
         if let Some((low, high)) = point.interval {
-            let [top, bottom] = [low, high].map(|micros| axes.y(bus(bytes, micros)));
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\" stroke=\"{colour}\"/>"
-            );
+            plot.line([low, high].map(|micros| (x, bus(bytes, micros))), &format!("stroke=\"{colour}\""));
         }
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"2.5\" fill=\"{colour}\"><title>{}: {} us</title></circle>",
-            axes.y(bus(bytes, point.micros)),
-            size_text(point.message),
-            point.micros
-        );
+        let title = format!("{}: {} us", size_text(point.message), point.micros);
+        plot.circle((x, bus(bytes, point.micros)), 2.5, &format!("fill=\"{colour}\""), &title);
     }
 }

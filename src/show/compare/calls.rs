@@ -2,14 +2,11 @@
 
 use std::cmp::Reverse;
 
-use super::{Section, signed};
-use crate::{
-    profile::timeline::{CallKind, ComparedCall, RecordedCall},
-    show::table::{DETAIL, FittedColumn},
-};
+use super::{super::prelude::*, Section, with_sign};
+use crate::profile::timeline::{CallKind, ComparedCall, RecordedCall};
 
 /// Largest number of calls of a kind in a page: a run of minutes has a million.
-pub(super) const PAGE_ROWS: usize = 1000;
+pub(super) const MAX_PAGE_ROWS: usize = 1000;
 const KINDS: [CallKind; 2] = [CallKind::OperatorCall, CallKind::ModuleCall];
 
 /// Columns of calls in CSV, behind those of the other rows.
@@ -35,23 +32,9 @@ const fn heading(kind: CallKind) -> &'static str {
     }
 }
 
-/// Returns the columns of a table with text, and those behind them.
-fn columns(kind: CallKind) -> (&'static [&'static str], [&'static str; 8]) {
-    let numbers = |base, other| ["step", "call", "base", "other", "difference", "ratio", base, other];
-    match kind {
-        CallKind::OperatorCall => (&["name", "shapes and kernels"], numbers("base copies", "other copies")),
-        CallKind::ModuleCall => (&["name"], numbers("base self", "other self")),
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-fn micros(time: i64) -> String {
-    format!("{:.3}", time as f64 / 1e3)
-}
-
 /// Returns a value of both sides, once if they have the same.
 fn both_cells(call: &ComparedCall<'_>, cell: &dyn Fn(&RecordedCall<'_>) -> String) -> String {
-    let of = |side: Option<&RecordedCall<'_>>| side.map_or_else(|| "-".to_owned(), cell);
+    let of = |side: Option<&RecordedCall<'_>>| or_dash(side.map(cell));
     let (base, other) = (of(call.base), of(call.other));
     match base == other || other.is_empty() {
         true => base,
@@ -63,11 +46,11 @@ fn both_cells(call: &ComparedCall<'_>, cell: &dyn Fn(&RecordedCall<'_>) -> Strin
 /// Returns shapes, and behind them what ran on the device: the longest kernel and the number of others.
 fn shapes_and_kernels(call: &RecordedCall<'_>) -> String {
     let longest = call.kernels.iter().rev().max_by_key(|(_, time)| *time);
-    let kernels = longest.map_or_else(String::new, |(name, _)| match call.kernels.len() {
+    let kernels = or_empty(longest.map(|(name, _)| match call.kernels.len() {
         1 => (*name).to_owned(),
         count => format!("{name} +{}", count - 1),
-    });
-    [call.shapes, &kernels].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+    }));
+    joined([call.shapes, &kernels].into_iter().filter(|text| !text.is_empty()), " ")
 }
 
 /// Returns how much a time of both calls differs. That of a call without a match is the difference; one that a side does not
@@ -105,84 +88,72 @@ fn largest_differences<'a, 'c>(calls: &'a [ComparedCall<'c>], kind: CallKind) ->
     rows
 }
 
-fn table_cells(call: &ComparedCall<'_>) -> Vec<String> {
-    let time = |side: Option<&RecordedCall<'_>>, time: &dyn Fn(&RecordedCall<'_>) -> Option<i64>| {
-        side.and_then(time).map_or_else(|| "-".to_owned(), micros)
-    };
-    let mut cells = vec![call.base_or_other().map_or_else(String::new, |own| own.name.clone().into_owned())];
-    if call.kind == CallKind::OperatorCall {
-        cells.push(both_cells(call, &shapes_and_kernels));
-    }
-    cells.extend([
-        both_cells(call, &|own| own.step.map_or_else(|| "-".to_owned(), |step| step.to_string())),
-        both_cells(call, &|own| own.number.to_string()),
-        time(call.base, &|own| Some(own.total)),
-        time(call.other, &|own| Some(own.total)),
-        signed(micros(call.difference())),
-        call.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}")),
-    ]);
-    let more: &dyn Fn(&RecordedCall<'_>) -> Option<i64> = match call.kind {
-        CallKind::OperatorCall => &|own| own.copies,
-        CallKind::ModuleCall => &|own| own.self_time,
-    };
-    cells.extend([call.base, call.other].map(|side| time(side, more)));
-    cells
-}
-
-/// Returns a table of each kind of calls with the largest differences.
-pub(super) fn sections(calls: &[ComparedCall<'_>], most: usize) -> impl Iterator<Item = Section> {
+pub(super) fn sections(calls: &[ComparedCall<'_>], max: usize) -> impl Iterator<Item = Section> {
     KINDS.into_iter().filter_map(move |kind| {
         let rows = largest_differences(calls, kind);
-        let (texts, numbers) = columns(kind);
-        let texts = texts.iter().zip([0, 2]);
-        let mut columns: Vec<_> =
-            texts.map(|(name, rank)| FittedColumn::text(name, rank).shortened_to(16).wanted(24)).collect();
-        let ranks = [3, 3, 0, 0, 0, 1, DETAIL, DETAIL];
-        columns.extend(numbers.into_iter().zip(ranks).map(|(name, rank)| FittedColumn::number(name, rank)));
-        let shown = rows.iter().take(most).map(|call| table_cells(call)).collect();
-        let more = rows.len().saturating_sub(most);
-        (!rows.is_empty()).then_some(Section { heading: heading(kind), columns, rows: shown, more })
+        let more = rows.len().saturating_sub(max);
+        let is_operator = kind == CallKind::OperatorCall;
+        let own = move |own: &RecordedCall<'_>| if is_operator { own.copies } else { own.self_time };
+        let own = move |side: Option<&RecordedCall<'_>>| or_dash(side.and_then(own).map(micros));
+        let total = |side: Option<&RecordedCall<'_>>| or_dash(side.map(|side| micros(side.total)));
+        let mut table =
+            Table::new(rows.into_iter().take(max)).text("name", rank(0).min(16).wanted(24), |call| {
+                or_empty(call.base_or_other().map(|own| &own.name))
+            });
+        if is_operator {
+            let room = rank(2).min(16).wanted(24);
+            table = table.text("shapes and kernels", room, |call| both_cells(call, &shapes_and_kernels));
+        }
+        let [base_own, other_own] =
+            if is_operator { ["base copies", "other copies"] } else { ["base self", "other self"] };
+        let table = table
+            .number("step", 3, |call| both_cells(call, &|own| or_dash(own.step)))
+            .number("call", 3, |call| both_cells(call, &|own| own.number.to_string()))
+            .number("base", 0, |call| total(call.base))
+            .number("other", 0, |call| total(call.other))
+            .number("difference", 0, |call| with_sign(micros(call.difference())))
+            .number("ratio", 1, |call| or_dash(call.ratio().map(|ratio| format!("{ratio:.4}"))))
+            .number(base_own, DETAIL, |call| own(call.base))
+            .number(other_own, DETAIL, |call| own(call.other));
+        Section::new(heading(kind), table, more)
     })
 }
 
-/// Returns a call as cells of the CSV with `alone` columns of kernels in a database.
-pub(super) fn call_cells(call: &ComparedCall<'_>, alone: usize) -> Vec<String> {
-    fn cell<T: ToString>(value: Option<T>) -> String {
-        value.map_or_else(String::new, |value| value.to_string())
-    }
+/// Returns a call as cells of the CSV, in which the columns of calls begin at `first`.
+pub(super) fn call_cells(call: &ComparedCall<'_>, first: usize) -> Vec<String> {
     let sides = [call.base, call.other];
-    let [base, other] = sides.map(|side| cell(side.map(|own| own.total)));
-    let [base_calls, other_calls] = sides.map(|side| cell(side.map(|_| 1)));
-    let [base_self, other_self] = sides.map(|side| cell(side.and_then(|own| own.self_time)));
-    let [base_step, other_step] = sides.map(|side| cell(side.and_then(|own| own.step)));
-    let [base_number, other_number] = sides.map(|side| cell(side.map(|own| own.number)));
+    let [base, other] = sides.map(|side| or_empty(side.map(|own| own.total)));
+    let [base_calls, other_calls] = sides.map(|side| or_empty(side.map(|_| 1)));
+    let [base_self, other_self] = sides.map(|side| or_empty(side.and_then(|own| own.self_time)));
+    let [base_step, other_step] = sides.map(|side| or_empty(side.and_then(|own| own.step)));
+    let [base_number, other_number] = sides.map(|side| or_empty(side.map(|own| own.number)));
     let [base_kernels, other_kernels] = sides.map(|side| {
         let kernels = side.into_iter().flat_map(|own| &own.kernels);
-        kernels.map(|(name, time)| format!("{name} {time}")).collect::<Vec<_>>().join("; ")
+        joined(kernels.map(|(name, time)| format!("{name} {time}")), "; ")
     });
-    let [base_copies, other_copies] = sides.map(|side| cell(side.and_then(|own| own.copies)));
+    let [base_copies, other_copies] = sides.map(|side| or_empty(side.and_then(|own| own.copies)));
     let own = call.base_or_other();
     let mut cells = vec![
         call.kind.to_string(),
-        cell(own.map(|own| &own.name)),
-        cell(own.map(|own| own.shapes)),
+        or_empty(own.map(|own| &own.name)),
+        or_empty(own.map(|own| own.shapes)),
         base,
         base_calls,
         other,
         other_calls,
         call.difference().to_string(),
-        cell(call.ratio()),
+        or_empty(call.ratio()),
         base_self,
         other_self,
     ];
-    cells.extend(std::iter::repeat_n(String::new(), alone));
+    cells.resize(first, String::new());
     cells.extend([
         call.thread.to_string(),
         base_step,
         other_step,
         base_number,
         other_number,
-        cell(call.other.map(|own| own.shapes)),
+        or_empty(call.other.map(|own| own.shapes)),
         base_kernels,
         other_kernels,
         base_copies,

@@ -2,113 +2,92 @@
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
 use super::{
+    super::{emit::csv_text, prelude::*, run_modules::InModelRecord},
     ComparisonReport,
     calls::{CALL_COLUMNS, call_cells},
     kernels::{ComparedKernel, compared_kernels},
+    part_name,
 };
 use crate::{
     answer::coverage::InModelKernel,
     profile::timeline::{CallKind, ComparedCall, ComparedPart, ComparedRow, RecordedCall, TimeSum},
-    show::{emit::csv_text, run_modules::InModelRecord},
 };
 
-/// Part of the kernels with their durations alone, and the columns that only they have.
+/// Part of the kernels with their durations alone.
 const ALONE_PART: &str = "kernel_alone";
+const COLUMNS: [&str; 11] = [
+    "part",
+    "name",
+    "shapes",
+    "base",
+    "base calls",
+    "other",
+    "other calls",
+    "difference",
+    "ratio",
+    "base self",
+    "other self",
+];
+/// Columns of the kernels with their durations alone, behind the others.
 const ALONE_COLUMNS: [&str; 3] = ["alone", "base slowdown", "other slowdown"];
 
 /// Returns all rows as CSV; times are nanoseconds per step, memory is bytes. With a database, the kernels with their
 /// durations alone follow, and then the single calls, with columns of their own.
 pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
-    let header = [
-        "part",
-        "name",
-        "shapes",
-        "base",
-        "base calls",
-        "other",
-        "other calls",
-        "difference",
-        "ratio",
-        "base self",
-        "other self",
-    ];
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    let mut records = vec![header.map(str::to_owned).to_vec()];
-    for part in &report.comparison.attribution {
-        let name = if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() };
-        let empty = String::new;
-        records.push(vec![
-            format!("difference of the step: {}", part.kind),
-            name,
-            part.shapes.clone(),
-            empty(),
-            empty(),
-            empty(),
-            empty(),
-            part.difference.to_string(),
-            empty(),
-            empty(),
-            empty(),
-        ]);
-    }
-    for row in &report.comparison.rows {
-        let total = |sum: Option<TimeSum>| number(sum.filter(|_| row.has_total()).map(|sum| sum.total));
-        records.push(vec![
+    let empty = String::new;
+    let mut header = COLUMNS.to_vec();
+    header.extend(report.in_model.iter().flat_map(|_| ALONE_COLUMNS));
+    let first_of_calls = header.len();
+    header.extend(report.calls.iter().flat_map(|_| CALL_COLUMNS));
+    let mut records = vec![header.iter().map(|name| (*name).to_owned()).collect()];
+    records.extend(report.comparison.attribution.iter().map(|part| {
+        let kind = format!("difference of the step: {}", part.kind);
+        let (name, shapes, difference) = (part_name(part), part.shapes.clone(), part.difference.to_string());
+        vec![kind, name, shapes, empty(), empty(), empty(), empty(), difference]
+    }));
+    records.extend(report.comparison.rows.iter().map(|row| {
+        let total = |sum: Option<TimeSum>| or_empty(sum.filter(|_| row.has_total()).map(|sum| sum.total));
+        vec![
             row.part.to_string(),
             row.name.clone(),
             row.shapes.clone(),
             total(row.base),
-            number(row.base.map(|sum| sum.calls)),
+            or_empty(row.base.map(|sum| sum.calls)),
             total(row.other),
-            number(row.other.map(|sum| sum.calls)),
-            number(row.has_total().then(|| row.difference())),
-            number(row.ratio()),
-            number(row.base.and_then(|sum| sum.self_total)),
-            number(row.other.and_then(|sum| sum.self_total)),
-        ]);
-    }
-    if report.in_model.is_some() {
-        records[0].extend(ALONE_COLUMNS.map(str::to_owned));
-        let columns = records[0].len();
-        records.iter_mut().for_each(|record| record.resize(columns, String::new()));
-        records.extend(compared_kernels(report).iter().filter_map(alone_record));
-    }
-    if let Some(calls) = report.calls {
-        records[0].extend(CALL_COLUMNS.map(str::to_owned));
-        let columns = records[0].len();
-        records.iter_mut().for_each(|record| record.resize(columns, String::new()));
-        let alone = if report.in_model.is_some() { ALONE_COLUMNS.len() } else { 0 };
-        records.extend(calls.iter().map(|call| call_cells(call, alone)));
-    }
+            or_empty(row.other.map(|sum| sum.calls)),
+            or_empty(row.has_total().then(|| row.difference())),
+            or_empty(row.ratio()),
+            or_empty(row.base.and_then(|sum| sum.self_total)),
+            or_empty(row.other.and_then(|sum| sum.self_total)),
+        ]
+    }));
+    records.extend(compared_kernels(report).iter().filter_map(alone_record));
+    records.extend(report.calls.unwrap_or_default().iter().map(|call| call_cells(call, first_of_calls)));
+    // Rows without the columns of kernels and calls are shorter.
+    records.iter_mut().for_each(|record: &mut Vec<String>| record.resize(header.len(), empty()));
     csv_text(records)
 }
 
-/// Returns the cells of a kernel with its duration alone.
 fn alone_record(pair: &ComparedKernel<'_>) -> Option<Vec<String>> {
     let kernel = pair.base_or_other()?;
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    let ([base, other], [base_calls, other_calls]) = (pair.times.map(number), pair.calls.map(number));
-    let ratio =
-        pair.times[0].zip(pair.times[1]).filter(|(base, _)| *base > 0.0).map(|(base, other)| other / base);
+    let ([base, other], [base_calls, other_calls]) = (pair.times, pair.calls);
+    let ratio = base.zip(other).filter(|(base, _)| *base > 0.0).map(|(base, other)| other / base);
     Some(vec![
         ALONE_PART.to_owned(),
         kernel.case.kernel.to_string(),
         kernel.case.signature(),
-        base,
-        base_calls,
-        other,
-        other_calls,
+        or_empty(base),
+        or_empty(base_calls),
+        or_empty(other),
+        or_empty(other_calls),
         pair.difference().to_string(),
-        number(ratio),
+        or_empty(ratio),
         String::new(),
         String::new(),
-        number(kernel.alone.map(|alone| alone.duration)),
-        number(pair.base.and_then(InModelKernel::slowdown)),
-        number(pair.other.and_then(InModelKernel::slowdown)),
+        or_empty(kernel.alone.map(|alone| alone.duration)),
+        or_empty(pair.base.and_then(InModelKernel::slowdown)),
+        or_empty(pair.other.and_then(InModelKernel::slowdown)),
     ])
 }
 
@@ -162,7 +141,6 @@ pub(crate) enum ComparisonRecord<'a> {
     },
 }
 
-/// Sum of one run in a row.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SumRecord {
     total: Option<f64>,
@@ -188,7 +166,6 @@ impl SumRecord {
     }
 }
 
-/// Call of one run.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CallRecord<'a> {
     step: Option<u64>,

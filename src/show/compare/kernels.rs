@@ -2,17 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{ComparisonReport, JoinedDatabase, Section, modules_command, quoted_path, signed};
-use crate::{
-    answer::coverage::InModelKernel,
-    base::count_text::format_count,
-    show::{
-        run_modules::input_shapes,
-        table::{DETAIL, FittedColumn},
-    },
+use super::{
+    super::{prelude::*, run_modules::input_shapes},
+    ComparisonReport, JoinedDatabase, Section, modules_command, quoted_path, with_sign,
 };
+use crate::answer::coverage::InModelKernel;
 
-/// Kernel of both runs with its duration alone.
 pub(super) struct ComparedKernel<'a> {
     pub(super) base: Option<&'a InModelKernel>,
     pub(super) other: Option<&'a InModelKernel>,
@@ -33,7 +28,6 @@ impl ComparedKernel<'_> {
     }
 }
 
-/// Returns the kernels of both runs by the difference of their time per step.
 #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
 pub(super) fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>> {
     let Some(JoinedDatabase { base, other, .. }) = report.in_model else { return Vec::new() };
@@ -68,43 +62,27 @@ pub(super) fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<Compare
 }
 
 /// Returns the kernels with their durations alone; `None` if no kernel has one.
-pub(super) fn section(report: &ComparisonReport<'_>, most: usize) -> Option<Section> {
+pub(super) fn section(report: &ComparisonReport<'_>, max: usize) -> Option<Section> {
     let kernels = compared_kernels(report);
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let mean =
-        |kernel: Option<&InModelKernel>| or_dash(kernel.map(|kernel| format!("{:.3}", kernel.mean() / 1e3)));
-    let slowdown = |kernel: Option<&InModelKernel>| {
-        or_dash(kernel.and_then(InModelKernel::slowdown).map(|ratio| format!("{ratio:.3}")))
-    };
-    let cells = |pair: &ComparedKernel<'_>| {
-        let kernel = pair.base_or_other()?;
-        Some(vec![
-            format!("{} {}", kernel.case.kernel, input_shapes(kernel)),
-            or_dash(kernel.alone.map(|alone| format!("{:.3}", alone.duration / 1e3))),
-            mean(pair.base),
-            slowdown(pair.base),
-            mean(pair.other),
-            slowdown(pair.other),
-            signed(format!("{:.3}", pair.difference() / 1e6)),
-        ])
-    };
-    let columns = vec![
-        FittedColumn::text("kernel", 0).shortened_to(16).wanted(30),
-        FittedColumn::number("alone us", 2),
-        FittedColumn::number("base us", 0),
-        FittedColumn::number("slowdown", DETAIL),
-        FittedColumn::number("other us", 0),
-        FittedColumn::number("slowdown", DETAIL),
-        FittedColumn::number("difference ms", 0),
-    ];
-    kernels.iter().any(|pair| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_some())).then(|| {
-        Section {
-            heading: "kernels against their durations alone",
-            columns,
-            rows: kernels.iter().take(most).filter_map(cells).collect(),
-            more: kernels.len().saturating_sub(most),
-        }
-    })
+    let us = |nanos: f64| decimals3(nanos / 1e3);
+    let mean = |kernel: Option<&InModelKernel>| or_dash(kernel.map(|kernel| us(kernel.mean())));
+    let slowdown =
+        |kernel: Option<&InModelKernel>| or_dash(kernel.and_then(InModelKernel::slowdown).map(decimals3));
+    let has_alone =
+        kernels.iter().filter_map(ComparedKernel::base_or_other).any(|kernel| kernel.alone.is_some());
+    let shown = kernels.iter().take(max).filter_map(|pair| Some((pair, pair.base_or_other()?)));
+    let table = Table::new(shown.filter(|_| has_alone))
+        .text("kernel", rank(0).min(16).wanted(30), |(_, kernel)| {
+            format!("{} {}", kernel.case.kernel, input_shapes(kernel))
+        })
+        .number("alone us", 2, |(_, kernel)| or_dash(kernel.alone.map(|alone| us(alone.duration))))
+        .number("base us", 0, |(pair, _)| mean(pair.base))
+        .number("slowdown", DETAIL, |(pair, _)| slowdown(pair.base))
+        .number("other us", 0, |(pair, _)| mean(pair.other))
+        .number("slowdown", DETAIL, |(pair, _)| slowdown(pair.other))
+        .number("difference ms", 0, |(pair, _)| with_sign(decimals3(pair.difference() / 1e6)));
+    let heading = "kernels against their durations alone";
+    Section::new(heading, table, kernels.len().saturating_sub(max)).filter(|_| has_alone)
 }
 
 /// Returns the line about kernels that the database does not have; empty if it has all.

@@ -6,20 +6,21 @@ mod kernels;
 
 use std::path::Path;
 
-use serde::Serialize;
-
 pub(crate) use data::comparison_csv;
 
-use super::table::{DETAIL, FittedColumn, fitted_text};
+use super::{
+    prelude::*,
+    table::{Column, columns_text},
+};
 use crate::{
     answer::coverage::InModelKernels,
-    base::{assets::AssetFiles, count_text::format_count, shell_argument::quoted_path},
+    base::{assets::AssetFiles, shell_argument::quoted_path},
     kernel::{
         DataKind,
         render::{RenderError, render_page},
     },
     profile::timeline::{
-        ComparedCall, ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum,
+        AttributedTime, ComparedCall, ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum,
     },
 };
 
@@ -38,7 +39,6 @@ const PARTS: [ComparedPart; 10] = [
     ComparedPart::Memory,
 ];
 
-/// Two runs, compared.
 #[derive(Debug)]
 pub(crate) struct ComparisonReport<'a> {
     pub(crate) base: &'a RunTimeline,
@@ -63,38 +63,40 @@ pub(crate) struct JoinedDatabase<'a> {
     pub(crate) other: &'a InModelKernels,
 }
 
-/// Table with its heading.
 struct Section {
     heading: &'static str,
-    columns: Vec<FittedColumn<'static>>,
-    rows: Vec<Vec<String>>,
+    columns: Vec<Column>,
     /// Number of rows that are left out.
     more: usize,
 }
 
 impl Section {
+    /// Returns a section; `None` without rows.
+    fn new<T>(heading: &'static str, table: Table<T>, more: usize) -> Option<Self> {
+        let columns = table.columns;
+        columns.iter().any(|column| column.rows() > 0).then_some(Self { heading, columns, more })
+    }
+
     fn text(self, width: Option<usize>) -> String {
-        let more = match self.more {
-            0 => String::new(),
-            more => {
-                format!("{}: `--rows N`, `--format csv` or `--html FILE`\n", format_count(more, "more row"))
-            }
-        };
-        format!("\n{}\n{}{more}", self.heading, fitted_text(self.columns, self.rows, width))
+        let more = (self.more > 0).then(|| {
+            format!("{}: `--rows N`, `--format csv` or `--html FILE`\n", format_count(self.more, "more row"))
+        });
+        format!("\n{}\n{}{}", self.heading, columns_text(&self.columns, width), or_empty(more))
     }
 
     fn page(self) -> PageSection {
-        let class = |column: &FittedColumn<'_>| if column.is_number { "n" } else { "s" };
-        let classes: Vec<&str> = self.columns.iter().map(class).collect();
-        let heads = self.columns.iter().map(|column| column.header.to_owned()).collect();
-        let cells = |texts: Vec<String>| {
-            let cells = texts.into_iter().zip(&classes);
-            cells.map(|(text, class)| PageCell { text, class }).collect()
+        let cells = |text: &dyn Fn(&Column) -> String| {
+            let cell = |column: &Column| PageCell {
+                text: text(column),
+                class: if column.is_number { "n" } else { "s" },
+            };
+            self.columns.iter().map(cell).collect()
         };
+        let rows = self.columns.first().map_or(0, Column::rows);
         PageSection {
             heading: self.heading,
-            columns: cells(heads),
-            rows: self.rows.into_iter().map(cells).collect(),
+            columns: cells(&|column| column.header.clone()),
+            rows: (0..rows).map(|row| cells(&|column| column.cell(row).to_owned())).collect(),
             more: (self.more > 0).then_some(self.more),
         }
     }
@@ -115,7 +117,6 @@ struct PageCell {
     class: &'static str,
 }
 
-/// Data of the page's template.
 #[derive(Serialize)]
 struct ComparisonPage<'a> {
     title: &'static str,
@@ -139,6 +140,10 @@ struct AttributionBar<'a> {
     shapes: &'a str,
 }
 
+fn part_name(part: &AttributedTime) -> String {
+    if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() }
+}
+
 /// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
 pub(crate) fn comparison_page(
     assets: &AssetFiles,
@@ -147,21 +152,21 @@ pub(crate) fn comparison_page(
     let attribution = &report.comparison.attribution;
     let largest = attribution.iter().map(|part| part.difference.abs()).fold(0.0, f64::max);
     let bars = attribution.iter().map(|part| AttributionBar {
-        difference: signed(millis(part.difference)),
+        difference: with_sign(ms(part.difference)),
         class: if part.difference < 0.0 { "shorter" } else { "longer" },
-        width: format!("{:.3}", if largest > 0.0 { 100.0 * part.difference.abs() / largest } else { 0.0 }),
+        width: decimals3(if largest > 0.0 { 100.0 * part.difference.abs() / largest } else { 0.0 }),
         kind: part.kind,
-        name: if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() },
+        name: part_name(part),
         shapes: &part.shapes,
     });
     let parts = PARTS.into_iter().filter_map(|part| part_section(report, part, usize::MAX));
-    let calls = calls::sections(report.calls.unwrap_or_default(), calls::PAGE_ROWS);
+    let calls = calls::sections(report.calls.unwrap_or_default(), calls::MAX_PAGE_ROWS);
     let in_model = kernels::section(report, usize::MAX);
     let page = ComparisonPage {
         title: "Comparison of two runs",
         base: run_text("base", report.base, report.base_sums),
         other: run_text("other", report.other, report.other_sums),
-        span: signed(millis(report.comparison.span_difference)),
+        span: with_sign(ms(report.comparison.span_difference)),
         not_compared: &report.comparison.not_compared,
         attribution: bars.collect(),
         no_measured_row: match &in_model {
@@ -173,7 +178,6 @@ pub(crate) fn comparison_page(
     render_page(assets, TEMPLATE, &page)
 }
 
-/// Returns the difference of the steps by cause, then a table of each part.
 pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize>) -> String {
     let mut text = run_text("base ", report.base, report.base_sums);
     text.push_str(&run_text("other", report.other, report.other_sums));
@@ -208,99 +212,72 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize
 fn attribution_text(report: &ComparisonReport<'_>, width: Option<usize>) -> String {
     let attribution = &report.comparison.attribution;
     let whole = report.comparison.span_difference;
-    let mut text = if whole == 0.0 {
-        "\nthe steps of base and other take the same time".to_owned()
-    } else {
-        let word = if whole < 0.0 { "shorter" } else { "longer" };
-        format!("\nthe step of other is {} ms {word} than that of base", millis(whole.abs()))
+    let start = match whole {
+        0.0 => "the steps of base and other take the same time".to_owned(),
+        _ => {
+            let word = if whole < 0.0 { "shorter" } else { "longer" };
+            format!("the step of other is {} ms {word} than that of base", ms(whole.abs()))
+        }
     };
-    text.push_str(match attribution.is_empty() {
-        true => ", and so does each part\n",
-        false => "; parts of the difference, ms:\n",
-    });
-    let columns = vec![
-        FittedColumn::number("difference", 0),
-        FittedColumn::number("share", 1),
-        FittedColumn::text("part", 2),
-        FittedColumn::text("name", 0).shortened_to(16).wanted(30),
-        FittedColumn::text("shapes", 3).shortened_to(16),
-    ];
-    let row = |difference: f64, share: String, [part, name, shapes]: [String; 3]| {
-        vec![signed(millis(difference)), share, part, name, shapes]
+    let end = match attribution.is_empty() {
+        true => ", and so does each part",
+        false => "; parts of the difference, ms:",
     };
-    let mut rows: Vec<Vec<String>> = attribution
-        .iter()
-        .take(report.rows)
-        .map(|part| {
-            let share = match whole == 0.0 {
-                true => "-".to_owned(),
-                false => format!("{:.1} %", 100.0 * part.difference / whole),
-            };
-            let name = if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() };
-            row(part.difference, share, [part.kind.to_owned(), name, part.shapes.clone()])
-        })
-        .collect();
     let more = attribution.len().saturating_sub(report.rows);
-    if more > 0 {
-        let rest = attribution.iter().skip(report.rows).map(|part| part.difference).sum();
-        rows.push(row(rest, String::new(), [String::new(), format!("[{more} more]"), String::new()]));
-    }
-    text + &fitted_text(columns, rows, width)
+    let rest: f64 = attribution.iter().skip(report.rows).map(|part| part.difference).sum();
+    let share = |part: &AttributedTime| {
+        or_dash((whole != 0.0).then(|| format!("{:.1} %", 100.0 * part.difference / whole)))
+    };
+    let table = Table::new(attribution.iter().take(report.rows).map(Some).chain((more > 0).then_some(None)))
+        .number("difference", 0, |part| with_sign(ms(part.map_or(rest, |part| part.difference))))
+        .number("share", 1, |part| or_empty(part.map(share)))
+        .text("part", 2, |part| or_empty(part.map(|part| part.kind)))
+        .text("name", rank(0).min(16).wanted(30), |part| {
+            part.map_or_else(|| format!("[{more} more]"), part_name)
+        })
+        .text("shapes", rank(3).min(16), |part| or_empty(part.map(|part| &part.shapes)));
+    format!("\n{start}{end}\n{}", table.print(width))
 }
 
 /// Returns the table of a part, which is `None` without rows.
-fn part_section(report: &ComparisonReport<'_>, part: ComparedPart, most: usize) -> Option<Section> {
+fn part_section(report: &ComparisonReport<'_>, part: ComparedPart, max: usize) -> Option<Section> {
     // Operators without kernels have only calls.
     let has_amount = |row: &&ComparedRow| {
         row.base.into_iter().chain(row.other).any(|sum| sum.total != 0.0) && row.part == part
     };
     let rows: Vec<&ComparedRow> = report.comparison.rows.iter().filter(has_amount).collect();
+    let more = rows.len().saturating_sub(max);
     let (heading, detail) = headings(part);
-    let mut columns = vec![
-        FittedColumn::text("name", 0).shortened_to(16).wanted(30),
-        FittedColumn::text(detail, 2).shortened_to(16),
-        FittedColumn::number("base", 0),
-        FittedColumn::number("other", 0),
-        FittedColumn::number("difference", 0),
-        FittedColumn::number("ratio", 1),
-        FittedColumn::number("base calls", DETAIL),
-        FittedColumn::number("other calls", DETAIL),
-    ];
-    if part == ComparedPart::HostCall {
-        columns.extend(["base self", "other self"].map(|name| FittedColumn::number(name, DETAIL + 1)));
-    }
     let amount = |total: f64| match part {
-        ComparedPart::Memory => format!("{:.3}", total / 1_048_576.0),
-        _ => millis(total),
+        ComparedPart::Memory => decimals3(total / 1_048_576.0),
+        _ => ms(total),
     };
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let total = |sum: Option<TimeSum>| or_dash(sum.map(|sum| amount(sum.total)));
     let calls = |sum: Option<TimeSum>| {
         let calls = sum.map(|sum| sum.calls).filter(|calls| *calls > 0.0);
-        or_dash(calls.map(|calls| format!("{}", (calls * 100.0).round() / 100.0)))
+        or_dash(calls.map(|calls| (calls * 100.0).round() / 100.0))
     };
-    let cells = |row: &&ComparedRow| {
-        let mut cells = vec![
-            row.name.clone(),
-            row.shapes.clone(),
-            or_dash(row.base.map(|sum| amount(sum.total))),
-            or_dash(row.other.map(|sum| amount(sum.total))),
-            signed(amount(row.difference())),
-            or_dash(row.ratio().map(|ratio| format!("{ratio:.4}"))),
-            calls(row.base),
-            calls(row.other),
-        ];
-        if part == ComparedPart::HostCall {
-            let own = |sum: Option<TimeSum>| or_dash(sum.and_then(|sum| sum.self_total).map(amount));
-            cells.extend([row.base, row.other].map(own));
-        }
-        cells
+    let own = |sum: Option<TimeSum>| or_dash(sum.and_then(|sum| sum.self_total).map(amount));
+    let table = Table::new(rows.into_iter().take(max))
+        .text("name", rank(0).min(16).wanted(30), |row| &row.name)
+        .text(detail, rank(2).min(16), |row| &row.shapes)
+        .number("base", 0, |row| total(row.base))
+        .number("other", 0, |row| total(row.other))
+        .number("difference", 0, |row| with_sign(amount(row.difference())))
+        .number("ratio", 1, |row| or_dash(row.ratio().map(|ratio| format!("{ratio:.4}"))))
+        .number("base calls", DETAIL, |row| calls(row.base))
+        .number("other calls", DETAIL, |row| calls(row.other));
+    let table = match part {
+        ComparedPart::HostCall => table.number("base self", DETAIL + 1, |row| own(row.base)).number(
+            "other self",
+            DETAIL + 1,
+            |row| own(row.other),
+        ),
+        _ => table,
     };
-    let shown = rows.iter().take(most).map(cells).collect();
-    let more = rows.len().saturating_sub(most);
-    (!rows.is_empty()).then_some(Section { heading, columns, rows: shown, more })
+    Section::new(heading, table, more)
 }
 
-/// Returns the heading of a part, and that of its second column.
 const fn headings(part: ComparedPart) -> (&'static str, &'static str) {
     match part {
         ComparedPart::Overall => ("overall, ms per step", "shapes"),
@@ -317,13 +294,10 @@ const fn headings(part: ComparedPart) -> (&'static str, &'static str) {
 }
 
 fn run_text(name: &str, run: &RunTimeline, sums: &RunSums) -> String {
-    let files: Vec<String> = run.files.iter().map(|file| format!("`{}`", file.display())).collect();
-    let form = run.form.map_or_else(String::new, |form| form.to_string());
-    let steps = format_count(sums.steps, "step");
-    format!("{name}: {} ({form}, {steps})\n", files.join(", "))
+    let files = joined(run.files.iter().map(|file| format!("`{}`", file.display())), ", ");
+    format!("{name}: {files} ({}, {})\n", or_empty(run.form), format_count(sums.steps, "step"))
 }
 
-/// Returns the command that lists the kernels of the other run by this database.
 fn modules_command(report: &ComparisonReport<'_>, database: &JoinedDatabase<'_>) -> String {
     let profile = match report.other.files.as_slice() {
         [file] => Some(file.as_path()),
@@ -333,12 +307,12 @@ fn modules_command(report: &ComparisonReport<'_>, database: &JoinedDatabase<'_>)
     format!("npubench modules {} --db {}", quoted_path(profile), quoted_path(database.folder))
 }
 
-fn millis(nanos: f64) -> String {
-    format!("{:.3}", nanos / 1e6)
+fn ms(nanos: f64) -> String {
+    decimals3(nanos / 1e6)
 }
 
 /// Returns a difference with its sign; one that is rounded to 0 has none.
-fn signed(value: String) -> String {
+fn with_sign(value: String) -> String {
     let digits = value.trim_start_matches('-');
     if digits.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
         return digits.to_owned();

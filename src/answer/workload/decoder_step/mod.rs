@@ -28,10 +28,13 @@ const MAX_TOKENS: u64 = 1 << 24;
 const MAX_KEYS: u64 = 1 << 36;
 const MAX_SEQUENCES: u64 = 1 << 16;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+/// Phase of inference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, clap::ValueEnum)]
 #[strum(serialize_all = "snake_case")]
 pub enum StepPhase {
+    /// All tokens of new sequences.
     Prefill,
+    /// One token of each sequence.
     Decode,
 }
 

@@ -174,12 +174,13 @@ pub(crate) struct AxisAudit<'a> {
 }
 
 /// Values of an axis for one combination of fixed numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct AxisGroup {
     pub(crate) key: Vec<i64>,
-    pub(crate) values: usize,
     /// Missing points that are not planned, ascending.
     pub(crate) proposed: Vec<i64>,
+    pub(crate) values: usize,
+    #[serde(skip)]
     pub(crate) is_complete: bool,
 }
 

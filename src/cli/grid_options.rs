@@ -1,0 +1,177 @@
+//! Options of `npubench grid` for rows that are not from grids: those that an audit misses, mutations, steps of models.
+
+use super::prelude::*;
+use crate::{
+    answer::{
+        audit_fill::missing_cases,
+        step_cases::StepSelection,
+        workload::{StepPhase, parse_weighted_path},
+    },
+    cases::{
+        grid::{
+            CasesByKernel, ListedCases, MutationCases, MutationCasesError, TargetDatabase,
+            definition::{Mutation, MutationFile},
+        },
+        llm::QuantisationScheme,
+    },
+};
+
+/// Headings of the options in the help.
+const AUDIT: &str = "Rows that an audit misses";
+const MUTATIONS: &str = "Mutations";
+const STEPS: &str = "Steps of models (instead of grids: exactly the kernels of the steps of --models)";
+
+/// Workloads that are audited.
+#[derive(Debug, Args)]
+pub(super) struct FillAuditOptions {
+    /// Instead of grids: the rows that `npubench grid audit` misses for workloads and for the steps of `--models`
+    #[arg(long, help_heading = AUDIT, conflicts_with_all = ["grids", "plot", "mutate"])]
+    fill_audit: bool,
+    /// Workloads whose questions are audited
+    #[arg(long = "workload", help_heading = AUDIT, value_name = "FILE[=WEIGHT]", num_args = 1..,
+          requires = "fill_audit", value_parser = parse_weighted_path)]
+    workloads: Vec<(PathBuf, f64)>,
+}
+
+impl FillAuditOptions {
+    pub(super) const fn is_requested(&self) -> bool {
+        self.fill_audit
+    }
+
+    /// Returns the cases that rows do not answer as the density standard requires, of the wanted kernels or of all.
+    pub(super) fn missing_cases(
+        &self,
+        (assets, catalogue): (&AssetFiles, &Catalogue),
+        folder: &Path,
+        (models, steps): (&[String], &GridStepOptions),
+        wanted: &[KernelName],
+    ) -> Result<ListedCases, CommandError> {
+        missing_cases(folder, &self.workloads, models, &steps.selection(), wanted, assets, catalogue)
+    }
+}
+
+/// Mutations, and the cases that they change.
+#[derive(Debug, Args)]
+pub(super) struct MutateOptions {
+    /// Instead of grids: existing cases with one change each, by all mutations of grids/mutations.yaml or by these,
+    /// such as scale,int8
+    #[arg(
+        long,
+        help_heading = MUTATIONS,
+        value_name = "NAMES",
+        num_args = 0..=1,
+        value_delimiter = ',',
+        default_missing_value = "",
+        conflicts_with_all = ["models", "grids", "plot"]
+    )]
+    mutate: Option<Vec<String>>,
+    /// Mutate the cases of a profile instead of those of the database; may be repeated
+    #[arg(long, help_heading = MUTATIONS, value_name = "PROFILE", requires = "mutate")]
+    from: Vec<PathBuf>,
+}
+
+impl MutateOptions {
+    pub(super) const fn is_requested(&self) -> bool {
+        self.mutate.is_some()
+    }
+
+    /// Returns the requested mutations, or all if none is named, and the kernels: those of the other options, and those that
+    /// follow `--mutate` in the place of mutations.
+    pub(super) fn select_mutations<'a>(
+        &self,
+        mutations: &'a MutationFile,
+        catalogue: &Catalogue,
+        mut kernels: Vec<KernelName>,
+    ) -> Result<(Vec<&'a Mutation>, Vec<KernelName>), CommandError> {
+        if let Some(name) = kernels.iter().find(|kernel| mutations.named(kernel.as_str()).is_some()) {
+            return Err(CommandError::bad_input(
+                format!("`{name}` is a mutation, not a kernel"),
+                "list mutations after `--mutate`, separated by commas",
+            ));
+        }
+        let mut names = Vec::new();
+        for name in self.mutate.iter().flatten().filter(|name| !name.is_empty()) {
+            let kernel = KernelName::new(name).ok().filter(|kernel| catalogue.entry(kernel).is_some());
+            match kernel.filter(|_| mutations.named(name).is_none()) {
+                Some(kernel) => kernels.push(kernel),
+                None => names.push(name),
+            }
+        }
+        let selected = names.into_iter().map(|name| {
+            mutations.named(name).ok_or_else(|| {
+                let known: Vec<&str> = mutations.all().iter().map(|one| one.name.as_str()).collect();
+                let hint = did_you_mean_or(name, known.iter().copied(), || {
+                    format!("known mutations: {}", known.join(", "))
+                });
+                CommandError::bad_input(format!("unknown mutation `{name}`"), hint)
+            })
+        });
+        let selected: Vec<&Mutation> = selected.collect::<Result<_, _>>()?;
+        let selected = if selected.is_empty() { mutations.all().iter().collect() } else { selected };
+        Ok((selected, kernels))
+    }
+
+    /// Reads the cases of the profiles or, if none is given, of the database.
+    pub(super) fn read_cases(
+        &self,
+        target: &TargetDatabase<'_>,
+        kind: DataKind,
+    ) -> Result<CasesByKernel, MutationCasesError> {
+        Ok(match (&self.from[..], target.existing()) {
+            ([], None) => CasesByKernel::new(),
+            ([], Some(database)) => MutationCases::read_database(database)?,
+            (profiles, _) => MutationCases::read_profiles(profiles, kind)?,
+        })
+    }
+}
+
+/// Steps of models.
+#[derive(Debug, Args)]
+#[group(id = "steps", multiple = true, requires = "models", conflicts_with_all = ["grids", "plot", "mutate"])]
+pub(super) struct GridStepOptions {
+    /// Tensor parallel degrees; by default those of each model
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
+    tp: Vec<u64>,
+    /// Expert parallel degrees; by default those of each model
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
+    ep: Vec<u64>,
+    /// Data parallel degrees; by default those of each model
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
+    dp: Vec<u64>,
+    /// Phases; by default both
+    #[arg(long, help_heading = STEPS, value_enum, value_delimiter = ',')]
+    phase: Vec<StepPhase>,
+    /// Sequences of a step; by default 1 to 128 in decode, 1 to 8 in prefill
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    batch: Vec<u64>,
+    /// Lengths of the sequences; by default 1024 to 32768 in decode, 512 to 8192 in prefill
+    #[arg(long, help_heading = STEPS, value_name = "TOKENS,TOKENS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
+    context: Vec<u64>,
+    /// Number formats of the products; by default those of each model
+    #[arg(long, help_heading = STEPS, value_enum, value_delimiter = ',')]
+    dtype: Vec<QuantisationScheme>,
+}
+
+impl GridStepOptions {
+    pub(super) const fn is_requested(&self) -> bool {
+        !(self.tp.is_empty()
+            && self.ep.is_empty()
+            && self.dp.is_empty()
+            && self.phase.is_empty()
+            && self.batch.is_empty()
+            && self.context.is_empty()
+            && self.dtype.is_empty())
+    }
+
+    pub(super) fn selection(&self) -> StepSelection {
+        StepSelection {
+            tp: self.tp.clone(),
+            ep: self.ep.clone(),
+            dp: self.dp.clone(),
+            phases: self.phase.clone(),
+            batches: self.batch.clone(),
+            contexts: self.context.clone(),
+            formats: self.dtype.clone(),
+        }
+    }
+}

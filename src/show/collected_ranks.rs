@@ -1,0 +1,49 @@
+//! Ranks whose profiles `npubench collect` has collected and analysed.
+
+use std::path::Path;
+
+use super::prelude::*;
+use crate::measure::collect::{AnalysedRank, RankState};
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RankRecord<'a> {
+    /// Null unless the profile is complete.
+    collectives: Option<usize>,
+    folder: &'a Path,
+    /// `profile`.
+    item: &'static str,
+    /// Null unless the profile is complete.
+    kernels: Option<usize>,
+    /// Reason of a failed analysis.
+    reason: Option<&'a str>,
+    /// `complete`, `failed` or `not_analysed`.
+    state: &'static str,
+}
+
+impl<'a> RankRecord<'a> {
+    pub(crate) fn new(rank: &'a AnalysedRank) -> Self {
+        let (state, counts, reason) = match &rank.state {
+            RankState::Complete { kernels, collectives } => {
+                ("complete", Some((*kernels, *collectives)), None)
+            }
+            RankState::Failed(reason) => ("failed", None, Some(reason.as_str())),
+            RankState::Raw => ("not_analysed", None, None),
+        };
+        let (kernels, collectives) = counts.unzip();
+        Self { collectives, folder: &rank.folder, item: "profile", kernels, reason, state }
+    }
+}
+
+/// Returns a table of the ranks, then the reasons of failed analyses.
+pub(crate) fn ranks_text(ranks: &[AnalysedRank], width: Option<usize>) -> String {
+    let name =
+        |rank: &AnalysedRank| rank.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let records: Vec<_> = ranks.iter().map(|rank| (name(rank), RankRecord::new(rank))).collect();
+    let table = Table::new(&records)
+        .text("profile", rank(0).min(24), |(name, _)| name)
+        .text("state", 0, |(_, rank)| rank.state.replace('_', " "))
+        .number("kernels", 1, |(_, rank)| or_dash(rank.kernels))
+        .number("collectives", 1, |(_, rank)| or_dash(rank.collectives));
+    let reasons = records.iter().filter_map(|(name, rank)| Some(format!("{name}: {}\n", rank.reason?)));
+    table.print(width) + &reasons.collect::<String>()
+}
