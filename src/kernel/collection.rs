@@ -84,10 +84,10 @@ impl ProfilerSettings {
 #[strum(serialize_all = "lowercase")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataKind {
-    /// Measured on devices, or recorded in production.
+    /// Measured on a real device, or recorded in production.
     #[value(help = "Measured on devices")]
     Npu,
-    /// Simulated by the rehearsal host
+    #[value(help = "Simulated by the rehearsal host")]
     Rehearsal,
 }
 

@@ -131,7 +131,7 @@ fn gaps_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
         .number("invocations", DETAIL, |gap| number(gap.count))
         .number("time ms", 3, |gap| or_dash(gap.time.map(|time| decimals3(time / 1e6))))
         .number("share", 0, |gap| percent(gap.share))
-        .text("reason", rank(DETAIL).min(16), |gap| &gap.reason)
+        .text("reason", rank(DETAIL).min(16), |gap| &gap.short_reason)
         .text("closed by", rank(1).min(24).wanted(30), |gap| &gap.closing);
     table.print(width) + &or_empty(rest)
 }

@@ -28,10 +28,19 @@ pub struct AnsweredQuestion<'w> {
 impl AnsweredQuestion<'_> {
     /// Returns the reason of a missing answer; empty for others.
     pub fn reason(&self) -> String {
+        self.reason_by(ToString::to_string)
+    }
+
+    /// Returns the reason without places in files.
+    pub(super) fn short_reason(&self) -> String {
+        self.reason_by(|miss| miss.without_places().to_string())
+    }
+
+    fn reason_by(&self, text: impl Fn(&MissReason) -> String) -> String {
         match (&self.answer, &self.question.unreadable) {
             _ if self.class != AnswerClass::Missing => String::new(),
             (None, Some(reason)) => reason.to_string(),
-            (Some(answer), _) => answer.miss.as_ref().map(ToString::to_string).unwrap_or_default(),
+            (Some(answer), _) => answer.miss.as_ref().map(text).unwrap_or_default(),
             (None, None) => String::new(),
         }
     }

@@ -34,6 +34,8 @@ pub struct CoverageGap<'w> {
     pub share: Option<f64>,
     pub workloads: Vec<&'w str>,
     pub reason: String,
+    /// The reason without places in files.
+    pub(crate) short_reason: String,
     pub closing: GapClosing,
     /// The case whose measurement closes it; `None` if none does, or if the question does not determine it.
     pub case: Option<IdentifiedCase>,
@@ -76,6 +78,7 @@ pub fn coverage_gaps<'w>(
                     share: None,
                     workloads: Vec::new(),
                     reason: answer.reason(),
+                    short_reason: answer.short_reason(),
                     case: case.map(IdentifiedCase::new),
                     closing,
                     is_only_part,

@@ -89,6 +89,23 @@ pub struct NearestRow {
     pub distance: f64,
 }
 
+/// Kernel without a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingTable {
+    pub kernel: String,
+    /// File and line of the mapping that names it.
+    pub place: Option<String>,
+}
+
+impl fmt::Display for MissingTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{} ({place})", self.kernel),
+            None => f.write_str(&self.kernel),
+        }
+    }
+}
+
 /// Reason why a query has no answer, in the words of the superseded tool where it has the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 #[strum(serialize_all = "snake_case")]
@@ -96,7 +113,7 @@ pub enum MissReason {
     Unmapped,
     /// The database has no table of these kernels.
     #[strum(to_string = "csv_not_found: {0}")]
-    CsvNotFound(Listed<String>),
+    CsvNotFound(Listed<MissingTable>),
     ShapeMismatch,
     /// The ranks do not divide the rows of a product whose result is scattered.
     #[strum(to_string = "shape_mismatch: {ranks} ranks cannot share {rows} rows")]
@@ -221,6 +238,23 @@ impl MissReason {
             (Self::OpenAttributes(known), Self::OpenAttributes(more)) => known.add(more),
             (known, other) if rank(known) < rank(&other) => *known = other,
             _ => {}
+        }
+    }
+
+    /// Returns the reason without places in files.
+    pub(crate) fn without_places(&self) -> Self {
+        let short = |reason: &Self| Box::new(reason.without_places());
+        match self {
+            Self::CsvNotFound(Listed(tables)) => {
+                let tables = tables.iter().map(|table| MissingTable { place: None, ..table.clone() });
+                Self::CsvNotFound(Listed(tables.collect()))
+            }
+            Self::CommSubKernelMiss(name, reason) => Self::CommSubKernelMiss(name.clone(), short(reason)),
+            Self::SubKernelMiss(name, reason) => Self::SubKernelMiss(name.clone(), short(reason)),
+            Self::AttentionSubKernelMiss(name, reason) => {
+                Self::AttentionSubKernelMiss(name.clone(), short(reason))
+            }
+            other => other.clone(),
         }
     }
 

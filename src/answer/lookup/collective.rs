@@ -68,7 +68,7 @@ impl LookupEngine {
     ) -> Result<LookupAnswer, LookupError> {
         Ok(match self.index.collective(&kernel.name, &self.mapping)? {
             Some(table) => self.rules.find_message(&table, message),
-            None => LookupAnswer::missed(MissReason::CsvNotFound(Listed(vec![self.place_of(kernel)]))),
+            None => LookupAnswer::missed(MissReason::CsvNotFound(Listed(vec![self.missing_table(kernel)]))),
         })
     }
 

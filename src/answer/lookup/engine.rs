@@ -4,7 +4,9 @@
 use std::{fmt, path::Path, sync::Arc};
 
 use super::{
-    answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, UsedRow},
+    answer::{
+        AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, MissingTable, NearestRow, UsedRow,
+    },
     attention::{
         AttentionTable,
         layout::KeyOrder,
@@ -101,17 +103,15 @@ impl LookupEngine {
         for kernel in kernels {
             match self.index.kernel(&kernel.name, &self.mapping)? {
                 Some(index) => found.indices.push(index),
-                None => found.missing.push(self.place_of(kernel)),
+                None => found.missing.push(self.missing_table(kernel)),
             }
         }
         Ok(found)
     }
 
-    pub(super) fn place_of(&self, kernel: &MappedKernel) -> String {
-        match kernel.line {
-            0 => kernel.name.as_str().to_owned(),
-            line => format!("{} ({}:{line})", kernel.name.as_str(), self.mapping.file().display()),
-        }
+    pub(super) fn missing_table(&self, kernel: &MappedKernel) -> MissingTable {
+        let place = format!("{}:{}", self.mapping.file().display(), kernel.line);
+        MissingTable { kernel: kernel.name.to_string(), place: (kernel.line > 0).then_some(place) }
     }
 }
 
@@ -205,7 +205,7 @@ impl LookupRules for UsualRules {}
 
 pub(crate) struct CandidateKernels<'e> {
     pub(in crate::answer) indices: Vec<&'e KernelIndex>,
-    pub(super) missing: Vec<String>,
+    pub(super) missing: Vec<MissingTable>,
 }
 
 impl LookupEngine {
