@@ -27,7 +27,7 @@ fn new_plot(height: f64, left: f64, x: [f64; 2], y: [f64; 2]) -> Plot {
 }
 
 fn line(plot: &mut Plot, points: impl IntoIterator<Item = (f64, f64)>, color: &str, width: f64) {
-    line(&mut plot, points, &format!("stroke=\"{color}\" stroke-width=\"{width}\""));
+    plot.line(points, &format!("stroke=\"{color}\" stroke-width=\"{width}\""));
 }
 
 /// Draws a bar between two points.
