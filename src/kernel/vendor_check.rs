@@ -1,7 +1,7 @@
 //! Results of checks of calls by the vendor's code, without a launch.
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+use strum::{Display, EnumString, IntoStaticStr};
 
 use super::{CaseOutcome, Verdict};
 
@@ -20,7 +20,6 @@ use super::{CaseOutcome, Verdict};
     Display,
     EnumString,
     IntoStaticStr,
-    VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -81,9 +80,6 @@ pub struct CheckOutcome {
 }
 
 impl CheckVerdict {
-    /// Every verdict, best first.
-    pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
     pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
