@@ -259,8 +259,7 @@ pub(crate) fn reparse_runs(
 }
 
 /// Assesses the evidence of all collections again and returns the results of the ledger that do not follow from it; none without a
-/// ledger. Fails with [`CommandError`] if the database is in use or the
-/// ledger cannot be read.
+/// ledger. Fails if the database is in use or the ledger cannot be read.
 pub(crate) fn check_evidence(
     database: &Database,
     assets: &AssetFiles,

@@ -110,8 +110,14 @@ pub(super) fn run_collection(
         cases.iter().map(|planned| expected_launches(&settings.catalogue, planned)).collect();
     let mut output = CollectionOutput::read(&folder, manifest);
     // msprof may exit with 0 without exporting tables; a second export of its raw data mostly succeeds.
-    let is_silent = output.unreadable.is_none() && lacks_a_device(manifest, &output.records);
-    let is_silent = is_silent && !output.journal().lines.is_empty();
+    let lacks_device = |(rank, device): (usize, &LogicalDeviceId)| {
+        let host = manifest.host_of_rank(rank);
+        !output.records.iter().any(|record| record.host == host && record.device == Some(*device))
+    };
+    let has_silent_device = manifest.devices().iter().enumerate().any(lacks_device);
+    let is_silent = output.unreadable.is_none()
+        && (output.records.is_empty() || (manifest.devices().len() > 1 && has_silent_device))
+        && !output.journal().lines.is_empty();
     let profile = folder.join(files::PROFILE);
     if is_silent && collection_end == CollectionTermination::Exited && has_profile(&profile) {
         job.run_script(Some("export"), files::EXPORT_LOG, &context.stop)?;
@@ -285,15 +291,6 @@ impl RenderedCollection<'_> {
         };
         Ok(process::run_command(&job, stop)?)
     }
-}
-
-fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
-    let is_silent = |(rank, device): (usize, &LogicalDeviceId)| {
-        let host = manifest.host_of_rank(rank);
-        !records.iter().any(|record| record.host == host && record.device == Some(*device))
-    };
-    records.is_empty()
-        || (manifest.devices().len() > 1 && manifest.devices().iter().enumerate().any(is_silent))
 }
 
 /// Returns the devices of the ranks that the torchruns of all hosts name as failed; empty for a collection on one

@@ -449,7 +449,11 @@ where
         let archive = folder.with_extension("tar.gz");
         let mut saved = None;
         if !matches!(end, PartEnd::NotStarted | PartEnd::EvidenceUnwritable) {
-            match write_archive(&archive, &folder, &part_files(&folder)) {
+            // Script and manifest are those of node 0.
+            let rendered = [files::REPLAY, files::MANIFEST].map(|name| folder.join(name));
+            let files: Vec<PathBuf> =
+                files_to_archive(&folder).into_iter().filter(|path| !rendered.contains(path)).collect();
+            match write_archive(&archive, &folder, &files) {
                 Ok(_) if !has_space(&folder) => {
                     message =
                         format!("{message}, but its evidence may be incomplete: the disk of TMPDIR is full");
@@ -473,12 +477,6 @@ where
         let _ = fs::remove_file(&archive);
         let _ = fs::remove_dir_all(&folder);
     }
-}
-
-/// Returns the evidence of a part; script and manifest are those of node 0.
-fn part_files(folder: &Path) -> Vec<PathBuf> {
-    let rendered = [files::REPLAY, files::MANIFEST].map(|name| folder.join(name));
-    files_to_archive(folder).into_iter().filter(|path| !rendered.contains(path)).collect()
 }
 
 impl FollowerRun {

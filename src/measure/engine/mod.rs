@@ -4,7 +4,6 @@ mod assess;
 mod collect;
 mod dispatch;
 mod dry_run;
-mod error;
 mod gang;
 mod host_monitor;
 mod ledger_writer;
@@ -14,9 +13,8 @@ mod write_back;
 
 pub(crate) use assess::{AssessmentRules, ReassessedCollection, expected_launches, find_changes};
 pub(crate) use dry_run::{PlanPreview, dry_run};
-pub(crate) use error::EngineError;
 pub(crate) use gang::{FollowerRun, SweepNodes};
 pub(crate) use host_monitor::{PausedDevices, pause_file};
-pub(crate) use request::{CollectionSettings, ResumedRun, RunOutcome, RunRequest};
+pub(crate) use request::{CollectionSettings, EngineError, ResumedRun, RunOutcome, RunRequest};
 pub(crate) use run::execute_run;
 pub(crate) use write_back::{UnwrittenTable, WrittenRows, rewrite_rows};

@@ -5,7 +5,7 @@ use std::{
     hash::Hash,
 };
 
-use super::equal_calls::{failed_as_other, is_measured_as};
+use super::collection::{failed_as_other, is_measured_as};
 use crate::{
     base::stats::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits, median_of_floats},
     database::ledger::{EqualAttempt, Ledger, LedgerError, StoredControl, StoredCycleRate},

@@ -3,7 +3,6 @@
 
 mod collection;
 mod controls;
-mod equal_calls;
 mod estimates;
 mod journal;
 mod low_clocks;
@@ -14,11 +13,10 @@ mod samples;
 
 pub(crate) use collection::RawRecord;
 pub use collection::{
-    CollectionRecords, CollectionTermination, ExpectedLaunches, SoftwareChange, assess_collection,
-    read_records,
+    CollectionRecords, CollectionTermination, EqualKernel, ExpectedLaunches, SoftwareChange,
+    assess_collection, read_records,
 };
 pub(crate) use controls::control_readings;
-pub use equal_calls::EqualKernel;
 pub(crate) use estimates::{
     CaseReferences, EstimateInput, EstimatedCase, EstimatedMedian, JointEstimates, RunEstimates,
     timer_resolution,
