@@ -39,7 +39,7 @@ use crate::{
         device::DeviceLeases,
         evidence::files_to_archive,
         sched::{CollectionExit, StartCollection},
-        verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord, read_journal},
+        verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, read_journal},
     },
 };
 

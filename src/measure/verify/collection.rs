@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::Path};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ExpectedLaunches, JournalLine, LaunchJournal, RawRecord,
+    JournalLine, LaunchJournal,
     controls::ControlFindings,
     ranks::{
         CacheFlushes, RankLaunches, RankOutput, Sentinels, collective_launches, fastest_durations,
