@@ -230,7 +230,6 @@ fn tables_fit_the_terminal_and_wide_ones_are_whole() {
             "models Qwen3-32B --tp 4 --batch 64",
             "coverage --db db --model Qwen3-32B --tp 4 --batch 64",
             "grid RmsNorm SwiGlu --db db --rows 20 --dry-run",
-            "grid --db db --models Qwen3-32B --tp 4 --phase decode --batch 64 --dry-run",
             "grid audit --db db",
             "grid audit --db db --model Qwen3-32B --tp 4 --batch 64",
             "fill --db db --model Qwen3-32B --tp 4 --batch 64 --host rehearsal --devices 0-3 --dry-run",

@@ -101,7 +101,7 @@ fn time_that_is_left_is_used_until_the_deadline() {
     context.write("list.yaml", &(workload(&[256, 512, 768, 1024]) + sum));
     let started = Instant::now();
     // One device leaves the other cores to other tests until the deadline.
-    let ran = fill_on(&context, "0", "--budget 25s");
+    let ran = fill_on(&context, "0", "--budget 40s");
     let seconds = started.elapsed().as_secs_f64();
     assert!(ran.code <= 1, "{}", ran.stderr);
     ran.err_has("the cases between brackets are measured as well");
