@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use serde_json::Value;
-
 use crate::prelude::*;
 
 /// A database with a measured SwiGlu and Add.
