@@ -49,4 +49,3 @@ mod svg;
 pub(crate) mod table;
 pub(crate) mod terminal;
 pub(crate) mod why;
-mod workbook;

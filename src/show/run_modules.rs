@@ -1,13 +1,6 @@
 //! Time by module of a recorded run: tables, CSV, JSON lines and a workbook.
 
-use std::io;
-
-use super::{
-    emit::csv_text,
-    prelude::*,
-    run_timeline::missing_text,
-    workbook::{TableCell, workbook_bytes},
-};
+use super::{emit::csv_text, prelude::*, run_timeline::missing_text, table::cut_in_middle};
 use crate::{
     answer::{
         coverage::{InModelKernel, InModelKernels},
@@ -17,9 +10,19 @@ use crate::{
     profile::timeline::{LaunchedTask, MissingPart, RunTimeline, Utilisation, sum_lengths},
 };
 use indexmap::IndexMap;
+use rust_xlsxwriter::{Workbook, XlsxError};
+
+/// Longest text of a cell of a workbook in characters (specifications and limits of Excel).
+const MAX_CELL: usize = 32_767;
 
 /// Module of rows outside of all modules.
 const OUTSIDE: &str = "[outside modules]";
+
+enum TableCell {
+    Text(String),
+    Number(f64),
+    Empty,
+}
 
 #[derive(Debug)]
 pub(crate) struct ModulesReport<'a> {
@@ -259,11 +262,28 @@ pub(crate) fn modules_csv(report: &ModulesReport<'_>) -> String {
     csv_text([header].into_iter().chain(rows))
 }
 
-pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> io::Result<Vec<u8>> {
-    let header = COLUMNS[..report.column_count()].iter().map(|name| TableCell::Text((*name).to_owned()));
-    let rows: Vec<Vec<TableCell>> =
-        [header.collect()].into_iter().chain(report.cells().map(Iterator::collect)).collect();
-    workbook_bytes("module_statistic", &rows)
+/// Returns all rows as a workbook with one sheet.
+pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, XlsxError> {
+    let mut workbook = Workbook::new();
+    let sheet = workbook.add_worksheet();
+    sheet.set_name("module_statistic")?;
+    for (column, name) in (0..).zip(&COLUMNS[..report.column_count()]) {
+        sheet.write_string(0, column, *name)?;
+    }
+    for (row, cells) in (1..).zip(report.cells()) {
+        for (column, cell) in (0..).zip(cells) {
+            match cell {
+                TableCell::Text(text) => {
+                    drop(sheet.write_string(row, column, cut_in_middle(&text, MAX_CELL))?)
+                }
+                TableCell::Number(number) => drop(sheet.write_number(row, column, number)?),
+                TableCell::Empty => {}
+            }
+        }
+    }
+    sheet.set_freeze_panes(1, 0)?;
+    sheet.autofit();
+    workbook.save_to_buffer()
 }
 
 /// What `modules --format json` prints: a record for each operator, each rank, and each kernel in the database. Times are
