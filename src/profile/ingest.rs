@@ -117,7 +117,7 @@ pub(crate) fn record_problems(file: &Path) -> Vec<ProfileError> {
     loop {
         match reader.read_record() {
             Ok(Some(record)) => {
-                problems.extend(add_row(&mut groups, &record, (0, record.line()), true).err())
+                problems.extend(add_row(&mut groups, &record, (0, record.line()), true).err());
             }
             Ok(None) => return problems,
             Err(error @ ProfileError::Ragged { .. }) => problems.push(error),

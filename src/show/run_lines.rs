@@ -226,11 +226,9 @@ impl EventSink for TextReporter {
                     "run {run} ({kind}){mark}: {cases} on {devices}; {already_measured} {done}{limit}"
                 ));
             }
-            RunEvent::CollectionStarted { .. } => {
-                if !self.launched {
-                    self.launched = true;
-                    self.print_not_launched();
-                }
+            RunEvent::CollectionStarted { .. } if !self.launched => {
+                self.launched = true;
+                self.print_not_launched();
             }
             RunEvent::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
                 let note =

@@ -68,7 +68,7 @@ pub(crate) fn reference(name: &str) -> Option<Value> {
 
 pub(crate) fn sheet<'a>(reference: &'a Value, name: &str) -> Vec<&'a Vec<Value>> {
     let rows = reference[name]["rows"].list();
-    rows.iter().map(|row| row.list()).collect()
+    rows.iter().map(crate::context::Json::list).collect()
 }
 
 fn assert_total(found: f64, expected_us: f64, error: f64, what: &str) {

@@ -143,7 +143,7 @@ fn a_gang_in_a_container_has_torchs_numbers_and_the_durations_of_its_ranks() {
     for folder in collections(&context) {
         let manifest = manifest(&folder);
         let numbers =
-            |value: &Value| -> Vec<u64> { value.list().iter().map(|number| number.whole()).collect() };
+            |value: &Value| -> Vec<u64> { value.list().iter().map(crate::context::Json::whole).collect() };
         let [gang, physical] = [&manifest["gang"], &manifest["host_numbers"]["devices"]].map(numbers);
         assert_eq!(gang.iter().map(|logical| logical + 3).collect::<Vec<_>>(), physical);
         assert_rank_durations(&folder);

@@ -207,7 +207,7 @@ impl Site {
         let text = |name: &str| submitted[name].text().to_owned();
         let shards = submitted["shards"].list().iter();
         let merge = submitted["merge_job"].as_str().unwrap_or_default().to_owned();
-        (text("job"), merge, shards.map(|shard| shard.whole()).collect())
+        (text("job"), merge, shards.map(crate::context::Json::whole).collect())
     }
 
     /// Returns the states of the shards by `npubench slurm status`, and its exit code.

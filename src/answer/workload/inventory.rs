@@ -110,7 +110,7 @@ pub(super) fn parse_inventory(
 /// Returns the count of each variant: its own, or an equal part of the rest. `None` if they do not add up.
 fn counts_of_variants(variants: &[(ShapeVariant, u64)], total: u64) -> Option<Vec<u64>> {
     let counts = || variants.iter().map(|(variant, _)| variant.count);
-    let known = counts().flatten().try_fold(0_u64, |sum, count| sum.checked_add(count))?;
+    let known = counts().flatten().try_fold(0_u64, u64::checked_add)?;
     let mut open = counts().filter(Option::is_none).count() as u64;
     let mut left = total.checked_sub(known).filter(|left| open > 0 || *left == 0)?;
     let parts = counts().map(|count| {

@@ -287,13 +287,7 @@ pub(crate) fn select_cases(
                     continue;
                 }
             };
-            let mut is_selected = selection.cases.is_empty();
-            for (prefix, is_found) in selection.cases.iter().zip(&mut found) {
-                if case.id().as_str().starts_with(prefix.as_str()) {
-                    (*is_found, is_selected) = (true, true);
-                }
-            }
-            if !is_selected {
+            if !is_selected(&case, selection.cases, &mut found) {
                 continue;
             }
             let row_matches = |filter: &FilteredTable<'_>| {
@@ -367,6 +361,17 @@ pub(crate) fn select_cases(
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
         _ => Ok(plan),
     }
+}
+
+/// Returns true if the id of a case begins with one of the prefixes, or if there are none. Marks the prefixes that match.
+fn is_selected(case: &IdentifiedCase, prefixes: &[String], found: &mut [bool]) -> bool {
+    let mut is_selected = prefixes.is_empty();
+    for (prefix, is_found) in prefixes.iter().zip(found) {
+        if case.id().as_str().starts_with(prefix.as_str()) {
+            (*is_found, is_selected) = (true, true);
+        }
+    }
+    is_selected
 }
 
 struct RowJudge<'a> {

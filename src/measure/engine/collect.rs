@@ -144,22 +144,8 @@ pub(super) fn run_collection(
     let CollectionOutput { journals, records, unreadable, damaged: _ } = output;
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
-    let outcome = cause.or(miscounted).or(unreadable).unwrap_or_else(|| match ended {
-        ExitKind::Exited(0) if journal.is_done && !has_readable_profile => {
-            format!("msprof left no records in {}", profile.display())
-        }
-        ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
-        ExitKind::Exited(_) if journal.is_done => {
-            format!("the script failed after its last case: {}", last_line(&folder.join(files::LOG)))
-        }
-        ExitKind::Exited(_) => {
-            format!("the script did not finish: {}", last_line(&folder.join(files::LOG)))
-        }
-        ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
-        ExitKind::CutOff => "ended by npubench at the deadline".to_owned(),
-        ExitKind::TimedOut => format!("ended by npubench at its time limit of {:.0} s", start.limit),
-        ExitKind::Stopped => "stopped".to_owned(),
-    });
+    let message = cause.or(miscounted).or(unreadable);
+    let message = message.unwrap_or_else(|| end_message(ended, journal.is_done, has_readable_profile, &job));
     let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
     Ok(CollectionResult {
         attempts,
@@ -168,11 +154,32 @@ pub(super) fn run_collection(
         exit: collection_exit(&journal, collection_end),
         has_readable_profile,
         failed_devices: failed_devices(manifest, &start.devices, &folder),
-        message: outcome,
+        message,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
         controls,
         archive: write_archive(&folder.join(files::EVIDENCE), &folder, &files_to_archive(&folder)).ok(),
     })
+}
+
+fn end_message(
+    ended: ExitKind,
+    is_done: bool,
+    has_readable_profile: bool,
+    job: &RenderedCollection<'_>,
+) -> String {
+    let last_line = || last_line(&job.folder.join(files::LOG));
+    match ended {
+        ExitKind::Exited(0) if is_done && !has_readable_profile => {
+            format!("msprof left no records in {}", job.folder.join(files::PROFILE).display())
+        }
+        ExitKind::Exited(0) if is_done => "done".to_owned(),
+        ExitKind::Exited(_) if is_done => format!("the script failed after its last case: {}", last_line()),
+        ExitKind::Exited(_) => format!("the script did not finish: {}", last_line()),
+        ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
+        ExitKind::CutOff => "ended by npubench at the deadline".to_owned(),
+        ExitKind::TimedOut => format!("ended by npubench at its time limit of {:.0} s", job.limit),
+        ExitKind::Stopped => "stopped".to_owned(),
+    }
 }
 
 /// Writes the durations of the fastest and of the slowest rank of a gang: a line for each case, in nanoseconds, in the

@@ -420,7 +420,7 @@ where
                     Err(problem) => self.plan_problem = Some(problem),
                 },
                 FollowerTask::Leave => {
-                    self.results.refuse(NodeError::refused("a user has ended its part", ""))
+                    self.results.refuse(NodeError::refused("a user has ended its part", ""));
                 }
             }
         }

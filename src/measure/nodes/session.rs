@@ -147,7 +147,7 @@ impl RunContext {
         // The environment of the collections is that of HCCL's variables and the version of npubench.
         let software =
             SoftwareFingerprint { profiler: None, environment: BTreeMap::new(), ..self.software.clone() };
-        let software = software.values().into_iter().map(|(name, version)| (name, version.into_owned()));
+        let software = software.values().map(|(name, version)| (name, version.into_owned()));
         let unknown = HOST_VERSIONS.map(|name| (name, UNKNOWN.to_owned()));
         let all = values.into_iter().chain(unknown).chain(software);
         let mut values: NodeAgreement = all.map(|(name, value)| (name.to_owned(), value)).collect();

@@ -160,7 +160,6 @@ impl SchedulerState {
         self.now = now;
         match event {
             SchedEvent::Started => self.has_started = true,
-            SchedEvent::TimerFired => {}
             SchedEvent::Finished(ended) => self.on_finished(&ended),
             SchedEvent::StopRequested => {
                 self.has_stop_request = true;
@@ -178,7 +177,7 @@ impl SchedulerState {
             SchedEvent::DeviceLost { device, reason } if self.may_exclude() => {
                 self.exclude_device(device, reason);
             }
-            SchedEvent::DeviceLost { .. } => {}
+            SchedEvent::TimerFired | SchedEvent::DeviceLost { .. } => {}
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,
             SchedEvent::ReservationsChanged { reserved, released } => {

@@ -115,6 +115,7 @@ impl EvidenceError {
         move |source| Self::Io { path, source }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "`map_err` gives the error itself")]
     pub(super) fn missing(problem: impl ToString) -> Self {
         Self::Missing(problem.to_string())
     }

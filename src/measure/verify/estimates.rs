@@ -579,7 +579,7 @@ pub(super) fn find_references(
     let signatures: HashMap<&CaseId, &KnownCase, FixedState> =
         cases.iter().map(|known| (&known.case, known)).collect();
     // Cases of a kernel that differ only in size: the numbers of their medians, and their points.
-    let mut classes: BTreeMap<(usize, &str, String), (Vec<usize>, Vec<ShapePoint>)> = BTreeMap::new();
+    let mut classes = BTreeMap::<_, (Vec<usize>, Vec<ShapePoint>)>::new();
     for (number, median) in medians.iter().enumerate() {
         let Some(known) = signatures.get(&median.case) else { continue };
         let Ok(kernel) = KernelName::new(&known.kernel) else { continue };

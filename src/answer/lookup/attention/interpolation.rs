@@ -279,7 +279,7 @@ impl AttentionLine<'_> {
             let padding = padding.unwrap_or_default();
             let confidence =
                 if padding == Padding::None { confidence } else { confidence.min(PADDED_CONFIDENCE) };
-            let rule = MatchRule { axes: *axes, is_sqrt, padding, ..MatchRule::of_kind(kind) };
+            let rule = MatchRule { axes, is_sqrt, padding, ..MatchRule::of_kind(kind) };
             let mut used = found.used_points(&valued);
             if is_sqrt && let Some(place) = group.iter().position(|axis| *axis == 0) {
                 // The axis is the root; lengths have at most a few decimals.

@@ -72,7 +72,7 @@ pub(super) fn check_form(
     let mut given: Vec<&str> = form.arguments.keys().map(String::as_str).collect();
     for (name, place) in slots {
         let is_list = schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
-        if given.contains(&name) && !(is_list && !form.arguments.contains_key(name)) {
+        if given.contains(&name) && (!is_list || form.arguments.contains_key(name)) {
             return Err((place, format!("argument `{name}` is given twice")));
         }
         given.push(name);

@@ -48,9 +48,10 @@ pub(super) fn positional_rule(form: &DeclaredForm, entry: &EntryFile) -> Result<
             }
             1 => {
                 // An error of one slot has its position, not that of the whole rule.
-                match text.trim().ends_with(LIST) {
-                    true => drop(ListTerm::parse(0, text.trim()).map_err(at(shape.defined))?),
-                    false => drop(input_terms(text, text).map_err(at(shape.defined))?),
+                if text.trim().ends_with(LIST) {
+                    ListTerm::parse(0, text.trim()).map_err(at(shape.defined))?;
+                } else {
+                    input_terms(text, text).map_err(at(shape.defined))?;
                 }
                 let slot = names.iter().position(|known| known == name);
                 slot.into_iter().for_each(|slot| terms[slot] = text);
