@@ -1,6 +1,8 @@
 //! Executes a run: stores its plan, ends orphans of a killed run, leases the devices, starts lanes and dispatcher.
 
 use std::{
+    fs::File,
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -40,8 +42,13 @@ pub(crate) fn execute_run(
     request: RunRequest<'_>,
     emit: &mut dyn FnMut(&RunEvent),
 ) -> Result<RunOutcome, EngineError> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(EngineError::system("an event loop"))?;
+    let build = || {
+        // Tokio panics if it cannot open the descriptors that it handles signals with.
+        let spare: io::Result<Vec<File>> = (0..8).map(|_| File::open("/dev/null")).collect();
+        drop(spare?);
+        runtime::Builder::new_current_thread().enable_all().build()
+    };
+    let runtime = build().map_err(EngineError::system("an event loop"))?;
     runtime.block_on(async {
         let nodes = request.settings.nodes.clone();
         let stops = StopRequests::new(forward_signals(request.stop.as_deref(), nodes)?);
