@@ -44,8 +44,8 @@ pub(crate) struct AdaptSession {
 pub(crate) type ChosenCase = (IdentifiedCase, ChosenCandidate);
 
 impl KernelDesign {
-    /// Creates a design of a kernel's candidates, with those of their rows that are measured, and the published
-    /// hold-outs of an earlier design of the same candidates.
+    /// Creates a design of a kernel's candidates, with their measured rows, and the published hold-outs of an earlier
+    /// design of the same candidates.
     pub(crate) fn new(
         kernel: KernelName,
         candidates: Vec<GridCandidate>,

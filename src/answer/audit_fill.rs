@@ -17,8 +17,9 @@ use crate::{
 
 const ORIGIN: &str = "grid audit";
 
-/// Returns the cases that rows do not answer as the density standard requires, of the questions of workloads and of the steps of
-/// models, with notes on questions without one. The cases are those of the `wanted` kernels, of all if none is named.
+/// Returns the cases that rows do not answer as the density standard requires, of the questions of workloads and of the
+/// steps of models, with notes on questions without one. The cases belong to the `wanted` kernels, or to all kernels if
+/// none is named.
 pub(crate) fn missing_cases(
     folder: &Path,
     workload_files: &[(PathBuf, f64)],

@@ -1,5 +1,5 @@
-//! Answers of the tool that npubench supersedes, for `npubench query --compat`, where those of npubench differ on purpose.
-//! docs/lookup.md lists the differences. Every row is compared, in the order of the file.
+//! Answers of the tool that npubench supersedes, for `npubench query --compat`, where npubench answers differently on
+//! purpose. docs/lookup.md lists the differences. Every row is compared, in the order of the file.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::{
     kernel::{Dtype, EP_SIZE, KernelName},
 };
 
-/// Tile to which the tool assumes tokens to be padded, beside those of npubench.
+/// Tile to which the superseded tool assumes tokens to be padded, in addition to the tiles of npubench.
 const LARGE_TILE: u64 = 64;
 
 #[derive(Debug)]
@@ -353,7 +353,7 @@ fn match_row(
         let is_plain = matches!(found.kind, RuleKind::Identity | RuleKind::BatchStrip);
         match (kind, padding) {
             (RuleKind::Identity, Padding::None) => {}
-            // Padding does not replace the name of another rule, but every other rule that of padding.
+            // Padding does not replace the name of another rule, but every other rule replaces the name of padding.
             (RuleKind::Identity | RuleKind::BatchStrip, Padding::Query) if !is_plain => {}
             (RuleKind::Identity, Padding::Query) if found.kind != RuleKind::Identity => {}
             (kind, padding) => (found.kind, found.padding) = (kind, padding),
@@ -415,7 +415,8 @@ fn strip(dims: &SlotDims) -> SlotDims {
     }
 }
 
-/// Returns true if dimensions of a query are those of a row, completed to tiles in at least one.
+/// Returns true if the dimensions of a query equal the dimensions of a row after at least one of them is completed to
+/// tiles.
 fn is_padded(query: &SlotDims, row: &SlotDims) -> bool {
     let (query, row) = (query.as_slice(), row.as_slice());
     query.len() == row.len()

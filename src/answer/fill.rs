@@ -96,7 +96,8 @@ impl FillSession {
         context.require_host(&self.options)?;
         let lock = context.database.lock()?;
         for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
-            // Without a handler the signal ends the program; the rows that were added stay, and the same command goes on.
+            // If there is no handler, the signal ends the program; the added rows stay, and the same command continues
+            // the work.
             let _ = signal_hook::flag::register(signal, Arc::clone(&self.stop));
         }
         let outcome = FillOutcome { exit: ExitStatus::Done, added: 0, further_runs: 0, is_stopped: false };
@@ -174,7 +175,8 @@ pub(crate) struct FillRuns<'s> {
 }
 
 impl FillRuns<'_> {
-    /// Returns the result of the command. A signal may have ended programs of the host as well: their errors are those of the stop.
+    /// Returns the result of the command. A signal may have ended programs of the host as well: then their errors are a
+    /// consequence of the stop.
     pub(crate) fn end(self, ended: Result<(), CommandError>) -> Result<FillOutcome, CommandError> {
         let mut outcome = self.outcome;
         outcome.is_stopped |= self.session.is_stopping();

@@ -75,7 +75,7 @@ pub(crate) struct ProfileGaps {
     pub gaps: Vec<KernelGap>,
     /// Number of kernel types on AI cores.
     pub kernels: usize,
-    /// Time of all records on AI cores, those without a gap as well.
+    /// Time of all records on AI cores, including records that can be replayed.
     pub ai_core_time: Nanos,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn find_kernel_gaps(
     }
     let shapeless = records.without_shapes.clone();
     let mut kernels = records.into_kernels();
-    // Notes on attributes are those of an ingest; here a row without them is a gap with its reason.
+    // The notes on attributes concern an ingest; here, a row without attributes is a gap and has a reason.
     add_attributes(&mut kernels, &files, RankCounts::default())?;
     let mut collector = GapCollector::of_groups(catalogue, &kernels);
     for (kernel, records) in &shapeless {
@@ -166,10 +166,10 @@ struct GapRecords {
 }
 
 impl GapRecords {
-    /// Returns the reason with the longest total time, and the number of the others.
+    /// Returns the reason with the longest total time, and the number of other reasons.
     fn main_reason(self) -> String {
         let others = self.reasons.len().saturating_sub(1);
-        // The first of equal ones in the order of the text.
+        // Of reasons with equal times, the alphabetically first one is taken.
         let longest = self.reasons.into_iter().rev().max_by_key(|(_, time)| *time);
         let reason = longest.map(|(reason, _)| reason).unwrap_or_default();
         match others {
@@ -252,7 +252,7 @@ impl<'a> GapCollector<'a> {
     }
 }
 
-/// Returns the engine by the kernel's name and `Accelerator Core`.
+/// Returns the engine that follows from the kernel's name and its `Accelerator Core`.
 fn engine_of(kernel: &str, core: &str) -> KernelEngine {
     match core {
         _ if KernelName::is_collective_record(kernel, core) => KernelEngine::Collective,

@@ -26,7 +26,7 @@ pub(crate) struct LookupDatabase {
 }
 
 impl LookupDatabase {
-    /// Opens a database. The mapping is `mapping`, else that of the database if it has one.
+    /// Opens a database. The mapping is `mapping`, else the mapping of the database if it has one.
     pub(crate) fn open(folder: &Path, mapping: Option<&Path>) -> Result<Self, CommandError> {
         Self::open_with(folder, mapping, LookupEngine::new)
     }

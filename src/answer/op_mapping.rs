@@ -109,7 +109,7 @@ struct GenericComputeFields {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KernelPolicy {
-    /// True if values of production profiles precede those of replays.
+    /// True if values of production profiles are preferred to values of replays.
     pub prefers_profiling: bool,
     /// Maximum ratio of a production duration to the time of the cores; a longer duration is replaced by the latter.
     pub max_core_ratio: Option<f64>,
@@ -248,16 +248,16 @@ pub enum OperatorRoute {
     #[default]
     #[serde(skip)]
     Compute,
-    /// By output shape, or by the number of elements that are read and written.
+    /// Lookup by output shape, or by the number of elements that are read and written.
     Elementwise,
-    /// By query shape, heads, layout and lengths of the keys.
+    /// Lookup by query shape, heads, layout and lengths of the keys.
     #[serde(rename = "attention_special")]
     Attention,
-    /// By the shapes of a fused mixture of experts and the number of ranks that share the experts.
+    /// Lookup by the shapes of a fused mixture of experts and the number of ranks that share the experts.
     MoeFused,
-    /// As a plain product where a projection halves its input, else as [`Self::Compute`].
+    /// Lookup as a plain product if a projection halves its input, else as [`Self::Compute`].
     MtpProjection,
-    /// By the phase and the lengths of the keys of an indexer.
+    /// Lookup by the phase and the lengths of the keys of an indexer.
     #[serde(rename = "attention_lightning_indexer")]
     KeyScores,
     #[serde(rename = "scatter_nd_update_mla")]
@@ -389,7 +389,7 @@ struct RuntimeCommVariants {
     sequence_parallel: Option<CommunicationRule>,
 }
 
-/// Operators whose kernels follow from the shapes. The names are those of the framework.
+/// Operators whose kernels follow from the shapes, under the names of the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 pub enum DecomposedOperator {
     #[strum(serialize = "multihead_latent_attention")]
@@ -437,7 +437,7 @@ pub struct DecomposerOptions {
     pub visible_kernel_regime: Option<VisibleKernelRegime>,
     /// Group that shares the tokens of projections.
     pub projection_token_partition: Option<TokenPartition>,
-    /// True if the heads in the query are those of one rank.
+    /// True if the query counts the heads of one rank.
     pub reconstruct_q_heads_by_tp: Option<bool>,
     /// Kernel that runs where the sub-kernels are not visible.
     pub opaque_kernel: Option<OpaqueKernel>,
@@ -498,7 +498,7 @@ pub struct OpaqueKernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum OpaqueQueryMode {
-    /// By the attributes of the preparation of latent attention.
+    /// Lookup by the attributes of the preparation of latent attention.
     MlapoPreprocess,
 }
 
@@ -506,7 +506,7 @@ enum OpaqueQueryMode {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DsaCpLayout {
-    /// True if the heads in the query are those of all ranks.
+    /// True if the query counts the heads of all ranks.
     pub attention_heads_already_global: bool,
     /// Group that shares the width of the tail.
     pub tail_width_partition: Option<TokenPartition>,

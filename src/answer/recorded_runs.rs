@@ -113,7 +113,8 @@ pub(crate) fn require_steps(wanted: &[u64], times: &[StepTimes], subject: &str) 
     Err(CommandError::bad_input(format!("{subject} no step {unknown}"), recorded))
 }
 
-/// Returns the peak that is given, that of a device profile, or that of the profile's device.
+/// Returns the given peak, else the peak of the given device profile, else the peak of the device on which the profile
+/// was recorded.
 pub(crate) fn peak_of_run(
     run: &RunTimeline,
     given: Option<f64>,

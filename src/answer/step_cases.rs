@@ -32,7 +32,7 @@ pub(crate) struct StepSelection {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepCases {
-    /// By kernel, each once.
+    /// Cases by kernel, each case once.
     pub(crate) cases: ListedCases,
     pub(crate) questions: Vec<WorkloadQuestion>,
     /// Collectives of the steps, which have no rows of cases.

@@ -19,7 +19,7 @@ static GRIDS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/grids");
 /// Prefix of the paths of embedded files in messages.
 const BUILT_IN: &str = "built-in";
 
-/// The embedded files, overlaid with those of a folder.
+/// The embedded files, overlaid with the files of a folder.
 #[derive(Clone, Debug, Default)]
 pub struct AssetFiles {
     folder: Option<PathBuf>,
@@ -75,7 +75,7 @@ impl AssetFiles {
         Self { folder: None }
     }
 
-    /// Returns the embedded files and those of `folder/templates`, `folder/op_replay` and `folder/grids`, which
+    /// Returns the embedded files and the files of `folder/templates`, `folder/op_replay` and `folder/grids`, which
     /// replace embedded files of the same name. An error if the folder cannot be listed.
     pub fn overlaid(folder: &Path) -> Result<Self, AssetError> {
         fs::read_dir(folder).map_err(|source| AssetError { path: folder.to_owned(), source })?;

@@ -22,7 +22,7 @@ pub(crate) enum Verbosity {
     /// Errors and warnings alone.
     Quiet,
     Normal,
-    /// Also a line for each case and collection of a run.
+    /// In addition, a line for each case and collection of a run.
     Verbose,
 }
 
@@ -146,7 +146,7 @@ pub(crate) enum TextStyle {
     Good,
     Doubtful,
     Bad,
-    /// Of hints, and of what was not attempted.
+    /// Colour of hints, and of what was not attempted.
     Faint,
 }
 

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-/// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ. Of equally similar words, the one
-/// with the longest common start.
+/// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ. Among equally similar
+/// words, the one with the longest common start is returned.
 pub(crate) fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     words
@@ -16,12 +16,12 @@ pub(crate) fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a 
         .map(|(_, word)| word)
 }
 
-/// Returns the number of characters that begin both words.
+/// Returns the number of leading characters that both words have in common.
 fn common_start(one: &str, other: &str) -> usize {
     one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count()
 }
 
-/// Returns a hint for an unknown word: the nearest known one, or `otherwise`.
+/// Returns a hint for an unknown word: the most similar known word, or `otherwise`.
 pub(crate) fn did_you_mean_or<'a>(
     wrong: &str,
     words: impl IntoIterator<Item = &'a str>,

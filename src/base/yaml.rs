@@ -80,7 +80,7 @@ pub(crate) fn parse<'t, T: Deserialize<'t>>(file: &Path, text: &'t str) -> Resul
     parse_with_hint(file, text, HINT)
 }
 
-/// As [`parse`], with the hint of the errors that the types of the file report themselves.
+/// Does the same as [`parse`]; errors that the types of the file report themselves get the given hint.
 pub(crate) fn parse_with_hint<'t, T: Deserialize<'t>>(
     file: &Path,
     text: &'t str,
@@ -98,7 +98,7 @@ pub(crate) fn parse_with_hint<'t, T: Deserialize<'t>>(
     })
 }
 
-/// Whether a type of the file reports the error, not the parser.
+/// Returns true if a type of the file reports the error, not the parser.
 fn is_of_a_type(error: &SaphyrError) -> bool {
     match error {
         SaphyrError::AliasError { error, .. } => is_of_a_type(error),

@@ -174,7 +174,8 @@ impl ConfigFiles {
                 )
             })?;
             reader.add_table(table.get_ref(), &mut Vec::new())?;
-            // Options of one command precede those of all, and those of its own commands precede both.
+            // Options of a command take precedence over options of all commands, and options of its subcommands over
+            // both.
             reader.options.sort_by_key(|option| option.command.split_whitespace().count());
             found.options.extend(reader.options);
             found.files.push(file);
@@ -222,7 +223,7 @@ fn visible_commands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|inner| !inner.is_hide_set())
 }
 
-/// Returns the options of a command, and for the program itself those of all commands.
+/// Returns the options of a command; for the program itself, the options that all commands have.
 fn options_below(command: &Command, is_general: bool) -> Vec<&Arg> {
     let mut options: Vec<&Arg> = command.get_arguments().filter(|arg| arg.get_long().is_some()).collect();
     if is_general {

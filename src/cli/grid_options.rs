@@ -75,8 +75,8 @@ impl MutateOptions {
         self.mutate.is_some()
     }
 
-    /// Returns the requested mutations, or all if none is named, and the kernels: those of the other options, and those that
-    /// follow `--mutate` in the place of mutations.
+    /// Returns the requested mutations, or all if none is named, and the kernels: the kernels of the other options, and
+    /// those that follow `--mutate` in the place of mutations.
     pub(super) fn select_mutations<'a>(
         &self,
         mutations: &'a MutationFile,

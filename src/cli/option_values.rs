@@ -40,7 +40,7 @@ pub(super) fn parse_percent(text: &str, max: f64) -> Result<f64, String> {
     is_sensible.then_some(percent).ok_or_else(|| format!("`{text}` is not between 0.1 and {max} percent"))
 }
 
-/// Upper limit of a memory size, above that of any device.
+/// Upper limit of a memory size, above the memory of any device.
 const MAX_GIB: u32 = 1 << 20;
 /// Upper limit of device numbers, so that a mistyped range does not become a long list.
 const MAX_DEVICES: u32 = 1024;

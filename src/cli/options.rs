@@ -41,7 +41,8 @@ pub(super) struct DatabaseFolder {
     pub(super) db: PathBuf,
 }
 
-/// Returns a database folder that a command can do without, or that of the environment.
+/// Returns the given database folder, else the folder that the environment names; the command also works without a
+/// folder.
 pub(super) fn given_or_usual_folder(given: Option<&Path>) -> Option<PathBuf> {
     let usual = || env::var_os(DATABASE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     given.map(Path::to_owned).or_else(usual)

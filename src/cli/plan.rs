@@ -97,12 +97,12 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::Done)
 }
 
-/// The devices of the prediction: those given, else those of the host.
+/// The devices of the prediction: the given devices, else the devices of the host.
 pub(super) fn planned_devices(options: &ResourceOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
     devices_of_host(options.devices.as_ref(), kind)
 }
 
-/// Returns the given devices, else those of the host.
+/// Returns the given devices, else the devices of the host.
 pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Result<Vec<u32>, CommandError> {
     if let Some(list) = given {
         return Ok(list.0.clone());

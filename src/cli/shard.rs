@@ -68,7 +68,7 @@ pub(super) struct ShardOptions {
     assets: AssetOptions,
 }
 
-/// Divides the rows without a result into so many shards, as the command does without further options.
+/// Divides the rows without a result into `count` shards, as the command does without further options.
 pub(super) fn divide_database(
     database: &Database,
     assets: &AssetOptions,
@@ -85,7 +85,7 @@ pub(super) fn divide_database(
     ShardPlan::new(database, &plan, &costs, run_options.cache, None, count)
 }
 
-/// Prints where results of a replaced plan that may not be merged are, if one of its shards was started.
+/// Prints where the results of a replaced plan are, if one of its shards was started: they may not be merged yet.
 fn note_replaced_plan(database: &Database, earlier: &ShardPlan) {
     let folders = (1..=earlier.shards.len()).map(|number| database.shard_folder(&earlier.identity(number)));
     let started: Vec<PathBuf> = folders.filter(|folder| folder.is_dir()).collect();

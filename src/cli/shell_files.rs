@@ -64,8 +64,8 @@ pub(super) fn man(options: &ManOptions, mut command: Command) -> Result<ExitStat
     Ok(ExitStatus::Done)
 }
 
-/// Writes the pages of a command and of those below it, and returns their number. `name` has the names of all commands above,
-/// joined by `-` as those of git.
+/// Writes the pages of a command and of those below it, and returns their number. `name` has the names of all commands
+/// above, joined by `-` as in the names of git's pages.
 fn write_pages(folder: &Path, command: &Command, name: &str) -> Result<usize, CommandError> {
     let mut written = 1;
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")

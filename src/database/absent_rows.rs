@@ -49,7 +49,7 @@ pub(crate) fn add_absent_rows(
     let mut last = 0;
     for (place, case) in absent {
         let before = present.iter().filter(|(present, _)| *present < place).map(|(_, row)| row + 1);
-        // Without a place of its own, a row is the last one.
+        // A row that has no place of its own becomes the last one.
         let row = if place == usize::MAX { table.len() } else { before.max().unwrap_or_default() };
         last = row.max(last);
         placed.push((last, new_row_cells(case, recorded_inputs)));

@@ -53,7 +53,7 @@ impl CollectiveOverhead {
         Ok(overheads)
     }
 
-    /// Returns the overhead of a group: that of its tier, else that of all tiers.
+    /// Returns the overhead of a group: the overhead of its tier, else the overhead of all tiers.
     pub(crate) fn of_group(overheads: &[Self], ranks: u64, tier: Option<u64>) -> Option<&Self> {
         let of_tier = |wanted: Option<u64>| {
             overheads.iter().find(|overhead| overhead.ranks == ranks && overhead.tier == wanted)

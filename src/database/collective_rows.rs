@@ -1,6 +1,6 @@
 //! Tables of collectives: their columns, rows as cases, and the cells of a case and of a result.
 //!
-//! The first six columns are those of existing readers; docs/collectives.md describes all.
+//! Existing readers expect the first six columns; docs/collectives.md describes all columns.
 
 use csv::ByteRecord;
 
@@ -17,7 +17,7 @@ pub(crate) const TOPOLOGY_TIER: &str = "topology_tier";
 /// The replay's measurement: median of the accepted samples.
 pub(crate) const DURATION: &str = columns::OLD_DURATION;
 pub(crate) const BANDWIDTH: &str = "bandwidth_gbps";
-/// Columns of existing readers, those of the key first.
+/// Columns that existing readers expect; the columns of the key come first.
 pub(crate) const CONTRACT_COLUMNS: [&str; 6] =
     [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, DURATION, BANDWIDTH];
 /// Variables of HCCL, which belong to the key.
@@ -34,7 +34,7 @@ pub(crate) const BANDWIDTH_SIZE: &str = "Bandwidth Size(bytes)";
 pub(crate) const ALGORITHM_BANDWIDTH: &str = "Algorithm Bandwidth(GB/s)";
 pub(crate) const BUS_BANDWIDTH: &str = "Bus Bandwidth(GB/s)";
 pub(crate) const ALGORITHM_TYPE: &str = "Algorithm Type";
-/// Algorithm of the records of production profiles; [`ALGORITHM_TYPE`] is that of the measurement.
+/// Algorithm of the records of production profiles; [`ALGORITHM_TYPE`] is the algorithm of the measurement.
 pub(crate) const PROFILING_ALGORITHM_TYPE: &str = "Profiling Algorithm Type";
 /// Source of the group of these records: [`RECORDED_GROUP`] or [`STATED_GROUP`].
 pub(crate) const PROFILING_GROUP_SOURCE: &str = "Profiling Group Source";
@@ -49,7 +49,7 @@ pub(crate) const IMPORTED_FROM: &str = "Imported From";
 const RANK_TIMES: [&str; 3] = ["Rank Min Duration(us)", "Rank Median Duration(us)", "Rank Max Duration(us)"];
 const RANK_SKEW: &str = "Rank Skew(%)";
 
-/// Columns of npubench between the contract's and those of production profiles.
+/// Columns of npubench, which stand between the columns of existing readers and the columns of production profiles.
 const OWN_COLUMNS: [&str; 15] = [
     ENVIRONMENT,
     SIZE_SEMANTICS,

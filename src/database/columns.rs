@@ -36,7 +36,7 @@ pub(crate) const AVERAGE: &str = "Average Duration(us)";
 pub(crate) const PROFILING: [&str; 3] =
     ["Profiling Average Duration(us)", "Profiling Median Duration(us)", "Profiling Std Duration(us)"];
 
-/// Evidence of the profiling columns: production records, the ranks and the profiles that they are from.
+/// Evidence of the profiling columns: the number of production records, and the ranks and profiles of these records.
 pub(crate) const PROFILING_RECORDS: &str = "Profiling Records";
 pub(crate) const PROFILING_RANKS: &str = "Profiling Ranks";
 pub(crate) const PROFILING_PROFILES: &str = "Profiling Profiles";
@@ -54,7 +54,7 @@ pub(super) fn format_decimals(value: f64) -> String {
     format!("{value:.DECIMALS$}")
 }
 
-/// The 62 columns that readers of such databases expect, in order.
+/// The 62 columns that existing readers of kernel tables expect, in order.
 pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut columns: Vec<String> = vec![STATE.into(), CORE.into()];
     columns.extend(SIGNATURE.map(String::from));
@@ -86,8 +86,8 @@ pub(crate) const MICROBENCH_COLUMNS: [&str; 16] = [
     CORRECTION,
 ];
 
-/// Columns of a result with a cold cache, each behind that of a hot one, in the order in which they are appended to a
-/// file whose rows are first measured so.
+/// Columns of a result with a hot cache and with a cold cache, in pairs. The order is the one in which the columns of a
+/// cold cache are appended to a file.
 const COLD_COLUMNS: [(&str, &str); 13] = [
     (MEDIAN, "MicroBench Cold Median Duration(us)"),
     (AVERAGE, "MicroBench Cold Average Duration(us)"),
@@ -104,12 +104,12 @@ const COLD_COLUMNS: [(&str, &str); 13] = [
     (CORRECTION, "MicroBench Cold Correction(%)"),
 ];
 
-/// Returns the column of a result in a state of the cache, by that of a hot one; `None` if rows do not show it in this
-/// state.
+/// Returns the column of a result in a state of the cache; `column` is the column for a hot cache. `None` if rows have
+/// no such column for this state.
 pub(crate) fn result_column(cache: CacheState, column: &'static str) -> Option<&'static str> {
     match cache {
         CacheState::Hot => Some(column),
-        // The id of the case is the same.
+        // The id of a case does not depend on the state of the cache.
         CacheState::Cold if column == CASE => Some(CASE),
         CacheState::Cold => COLD_COLUMNS.iter().find(|(hot, _)| *hot == column).map(|(_, cold)| *cold),
     }
@@ -123,7 +123,8 @@ pub(crate) fn appended_columns(cache: CacheState) -> Vec<&'static str> {
     }
 }
 
-/// Returns the column of a hot cache for that of a cold one; other columns are returned unchanged.
+/// Returns the column of a hot cache that corresponds to a column of a cold cache; other columns are returned
+/// unchanged.
 pub(crate) fn hot_column(column: &str) -> &str {
     COLD_COLUMNS.iter().find(|(_, cold)| *cold == column).map_or(column, |(hot, _)| hot)
 }
@@ -155,11 +156,11 @@ pub(crate) fn profiling_column(counter: &str) -> String {
 pub(crate) const COMPLETENESS: &str = "Runtime metadata_completeness";
 pub(crate) const SOURCE: &str = "Runtime source_profile";
 
-/// Grid that a row without profile records comes from; rows with a [`SOURCE`] have it in that column.
+/// Grid from which a row without profile records comes. Rows with a [`SOURCE`] name the grid in that column.
 pub(crate) const GRID: &str = "Grid";
 /// Prefix of the provenance of a grid's row, in [`GRID`] or [`SOURCE`].
 pub(crate) const FROM_GRID: &str = "grid ";
-/// Prefix of the provenance of a mutant, in the same columns.
+/// Prefix of the provenance of a mutant, in [`GRID`] or [`SOURCE`].
 pub(crate) const FROM_MUTATION: &str = "mutation ";
 
 /// Name of [`AVERAGE`] in tables of older tools.

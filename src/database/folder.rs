@@ -24,7 +24,7 @@ use crate::{
 /// Prefix of the ids of rehearsed runs.
 pub(crate) const REHEARSAL_RUN: &str = "rehearsal-";
 
-/// Returns the path of the folder of a collection, relative to that of its run.
+/// Returns the path of the folder of a collection, relative to the folder of its run.
 pub(crate) fn collection_path(collection: u32) -> PathBuf {
     Path::new("collections").join(format!("{collection:05}"))
 }
@@ -144,8 +144,8 @@ impl Database {
         &self.file.profiled_on
     }
 
-    /// Returns true if measured durations can be compared with those of the production profiles: all are of devices, or all of
-    /// the rehearsal host.
+    /// Returns true if measured durations can be compared with durations of the production profiles: all are of
+    /// devices, or all of the rehearsal host.
     pub(crate) fn has_comparable_production(&self) -> bool {
         self.file.kind == DataKind::Npu || self.file.has_rehearsed_profiles
     }
@@ -193,7 +193,7 @@ impl Database {
         for folder in [&self.folder, &self.state_folder()] {
             stale::remove_unfinished_files(folder);
         }
-        // Those of this database's creation, if the first command was killed and repeated.
+        // Removes drafts of this database, which remain if the command that created it was killed and repeated.
         for place in self.folder.parent().into_iter().chain([&*self.folder]) {
             remove_abandoned_drafts(place);
         }
@@ -326,7 +326,8 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
     copy_rows(source, target, kind, None, |_| Ok(()))
 }
 
-/// As [`copy_shapes`] for the rows of some cases, or all; `add` writes further files into the new folder before it appears.
+/// Does the same as [`copy_shapes`] for the rows of some cases, or of all; `add` writes further files into the new
+/// folder before it appears.
 pub(crate) fn copy_rows(
     source: &Database,
     target: &Path,

@@ -202,7 +202,7 @@ impl KernelCsv {
         self.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
     }
 
-    /// Returns the cells of a row; those of appended columns are missing at the end. Fails with [`DatabaseError::Csv`]
+    /// Returns the cells of a row; cells of appended columns are missing at the end. Fails with [`DatabaseError::Csv`]
     /// if the row is not UTF-8.
     pub fn row_cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
         StringRecord::from_byte_record(self.row_byte_cells(row)).map_err(|_| DatabaseError::Csv {
@@ -407,8 +407,8 @@ impl KernelCsv {
         true
     }
 
-    /// Replaces the endings of all lines of a loaded table by that of the header; returns that ending if a line had
-    /// another one. Line breaks in cells stay.
+    /// Replaces the endings of all lines of a loaded table by the ending of the header; returns this ending if a line
+    /// had another one. Line breaks in cells stay.
     pub(crate) fn unify_newlines(&mut self) -> Option<&'static str> {
         let newline = self.newline;
         let mut header = 0..self.header_end;

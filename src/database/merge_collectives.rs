@@ -14,10 +14,10 @@ use crate::{
     profile::{ProfileRanks, RecordedDurations},
 };
 
-/// Sets the profiling columns of the rows of collectives; other keys become new rows. Measurements are not changed: a duration
-/// in a model contains the time that its rank waits for the others. The algorithm is that of all records, or empty. A row
-/// with more evidence keeps it unless `replace` is set. Records that a row shows by a number of ranks that the user had stated
-/// move to the row of their ranks.
+/// Sets the profiling columns of the rows of collectives; other keys become new rows. Measurements are not changed: a
+/// duration in a model contains the time that its rank waits for the others. The algorithm is given if all records have
+/// the same one, else it is empty. A row with more evidence keeps it unless `replace` is set. Records that a row shows
+/// by a number of ranks that the user had stated move to the row of their ranks.
 pub(crate) fn merge_collectives(
     table: &mut KernelCsv,
     collectives: Vec<(CollectiveCase, RecordedDurations)>,

@@ -1,4 +1,4 @@
-//! Cells of a row as a result determines them, and their comparison with those of a table.
+//! Cells that a result writes into a row, and their comparison with the cells of a table.
 
 use std::{
     borrow::Cow,
@@ -135,7 +135,7 @@ pub(super) fn emptied_columns(table: &KernelCsv, case: &Case, cache: CacheState)
     measured.into_iter().filter(|column| table.column_index(column).is_some()).collect()
 }
 
-/// A measured cell whose content is not that of a result.
+/// A measured cell whose content differs from the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CellDifference {
     pub(crate) column: &'static str,

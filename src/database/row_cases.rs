@@ -174,7 +174,7 @@ impl RowColumns {
         self.signature[cell]
     }
 
-    /// Returns all columns that a case is parsed from, those of the signature first.
+    /// Returns all columns from which a case is parsed; the columns of the signature come first.
     pub(crate) fn case_columns(&self) -> Vec<usize> {
         let others = self.attributes.iter().chain(&self.shape_labels).map(|(_, index)| *index);
         self.signature.into_iter().chain(others).collect()

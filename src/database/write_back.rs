@@ -24,9 +24,9 @@ pub(crate) struct WriteBackReport {
     pub missing: usize,
 }
 
-/// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
-/// [`RowResult`]; with `compares_production` it is compared with the production profiles of the row. Cases of `insertable`
-/// without a row get one, see [`insert_rows`].
+/// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, as decided by
+/// [`RowResult`]; with `compares_production` the result is compared with the production profiles of the row. Cases of
+/// `insertable` without a row get one, see [`insert_rows`].
 pub(super) fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
@@ -57,7 +57,7 @@ pub(super) fn write_back(
             continue;
         }
         let mut is_changed = table.update_row(row.row, &written_cells(table, row.row, case, result))?;
-        // Only a withdrawn measurement is replaced by none.
+        // Cells are emptied only if the measurement was withdrawn.
         if shown.is_some() && result.measurement.is_none() {
             let emptied = emptied_columns(table, case, result.cache);
             is_changed |= table.empty_cells(row.row, emptied.into_iter())?;
@@ -81,9 +81,9 @@ pub(super) fn write_back(
     Ok(written)
 }
 
-/// Inserts a row without measurements for each of the `new` cases, in the rows of [`insertion_range`] behind the last one
-/// whose case does not come after it in the order of [`Case::sort_key`]. The places do not depend on the order in which
-/// several calls insert rows. Returns the indices of the rows with the results of their cases.
+/// Inserts a row without measurements for each of the `new` cases among the rows of [`insertion_range`]: a new row
+/// stands behind the last row whose case is not greater in the order of [`Case::sort_key`]. The places do not depend on
+/// the order in which several calls insert rows. Returns the indices of the rows with the results of their cases.
 fn insert_rows<'r>(
     table: &mut KernelCsv,
     rows: &[RowCase],
@@ -98,12 +98,13 @@ fn insert_rows<'r>(
     let mut new: Vec<_> = new.into_iter().map(|(case, result)| (case.sort_key(), case, result)).collect();
     new.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let mut behind = present.iter().rev().peekable();
-    // The last row that does not come after a case is searched from the end, for the last case first.
+    // The place of a case is searched from the end of the table; the greatest case is inserted first.
     let mut placed = Vec::with_capacity(new.len());
     for (key, case, _) in new.iter().rev() {
         while behind.next_if(|(present, _)| present > key).is_some() {}
         let place = behind.peek().map_or(range.start, |(_, row)| row + 1);
-        // Rows are inserted only for kernels as which calls of other kernels run; these have no `recorded_inputs:`.
+        // Rows are inserted only for kernels that run in place of the kernel of a case; they have no
+        // `recorded_inputs:`.
         placed.push((place, new_row_cells(case, 0)));
     }
     placed.reverse();
@@ -111,9 +112,9 @@ fn insert_rows<'r>(
     indices.into_iter().zip(new).map(|(row, (_, case, result))| (row, case, result)).collect()
 }
 
-/// Returns the rows among which new ones are inserted: behind those of profiles, and before those of grids and mutations,
-/// because readers of a table take the first of several rows that fit a query. The range contains rows that earlier runs
-/// have inserted.
+/// Returns the rows among which new rows are inserted: behind the rows of profiles, and before the rows of grids and
+/// mutations, because readers of a table take the first of several rows that fit a query. The range contains rows that
+/// earlier runs have inserted.
 fn insertion_range(table: &KernelCsv) -> Range<usize> {
     let [grid, source, profiled] =
         [columns::GRID, columns::SOURCE, columns::PROFILING[0]].map(|column| table.column_index(column));
@@ -209,8 +210,8 @@ mod tests {
         }
     }
 
-    /// A row of a run whose samples were withdrawn takes any result. One of another run, such as that of another host,
-    /// does not.
+    /// A row takes any result if it was written by a run whose samples were withdrawn. A row of another run, for
+    /// example on another host, does not.
     #[test]
     fn only_rows_of_withdrawn_runs_take_a_worse_result() {
         let kernel = KernelName::new("Add").expect("a name");
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(order, ["64", "32", "8", "48", "512", "16", "128", "256"]);
     }
 
-    /// Rows of a profile keep what the profile shows of them.
+    /// Rows of a profile keep the cells that were read from the profile.
     #[test]
     fn state_and_core_of_the_replay_fill_empty_cells_only() {
         let kernel = KernelName::new("Add").expect("a name");

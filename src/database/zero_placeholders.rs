@@ -87,7 +87,8 @@ mod tests {
         assert_eq!(cells(["3.5", "0"]), [1]);
     }
 
-    /// The superseded tool fills the columns of production profiles too, and a run writes only those of the replay.
+    /// The superseded tool fills the columns of production profiles too, and a run writes only the columns of the
+    /// replay.
     #[test]
     fn verdict_of_the_replay_states_nothing_about_profiles() {
         let header = [

@@ -52,8 +52,8 @@ const LABELS: [&str; 10] = [
     "case_id",
 ];
 
-/// Attributes beside those of attention that are found in any spelling of their columns, without the prefix. `batch_size` is
-/// not among them: tables have such columns of their own.
+/// Attributes, except for the ones of attention, that are found in any spelling of their columns, without the prefix.
+/// `batch_size` is not among them: tables have such columns of their own.
 const OTHER_NAMES: [&str; 12] = [
     "antiquant_mode",
     "cache_layout",
@@ -154,8 +154,8 @@ impl CaseAttributes {
         }
     }
 
-    /// As [`CaseAttributes::set`] for a cell of a row, in which two columns may have the same attribute. If these contradict
-    /// each other, the attribute has both values, with which no call agrees.
+    /// Does the same as [`CaseAttributes::set`] for a cell of a row, in which two columns may have the same attribute.
+    /// If these contradict each other, the attribute has both values, with which no call agrees.
     pub(crate) fn set_from_row(&mut self, column: &str, cell: &str) {
         let name = Self::name_of(column);
         let earlier = name.as_deref().and_then(|name| self.0.get(name).cloned());

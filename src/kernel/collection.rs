@@ -5,7 +5,7 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 /// Group of counters that msprof reads from the cores, by the names of its option `--aic-metrics`.
 ///
-/// One group can be read per collection. The names are those of `msprof --help` on A2 and A3.
+/// One group can be read per collection. The names are the ones that `msprof --help` prints on A2 and A3.
 #[derive(
     Serialize,
     Deserialize,

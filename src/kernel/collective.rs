@@ -118,8 +118,8 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns the size of the output of one rank in bytes, of `all_to_all_v` that of the rank that receives most; `None` above
-    /// 2^64.
+    /// Returns the size of the output of one rank in bytes; for `all_to_all_v`, the output of the rank that receives
+    /// most; `None` above 2^64.
     pub fn receive_bytes(self, message: u64, ranks: u64, parts: &PartWeights) -> Option<u64> {
         match self {
             Self::AllGather => message.checked_mul(ranks),
@@ -128,8 +128,8 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns S, the size of which bandwidths are computed, in bytes: of gathers and scatters that of all ranks together. `None`
-    /// above 2^64.
+    /// Returns S, the size from which bandwidths are computed, in bytes; for gathers and scatters, the size of all
+    /// ranks together. `None` above 2^64.
     pub fn bandwidth_bytes(self, message: u64, ranks: u64) -> Option<u64> {
         match self {
             Self::AllGather | Self::ReduceScatter => message.checked_mul(ranks),
@@ -219,7 +219,7 @@ impl CollectiveCase {
         attributes.set(RANKS, &ranks.to_string());
         attributes.set(TIER, &self.tier.to_string());
         attributes.set(ENVIRONMENT, &self.environment);
-        // Without the attribute for equal parts, whose cases have the ids of before.
+        // Equal parts have no attribute, so that their cases have the same ids as cases without this attribute.
         if !has_equal_parts {
             attributes.set(PARTS, &self.parts.to_string());
         }
@@ -429,7 +429,7 @@ mod tests {
         let hot = CollectiveCase { parts, ..collective(CollectiveKind::AllToAllV, 1024, 4) };
         let case = hot.case().expect("a call");
         assert_eq!(CollectiveCase::of_case(&case), Some(hot));
-        // Of 512 elements, each rank sends 292 to rank 0.
+        // Each rank has 512 elements and sends 292 of them to rank 0.
         assert_eq!(case.outputs[0].as_ref().map(Tensor::bytes), Some(4 * 292 * 2));
     }
 

@@ -94,7 +94,7 @@ pub struct DeviceProfile {
     /// Name, as performance models use it.
     pub(crate) device: String,
     /// SoC names of the chips with these values, as `torch.npu.get_device_name()` returns them; a name may end in `*`.
-    /// Without names the device is compared with no host.
+    /// If there are no names, the device is compared with no host.
     #[serde(default)]
     pub(crate) soc: Vec<String>,
     /// Peak of the matrix unit in tera-operations per second, by type.

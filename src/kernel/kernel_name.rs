@@ -129,7 +129,7 @@ impl KernelName {
         stem
     }
 
-    /// Returns the stem in a folder: that of an existing file, or [`Self::file_stem`], or, if another kernel's stem
+    /// Returns the stem in a folder: the stem of an existing file, or [`Self::file_stem`], or, if another kernel's stem
     /// differs from it only by case, the same followed by a `%` and a hash of the name.
     pub(crate) fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
         let (plain, apart) = (self.file_stem(), self.disambiguated_stem());

@@ -1,6 +1,6 @@
-//! Device memory that a case needs, including what the allocator and the layouts add: blocks of FRACTAL_NZ are whole,
-//! each tensor starts at a multiple of 512 bytes, inputs and outputs are counted twice, and the kernel has a workspace as
-//! large as its outputs beside a fixed one.
+//! Device memory that a case needs, including what the allocator and the layouts add: blocks of FRACTAL_NZ are filled
+//! up, each tensor starts at a multiple of 512 bytes, inputs and outputs are counted twice, and the kernel has a
+//! workspace of a fixed size plus the size of its outputs.
 
 use super::{Case, Slot, Tensor};
 
@@ -10,8 +10,9 @@ const BLOCK_ROWS: u64 = 16;
 /// Bytes of a row of a block in FRACTAL_NZ.
 const BLOCK_BYTES: u64 = 32;
 /// Copies of each input and output. The replay builds tensors from chunks, without temporary tensors of their size; the
-/// second copy stands for the row-major tensor that is converted to a blocked format, for the results of a call that are
-/// allocated before those of the last one are free, and for memory that the allocator cannot use because of gaps.
+/// second copy stands for the row-major tensor that is converted to a blocked format, for the results of a call that
+/// are allocated before the results of the previous call are freed, and for memory that the allocator cannot use
+/// because of gaps.
 const COPIES: u64 = 2;
 /// Bytes of workspace that the runtime gives to every kernel.
 const FIXED_WORKSPACE: u64 = 32 << 20;
@@ -62,7 +63,7 @@ fn padded(dims: &[u64], element: u64, is_blocked: bool) -> u64 {
     let columns = BLOCK_BYTES / element.clamp(1, BLOCK_BYTES);
     let product = |dims: &[u64]| dims.iter().fold(1_u64, |product, dim| product.saturating_mul(*dim));
     let elements = match dims {
-        // The shape already consists of blocks.
+        // The dimensions already count blocks.
         [.., rows, width] if is_blocked && dims.len() >= 4 && (*rows, *width) == (BLOCK_ROWS, columns) => {
             product(dims)
         }

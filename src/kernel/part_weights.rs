@@ -17,7 +17,7 @@ pub enum PartWeights {
     Equal,
     /// Each rank sends this many times as much to rank 0 as to each other rank, itself included: one expert has the most tokens.
     Hot(u64),
-    /// Weights by sender, then by receiver; of a number of ranks that is that of the rows.
+    /// Weights by sender, then by receiver; there are as many ranks as rows.
     Matrix(Vec<Vec<u64>>),
 }
 

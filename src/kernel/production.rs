@@ -1,4 +1,4 @@
-//! Comparison of the replay's median with that of the same case in production profiles.
+//! Comparison of the replay's median with the median of the same case in production profiles.
 
 use super::{CacheState, Cause, Nanos, RowResult};
 
@@ -6,8 +6,8 @@ use super::{CacheState, Cause, Nanos, RowResult};
 /// another clock account for less in most kernels.
 pub(crate) const PRODUCTION_FACTOR: f64 = 1.4;
 
-/// Returns how the median of a replay in nanoseconds contradicts that of production; `None` if it does not. A cold
-/// cache may make a kernel several times as long, where production finds its tensors in the cache.
+/// Returns how the median of a replay in nanoseconds contradicts the median of production; `None` if it does not. A
+/// cold cache may make a kernel several times as long, where production finds its tensors in the cache.
 pub(crate) fn production_contradiction(median: f64, production: Nanos, cache: CacheState) -> Option<Cause> {
     #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
     let ratio = median / production.0 as f64;

@@ -24,7 +24,8 @@ pub struct Launch {
     pub duration: Nanos,
 }
 
-/// Number of collections that agree from which an unusual median is that of the case, which is not measured again for it.
+/// If at least so many collections agree on an unusual median, it is accepted, and the case is not measured again for
+/// it.
 pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
 
 /// Operator, state and unit of a kernel's task, as the profiler shows them; empty if it does not.

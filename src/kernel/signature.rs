@@ -200,7 +200,7 @@ fn matmul_signature(case: &Case) -> Option<String> {
 struct StoredMatrix([(u64, u64); 2]);
 
 impl StoredMatrix {
-    /// Reads two dimensions, or those of FRACTAL_NZ: (⌈c/c0⌉, ⌈r/r0⌉, r0, c0) for r rows and c columns.
+    /// Reads two dimensions, or the four dimensions of FRACTAL_NZ: (⌈c/c0⌉, ⌈r/r0⌉, r0, c0) for r rows and c columns.
     fn from_tensor(tensor: &Tensor) -> Option<Self> {
         match (tensor.dims.as_slice(), tensor.format.as_str()) {
             (&[rows, columns], _) => Some(Self([(rows, 1), (columns, 1)])),
@@ -294,11 +294,11 @@ fn first_input_signature(case: &Case) -> Option<String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignatureCells<'a> {
-    /// Such as `"4096,1024;1024"`, with or without the literal quotes.
+    /// Shapes such as `"4096,1024;1024"`, with or without the literal quotes.
     pub shapes: &'a str,
-    /// Such as `DT_BF16;DT_BF16`.
+    /// Element types such as `DT_BF16;DT_BF16`.
     pub dtypes: &'a str,
-    /// Such as `ND;FRACTAL_NZ`.
+    /// Formats such as `ND;FRACTAL_NZ`.
     pub formats: &'a str,
 }
 
@@ -599,7 +599,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the orientation and the layout of the operands, the matmul is found again.
+        /// The matmul is found again for any orientation and layout of the operands.
         #[test]
         fn matmul_signature_ignores_storage_order(
             (m, n, k) in (1_u64..70, 1_u64..70, 1_u64..70),

@@ -66,8 +66,8 @@ pub(crate) struct RunNumbers {
 }
 
 impl RunNumbers {
-    /// Reads the numbers of the cases of a run with this folder: those of the rows that the run wrote; for cases whose rows a later
-    /// run has replaced, or that are not written yet, the samples of the run in the ledger.
+    /// Reads the numbers of the cases of a run with this folder from the rows that the run wrote; for cases whose rows
+    /// a later run has replaced, or that are not written yet, the samples of the run in the ledger.
     pub(crate) fn read(
         database: &Database,
         ledger: &Ledger,

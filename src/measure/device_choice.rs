@@ -134,7 +134,7 @@ pub(crate) fn host_contradiction(device: &DeviceProfile, chips: &[NpuChip]) -> O
     ))
 }
 
-/// As [`host_contradiction`]; chips of which npu-smi has one name for several SoCs are named by torch_npu.
+/// Does the same as [`host_contradiction`]. If npu-smi has one name for several SoCs, torch_npu names the chip.
 pub(crate) fn soc_contradiction(
     device: &DeviceProfile,
     chips: &[NpuChip],

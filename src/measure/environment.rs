@@ -25,7 +25,7 @@ use crate::{
 
 /// Refuses a folder whose path contains a character that msprof does not accept.
 ///
-/// The list is that of msprof's argument check; `:` separates the entries of `PATH` on the rehearsal host.
+/// The list is the one of msprof's argument check; `:` separates the entries of `PATH` on the rehearsal host.
 pub(crate) fn check_path(folder: &Path, kind: DataKind) -> Result<(), CommandError> {
     const REFUSED: &str = "'\"\\%><|&$;`";
     let is_refused =

@@ -54,7 +54,7 @@ pub(crate) fn row_filter(
     Ok(Some(RowFilter { filter, evidence, cache }))
 }
 
-/// Prepares the filter of candidates, which have no values but those of the case.
+/// Prepares the filter of candidates, which have only the values of the case.
 pub(crate) fn candidate_filter(
     text: Option<&str>,
     catalogue: &Catalogue,
@@ -73,7 +73,8 @@ pub(crate) fn run_cache(run: &RunRecord) -> Result<CacheState, CommandError> {
     Ok(RunOptions::of_run(run)?.cache)
 }
 
-/// Keeps the cases of a run that a filter selects. Their verdict, reason, devices, age and durations are those of the run.
+/// Keeps the cases of a run that a filter selects. Their verdict, reason, devices, age and durations are taken from the
+/// run.
 pub(crate) fn filter_run_cases(
     text: &str,
     database: &Database,

@@ -283,8 +283,8 @@ pub(super) struct EvidenceComparison {
     unplanned: BTreeMap<CaseId, IdentifiedCase>,
 }
 
-/// Compares the attempts of collections with their evidence. If it `writes`, it replaces those of the ledger that differ. `lost` are
-/// the cases whose rows are lost. No table is written.
+/// Compares the attempts of collections with their evidence. If `writes` is true, attempts in the ledger that differ
+/// are replaced. `lost` are the cases whose rows are lost. No table is written.
 pub(super) fn compare_with_evidence(
     database: &Database,
     ledger: &mut Ledger,

@@ -158,8 +158,8 @@ impl RunContext {
         if self.database.kind() == DataKind::Rehearsal {
             return Ok(());
         }
-        // A host without CANN, msprof, or a Python for the export: each collection would fail there. The checks are those of `doctor`
-        // that take no time.
+        // A host without CANN, msprof, or a Python for the export: each collection would fail there. The checks are the
+        // same as in `doctor` that take no time.
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let variable = |name: &str| std::env::var(name).ok();
         let checks = device::check_installation(variable, self.software.cann.as_deref(), scratch.path());

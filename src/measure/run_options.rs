@@ -48,7 +48,7 @@ pub(crate) struct RunOptions {
     pub(crate) without_selftest: bool,
     pub(crate) failing: FailingVerdicts,
     pub(crate) weight_column: Option<String>,
-    /// Weights of cases by id, which precede those of rows.
+    /// Weights of cases by id, which are preferred to weights of rows.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) case_weights: BTreeMap<String, f64>,
     pub(crate) busy: BusyPolicy,

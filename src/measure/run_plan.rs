@@ -170,7 +170,7 @@ fn refused_calls(
     Ok(refused.collect())
 }
 
-/// Refuses a skew that differs from that of earlier runs: samples of different routings are not of one case.
+/// Refuses a skew that differs from earlier runs: samples of different routings do not belong to one case.
 pub(crate) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), CommandError> {
     let Some(ledger) = database.existing_ledger()? else { return Ok(()) };
     match run_with_other_skew(&ledger.run_options()?, skew) {
@@ -244,7 +244,8 @@ pub(crate) fn resume_plan(
     (RunPlan { cases: open, not_launched, already_measured: 0, ..plan }, resumed)
 }
 
-/// The verdict of a case, else that of its last attempt: the run may have been killed between the two.
+/// The verdict of a case, else the verdict of its last attempt: the run may have been killed before the verdict of the
+/// case was stored.
 ///
 /// An attempt that would be repeated, and one that ran out of memory (which is repeated alone), gives no verdict.
 fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {

@@ -1,4 +1,4 @@
-//! What commands that measure show while they work. The folder `show` implements it.
+//! Screen of commands that measure, which shows their progress. The folder `show` implements it.
 
 use std::{any::Any, fmt::Debug, path::Path, time::Duration};
 
@@ -24,7 +24,7 @@ pub(crate) trait RunScreen: Debug + Sync {
 
 #[derive(Debug)]
 pub(crate) struct RunEnd<'a> {
-    /// Time by production of the rows of the plan.
+    /// Time of the rows of the plan according to production profiles.
     pub(crate) recorded: &'a RecordedTime,
     pub(crate) database: &'a Database,
     pub(crate) ledger: &'a Ledger,

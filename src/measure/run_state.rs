@@ -188,7 +188,7 @@ impl RunState {
             RunEvent::Progress { open, in_time, seconds } => {
                 self.open = *open;
                 self.not_in_time = open.saturating_sub(*in_time);
-                // Without a device or disk space there is no forecast.
+                // If there is no device or no disk space, there is no forecast.
                 self.eta = (!self.is_waiting()).then(|| now.plus_seconds(*seconds));
             }
             RunEvent::DiskFull { .. } => self.disk_full = true,

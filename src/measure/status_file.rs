@@ -25,7 +25,7 @@ use crate::{
 };
 
 const FILE: &str = "status.json";
-/// The file is filled with spaces to a multiple of this size, that of a block of most file systems.
+/// The file is filled with spaces to a multiple of this size, which is the block size of most file systems.
 const BLOCK: usize = 4096;
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest interval between two writes, also without events: a recent file shows that the run is active.

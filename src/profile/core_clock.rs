@@ -90,7 +90,7 @@ impl CoreClock {
         self.set_mhz
     }
 
-    /// Returns the clock at a time: that of the last sample before it, or of the first.
+    /// Returns the clock at a time: the value of the last sample before this time, else of the first sample.
     pub(crate) fn value_at(&self, at: Nanos) -> Option<f64> {
         let after = self.samples.partition_point(|sample| sample.at <= at);
         let sample = self.samples.get(after.saturating_sub(1))?;

@@ -58,7 +58,7 @@ type FilesByFormat = BTreeMap<ProfileFormat, Vec<PathBuf>>;
 pub struct DiscoveredProfiles {
     /// Files to read, each once.
     pub files: Vec<ProfileFile>,
-    /// Given paths that are not read, and files beside those of another form that are read.
+    /// Given paths that are not read, and files that are not read because files of another form beside them are.
     pub passed_over: Vec<SkippedPath>,
 }
 
@@ -96,8 +96,8 @@ impl ProfileFile {
         Ok(last != *b"\n")
     }
 
-    /// As [`Self::find_all`] without the paths that cannot be read or have no tables, and without the profiles whose exports are
-    /// incomplete; returns their errors, too.
+    /// Does the same as [`Self::find_all`], but leaves out the paths that cannot be read or have no tables, and without
+    /// the profiles whose exports are incomplete; returns their errors, too.
     pub(crate) fn find_usable<P: AsRef<Path>>(
         paths: &[P],
     ) -> Result<(DiscoveredProfiles, Vec<ProfileError>), ProfileError> {
@@ -286,7 +286,7 @@ fn newest_op_summary(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
     Ok(newest_exports(tables)?.into_iter().map(ProfileFile).collect())
 }
 
-/// Returns the files of a folder whose form is not that of the files that are read, without those that are given.
+/// Returns the files of a folder that have another form than the files that are read, except for files that were given.
 fn files_of_other_forms(
     read: &[PathBuf],
     forms: FilesByFormat,
@@ -450,7 +450,7 @@ mod tests {
         }
         assert_eq!(found(&["t", FILES[3]]), (all(), and_beside(FILES[3], FILES[4])), "exported anew");
         assert_eq!(found(&["t", FILES[5]]), (all(), passed(FILES[5], FILES[6])));
-        // Without the folder, forms of one profile are still known as such.
+        // Even if the folder is missing, several forms of one profile are recognised as one profile.
         let link = "link/PROF_1/msprof_20260101000000.db";
         assert_eq!(found(&[FILES[1], link]), (vec![FILES[1].to_owned()], passed(link, FILES[1])));
         let halves = ["t/a_ascend_pt/PROF_1", "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT"];

@@ -111,7 +111,7 @@ pub enum ProfileError {
     /// Header with a column twice: which one is right is unknown.
     #[error("`{}` has the column `{column}` twice", .file.display())]
     DuplicateColumn { file: PathBuf, column: &'static str },
-    /// Profile of a replay script, whose durations are not those of production.
+    /// Profile of a replay script, whose durations are no production durations.
     #[error("`{}` is the profile of a replay by npubench, not of production", .0.display())]
     Replay(PathBuf),
     /// Folder of a database, or a path in its state folder.
@@ -131,7 +131,7 @@ pub enum ProfileError {
     #[error("`{}` was not closed: `{}` holds changes that belong to it", .file.display(), .beside.display())]
     NotClosed {
         file: PathBuf,
-        /// Its log or journal.
+        /// Log or journal of the database.
         beside: PathBuf,
     },
     #[error("`{}` has no table `{table}`: {without}", .file.display())]

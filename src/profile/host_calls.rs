@@ -2,7 +2,7 @@
 //!
 //! The host's shapes show more than the kernel's, such as the view of a paged cache. Kernels and calls are matched by
 //! their shapes, never by their order: calls are missing for replayed graphs, and several streams mix their order.
-//! Values that no record has (lengths, layout, mask mode) stay unknown.
+//! Lengths, layout and mask mode are in no record, so that they stay unknown.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,7 +13,7 @@ use crate::kernel::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostCalls(pub(super) BTreeSet<AttentionCall>);
 
-/// Positions of a call's arguments, and the slot of each; `_V2` for the second form of the API.
+/// Positions of a call's arguments, and the slot of each. Names with `_V2` belong to the second form of the API.
 const ARGUMENTS: [usize; 24] =
     [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26];
 const SLOTS: [usize; 24] =

@@ -16,7 +16,7 @@ const LEVELS: usize = 2;
 pub(crate) fn profiles_without_records(paths: &[PathBuf], files: &[ProfileFile]) -> Vec<String> {
     let read: Vec<PathBuf> = files.iter().filter_map(|file| file.0.canonicalize().ok()).collect();
     let mut folders = Vec::new();
-    // The folder of one rank contains that of its raw data.
+    // The folder of a rank contains the folder of its raw data.
     for path in paths.iter().filter(|path| path.is_dir() && !is_of_profiler(path)) {
         add_unread_folders(path, LEVELS, &read, &mut folders);
     }

@@ -98,7 +98,7 @@ mod tests {
         format!("op_summary_slice_{number}_202309191723{second:02}.csv")
     }
 
-    /// The times of the first two are those of the vendor's own tests.
+    /// The times of the first two are taken from the vendor's own tests.
     #[test]
     fn slices_of_different_seconds_are_one_export() {
         let all = [slice(0, 4), slice(1, 5), slice(2, 5)];

@@ -80,8 +80,8 @@ pub(crate) fn read_records(
     Ok(groups)
 }
 
-/// As [`read_records`], also of the rehearsal host, without the files that have no column of shapes, such as exports at
-/// profiler level 0; returns their errors, too. It is an error if all files are such.
+/// Does the same as [`read_records`], also for profiles of the rehearsal host, without the files that have no column of
+/// shapes, such as exports at profiler level 0; returns their errors, too. It is an error if all files are such.
 pub(crate) fn read_records_with_shapes(
     files: &[ProfileFile],
 ) -> Result<(RecordGroups, Vec<ProfileError>), ProfileError> {

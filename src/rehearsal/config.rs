@@ -27,14 +27,13 @@ pub enum NoiseModel {
 pub struct HostConfig {
     pub model: NoiseModel,
     pub seed: u64,
-    /// Number of earlier runs of the database. With it, the lifelike durations of a run are not those of an earlier
-    /// run with the same seed.
+    /// Number of earlier runs of the database, so that lifelike durations differ between runs with the same seed.
     pub earlier_runs: u64,
     /// Name of the device profile whose rates bound the simulated durations.
     pub device_profile: String,
     /// The folder given with `--assets`.
     pub assets: Option<PathBuf>,
-    /// Recorded medians of cases with a cold cache, in nanoseconds by case id, in place of the model of durations.
+    /// Recorded medians of cases with a cold cache, in nanoseconds by case id. They replace the model of durations.
     pub recorded_medians: BTreeMap<String, i64>,
     /// Faults and the speed of simulated time.
     pub faults: FaultPlan,

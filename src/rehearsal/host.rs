@@ -107,7 +107,7 @@ pub fn install(folder: &Path, config: &HostConfig) -> Result<Vec<(String, String
     install_with(&program, folder, config)
 }
 
-/// As [`install`], with the program that the wrappers start.
+/// Does the same as [`install`] with a given program, which the wrappers start.
 pub(super) fn install_with(
     program: &Path,
     folder: &Path,

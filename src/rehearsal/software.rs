@@ -25,8 +25,8 @@ pub(super) fn soc_name(profile: &DeviceProfile) -> &str {
     profile.first_soc().unwrap_or("Ascend910")
 }
 
-/// Returns path and text of the files of CANN, driver and firmware, and of the metadata of an installed vllm_ascend. The
-/// values of the chip are those of the device profile.
+/// Returns path and text of the files of CANN, driver and firmware, and of the metadata of an installed vllm_ascend.
+/// The values of the chip are taken from the device profile.
 pub(super) fn software_files(
     host: &Path,
     python: &Path,

@@ -40,8 +40,8 @@ pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool, width: 
         .print(width)
 }
 
-/// Returns the lines below the table: what was compared, the change of all cases together, and the number of each verdict.
-/// `names` are those of the two sides; `margin` is relative.
+/// Returns the lines below the table: what was compared, the change of all cases together, and the number of each
+/// verdict. `names` are the names of the two sides; `margin` is relative.
 pub(crate) fn diff_summary(
     difference: &LedgerDifference,
     names: [&str; 2],

@@ -21,7 +21,7 @@ pub(crate) struct M6Report<'a> {
     pub(crate) passes: &'a [ProfiledPass],
 }
 
-/// Times of a pass, or means of several, in nanoseconds, without those of AI CPUs.
+/// Times of a pass, or means of several passes, in nanoseconds, without the time of AI CPUs.
 #[derive(Clone, Copy, Debug)]
 struct PassTimes {
     compute: f64,

@@ -79,7 +79,8 @@ impl<'a> ModelRecord<'a> {
     }
 }
 
-/// Returns a table of the kernels of a step. The name of a kernel is followed by those that may run in its place.
+/// Returns a table of the kernels of a step. The name of a kernel is followed by the names of kernels that may run in
+/// its place.
 pub(crate) fn step_table(workload: &Workload, width: Option<usize>) -> String {
     let kernel = |question: &WorkloadQuestion| {
         let mut names: Vec<&str> = Vec::new();

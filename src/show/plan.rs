@@ -94,7 +94,7 @@ pub(crate) struct PlanReport<'a> {
     pub(crate) further: Option<FurtherCollections>,
     /// Given time in seconds; `None` without a deadline.
     pub(crate) budget: Option<f64>,
-    /// Seconds until the start, such as those of the state of the cache that is measured before.
+    /// Seconds until the start, for example while another state of the cache is measured first.
     pub(crate) starts_in: f64,
     /// True if another state of the cache takes the time that this one does not use.
     pub(crate) is_followed: bool,
@@ -111,7 +111,7 @@ pub(crate) struct FurtherCollections {
 }
 
 impl FurtherCollections {
-    /// Predicts the time in proportion to that of the first collections.
+    /// Predicts the time in proportion to the time of the first collections.
     #[expect(clippy::cast_precision_loss, reason = "numbers of cases")]
     pub(crate) fn new(aim: PrecisionAim, preview: &PlanPreview) -> Option<Self> {
         let cases = preview.cases.iter().filter(|slot| slot.is_ok()).count();

@@ -65,7 +65,7 @@ fn cause_group(case: &ShownCase) -> [&str; 3] {
     case.finding.as_ref().map(Cause::group).unwrap_or_default()
 }
 
-/// Returns the median by that of production profiles; `None` without either.
+/// Returns the median divided by the median of production profiles; `None` if one of them is missing.
 pub(crate) fn ratio_to_production(case: &ShownCase) -> Option<f64> {
     Some(1.0 + case.production_percent? / 100.0)
 }
@@ -202,7 +202,7 @@ impl RunResults {
         causes_of(&self.cases)
     }
 
-    /// Returns start and end of the run; the end is that of its last collection without a regular one.
+    /// Returns start and end of the run; if the run did not end regularly, the end of its last collection counts.
     pub(crate) fn span(&self) -> (Nanos, Nanos) {
         let started = self.past.record.started;
         let last = self.collections.iter().filter_map(|collection| collection.ended).max();

@@ -6,7 +6,8 @@ use crate::measure::{
     status_file::RunStatusFile,
 };
 
-/// Age of a status in seconds above which it is shown; an active run writes its status at least every ten seconds.
+/// If the status is older than this number of seconds, its age is shown; an active run writes its status at least every
+/// ten seconds.
 const OVERDUE: f64 = 30.0;
 
 pub(crate) fn status_table(status: &RunStatusFile, now: Timestamp, width: Option<usize>) -> String {
@@ -172,7 +173,7 @@ mod tests {
             host: "atlas".to_owned(),
             state,
         };
-        // Times of day depend on where the test runs.
+        // Times of day depend on the time zone in which the test runs.
         let local = [start.plus_seconds(600.0).local_time(), start.plus_seconds(200.0).local_clock()];
         let text =
             status_table(&status, now, None).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");

@@ -55,7 +55,7 @@ impl Plot {
         (left + part(x, self.area.x) * (right - left), bottom - part(y, self.area.y) * (bottom - top))
     }
 
-    /// Draws a text at a place in pixels; `attributes` are those of SVG, such as `text-anchor="end"`.
+    /// Draws a text at a place in pixels; `attributes` are attributes of SVG, such as `text-anchor="end"`.
     pub(super) fn text(&mut self, (x, y): (f64, f64), attributes: &str, text: &str) {
         let text = html_escape(text);
         let _ = writeln!(self.svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{text}</text>");

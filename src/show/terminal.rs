@@ -15,8 +15,8 @@ use crate::base::print::{print_data, print_hint, print_warning};
 /// Smallest width for which tables are made.
 const MIN_WIDTH: usize = 40;
 
-/// Returns the width for tables on standard output: `COLUMNS`, else that of the terminal. `None` without either, so that files and
-/// other programs get all columns.
+/// Returns the width for tables on standard output: `COLUMNS`, else the width of the terminal. `None` without either,
+/// so that files and other programs get all columns.
 pub(crate) fn output_width() -> Option<usize> {
     let given = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse::<usize>().ok());
     let of_terminal = || {

@@ -18,13 +18,13 @@ use crate::{
 const STEPS_OF_OCTAVE: f64 = 12.0;
 /// Multiple to which frameworks pad tokens.
 const ALIGNMENT: i64 = 16;
-/// Candidates of a kernel beyond which the numbers of tokens are those of the ladder.
+/// If a kernel has more candidates than this, only the numbers of tokens of the ladder are used.
 const MAX_CANDIDATES: u64 = 200_000;
 
 #[derive(Clone, Debug)]
 pub struct GridCandidate {
     pub case: IdentifiedCase,
-    /// Its question, and its place among the others.
+    /// Question of the candidate, and its place among the other candidates.
     pub candidate: AdaptiveCandidate,
 }
 

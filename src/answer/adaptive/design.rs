@@ -10,7 +10,7 @@ use crate::{
 
 /// Share of a batch that is chosen at random.
 const RANDOM_SHARE: f64 = 0.1;
-/// Maximum factor between expected errors and those of hold-outs, either way.
+/// Maximum factor between expected errors and errors of hold-outs, in either direction.
 const MAX_CORRECTION: f64 = 5.0;
 /// Hold-outs that a correction of expected errors needs.
 const MIN_FOR_CORRECTION: usize = 20;
@@ -182,7 +182,7 @@ impl AdaptiveDesign {
         Ok(batch)
     }
 
-    /// Returns true if the expected errors, corrected by those of the last hold-outs, are at most the target.
+    /// Returns true if the expected errors, corrected by the errors of the last hold-outs, are at most the target.
     fn is_to_be_verified(&self, rated: &[RatedBracket]) -> bool {
         let mut expected: Vec<(f64, f64)> =
             rated.iter().map(|rated| (rated.error, self.weight_of(rated))).collect();

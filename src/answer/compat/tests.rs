@@ -1,4 +1,4 @@
-//! Answers of the superseded tool, where those of this project differ on purpose.
+//! Answers of the superseded tool, where npubench answers differently on purpose.
 
 use std::fs;
 

@@ -103,7 +103,7 @@ impl CoverageAnalyzer<'_> {
         question: &'w WorkloadQuestion,
     ) -> Result<AnsweredQuestion<'w>, LookupError> {
         let has_entry = self.has_entry(question);
-        // Without inputs only operators without a kernel have an answer.
+        // If there are no inputs, only operators without a kernel have an answer.
         let is_readable = question.unreadable.is_none() || self.is_free(&question.query.op);
         let mut best: Option<(&OpQuery, LookupAnswer)> = None;
         for query in question.queries().filter(|_| is_readable) {

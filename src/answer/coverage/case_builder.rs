@@ -154,7 +154,7 @@ impl CoverageAnalyzer<'_> {
     }
 }
 
-/// Returns the reason why lookups do not take a row for that of a query.
+/// Returns the reason why a lookup does not accept a row as the row of a query.
 fn not_answered(case: &Case, miss: &str) -> String {
     let dtypes: Vec<&str> = case.inputs.iter().flatten().map(|tensor| tensor.dtype.as_str()).collect();
     format!("lookups would not answer it by a row of {} ({}): {miss}", case.shapes(), dtypes.join(";"))
@@ -211,7 +211,8 @@ fn expected_formats(rows: &[Case]) -> Vec<Option<TensorFormat>> {
     }
 }
 
-/// Returns a tensor in the stated format, else in that of the rows; `None` if its matrix has no such blocks.
+/// Returns a tensor in the stated format, else in the format of the rows; `None` if its matrix cannot be divided into
+/// such blocks.
 fn recorded_tensor(tensor: &QueryTensor, at: usize, formats: &[Option<TensorFormat>]) -> Option<Tensor> {
     let dtype = tensor.dtype.clone()?;
     let plain =
@@ -309,7 +310,7 @@ fn with_short_indices(tensors: &[Tensor]) -> Option<Vec<Tensor>> {
     tensors.iter().any(|tensor| tensor.dtype == Dtype::Int64).then(|| tensors.iter().map(shortened).collect())
 }
 
-/// Returns the tensor of a slot whose shape is that of another slot by the form's rule.
+/// Returns the tensor of a slot that has the shape of another slot by the form's rule.
 fn like_other_slot(form: &EntryForm, index: usize, slot: &TensorSlot, slots: &[Slot]) -> Option<Tensor> {
     let pattern = form.rule.inputs.get(index)?.as_ref()?;
     let others = form.rule.inputs.iter().zip(slots).rev();

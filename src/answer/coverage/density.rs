@@ -46,7 +46,7 @@ struct RowIndex<'a> {
     auditor: GridAuditor<'a>,
     database: &'a Database,
     by_line: BTreeMap<KernelName, BTreeMap<u64, Case>>,
-    /// Signatures of the cases without a latency, as those of the kernel.
+    /// Signatures of the cases without a latency, in the form of the kernel's signatures.
     planned: BTreeMap<KernelName, BTreeSet<String>>,
 }
 

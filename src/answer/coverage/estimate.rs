@@ -63,7 +63,8 @@ impl CoverageAnalyzer<'_> {
         Some(Nanos::from_seconds(all)).filter(|time| time.0 >= 0)
     }
 
-    /// Returns the time of the kernels of a query, of a composite that of its parts together. Collectives have none.
+    /// Returns the time of the kernels of a query; for a composite, the sum over its parts. Collectives have no such
+    /// time.
     fn seconds_of_query(&self, query: &OpQuery, device: &DeviceProfile) -> Option<f64> {
         let kernels = self.kernels_that_run(&query.op, 0);
         let seconds = |kernel| Some(seconds_of_work(&work_of_query(query, kernel)?, device));

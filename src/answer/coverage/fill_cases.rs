@@ -29,7 +29,7 @@ pub(crate) enum FilledBy {
     Part(CaseId),
     /// Measurements of all of these, between which it is interpolated.
     Bracket(Vec<CaseId>),
-    /// No case that can be built: the reason is that of the gap.
+    /// No case can be built, for the reason of the gap.
     Nothing,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum FilledBy {
 pub(crate) struct FillCases {
     /// The cases, the most valuable first; refinements last.
     pub(crate) cases: Vec<FillCase>,
-    /// By the index of the gap.
+    /// What fills each gap, by the index of the gap.
     pub(crate) filled_by: Vec<FilledBy>,
     /// Cases that close no gap: rows that answer with durations of production profiles only.
     pub(crate) unmeasured: BTreeSet<CaseId>,
@@ -91,8 +91,8 @@ impl FillCases {
         Self { cases, filled_by, unmeasured: BTreeSet::new() }
     }
 
-    /// Adds the cases of rows that answer workloads without a measurement, with the time that they stand for. They count as
-    /// covered, but the duration in another model is not that of the kernel alone.
+    /// Adds the cases of rows that answer workloads without a measurement, with the time that they stand for. They
+    /// count as covered, but the duration in another model is not the duration of the kernel alone.
     #[must_use]
     pub(crate) fn with_unmeasured_rows(mut self, rows: Vec<(IdentifiedCase, f64)>) -> Self {
         let places = self.cases.iter().enumerate().map(|(at, known)| (known.case.id().clone(), at));
@@ -141,7 +141,8 @@ fn value_of(gap: &CoverageGap<'_>) -> f64 {
     gap.time.unwrap_or(UNTIMED_VALUE * gap.count)
 }
 
-/// Returns the gaps whose cases bracket others: those of the fewest and the most tokens, and up to two between them.
+/// Returns the gaps whose cases enclose other gaps: the gaps with the fewest and the most tokens, and up to two between
+/// them.
 fn bracket_rows(gaps: &[CoverageGap<'_>], members: &[usize]) -> Vec<usize> {
     let mut sorted: Vec<(u64, usize)> =
         members.iter().filter_map(|&index| Some((gaps[index].bracket?.tokens, index))).collect();

@@ -1,4 +1,5 @@
-//! Durations of kernels in a recorded model against those of a database: how much slower they are in the model than alone.
+//! Durations of kernels in a recorded model compared with durations in a database: how much slower they are in the
+//! model than alone.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -192,7 +193,7 @@ impl InModelKernels {
             if answered.class == AnswerClass::Missing {
                 continue;
             }
-            // The duration in another model is not that of the kernel alone.
+            // The duration in another model is not the duration of the kernel alone.
             if answer.rows.iter().any(|row| row.column != LatencyColumn::Replay) {
                 let name = kernel.case.kernel.as_str().to_owned();
                 kernel.closing = Some(match answered.has_entry {

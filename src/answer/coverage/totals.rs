@@ -135,9 +135,9 @@ pub(crate) fn entry_share(coverage: &WorkloadCoverage<'_>) -> EntryShare {
     share
 }
 
-/// Sums the latencies of all complete answers, with those of collectives apart. Invocations without a complete answer
-/// have no predicted time; theirs in the workload, if it is known, is that of others. Only the parts that rows of `kernels` answer
-/// are summed, all if it is empty.
+/// Sums the latencies of all complete answers; collectives are summed separately. Invocations without a complete answer
+/// have no predicted time; theirs in the workload, if it is known, is that of others. Only the parts that rows of
+/// `kernels` answer are summed, all if it is empty.
 pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelName]) -> PredictedTime {
     let mut predicted = PredictedTime::default();
     for answered in &coverage.answers {
@@ -177,7 +177,8 @@ pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelN
     predicted
 }
 
-/// Returns the latencies in microseconds that rows of some kernels give to an answer: those of kernels, and those of collectives.
+/// Returns the latencies in microseconds that rows of some kernels contribute to an answer, separately for kernels and
+/// for collectives.
 fn micros_of_kernels(answer: &LookupAnswer, kernels: &[KernelName]) -> [f64; 2] {
     if answer.parts.is_empty() {
         let row = answer.rows.first().filter(|row| kernels.contains(&row.kernel));

@@ -121,7 +121,7 @@ pub enum MissReason {
         rows: u64,
         ranks: u64,
     },
-    /// Rows with these inputs are of these numbers of ranks, and none is of that of the query.
+    /// Rows with these inputs have these numbers of ranks, and none has the number of ranks of the query.
     #[strum(to_string = "rank_count_mismatch: rows with these inputs are of {0} ranks")]
     RankCountMismatch(Listed<u64>),
     /// Rows have another number of inputs.
@@ -163,7 +163,7 @@ pub enum MissReason {
     /// The table of a collective lacks these columns.
     #[strum(to_string = "csv_format_raw: no column {0}")]
     CsvFormatRaw(Listed<&'static str>),
-    /// The number of ranks is unknown, or not that of the group.
+    /// The number of ranks is unknown, or differs from the number of ranks of the group.
     RanksNotGiven,
     /// The table has several tiers of the topology, and the query names none.
     #[strum(to_string = "ambiguous_topology_tier")]
@@ -271,7 +271,7 @@ impl MissReason {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttentionDifference {
-    /// Name of the attribute, that of the query's key if it has one.
+    /// Name of the attribute: the name of its key in queries if it has one.
     pub name: &'static str,
     pub row: String,
     pub query: String,

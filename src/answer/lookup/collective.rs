@@ -294,8 +294,8 @@ impl CollectiveTable {
     }
 
     /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its
-    /// element type precede those of others, which also answer outside the sizes of the type. Rows of one size stand for
-    /// their median. The time to dispatch is added to rows that do not contain it.
+    /// element type are preferred to rows of other types, which also answer outside the sizes of its type. Rows of one
+    /// size stand for their median. The time to dispatch is added to rows that do not contain it.
     pub(crate) fn lookup(&self, message: &CollectiveMessage) -> LookupAnswer {
         if !self.missing.is_empty() {
             return LookupAnswer::missed(MissReason::CsvFormatRaw(Listed(self.missing.clone())));
@@ -389,7 +389,8 @@ impl CollectiveTable {
     }
 }
 
-/// Returns the greatest size up to that of a message and the least one from there on. The error is the reason of a miss.
+/// Returns the nearest measured sizes: the greatest one that is at most the size of a message, and the least one that
+/// is at least this size. The error is the reason of a miss.
 pub(in crate::answer) fn neighbouring_sizes(
     rows: &[&CollectiveRow],
     message: &CollectiveMessage,
@@ -420,7 +421,7 @@ pub(crate) fn sweep_of_query<'q>(
     let collective = CollectiveKind::of_kernel(kernel)?;
     let is_group = |ranks: &u64| *ranks == 2 || *ranks > 2 && collective != CollectiveKind::SendReceive;
     let ranks = query.ranks.filter(is_group)?;
-    // A collective has one input; others are those of a composite.
+    // A collective has one input; further inputs belong to a composite.
     let is_operator = query.op != kernel.as_str();
     let message = message_of_query(Some(kernel), query, is_operator).ok();
     let message = message.filter(|_| query.inputs.len() == 1).map(|message| message.bytes);

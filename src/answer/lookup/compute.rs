@@ -23,7 +23,7 @@ use crate::{
 /// Tables of kernels with the forms in which their rows may show the inputs of a query.
 pub(crate) type VariantsOfKernels<'k> = [(&'k KernelIndex, Vec<InputVariant<'k>>)];
 
-/// Returns the miss of a query; `reason` is that of the rows with its inputs.
+/// Returns the miss of a query; `reason` says why the rows with its inputs do not answer.
 pub(in crate::answer) fn missed(
     variants: &VariantsOfKernels<'_>,
     query: &KernelsQuery<'_>,
@@ -255,7 +255,8 @@ pub(super) fn ordered_kernels(operator: &MappedOperator, inputs: &[QueryTensor])
     kernels
 }
 
-/// Returns the dimensions of the outputs: the given ones, or those of a table from which rows are gathered.
+/// Returns the dimensions of the outputs: the given ones, or the dimensions that follow from a table from which rows
+/// are gathered.
 fn output_dims(kernel: &str, inputs: &[InputSlot<'_>], outputs: &[QueryTensor]) -> Vec<SlotDims> {
     match inputs {
         [table, indices, ..] if outputs.is_empty() && kernel.starts_with("Gather") => {

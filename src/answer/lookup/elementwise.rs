@@ -84,8 +84,8 @@ pub(crate) struct ElementwiseOutput {
     pub(crate) dtype: Dtype,
 }
 
-/// Returns the output of a query: the given one, or that of torch's broadcasting and promotion. `None` if it cannot be
-/// derived.
+/// Returns the output of a query: the given one, or the result of torch's broadcasting and promotion. `None` if it
+/// cannot be derived.
 pub(crate) fn output_of_query(query: &OpQuery) -> Option<ElementwiseOutput> {
     let inputs: Vec<_> = compared_tensors(&query.inputs).collect();
     let promoted = || {
@@ -113,8 +113,9 @@ pub(crate) fn output_of_query(query: &OpQuery) -> Option<ElementwiseOutput> {
     Some(ElementwiseOutput { dims, dtype })
 }
 
-/// Finds rows with this output whose inputs are broadcast as those of the query: of the output's element type, or with
-/// `is_scaled` of others, in proportion to the bytes. Another way to broadcast reads another number of elements.
+/// Finds rows with this output whose inputs are broadcast in the same way as the inputs of the query: of the output's
+/// element type, or with `is_scaled` of others, in proportion to the bytes. Another way to broadcast reads another
+/// number of elements.
 pub(crate) fn find_by_output(
     index: &KernelIndex,
     output: &ElementwiseOutput,
@@ -146,8 +147,8 @@ pub(crate) fn find_by_output(
     matches
 }
 
-/// Relation of each dimension of each input to that of the output, as digits: 1 equal, 2 broadcast, 3 another length.
-/// The first dimension of the output is the most significant one, missing dimensions are 0.
+/// Relation of each dimension of each input to the same dimension of the output, as digits: 1 equal, 2 broadcast, 3
+/// another length. The first dimension of the output is the most significant one, missing dimensions are 0.
 pub(crate) fn broadcast_pattern(output: &SlotDims, inputs: impl Iterator<Item = SlotDims>) -> Vec<u64> {
     let output = output.without_leading_ones(1);
     let output = output.as_slice();

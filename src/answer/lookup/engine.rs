@@ -151,7 +151,7 @@ pub(crate) trait LookupRules: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Returns true for a kernel of a composite that is an alternative of those of its kind beside it.
+    /// Returns true if a kernel of a composite is an alternative to other kernels of the same kind in the composite.
     fn is_alternative(&self, kernel: &KernelName) -> bool {
         KernelTraits::of_kernel(kernel).is_product
     }

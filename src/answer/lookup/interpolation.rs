@@ -140,7 +140,7 @@ fn along_axes(
     column: LatencyColumn,
 ) -> Option<LookupAnswer> {
     let tables = &index.axes;
-    // Outputs of operators are those of a framework, which may have divided or joined them.
+    // Outputs of operators come from a framework, which may have divided or joined them.
     let outputs = match system {
         AxisSystem::Product if query.output.is_none() => &[][..],
         _ => query.outputs.as_slice(),

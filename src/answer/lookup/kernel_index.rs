@@ -43,7 +43,7 @@ pub(crate) fn group_rows<K: Hash + Eq, I: IntoIterator<Item = (K, u64)>>(
 pub(crate) struct KernelIndex {
     pub(crate) rows: KernelRows,
     pub(crate) traits: KernelTraits,
-    /// By the number of compared inputs: rows by the hash of these.
+    /// For each number of compared inputs: the rows by the hash of these inputs.
     exact: Vec<OnceLock<RowGroups<u64>>>,
     tokens: Vec<OnceLock<RowGroups>>,
     outputs: OnceLock<RowGroups>,

@@ -143,7 +143,7 @@ fn compare_form(
     Ok((is_relaxed, u8::from(!is_preferred)))
 }
 
-/// Finds the rows whose inputs equal those of the query by a rule without padding.
+/// Finds the rows whose inputs equal the inputs of the query by a rule without padding.
 pub(crate) fn find_exact(
     index: &KernelIndex,
     variants: &[InputVariant<'_>],
@@ -325,8 +325,8 @@ const CUBE_TILE: u64 = 16;
 /// adds less to one of usual length; more tokens are more work.
 const MAX_GROWTH: (u64, u64) = (5, 4);
 
-/// Returns the padding by which the tokens of a framework fit those of a row. A plain product, one matrix times one
-/// matrix, completes tiles of the cube unit.
+/// Returns the padding by which the tokens of a framework fit the tokens of a row. A plain product, one matrix times
+/// one matrix, completes tiles of the cube unit.
 pub(crate) fn match_padding(query: u64, row: u64, is_plain_product: bool) -> Option<Padding> {
     let is_near = |more: u64, less: u64| {
         u128::from(more) * u128::from(MAX_GROWTH.1) <= u128::from(less) * u128::from(MAX_GROWTH.0)

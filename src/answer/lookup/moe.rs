@@ -58,7 +58,7 @@ impl LookupEngine {
             }
             if let Some(collective) = &operator.embedded_communication {
                 let answer = self.lookup_routed_message(collective, moe.as_ref(), query)?;
-                // The collective runs for messages of measured sizes only.
+                // The collective is looked up for messages of measured sizes only.
                 if !matches!(answer.miss, Some(MissReason::MessageOutOfRange { .. })) {
                     parts.push(PartAnswer { name: collective.kernel_type.name.to_string(), answer });
                 }
@@ -129,8 +129,8 @@ pub(crate) struct MoeInputs {
     pub(crate) kernel: Vec<QueryTensor>,
 }
 
-/// Returns the inputs of the fused kernel: the given ones if they are those of the kernel, else those that follow from
-/// the activation, the experts of each token, and the weights of both products. `None` if there are no such inputs.
+/// Returns the inputs of the fused kernel. If the given inputs are not already in this form, they are derived from the
+/// activation, the experts of each token, and the weights of both products; `None` if one of these is missing.
 pub(crate) fn moe_inputs(query: &OpQuery) -> Option<MoeInputs> {
     let inputs = stack_weights(&query.inputs);
     let rank = |at: usize| inputs.get(at).map(|tensor| tensor.dims.len());
@@ -163,8 +163,8 @@ pub(crate) fn moe_inputs(query: &OpQuery) -> Option<MoeInputs> {
     Some(MoeInputs { activation, routing: routing.clone(), kernel })
 }
 
-/// Returns the tensors with each list of equal matrices as one tensor: a framework may pass the weights of experts one
-/// by one.
+/// Returns the tensors after joining each list of equal matrices into one tensor: a framework may pass the weights of
+/// experts one by one.
 fn stack_weights(inputs: &[QueryTensor]) -> Vec<QueryTensor> {
     let is_same_matrix = |one: &QueryTensor, other: &QueryTensor| one.dims.len() == 2 && one == other;
     // The activation and the experts of tokens are in front.
@@ -181,7 +181,7 @@ fn stack_weights(inputs: &[QueryTensor]) -> Vec<QueryTensor> {
 }
 
 impl MoeInputs {
-    /// Returns the inputs of the normalisation in front: activation, residual, weight and bias.
+    /// Returns the inputs of the normalisation that runs before: activation, residual, weight and bias.
     pub(crate) fn norm_inputs(&self) -> Vec<QueryTensor> {
         let hidden = self.activation.dims.last().copied().into_iter().collect();
         let vector = QueryTensor { dims: hidden, ..self.activation.clone() };

@@ -28,8 +28,8 @@ impl QueryTensor {
         self.dims.is_empty() && self.dtype.is_none()
     }
 
-    /// Returns the dimensions, of a matrix in blocks as a profiler records it those of the matrix. Blocks have 16 rows;
-    /// other shapes of that format are those of a framework.
+    /// Returns the dimensions; for a matrix that a profiler records in blocks, the dimensions of the matrix. Blocks
+    /// have 16 rows; other shapes of that format come from a framework.
     fn logical_dims(&self) -> SlotDims {
         let is_nz = self.format.as_ref().is_some_and(|format| format.private() == Some("FRACTAL_NZ"));
         match self.dims.as_slice() {

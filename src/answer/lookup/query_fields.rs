@@ -57,7 +57,7 @@ enum KeyKind {
     Flag,
 }
 
-/// Keys of a question of a list; all but the last two are those of a query.
+/// Keys of a question of a list; all but the last two are also keys of a query.
 const KEYS: [(&str, KeyKind); 24] = [
     ("op", KeyKind::Text),
     ("inputs", KeyKind::Text),

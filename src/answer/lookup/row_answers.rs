@@ -57,7 +57,7 @@ fn used_row(rows: &KernelRows, number: u32, column: LatencyColumn) -> UsedRow {
     UsedRow { kernel: rows.kernel.clone(), line: row.line, column, latency, coordinates: None }
 }
 
-/// Returns the factor of the confidence in a row: the verdict is that of its replay.
+/// Returns the factor of the confidence in a row, which depends on the verdict of its replay.
 fn trust(rows: &KernelRows, number: u32, column: LatencyColumn) -> f64 {
     verdict_factor(rows.rows[number as usize].verdict.filter(|_| column == LatencyColumn::Replay))
 }

@@ -5,13 +5,13 @@ use std::fmt;
 use super::slot_dims::SlotDims;
 use crate::kernel::{Dtype, KernelName};
 
-/// Rule that leads from a query to rows. The names are those of the superseded tool.
+/// Rule that leads from a query to rows. The names are the same as in the superseded tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum RuleKind {
-    /// Equal shapes, blocked matrices being those that they store.
+    /// Equal shapes; a blocked matrix counts as the matrix that it stores.
     Identity,
-    /// Without dimensions of length 1 in front.
+    /// The row fits after dimensions of length 1 in front are removed.
     BatchStrip,
     /// A matrix of a product, stored transposed.
     Transpose,

@@ -134,9 +134,9 @@ fn cut_passes(
 }
 
 impl ForwardPass {
-    /// Sums the records of some kernels of a pass, of all if none is given; start and tokens are those of the whole pass. A
-    /// collective is recorded on a stream of its own and on that of its task, with equal starts: the longest of those that
-    /// start in the same microsecond counts.
+    /// Sums the records of some kernels of a pass, of all if none is given; start and tokens concern the whole pass. A
+    /// collective is recorded on a stream of its own and on the stream of its task, with equal starts: the longest of
+    /// those that start in the same microsecond counts.
     fn of_records(device: &str, records: &[PassRecord], kernels: &[KernelName]) -> Self {
         let mut pass = Self {
             device: device.to_owned(),

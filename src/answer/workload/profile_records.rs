@@ -59,7 +59,7 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
     let untimed = records.without_duration.clone();
     let rehearsed = records.rehearsed;
     let mut kernels = records.into_kernels();
-    // Its notes are those of an ingest.
+    // The returned notes are dropped because they concern an ingest.
     add_attributes(&mut kernels, files, RankCounts::default())?;
     let mut questions = Vec::new();
     for group in kernels.into_values().flatten() {

@@ -46,7 +46,8 @@ pub(crate) fn write_atomic_by(
     sync_folder(folder)
 }
 
-/// Creates a temporary file, which is locked until it has its name: an unlocked one is that of a killed writer.
+/// Creates a temporary file, which is locked until it has its name: an unlocked temporary file was left by a killed
+/// writer.
 fn create_draft(folder: &Path) -> io::Result<NamedTempFile> {
     loop {
         let mode = Permissions::from_mode(DEFAULT_MODE);

@@ -18,7 +18,7 @@ use crate::base::command_error::CommandError;
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a device may act on it, so its kind is read before.
     check_kind(fs::metadata(path)?.file_type())?;
-    // A pipe that replaced the file since then would wait for its writer.
+    // If a pipe has replaced the file meanwhile, opening it would wait for a writer.
     let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     check_kind(file.metadata()?.file_type())?;
     Ok(file)

@@ -1,4 +1,5 @@
-//! Temporary folders, each locked by its process while it lives, so that those of killed processes can be recognised.
+//! Temporary folders. Each is locked by its process while the process lives, so that folders of killed processes can be
+//! recognised.
 
 use std::{
     fs::{self, File},
@@ -32,7 +33,7 @@ pub(crate) struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Creates a folder below `TMPDIR` and removes those of killed processes.
+    /// Creates a folder below `TMPDIR` and removes folders of killed processes.
     pub(crate) fn create() -> io::Result<Self> {
         let place = temporary_folder();
         remove_abandoned(&place, SCRATCH);

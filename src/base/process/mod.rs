@@ -29,7 +29,7 @@ use time_limit::{ProcessActivity, TimeLimit};
 const GRACE: Duration = Duration::from_secs(5);
 /// Time limit for a program to end after SIGKILL.
 const AFTER_KILL: Duration = Duration::from_secs(30);
-/// The same for a program that only reads.
+/// Time limit for a program that only reads to end after SIGKILL.
 const QUERY_KILL: Duration = Duration::from_secs(1);
 /// Interval at which a wait checks its time limit and its stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -45,9 +45,10 @@ pub struct CommandSpec<'a> {
     pub environment: &'a [(String, String)],
     /// File for standard output and standard error.
     pub log: &'a Path,
-    /// Time limit. The time in which it waits for a core of a busy host does not count, up to nine times the limit.
+    /// Time limit. Time in which the program waits for a core of a busy host does not count, up to nine times the
+    /// limit.
     pub limit: Duration,
-    /// Wall time after which it is ended in any case.
+    /// Wall time after which the program is ended in any case.
     pub cut_off: Option<Duration>,
     /// File for standard input. A lock on it is held until the last descendant has ended, even if npubench is killed.
     pub stdin: Option<fs::File>,
@@ -117,7 +118,7 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
     run_until(job, stop, EndLimits { terminate: GRACE, kill: AFTER_KILL })
 }
 
-/// Runs a program that only reads, as [`run_command`]. When it is to end, it is killed at once, and a process that
+/// Runs a program that only reads, as [`run_command`] does. When it must end, it is killed at once; a process that
 /// waits for a hung driver is left to the system.
 pub(crate) fn run_query(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
     run_until(job, stop, EndLimits { terminate: Duration::ZERO, kill: QUERY_KILL })
@@ -151,7 +152,7 @@ fn run_until(
     if let Some(record) = job.record {
         expression = expression.env(orphans::MARK, record);
     }
-    // A relative one means another folder in the working directory of the program.
+    // A relative path would be resolved in the working directory of the program.
     if std::env::var_os("TMPDIR").is_some_and(|folder| Path::new(&folder).is_relative()) {
         expression = expression.env("TMPDIR", temporary_folder());
     }
@@ -203,8 +204,8 @@ fn wait_until(
     }
 }
 
-/// Sends SIGTERM to the group, after a grace period SIGKILL, and reaps it. Returns false if it did not end: a process
-/// that waits for a hung driver does not.
+/// Sends SIGTERM to the group, after a grace period SIGKILL, and reaps the program. Returns false if it did not end,
+/// for example because it waits for a hung driver.
 fn terminate_group(handle: &duct::Handle, group: i32, limits: EndLimits) -> io::Result<bool> {
     signal_group(group, Signal::SIGTERM);
     handle.wait_timeout(limits.terminate)?;

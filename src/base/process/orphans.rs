@@ -120,7 +120,8 @@ pub(super) fn end_marked(record: &Path) -> usize {
     marked.len()
 }
 
-/// Returns the record in the environment of a process: that of itself, or of an ancestor that npubench started.
+/// Returns the record in the environment of a process. npubench started the process itself or one of its ancestors with
+/// this record.
 fn record_of_process(pid: impl Display) -> Option<PathBuf> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
@@ -137,7 +138,7 @@ pub(crate) enum ProcessOrigin {
     Foreign,
     /// It has ended.
     Ended,
-    /// Its environment cannot be read: it belongs to another user.
+    /// The environment of the process cannot be read: it belongs to another user.
     Unknown,
 }
 
@@ -164,7 +165,7 @@ fn has_no_memory(pid: i32) -> bool {
     text.split_ascii_whitespace().next() == Some("0")
 }
 
-/// Inode of the first namespace of process ids, that of the host (`PROC_PID_INIT_INO` of the kernel).
+/// Inode of the first namespace of process ids, which is the host's namespace (`PROC_PID_INIT_INO` of the kernel).
 const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Returns true if this program sees the process ids of the host, and false inside a container with ids of its own.
@@ -213,7 +214,7 @@ mod tests {
             command.env(MARK, mark);
         }
         let mut child = command.spawn().expect("sh runs");
-        // Its environment is set once it has printed.
+        // Once the program has printed, its environment is set.
         let mut word = [0; 3];
         io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut word).expect("up");
         child

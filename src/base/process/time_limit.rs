@@ -150,7 +150,7 @@ mod tests {
             .expect("sh runs");
         let root = child.id().cast_signed();
         let deadline = Instant::now() + seconds(60);
-        // Its CPU time grows: this is the loop, not the start of a shell.
+        // If the CPU time of a process grows, it is the loop, not the start of a shell.
         let finds_loop = || {
             let read = ProcessActivity::read(root);
             read.is_runnable && read.cpu.iter().any(|(pid, cpu)| *pid != root && *cpu >= seconds(1) / 10)

@@ -118,7 +118,7 @@ mod tests {
         // is 0.058, 0.317, 0.683, 0.942: 2.5 % fall to the first sample, 97.5 % to the last.
         let collections: Vec<Vec<i64>> = [10, 20, 30, 40, 50].map(|sample| vec![sample]).into();
         assert_eq!(median_interval_of_collections(&collections, 9), Some((10.0, 50.0)));
-        // Of seven from seven: 0.010 for the first and 0.11 for the second, which is where 2.5 % fall.
+        // For the median of seven draws from seven, these are 0.010 and 0.11: 2.5 % fall to the second sample.
         let collections: Vec<Vec<i64>> = (1..=7).map(|sample| vec![sample]).collect();
         assert_eq!(median_interval_of_collections(&collections, 9), Some((2.0, 6.0)));
     }

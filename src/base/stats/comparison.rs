@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(compare_estimates(&[None], 0.02), [ComparisonVerdict::Ambiguous]);
     }
 
-    /// By definition: the largest rank whose p value is at most rate x rank / count, over all subsets of a small grid.
+    /// The definition: the largest rank whose p value is at most rate x rank / count, over all subsets of a small grid.
     #[test]
     fn rejections_are_those_of_the_step_up_procedure() {
         let mut random = SplitMix64::new(3);

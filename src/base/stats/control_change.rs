@@ -10,7 +10,7 @@ pub(crate) const CONTROL_CHANGE_ERRORS: f64 = 5.0;
 /// nanoseconds.
 const LAUNCH_SD: f64 = 0.01;
 const LAUNCH_SD_NS: f64 = 200.0;
-/// Ratio of the standard error of a median to that of a mean, of normal samples.
+/// Ratio of the standard error of the median to the standard error of the mean, for normal samples.
 const MEDIAN_ERROR: f64 = 1.2533;
 
 /// Logarithm of the ratio of two medians, with its standard error.
@@ -21,8 +21,9 @@ pub(crate) struct ControlChange {
 }
 
 impl ControlChange {
-    /// Compares two sets of durations in nanoseconds. The deviation of the launches is the observed one, but not less than an
-    /// assumed one, because that of a few launches is uncertain. `None` without positive durations in both.
+    /// Compares two sets of durations in nanoseconds. The deviation of the launches is the observed one, but not less
+    /// than an assumed one, because the spread of a few launches is uncertain. `None` without positive durations in
+    /// both.
     pub(crate) fn between(before: &[i64], after: &[i64]) -> Option<Self> {
         let (before, before_error) = log_median(before)?;
         let (after, after_error) = log_median(after)?;

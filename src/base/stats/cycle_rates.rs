@@ -92,7 +92,7 @@ pub struct CycleReading {
     pub run: usize,
     /// Device as the host numbers it.
     pub device: u32,
-    /// Its cycles per time.
+    /// Cycles per time of the reading.
     pub rate: CycleRate,
     /// Cycles of a launch, in a unit that is the same for all readings of the case; `None` if they are not known.
     pub cycles: Option<f64>,
@@ -113,12 +113,13 @@ impl CycleReading {
     }
 }
 
-/// Clock of a reading that is lower than that of others, or higher than that of most devices.
+/// Clock of a reading that is lower than the clock of other readings, or higher than the clock of most devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockDeficit {
     /// Relative difference of the clocks: up to 1 for a lower one, below 0 for a higher one.
     pub deficit: f64,
-    /// Index of the reading of the same case with which it was compared; `None` if the deficit is that of the neighbours.
+    /// Index of the reading of the same case with which it was compared; `None` if the deficit was computed from the
+    /// neighbours.
     pub reference: Option<usize>,
     /// Number of cases whose deficits were combined.
     pub cases: usize,
@@ -158,7 +159,7 @@ pub fn find_clock_deficits(readings: &[CycleReading], awaited: &[(usize, u32)]) 
         add_control_deficits(readings, &by_collection, &own, &mut of_neighbours);
     }
     let judged = own.iter().zip(&of_neighbours).zip(&standings).map(|((own, neighbours), standing)| {
-        // Differences of a device with a higher clock are judged as those of one with a lower clock are.
+        // A device with a higher clock is judged in the same way as a device with a lower clock.
         let sign = if *standing == ClockStanding::Fast { -1.0 } else { 1.0 };
         let signed = |found: Deficit| Deficit { value: sign * found.value, ..found };
         let (own, neighbours) = (own.map(signed), neighbours.map(signed));
@@ -254,7 +255,7 @@ fn compare_with_highest(
     }
 }
 
-/// Returns true if the clock of a reading was higher than that of another one, by more than chance.
+/// Returns true if the clock of a reading was higher than the clock of another reading by more than chance explains.
 fn is_reading_above(one: &CycleReading, other: &CycleReading) -> bool {
     let difference = (one.rate.per_microsecond / other.rate.per_microsecond).ln();
     let error = one.rate.error.hypot(other.rate.error).hypot(COLLECTION_SD);

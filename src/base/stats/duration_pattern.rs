@@ -66,8 +66,8 @@ impl fmt::Display for DurationPattern {
     }
 }
 
-/// Returns the pattern of samples in nanoseconds, in the order of their launches; `step` is that of the timer. `None` for
-/// steady samples and for fewer than ten.
+/// Returns the pattern of samples in nanoseconds, in the order of their launches; `step` is the step of the timer.
+/// `None` for steady samples and for fewer than ten.
 pub(crate) fn find_duration_pattern(samples: &[i64], step: i64) -> Option<DurationPattern> {
     if samples.len() < MIN_SAMPLES {
         return None;
@@ -185,7 +185,7 @@ fn level_change(samples: &[i64], step: i64) -> Option<DurationPattern> {
         if before < MIN_STEP_SAMPLES || after < MIN_STEP_SAMPLES {
             continue;
         }
-        // Sums of deviations from the common mean: those of both parts are opposite.
+        // Sums of deviations from the common mean: the sums of both parts have opposite signs.
         let (low, high) = (sum / before as f64, -sum / after as f64);
         let within = squares - low * low * before as f64 - high * high * after as f64;
         let variance = within.max(0.0) / (count - 2) as f64 + rounding;
@@ -381,7 +381,7 @@ mod tests {
         };
         let [one, two, three] = [1, 2, 3].map(|collections| trends(15, 0.01, collections, &drift));
         assert!(one < 300 && two >= 470 && three >= 495, "{one} {two} {three}");
-        // Eight samples of a collection are too few; those of three are not.
+        // The eight samples of one collection are too few; the samples of three collections are not.
         let steep = |number: u64| 1.0 + 0.01 * number as f64;
         assert_eq!(trends(8, 0.01, 1, &steep), 0);
         assert!(trends(8, 0.01, 3, &steep) >= 495, "{}", trends(8, 0.01, 3, &steep));

@@ -61,7 +61,7 @@ mod tests {
         })
     }
 
-    /// By definition and in whole numbers, for a tail of `part` 2^20ths on each side.
+    /// Computes the ranks by definition and in whole numbers, for a tail of `part` 2^20ths on each side.
     fn brute(count: usize, part: u128) -> Option<(usize, usize)> {
         let row = pascal(count);
         let fits = |low: &usize| row[..*low].iter().sum::<u128>() << 20 <= part << count;

@@ -96,7 +96,7 @@ impl CaseEstimate {
 /// Estimates of all cases, and what they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JointFit {
-    /// By index of the case; `None` without a median.
+    /// Estimates by the index of the case; `None` for a case without a median.
     pub estimates: Vec<Option<CaseEstimate>>,
     /// Standard deviations of the effects.
     pub components: EffectComponents,
@@ -286,7 +286,7 @@ fn choose_prior(
     Some(prior)
 }
 
-/// Returns the 97.5 % quantile of Student's t distribution; that of the normal one for a known variance.
+/// Returns the 97.5 % quantile of Student's t distribution, or of the normal distribution if the variance is known.
 fn upper_quantile(freedom: f64) -> f64 {
     if freedom >= KNOWN_VARIANCE {
         return Normal::standard().inverse_cdf(0.975);

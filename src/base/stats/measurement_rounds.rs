@@ -77,16 +77,17 @@ impl EffectComponents {
 /// Costs of a case in a collection, in seconds of device time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CaseCosts {
-    /// Without its measured launches: its share of the start and export of the collection, tensors, warm-up.
+    /// Cost without the measured launches: the case's share of the start and export of the collection, tensors,
+    /// warm-up.
     pub fixed: f64,
-    /// Of a measured launch with its record.
+    /// Cost of a measured launch with its record.
     pub launch: f64,
 }
 
 impl CaseCosts {
     /// Returns the number of launches that gives the narrowest interval for a device time: T. Kalibera and R. Jones,
-    /// Rigorous benchmarking in reasonable time, ISMM 2013, section 6.1. `offset_ratio` is the standard deviation of the
-    /// offset of a collection in units of that of a launch.
+    /// Rigorous benchmarking in reasonable time, ISMM 2013, section 6.1. `offset_ratio` is the standard deviation of
+    /// the offset of a collection divided by the standard deviation of a launch.
     pub fn best_launches(self, offset_ratio: f64) -> u32 {
         let launches = (MEDIAN_VARIANCE * self.fixed / self.launch).sqrt() / offset_ratio;
         launches.clamp(MIN_LAUNCHES, MAX_LAUNCHES).round() as u32
@@ -136,7 +137,8 @@ mod tests {
         assert_eq!(EffectComponents::default().offset_ratio(20.0), 1.0);
     }
 
-    /// By definition: among all numbers of launches, the least variance of a mean over collections for a device time.
+    /// The best number is defined as follows: among all numbers of launches, the least variance of a mean over
+    /// collections for a device time.
     #[test]
     fn launches_give_the_least_variance_for_a_time() {
         for (fixed, launch, ratio) in

@@ -6,7 +6,7 @@ const MAX_NEIGHBOURS: usize = 8;
 const MIN_NEIGHBOURS: usize = 5;
 /// Number of cases of the next smaller and of the next larger sizes among which the nearest are searched.
 const SEARCHED: usize = 32;
-/// Greatest ratio of a dimension of a neighbour to that of the case, in either direction.
+/// Greatest ratio between a dimension of a neighbour and the same dimension of the case, in either direction.
 const MAX_RATIO: f64 = 16.5;
 /// Least factor between the expected and the measured duration that is a contradiction. Durations jump by up to 2 where a
 /// kernel takes another tiling.
@@ -55,7 +55,7 @@ struct Neighbour {
     distance: f64,
     /// Place in the order of sizes.
     place: usize,
-    /// Logarithm of its size relative to that of the other case.
+    /// Logarithm of its size relative to the size of the other case.
     log_size: f64,
     log_duration: f64,
 }
@@ -104,7 +104,7 @@ struct SizedPoint<'p> {
 /// Returns the nearest neighbours of the point at a place in the order of sizes, nearest first; of equally near ones the
 /// smaller.
 fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour> {
-    /// Greatest error of the logarithm of a size, a sum of those of the dimensions.
+    /// Greatest error of the logarithm of a size, which is the sum of the logarithms of the dimensions.
     const ROUNDING: f64 = 1e-9;
     let SizedPoint { log_size, point, .. } = by_size[place];
     let dims = count_dims(&point.log_dims);

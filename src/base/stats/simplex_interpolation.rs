@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(interpolate(&[], [3.0, 4.0, 0.0], 2), None);
     }
 
-    /// The simplex is that of the Delaunay triangulation: no other point is inside the circle through its corners.
+    /// The simplex belongs to the Delaunay triangulation: no other point is inside the circle through its corners.
     #[test]
     fn the_simplex_has_no_other_point_in_its_circle() {
         let sites = points(&[

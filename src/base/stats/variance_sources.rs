@@ -7,7 +7,7 @@ use super::{
     measurement_rounds::MEDIAN_VARIANCE,
 };
 
-/// Iterations of the fit. Variances of devices and runs converge more slowly than those of collections.
+/// Iterations of the fit. Variances of devices and runs converge more slowly than variances of collections.
 const ITERATIONS: usize = 40;
 
 /// Device, run and host of a collection, as numbers from 0. Devices of different hosts have different numbers.
@@ -21,19 +21,19 @@ pub(crate) struct CollectionPlace {
 /// Standard deviations of the sources, relative to the median of a case with typical launch noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct VarianceSources {
-    /// Of a launch: the middle one of all medians.
+    /// Standard deviation of a launch: the middle value over all medians.
     pub(crate) launch: f64,
-    /// Of the offset of a case in a collection, which its launches do not explain.
+    /// Standard deviation of the offset of a case in a collection, which its launches do not explain.
     pub(crate) offset: f64,
-    /// Of the effect of a collection on all its cases in proportion to their launch noise.
+    /// Standard deviation of the effect of a collection on all its cases in proportion to their launch noise.
     pub(crate) proportional: f64,
-    /// Of the effect of a collection on all its cases alike, such as that of its clock.
+    /// Standard deviation of the effect of a collection on all its cases alike, such as the effect of its clock.
     pub(crate) common: f64,
-    /// Of devices; `None` with one device.
+    /// Standard deviation of devices; `None` with one device.
     pub(crate) device: Option<f64>,
-    /// Of runs; `None` with one run.
+    /// Standard deviation of runs; `None` with one run.
     pub(crate) run: Option<f64>,
-    /// Of hosts; `None` with one host.
+    /// Standard deviation of hosts; `None` with one host.
     pub(crate) host: Option<f64>,
 }
 

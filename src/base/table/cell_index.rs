@@ -2,7 +2,8 @@
 //!
 //! The csv crate defines the meaning of a table. This index supports only the forms that profilers write (bare cells,
 //! `"x"`, and shapes in `"""x"""`) and returns [`NeedsFullParser`] for everything else, upon which the table is read
-//! again by the csv crate. It exists because it copies no cell, and splitting limits the speed of reading profiles.
+//! again by the csv crate. It exists because splitting a table into cells limits the speed of reading profiles, and
+//! this index copies no cell.
 
 /// Input that the csv crate must parse: other quotes, a lone carriage return, another number of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub(crate) struct RowCells<'a> {
     ends: &'a [u32],
 }
 
-/// Bytes that end a bare cell, or that it must not contain.
+/// Bytes that end a bare cell, or that a bare cell must not contain.
 const SPECIAL: [bool; 256] = {
     let mut special = [false; 256];
     special[b',' as usize] = true;
@@ -74,7 +75,8 @@ impl CsvIndex {
     }
 }
 
-/// Returns the length of the line ending at the start of a text, 0 at the end of the text; `None` before anything else.
+/// Returns the length of the line ending with which a text starts, 0 for an empty text; `None` if the text starts with
+/// anything else.
 fn line_ending_length(text: &[u8]) -> Option<usize> {
     match text {
         [] => Some(0),
@@ -84,7 +86,7 @@ fn line_ending_length(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the end of the cell that starts at a place; `None` for a form that profilers do not write.
+/// Returns the end of the cell that starts at the given place; `None` for a form that profilers do not write.
 #[inline]
 fn cell_end(text: &[u8], at: usize) -> Option<usize> {
     let rest = &text[at..];
@@ -137,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows by this index, or that it gave up.
+    /// The rows that this index finds, or the fact that it gave up.
     fn split(text: &[u8], width: usize) -> Result<Vec<Vec<Vec<u8>>>, NeedsFullParser> {
         let mut index = CsvIndex::default();
         index.index_rows(text, width)?;
@@ -186,7 +188,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted is what the csv crate reads, also with any number of quotes, closed or not.
+        /// If the index accepts a text, the csv crate reads the same cells, also with any number of quotes, closed or
+        /// not.
         #[test]
         fn rows_accepted_by_index_agree_with_csv_crate(
             text in "[a,;\"\n\r ]{0,40}",

@@ -12,7 +12,7 @@ pub(crate) const LFS: &[u8] = b"version https://git-lfs";
 /// Position of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct CsvPosition {
-    /// Its bytes, with preceding blank lines and its own line ending.
+    /// Bytes of the record, with preceding blank lines and its own line ending.
     pub(crate) range: Range<usize>,
     /// Line of its first cell, from 1.
     pub(crate) line: u64,

@@ -17,7 +17,7 @@ use crate::kernel::{
 /// Expression of a space that rejects a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstraintViolation {
-    /// Its position: derived numbers first, then constraints.
+    /// Position of the expression: derived numbers first, then constraints.
     pub(crate) position: usize,
     /// True if it has a value, so that it is a violated constraint.
     pub(crate) has_value: bool,
@@ -190,7 +190,7 @@ impl<'a> CaseBuilder<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct ExistingCases {
     signatures: HashSet<u64, FixedState>,
-    /// By origin of a space or a mutation.
+    /// Numbers of rows by the origin of a space or a mutation.
     pub(crate) rows: BTreeMap<String, usize>,
 }
 

@@ -89,7 +89,8 @@ impl RejectCount {
 /// Rejected candidates of one space. Expressions are counted by position, without a lookup.
 pub(crate) struct RejectTally<'a> {
     space: &'a CandidateSpace,
-    /// By position, derived numbers before constraints: candidates without a value, and those that violate it.
+    /// For each expression, derived numbers before constraints: candidates for which it has no value, and candidates
+    /// that violate it.
     expressions: Vec<[RejectCount; 2]>,
     others: BTreeMap<RejectReason, RejectCount>,
 }

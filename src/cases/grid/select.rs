@@ -200,8 +200,8 @@ impl<'a> CandidateFilter<'a> {
 struct CandidateValidator<'a> {
     entry: &'a CatalogueEntry,
     compiled: Option<CompiledRule>,
-    /// By form: true once the complete rule has accepted a candidate that the compiled one accepts. What only the
-    /// complete rule checks depends on types, which all candidates share.
+    /// For each form: true once the complete rule has accepted a candidate that the compiled rule accepts. Checks that
+    /// only the complete rule makes depend on types, which all candidates share.
     agreed: Vec<bool>,
 }
 

@@ -28,7 +28,7 @@ use crate::base::{
 /// A language model with a decoder of layers, each attention and feed-forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmModel {
-    /// Its id, such as `Qwen/Qwen3-32B`.
+    /// Id of the model, such as `Qwen/Qwen3-32B`.
     pub model: String,
     /// Width of the hidden states.
     pub hidden_size: u64,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{LlmAttention, LlmModel};
 
-/// Rows of `lm_head` come in multiples of this on the whole.
+/// The total number of rows of `lm_head` is padded to a multiple of this.
 const VOCAB_PADDING: u64 = 64;
 
 /// The widest layouts that are proposed for a model whose file names none.
@@ -38,7 +38,7 @@ impl fmt::Display for ParallelLayout {
 #[error("{0}")]
 pub struct LayoutError(String);
 
-/// Degrees that a model is run with; a layout takes one of each.
+/// Degrees with which a model is run; a layout takes one value of each list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParallelDegrees {
@@ -54,12 +54,12 @@ fn only_one() -> Vec<u64> {
 }
 
 impl ParallelDegrees {
-    /// Left for [`ParallelDegrees::proposed`] to fill.
+    /// Returns empty lists, which [`ParallelDegrees::proposed`] fills later.
     pub(super) const fn none() -> Self {
         Self { tp: Vec::new(), ep: Vec::new(), dp: Vec::new() }
     }
 
-    /// Powers of two that suit the model.
+    /// Returns the powers of two into which the model can be divided.
     pub(super) fn proposed(model: &LlmModel) -> Self {
         let powers = |most| (0..).map(|power| 1_u64 << power).take_while(move |degree| *degree <= most);
         let tp = powers(MAX_TP).filter(|tp| model.shared_by(*tp).is_ok()).collect();
@@ -68,7 +68,7 @@ impl ParallelDegrees {
         Self { tp, ep, dp: powers(MAX_DP).collect() }
     }
 
-    /// The layouts of these degrees that the model can be run in, in order. Those with fewer groups of
+    /// Returns the layouts of these degrees in which the model can be run, in order. Layouts with fewer groups of
     /// experts than groups of tokens are left out: they would cut experts finer than anything else.
     pub(crate) fn usable(&self, model: &LlmModel) -> Vec<ParallelLayout> {
         let mut found = Vec::new();
@@ -96,7 +96,7 @@ pub struct DeviceShare {
     pub(crate) intermediate_size: Option<u64>,
     pub experts: Option<u64>,
     pub(crate) expert_intermediate_size: Option<u64>,
-    /// Width inside the shared experts, all together.
+    /// Sum of the widths inside the shared experts.
     pub(crate) shared_intermediate_size: Option<u64>,
     /// Rows of `lm_head`, with padding.
     pub(crate) vocab_size: u64,
@@ -164,7 +164,7 @@ fn cut(what: &'static str, size: u64, into: u64, axis: &'static str) -> Result<u
     }
 }
 
-/// Rows that divide by `tp` as well as by the padding.
+/// Returns the number of rows, padded to a multiple of both `tp` and the padding.
 fn padded(vocab_size: u64, tp: u64) -> u64 {
     let mut step = tp;
     while !step.is_multiple_of(VOCAB_PADDING) {

@@ -113,7 +113,7 @@ pub enum ProductKernel {
     Single,
     /// Rows in groups, each by a weight of its own.
     Grouped,
-    /// As many products of one size as there are weights.
+    /// Products of one size; there are as many of them as weights.
     Batched,
 }
 

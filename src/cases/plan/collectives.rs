@@ -28,7 +28,7 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns the types of the profiler's records of its launches, on any rank.
+    /// Returns the types with which the profiler records launches of the collective, on any rank.
     pub(crate) fn record_types(self) -> Vec<&'static str> {
         match self {
             Self::SendReceive => vec![self.kernel_name(), "hcom_receive_"],
@@ -37,8 +37,8 @@ impl CollectiveKind {
     }
 }
 
-/// Returns the call of a collective, with the number of its processes, which may run on any devices. The error is the
-/// verdict of one that cannot be launched.
+/// Returns the call of a collective, with the number of its processes, which may run on any devices. If the collective
+/// cannot be launched, the error is its verdict.
 pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, usize), CaseOutcome> {
     let Some(collective) = CollectiveCase::of_case(case) else {
         let cause = Cause::NoCollective { kernel: case.kernel.to_string() };
@@ -60,7 +60,7 @@ pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, us
         "types": collective.kind.record_types(),
     });
     if collective.parts != PartWeights::Equal {
-        // Elements by sender and receiver.
+        // Numbers of elements, by sender and receiver.
         let elements = collective.message / collective.dtype.bytes().unwrap_or(1).max(1);
         described["parts"] = json!(collective.parts.part_sizes(elements, collective.ranks));
     }
@@ -90,7 +90,7 @@ pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, us
 }
 
 impl PlannedCase {
-    /// Returns the predicted duration of a launch: of a kernel its bound, of a collective an estimate by its size.
+    /// Returns the predicted duration of a launch: the bound of a kernel, or an estimate by the size of a collective.
     pub(crate) fn predicted_launch(&self) -> Nanos {
         let Some(collective) = CollectiveCase::of_case(&self.case) else { return self.fastest };
         let CollectiveCase { kind, message, ranks, parts, .. } = collective;

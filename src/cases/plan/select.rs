@@ -264,7 +264,7 @@ pub(crate) fn select_cases(
     let compares_production = database.has_comparable_production();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
-    // By the first digits of ids: true if a case has begun with them.
+    // For each of the given first digits of ids: true if the id of a case begins with them.
     let mut found = vec![false; selection.cases.len()];
     let mut equal_rows = EqualRows::new(database, catalogue, selection.cache, selection.equal_calls);
     let mut judge =

@@ -88,7 +88,7 @@ impl KernelCsv {
         Ok(())
     }
 
-    /// Adds the number of lines that precede in the file to those of all rows.
+    /// Adds the number of preceding lines in the file to the line numbers of all rows.
     fn shift_lines(&mut self, lines: u64) {
         for row in &mut self.rows {
             if let CsvRow::Original(place) = row {

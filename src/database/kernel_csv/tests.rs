@@ -133,7 +133,7 @@ proptest! {
 }
 
 proptest! {
-    /// The parser of one row agrees with that of whole tables.
+    /// The parser of single rows agrees with the parser of whole tables.
     #[test]
     fn one_row_is_parsed_as_within_its_table(
         cells in proptest::collection::vec("[a-z,\"\n\r é]{0,6}", 2..6), newline in "\n|\r\n|\r", blank in "\n{0,2}"

@@ -57,7 +57,7 @@ impl Ledger {
         self.read_cycle_rates("c.cache = ?1", [cache])
     }
 
-    /// Returns those of the collections with the same state of the cache and the same software as this one.
+    /// Returns the readings of collections with the same state of the cache and the same software as this collection.
     pub(crate) fn cycle_rates_of_software(
         &self,
         collection: i64,

@@ -1,5 +1,5 @@
-//! Copies of ledgers: the one beside each ledger, from which a damaged one is restored, and temporary ones of ledgers that another
-//! process may write.
+//! Copies of ledgers: a copy beside each ledger, from which a damaged ledger is restored, and temporary copies of
+//! ledgers that another process may be writing.
 
 use std::{
     fs::{self, Permissions},
@@ -11,7 +11,7 @@ use std::{
 use super::{Ledger, LedgerError};
 use crate::base::files::sync_folder;
 
-/// Checked temporary copy of a ledger; the ledger itself is not opened.
+/// Temporary copy of a ledger, which has been checked; the ledger itself is not opened.
 #[derive(Debug)]
 pub(crate) struct LedgerCopy {
     pub(super) original: PathBuf,
@@ -19,8 +19,8 @@ pub(crate) struct LedgerCopy {
 }
 
 impl LedgerCopy {
-    /// Copies a ledger into a file and checks it. Fails with [`LedgerError::Damaged`] also for an empty file and for rows that
-    /// refer to lost ones.
+    /// Copies a ledger into a file and checks it. Fails with [`LedgerError::Damaged`] also for an empty file, and if
+    /// rows refer to rows that are lost.
     pub(crate) fn create(original: &Path, copy: &Path) -> Result<Self, LedgerError> {
         let damaged =
             |problem: &str| LedgerError::Damaged { path: original.to_owned(), problem: problem.to_owned() };

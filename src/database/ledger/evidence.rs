@@ -146,7 +146,7 @@ impl Ledger {
         self.read_rows(sql, [prefix], read_case)
     }
 
-    /// Returns all cases in the order in which they were stored, which takes less time than that of their ids.
+    /// Returns all cases in the order in which they were stored, which takes less time than sorting them by id.
     pub(crate) fn known_cases(&self) -> Result<Vec<KnownCase>, LedgerError> {
         self.read_rows(ALL_CASES, [], read_case)
     }

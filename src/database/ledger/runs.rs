@@ -65,7 +65,7 @@ pub struct CaseRecord {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRecord {
     pub collection: u32,
-    /// Its device, the first of a gang.
+    /// Device of the collection; for a gang, its first device.
     pub device: u32,
     pub outcome: CaseOutcome,
 }
@@ -222,8 +222,8 @@ impl Ledger {
         Ok(summarised.collect())
     }
 
-    /// Returns the verdicts of a run's newest attempts at cases that are not in its plan: those of the kernel as which a
-    /// planned call ran.
+    /// Returns the verdicts of a run's newest attempts at cases that are not in its plan: cases of the kernel as which
+    /// a planned call ran.
     pub(crate) fn unplanned_verdicts(&self, run: &str) -> Result<BTreeSet<Verdict>, LedgerError> {
         let sql = "SELECT DISTINCT a.verdict FROM attempts a JOIN collections c USING (collection)
                    WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)

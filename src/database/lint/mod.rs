@@ -39,7 +39,7 @@ pub struct LintReport {
 impl LintReport {
     pub(crate) fn add_issues(&mut self, issues: Vec<LintIssue>) {
         self.remarks.extend(issues);
-        // Issues of the ledger stay behind those of the tables.
+        // Issues of the ledger are listed behind the issues of the tables.
         let key = |issue: &LintIssue| (issue.file.starts_with(".npubench/"), issue.file.clone(), issue.line);
         self.remarks.sort_by_key(key);
     }

@@ -28,7 +28,7 @@ pub enum LintIssueKind {
     DamagedLedger,
     /// A ledger that does not exist, although the folder has collections of runs.
     MissingLedger,
-    /// Measured cells that are not those of the ledger.
+    /// Measured cells that differ from the ledger.
     LedgerMismatch,
     /// Rows of a run that is not in the ledger, although it has a measurement of their cases.
     UnknownRun,

@@ -46,7 +46,7 @@ pub(crate) fn check_table(
         return;
     };
     if let Some(text) = separator_problem(&record) {
-        // The cells of the rows are those of another separator.
+        // The rows were written with another separator.
         remarks.add_issue(place.line, LintIssueKind::NotCsv, text);
         return;
     }

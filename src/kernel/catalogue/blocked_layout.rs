@@ -21,7 +21,7 @@ pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64
     Ok(dims.into_iter().map(i64::unsigned_abs).collect())
 }
 
-/// As [`logical_dims`], for dimensions that may be nodes of compiled expressions.
+/// Does the same as [`logical_dims`] for dimensions that may be nodes of compiled expressions.
 pub(super) fn unblocked_dims<N: ExprNumber>(
     slot: &TensorSlot,
     Tensor { dtype, format, .. }: &Tensor,

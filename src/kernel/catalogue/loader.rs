@@ -374,7 +374,8 @@ mod tests {
         assert!(problem.starts_with("StepA.yaml:3:14: `Sum` is already a name of `StepA`"), "{problem}");
     }
 
-    /// Without its effect, a kernel that the user knows to be impossible would be launched again and again.
+    /// If a reason of the user had no effect, a kernel that the user knows to be impossible would be launched again and
+    /// again.
     #[test]
     fn reasons_of_the_user_replace_embedded_entries() {
         let own =

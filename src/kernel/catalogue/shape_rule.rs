@@ -68,7 +68,7 @@ impl ReturnShapes {
         Ok(shapes.into_iter().map(unsigned).collect())
     }
 
-    /// As [`ReturnShapes::evaluate_shapes`], on numbers or on nodes of compiled expressions.
+    /// Does the same as [`ReturnShapes::evaluate_shapes`] on numbers or on nodes of compiled expressions.
     pub(crate) fn shape_nodes<N: ExprNumber>(
         &self,
         bindings: &Bindings<N>,

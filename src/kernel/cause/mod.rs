@@ -41,13 +41,13 @@ pub enum Cause {
     NoWorkingDevice,
     MoreDevicesThanRun,
     NotReached,
-    // A number of collections in a row failed on each device; the message is that of the last one.
+    // Several collections in a row failed on each device; the message comes from the last one.
     CollectionsFailed { collections: u32, failure: CollectionFailure, message: String },
     // The collection could not be started.
     NotStarted { message: String },
     StoppedBeforeRetry { verdict: Verdict, last: Box<Reason> },
     DiskFull { failure: Box<Reason> },
-    // A later assessment shows that the launches of the collection are not those of the case.
+    // A later assessment shows that the collection did not launch the kernel of the case.
     NotItsLaunches,
     Quarantined { verdict: Verdict, last: Box<Reason>, collections: Vec<BrokenCollection> },
 
@@ -126,7 +126,7 @@ pub enum Cause {
     LowClockLaunches { low: usize, launches: usize, set_mhz: Decimal<0>, lowest_mhz: Decimal<0> },
     // The clock deviated by the cycles of kernels that were launched beside the case.
     ClockBeside { device: u32, percent: Decimal<1>, is_higher: bool, kernels: usize },
-    // The clock deviated from that of another collection of the case.
+    // The clock deviated from the clock of another collection of the case.
     Clock(ClockDifference),
     UndecidedClock,
     ClockNotRisen { percent: Decimal<1> },
@@ -232,7 +232,7 @@ pub enum ControlClock {
     FellInPart,
 }
 
-/// Relation of the software of an attempt to that of the measurement.
+/// Relation of the software of an attempt to the software of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SoftwareRelation {
@@ -256,11 +256,11 @@ pub struct OtherKernel {
 pub struct Overlap {
     pub(crate) launch: usize,
     pub(crate) took_ns: Nanos,
-    /// Time from its start to that of the next launch.
+    /// Time from its start to the start of the next launch.
     pub(crate) next_after_ns: Nanos,
 }
 
-/// Clock of a collection beside that of another one; in cycles per block and microsecond.
+/// Clock of a collection compared with the clock of another one, in cycles per block and microsecond.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockDifference {
     pub(crate) device: u32,

@@ -11,7 +11,7 @@ use super::{
     shape_functions,
 };
 
-/// The functions; their names in snake case are those of torch and numpy where they have the function.
+/// The functions. Their names in snake case are the same as in torch and numpy, if these have the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ExprFunction {

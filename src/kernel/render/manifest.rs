@@ -285,7 +285,7 @@ pub struct ManifestCase {
     pub case: CaseId,
     pub(crate) seed: u64,
     pub(crate) kernel: String,
-    /// Its shapes as text, for people.
+    /// Shapes of the case as text, for people.
     #[serde(default)]
     pub(crate) shapes: String,
     pub(crate) form: String,

@@ -18,7 +18,8 @@ use signal_hook::{
 /// Signals closer together than this count as one: `timeout` signals a process and its group.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Received signals. The first one ends the work and stops the profilers, the second one the wait for their answers.
+/// Received signals. The first one ends the work and stops the profilers, the second one ends the wait for the answers
+/// of the profilers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StopSignals {
     first: Arc<AtomicBool>,

@@ -43,11 +43,11 @@ pub(crate) enum VllmWork {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CollectionLimits {
-    /// Of the answer to a start, and of one request.
+    /// Time limit of the answer to a start, and of one request.
     pub(crate) start: Duration,
-    /// Of the answer to a stop, in which workers write their profiles.
+    /// Time limit of the answer to a stop, during which workers write their profiles.
     pub(crate) stop: Duration,
-    /// Of the wait for folders.
+    /// Time limit of the wait for folders.
     pub(crate) folders: Duration,
     /// Time without a change after which folders are complete.
     pub(crate) still: Duration,
@@ -60,12 +60,12 @@ pub(crate) struct VllmCollection {
     /// Folders of the profiler as this host has them.
     pub(crate) folders: Vec<PathBuf>,
     pub(crate) work: VllmWork,
-    /// Whether the work runs once before the profiler starts.
+    /// True if the work runs once before the profiler starts.
     pub(crate) warm_up: bool,
     pub(crate) ranks: Option<usize>,
     pub(crate) limits: CollectionLimits,
     pub(crate) analysis: AnalysisSettings,
-    /// Whether a server that records call stacks is profiled, and a command with `--profile` runs.
+    /// True if a server that records call stacks may be profiled, and a command with `--profile` may run.
     pub(crate) is_forced: bool,
 }
 

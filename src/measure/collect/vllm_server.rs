@@ -1,8 +1,9 @@
 //! HTTP interface of one server of vLLM: its version, its profiler, and requests to its model.
 //!
-//! Each request has a connection of its own, without proxies and redirects: a proxy of the environment is for other networks,
-//! and a repeated request to stop a profiler can end a server. The paths are those of vLLM's API server. `/start_profile` and `/stop_profile` exist only if the server was started with
-//! a profiler: since version 0.13 by `--profiler-config`, before by the variable `VLLM_TORCH_PROFILER_DIR`.
+//! Each request has a connection of its own, without proxies and redirects: a proxy of the environment is for other
+//! networks, and a repeated request to stop a profiler can end a server. The paths belong to vLLM's API server.
+//! `/start_profile` and `/stop_profile` exist only if the server was started with a profiler: since version 0.13 by
+//! `--profiler-config`, before by the variable `VLLM_TORCH_PROFILER_DIR`.
 
 use std::{
     io::{self, Read as _, Write as _},

@@ -1,9 +1,9 @@
 //! Analytic model of collectives, the least time of the known algorithms on the links of one tier, and the comparison of
 //! measured rows with it.
 //!
-//! Sizes are those of the tables (`message_bytes`, see [`CollectiveKind::size_semantics`]), so that a measured row and its
-//! prediction mean the same bytes: `reduce_scatter` counts the output of one rank, `all_to_all` the input of one rank with
-//! its own part, which passes no link.
+//! Sizes have the same meaning as in the tables (`message_bytes`, see [`CollectiveKind::size_semantics`]), so that a
+//! measured row and its prediction mean the same bytes: `reduce_scatter` counts the output of one rank, `all_to_all`
+//! the input of one rank with its own part, which passes no link.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -182,8 +182,9 @@ mod tests {
         assert_near(micros(A3, CollectiveKind::AllGather, 655_360, 16, 1), 73.65);
     }
 
-    /// That validator took the size of `reduce_scatter` for the sum of all ranks, and was off by their number (row 35 of its
-    /// known defects): a scatter moves what a gather of the same size per rank does.
+    /// The validator of the superseded tool took the size of `reduce_scatter` for the sum of all ranks, so that its
+    /// result was wrong by a factor of their number (row 35 of its known defects): a scatter moves what a gather of the
+    /// same size per rank does.
     #[test]
     fn reduce_scatter_counts_the_bytes_of_one_rank_as_its_table_does() {
         for ranks in [2, 4, 16] {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Numbers of the devices of several nodes: those of a node follow each other, and begin at a multiple of the same
-/// number.
+/// Numbers of the devices of several nodes: the numbers of one node follow each other, and begin at a multiple of the
+/// same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeLayout {
     pub(crate) nodes: usize,

@@ -198,8 +198,8 @@ pub(crate) struct DatabaseSweeps {
 }
 
 impl DatabaseSweeps {
-    /// Reads the tables of collectives by their names or those of their tables; of all without a name. Fails if no row is
-    /// measured.
+    /// Reads the tables of the collectives that are named, by their own names or by the names of their tables; without
+    /// a name, all tables. Fails if no row is measured.
     pub(crate) fn read(database: &Database, names: &[String]) -> Result<Self, CommandError> {
         let wanted = names.iter().map(|name| parse_collective(name)).collect::<Result<Vec<_>, _>>()?;
         let (mut sweeps, mut notes) = (Vec::new(), Vec::new());

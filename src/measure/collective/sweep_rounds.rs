@@ -165,7 +165,7 @@ struct DatabaseDraft {
 }
 
 impl SweepDatabase {
-    /// Finds the database of a folder. A new one gets the given device or that of the host.
+    /// Finds the database of a folder. A new database gets the given device or the device of the host.
     pub(crate) fn find(
         folder: &Path,
         kind: DataKind,

@@ -248,7 +248,7 @@ impl CollectiveSweep {
         })
     }
 
-    /// Returns the variables of the collections of the sweep: those of HCCL have the values of its key, all others
+    /// Returns the variables of the collections of the sweep: variables of HCCL have the values of its key, all others
     /// are unset.
     pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
         let mut pinned = PinnedEnvironment::default();

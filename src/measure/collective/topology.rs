@@ -141,8 +141,8 @@ pub(crate) fn devices_for(
     Ok(found.into_iter().map(|candidate| candidate.devices).collect())
 }
 
-/// A group with its layout: for each member and dimension from the tier on, the order of its coordinate among those of the
-/// members that share the coordinates before it. Members are in ascending order.
+/// A group with its layout: for each member and dimension from the tier on, the order of its coordinate among the
+/// coordinates of the members that share the coordinates before it. Members are in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     /// True for devices taken in turns, because no regular group is possible in the block.

@@ -25,7 +25,7 @@ pub(crate) struct LeaseFolder {
     names: BTreeMap<u32, String>,
 }
 
-/// Users of a folder of leases.
+/// Who uses a folder of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseSharing {
     Database,
@@ -40,7 +40,7 @@ impl LeaseFolder {
         Self { path, sharing: LeaseSharing::Database, names: BTreeMap::new() }
     }
 
-    /// Folder of the present user in the temporary folder, created if missing.
+    /// Folder of the current user in the temporary folder, created if missing.
     pub(crate) fn of_user() -> Self {
         let path = temporary_folder().join(format!("npubench-leases-{}", nix::unistd::geteuid()));
         Self { path, sharing: LeaseSharing::OneUser, names: BTreeMap::new() }
@@ -70,9 +70,8 @@ impl LeaseFolder {
 
     /// Creates the folder if it belongs to a database or to the user, and checks it.
     ///
-    /// # Errors
-    /// [`DeviceError::LeaseFolder`] if it is missing, is no folder, or is a folder of another user in a place where
-    /// every user may create one: the links of such a folder would lead to any file.
+    /// # Errors [`DeviceError::LeaseFolder`] if it is missing, is no folder, or is a folder of another user in a place
+    /// where every user may create one: links in such a folder could lead to any file.
     pub(crate) fn prepare(&self) -> Result<(), DeviceError> {
         let problem = |problem: String| DeviceError::LeaseFolder { folder: self.path.clone(), problem };
         let failed = |error: io::Error| problem(error.to_string());
@@ -92,7 +91,7 @@ impl LeaseFolder {
         }
     }
 
-    /// Checks that the folder is a real one of this user, and withdraws the permissions of others.
+    /// Checks that the folder is no link and belongs to this user, and withdraws the permissions of other users.
     fn check_owner(&self) -> Result<(), String> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY;
         let folder = File::options().read(true).custom_flags(flags.bits()).open(&self.path);
@@ -127,7 +126,7 @@ impl LeaseFolder {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let mode = if is_shared { 0o666 } else { 0o600 };
                     match options.clone().create_new(true).mode(mode).open(path) {
-                        // Another run has created it meanwhile.
+                        // Another run has created the file meanwhile.
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                         Ok(file) if is_shared => {
                             // The mode is independent of the umask.
@@ -172,7 +171,7 @@ mod tests {
         parse_info(&text).expect("the table").chips
     }
 
-    /// Fails in the state in which every existing folder was used.
+    /// An existing folder of another user must be refused.
     #[test]
     fn a_link_or_a_file_in_place_of_the_temporary_folder_is_refused() {
         let root = tempfile::tempdir().expect("a folder");

@@ -125,7 +125,7 @@ impl NpuSmiInfo {
         }
     }
 
-    /// Returns the processes of a chip; if the table names only cards, those of its card.
+    /// Returns the processes of a chip; if the table names only cards, the processes of its card.
     pub fn processes_on(&self, chip: &NpuChip) -> impl Iterator<Item = &NpuProcess> {
         let (npu, die) = (chip.npu, chip.chip);
         self.processes

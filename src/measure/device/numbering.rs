@@ -20,7 +20,7 @@ pub(crate) struct DeviceNumbering {
 impl DeviceNumbering {
     /// Returns the numbers of the listed devices.
     ///
-    /// The numbers of `npu-smi info -m` are those of the driver, which stay valid if torch counts further devices that
+    /// The numbers of `npu-smi info -m` are the driver's numbers, which stay valid if torch counts further devices that
     /// `npu-smi` does not list. Positions in the table are valid only if both count the same devices.
     pub(crate) fn of_listed(info: &NpuSmiInfo) -> Self {
         let numbers = info.chips.iter().map(|chip| (chip.physical_id, chip.logical_id));

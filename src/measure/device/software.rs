@@ -13,7 +13,7 @@ use crate::{
     kernel::SoftwareFingerprint,
 };
 
-/// Folder that contains `driver` and `firmware` where no other one is recorded.
+/// Folder that contains `driver` and `firmware` unless the installer has recorded another folder.
 const ASCEND_ROOT: &str = "/usr/local/Ascend";
 /// File in which the driver's installer records its folder, as `Driver_Install_Path_Param=/usr/local/Ascend`.
 const DRIVER_INSTALLATION: &str = "/etc/ascend_install.info";
@@ -25,7 +25,7 @@ const MAX_FILES: usize = 100_000;
 pub(crate) struct HostSoftware {
     pub(crate) locations: SoftwareLocations,
     pub(crate) packages: Vec<CustomOperators>,
-    /// Options of msprof and pinned variables, which do not change.
+    /// Options of msprof and pinned variables, which are the same for all collections.
     pub(crate) settings: SoftwareFingerprint,
 }
 
@@ -57,7 +57,7 @@ impl SoftwareLocations {
         }
     }
 
-    /// Reads the versions. What has no file is unknown.
+    /// Reads the versions. A version whose file is missing is unknown.
     pub(crate) fn read_software(&self, packages: &[CustomOperators]) -> SoftwareFingerprint {
         let cann = self.cann.as_deref();
         let toolkit = cann.and_then(|home| read_below(home, "ascend_toolkit_install.info"));
@@ -76,7 +76,7 @@ impl SoftwareLocations {
     }
 }
 
-/// Reads a file of a CANN folder, where it is in the folder of an architecture, such as `aarch64-linux`.
+/// Reads a file of a CANN folder. It is in the folder of an architecture, such as `aarch64-linux`.
 fn read_below(home: &Path, name: &str) -> Option<IniFile> {
     let architecture = format!("{}-linux", std::env::consts::ARCH);
     let folders =
@@ -105,8 +105,8 @@ fn operators_version(home: &Path) -> Option<String> {
     Some(older.value("", "Version")?.to_owned())
 }
 
-/// Reads the `version.info` of driver or firmware. `Version` of the firmware is that of its image, `package_version` that
-/// of the package with which it was installed; old packages have `Version` alone.
+/// Reads the `version.info` of driver or firmware. For the firmware, `Version` is the version of its image, and
+/// `package_version` the version of the package with which it was installed; old packages have only `Version`.
 fn package_version(folder: &Path) -> Option<String> {
     let file = IniFile::read(&folder.join("version.info"))?;
     Some(file.value("", "Version").or_else(|| file.value("", "package_version"))?.to_owned())

@@ -321,7 +321,7 @@ impl AssessmentRules<'_> {
         Ok(ReassessedCollection { attempts, controls, software, left })
     }
 
-    /// Resolves a launched case. The error is the reason why the records are not those of its call.
+    /// Resolves a launched case. The error is the reason why the records do not belong to its call.
     fn planned_case(
         &self,
         case: IdentifiedCase,
@@ -359,8 +359,8 @@ fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, String
     value.map_err(|problem| format!(": {name} cannot be read: {problem}"))
 }
 
-/// Returns the changes that make the `stored` attempts of a collection those of another assessment. `is_complete` is
-/// true if every case of the collection was assessed.
+/// Returns the changes that turn the `stored` attempts of a collection into the attempts of another assessment.
+/// `is_complete` is true if every case of the collection was assessed.
 ///
 /// An attempt that was withdrawn for a clock that deviates, as other collections show, stays withdrawn if it would be a
 /// measurement and its launches have the same cycles. An accepted attempt that is no measurement any more is withdrawn.
@@ -524,7 +524,7 @@ mod tests {
         assert_eq!(ends(&find(Verdict::LostRecords, false, Verdict::Hung)), [("Add", Verdict::Hung, false)]);
     }
 
-    /// A case as which a call ran by the rules of another version, and by those of this one.
+    /// A call that ran as one case by the rules of another version, and as another case by the rules of this version.
     #[test]
     fn attempts_without_a_counterpart_are_withdrawn_or_new() {
         let stored =

@@ -183,8 +183,8 @@ fn end_message(
 }
 
 /// Writes the durations of the fastest and of the slowest rank of a gang: a line for each case, in nanoseconds, in the
-/// order of the launches, of which the first are warm-ups. The ledger has those of the slowest rank, so that a failed
-/// write loses no sample.
+/// order of the launches, of which the first are warm-ups. The ledger has the launches of the slowest rank, so that a
+/// failed write loses no sample.
 fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
     let attempts = attempts.iter().flat_map(Attempt::with_equal_calls);
     let lines = attempts.filter(|attempt| !attempt.fastest_ranks.is_empty()).map(|attempt| {
@@ -371,7 +371,7 @@ pub(super) fn last_line(log: &Path) -> String {
     // torchrun draws frames around its summary.
     let has_text = |line: &&str| line.contains(char::is_alphanumeric);
     let lines = || text.lines().rev().map(str::trim).filter(has_text);
-    // Lines of msprof follow those of the script and are less informative, except for its warnings and errors.
+    // Lines of msprof follow the lines of the script and are less informative, except for warnings and errors.
     let own = |line: &&str| ["[INFO]", "[WARNING]", "[ERROR]"].iter().any(|mark| line.starts_with(mark));
     let warns = |line: &&str| line.starts_with("[WARNING]") || line.starts_with("[ERROR]");
     // The summary of torchrun is long; one line of it names the rank that was ended by a signal.

@@ -255,7 +255,7 @@ pub(super) fn manifest_hosts(hosts: &[NodeHost]) -> Vec<GangHost> {
     hosts.iter().map(|host| GangHost { name: host.name.clone(), ranks: host.ranks }).collect()
 }
 
-/// Unpacks the evidence of a part: journals beside that of this node, all other files into a folder of the host.
+/// Unpacks the evidence of a part: journals beside the journal of this node, all other files into a folder of the host.
 fn unpack_part(folder: &Path, place: usize, result: &PartResult) -> io::Result<()> {
     let Some(archive) = &result.archive else { return Ok(()) };
     let target = folder.join(files::host_folder(place));
@@ -449,7 +449,7 @@ where
         let archive = folder.with_extension("tar.gz");
         let mut saved = None;
         if !matches!(end, PartEnd::NotStarted | PartEnd::EvidenceUnwritable) {
-            // Script and manifest are those of node 0.
+            // All nodes have the script and the manifest of node 0.
             let rendered = [files::REPLAY, files::MANIFEST].map(|name| folder.join(name));
             let files: Vec<PathBuf> =
                 files_to_archive(&folder).into_iter().filter(|path| !rendered.contains(path)).collect();
@@ -461,7 +461,8 @@ where
                 }
                 Ok(_) => saved = Some(archive.as_path()),
                 Err(error) => {
-                    // Without the evidence of its ranks there is no result, and it is needed to find the cause.
+                    // If the evidence of the ranks is missing, there is no result; the evidence is also needed to find
+                    // the cause.
                     message = format!("{message}, but its evidence cannot be archived: {error}");
                     if let Ok(kept) = keep_folder(&folder, UNSAVED_EVIDENCE) {
                         message.push_str(&format!("; it is in {}", kept.display()));

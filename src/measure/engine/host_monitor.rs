@@ -80,7 +80,7 @@ struct UnlistedDevice {
 pub(super) struct HostMonitor {
     pause_file: PathBuf,
     processes: PathBuf,
-    /// True if the ids of processes that `npu-smi` lists are those of the processes that this program sees.
+    /// True if `npu-smi` lists processes under the same ids under which this program sees them.
     sees_host_processes: bool,
     folder: PathBuf,
     paused: PausedDevices,
@@ -126,8 +126,8 @@ impl HostMonitor {
         self.full_at.is_some_and(|at| at.elapsed() <= time)
     }
 
-    /// Returns the changes since the last call; `running` is the number of running collections, `leases` those of the
-    /// run, to which leases that other processes have released meanwhile are added.
+    /// Returns the changes since the last call; `running` is the number of running collections, `leases` are the leases
+    /// of the run, to which leases that other processes have released meanwhile are added.
     pub(super) fn poll_changes(&mut self, running: usize, leases: &DeviceLeases) -> HostChanges {
         // A file that is being written is read at the next call.
         if let Ok(paused) = PausedDevices::load(&self.pause_file) {
@@ -365,7 +365,7 @@ impl PausedDevices {
         let held = held.and_then(|held| held.lock().map(|()| held));
         let _held = held.map_err(|source| fail("lock", &lock, source))?;
         if let Some(folder) = file.parent() {
-            // Those of a killed `pause`.
+            // A killed `pause` leaves unfinished files.
             stale::remove_unfinished_files(folder);
         }
         let before = Self::load(&file).map_err(|why| fail("read", &file, io::Error::other(why)))?;

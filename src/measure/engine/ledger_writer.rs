@@ -124,7 +124,7 @@ impl StopRequests {
     pub(super) async fn next(&mut self) -> bool {
         loop {
             let Some(source) = self.signals.recv().await else {
-                // Without a sender there are no further requests.
+                // If there is no sender, there are no further requests.
                 std::future::pending::<()>().await;
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Writes the rows of a kernel once all its cases have a verdict, and those of all kernels from time to time.
+//! Writes the rows of a kernel once all its cases have a verdict, and the rows of all kernels from time to time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,7 +27,7 @@ type FinishedCase = (CaseId, Option<(String, CaseOutcome)>);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NewlySuspicious {
     pub(super) cases: usize,
-    /// Those that the next run measures again.
+    /// Number of these cases that the next run measures again.
     pub(super) open: usize,
 }
 
@@ -115,8 +115,8 @@ impl WriteBack {
         Ok(report)
     }
 
-    /// Returns the result for the row of a case: its measurement, else its verdict, else that of its withdrawn attempts.
-    /// `None` without any of them.
+    /// Returns the result for the row of a case: its measurement, else its verdict, else the verdict of its withdrawn
+    /// attempts. `None` without any of them.
     fn row_result(
         &self,
         case: &CaseId,
@@ -256,7 +256,7 @@ pub(crate) fn rewrite_rows(
             matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. }).then_some(case)
         };
         let kernels = kernels_of(database).into_iter();
-        // Rows of another ledger, such as that of another host.
+        // Rows of another ledger, such as the ledger of another host.
         let foreign: BTreeSet<CaseId> =
             kernels.flat_map(|kernel| find_in_rows(database, &kernel, is_foreign)).collect();
         rows.ledger = Some(compared);

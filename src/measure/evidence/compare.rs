@@ -39,10 +39,10 @@ pub(crate) enum RowComparison {
     /// The ledger has a newer result.
     Behind,
     /// A run that is not in the ledger wrote the row, or none is named. The ledger has no measurement that would have
-    /// replaced that of the row.
+    /// replaced the measurement of the row.
     OtherLedger,
     /// The row names a run that is not in the ledger, or none, although the ledger has a measurement of the case that
-    /// would have replaced that of the row.
+    /// would have replaced the measurement of the row.
     UnknownRun { run: String, cells: Vec<CellDifference> },
     /// Cells that the ledger contradicts. `is_rewritten` is true if the next run writes the ledger's values.
     Different { cells: Vec<CellDifference>, is_rewritten: bool },
@@ -52,7 +52,7 @@ pub(crate) enum RowComparison {
     NoSuchVerdict { run: String, verdict: String },
 }
 
-/// The measurements of a ledger in one state of the cache, with which those of rows are compared.
+/// The measurements of a ledger in one state of the cache, with which measurements of rows are compared.
 #[derive(Debug)]
 pub(crate) struct LedgerComparison {
     cache: CacheState,
@@ -191,7 +191,7 @@ fn is_suspicion(cell: &CellDifference) -> bool {
 #[derive(Debug)]
 struct TableComparison<'a> {
     comparison: &'a LedgerComparison,
-    /// Line, kind and text of each; those of unknown runs are listed after the others.
+    /// Line, kind and text of each; entries of unknown runs are listed after the others.
     issues: Vec<(u64, LintIssueKind, String)>,
     /// First line and number of rows that are behind the ledger.
     behind: Option<(u64, usize)>,

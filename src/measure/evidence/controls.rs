@@ -1,4 +1,5 @@
-//! Control kernels of collections beside those of other devices and nights with the same software.
+//! Comparison of the control kernels of collections with control kernels on other devices and in other nights, with the
+//! same software.
 
 use std::collections::BTreeMap;
 

@@ -29,8 +29,8 @@ pub(crate) struct MeasuredSide {
 }
 
 impl MeasuredSide {
-    /// Reads all measurements of a ledger in one state of the cache, or those of one run, with the variance between
-    /// collections that the ledger shows. Fails with [`LedgerError`] if it cannot be read.
+    /// Reads all measurements of a ledger in one state of the cache, or only the measurements of one run, with the
+    /// variance between collections that the ledger shows. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn read(ledger: &Ledger, run: Option<&str>, cache: CacheState) -> Result<Self, LedgerError> {
         let RunEstimates { by_case: estimates, collections } = match run {
             Some(run) => RunEstimates::from_run(ledger, run, cache)?,
@@ -126,10 +126,11 @@ pub(crate) struct LedgerDifference {
     pub(crate) cases: Vec<CaseDifference>,
     /// Number of cases that only one side has measured.
     pub(crate) only: [usize; 2],
-    /// Those that the other side has attempted without an accepted result, such as withdrawn ones.
+    /// The cases among these that the other side has attempted without an accepted result, for example because it was
+    /// withdrawn.
     pub(crate) failed_in_other: [Vec<FailedCase>; 2],
-    /// Ambiguous cases, by the side that is known less well: that without an interval over collections, else that with the wider
-    /// one.
+    /// Ambiguous cases, by the side that is known less well: the side without an interval over collections, else the
+    /// side with the wider interval.
     pub(crate) ambiguous: [Vec<CaseId>; 2],
     /// Number of cases of both sides that have no interval over collections on one of them.
     pub(crate) without_interval: usize,

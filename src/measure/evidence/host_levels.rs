@@ -1,4 +1,4 @@
-//! Levels of hosts: how much slower or faster the kernels of one host are than those of the others.
+//! Levels of hosts: how much slower or faster kernels are on one host than on the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -140,7 +140,8 @@ fn pooled_row(
     Some(row)
 }
 
-/// Returns how the software of an attempt relates to that of the measurement. Software that was not recorded may differ.
+/// Returns how the software of an attempt relates to the software of the measurement. Software that was not recorded
+/// may differ.
 fn compare_software(
     attempt: Option<&SoftwareFingerprint>,
     measurement: Option<&SoftwareFingerprint>,

@@ -28,7 +28,7 @@ pub(crate) struct MissingRows {
 /// case of its result. Tables that cannot be read are left out. Until the newest run has ended, cases that it did not plan are
 /// left out: they get their rows at its end.
 pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<MissingRows>, DatabaseError> {
-    // Attempted cases, and those of them that were measured.
+    // Attempted cases, and the measured cases among them.
     let mut by_kernel: BTreeMap<KernelName, (BTreeSet<CaseId>, HashSet<CaseId>)> = BTreeMap::new();
     let planned = if ledger.has_unfinished_run()? { Some(ledger.planned_cases()?) } else { None };
     let mut attempted: HashMap<CaseId, bool> = HashMap::new();

@@ -17,7 +17,7 @@ pub(super) fn repeat_command(database: &Database, cache: CacheState, cases: &str
     format!("npubench run --db {folder}{host} --case {cases}{state} --update all")
 }
 
-/// Returns the command that measures a collective again; `hosts` are those of a group over several nodes.
+/// Returns the command that measures a collective again; `hosts` are the hosts of a group over several nodes.
 pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase, hosts: &[String]) -> String {
     let CollectiveCase { kind, message, ranks, tier, dtype, environment, parts } = collective;
     let command = SweepCommand {

@@ -23,7 +23,7 @@ pub(super) type Archives = BTreeMap<(String, u32), Option<String>>;
 pub(super) struct EvidenceCopy<'a> {
     pub(super) source: &'a Database,
     pub(super) target: &'a Database,
-    /// Of the source, of the target before the merge, and of the union.
+    /// Archives of the source, of the target before the merge, and of the union.
     pub(super) of_source: &'a Archives,
     pub(super) of_target: &'a Archives,
     pub(super) of_union: &'a Archives,

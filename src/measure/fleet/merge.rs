@@ -45,7 +45,7 @@ pub(crate) struct MergeRequest<'a> {
     pub(crate) from: &'a [PathBuf],
     pub(crate) assets: &'a AssetFiles,
     pub(crate) writes: bool,
-    /// True if databases in use are left out; else they are refused.
+    /// If true, databases in use are left out; else they are refused.
     pub(crate) skips_used: bool,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     let mut sources = Vec::new();
     for (number, database) in databases.iter().enumerate() {
         let source = read_source(database, &scratch, &number.to_string())?;
-        // A run that started while the ledger was copied.
+        // A run may have started while the ledger was copied.
         if let Some(owner) = owner_of(database) {
             leave_out(request, database, owner, &mut report.in_use)?;
         } else if let Some(source) = source {
@@ -187,7 +187,8 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     Ok(report)
 }
 
-/// Opens the databases, each once, and without the target. Fails if one is in use, unless these are left out.
+/// Opens the databases, each once, without the target. Fails if a database is in use, unless such databases are left
+/// out.
 fn open_sources(
     request: &MergeRequest<'_>,
     target: Option<&Database>,
@@ -214,7 +215,7 @@ pub(super) fn owner_of(database: &Database) -> Option<String> {
     state.is_held.then(owner)
 }
 
-/// Adds a database in use to those that are left out. Fails if they are not.
+/// Adds a database in use to the list of databases that are left out. Fails if such databases are to be refused.
 fn leave_out(
     request: &MergeRequest<'_>,
     database: &Database,
@@ -257,7 +258,7 @@ fn check_alike<'a>(mut databases: impl Iterator<Item = &'a Database>) -> Result<
     Ok(())
 }
 
-/// Refuses shards of another plan than that of the target, and of different plans.
+/// Refuses shards of different plans, and shards of a plan that is not the plan of the target.
 fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), CommandError> {
     let plan = target.map(ShardPlan::load).transpose()?.flatten();
     let mut expected = target.zip(plan.map(|plan| plan.id()));
@@ -275,7 +276,7 @@ fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), 
     Ok(())
 }
 
-/// Returns the folders of the started shards of a database's plan, and the number of those that were not started.
+/// Returns the folders of the started shards of a database's plan, and the number of shards that were not started.
 pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize), CommandError> {
     let plan = ShardPlan::load_existing(database)?;
     let folders = (1..=plan.shards.len()).map(|number| database.shard_folder(&plan.identity(number)));
@@ -283,8 +284,8 @@ pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize
     Ok((started, open.len()))
 }
 
-/// Refuses to replace the plan of a database while its shards have results that the database lacks, or are measured. Of a plan that
-/// cannot be read, these are all shards in the folder. The caller holds the lock of the database.
+/// Refuses to replace the plan of a database while its shards have results that the database lacks, or are measured. If
+/// the plan cannot be read, all shards in the folder count as its shards. The caller holds the lock of the database.
 pub(crate) fn require_merged_shards(database: &Database) -> Result<(), CommandError> {
     let db = quoted_path(database.folder());
     let plan = ShardPlan::load(database);
@@ -354,10 +355,11 @@ fn read_source(
     Ok(Some(MergeSource { database: database.clone(), copy, size, archives }))
 }
 
-/// Refuses results of different software, and of different skews of experts. The target may have results of other software than the
-/// sources if all of theirs are newer, as after an upgrade: the newest results of a case become its row.
+/// Refuses results of different software, and of different skews of experts. The target may have results of other
+/// software if all results of the sources are newer, as after an upgrade: the newest results of a case become its row.
 fn check_results(target: Option<&MergeSource>, sources: &[MergeSource]) -> Result<(), CommandError> {
-    // The source whose newest results are the oldest: those of the target must be older than all of them.
+    // The source whose newest results are older than the newest results of all other sources: results of the target
+    // must be older still.
     let mut earliest: Option<(&MergeSource, Nanos, SoftwareFingerprint)> = None;
     for source in sources {
         let Some((start, software)) = source.copy.open()?.newest_software()? else { continue };
@@ -455,7 +457,7 @@ fn write_error(path: &Path) -> impl Fn(io::Error) -> CommandError + use<> {
     }
 }
 
-/// Puts the merged ledger in the place of that of the target.
+/// Replaces the ledger of the target by the merged ledger.
 fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
     if path.exists() {
         // Ends an interrupted transaction: its journal must not be applied to the new file.
@@ -465,7 +467,7 @@ fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
     Ok(write_atomic_by(path, |out| io::copy(&mut merged, out).map(|_| ())).map_err(DatabaseError::from)?)
 }
 
-/// Writes the rows that differ from the ledger, and adds those of results without a row.
+/// Writes the rows that differ from the ledger, and adds rows for results without one.
 fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) -> Result<(), CommandError> {
     let catalogue = Catalogue::load(assets)?;
     let ledger = target.ledger()?;
@@ -476,8 +478,8 @@ fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) 
     Ok(ledger.write_copy()?)
 }
 
-/// Returns the places of planned cases in an order that does not depend on the runs that have planned them, so that rows have
-/// the same places whichever ledger is merged first.
+/// Returns the places of planned cases in an order that does not depend on the runs that planned them, so that rows
+/// have the same places whichever ledger is merged first.
 fn order_of_cases(ledger: &Ledger) -> Result<BTreeMap<CaseId, usize>, LedgerError> {
     let planned = ledger.planned_cases()?;
     let mut cases: Vec<_> = ledger

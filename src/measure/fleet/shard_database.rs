@@ -53,7 +53,8 @@ pub(crate) fn open_shard(
             "move the folder away; the same command creates it again",
         ));
     }
-    // Its rows would count as measured, but a merge takes results from ledgers.
+    // A shard that has lost its ledger is refused: its rows would count as measured, but a merge takes results from
+    // ledgers.
     let has_runs =
         std::fs::read_dir(database.state_folder().join("runs")).is_ok_and(|mut runs| runs.next().is_some());
     if has_runs && !database.ledger_path().exists() {

@@ -176,7 +176,7 @@ impl ShardPlan {
         })
     }
 
-    /// Stores the plan. Another stored plan is replaced only if `replaces`. The lock is that of the database.
+    /// Stores the plan. Another stored plan is replaced only if `replaces`. `lock` is the lock of the database.
     pub(crate) fn store(
         &self,
         database: &Database,

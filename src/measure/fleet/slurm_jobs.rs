@@ -290,7 +290,7 @@ fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
     }
 }
 
-/// Renders the script of a sweep of collectives over nodes; `arguments` are those of `npubench comm run`.
+/// Renders the script of a sweep of collectives over nodes; `arguments` are arguments of `npubench comm run`.
 pub(crate) fn render_slurm_sweep(
     assets: &AssetFiles,
     job: &SlurmJob,
@@ -566,7 +566,7 @@ mod tests {
             task("6", Some(2), "RUNNING"),
             task("6", Some(3), "TIMEOUT"),
             task("7", None, "PENDING"),
-            // Of another array.
+            // Task of another array.
             task("9", Some(4), "RUNNING"),
         ];
         let status = status(states, &tasks);

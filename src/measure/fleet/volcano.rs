@@ -114,7 +114,7 @@ pub(crate) fn volcano_manifest(
 }
 
 impl VolcanoValues {
-    /// Parses a file of values; keys that it leaves out have those of the default file.
+    /// Parses a file of values; keys that it leaves out have the values of the default file.
     fn parse(assets: &AssetFiles, file: &AssetFile) -> Result<Self, CommandError> {
         let defaults: BTreeMap<String, Value> =
             parse_yaml(Path::new(VOLCANO_VALUES), &assets.template(VOLCANO_VALUES)?)?;

@@ -30,7 +30,7 @@ pub(crate) struct NodeListener {
     port: u16,
 }
 
-/// Opens a port. Only for an address that is given as one of this host, such as `localhost`, other hosts cannot connect.
+/// Opens a port. Other hosts can connect to it unless the address stands for this host alone, such as `localhost`.
 fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
     let resolved = (address, port).to_socket_addrs().into_iter().flatten().next();
     let is_local = address == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -98,15 +98,15 @@ fn is_retried(error: &io::Error) -> bool {
 }
 
 impl NodeListener {
-    /// Opens the control port, and checks that the following one, of torchrun's store, can be opened.
+    /// Opens the control port, and checks that the next port can be opened, which torchrun uses for its store.
     pub(crate) fn open(address: &str, port: u16) -> Result<Self, NodeError> {
         let listener = open(address, port)?;
         drop(open(address, port.saturating_add(1))?);
         Ok(Self { listener, address: address.to_owned(), port })
     }
 
-    /// Waits until all followers have connected, and compares their values with those of node 0. Fails if a follower is
-    /// missing or differs; all connected ones get the reason.
+    /// Waits until all followers have connected, and compares their values with the values of node 0. Fails if a
+    /// follower is missing or differs; all connected followers are told the reason.
     pub(crate) fn admit(self, terms: AdmissionTerms) -> Result<NodeCluster, NodeError> {
         let mut ready: BTreeMap<usize, AdmittedFollower> = BTreeMap::new();
         let host = terms.host.clone();
@@ -201,7 +201,8 @@ fn differing_values(own: &NodeAgreement, others: &NodeAgreement, [one, two]: [&s
 }
 
 impl AdmissionTerms {
-    /// Returns the error of a follower that cannot be admitted: another one has its number, or its values differ.
+    /// Returns the error of a follower that cannot be admitted: another follower has the same number, or its values
+    /// differ.
     fn difference(&self, follower: &AdmittedFollower, known: Option<&AdmittedFollower>) -> Option<NodeError> {
         let AdmittedFollower { node, host, agreement, .. } = follower;
         if let Some(known) = known {
@@ -244,7 +245,7 @@ impl AdmissionTerms {
         Ok(())
     }
 
-    /// Exchanges versions and values with a follower; `None` for the connection of another program.
+    /// Exchanges versions and values with a follower. Returns `None` if another program has connected.
     fn admit(&self, stream: TcpStream, deadline: Instant) -> Result<Option<AdmittedFollower>, NodeError> {
         let left = deadline.saturating_duration_since(Instant::now());
         // A follower reads its devices and its catalogue before it answers.

@@ -11,7 +11,7 @@ use super::NodeError;
 pub(crate) struct NodeHost {
     pub(crate) node: usize,
     pub(crate) name: String,
-    /// Number of its ranks, which follow those of the hosts before it.
+    /// Number of its ranks, which follow the ranks of the hosts before it.
     pub(crate) ranks: usize,
 }
 

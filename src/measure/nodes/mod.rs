@@ -30,7 +30,7 @@ pub(crate) struct NodeError {
     message: String,
     /// Recommended action.
     hint: String,
-    /// False if the input of a node is wrong, or differs from that of the others.
+    /// False if the input of a node is wrong, or differs from the input of the other nodes.
     #[serde(skip)]
     is_of_host: bool,
 }

@@ -144,7 +144,7 @@ impl RunContext {
             ("templates of scripts by digest", digest(&script_templates(&self.assets)?)),
             ("device profile by digest", profile.map(|file| digest(&file.text)).unwrap_or_default()),
         ];
-        // The environment of the collections is that of HCCL's variables and the version of npubench.
+        // The environment of the collections consists of HCCL's variables and the version of npubench.
         let software =
             SoftwareFingerprint { profiler: None, environment: BTreeMap::new(), ..self.software.clone() };
         let software = software.values().map(|(name, version)| (name, version.into_owned()));
@@ -258,7 +258,7 @@ impl SweepFollower<'_> {
         let db = scratch.path().join("db");
         let file = DatabaseFile { device: device.to_owned(), ..DatabaseFile::new(*kind) };
         Database::create(&db, &file, |_| Ok::<(), DatabaseError>(()))?;
-        // The selftest is that of node 0.
+        // The selftest of node 0 counts for all nodes.
         let base = RunOptions { without_selftest: true, ..self.options.clone() };
         let mut context = RunContext::find(&db, *kind, assets.clone(), &base, self.screen)?;
         context.set_node_count(place.nodes)?;

@@ -74,7 +74,7 @@ impl SchedulerState {
             let reason = "a case ran as another kernel on it and succeeded elsewhere";
             self.record_device_fault(&[device], reason);
         }
-        // Without a profile that was read, the device is paused instead.
+        // If no profile has been read so far, the device is paused instead.
         if has_launched && !broke && self.has_read_profile && is_profile_useless(&ended.results) {
             self.record_device_fault(&start.devices, &ended.message);
         }
@@ -324,7 +324,7 @@ impl SchedulerState {
             let has_controls = !self.control_cases.is_empty();
             let others = self.devices.values().filter(|device| device.is_usable()).count() > 1;
             let Some(device) = self.devices.get_mut(id) else { continue };
-            // Without a control case, a faulty device is quarantined if another one is usable.
+            // If there is no control case, a faulty device is quarantined if another device is usable.
             if device.record_fault() > 1 && !has_controls && others && device.is_usable() {
                 let until = device.start_quarantine(self.now, may_exclude);
                 self.actions.push(SchedAction::Pause { device: *id, reason: outcome.to_owned(), until });

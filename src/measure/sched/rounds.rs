@@ -1,9 +1,9 @@
 //! Rounds: concluded cases that are measured again, each on a device that it has had least often and beside random other cases.
 //!
-//! The effect of a device or of a collection is removed from a case by means of the other cases that share it. Cases that
-//! travelled together would share all effects: nothing would separate their durations from those of their collections.
-//! The cases of a round are therefore dealt to the devices before it starts: those that were last measured on the same
-//! device are divided evenly among the others, in random order.
+//! The effect of a device or of a collection is removed from a case by means of the other cases that share it. Cases
+//! that travelled together would share all effects: nothing would separate their durations from the effects of their
+//! collections. The cases of a round are therefore dealt to the devices before it starts: those that were last measured
+//! on the same device are divided evenly among the others, in random order.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ impl SchedulerState {
             (progress.tries, progress.skipped, progress.last) = (0, 0, None);
             progress.wrong_on.clear();
             self.open += 1;
-            // Values order the queue; with those of the plan, a case would meet the same neighbours in each collection.
+            // Values order the queue. With the values of the plan, a case would meet the same neighbours in each
+            // collection.
             let random = signed_unit_deviate(hash_numbers(&[self.repetitions, case as u64]));
             self.jobs[case].value = random.abs();
         }

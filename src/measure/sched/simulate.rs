@@ -7,14 +7,14 @@ use super::{CollectionFinished, SchedAction, SchedEvent, SchedulerState, Seconds
 
 /// Host that determines the end of each collection.
 pub trait SimulatedHost {
-    /// Returns the end of a collection that starts at `now`; it ends after its `total` seconds.
+    /// Returns when and how a collection ends that starts at `now`; it ends after its `total` seconds.
     fn finish_collection(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished;
 
     /// Called with every action of the scheduler.
     fn on_action(&mut self, _now: Seconds, _action: &SchedAction) {}
 }
 
-/// Virtual nanoseconds and a collection: the order in which collections end.
+/// End of a collection in virtual nanoseconds, and its number: collections end in this order.
 type VirtualTime = (u64, u32);
 
 fn virtual_time(at: Seconds) -> u64 {

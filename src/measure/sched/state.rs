@@ -355,9 +355,9 @@ impl SchedulerState {
 pub struct RunForecast {
     /// Number of cases without a verdict, running ones and those with the same call included.
     pub open: usize,
-    /// Of these, the cases that are predicted to have one before the deadline.
+    /// Number of these cases that are predicted to have a verdict before the deadline.
     pub in_time: usize,
-    /// Seconds until the last of those.
+    /// Seconds until the last of the cases in `in_time` has a verdict.
     pub seconds: Seconds,
 }
 

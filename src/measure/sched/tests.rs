@@ -17,7 +17,7 @@ mod repetitions;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum CaseFault {
     No,
-    /// Its process ends while it runs.
+    /// The process of the case ends while the case runs.
     Crashes,
     /// Its process ends while it runs, and the journal names no case.
     CrashesUnnamed,
@@ -27,9 +27,9 @@ enum CaseFault {
     TooLarge,
     /// It runs out of memory in a collection with other cases.
     Crowded,
-    /// Its records are lost in the first attempt.
+    /// The records of the case are lost in the first attempt.
     LostOnce,
-    /// Its records are always lost.
+    /// The records of the case are always lost.
     AlwaysLost,
     /// The call raises an error.
     Refused,
@@ -45,7 +45,7 @@ enum DeviceFault {
     Dead(Seconds, Seconds),
     /// The first case of each collection crashes on it.
     Breaks,
-    /// Collections that start on it between these times lose all results but those of every third case to a full disk.
+    /// Collections that start on it between these times find a full disk: only every third case keeps its results.
     DiskFull(Seconds, Seconds),
     /// The profiles of collections that start on it between these times cannot be read.
     UnreadableProfiles(Seconds, Seconds),

@@ -73,8 +73,8 @@ enum CaseOrigin {
     Example,
 }
 
-/// Case of an entry: its example, else a row of the database. Rows come second, because those of a grid may have shapes that
-/// CANN launches as another kernel.
+/// Case of an entry: its example, else a row of the database. Rows come second, because rows of a grid may have shapes
+/// that CANN launches as another kernel.
 #[derive(Clone, Debug)]
 struct EntryCase<'a> {
     entry: &'a CatalogueEntry,
@@ -265,7 +265,7 @@ fn judge_entry(case: &EntryCase<'_>) -> (EntryStatus, String) {
     let status = entry_status(case.entry, outcome.verdict);
     let reason = match (status, outcome.verdict) {
         (EntryStatus::Mismatch, verdict) => format!("{verdict}: {}", outcome.reason),
-        // That two launches are noisy is expected; the assumptions about the call follow.
+        // Two launches are expected to be noisy; the returned text lists the remarks on the call.
         (EntryStatus::AsExpected, Verdict::Noisy | Verdict::Suspicious | Verdict::Throttled) => {
             let notes = outcome.reason.remarks.iter().map(ToString::to_string);
             notes.collect::<Vec<_>>().join("; ")
@@ -322,7 +322,7 @@ fn captured_product(
     Ok((seen, None))
 }
 
-/// Returns the difference between the records of eager launches and those of the replays of a graph.
+/// Returns the difference between the records of eager launches and the records of replays of a graph.
 fn graph_difference(eager: &[RecordedRow], replayed: &[RecordedRow]) -> Option<String> {
     let described = |row: &RecordedRow| {
         let [shapes, dtypes, formats, ..] = &row.cells;
@@ -346,7 +346,7 @@ struct RecordedRow {
     name: String,
     kernel: String,
     core: String,
-    /// Shapes, types and formats of the inputs, then those of the outputs.
+    /// Shapes, types and formats of the inputs, then of the outputs.
     cells: [String; 6],
 }
 

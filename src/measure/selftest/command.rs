@@ -97,7 +97,7 @@ fn lease_devices(host: &RunContext, options: &RunOptions) -> Result<(DeviceLease
     })?;
     let all = host.chips.iter().map(|chip| chip.physical_id);
     let (reserved, mut devices): (Vec<u32>, Vec<u32>) = all.partition(|device| paused.contains(*device));
-    // All listed chips, so that the names of the leases are those of runs.
+    // All listed chips are used, so that the leases have the same names as in runs.
     let folder = lease_folder(&host.database, options, &host.info.chips);
     let leases = DeviceLeases::acquire(&folder, &devices, Duration::ZERO)?;
     let in_use = leases.acquire_missing(&devices);

@@ -38,7 +38,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Length of the marked launches, whose number is that of the device plus one.
+/// Length of the marked launches. There are as many of them as the number of the device plus one.
 const MARK_LENGTH: u64 = 2;
 /// Longest time for which a device is kept busy, in seconds.
 const BUSY_SECONDS: f64 = 60.0;
@@ -167,10 +167,10 @@ fn read_npu_smi(context: &SelftestContext, folder: &Path) -> Result<NpuSmiInfo, 
     query_npu_smi(&context.environment, folder).map_err(EvidenceError::missing)
 }
 
-/// Returns the devices on which the script's process is, by its id (inside the container, if there is one); else, inside a
-/// container whose npu-smi lists only ids of the host, those whose cores are busy and were not before.
-/// `sees_host_processes` is true if npu-smi's ids are those of this process namespace; an id of the host can equal one of
-/// the container.
+/// Returns the devices on which the script's process is, by its id (inside the container, if there is one); else,
+/// inside a container whose npu-smi lists only ids of the host, those whose cores are busy and were not before.
+/// `sees_host_processes` is true if npu-smi lists process ids of this process namespace; an id of the host can equal
+/// one of the container.
 fn find_busy_rows(pid: u32, sees_host_processes: bool, before: &NpuSmiInfo, now: &NpuSmiInfo) -> BusyRows {
     let rows_with = |info: &NpuSmiInfo, is_shown: &dyn Fn(&NpuChip) -> bool| -> Vec<u32> {
         info.chips.iter().filter(|chip| is_shown(chip)).map(|chip| chip.physical_id).collect()

@@ -50,7 +50,7 @@ pub(super) struct SelftestContext {
     pub(super) profile: DeviceProfile,
     /// Software of the host, as far as it is known before a script has run.
     pub(super) software: SoftwareFingerprint,
-    /// True if npu-smi's process ids are those of this process namespace.
+    /// True if npu-smi lists process ids of this process namespace.
     pub(super) sees_host_processes: bool,
     /// Python interpreter of the scripts.
     pub(super) python: String,
@@ -349,7 +349,7 @@ impl SelftestContext {
         let exit = self.run_script(folder, replay.devices, None, files::LOG)?;
         let mut evidence = self.read_evidence(folder, exit);
         if evidence.records.as_ref().map_or(true, Vec::is_empty) {
-            // As in a run: msprof may end without tables, which a second export mostly recovers.
+            // A run does the same: msprof may end without tables, and a second export mostly creates them.
             evidence = CollectedEvidence { exit, ..self.export_again(folder, replay.devices)? };
         }
         Ok(self.assess_cases(&manifest, replay.cases, &evidence))

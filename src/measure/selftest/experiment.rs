@@ -23,9 +23,9 @@ pub(crate) struct Experiment {
     pub(crate) name: &'static str,
     /// Assumption on which measurements rely.
     pub(super) assumption: &'static str,
-    /// Evidence of a host on which the assumption holds.
+    /// The evidence that is expected on a host where the assumption holds.
     pub(super) expected: &'static str,
-    /// Action after a failure.
+    /// What the user should do after a failure.
     pub(super) fix: &'static str,
     /// Collects the evidence in a folder and evaluates it.
     pub(super) run: fn(&SelftestContext, &Path) -> Result<Finding, EvidenceError>,
@@ -52,7 +52,7 @@ pub(crate) const EXPERIMENTS: [Experiment; 12] = [
 pub(super) struct Finding {
     /// Description of the evidence.
     pub(super) seen: String,
-    /// Contradictions to the assumption; it holds without one.
+    /// Contradictions to the assumption, which holds if there are none.
     pub(super) problems: Vec<String>,
 }
 

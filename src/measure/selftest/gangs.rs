@@ -73,7 +73,8 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     Ok(Finding { seen: seen.join("; "), problems })
 }
 
-/// Returns pairs of devices: those of one card (2k and 2k+1) first, then the remaining ones in their order.
+/// Returns pairs of devices: first the pairs of one card (2k and 2k+1), then pairs of the remaining devices in their
+/// order.
 fn gang_pairs(devices: &[u32]) -> Vec<[u32; 2]> {
     let mut left: BTreeSet<u32> = devices.iter().copied().collect();
     let mut pairs = Vec::new();

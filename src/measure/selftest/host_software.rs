@@ -89,7 +89,8 @@ impl HostFacts {
             problems.push("the profile has no `info.json` with cores and clock of the device".to_owned());
             return Finding { seen: String::new(), problems };
         };
-        // A device may be set to a clock below that of its chip, as real steps of a 1800 MHz chip at 1650 MHz show.
+        // A device may be set to a clock below the clock of its chip, as real steps of a 1800 MHz chip at 1650 MHz
+        // show.
         let numbers = [
             ("cube cores", cube_cores, profile.cube_cores, cube_cores == profile.cube_cores),
             ("vector cores", vector_cores, profile.vector_cores, vector_cores == profile.vector_cores),

@@ -69,7 +69,7 @@ pub(super) struct LaunchStep {
     pub(super) cache: StepCache,
     /// Number of sets of tensors that the launches use in turn.
     pub(super) sets: u64,
-    /// Number of launches with those of the warm-up.
+    /// Number of launches, including the warm-up.
     pub(super) launches: u32,
 }
 

@@ -87,7 +87,7 @@ fn collect_product(
 /// A task's start and duration.
 type TaskTimes = (Nanos, Nanos);
 
-/// Returns the tasks of `op_summary`; if it has none or cannot be read, those of `task_time`.
+/// Returns the tasks of `op_summary`; if it has none or cannot be read, the tasks of `task_time`.
 fn recorded_tasks(evidence: &CollectedEvidence) -> Result<Vec<TaskTimes>, EvidenceError> {
     let times = |record: &RawRecord| (record.start, record.duration);
     let of_summary: Vec<TaskTimes> = evidence.records.iter().flatten().map(times).collect();

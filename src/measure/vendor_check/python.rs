@@ -142,8 +142,8 @@ pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -
     )
 }
 
-/// Runs a Python script with variables in addition to those of this process, and parses the last line that is JSON of this
-/// form: torch_npu may print warnings when it is finalised.
+/// Runs a Python script with variables in addition to the environment of this process, and parses the last line that is
+/// JSON of this form: torch_npu may print warnings when it is finalised.
 fn query_python<T: DeserializeOwned>(
     python: &str,
     script: &str,
@@ -154,8 +154,8 @@ fn query_python<T: DeserializeOwned>(
     found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(&output) })
 }
 
-/// Runs a Python script with variables in addition to those of this process, except for `PATH`; returns all that it prints,
-/// on both outputs.
+/// Runs a Python script with variables in addition to the environment of this process, except for `PATH`; returns all
+/// that it prints, on both outputs.
 fn run_python(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
     let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
     let folder = ScratchFolder::create()

@@ -269,7 +269,7 @@ fn without_sentinels(line: &JournalLine, records: &[RawRecord], end: CollectionT
         (CollectionTermination::Exited, false) => {
             (Verdict::LostRecords, Cause::NoSentinels { launched: line.launched })
         }
-        // Its records were not exported, which is not a fault of the case.
+        // The records of the collection were not exported, which is not a fault of the case.
         (CollectionTermination::TimedOut, _) => (Verdict::NotRun, Cause::EndedBeforeExport),
         (CollectionTermination::Stopped, _) => (Verdict::NotRun, Cause::StoppedBeforeExport),
     };
@@ -450,7 +450,7 @@ pub(super) fn is_kernel_name(names: &[&str], recorded: &str) -> bool {
 }
 
 pub(super) struct KernelRecords<'r> {
-    /// Its launches, without those of other kernels of the call.
+    /// Launches of the kernel, without launches of other kernels of the call.
     pub(super) launches: Vec<&'r RawRecord>,
     /// Index of the equal kernel as which the call ran; `None` for the case's own kernel.
     pub(super) ran_as: Option<usize>,

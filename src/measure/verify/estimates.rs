@@ -335,7 +335,7 @@ fn disagree(log_medians: &[f64]) -> bool {
 /// Estimates of the cases of a run, or of all, each from its collections with its newest software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunEstimates {
-    /// By case; cases without a known variance are left out.
+    /// Estimates by case; cases without a known variance are left out.
     pub(crate) by_case: HashMap<CaseId, CaseEstimate>,
     pub(crate) collections: HashMap<CaseId, usize>,
 }
@@ -347,7 +347,7 @@ struct MeasuredMedian {
     collection: i64,
     is_of_run: bool,
     run: usize,
-    /// Its case and collection are 0.
+    /// The median itself, whose case and collection are 0.
     median: CollectionMedian,
 }
 
@@ -361,7 +361,7 @@ struct NumberedMedians<'a> {
 }
 
 impl<'a> NumberedMedians<'a> {
-    /// Numbers the cases of medians; those of two runs apart if `divides_runs` is true.
+    /// Numbers the cases of medians; if `divides_runs` is true, a case has a number of its own in each run.
     fn new(measured: &[&'a MeasuredMedian], divides_runs: bool) -> Self {
         let mut numbered = Self::default();
         let (mut cases, mut collections) = (BTreeMap::new(), BTreeMap::new());
@@ -506,8 +506,8 @@ impl RunEstimates {
     }
 }
 
-/// Estimates a case from its medians in a run, with their own variance, or that of all its medians in the ledger; `None` with
-/// fewer than three.
+/// Estimates a case from its medians in a run, with their own variance, or with the variance of all its medians in the
+/// ledger; `None` with fewer than three.
 fn estimate_by_own_variance(of_run: &[f64], of_ledger: &[f64]) -> Option<CaseEstimate> {
     let resolution = timer_resolution(of_run);
     if of_run.len() >= MIN_OWN_COLLECTIONS {

@@ -141,7 +141,7 @@ impl LaunchJournal {
         Some(Cause::ClockNotRisen { percent: (100.0 * unsettled).into() })
     }
 
-    /// Returns remarks on launches beside those of the cases that failed.
+    /// Returns remarks on launches that are not about failed cases.
     pub(super) fn remarks(&self) -> Vec<Cause> {
         let controls = self.controls_error.clone();
         let controls =

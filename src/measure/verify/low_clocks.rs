@@ -1,4 +1,5 @@
-//! Attempts of a ledger during which the clock of the device was lower than during others, or higher than that of most devices.
+//! Attempts of a ledger during which the clock of the device was lower than during others, or higher than the clock of
+//! most devices.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -119,8 +120,8 @@ impl LowClocks {
         Ok(Self::from_rates(rates, &controls, &RunningDevices::default()))
     }
 
-    /// Compares those of the collections with the same software and state of the cache as this one, while collections run on
-    /// other devices of its run.
+    /// Compares the attempts of collections with the same software and state of the cache as this collection, while
+    /// collections run on other devices of its run.
     pub(crate) fn of_software(
         ledger: &Ledger,
         collection: i64,
@@ -137,7 +138,8 @@ impl LowClocks {
         }
         let mut found = Self::default();
         for (software, rates) in by_software {
-            // Those of a collection whose attempts were all refused, such as for its durations, are no reference either.
+            // Readings of a collection whose attempts were all refused, for example for its durations, are no reference
+            // either.
             let judged: BTreeSet<i64> = rates.iter().map(|stored| stored.collection).collect();
             let same = controls
                 .iter()

@@ -133,7 +133,7 @@ pub(super) fn merge_ranks<'a>(
 /// Failure of one process.
 struct RankFailure<'a> {
     number: usize,
-    /// Its device by the number of its host.
+    /// Device of the rank, under its number on the host.
     device: String,
     /// True if it was ended before it wrote its journal line.
     is_silent: bool,
@@ -162,7 +162,8 @@ fn blamed_outcome(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutc
     Some(CaseOutcome::new(verdict, Cause::OnRank { rank: *number, device: device.clone(), failure }))
 }
 
-/// Returns the record of the slowest rank for each launch; of equal ones, that of the first rank.
+/// Returns the record of the slowest rank for each launch; if several ranks are equally slow, the record of the first
+/// of them.
 pub(super) fn slowest_records<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawRecord> {
     let [first, others @ ..] = evidence else { return Vec::new() };
     let mut slowest = first.own.clone();
@@ -301,9 +302,9 @@ fn end_difference(launches: &[LaunchRecords<'_>], kind: CollectiveKind) -> Optio
 }
 
 /// Merges the records of a collective: a launch takes from the last start to the last end over the ranks, because a
-/// rank that starts early waits inside its kernel for the others. It takes the shortest duration, that of the rank which
-/// started last, if the clocks of the ranks differ: the ranks are on several hosts, their records do not all overlap, or
-/// they end apart although each needs the data of all.
+/// rank that starts early waits inside its kernel for the others. It takes the shortest duration, which is the duration
+/// of the rank that started last, if the clocks of the ranks differ: the ranks are on several hosts, their records do
+/// not all overlap, or they end apart although each needs the data of all.
 pub(super) fn collective_launches(
     evidence: &[RankLaunches<'_>],
     kind: CollectiveKind,
@@ -428,8 +429,8 @@ pub(super) struct CacheFlushes {
 }
 
 impl CacheFlushes {
-    /// Divides the records of a collection into those of flushes and the others, which are returned. A flush is known by its
-    /// kernel and the shape of its tensor, which no case of the manifest has.
+    /// Separates the records of flushes from the other records of a collection, which are returned. A flush is known by
+    /// its kernel and the shape of its tensor, which no case of the manifest has.
     pub(super) fn split<'a>(manifest: &Manifest, records: &'a [RawRecord]) -> (Self, Cow<'a, [RawRecord]>) {
         let Some(dims) = manifest.flush_dims() else { return (Self::default(), Cow::Borrowed(records)) };
         let is_flush = |record: &&RawRecord| {

@@ -25,7 +25,7 @@ const PLAUSIBLE: f64 = 0.95;
 const MAX_OVERLAP: Nanos = Nanos(1_000);
 /// Greatest overlap of successive launches as a part of the duration: one divided by this.
 const OVERLAP_DIVISOR: i64 = 100;
-/// Greatest ratio of the time of all launches to that of the case by the host's clock, which includes them.
+/// Greatest ratio of the time of all launches to the time of the case by the host's clock, which includes the launches.
 const MAX_CLOCK_RATIO: f64 = 1.1;
 
 /// Greatest step of the timer, as a part of the median duration: one divided by this. The median is known to half a step.
@@ -258,7 +258,7 @@ fn below_timer_step(case: &CaseRecords<'_>) -> Option<Cause> {
     })
 }
 
-/// The profiler can have a coarser timer than the device, so that equal durations are not those of the kernel.
+/// The profiler can have a coarser timer than the device, so that equal durations do not come from the kernel.
 fn coarse_timer(case: &CaseRecords<'_>) -> Option<Cause> {
     let mut durations: Vec<i64> = case.own.iter().map(|record| record.duration.0).collect();
     durations.sort_unstable();
@@ -273,8 +273,8 @@ fn coarse_timer(case: &CaseRecords<'_>) -> Option<Cause> {
     })
 }
 
-/// Returns the step of the timer of durations, or if too few of them differ, that of the starts as well; `None` if too few
-/// times differ.
+/// Returns the step of the timer of durations, or if too few of them differ, of durations and starts together; `None`
+/// if too few times differ.
 fn timer_step(records: &[RawRecord]) -> Option<Nanos> {
     let first = records.first()?.start;
     let durations = records.iter().map(|record| record.duration.0);

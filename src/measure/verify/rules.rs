@@ -333,7 +333,7 @@ fn pattern_result(
     is_kind: fn(&DurationPattern) -> bool,
 ) -> RuleResult {
     let all = row.collections.len();
-    // A trend is that of all samples together.
+    // A trend concerns all samples together.
     let samples = row.collections.iter().map(|samples| samples.len());
     let most = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
     if most < MIN_SAMPLES {
@@ -401,8 +401,8 @@ fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
     }
 }
 
-/// Returns the result of a rule that is judged in each collection, by the finding that it adds to the reason. `is_broken` takes the
-/// number of collections with this finding and that of all.
+/// Returns the result of a rule that is judged in each collection, by the finding that it adds to the reason.
+/// `is_broken` takes the number of collections with this finding and the number of all collections.
 fn clause_result(
     row: &RowNumbers<'_>,
     rule: &'static str,

@@ -18,9 +18,9 @@ use crate::{
 
 /// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
 pub(super) const NOISE_TARGET: f64 = 0.05;
-/// Limit where devices differ in all cases: launches and collections do not average such a difference out.
+/// Limit where devices differ in all cases: more launches and collections do not average such a difference out.
 pub(super) const DEVICE_TARGET: f64 = 0.03;
-/// Step of the device's timer: profiles hold multiples of 20 ns.
+/// Step of the device's timer: durations in profiles are multiples of 20 ns.
 pub(crate) const TIMER_QUANTUM_NS: i64 = 20;
 /// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
 pub(super) const MAX_OUTLIERS: f64 = 0.1;
@@ -33,8 +33,9 @@ pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
     )
 }
 
-/// Returns the published 95 % interval of the median: by ranks for one collection, by the hierarchical bootstrap for
-/// several; widened by half a step of the timer at both ends, because each duration is rounded to a step.
+/// Returns the published 95 % interval of the median: by the ranks of the samples for one collection, by the
+/// hierarchical bootstrap for several. The interval is widened by half a step of the timer at both ends, because each
+/// duration is rounded to a step.
 pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     let (low, high) = match collections {
         [one] => {
@@ -49,7 +50,7 @@ pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<
     Some(((low - half_step).max(0.0), high + half_step))
 }
 
-/// Returns the limit of the relative half width of an interval; `None` stands for that of one collection.
+/// Returns the limit of the relative half width of an interval; `None` stands for the interval of one collection.
 pub(super) fn widest_interval(method: Option<IntervalMethod>) -> f64 {
     match method {
         Some(IntervalMethod::JointFitOfUnequalDevices) => DEVICE_TARGET,
@@ -102,7 +103,7 @@ pub(super) fn pattern_cause(pattern: &DurationPattern) -> Cause {
     }
 }
 
-/// Greatest relative standard error of the mean of the medians of a row's collections: two of them are the noise target.
+/// Greatest relative standard error of the mean of the medians of a row's collections: half of the noise target.
 pub(super) const MAX_DISAGREEMENT: f64 = NOISE_TARGET / 2.0;
 
 #[derive(Debug)]
@@ -111,7 +112,8 @@ pub(super) struct RowPatterns<'a> {
     pub(super) of_collections: Vec<DurationPattern>,
     /// Samples of the other collections.
     pub(super) steady: Vec<&'a [i64]>,
-    /// Trend or modes that these have together; `None` also if most collections have a pattern of their own.
+    /// Trend or modes of the samples of these other collections together; `None` also if most collections have a
+    /// pattern of their own.
     pub(super) common: Option<DurationPattern>,
     /// True if so many collections have a pattern that the median is not known.
     pub(super) is_of_most: bool,
@@ -133,7 +135,7 @@ impl<'a> RowPatterns<'a> {
         Self { of_collections: patterns, ..Self::of_steady_collections(steady) }
     }
 
-    /// Finds the patterns that collections without one of their own have together.
+    /// Finds the pattern that the collections without a pattern of their own have together.
     pub(super) fn of_steady_collections(steady: Vec<&'a [i64]>) -> Self {
         let find_common = || {
             find_common_trend(&steady, TIMER_QUANTUM_NS)
@@ -143,9 +145,9 @@ impl<'a> RowPatterns<'a> {
         Self { of_collections: Vec::new(), steady, common, is_of_most: false }
     }
 
-    /// Returns the pattern that makes the row noisy: that of at least half of the collections, or the trend or the modes of the others
-    /// together; and remarks on the patterns of fewer collections, whose samples count as well: leaving them out would select
-    /// by the result.
+    /// Returns the pattern that makes the row noisy: the pattern of at least half of the collections, or else the trend
+    /// or the modes of the other collections together. Also returns remarks on patterns of fewer collections. Their
+    /// samples count as well, because leaving them out would select samples by the result.
     pub(super) fn cause_and_remarks(&self) -> (Option<Cause>, Vec<Cause>) {
         let (own, steady) = (self.of_collections.len(), self.steady.len());
         let all = own + steady;
@@ -165,8 +167,8 @@ impl<'a> RowPatterns<'a> {
         MedianAgreement::of_collections(&self.steady)
     }
 
-    /// Returns the reason why these medians disagree; `None` if they agree. The joint fit expects the differences of other
-    /// cases, so that its interval alone does not show it.
+    /// Returns the reason why these medians disagree; `None` if they agree. The interval of the joint fit does not show
+    /// such a disagreement, because the fit expects differences as large as in other cases.
     pub(super) fn disagreement_reason(&self) -> Option<Cause> {
         let agreement = self.agreement().filter(|agreement| agreement.is_poor)?;
         let (difference, error) = (100.0 * agreement.difference, 100.0 * agreement.error);
@@ -176,11 +178,11 @@ impl<'a> RowPatterns<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MedianAgreement {
-    /// Difference of the largest and the smallest, relative to their mean.
+    /// Difference of the largest and the smallest median, relative to the mean of the medians.
     pub(super) difference: f64,
-    /// Standard error of their mean.
+    /// Standard error of the mean of the medians.
     pub(super) error: f64,
-    /// True if the row is noisy by it.
+    /// True if this standard error makes the row noisy.
     pub(super) is_poor: bool,
 }
 
@@ -230,7 +232,8 @@ pub(super) fn variant_contradiction(tasks: &[&RecordedTask]) -> Option<Cause> {
         .or_else(|| find_difference(TaskProperty::Unit, |task| &task.core))
 }
 
-/// Returns the attempts that a row pools: those with samples that have the cache and the software of the newest.
+/// Returns the attempts that a row pools: all attempts with samples that have the state of the cache and the software
+/// of the newest attempt.
 fn pooled_attempts(evidence: &[AttemptSamples]) -> Vec<&AttemptSamples> {
     let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
     let Some(newest) = measured.clone().next_back() else { return Vec::new() };
@@ -243,10 +246,11 @@ pub(crate) fn pooled_sample_count(evidence: &[AttemptSamples]) -> usize {
     pooled_attempts(evidence).iter().map(|attempt| attempt.samples.len()).sum()
 }
 
-/// Pools the attempts at a case into a row: those of the newest software that passed verification, whatever their spread. Leaving
-/// out noisy ones would select samples by their spread, and the interval would be too narrow. `None` without attempts. The
-/// verdict is that of the pooled samples: collections that are steady individually may differ. `estimated` is what all
-/// cases and collections show of the case; without an estimate, the interval is that of the samples.
+/// Pools the attempts at a case into a row: all attempts with the newest software that passed verification, whatever
+/// their spread. Leaving out noisy attempts would select samples by their spread, and the interval would be too narrow.
+/// `None` without attempts. The verdict judges the pooled samples, because collections that are steady individually may
+/// differ. `estimated` is the estimate from all cases and collections; without it, the interval is computed from the
+/// samples.
 pub(crate) fn pool_attempts(
     case: &CaseId,
     evidence: &[AttemptSamples],
@@ -257,7 +261,7 @@ pub(crate) fn pool_attempts(
     let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.to_vec()).collect();
     let mut pooled: Vec<i64> = collections.concat();
     let summary = SampleSummary::from_samples(&mut pooled)?;
-    // An estimate of another number of collections is of another state of the ledger.
+    // An estimate from another number of collections belongs to another state of the ledger.
     let estimated = estimated.filter(|estimated| estimated.collections == used.len());
     let median = estimated.and_then(|estimated| estimated.median.as_ref());
     let interval = match median.and_then(estimated_interval) {
@@ -278,7 +282,7 @@ pub(crate) fn pool_attempts(
             .map(|attempt| RecordedTask::clone(&attempt.task))
             .unwrap_or_default(),
     };
-    // Pooled samples may be steadier than individual collections, or less steady.
+    // Pooled samples may be more or less steady than individual collections.
     let outliers = used.iter().map(|attempt| attempt.outliers).sum();
     let are_ok = used.iter().all(|attempt| attempt.verdict != Verdict::Noisy);
     let ends = interval.map(|interval| (interval.low, interval.high));
@@ -308,7 +312,7 @@ pub(crate) fn pool_attempts(
     let remarks = remarks.filter(|remark| !matches!(remark, Cause::ControlChange(_)));
     let remarks = remarks.chain(&pattern_remarks).chain(&change).cloned();
     let mut outcome = CaseOutcome::with_remarks(verdict, cause, remarks);
-    // Whatever the spread: there is no common median.
+    // This holds for any spread: there is no common median.
     let tasks: Vec<&RecordedTask> = used.iter().map(|attempt| attempt.task.as_ref()).collect();
     if let Some(difference) = variant_contradiction(&tasks) {
         outcome = outcome.of_contradicted_attempt(difference);
@@ -327,7 +331,7 @@ pub(crate) fn pool_attempts(
     })
 }
 
-/// Returns the interval of an estimate, widened by half a step of the timer; `None` if nothing bounds it.
+/// Returns the interval of an estimate, widened by half a step of the timer; `None` if the interval has no bounds.
 fn estimated_interval(median: &EstimatedMedian) -> Option<MedianInterval> {
     let estimate = median.estimate;
     let end = |sign: f64| {
@@ -438,9 +442,9 @@ mod tests {
         assert_eq!(reason(&[300_000, 310_000]), None);
         let far = "the medians differ by 9.5 %, so that the error of their mean is 4.8 %";
         assert_eq!(reason(&[302_300, 332_500]).as_deref(), Some(far));
-        // Two nights with other clocks.
+        // Two nights with different clocks of the device.
         assert!(reason(&[332_700, 328_000, 299_800, 301_300]).is_some());
-        // One of eight is far off, which noise can cause.
+        // One of eight medians is far from the others, which noise can cause.
         assert_eq!(reason(&[300_000, 301_000, 299_000, 300_500, 299_500, 302_000, 298_000, 330_000]), None);
         // Two steps of the timer.
         assert_eq!(reason(&[500, 540]), None);
@@ -469,7 +473,7 @@ mod tests {
         assert_eq!(pooled(&by_collection[1..2]), (None, Vec::new()));
         let (pattern, _) = pooled(&by_collection[1..]);
         assert!(pattern.is_some_and(|pattern| pattern.ends_with("in 2 collections together")));
-        // The trend of one collection is not that of the others.
+        // One collection has a trend, the others have none.
         let flat: Vec<i64> = (0..15).map(|number| 100_000 + 1_000 * (number * 7 % 5 - 2)).collect();
         let (pattern, remarks) = pooled(&[&all[0], &flat, &flat]);
         assert_eq!((pattern, remarks.len()), (None, 1));

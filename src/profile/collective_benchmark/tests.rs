@@ -76,7 +76,7 @@ fn nccl_tests_has_sizes_of_all_ranks_and_lists_them() {
         is_checked,
     };
     assert_eq!(found, [expected(1 << 19, 50.0, true), expected(1 << 20, 80.0, false)]);
-    // Without the name of the reduction, as some versions print gathers.
+    // The name of the reduction is missing, as some versions print gathers.
     let blank = parse(&NCCL.replace("    none      -1", "              -1")).expect("a table");
     assert_eq!(blank.durations(CollectiveKind::AllGather, 2, None).expect("durations").durations, found);
     let wrong = parse(&NCCL.replacen("10.49      0", "10.49      7", 1)).expect("a table");

@@ -34,7 +34,7 @@ impl RunMetadata {
         file.map(Self::from_file).unwrap_or_default()
     }
 
-    /// Reads the metadata in a database; those of the files around it where it has none.
+    /// Reads the metadata in a database; if it has none, the metadata in the files around it.
     pub(super) fn of_database(database: &Path) -> Self {
         let value = |name: &str| {
             let text = sqlite::metadata(database, name)?;

@@ -116,7 +116,7 @@ impl TableSchema {
     pub(crate) fn integer_column(&self, prefix: &str, name: &str) -> Option<String> {
         let (name, kind) = self.find_column(name)?;
         let column = format!("{prefix}{}", quote_name(name));
-        // Without a cast if possible, so that an index or the order of rows can be used.
+        // A cast is left out if possible, so that SQLite can use an index or the order of rows.
         let is_integer = kind.to_ascii_uppercase().contains("INT");
         Some(if is_integer { column } else { format!("CAST({column} AS INTEGER)") })
     }

@@ -2,7 +2,7 @@
 //! domain `flash_attn_args`, one before each call (`npubench modules --snippet` prints the lines).
 //!
 //! A product of query and key, and one of the scores with the value, have two operations for each element of a query's
-//! row, each of an output's row, and each key that the mask leaves. Masks are those of `npu_fusion_attention`'s
+//! row, each of an output's row, and each key that the mask leaves. Masks have the meaning of `npu_fusion_attention`'s
 //! `sparse_mode`.
 
 use std::collections::HashMap;

@@ -2,10 +2,10 @@
 //! the time of their kernels.
 //!
 //! The operations are those that torch_npu recorded as ranges of mstx in the domain `mfu_flops`, with the text
-//! `<flops>-<operator>`; of operators without one, those of their kernels' shapes by the catalogue, and of attention with
-//! recorded arguments those of its mask. A recorded number
-//! counts once, for the operator with the most kernel time in its range. Rates are those of the vendor's tools: 8192
-//! operations a cycle and matrix core for FP16, BF16 and FLOAT, twice as many for INT8.
+//! `<flops>-<operator>`; of operators without one, those of their kernels' shapes by the catalogue, and of attention
+//! with recorded arguments those of its mask. A recorded number counts once, for the operator with the most kernel time
+//! in its range. Rates are the same as in the vendor's tools: 8192 operations a cycle and matrix core for FP16, BF16
+//! and FLOAT, twice as many for INT8.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -126,7 +126,7 @@ impl RunTimeline {
 }
 
 impl<'a> RunFlops<'a> {
-    /// Collects the recorded operations of a run. `calls` are those of all operators with kernels.
+    /// Collects the recorded operations of a run. `calls` are the calls of all operators with kernels.
     pub(crate) fn new(
         run: &'a RunTimeline,
         catalogue: &'a Catalogue,

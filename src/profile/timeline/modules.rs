@@ -174,8 +174,9 @@ impl ModuleRanges {
 }
 
 impl RunTimeline {
-    /// Returns the ranges of modules, and the number of those recorded: those of mstx in a domain, or the modules of torch if
-    /// there are none. The number of a module of torch, as in `Conv2d_0`, is left out, so that equal layers are one row.
+    /// Returns the ranges of modules, and the number of recorded ranges: the ranges of mstx in a domain, or the modules
+    /// of torch if there are none. The number of a module of torch, as in `Conv2d_0`, is left out, so that equal layers
+    /// are one row.
     fn module_ranges(&self, domain: &str) -> (ModuleRanges, usize) {
         let has_mstx = || self.ranges.iter().any(|range| self.names.text(range.domain) == domain);
         let domain = if domain == MODULE_DOMAIN && !has_mstx() { "" } else { domain };
@@ -340,7 +341,8 @@ fn rows_of_modules(
     run: &RunTimeline,
     modules: IndexMap<(String, String, TimeSpan), Vec<OperatorCall>>,
 ) -> Vec<ModuleRow> {
-    // By parent, module, operators of the module's call, place among these, and names of the call.
+    // Rows by parent, module, operators of the module's call, place of the call among these operators, and names of the
+    // call.
     let mut rows: IndexMap<_, ModuleRow> = IndexMap::new();
     for ((parent, module, _), calls) in modules {
         let sequence: Vec<NameId> = calls.iter().map(|call| run.names_of_call(call).0).collect();

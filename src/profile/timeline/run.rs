@@ -79,7 +79,7 @@ pub(crate) struct DeviceTask {
     pub(crate) operator: Option<OperatorId>,
     /// Call of CANN that launched the task.
     pub(crate) launch: Option<TimeSpan>,
-    /// Number of the step. Readers set that of the kernel table.
+    /// Number of the step, which readers take from the kernel table.
     pub(crate) step: Option<u64>,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct HostOperator {
     pub(crate) shapes: NameId,
 }
 
-/// Operator of the backward pass, with that of the forward pass to which it belongs.
+/// Operator of the backward pass, with the operator of the forward pass to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BackwardOperator {
     pub(crate) backward: OperatorId,
@@ -216,7 +216,7 @@ pub(crate) struct RunTimeline {
     pub(crate) operators: Vec<HostOperator>,
     /// Calls of the runtime and ranges of users on the host; only of GPUs.
     pub(crate) runtime_calls: Vec<HostOperator>,
-    /// Memory in the trace of a GPU; that of NPUs is in files of its own.
+    /// Memory in the trace of a GPU; the memory of NPUs is in separate files.
     pub(crate) memory: Option<RunMemory>,
     pub(crate) backward: Vec<BackwardOperator>,
     /// Ranges by start, the outer before the inner ones.

@@ -1,7 +1,8 @@
 //! Times of a step on a device: computing, communication, their overlap, and what is free.
 //!
-//! With C the union of kernels and M that of collectives: communication that is not overlapped is M without C, and free
-//! is the span from the first start to the last end of both without C and M. Copies, events and waits do not count.
+//! With C the union of kernels and M the union of collectives: communication that is not overlapped is M without C, and
+//! free is the span from the first start to the last end of both without C and M. Copies, events and waits do not
+//! count.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ pub(crate) struct StreamTimes {
 /// Times of one step on one device, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct StepTimes {
-    /// Place of the run among those of the command: several runs may have the same rank, or none.
+    /// Place of the run among the runs of the command: several runs may have the same rank, or none.
     pub(crate) run: usize,
     pub(crate) rank: Option<u32>,
     pub(crate) device: Option<u32>,
@@ -56,7 +57,7 @@ pub(crate) struct StepTimes {
     pub(crate) bubble: i64,
     /// Start of the step on the host until the first kernel; `None` without a host step.
     pub(crate) preparing: Option<i64>,
-    /// Copies and other work of the device before the span, behind that of the row before.
+    /// Copies and other work of the device between the span of the previous row and this span.
     pub(crate) other_before: i64,
     /// The same behind the span, of tasks in the step or behind the last row.
     pub(crate) other_behind: i64,
@@ -94,7 +95,7 @@ struct StepTasks<'a> {
 }
 
 /// Returns the times of all steps of a run, by device and start. Tasks outside of steps have rows of their own, before,
-/// between and behind the steps. `number` is the place of the run among those of the command.
+/// between and behind the steps. `number` is the place of the run among the runs of the command.
 pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
     let mut rows = Vec::new();
     for device in run.devices() {

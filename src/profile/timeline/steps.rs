@@ -49,7 +49,7 @@ fn device_windows(run: &RunTimeline, device: Option<u32>) -> Vec<DeviceWindow> {
     }
     let mut windows: Vec<DeviceWindow> = Vec::new();
     for (hull, step) in hulls.into_iter().zip(&run.steps) {
-        // Without launches, the device is taken to follow the host.
+        // If there are no launches, the device is assumed to follow the host.
         let hull = hull.unwrap_or(step.span);
         // Ends are exclusive, and a task may start where the last one ends.
         let span = TimeSpan::new(hull.start, hull.end.max(step.span.end).saturating_add(1));

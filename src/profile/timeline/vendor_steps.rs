@@ -74,7 +74,7 @@ impl VendorSteps {
         let database = folder.join("analysis.db");
         let table = folder.join("step_trace_time.csv");
         let (file, rows, grid) = match (read_database(&database)?, table.is_file()) {
-            // Its times are exact.
+            // The times of a database are exact.
             (Some(rows), _) => (database, rows, ROUNDING),
             (None, true) => (table.clone(), read_table(&table)?, COARSE_GRID),
             (None, false) => return Ok(None),

@@ -183,7 +183,7 @@ fn check_parameters(key: &'static str, fault: &PlannedFault) -> Result<(), Fault
     let given = serde_json::to_value(fault).expect("a fault has text keys");
     for (kinds, parameter, limits, expected) in LIMITS {
         let Some(value) = given[key].get(parameter) else { continue };
-        // Without a number of seconds, the fault does not end.
+        // A fault without a number of seconds does not end.
         let is_checked =
             (kinds.is_empty() || kinds.contains(&key)) && !(value.is_null() && parameter == "seconds");
         // JSON has no number that is not finite.

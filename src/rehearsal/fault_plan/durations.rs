@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RehearsedNoise {
-    /// Standard deviation of launches: that of all cases, or a range within which each case has its own.
+    /// Standard deviation of launches: one value for all cases, or a range within which each case has its own value.
     #[serde(deserialize_with = "one_or_range")]
     pub(crate) launch: [f64; 2],
     /// Standard deviation of an effect that all kernels of a collection share, such as its clock.

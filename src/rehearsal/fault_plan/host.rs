@@ -10,11 +10,12 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RehearsedHost {
-    /// Name of the host; that of the system by default.
+    /// Name of the host; by default the name of the system.
     pub(crate) name: Option<String>,
-    /// Simulated seconds by which the clock of its devices is ahead of that of the system.
+    /// Simulated seconds by which the clock of its devices is ahead of the clock of the system.
     pub(crate) clock_ahead: f64,
-    /// Microseconds by which the clocks of single devices are ahead of those of the others, by the host's numbers.
+    /// Microseconds by which the clocks of single devices are ahead of the other clocks, by the host's numbers of the
+    /// devices.
     pub(crate) device_clocks: BTreeMap<u32, f64>,
 }
 
@@ -61,7 +62,7 @@ impl Default for StandInSoftware {
 }
 
 impl StandInSoftware {
-    /// Returns the first name whose version has other characters than those of versions, and the version.
+    /// Returns the first name whose version contains a character that versions cannot have, and the version.
     pub(crate) fn first_invalid(&self) -> Option<(String, String)> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
         let Ok(Value::Object(versions)) = serde_json::to_value(self) else { return None };
@@ -103,7 +104,7 @@ pub(crate) enum ChipMapAnswer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ShownProcessIds {
-    /// Ids of the host, and those of the container in a column of their own, as newer drivers.
+    /// Ids of the host, with the ids of the container in another column, as newer drivers print them.
     #[default]
     Container,
     /// Ids of the host alone.

@@ -80,7 +80,7 @@ kinds! {
     clock_jump: ClockJump = Case,
     /// The profiler loses records.
     lost_records: LostRecords = Collection,
-    /// Records of launches replace those of the launches after them, so that the count is right.
+    /// Records of launches stand in the place of the records of later launches, so that the count is right.
     repeated_records: NoParameters = Collection,
     /// The exported table ends in the middle of a row.
     truncated_csv: TruncatedCsv = Collection,
@@ -291,7 +291,7 @@ pub(super) enum CrashAt {
 #[serde(rename_all = "snake_case")]
 pub(super) enum RecordsKept {
     Kept,
-    /// All except those of the last second of device time, which were not finalised.
+    /// All records except the ones of the last second of device time, which were not finalised.
     LastSecondLost,
     /// None; msprof finds no profiling data.
     None,

@@ -43,7 +43,7 @@ pub struct FaultPlan {
     pub(crate) host: Option<RehearsedHost>,
     /// Versions of the software that the host pretends to have.
     pub(crate) software: StandInSoftware,
-    /// Schemas of the installation that differ from those of the catalogue.
+    /// Schemas of the installation that differ from the schemas of the catalogue.
     pub(crate) schemas: Vec<String>,
     /// Properties in which the host differs from the vendor's sources.
     pub(crate) defects: Vec<HostDefect>,
@@ -72,15 +72,15 @@ impl Default for FaultPlan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SimulatedDelays {
-    /// Of a collection, before the script's first call: Python and the import of torch and torch_npu.
+    /// Time of a collection before the script's first call: start of Python, and the import of torch and torch_npu.
     pub(crate) start: f64,
-    /// Of a collection: taking the device into use.
+    /// Time of a collection for taking the device into use.
     pub(crate) init: f64,
-    /// Of a case: building its tensors.
+    /// Time of a case for building its tensors.
     pub(crate) case: f64,
-    /// Of a launch, on the host.
+    /// Time of a launch on the host.
     pub(crate) launch: f64,
-    /// Of a collection: msprof's parsing and exporting.
+    /// Time of a collection for msprof's parsing and exporting.
     pub(crate) export: f64,
 }
 

@@ -9,7 +9,7 @@ use crate::profile::timeline::{CallKind, ComparedCall, RecordedCall};
 pub(super) const MAX_PAGE_ROWS: usize = 1000;
 const KINDS: [CallKind; 2] = [CallKind::OperatorCall, CallKind::ModuleCall];
 
-/// Columns of calls in CSV, behind those of the other rows.
+/// Columns of calls in CSV, behind the columns of the other rows.
 pub(super) const CALL_COLUMNS: [&str; 10] = [
     "thread",
     "base step",

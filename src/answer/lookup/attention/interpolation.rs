@@ -39,14 +39,14 @@ const GROUPS: [(&[usize], &str); 14] = [
 ];
 /// Groups of axes of a decode step, whose tokens are sequences.
 const SEQUENCE_GROUPS: [(&[usize], &str); 2] = [GROUPS[1], GROUPS[4]];
-/// Axes of kernels that select keys, or read selected ones: tokens, keys per query.
+/// Axes of kernels that select keys, or read selected keys: tokens, keys per query.
 const SELECTION_GROUPS: [(&[usize], &str); 3] =
     [(&[0], "q_tokens"), (&[1], "effective_kv_len"), (&[0, 1], "q_tokens, effective_kv_len")];
 
 /// Maximum difference of the ratios of keys per query to keys per sequence.
 const SKEW_TOLERANCE: f64 = 0.02;
 
-/// Row between which is interpolated, with its coordinates; NaN where they are unknown.
+/// A row that serves as a point of an interpolation, with its coordinates; unknown coordinates are NaN.
 #[derive(Clone, Copy, Debug)]
 struct AttentionPoint<const N: usize> {
     at: [f64; N],
@@ -79,15 +79,16 @@ impl AttentionTable {
             let line = AttentionLine { rows, column, limit, is_sqrt, shows_padding };
             match self.family {
                 AttentionFamily::Fused => self.along_lengths(query, &line, tokens),
-                // The tokens are an axis.
+                // Tokens are an axis here, so that padded tokens are not interpolated.
                 AttentionFamily::Sparse | AttentionFamily::Indexer if shows_padding => None,
                 AttentionFamily::Sparse | AttentionFamily::Indexer => self.along_selection(query, &line),
             }
         })
     }
 
-    /// Interpolates fused attention between rows with the query's number of tokens, those of a decode step also between
-    /// other numbers, which are sequences. Several comparisons of tokens are tried in their order.
+    /// Interpolates fused attention between rows with the query's number of tokens. A decode step is also interpolated
+    /// between rows with other numbers of tokens, where each token is a sequence. The `tokens` are tried in their
+    /// order.
     fn along_lengths(
         &self,
         query: &AttentionWork,
@@ -176,7 +177,7 @@ impl AttentionTable {
         points
     }
 
-    /// Interpolates kernels that select keys, or read selected ones, between complete rows of the query's phase.
+    /// Interpolates kernels that select keys, or read selected keys, between complete rows of the query's phase.
     fn along_selection(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Option<LookupAnswer> {
         let (keys, phase) = query.keys_per_query()?;
         let target = [as_coordinate(query.tokens), keys];
@@ -200,7 +201,7 @@ fn has_batch(row: &AttentionWork, query: &AttentionWork) -> bool {
     }
 }
 
-/// Returns true unless the lengths of sequences are known, and distribute the keys in another way.
+/// Returns true unless the lengths of both are known and distribute the keys differently over the sequences.
 fn has_skew(row: &AttentionWork, query: &AttentionWork) -> bool {
     let skew = |work: &AttentionWork| Some(work.lengths.as_ref()?.keys_per_query() / work.kv_length);
     match (skew(row), skew(query)) {
@@ -220,8 +221,7 @@ impl AttentionLine<'_> {
         ]
     }
 
-    /// Returns the point of a row. Where each sequence has one query, tokens that are taken for padded ones
-    /// are padded sequences.
+    /// Returns the point of a row. Where each sequence has one query, padded tokens are padded sequences.
     fn point(&self, row: &AttentionRow, query: &AttentionWork, padding: Padding) -> AttentionPoint<AXES> {
         let mut at = self.coordinates(&row.work);
         if row.work.is_decode() && query.is_decode() {
@@ -255,7 +255,7 @@ impl AttentionLine<'_> {
                     })
                 })
                 .collect();
-            // Rows of different numbers of sequences are no line if the query's number is unknown.
+            // Rows with different numbers of sequences cannot be interpolated if the query's number is unknown.
             let is_mixed =
                 (0..N).filter(|axis| !group.contains(axis) && target[*axis].is_nan()).any(|axis| {
                     candidates.iter().any(|point| point.at[axis].total_cmp(&candidates[0].at[axis]).is_ne())
@@ -282,7 +282,7 @@ impl AttentionLine<'_> {
             let rule = MatchRule { axes, is_sqrt, padding, ..MatchRule::of_kind(kind) };
             let mut used = found.used_points(&valued);
             if is_sqrt && let Some(place) = group.iter().position(|axis| *axis == 0) {
-                // The axis is the root; lengths have at most a few decimals.
+                // The axis is the square root of the length; lengths have at most a few decimals.
                 used.iter_mut().for_each(|(_, at)| at[place] = (at[place].powi(2) * 1e6).round() / 1e6);
             }
             Some(interpolated_answer(self.rows, found.value, &used, self.column, (rule, confidence)))

@@ -14,9 +14,10 @@ const MAX_BLOCK: u64 = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyOrder {
-    /// As a framework passes them: the heads in front of their dimension.
+    /// Caches as a framework passes them: the heads stand in front of their dimension.
     Framework,
-    /// As the profiler records them: the heads in front of the tokens of a block, or complete rows of heads.
+    /// Caches as the profiler records them: the heads stand in front of the tokens of a block, or rows contain all
+    /// heads.
     Recorded,
 }
 
@@ -32,7 +33,7 @@ pub(crate) enum QueryOrder {
 }
 
 impl QueryOrder {
-    /// Returns the order of a layout, whose part behind `_` is that of the output.
+    /// Returns the order of a layout, whose part behind `_` is the order of the output.
     pub(crate) fn of_layout(layout: &str) -> Option<Self> {
         layout.split('_').next()?.parse().ok()
     }
@@ -138,7 +139,8 @@ impl CallShapes<'_> {
         Some(QuerySizes { tokens, heads, head_dim, batch })
     }
 
-    /// Returns the number of heads in rows of all heads: that of the call, or by the dimension of the heads of the keys.
+    /// Returns the number of heads in rows of all heads: the number that the call gives, or the number that follows
+    /// from the dimension of the heads of the keys.
     fn heads_of_rows(&self, row: u64) -> Option<u64> {
         let by_keys = || {
             let dim = match (self.key, self.kv_heads) {

@@ -67,7 +67,7 @@ impl TokenMatch {
         tokens.saturating_sub(self.reach)..=tokens.saturating_add(self.reach)
     }
 
-    /// Returns the padding by which the tokens of a query fit those of a row.
+    /// Returns the padding by which the tokens of a query fit the tokens of a row.
     pub(in crate::answer) fn padding(self, query: u64, row: u64) -> Option<Padding> {
         if query == row {
             Some(Padding::None)
@@ -244,9 +244,9 @@ impl AttentionTable {
         Some(choose_median(rows, &numbers, (rule, confidence)))
     }
 
-    /// Compares the sequences of a row with those of a query: `None` if they differ, `Some(true)` if those of the row
-    /// are unknown or others of the same work. Fused attention needs the number of keys per query, kernels that select keys
-    /// need the same lists.
+    /// Compares the sequences of a row with the sequences of a query: `None` if they differ, `Some(true)` if those of
+    /// the row are unknown or others of the same work. Fused attention needs the number of keys per query, kernels that
+    /// select keys need the same lists.
     fn compare_lengths(&self, row: &AttentionWork, query: &AttentionWork) -> Option<bool> {
         if row.batch.zip(query.batch).is_some_and(|(row, query)| row != query) {
             return None;

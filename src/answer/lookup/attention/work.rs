@@ -14,7 +14,7 @@ use crate::{
 
 /// Use of the mask in serving: causal from the lower right.
 const CAUSAL: &str = "3";
-/// Attributes of sparse attention beside those of [`AttentionRegime`], with their usual values.
+/// Attributes of sparse attention in addition to [`AttentionRegime`], with their usual values.
 const USUAL_VALUES: [(&str, &str); 3] = [
     ("Runtime sparse_block_size", "1"),
     ("Runtime sparse_indices_pattern", "uniform"),
@@ -148,8 +148,8 @@ impl AttentionRegime {
         ]
     }
 
-    /// Compares the regime of a row with that of a query. `Some(true)` if a value of the row is unknown, `None` if one
-    /// differs.
+    /// Compares the regime of a row with the regime of a query. `Some(true)` if a value of the row is unknown, `None`
+    /// if one differs.
     pub(crate) fn unknown_beside(&self, query: &Self) -> Option<bool> {
         let mut is_unknown = false;
         for ((_, row), (_, query)) in self.properties().into_iter().zip(query.properties()) {
@@ -162,7 +162,7 @@ impl AttentionRegime {
         Some(is_unknown)
     }
 
-    /// Returns the attributes of a row that are known and deviate from those of a query.
+    /// Returns the attributes of a row that are known and differ from the attributes of a query.
     pub(crate) fn differences(&self, query: &Self) -> Vec<AttentionDifference> {
         let pairs = self.properties().into_iter().zip(query.properties());
         let known = pairs.filter_map(|((name, row), (_, query))| Some((name, row?, query?)));
@@ -213,7 +213,7 @@ fn stated_order(shapes: &CallShapes<'_>, layout: &str) -> Result<QueryOrder, Ord
 /// Returns the order of a query of three or four dimensions. Frameworks pass packed tokens, or one token for each sequence; that of
 /// other calls is stated, or the only one that fits.
 fn query_order(shapes: &CallShapes<'_>, layout: Option<&str>) -> Result<QueryOrder, OrderProblem> {
-    // Keys with 1 in the same place can be those of a single head of several tokens.
+    // Keys with 1 in the same place can belong to a single head of several tokens.
     let is_single_head = matches!(shapes.key, [_, 1, _, _]) && shapes.key.first() == shapes.query.first();
     match (layout, shapes.key_order, shapes.query) {
         (Some(layout), ..) => stated_order(shapes, layout),
@@ -391,7 +391,7 @@ impl AttentionWork {
         let (query_order, sizes) = match input.dims.len() {
             3 | 4 => {
                 let shapes = shapes_of_query(query, order, &input.dims, key);
-                // Rotary parts that are inputs of their own are those of latent attention, as in rows.
+                // Separate inputs for rotary parts belong to latent attention, as in rows.
                 let is_latent = input.dims.len() == 4 && has_rope;
                 let usual = if is_fused { is_latent.then_some(LATENT) } else { Some("TND") };
                 let layout = parameters.layout.as_deref().or(usual);
@@ -426,7 +426,7 @@ impl AttentionWork {
             sparse_mode: Some(parameters.sparse_mode.clone().unwrap_or_else(|| CAUSAL.to_owned())),
             layout: parameters.layout.clone().or_else(|| match (query_order, input.dims.as_slice()) {
                 _ if !is_fused => Some("TND".to_owned()),
-                // As calls of latent attention have it.
+                // Calls of latent attention have this form.
                 (Some(QueryOrder::Bnsd), [_, _, 1, _]) => Some(LATENT.to_owned()),
                 (Some(QueryOrder::Bnsd), _) if has_rope => Some(LATENT.to_owned()),
                 (order, _) => order.map(|order| order.layout().to_owned()),

@@ -45,10 +45,10 @@ pub(crate) fn decompose(
 /// Inputs by which a kernel of a composite is looked up.
 #[derive(Clone, Debug)]
 pub(crate) enum SubKernelQuery {
-    /// By its leading inputs.
+    /// The kernel is looked up by its leading inputs.
     Inputs(Vec<QueryTensor>),
     Attention(Box<AttentionWork>),
-    /// By its leading inputs, whatever the capacity of its caches.
+    /// The kernel is looked up by its leading inputs, for any capacity of its caches.
     Cache(CacheQuery),
 }
 
@@ -108,7 +108,7 @@ pub(super) fn phase_of(
     }
 }
 
-/// Returns the number of sequences: that of the lengths, the stated one, or the rows of a block table.
+/// Returns the number of sequences: the number of lengths, the stated number, or the rows of a block table.
 pub(super) fn batch_of(attention: &AttentionParameters, block_table: Option<&QueryTensor>) -> Option<u64> {
     let listed = Some(attention.kv_lengths.len() as u64).filter(|count| *count > 0);
     listed.or(attention.batch).or_else(|| block_table?.dims.first().copied())
@@ -140,7 +140,7 @@ pub(super) fn tokens_of_rank(
     Ok((local, attention))
 }
 
-/// Returns the sequences of the first tokens of a batch. The keys behind the last token are those of other ranks.
+/// Returns the sequences of the first tokens of a batch. The keys behind the last token belong to other ranks.
 fn first_part(lengths: &BatchLengths, tokens: u64) -> BatchLengths {
     let mut left = tokens;
     let mut part = BatchLengths { queries: Vec::new(), keys: Vec::new() };

@@ -170,7 +170,7 @@ fn sequences_of_a_decode_step_are_not_padded() {
     }
     let answer = engine.lookup(&decode_query(64, 4096.0, "64,128")).expect("readable");
     assert!(shown(&answer).starts_with("451.496063 interpolated_1d_linear over batch"), "{}", shown(&answer));
-    // Without the number of sequences, 64 tokens are no part of 128.
+    // If the number of sequences is unknown, 64 tokens are not padded to 128.
     let unknown = attention_query("64,64,128;512,128,8,128", 4096.0);
     assert_eq!(shown(&engine.lookup(&unknown).expect("readable")), "attention_mismatch");
     let database = sequence_table(&[(64, vec![1; 64], keys(64), 900)]);
@@ -442,7 +442,7 @@ fn a_recorded_call_is_answered_by_its_own_row() {
     let rows = row_cases(&kernel, &table.expect("a table")).expect("readable");
     let answer = |case: &Case| shown(&engine.lookup(&LookupEngine::query_of_case(case)).expect("readable"));
     let answers: Vec<String> = rows.into_iter().map(|row| answer(&row.case.expect("a case"))).collect();
-    // Without the list of lengths of the queries, 64 sequences of 16 tokens have the same shapes.
+    // If the lengths of the queries are not listed, 64 sequences of 16 tokens have the same shapes.
     let expected = [
         "10 attention FusedInferAttentionScore:2",
         "20 attention FusedInferAttentionScore:3",

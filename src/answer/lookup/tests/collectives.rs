@@ -80,7 +80,7 @@ fn collectives_are_found_by_message_ranks_and_tier() {
         ("all_reduce", 327_680, Some(4), Some(0), "no_rows_of_group: 4 ranks"),
         ("all_reduce", 327_680, None, Some(0), "ranks_not_given"),
         ("reduce_scatter", 0, Some(0), Some(0), "ranks_not_given"),
-        // An operator's input is that of all ranks, a kernel's message the output of one.
+        // The input of an operator is the input of all ranks, the message of a kernel is the output of one rank.
         ("reduce_scatter", 327_680, Some(16), Some(0), "50 comm hcom_reduceScatter_:2"),
         ("hcom_reduceScatter_", 40_960, Some(16), Some(0), "90 comm hcom_reduceScatter_:3"),
         ("reduce_scatter", 327_681, Some(16), Some(0), "message_bytes_unknown"),

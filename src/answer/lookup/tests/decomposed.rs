@@ -92,7 +92,8 @@ fn latent_attention_decodes_in_the_space_of_the_cache() {
          TransposeBatchMatMul 4 identity TransposeBatchMatMul:2"
     );
     assert!((answer.confidence - 0.8).abs() < 1e-12 && answer.source == AnswerSource::Measured);
-    // As an inventory has it: with the weights of both phases. One query of each sequence is a decode step.
+    // The inputs are the ones of an inventory, with the weights of both phases. One query of each sequence is a decode
+    // step.
     let both = format!("{DECODE};512,4096");
     let of_inventory = latent_query(&both, "BF16;BF16;INT64;BF16;BF16;BF16", 4096.0);
     assert_eq!(shown(&lookup(&engine, &of_inventory)), "59 sum_of_parts");

@@ -107,7 +107,7 @@ fn values_between_rows_are_interpolated() {
     );
 }
 
-/// The work of attention follows from lengths, that of communicating kernels from the number of ranks.
+/// The work of attention depends on lengths, the work of communicating kernels on the number of ranks.
 #[test]
 fn rows_with_open_attributes_do_not_answer_by_shapes() {
     let database = TestDatabase::new(&[]);

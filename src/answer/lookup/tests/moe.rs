@@ -66,7 +66,8 @@ fn mixtures_of_experts_need_their_number_of_ranks() {
             "5 comm hcom_alltoall_:2"
         ]
     );
-    // Without norm and cast the sum is partial; the message is larger than all measured ones, so that it is not sent.
+    // If norm and cast are missing, the sum is partial; the message is larger than all measured messages, so that it
+    // has no time.
     let partial = lookup("quant", 300, Some(16));
     assert_eq!((partial.source, partial.parts.len()), (AnswerSource::Partial, 3));
     assert!((partial.confidence - 1.0 / 3.0).abs() < 1e-12);

@@ -58,7 +58,7 @@ fn preparation_is_the_sum_of_projections_norm_and_cache() {
 const QUANTIZED: &str = "tensor_cast.mlapo_quant.default";
 const QUANTIZED_TYPES: &str = "BF16;BF16;BF16;INT8;BF16;INT8;INT8;BF16";
 
-/// As an inventory has it: the second projection of queries is the part of a rank.
+/// The inputs are the ones of an inventory: the second projection of queries is the part of one rank.
 fn quantized_query(tokens: u64) -> OpQuery {
     let inputs = format!("{tokens},7168;1,{tokens},64;1,{tokens},64;1536,7168;1536;384,1536;576,7168;512");
     let outputs = super::tensors(&format!("{tokens},16,192;{tokens},512;{tokens},64"), "BF16");
@@ -244,7 +244,7 @@ fn writes_to_a_cache_do_not_depend_on_its_capacity() {
     let database = TestDatabase::new(&[("ScatterNdUpdate", &rows)]);
     let engine = database.engine(MAPPING);
     let cases = [
-        // As a framework passes it: rows, cache, indices.
+        // The inputs in the order of a framework: rows, cache, indices.
         ("64,576;2048,576;64", "BF16;BF16;INT32", "4 cache_pool_dim0_agnostic ScatterNdUpdate:2"),
         ("64,576;32,128,576;64,1", "BF16;BF16;INT32", "5 cache_pool_dim0_agnostic ScatterNdUpdate:3"),
         ("8,8,576;2048,576;64", "BF16;BF16;INT32", "4 cache_pool_dim0_agnostic ScatterNdUpdate:2"),

@@ -144,7 +144,7 @@ const ALL_ROUTES: &str = "interpolation_policy: {kernel_overrides: {Gather: {gen
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever rows and queries have, an answer is a finite latency or a reason.
+    /// For all rows and queries, an answer is a finite latency or a reason.
     #[test]
     fn any_rows_and_queries_have_an_answer_or_a_reason(
         rows in prop::collection::vec(extreme_shapes(), 1..12),

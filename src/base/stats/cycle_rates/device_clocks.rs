@@ -1,5 +1,5 @@
-//! Devices whose clock deviates from that of most: a device in a run is compared with the others of the run, and with devices
-//! of other runs, by the launches that they have in common.
+//! Devices whose clock deviates from the clock of most devices: a device in a run is compared with the others of the
+//! run, and with devices of other runs, by the launches that they have in common.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,17 +14,17 @@ const MIN_DIFFERENCE: f64 = MIN_CLOCK_DEFICIT / 2.0;
 /// Most devices of other runs, the nearest ones, with which one is compared.
 const MAX_OTHERS: usize = 64;
 
-/// Clock of a device in a run beside that of other devices and runs.
+/// Clock of a device in a run compared with the clocks of other devices and runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockStanding {
-    /// As high as most, or lower than most.
+    /// The clock is as high as most clocks, or lower than most.
     Usual,
-    /// Lower than that of another device, while no majority shows which one is right.
+    /// Lower than the clock of another device, while no majority shows which one is right.
     Undecided,
-    /// Higher than that of most devices in other runs, which agree with each other, while no other device of its run
-    /// shows whether it is this device or the run that differs.
+    /// Higher than the clock of most devices in other runs, which agree with each other, while no other device of its
+    /// run shows whether it is this device or the run that differs.
     Unconfirmed,
-    /// Higher than that of most devices, also of its run, which agree with each other.
+    /// Higher than the clock of most devices, also in the same run, and these agree with each other.
     Fast,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn judge_devices(readings: &[CycleReading], awaited: &[(usize, u32)])
         };
         let of_device = grouped.entry((reading.run, reading.device)).or_default();
         let [lowest, highest] = of_device.entry(reading.case).or_insert([one; 2]);
-        // By their bounds, so that an inexact reading is no extreme.
+        // Readings are compared by their bounds, so that an inexact reading is no extreme.
         if one.value + 2.0 * one.error < lowest.value + 2.0 * lowest.error {
             *lowest = one;
         }
@@ -93,7 +93,7 @@ enum OtherClock {
     Higher,
 }
 
-/// Returns the clock of `other` beside that of `one`; `None` if too little is common to both.
+/// Compares the clock of `other` with the clock of `one`; `None` if too little is common to both.
 fn compare_devices(one: &DeviceInRun, other: &DeviceInRun) -> Option<OtherClock> {
     match (has_higher_readings(one, other), has_higher_readings(other, one)) {
         (Some(true), _) => Some(OtherClock::Lower),
@@ -103,7 +103,8 @@ fn compare_devices(one: &DeviceInRun, other: &DeviceInRun) -> Option<OtherClock>
     }
 }
 
-/// Returns true if all readings of a device are higher than those of another one; `None` if too little is common to both.
+/// Returns true if all readings of a device are higher than the readings of another device; `None` if too little is
+/// common to both.
 fn has_higher_readings(one: &DeviceInRun, other: &DeviceInRun) -> Option<bool> {
     let mut rest = other.extremes.as_slice();
     let mut differences = Vec::new();
@@ -127,7 +128,7 @@ fn has_higher_readings(one: &DeviceInRun, other: &DeviceInRun) -> Option<bool> {
     (is_exact || is_higher).then_some(is_higher)
 }
 
-/// Clocks of another device, or of the judged one in other runs, beside that of the judged one.
+/// Clocks of another device, or of the judged device in other runs, compared with the clock of the judged device.
 #[derive(Clone, Debug, Default)]
 struct ComparedDevice {
     /// In the run of the judged one, with its place.
@@ -193,7 +194,7 @@ fn standing(devices: &[DeviceInRun], place: usize, awaited: impl Iterator<Item =
         if in_run.is_empty() {
             return ClockStanding::Unconfirmed;
         }
-        // A run of which most devices have a higher clock than those of other runs is none that deviates.
+        // A run does not deviate if most of its devices have a higher clock than the devices of other runs.
         if 2 * lower_in_run > in_run.len() {
             return ClockStanding::Fast;
         }
@@ -256,7 +257,7 @@ mod tests {
         clocks.iter().enumerate().flat_map(of_device).collect()
     }
 
-    /// Sign of the deficit of each collection, 0 without one; that of an undecided one is 1.5.
+    /// Sign of the deficit of each collection: 0 without a deficit, 1.5 if it is undecided.
     fn judged(clocks: &[(usize, u32, f64)]) -> Vec<f64> {
         let found = find_clock_deficits(&readings(clocks), &[]);
         let sign = |of_collection: &[Option<super::super::ClockDeficit>]| {
@@ -323,7 +324,7 @@ mod tests {
         let found = judged(&[of_run(0, 1_500.0), of_run(1, 1_500.0), of_run(2, 1_650.0)].concat());
         assert!(found[..6].iter().all(|sign| *sign >= 1.0), "{found:?}");
         assert_eq!(found[6..], [0.0; 3]);
-        // Also that of one device after many slow runs of it.
+        // This also holds for one device after many slow runs on it.
         let of_one: Vec<(usize, u32, f64)> =
             (0..9).map(|run| (run, 0, if run == 8 { 1_650.0 } else { 1_500.0 })).collect();
         assert_eq!(judged(&of_one)[8], 0.0);
@@ -340,7 +341,7 @@ mod tests {
         assert!(healthy[..3].iter().all(|sign| *sign >= 1.0), "{healthy:?}");
         assert_eq!(healthy[3..], [0.0; 2]);
         assert_eq!(with(&[(1, 0, 1_650.0), (1, 1, 1_500.0)]), [0.0, 0.0, 0.0, -1.0, 0.0]);
-        // Its own collections are compared with each other.
+        // The collections of the device are compared with each other.
         assert_eq!(
             with(&[(1, 0, 1_650.0), (1, 0, 1_600.0), (1, 0, 1_650.0)]),
             [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]

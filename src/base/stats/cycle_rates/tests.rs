@@ -224,7 +224,7 @@ fn kernels_with_more_cycles_are_at_no_higher_clock() {
         deficits.chunks(8).map(|of_device| of_device[0].map(|found| found.deficit)).collect()
     };
     assert_eq!(found((1_720.0, Some(1.3e6)), Some(1e6)), [None; 4]);
-    // Without the cycles, and as long as the others, it is a clock.
+    // If the cycles are unknown, or the same as on the other devices, the clock is the cause.
     for (slow, usual) in [((1_720.0, None), None), ((1_720.0, Some(1e6)), Some(1e6))] {
         let deficits = found(slow, usual);
         assert!(deficits[0].is_some_and(|deficit| deficit < -0.03), "{deficits:?}");

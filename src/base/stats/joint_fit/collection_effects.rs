@@ -1,7 +1,7 @@
 //! Effects that the cases of a collection share, as random effects: `A_j ~ N(0, vA)`, `B_j ~ N(0, vB)`, and
-//! `e_ij ~ N(0, ve u_i^2)`. The cases are fixed effects and absorbed; the variances are found by expectation and
-//! maximization (N. M. Laird and J. H. Ware, Random-effects models for longitudinal data, Biometrics 38, 1982). Effects that
-//! several collections share, such as that of their device, are further groups of the same kind.
+//! `e_ij ~ N(0, ve u_i^2)`. The cases are fixed effects and absorbed; the variances are found by expectation and maximization
+//! (N. M. Laird and J. H. Ware, Random-effects models for longitudinal data, Biometrics 38, 1982). Effects that several
+//! collections share, such as the effect of their device, are further groups of the same kind.
 
 use super::{
     CaseMedians, CollectionMedian,
@@ -11,7 +11,7 @@ use super::{
 
 /// Iterations; the variances change by less than a percent after them.
 const ITERATIONS: usize = 12;
-/// Variance added to that of a median: rounding and offsets that do not follow launch noise.
+/// Variance added to the variance of a median: rounding and offsets that do not follow launch noise.
 const MEDIAN_VARIANCE_FLOOR: f64 = 1e-8;
 /// Variance of common effects at which the iterations begin.
 const FIRST_COMMON: f64 = 1e-5;
@@ -23,11 +23,11 @@ const MIN_OWN: f64 = 1e-9;
 /// Standard deviations of the effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EffectComponents {
-    /// Of `A_j`: relative, common to all kernels of a collection.
+    /// Standard deviation of `A_j`, the relative effect that is common to all kernels of a collection.
     pub common: f64,
-    /// Of `B_j`, in units of launch noise.
+    /// Standard deviation of `B_j`, in units of launch noise.
     pub proportional: f64,
-    /// Of the offset of a case in a collection, in units of launch noise.
+    /// Standard deviation of the offset of a case in a collection, in units of launch noise.
     pub own: f64,
 }
 
@@ -89,7 +89,7 @@ impl EffectGroup {
 #[derive(Clone, Debug)]
 pub(in crate::base::stats) struct EffectVariances {
     pub(in crate::base::stats) groups: Vec<f64>,
-    /// Of the offset of a case in a collection, in units of the square of its launch noise.
+    /// Variance of the offset of a case in a collection, in units of the square of its launch noise.
     pub(in crate::base::stats) own: f64,
 }
 
@@ -223,7 +223,8 @@ impl AbsorbedEquations {
 
 struct PosteriorEffects {
     effects: Vec<f64>,
-    /// Of all pairs: the common mean of few collections is uncertain, which the diagonal alone would hide.
+    /// Covariances of all pairs of effects: the common mean of few collections is uncertain, which the diagonal alone
+    /// would hide.
     covariance: SquareMatrix,
     freedom: f64,
 }

@@ -13,9 +13,9 @@ const MIN_PROBABILITY: f64 = 0.001;
 /// Effects of devices, relative to their mean.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceEffects {
-    /// By number of the device, as logarithms.
+    /// Effects by the number of the device, as logarithms.
     pub effects: Vec<f64>,
-    /// Variance of their mean, which is that of the devices of this host: others may differ as much.
+    /// Variance of the mean of the effects over the devices of this host: other devices may differ as much.
     pub(super) mean_variance: f64,
 }
 
@@ -80,8 +80,9 @@ pub(super) fn device_variance(
 mod tests {
     use super::*;
 
-    /// By scipy: `stats.f_oneway([1, 2, 3], [2, 3, 4], [7, 8, 9])` has F = 31 and p = 0.00068, with a mean square of 1 within the
-    /// groups, so that the variance is 30 / 3. With 6, 7, 8 instead F is 21 and p 0.0019.
+    /// The expected values are from scipy: `stats.f_oneway([1, 2, 3], [2, 3, 4], [7, 8, 9])` has F = 31 and p =
+    /// 0.00068, with a mean square of 1 within the groups, so that the variance is 30 / 3. With 6, 7, 8 instead F is 21
+    /// and p 0.0019.
     #[test]
     fn variance_of_devices_is_that_of_an_analysis_of_variance() {
         let medians: Vec<CollectionMedian> = (0..9)

@@ -64,7 +64,7 @@ fn quantiles_match_scipy() {
     }
 }
 
-/// By scipy: `stats.t.interval(0.95, 2, mean, sem)` of the logarithms.
+/// The expected values are from scipy: `stats.t.interval(0.95, 2, mean, sem)` of the logarithms.
 #[test]
 fn estimate_of_one_case_is_a_t_interval() {
     let estimate = estimate_median(&[2.0, 2.01, 2.03], 1e-6);

@@ -28,7 +28,7 @@ const MAX_POINTS: usize = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DensityStandard {
-    /// Its name, such as `rows`.
+    /// Name, such as `rows`.
     pub(crate) name: String,
     /// Ascending; each starts at the end of the one before it. Empty if only points are required.
     pub(crate) segments: Vec<LadderSegment>,

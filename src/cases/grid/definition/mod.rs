@@ -66,7 +66,7 @@ pub struct CandidateSpace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridAxis {
     pub names: Vec<String>,
-    /// Its values: rows of one number per name, one row after the other.
+    /// Values of the names: rows of one number per name, one row after the other.
     pub values: Vec<i64>,
 }
 

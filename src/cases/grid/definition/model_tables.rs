@@ -10,7 +10,7 @@ use crate::{
 /// A model's numbers, as the expressions and axes of grid files name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelValues {
-    /// Its id, such as `deepseek-ai/DeepSeek-V3`.
+    /// Id of the model, such as `deepseek-ai/DeepSeek-V3`.
     pub id: String,
     /// Constants, such as `hidden_size`. Patterns skip models that lack one of their constants.
     pub numbers: BTreeMap<String, i64>,

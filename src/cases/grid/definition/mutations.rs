@@ -21,13 +21,13 @@ pub(crate) const FILE: &str = "mutations.yaml";
 
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// Name, as in the provenance of rows.
+    /// Name, as it stands in the provenance of rows.
     pub name: String,
-    /// The kernels whose cases it changes; all if empty.
+    /// The kernels whose cases the mutation changes; all if empty.
     pub(crate) kernels: Vec<KernelName>,
-    /// Roles of the dimensions that it changes; if empty, all except fixed ones.
+    /// Roles of the dimensions that the mutation changes; if empty, all except fixed ones.
     pub(crate) roles: Vec<DimensionRole>,
-    /// Distances from a boundary.
+    /// Distances of the changed values from a boundary.
     pub(crate) steps: Vec<i64>,
     pub change: MutationChange,
 }
@@ -36,7 +36,7 @@ pub struct Mutation {
 const BEFORE_CASE: &str = " of ";
 
 impl Mutation {
-    /// Returns the origin of a mutant: the part of its provenance that is equal for all cases and seeds.
+    /// Returns the origin of a mutant: the start of its provenance, which does not depend on the case or the seed.
     pub(crate) fn origin(&self, what: &str, change: &str) -> String {
         let change = if change.is_empty() { String::new() } else { format!(" {change}") };
         format!("{}{what}{change}", self.origin_prefix())
@@ -80,9 +80,9 @@ pub enum MutationChange {
     /// Types and their replacements.
     Types(BTreeMap<Dtype, Dtype>),
     Formats(BTreeMap<TensorFormat, TensorFormat>),
-    /// The form or the kernel that computes the same in INT8.
+    /// Replaces the call by the form or the kernel that computes the same in INT8.
     Quantised,
-    /// The form with transposed weights.
+    /// Replaces the call by the form with transposed weights.
     Transposed,
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum RowSource<'a> {
 pub(crate) struct RowWriter<'a> {
     pub(crate) source: RowSource<'a>,
     pub(crate) catalogue: &'a Catalogue,
-    /// The request for each kernel, whose entry is the kernel's.
+    /// The request for each kernel, with the catalogue entry of the kernel.
     pub(crate) request: SelectionRequest<'a>,
     /// Device for [`SelectedRows::fastest`], which is not computed for `None`.
     pub(crate) timed_on: Option<&'a DeviceProfile>,
@@ -58,7 +58,7 @@ impl<'a> RowSource<'a> {
         }
     }
 
-    /// Returns the source cases of a kernel, which no mutant may repeat although a profile's cases have no row.
+    /// Returns the source cases of a kernel. No mutant may repeat one of them, although cases of a profile have no row.
     fn source_cases(&self, kernel: &KernelName) -> &'a [Case] {
         match self {
             Self::Grids { .. } | Self::Listed(_) => &[],
@@ -75,7 +75,7 @@ impl<'a> RowWriter<'a> {
             let equal = database.map(|database| self.equal_cases(kernel, database)).transpose()?;
             self.extend_table(kernel, table, &equal.unwrap_or_default())
         });
-        // Collected first, so that the error is of the first kernel in order.
+        // All results are collected first, so that the returned error belongs to the first failing kernel in order.
         tables.collect::<Vec<_>>().into_iter().collect()
     }
 

@@ -65,7 +65,7 @@ fn attempt(run: usize, number: u32, rows: u64) -> Attempt {
 fn ledger_with(folder: &Path, name: &str, states: &[RunState]) -> PathBuf {
     let path = folder.join(name);
     let mut ledger = Ledger::open(&path).expect("created");
-    // Its tests need no durable files.
+    // The tests need no durable files.
     ledger.connection.execute_batch("PRAGMA synchronous = OFF").expect("set");
     let plan: Vec<IdentifiedCase> = (1..=CASES).map(case).collect();
     for &RunState { run, collections, is_measuring, has_ended, is_withdrawn, readings } in states {

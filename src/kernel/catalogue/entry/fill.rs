@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Fill<B, L = B> {
     /// N(0,1); whole numbers in [-8, 8) for integer types; both values for `BOOL`.
     Activation,
-    /// As activations, divided by the root of the last dimension so that products keep their size.
+    /// Values of activations divided by the square root of the last dimension, so that products keep their size.
     Weight,
     /// Ones, as norm weights are at the start of training.
     Ones,

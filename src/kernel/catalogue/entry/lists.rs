@@ -47,7 +47,7 @@ pub(super) fn positional_rule(form: &DeclaredForm, entry: &EntryFile) -> Result<
                 format!(": no input slot is named `{name}`; slots are {}", known.join(", "))
             }
             1 => {
-                // An error of one slot has its position, not that of the whole rule.
+                // An error of one slot has the position of the slot, not the position of the whole rule.
                 if text.trim().ends_with(LIST) {
                     ListTerm::parse(0, text.trim()).map_err(at(shape.defined))?;
                 } else {
@@ -112,7 +112,8 @@ impl<'a> ListTerm<'a> {
         Err(format!("`{term}` is not the list of a name, such as `*X...`, or of dimensions"))
     }
 
-    /// Its slots in a list of that length, and the names that stand for its name in expressions.
+    /// Returns the slots in a list of the given length, and the names that stand for the name of the list in
+    /// expressions.
     fn of_length(&self, length: usize) -> (String, Option<(String, String)>) {
         let Some(name) = self.name else {
             return (vec![self.term.trim_end_matches(LIST); length].join("; "), None);

@@ -47,7 +47,8 @@ pub struct CatalogueEntry {
     pub(crate) cost: Cost,
     /// Further kernels that the same call launches.
     pub also_launches: Vec<String>,
-    /// Number of input slots that records show, with those of absent tensors at the end; 0 if the entry does not give it.
+    /// Number of input slots that records show, including slots of absent tensors at the end; 0 if the entry does not
+    /// give it.
     pub(crate) recorded_inputs: usize,
     /// Roles of dimensions in the model, by their names in the forms.
     pub(crate) roles: BTreeMap<String, DimensionRole>,
@@ -102,7 +103,7 @@ pub(crate) struct EntryForm {
     pub(crate) with: BTreeMap<String, Vec<String>>,
     /// Attributes that follow from the shapes and other attributes, by column.
     pub(crate) implied: BTreeMap<String, ImpliedValue>,
-    /// Names in the conditions, values and arguments of the call, which may be those of attributes.
+    /// Names in the conditions, values and arguments of the call, which may be names of attributes.
     pub(crate) names: BTreeSet<String>,
     /// A property that records leave open, with the value that the replay assumes.
     pub(crate) assumption: Option<String>,

@@ -102,7 +102,8 @@ struct Division {
 /// Returns the best division into 1, 2, … ranges, as far as the points suffice.
 fn best_divisions(points: &[SizeDuration]) -> Vec<Division> {
     let count = points.len();
-    // Of each number of ranges, by the end of the last one: the least squares, and the first point of that range.
+    // For each number of ranges and each end of the last range: the least sum of squares, and the first point of the
+    // last range.
     let mut layers: Vec<Vec<Option<(f64, usize)>>> = Vec::new();
     let mut divisions = Vec::new();
     for segments in 1..=MAX_SEGMENTS.min(count / MIN_SIZES) {

@@ -110,7 +110,8 @@ fn parse_row(line: &str, number: usize, columns: &[usize]) -> Result<Option<Chip
 }
 
 impl NpuSmiInfo {
-    /// Replaces the logical numbers of the chips by those of `npu-smi info -m`, by card and chip.
+    /// Replaces the logical numbers of the chips by the numbers that `npu-smi info -m` shows for the same card and
+    /// chip.
     ///
     /// # Errors
     /// [`NpuSmiError::NoLogicId`] for a chip that the map lacks; the numbers are unchanged then.

@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Dispatcher<'_> {
-    /// Withdraws attempts that earlier runs have accepted at a clock that deviates, and those of this run if it was
+    /// Withdraws attempts that earlier runs have accepted at a clock that deviates, and attempts of this run if it was
     /// killed before it withdrew them. Cases that this run has measured are measured again, or end as `throttled` if
     /// they are not planned any more.
     pub(super) async fn judge_earlier_clocks(&mut self) -> Result<(), EngineError> {
@@ -39,7 +39,7 @@ impl Dispatcher<'_> {
         self.exclude_deviating_devices(&found).await
     }
 
-    /// Compares the clock of a finished collection, whose key is `collection`, with that of all others with its
+    /// Compares the clock of a finished collection, whose key is `collection`, with the clock of all others with its
     /// software. Its attempts at a clock that deviates become `throttled`, so that the scheduler measures their cases
     /// again. Accepted attempts of other collections for which it shows such a clock are withdrawn; cases of the run
     /// without other measurements are measured again.
@@ -135,7 +135,7 @@ impl Dispatcher<'_> {
     async fn exclude_deviating_devices(&mut self, found: &LowClocks) -> Result<(), EngineError> {
         let run = self.context.settings.run.clone();
         for DeviatingDevice { device, reason, is_undecided } in found.deviating_devices(&run) {
-            // Of two devices that differ, the third one will show which is right.
+            // If two devices differ, a third device will show which one is right.
             if !is_undecided || self.devices.len() <= 2 {
                 self.on_event(SchedEvent::DeviceDeviates { device, reason }).await?;
             }

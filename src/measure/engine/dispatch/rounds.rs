@@ -102,8 +102,9 @@ impl Dispatcher<'_> {
         cases
     }
 
-    /// Stores the verdicts of the rows of cases that the run has measured as those of the cases, and reports the suspicious ones:
-    /// collections that are each steady may differ, or contradict other durations. Returns the stored outcomes.
+    /// Stores the verdict of the row of each case that the run has measured as the verdict of the case, and reports
+    /// suspicious cases: collections that are each steady may differ, or contradict other durations. Returns the stored
+    /// outcomes.
     pub(super) async fn settle_row_verdicts(
         &mut self,
         ledger: &LedgerComparison,

@@ -193,7 +193,7 @@ fn complete_collection_is_ok() {
     }
 }
 
-/// The kernel that flushes the cache runs before each launch, also before those of Neg, which has its name.
+/// The kernel that flushes the cache runs before each launch, also before launches of Neg, which has the same name.
 #[test]
 fn flushes_of_the_cache_are_no_launches_of_a_case() {
     let flush = |bytes: u64| RawRecord {

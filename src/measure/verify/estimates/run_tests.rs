@@ -40,7 +40,7 @@ fn two_nights(drawn: &DrawnNights, cases: u64, shift: f64) -> Vec<MeasuredMedian
 }
 
 /// 95 % of the intervals of a run of one collection per case contain its median without noise, with noise that is the
-/// case's own or that of the collection; a difference from the first night does not widen them.
+/// case's own or the variance of the collection; a difference from the first night does not widen them.
 #[test]
 fn intervals_of_a_run_of_one_collection_contain_the_truth() {
     for (own, shared, shift) in

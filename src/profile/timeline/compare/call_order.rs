@@ -25,18 +25,18 @@ pub(crate) struct ComparedCall<'c> {
 }
 
 impl<'c> ComparedCall<'c> {
-    /// Returns the call of base, or else that of other.
+    /// Returns the call of base, or else the call of other.
     pub(crate) fn base_or_other(&self) -> Option<&'c RecordedCall<'c>> {
         self.base.or(self.other)
     }
 
-    /// Returns the time of other minus that of base in nanoseconds; a missing call took none.
+    /// Returns the time of other minus the time of base in nanoseconds; a missing call took no time.
     pub(crate) fn difference(&self) -> i64 {
         let total = |side: Option<&RecordedCall<'_>>| side.map_or(0, |call| call.total);
         total(self.other).saturating_sub(total(self.base))
     }
 
-    /// Returns the time of other in relation to that of base; `None` if one of them has none.
+    /// Returns the time of other divided by the time of base; `None` if one of them has no time.
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(crate) fn ratio(&self) -> Option<f64> {
         let (base, other) = (self.base?.total, self.other?.total);
@@ -283,7 +283,7 @@ mod tests {
         // Another batch has no shape in common: the names decide.
         let other = run(&[(1, 0, "to", "16"), (1, 0, "add", "9"), (1, 0, "to", "9"), (1, 0, "end", "")]);
         assert!(compare_calls(&base, &other).iter().all(|call| call.base.is_some() && call.other.is_some()));
-        // Without shapes in one run, the names decide as well.
+        // If one run has no shapes, the names decide as well.
         let other = run(&[(1, 0, "to", ""), (1, 0, "add", ""), (1, 0, "to", ""), (1, 0, "end", "")]);
         assert!(compare_calls(&base, &other).iter().all(|call| call.base.is_some() && call.other.is_some()));
     }

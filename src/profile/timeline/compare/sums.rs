@@ -51,7 +51,7 @@ pub(crate) const TRANSMITTING: &str = "of it transmission";
 pub(crate) const FREE: &str = "free";
 pub(crate) const COPIES: &str = "copies in the free time";
 pub(crate) const OUTSIDE_SPAN: &str = "copies and other work outside the span";
-/// Time in which kernels or collectives run that belong to no step: that of the whole run, not per step.
+/// Time of kernels or collectives that belong to no step, for the whole run, not per step.
 pub(crate) const OUTSIDE_STEPS: &str = "outside of all steps, whole run";
 /// Number of steps, which has no time.
 pub(crate) const STEPS: &str = "steps";
@@ -147,8 +147,9 @@ impl RunSums {
         self.parts.entry(part).or_default().entry((name.to_owned(), detail.to_owned())).or_default()
     }
 
-    /// Sums up a run. `times` are those of the `selected` steps, or of all if it is empty; what belongs to other steps
-    /// does not count. If steps are recorded, work outside of them has a row of its own. Memory is that of the whole run.
+    /// Sums up a run. `times` are the times of the `selected` steps, or of all steps if none is selected; what belongs
+    /// to other steps does not count. If steps are recorded, work outside of them has a row of its own. Memory concerns
+    /// the whole run.
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(crate) fn new(
         run: &RunTimeline,
@@ -252,7 +253,7 @@ impl RunSums {
         }
         let copies_of: HashMap<Option<u32>, TimeSet> =
             copies_of.into_iter().map(|(device, spans)| (device, TimeSet::union_of(spans))).collect();
-        // By step and device.
+        // Collectives by step and device.
         let mut collectives_of: HashMap<_, Vec<(CollectiveId, &Collective)>> = HashMap::new();
         for (collective, at) in run.collectives.iter().zip(0..) {
             let place = (collective.step, collective.device);

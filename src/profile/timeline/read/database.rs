@@ -242,7 +242,7 @@ impl DatabaseReader<'_> {
             number += 1;
             let Some(connection) = row.integer(2) else { return Ok(()) };
             if let Some(span) = self.call_span(row, RecordPosition::Row("CANN_API", number))? {
-                // Of several levels of calls, the innermost one starts last.
+                // If calls are nested, the innermost call starts last.
                 let launch = self.launches.entry(connection).or_insert((span, thread_of(row, 3)));
                 if launch.0.start < span.start {
                     *launch = (span, thread_of(row, 3));

@@ -1,6 +1,7 @@
 //! Readers of runs: the profiles below a path, one [`RunTimeline`] for each rank.
 //!
-//! Of a profile in several forms the database is read, else the trace with the kernel table, else what there is.
+//! If a profile exists in several forms, the database is read, else the trace with the kernel table, else whatever
+//! exists.
 
 mod database;
 mod gpu_trace;
@@ -24,7 +25,7 @@ use crate::profile::{ProfileError, TraceError, is_database, newest_exports};
 
 /// Maximum depth of searched folders.
 const MAX_DEPTH: usize = 12;
-/// Number of folders from that of a table outwards to that of its profile: an old msprof wrote
+/// Number of folders from the folder of a table outwards to the folder of its profile: an old msprof wrote
 /// `PROF_*/device_0/summary`.
 const PROFILE_DEPTH: usize = 4;
 const OUTPUT: &str = "ASCEND_PROFILER_OUTPUT";
@@ -167,7 +168,7 @@ impl FolderFiles {
         if !self.torch_text.is_empty() {
             let is_named = !self.torch_text.contains_key("");
             let mut runs: Vec<RunFiles> = self.torch_text.into_values().collect();
-            // Of the trace and the table of one run, one may have the rank in its name and the other one not.
+            // The trace and the table may belong to one run although only one of them has the rank in its name.
             if let [first, second] = &mut *runs
                 && !is_named
                 && first.trace.is_some() == second.trace.is_none()
@@ -264,8 +265,8 @@ fn search_folder(folder: &Path, depth: usize, found: &mut Vec<RunFiles>) -> Resu
     folders.iter().try_for_each(|folder| search_folder(folder, depth + 1, found))
 }
 
-/// Returns the rank in the name of a `profiler_info_<rank>.json`, which is in the folder of a profile, around that of its
-/// output; `None` if there are several.
+/// Returns the rank in the name of a `profiler_info_<rank>.json`, which is in the folder of a profile, around the
+/// folder of its output; `None` if there are several.
 fn rank_of_folder(folder: &Path) -> Option<u32> {
     // The folder of a file in the current folder is empty.
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

@@ -177,7 +177,7 @@ fn kernels_of_a_trace_alone_have_task_types_of_old_and_new_versions() {
         trace.replace("\"AI_CORE\"", "\"KERNEL_AICORE\"").replace("\"AI_VECTOR_CORE\"", "\"KERNEL_AIVEC\"");
     assert_ne!(renamed, trace);
     assert_eq!(of_trace(&renamed), expected);
-    // Of types that are no kernels nothing is computed, which is stated.
+    // Nothing is computed for types that are no kernels, and the output says so.
     let unknown = renamed.replace("\"KERNEL_", "\"OTHER_");
     let run = read_bytes("trace_view.json", unknown.as_bytes()).expect("read");
     assert_eq!((run.kernels().count(), run.missing[0]), (0, MissingPart::Kernels));

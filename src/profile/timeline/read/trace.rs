@@ -382,7 +382,7 @@ impl TraceReader {
                 self.run.without_row += u64::from(has_table);
                 let is_collective = is_collective_kernel(self.run.names.text(task.name));
                 task.role = if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel };
-                // The type of the task is neither that of the kernel nor that of its core.
+                // The type of the task is neither the type of the kernel nor the type of its core.
                 task.kind = NameId::EMPTY;
             }
             self.run.tasks.push(task);
@@ -420,8 +420,8 @@ impl TraceReader {
     }
 }
 
-/// Returns tasks with their collectives: those of the same group that run at their start. The threads of the planes of a
-/// group stand behind that of the group.
+/// Returns tasks with their collectives: a task belongs to the collective of the same group that runs when the task
+/// starts. The threads of the planes of a group stand behind the thread of the group.
 fn tasks_of_collectives(
     (groups, devices): (&HashMap<ThreadKey, String>, &HashMap<String, u32>),
     threads: &IndexSet<ThreadKey>,

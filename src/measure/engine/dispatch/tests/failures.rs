@@ -93,7 +93,7 @@ fn run_gives_up_if_no_collection_can_be_started() {
     assert_eq!(observed.started.len(), 3);
 }
 
-/// The exit code is that of a host that cannot measure, although an interrupted run measured cases before.
+/// The exit code says that the host cannot measure, although an interrupted run measured cases before.
 #[test]
 fn resumed_run_gives_up_if_no_collection_can_be_started() {
     let mut fixture = Fixture::new(40);

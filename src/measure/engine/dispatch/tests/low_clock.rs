@@ -171,7 +171,7 @@ fn later_run_withdraws_results_of_a_low_clock() {
     let again = fixture.run_all(&[0], &|context, _, start| (1.0, at_clock(context, start, 1_700.0)));
     assert_eq!(again.verdicts(), BTreeMap::from([(Verdict::Ok, 8)]));
     assert_eq!(verdicts_on(&fixture, 1), BTreeSet::from([Verdict::Throttled]));
-    // Of two collections, each row has the samples of one.
+    // Each row has the samples of one of the two collections.
     assert_eq!(before.matches(",10,1,").count(), 8, "{before}");
     let after = fixture.csv();
     assert_eq!(after.matches(",10,1,").count(), 8, "{after}");
@@ -233,7 +233,8 @@ fn attempts_that_a_killed_run_did_not_withdraw_are_withdrawn_when_it_is_resumed(
         let mut half = fixture.plan(&BTreeSet::new());
         let rest = half.cases.split_off(4);
         fixture.run(half, &[0], None, &[], &slow, &|_, _| {});
-        // As if the second run had been killed after it had stored its collection, which was at a higher clock.
+        // The state is the same as if the second run had been killed after it had stored its collection, which had a
+        // higher clock.
         let ledger = rusqlite::Connection::open(fixture.database.ledger_path()).expect("a ledger");
         let sql = "UPDATE attempts SET cycle_rate = 1700.0
                    WHERE collection IN (SELECT collection FROM collections WHERE device = 0)";

@@ -19,7 +19,8 @@ fn large_case_on_one_block_is_suspicious() {
     assert!(found.to_string().starts_with("it ran on one block, although its tensors have 4 MiB"), "{found}");
 }
 
-/// With an unknown number of blocks, cycles per block of one collection would be those of all blocks in another.
+/// With an unknown number of blocks, cycles per block of one collection would be compared with cycles of all blocks of
+/// another.
 #[test]
 fn clock_is_unknown_without_a_number_of_blocks() {
     let rate = |blocks: Option<u32>| {

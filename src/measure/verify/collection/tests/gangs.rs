@@ -147,7 +147,7 @@ fn collective(late: i64, ahead: i64) -> Attempt {
     collective_of("hcom_allReduce_", late, ahead)
 }
 
-/// As [`collective`] for a kernel.
+/// Does the same as [`collective`] for a kernel.
 fn collective_of(kernel: &str, late: i64, ahead: i64) -> Attempt {
     let (mut collection, journals) = gang(0);
     let kernel = KernelName::new(kernel).expect("a name");
