@@ -54,6 +54,18 @@ struct DeclaredNames {
     also_named: Vec<Spanned<String>>,
 }
 
+/// Returns the start of a file, with the keys of [`DeclaredNames`] only. Embedded files have these keys first, so that a
+/// command does not parse all entries.
+fn part_with_names(text: &str) -> &str {
+    const KEYS: [&str; 4] = ["kernel:", "also_named:", "same_as:", "not_launchable:"];
+    let is_other_key = |line: &str| {
+        line.starts_with(|first: char| first.is_ascii_alphabetic())
+            && !KEYS.iter().any(|key| line.starts_with(key))
+    };
+    let lines = text.split_inclusive('\n').take_while(|line| !is_other_key(line));
+    &text[..lines.map(str::len).sum()]
+}
+
 /// All keys of a file that declares no call.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,8 +81,8 @@ impl CatalogueFile {
     /// Reads the names in a file. A file of the user is parsed and checked here; an embedded one, which tests have
     /// checked, when it is needed.
     fn read(file: AssetFile) -> Result<Self, YamlError> {
-        let DeclaredNames { kernel, same_as, not_launchable, also_named } =
-            yaml::parse(&file.path, &file.text)?;
+        let text = if file.is_built_in { part_with_names(&file.text) } else { &file.text };
+        let DeclaredNames { kernel, same_as, not_launchable, also_named } = yaml::parse(&file.path, text)?;
         let mut parsed = OnceLock::new();
         if same_as.is_some() || not_launchable.is_some() {
             yaml::parse::<FileWithoutCall>(&file.path, &file.text)?;
@@ -509,6 +521,19 @@ mod tests {
     fn entry_of<'a>(catalogue: &'a Catalogue, name: &str) -> &'a CatalogueEntry {
         let kernel = KernelName::new(name).expect("a name");
         catalogue.entry(&kernel).unwrap_or_else(|| panic!("no entry of {name}"))
+    }
+
+    #[test]
+    fn embedded_files_have_their_names_first() {
+        for file in AssetFiles::embedded().catalogue().expect("embedded").into_values() {
+            let [first, whole] = [part_with_names(&file.text), &file.text].map(|text| {
+                let names: DeclaredNames = yaml::parse(&file.path, text).expect("valid");
+                let others = [names.same_as, names.not_launchable].map(|name| name.map(|name| name.value));
+                let also: Vec<String> = names.also_named.into_iter().map(|name| name.value).collect();
+                (names.kernel.value, others, also)
+            });
+            assert_eq!(first, whole, "{}", file.path.display());
+        }
     }
 
     #[test]
