@@ -6,6 +6,7 @@
 //! process id has another start time, and the record in a copy of the folder has another inode.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     fmt::Display,
     fs::{self, File},
@@ -111,13 +112,20 @@ fn is_running(started: &StartedProcess) -> bool {
 
 /// Ends all processes with the path of a record in their environment; returns their number.
 pub(super) fn end_marked(record: &Path) -> usize {
-    let marked: Vec<i32> =
-        other_processes().filter(|pid| record_of_process(*pid).is_some_and(|mark| mark == record)).collect();
-    for pid in &marked {
-        // It may have ended already.
-        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+    let mut ended = BTreeSet::new();
+    loop {
+        let is_marked = |pid: &i32| record_of_process(*pid).is_some_and(|mark| mark == record);
+        let marked: Vec<i32> =
+            other_processes().filter(|pid| !ended.contains(pid) && is_marked(pid)).collect();
+        if marked.is_empty() {
+            return ended.len();
+        }
+        for pid in marked {
+            // It may have ended already, or have started another process before: that one is found in the next round.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            ended.insert(pid);
+        }
     }
-    marked.len()
 }
 
 /// Returns the record in the environment of a process. npubench started the process itself or one of its ancestors with
