@@ -13,6 +13,8 @@ use std::{
     io,
     os::unix::{ffi::OsStrExt as _, fs::FileExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -110,7 +112,11 @@ fn is_running(started: &StartedProcess) -> bool {
     }
 }
 
-/// Ends all processes with the path of a record in their environment; returns their number.
+/// Longest wait for killed processes to release their files and ports.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// Ends all processes with the path of a record in their environment, and waits until they have released their files and
+/// ports; returns their number.
 pub(super) fn end_marked(record: &Path) -> usize {
     let mut ended = BTreeSet::new();
     loop {
@@ -118,7 +124,7 @@ pub(super) fn end_marked(record: &Path) -> usize {
         let marked: Vec<i32> =
             other_processes().filter(|pid| !ended.contains(pid) && is_marked(pid)).collect();
         if marked.is_empty() {
-            return ended.len();
+            break;
         }
         for pid in marked {
             // It may have ended already, or have started another process before: that one is found in the next round.
@@ -126,6 +132,17 @@ pub(super) fn end_marked(record: &Path) -> usize {
             ended.insert(pid);
         }
     }
+    let started = Instant::now();
+    while !ended.iter().all(|pid| has_ended(*pid)) && started.elapsed() < MAX_WAIT {
+        thread::sleep(Duration::from_millis(5));
+    }
+    ended.len()
+}
+
+/// Returns true for a zombie and for a process that does not exist.
+fn has_ended(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 /// Returns the record in the environment of a process. npubench started the process itself or one of its ancestors with
