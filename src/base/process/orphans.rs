@@ -257,7 +257,7 @@ mod tests {
             if child.try_wait().expect("waited").is_some() {
                 return true;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
         false
     }
