@@ -21,8 +21,8 @@ use crate::{
         ledger::{AttemptChange, AttemptState, AttemptedCollection, Ledger},
     },
     kernel::{
-        CacheState, CaseId, CaseOutcome, IdentifiedCase, catalogue::Catalogue, device::DeviceProfile,
-        render::files::EVIDENCE,
+        CacheState, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, catalogue::Catalogue,
+        device::DeviceProfile, render::files::EVIDENCE,
     },
     measure::{
         engine::{AssessmentRules, ReassessedCollection, WrittenRows, find_changes, rewrite_rows},
@@ -319,7 +319,11 @@ pub(super) fn compare_with_evidence(
                 }
                 Some(Ok(assessed)) => assessed,
             };
-            let ReassessedCollection { attempts, controls, software, left: cases } = assessed;
+            let ReassessedCollection { mut attempts, controls, software, left: cases } = assessed;
+            // A run stores no attempts of a collection that only tests a device.
+            if collection.purpose == CollectionPurpose::Control {
+                attempts.clear();
+            }
             let equal = attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
             let equal = equal.map(|equal| &equal.case);
             let all = attempts.iter().map(|(case, _)| case).chain(equal.clone());
@@ -364,7 +368,7 @@ fn reassess(
     collection: &AttemptedCollection,
     scratch: &ScratchFolder,
 ) -> Option<Result<ReassessedCollection, String>> {
-    let AttemptedCollection { collection: key, run, number, cache, archive, has_launches } = collection;
+    let AttemptedCollection { collection: key, run, number, cache, archive, has_launches, .. } = collection;
     let Some(digest) = archive else {
         let problem = "the ledger has no SHA-256 of its evidence, which was not written";
         return has_launches.then(|| Err(problem.to_owned()));

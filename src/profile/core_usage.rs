@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    RecordReader,
+    ProfileError, RecordReader,
     columns::{CYCLE_COUNTERS, NeededColumns},
 };
 use crate::kernel::DeviceFacts;
@@ -38,12 +38,16 @@ impl CoreUsage {
         }
     }
 
-    /// Reads the first records of a table, up to one that cannot be read.
+    /// Reads the first records of a table, without rows of another length.
     pub(super) fn from_table(file: &Path) -> Self {
         let mut usage = Self::default();
         let Ok(mut reader) = RecordReader::open_with(file, NeededColumns::None) else { return usage };
         for _ in 0..SAMPLED_RECORDS {
-            let Ok(Some(record)) = reader.read_record() else { break };
+            let record = match reader.read_record() {
+                Ok(Some(record)) => record,
+                Err(ProfileError::Ragged { .. }) => continue,
+                _ => break,
+            };
             let Some(blocks) = record.blocks() else { continue };
             let core = String::from_utf8_lossy(record.core());
             usage.count_blocks(&core, blocks, 1);

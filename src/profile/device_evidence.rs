@@ -58,6 +58,10 @@ pub fn device_of_profile(file: &Path) -> DeviceEvidence {
     }
     let usage = match sqlite::is_database(file) {
         Ok(true) => sqlite::core_usage(file).unwrap_or_default(),
+        // A trace has no cores.
+        _ if file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) => {
+            CoreUsage::default()
+        }
         _ => CoreUsage::from_table(file),
     };
     let inferred = usage.inferred_facts();

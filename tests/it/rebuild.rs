@@ -151,6 +151,26 @@ fn damaged_ledger_is_restored_from_its_copy_and_the_evidence() {
     assert!(kept.count() > 0, "the damaged ledgers are kept");
 }
 
+/// A device that failed runs its control cases, whose results are no attempts of a case.
+#[test]
+fn control_cases_are_no_attempts_after_a_rebuild() {
+    let context = Context::of_layer();
+    context.write(
+        "faults.yaml",
+        "faults:\n  - device_error: {code: 507015}\n    where: {kernel: SwiGlu}\n    times_each: 1\n",
+    );
+    context.done(&(STEADY_RUN, "--rehearsal-faults faults.yaml"));
+    let ledger = context.path("db/.npubench/ledger.db");
+    let (rows, expected) = (tables(&context), attempts(&ledger));
+    let sql = "SELECT count(*) FROM collections WHERE purpose = 'control' AND archive IS NOT NULL";
+    let count = |row: &rusqlite::Row<'_>| row.get::<_, u32>(0);
+    assert!(Connection::open(&ledger).expect("a ledger").query_row(sql, [], count).expect("a count") > 0);
+    fs::remove_file(&ledger).expect("removed");
+    context.done("db rebuild db");
+    assert_eq!(attempts(&ledger), expected);
+    assert!(tables(&context) == rows, "a row is changed");
+}
+
 #[test]
 fn damaged_ledger_without_an_intact_copy_is_left() {
     let context = Context::of_measured_layer();

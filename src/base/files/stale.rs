@@ -20,14 +20,17 @@ pub(crate) fn remove_unfinished_files(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_temporary =
-            name.starts_with(".npubench-") && (name.ends_with(".tmp") || name.ends_with(".tmp-journal"));
+        // A writer locks its file, not the journal that SQLite makes beside it.
+        let written = name.strip_suffix("-journal").unwrap_or(&name);
+        let is_temporary = name.starts_with(".npubench-") && written.ends_with(".tmp");
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         // On a file system without locks they are kept: a process may still write them.
         let lock = |file: File| file.try_lock().ok().map(|()| file);
+        let written = folder.join(written);
+        let locked = if written.exists() { written } else { entry.path() };
         if is_temporary
             && is_file
-            && let Some(_lock) = open_regular(&entry.path()).ok().and_then(lock)
+            && let Some(_lock) = open_regular(&locked).ok().and_then(lock)
         {
             let _ = fs::remove_file(entry.path());
         }
@@ -57,5 +60,21 @@ mod tests {
         remove_unfinished_files(folder.path());
         let left = names.map(|name| folder.path().join(name).exists());
         assert_eq!(left, [false, false, true, true, true]);
+    }
+
+    #[test]
+    fn file_of_a_writer_and_its_journal_are_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = [".npubench-x1.tmp", ".npubench-x1.tmp-journal"].map(|name| folder.path().join(name));
+        for name in &names {
+            fs::write(name, "").expect("written");
+        }
+        let writer = File::open(&names[0]).expect("opened");
+        writer.lock().expect("locked");
+        remove_unfinished_files(folder.path());
+        assert!(names.iter().all(|name| name.exists()));
+        drop(writer);
+        remove_unfinished_files(folder.path());
+        assert!(!names.iter().any(|name| name.exists()));
     }
 }

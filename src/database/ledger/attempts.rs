@@ -13,8 +13,8 @@ use super::{
 use crate::{
     base::stats::CycleRate,
     kernel::{
-        Attempt, CacheState, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase, Launch, Nanos,
-        RecordedTask, SoftwareFingerprint,
+        Attempt, CacheState, CaseId, CaseOutcome, CollectionPurpose, EqualCallAttempt, IdentifiedCase,
+        Launch, Nanos, RecordedTask, SoftwareFingerprint,
     },
 };
 
@@ -53,6 +53,7 @@ pub(crate) struct AttemptedCollection {
     pub(crate) cache: CacheState,
     /// SHA-256 of the compressed evidence; `None` if it was not written.
     pub(crate) archive: Option<String>,
+    pub(crate) purpose: CollectionPurpose,
     pub(crate) has_launches: bool,
 }
 
@@ -108,7 +109,7 @@ impl Ledger {
         &self,
         run: Option<&str>,
     ) -> Result<Vec<AttemptedCollection>, LedgerError> {
-        let sql = "SELECT c.collection, c.run, c.number, c.cache, c.archive, max(a.launched) > 0
+        let sql = "SELECT c.collection, c.run, c.number, c.cache, c.archive, c.purpose, max(a.launched) > 0
                    FROM collections c JOIN attempts a USING (collection)
                    WHERE ?1 IS NULL OR c.run = ?1 GROUP BY c.collection ORDER BY c.collection";
         self.read_rows(sql, [run], read_collection)
@@ -116,7 +117,7 @@ impl Ledger {
 
     /// Returns the ended collections with evidence, also those whose attempts are lost, in their order.
     pub(crate) fn archived_collections(&self) -> Result<Vec<AttemptedCollection>, LedgerError> {
-        let sql = "SELECT collection, run, number, cache, archive, 1 FROM collections
+        let sql = "SELECT collection, run, number, cache, archive, purpose, 1 FROM collections
                    WHERE archive IS NOT NULL AND ended_ns IS NOT NULL ORDER BY collection";
         self.read_rows(sql, [], read_collection)
     }
@@ -179,8 +180,8 @@ impl Ledger {
 }
 
 fn read_collection(row: &Row<'_>) -> rusqlite::Result<AttemptedCollection> {
-    let (collection, run, number, cache, archive, has_launches) = fields(row)?;
-    Ok(AttemptedCollection { collection, run, number, cache, archive, has_launches })
+    let (collection, run, number, cache, archive, purpose, has_launches) = fields(row)?;
+    Ok(AttemptedCollection { collection, run, number, cache, archive, purpose, has_launches })
 }
 
 pub(super) fn insert_case(tx: &Transaction<'_>, case: &IdentifiedCase) -> rusqlite::Result<()> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Params, params};
 
 use super::{
-    Ledger, LedgerError, WITH_SAMPLES,
+    Ledger, LedgerError, SAME_SOFTWARE, WITH_SAMPLES,
     values::{fields, read_outcome},
 };
 use crate::{
@@ -62,11 +62,7 @@ impl Ledger {
         &self,
         collection: i64,
     ) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        self.read_cycle_rates(
-            "c.software IS (SELECT software FROM collections WHERE collection = ?1)
-             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)",
-            [collection],
-        )
+        self.read_cycle_rates(SAME_SOFTWARE, [collection])
     }
 
     fn read_cycle_rates(
@@ -74,7 +70,7 @@ impl Ledger {
         condition: &str,
         parameters: impl Params,
     ) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        let counter = |name: &str| COUNTERS.iter().position(|counter| *counter == name).unwrap_or_default();
+        let counter = |name: &str| COUNTERS.iter().position(|counter| *counter == name).expect("a counter");
         let (cube, vector) = (counter("aic_total_cycles"), counter("aiv_total_cycles"));
         let sql = format!(
             "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software, a.verdict, a.cycle_rate,

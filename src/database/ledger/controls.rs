@@ -3,7 +3,7 @@
 use rusqlite::{Params, params};
 
 use super::{
-    Ledger, LedgerError,
+    Ledger, LedgerError, SAME_SOFTWARE,
     values::{Json, read_cycle_rate},
 };
 use crate::kernel::{CacheState, ControlReading};
@@ -54,11 +54,7 @@ impl Ledger {
 
     /// Returns the readings of the collections with the same state of the cache and the same software as this one.
     pub(crate) fn controls_of_software(&self, collection: i64) -> Result<Vec<StoredControl>, LedgerError> {
-        self.read_controls(
-            "c.software IS (SELECT software FROM collections WHERE collection = ?1)
-             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)",
-            [collection],
-        )
+        self.read_controls(SAME_SOFTWARE, [collection])
     }
 
     fn read_controls(

@@ -9,8 +9,8 @@ use std::{
 };
 
 use rusqlite::{
-    Connection, Error, ErrorCode, OpenFlags, Params, Row, Transaction, TransactionBehavior, params,
-    types::FromSql,
+    Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, Params, Row, Transaction,
+    TransactionBehavior, params, types::FromSql,
 };
 
 use crate::kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos};
@@ -46,6 +46,10 @@ use values::{Json, fields, unreadable_outcomes};
 
 /// SQL list of the verdicts with samples, see [`Verdict::has_samples`](crate::kernel::Verdict::has_samples).
 const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
+
+/// SQL condition: a collection `c` has the same software and the same state of the cache as the collection `?1`.
+const SAME_SOFTWARE: &str = "c.software IS (SELECT software FROM collections WHERE collection = ?1)
+                             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)";
 
 /// Settings of a connection that reads: temporary tables in memory, and 8 MiB of pages, so that the indexes of 100,000 cases are read
 /// once.
@@ -229,7 +233,9 @@ impl Ledger {
 
     /// Returns the first column of the first row of a query; `None` without a row.
     fn read_first<T: FromSql>(&self, sql: &str, parameters: impl Params) -> Result<Option<T>, LedgerError> {
-        Ok(self.read_column::<T, Vec<T>>(sql, parameters)?.into_iter().next())
+        let first =
+            || self.connection.prepare_cached(sql)?.query_row(parameters, |row| row.get(0)).optional();
+        first().map_err(self.sqlite_error())
     }
 
     fn visit_rows(

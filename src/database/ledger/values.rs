@@ -2,7 +2,7 @@
 
 use rusqlite::{
     Connection, Error, Row, ToSql,
-    types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, Type, Value, ValueRef},
+    types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, Type, ValueRef},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -127,13 +127,13 @@ pub(super) fn unreadable_outcomes(connection: &Connection) -> rusqlite::Result<V
     let mut unreadable = Vec::new();
     for (table, key) in [("attempts", "attempt"), ("verdicts", "case_id")] {
         let sql =
-            format!("SELECT DISTINCT verdict, cause, remarks, min({key}) FROM {table} GROUP BY 1, 2, 3");
+            format!("SELECT verdict, cause, remarks, CAST(min({key}) AS TEXT) FROM {table} GROUP BY 1, 2, 3");
         let mut statement = connection.prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             if let Err(error) = read_outcome(row, 0) {
-                let key: Value = row.get(3)?;
-                unreadable.push(format!("verdict or cause in `{table}`, {key:?}: {error}"));
+                let key: String = row.get(3)?;
+                unreadable.push(format!("verdict or cause in `{table}`, {key}: {error}"));
             }
         }
     }

@@ -49,6 +49,9 @@ impl NodeError {
 
 impl Failure for NodeError {
     fn hint(&self) -> String {
+        if self.hint.is_empty() {
+            return "the output of the other node has the reason; nothing has been launched".to_owned();
+        }
         self.hint.clone()
     }
 

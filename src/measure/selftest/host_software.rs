@@ -1,6 +1,6 @@
 //! Experiment 0: versions of the host's software, and the chip against the device profile of the database.
 
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::path::Path;
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let run_program = |name: &str, arguments: &str, log: &str| {
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        run_host_program(name, &arguments, &context.environment, &folder.join(log), &AtomicBool::new(false))
+        run_host_program(name, &arguments, &context.environment, &folder.join(log), &context.stop)
     };
     let board = format!("info -t board -i {}", context.first_card);
     for (arguments, log) in [("info", "info"), ("info -m", "map"), (&*board, "board")] {
