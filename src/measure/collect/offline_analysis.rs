@@ -36,7 +36,6 @@ pub(crate) struct AnalysisSettings {
     pub(crate) python: String,
     /// Forms of the output: `db`, `text` or `db,text`.
     pub(crate) export: String,
-    /// Number of ranks that are analysed at the same time.
     pub(crate) workers: usize,
     pub(crate) limit: Duration,
     /// Folder for the output of the analyses; absolute.
@@ -81,7 +80,6 @@ pub(crate) enum RankState {
         kernels: usize,
         collectives: usize,
     },
-    /// It cannot be used, with the reason.
     Failed(String),
     /// The analysis was interrupted, or not begun.
     Raw,
@@ -149,7 +147,6 @@ fn analyse_folder(folder: &Path, settings: &AnalysisSettings, signals: &StopSign
     }
 }
 
-/// Checks whether a folder has the records of a profiler, of the framework or of the device.
 fn has_raw_records(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return true };
     let mut names = entries.flatten().map(|entry| entry.file_name());

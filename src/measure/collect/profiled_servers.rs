@@ -16,7 +16,6 @@ use crate::base::{command_error::CommandError, print::print_note};
 const POLL: Duration = Duration::from_millis(100);
 const PROGRESS: Duration = Duration::from_secs(30);
 
-/// State of a server's profiler, as far as this program has changed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProfilerState {
     Idle,

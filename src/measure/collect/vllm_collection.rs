@@ -32,7 +32,6 @@ use crate::base::{
 const MAX_WORK: Duration = Duration::from_secs(7 * 24 * 3600);
 const OUTPUT_POLL: Duration = Duration::from_millis(100);
 
-/// Work of the servers while their profilers run.
 #[derive(Debug)]
 pub(crate) enum VllmWork {
     /// Program with arguments, such as `vllm bench serve`.
@@ -47,13 +46,11 @@ pub(crate) struct CollectionLimits {
     pub(crate) start: Duration,
     /// Time limit of the answer to a stop, during which workers write their profiles.
     pub(crate) stop: Duration,
-    /// Time limit of the wait for folders.
     pub(crate) folders: Duration,
     /// Time without a change after which folders are complete.
     pub(crate) still: Duration,
 }
 
-/// Collection of the profiles of a server of vLLM on one or more nodes.
 #[derive(Debug)]
 pub(crate) struct VllmCollection {
     pub(crate) servers: Vec<VllmServer>,
@@ -69,7 +66,6 @@ pub(crate) struct VllmCollection {
     pub(crate) is_forced: bool,
 }
 
-/// Ranks of a collection, and what failed beside them.
 #[derive(Debug, Default)]
 pub(crate) struct CollectedRanks {
     pub(crate) ranks: Vec<AnalysedRank>,

@@ -23,7 +23,6 @@ const STOP: &str = "/stop_profile";
 const PROFILER_CONFIG_VERSION: (u32, u32) = (0, 13);
 const MAX_SHOWN_TEXT: usize = 300;
 
-/// Request without a usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
     /// The request did not reach the server.
@@ -52,7 +51,6 @@ pub(crate) struct VllmServer {
 }
 
 impl VllmServer {
-    /// Creates a server from its address, such as `http://node0:8000`.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let url = url.trim_end_matches('/');
         let host = url.strip_prefix("http://").unwrap_or_default();
@@ -155,7 +153,6 @@ impl VllmServer {
         self.post(STOP, None, limit)
     }
 
-    /// Sends a request to the model: to its chat interface if it has messages.
     pub(super) fn send_request(&self, body: &Value, limit: Duration) -> Result<(), RequestError> {
         let path = if body.get("messages").is_some() { "/v1/chat/completions" } else { "/v1/completions" };
         self.post(path, Some(&body.to_string()), limit)
@@ -176,7 +173,6 @@ struct HttpAnswer {
     text: String,
 }
 
-/// Connects to a host such as `node0:8000`.
 fn connect(host: &str, deadline: Instant) -> io::Result<TcpStream> {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let addresses: Vec<SocketAddr> = match has_port {

@@ -15,7 +15,6 @@ use crate::kernel::{
     collective::{CommNetwork, CommTier, LinkKind},
 };
 
-/// Predicted time of one collective, divided into latency and transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PredictedTime {
     /// Steps times the latency of one, in µs.
@@ -111,7 +110,6 @@ pub(crate) enum ModelVerdict {
     NoModel,
 }
 
-/// A measured row beside its prediction.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelComparison<'s> {
     pub(crate) sweep: &'s Sweep,
@@ -121,7 +119,6 @@ pub(crate) struct ModelComparison<'s> {
 }
 
 impl ModelComparison<'_> {
-    /// Returns the ratio of the measured to the predicted time.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.predicted_us.map(|predicted| self.point.micros / predicted)
     }

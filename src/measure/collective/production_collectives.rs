@@ -8,12 +8,10 @@ use crate::{
     profile::{CollectiveSignature, RecordedCollectives, RecordedDurations, RecordedGroup},
 };
 
-/// Collectives of profiles with the rows to which they belong.
 #[derive(Debug, Default)]
 pub(crate) struct PlacedCollectives {
     /// Durations by table, in the order of the keys.
     pub(crate) tables: BTreeMap<KernelName, Vec<(CollectiveCase, RecordedDurations)>>,
-    /// Numbers of the placed records, by the type of the records.
     placed: BTreeMap<String, u64>,
     /// Reasons why other records have no row, with their numbers by the type of the records.
     reasons: BTreeMap<String, BTreeMap<String, u64>>,
@@ -49,7 +47,6 @@ impl PlacedCollectives {
         all
     }
 
-    /// Returns the number of records of a type, with and without a row.
     pub(crate) fn records_of(&self, kernel: &str) -> u64 {
         let left_out = self.reasons.values().filter_map(|kernels| kernels.get(kernel));
         left_out.chain(self.placed.get(kernel)).sum()

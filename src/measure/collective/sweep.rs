@@ -21,13 +21,10 @@ pub(crate) struct SweepKey {
     pub(crate) tier: Option<u64>,
     pub(crate) ranks: u64,
     pub(crate) dtype: Option<Dtype>,
-    /// Variables of HCCL.
     pub(crate) environment: String,
-    /// Sizes of the parts of an `all_to_all_v`.
     pub(crate) parts: PartWeights,
 }
 
-/// Measured duration of one message size.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SweepPoint {
     /// Size in the sense of the table.
@@ -54,7 +51,6 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Returns the name: collective, ranks, tier, type, sizes of parts and environment.
     pub(crate) fn name(&self) -> String {
         let SweepKey { tier, ranks, dtype, environment, parts } = &self.key;
         let tier = tier.map_or_else(|| "tier unknown".to_owned(), |tier| format!("tier {tier}"));
@@ -69,7 +65,6 @@ impl Sweep {
         name
     }
 
-    /// Returns the factor from the algorithm bandwidth to the bus bandwidth.
     pub(crate) fn bus_factor(&self) -> f64 {
         self.kind.bus_factor(self.key.ranks, &self.key.parts)
     }
@@ -113,7 +108,6 @@ pub(crate) struct SweepTable {
 }
 
 impl SweepTable {
-    /// Reads the rows of a table with a measured duration.
     pub(crate) fn from_table(kind: CollectiveKind, table: &KernelCsv) -> Self {
         let keys = CollectiveKeyColumns::find(table.column_names());
         let column = |name: &str| table.column_index(name);
@@ -251,7 +245,6 @@ fn notes_on_rows(kernel: &KernelName, table: &SweepTable) -> Vec<String> {
     notes
 }
 
-/// Parses the name of a collective or of its table.
 pub(crate) fn parse_collective(name: &str) -> Result<CollectiveKind, CommandError> {
     let mut kinds = CollectiveKind::ALL.iter().copied();
     kinds.find(|kind| kind.to_string() == name || kind.kernel_name() == name).ok_or_else(|| {

@@ -35,7 +35,6 @@ use crate::{
 /// Greatest number of runs that refine a sweep; each divides the sizes around a change at least by four.
 const MAX_REFINEMENTS: usize = 4;
 
-/// Runs of one sweep until a deadline.
 pub(crate) struct SweepRounds<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) kind: DataKind,
@@ -43,9 +42,7 @@ pub(crate) struct SweepRounds<'a> {
     pub(crate) options: RunOptions,
     pub(crate) deadline: Option<Deadline>,
     pub(crate) screen: &'static dyn RunScreen,
-    /// Connected nodes of a sweep over several hosts.
     pub(crate) nodes: Option<SweepNodes>,
-    /// Receives a note on each further run.
     pub(crate) note: fn(&str),
 }
 
@@ -151,7 +148,6 @@ fn group_of<'a>(
 #[derive(Debug)]
 pub(crate) struct SweepDatabase {
     folder: PathBuf,
-    /// Draft of a database that does not exist yet.
     draft: Option<DatabaseDraft>,
 }
 

@@ -22,7 +22,6 @@ use crate::{
     measure::{engine::dry_run, run_context::RunContext, run_options::RunOptions},
 };
 
-/// Cases of a sweep, stored with the options of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CollectiveSweep {
     pub(crate) parts: Vec<SweepPart>,
@@ -32,7 +31,6 @@ pub(crate) struct CollectiveSweep {
     #[serde(default, skip_serializing_if = "is_equal")]
     pub(crate) part_weights: PartWeights,
     pub(crate) communication: ScriptCommunication,
-    /// Nodes of the sweep; `None` for one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) nodes: Option<NodeLayout>,
 }
@@ -199,7 +197,6 @@ impl CollectiveSweep {
         Ok(cases)
     }
 
-    /// Returns the collectives that no group of their part can run.
     fn left_out(&self) -> Vec<String> {
         let kind = CollectiveKind::SendReceive;
         let is_left_out = self.parts.iter().any(|SweepPart { kinds, groups, .. }| {
@@ -301,7 +298,6 @@ impl CollectiveSweep {
 }
 
 impl RunContext {
-    /// Finds the groups among the devices of the run.
     pub(crate) fn find_groups(&self, wanted: &WantedGroups) -> Result<Vec<SweepGroup>, CommandError> {
         let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
         wanted.find(&self.profile, &devices, self.layout.as_ref())
@@ -316,7 +312,6 @@ impl RunContext {
         Ok(())
     }
 
-    /// Predicts the run of a sweep. Nothing is written.
     pub(crate) fn preview_sweep(
         &self,
         options: &RunOptions,

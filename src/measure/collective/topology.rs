@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::command_error::Failure;
 
-/// A group of devices that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TopologyError {
     #[error("device {device} is outside of the grid {grid:?}, which has {devices} devices")]
@@ -64,7 +63,6 @@ fn coordinates(grid: &[u64], device: u32) -> Vec<u64> {
     digits
 }
 
-/// Returns the devices in ascending order with their coordinates.
 fn placed(grid: &[u64], devices: &[u32]) -> Result<BTreeMap<u32, Vec<u64>>, TopologyError> {
     let size = grid.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
     let mut places = BTreeMap::new();

@@ -82,7 +82,6 @@ pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCh
 const DEVICES_OF_TORCH: &str = "devices of torch";
 const MAP_SAME_DEVICES: &str = "map the same devices for `npu-smi` and torch, and compare `npu-smi info -m`";
 
-/// Compares the numbers that a run gives to devices with the number of devices that torch counts.
 pub(crate) fn check_device_count(numbering: &DeviceNumbering, counted: u32) -> DoctorCheck {
     match numbering.mismatch(counted) {
         Some(problem) => DoctorCheck::missing(DEVICES_OF_TORCH, problem, MAP_SAME_DEVICES),
@@ -90,7 +89,6 @@ pub(crate) fn check_device_count(numbering: &DeviceNumbering, counted: u32) -> D
     }
 }
 
-/// Compares the logical numbers of the listed devices with the number of devices that torch counts.
 pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) -> DoctorCheck {
     const NAME: &str = DEVICES_OF_TORCH;
     let numbering = DeviceNumbering::of_listed(&host.info);

@@ -69,10 +69,6 @@ pub(crate) struct DeviceLeases {
 
 impl DeviceLeases {
     /// Acquires the leases that are free or become so within `timeout`.
-    ///
-    /// # Errors
-    /// [`DeviceError::LeaseFolder`] if the folder cannot be used, [`DeviceError::Lease`] if a file cannot be created or
-    /// locked.
     pub(crate) fn acquire(
         folder: &LeaseFolder,
         devices: &[u32],
@@ -105,9 +101,6 @@ impl DeviceLeases {
     }
 
     /// Returns one file that holds the leases of these devices, for the processes of a collection.
-    ///
-    /// # Errors
-    /// The error of the operating system if no file descriptor is left.
     pub(crate) fn share_files(&self, devices: &[u32]) -> io::Result<File> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         DeviceLease::share_files(&devices.iter().filter_map(|device| held.get(device)).collect::<Vec<_>>())

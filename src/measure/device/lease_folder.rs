@@ -21,11 +21,9 @@ use crate::{base::files::scratch::temporary_folder, measure::device::npu_smi::Np
 pub(crate) struct LeaseFolder {
     path: PathBuf,
     sharing: LeaseSharing,
-    /// Names of files by the physical number of the device; other devices are named by their number.
     names: BTreeMap<u32, String>,
 }
 
-/// Who uses a folder of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseSharing {
     Database,
@@ -69,9 +67,6 @@ impl LeaseFolder {
     }
 
     /// Creates the folder if it belongs to a database or to the user, and checks it.
-    ///
-    /// # Errors [`DeviceError::LeaseFolder`] if it is missing, is no folder, or is a folder of another user in a place
-    /// where every user may create one: links in such a folder could lead to any file.
     pub(crate) fn prepare(&self) -> Result<(), DeviceError> {
         let problem = |problem: String| DeviceError::LeaseFolder { folder: self.path.clone(), problem };
         let failed = |error: io::Error| problem(error.to_string());

@@ -42,53 +42,40 @@ const NPU_SMI_LOG: &str = "npu-smi.txt";
 /// Error of device discovery, selection or leasing.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// `npu-smi` cannot be run.
     #[error("the devices of this host are not known: {0}")]
     Process(#[from] ProcessError),
-    /// `npu-smi` failed or timed out.
     #[error("`npu-smi info` failed: {0}")]
     Failed(String),
-    /// The output of `npu-smi` cannot be parsed.
     #[error("`npu-smi info` cannot be read: {0}")]
     Unreadable(#[from] NpuSmiError),
-    /// No selected device is healthy.
     #[error("no device can be used: {0}")]
     Unhealthy(String),
-    /// Every selected device is in use by other programs.
     #[error("no device is free: {0}")]
     Busy(String),
-    /// The environment renumbers devices for torch.
     #[error("`{VISIBLE}={value}` renumbers the devices for torch, but not for the profiler")]
     Renumbered {
         value: String,
-        /// Option that selects the same devices.
         option: String,
     },
-    /// The lease of the device is held.
     #[error("device {device} is in use by another run of npubench; `{}` is locked", .lease.display())]
     InUse {
         device: u32,
         /// The file whose lock its processes hold.
         lease: PathBuf,
     },
-    /// The folder of leases is unsafe or cannot be created.
     #[error("the folder of leases `{}` cannot be used: {problem}", .folder.display())]
     LeaseFolder { folder: PathBuf, problem: String },
-    /// The lease file cannot be created or locked.
     #[error("cannot lock `{}`: {source}", .lease.display())]
     Lease {
         lease: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// `npu-smi` and torch count different devices, so that the numbers of the devices are not known.
     #[error("`npu-smi` lists {listed} devices with gaps in their logic ids, and torch counts {counted}")]
     Miscounted {
         counted: u32,
-        /// Devices that `npu-smi` lists.
         listed: u32,
     },
-    /// A selected device does not exist.
     #[error("this host has no device {device}; it has {known}")]
     Unknown { device: u32, known: String },
 }
@@ -149,7 +136,6 @@ pub(crate) fn query_npu_smi(
     query_npu_smi_until(environment, scratch, &AtomicBool::new(false))
 }
 
-/// Runs `npu-smi info` as [`query_npu_smi`], until `stop` is set.
 pub(crate) fn query_npu_smi_until(
     environment: &[(String, String)],
     scratch: &Path,
@@ -159,7 +145,6 @@ pub(crate) fn query_npu_smi_until(
     Ok(parse_info(&text)?)
 }
 
-/// Chips of the host with their logical numbers.
 #[derive(Debug)]
 pub(crate) struct HostDevices {
     pub(crate) info: NpuSmiInfo,
@@ -237,11 +222,9 @@ pub(crate) fn search_path(environment: &[(String, String)]) -> String {
 pub(crate) struct SelectedDevices {
     /// Selected devices, sorted by number.
     pub(crate) chips: Vec<NpuChip>,
-    /// Reason for each device that was left out.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Selects the wanted devices, or all; unhealthy ones are left out. It is an error if none is left.
 pub(crate) fn select_devices(
     info: &NpuSmiInfo,
     wanted: Option<&[u32]>,
@@ -262,7 +245,6 @@ fn describe_health(chip: &NpuChip) -> String {
     format!("the health of device {} is `{}`", chip.physical_id, chip.health)
 }
 
-/// Leaves out devices on which other processes run. It is an error if none is left.
 pub(crate) fn leave_out_busy(
     info: &NpuSmiInfo,
     chosen: SelectedDevices,
@@ -274,7 +256,6 @@ pub(crate) fn leave_out_busy(
     leave_out(chosen, user, DeviceError::Busy)
 }
 
-/// Leaves out the devices for which there is a reason. It is an error if none is left.
 fn leave_out(
     chosen: SelectedDevices,
     reason: impl Fn(&NpuChip) -> Option<String>,
@@ -290,16 +271,13 @@ fn leave_out(
     }
 }
 
-/// Host, chips and software on which measurements depend.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HostFingerprint {
     pub(crate) host: String,
     /// Version of the driver's tools.
     npu_smi: String,
-    /// Name of each chip, by device.
     chips: BTreeMap<u32, String>,
     environment: BTreeMap<String, String>,
-    /// Software that is known before a script has run.
     software: SoftwareFingerprint,
     npubench: &'static str,
 }
@@ -308,7 +286,6 @@ pub(crate) struct HostFingerprint {
 const FINGERPRINT_VARIABLES: [&str; 3] = ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH"];
 
 impl HostFingerprint {
-    /// Returns the fingerprint as one line, equal for equal hosts.
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers are JSON")
     }

@@ -17,16 +17,13 @@ use serde::Serialize;
 
 use crate::kernel::LogicalDeviceId;
 
-/// Content of `npu-smi info`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NpuSmiInfo {
     /// Version of `npu-smi`, such as `25.0.rc1`; empty if the text starts below that line.
     pub version: String,
     /// The chips, in the order of the table; empty only in [`Self::without_chips`], and no two have the same `physical_id`.
     pub chips: Vec<NpuChip>,
-    /// Source of the logical numbers of the chips.
     pub logical_ids: LogicalIdSource,
-    /// The processes that use chips, in the order of the table.
     pub processes: Vec<NpuProcess>,
 }
 
@@ -68,9 +65,7 @@ pub struct NpuChip {
 /// One process on one chip; a process that holds several chips is listed for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NpuProcess {
-    /// The card's id.
     pub npu: u32,
-    /// Chip on its card, if the table has it.
     pub chip: Option<u32>,
     /// Process id on the host, also inside a container.
     pub pid: u32,
@@ -81,19 +76,15 @@ pub struct NpuProcess {
     pub memory_mb: Option<u64>,
 }
 
-/// Text that is not the table of `npu-smi info`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NpuSmiError {
-    /// Text without the titles of every layout.
     #[error(
         "expected the table of `npu-smi info` with the titles `NPU`, `Name` and `Health`, found {0}; \
          run `npu-smi info` by hand to see its output"
     )]
     NotTheTable(String),
-    /// Text without the titles of `npu-smi info -m`.
     #[error("expected the titles `NPU ID` and `Chip ID` of `npu-smi info -m`, found {0}")]
     NotTheChipMap(String),
-    /// Line that does not match the titles above it.
     #[error("line {line}: expected {expected}, found {found}")]
     Line {
         /// Counted from 1.
@@ -101,13 +92,11 @@ pub enum NpuSmiError {
         expected: String,
         found: String,
     },
-    /// Titles without a chip below them.
     #[error("expected two lines for each chip below the titles of `npu-smi info`, found no chip")]
     NoChips,
     /// Two chips with one device index, so that neither can be selected safely.
     #[error("expected one chip for each device index, found index {0} at two chips")]
     SameDevice(u32),
-    /// Chip of the table without a number in `npu-smi info -m`.
     #[error("expected a logic id for each chip, found none for NPU {npu}, chip {chip}")]
     NoLogicId { npu: u32, chip: u32 },
     #[error("expected one chip for each logic id, found id {0} at two chips")]
@@ -341,7 +330,6 @@ impl TitleLine {
         self.cells.iter().flatten().any(|title| is_one_of(title, titles))
     }
 
-    /// Assigns a line's values to the titles.
     fn row_values<'a>(&'a self, line: &FrameLine<'_>) -> Result<TitledValues<'a>, NpuSmiError> {
         let misfit =
             |expected| NpuSmiError::Line { line: line.number, expected, found: quote_line(line.text) };
@@ -386,14 +374,12 @@ fn values_of(titles: &[String], cell: &str) -> Option<Vec<String>> {
     (values.len() == titles.len()).then_some(values)
 }
 
-/// Values of a line with their titles.
 struct TitledValues<'a> {
     line: usize,
     values: Vec<(&'a str, String)>,
 }
 
 impl TitledValues<'_> {
-    /// Returns a title and its value, if the table has such a column.
     fn value(&self, titles: Titles) -> Option<(&str, &str)> {
         let (title, value) = self.values.iter().find(|(title, _)| is_one_of(title, titles))?;
         Some((title, value))

@@ -9,7 +9,6 @@ use crate::{
     measure::device::npu_smi::{LogicalIdSource, NpuSmiInfo},
 };
 
-/// Logical numbers of the devices that `npu-smi` lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceNumbering {
     by_physical_id: BTreeMap<u32, LogicalDeviceId>,
@@ -40,9 +39,6 @@ impl DeviceNumbering {
 
     /// Resolves numbers with gaps by the number of devices that torch counts: if it is greater than all of them, they
     /// are torch's; if it is the number of listed devices, torch numbers these in the order of their logic ids.
-    ///
-    /// # Errors
-    /// [`DeviceError::Miscounted`] for any other number.
     pub(crate) fn resolve_gaps(self, counted: u32) -> Result<Self, DeviceError> {
         if self.mismatch(counted).is_none() {
             return Ok(self);
@@ -58,12 +54,10 @@ impl DeviceNumbering {
         Ok(Self { by_physical_id: numbered.collect(), is_exact: true })
     }
 
-    /// Number of devices that `npu-smi` lists.
     pub(crate) fn listed(&self) -> u32 {
         u32::try_from(self.by_physical_id.len()).unwrap_or(u32::MAX)
     }
 
-    /// True if torch must count exactly the listed devices.
     pub(crate) const fn is_exact(&self) -> bool {
         self.is_exact
     }

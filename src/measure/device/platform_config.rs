@@ -14,12 +14,10 @@ pub(crate) struct PlatformConfig {
     pub(crate) cube_cores: Option<u32>,
     pub(crate) vector_cores: Option<u32>,
     pub(crate) clock_mhz: Option<u32>,
-    /// Size of the L2 cache in MiB.
     pub(crate) l2_mib: Option<u64>,
 }
 
 impl PlatformConfig {
-    /// Reads the values of a SoC from a CANN folder; `None` if it has no such file.
     pub(crate) fn read(cann: &Path, soc: &str) -> Option<Self> {
         let architectures = fs::read_dir(cann).ok()?.flatten().map(|entry| entry.path());
         let mut folders: Vec<_> = architectures.filter(|path| path.join("data").is_dir()).collect();

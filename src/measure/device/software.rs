@@ -17,7 +17,6 @@ use crate::{
 const ASCEND_ROOT: &str = "/usr/local/Ascend";
 /// File in which the driver's installer records its folder, as `Driver_Install_Path_Param=/usr/local/Ascend`.
 const DRIVER_INSTALLATION: &str = "/etc/ascend_install.info";
-/// Maximum number of files of a package that its digest covers.
 const MAX_FILES: usize = 100_000;
 
 /// Software of a host's collections. It is read again for each collection: CANN or a package may be replaced meanwhile.
@@ -30,24 +29,20 @@ pub(crate) struct HostSoftware {
 }
 
 impl HostSoftware {
-    /// Reads the software as it is installed now.
     pub(crate) fn read_fingerprint(&self) -> SoftwareFingerprint {
         let SoftwareFingerprint { profiler, environment, .. } = self.settings.clone();
         SoftwareFingerprint { profiler, environment, ..self.locations.read_software(&self.packages) }
     }
 }
 
-/// Places of a host's software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SoftwareLocations {
     /// `ASCEND_HOME_PATH`: the folder of a CANN version, mostly a link named `latest`.
     pub(crate) cann: Option<PathBuf>,
-    /// Folder that contains `driver` and `firmware`.
     pub(crate) driver_root: PathBuf,
 }
 
 impl SoftwareLocations {
-    /// Returns the places on this host. `variable` returns the value of an environment variable.
     pub(crate) fn of_host(variable: impl Fn(&str) -> Option<String>) -> Self {
         let recorded = IniFile::read(Path::new(DRIVER_INSTALLATION));
         let recorded = recorded.as_ref().and_then(|file| file.value("", "Driver_Install_Path_Param"));

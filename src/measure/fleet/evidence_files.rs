@@ -13,17 +13,14 @@ use crate::{base::command_error::CommandError, database::Database};
 const COLLECTIONS: &str = "collections";
 /// Folder of a run with the programs of the rehearsal host.
 const PROGRAMS: &str = "host";
-/// Prefix of a folder that is being copied.
 const DRAFT: &str = ".merging-";
 
 /// Digest of the evidence of each collection, by run and number.
 pub(super) type Archives = BTreeMap<(String, u32), Option<String>>;
 
-/// Evidence that a database may lack.
 pub(super) struct EvidenceCopy<'a> {
     pub(super) source: &'a Database,
     pub(super) target: &'a Database,
-    /// Archives of the source, of the target before the merge, and of the union.
     pub(super) of_source: &'a Archives,
     pub(super) of_target: &'a Archives,
     pub(super) of_union: &'a Archives,
@@ -120,7 +117,6 @@ fn copy_tree(
     Ok(())
 }
 
-/// Waits until the file system has written all copies.
 pub(super) fn sync_file_system(folder: &Path) -> io::Result<()> {
     nix::unistd::syncfs(File::open(folder)?).map_err(io::Error::from)
 }

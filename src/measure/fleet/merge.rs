@@ -45,7 +45,6 @@ pub(crate) struct MergeRequest<'a> {
     pub(crate) from: &'a [PathBuf],
     pub(crate) assets: &'a AssetFiles,
     pub(crate) writes: bool,
-    /// If true, databases in use are left out; else they are refused.
     pub(crate) skips_used: bool,
 }
 
@@ -95,7 +94,6 @@ pub(crate) struct HostsOfCache {
 }
 
 impl MergeReport {
-    /// Returns true if every folder was merged, and every result has its row.
     pub(crate) fn is_complete(&self) -> bool {
         self.in_use.is_empty()
             && self.without_ledger.is_empty()
@@ -208,14 +206,12 @@ fn open_sources(
     Ok(databases)
 }
 
-/// Returns the process that writes a database; `None` without one.
 pub(super) fn owner_of(database: &Database) -> Option<String> {
     let state = database.lock_state();
     let owner = || state.owner.map_or_else(|| "another npubench".to_owned(), |owner| owner.to_string());
     state.is_held.then(owner)
 }
 
-/// Adds a database in use to the list of databases that are left out. Fails if such databases are to be refused.
 fn leave_out(
     request: &MergeRequest<'_>,
     database: &Database,
@@ -235,7 +231,6 @@ fn leave_out(
     Ok(())
 }
 
-/// Refuses databases of different kinds or device profiles.
 fn check_alike<'a>(mut databases: impl Iterator<Item = &'a Database>) -> Result<(), CommandError> {
     let Some(first) = databases.next() else { return Ok(()) };
     for database in databases {
@@ -325,7 +320,6 @@ pub(crate) fn require_merged_shards(database: &Database) -> Result<(), CommandEr
     ))
 }
 
-/// Merges the ledgers of some sources into a new file, and returns its size.
 fn merge_sources(
     sources: &[MergeSource],
     scratch: &ScratchFolder,
@@ -410,7 +404,6 @@ fn other_software(
     )
 }
 
-/// Creates the database of the kind and device of the others.
 fn create_target(folder: &Path, sources: &[Database]) -> Result<Database, CommandError> {
     let Some(first) = sources.first() else {
         return Err(CommandError::bad_input(
@@ -457,7 +450,6 @@ fn write_error(path: &Path) -> impl Fn(io::Error) -> CommandError + use<> {
     }
 }
 
-/// Replaces the ledger of the target by the merged ledger.
 fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
     if path.exists() {
         // Ends an interrupted transaction: its journal must not be applied to the new file.
@@ -467,7 +459,6 @@ fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
     Ok(write_atomic_by(path, |out| io::copy(&mut merged, out).map(|_| ())).map_err(DatabaseError::from)?)
 }
 
-/// Writes the rows that differ from the ledger, and adds rows for results without one.
 fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) -> Result<(), CommandError> {
     let catalogue = Catalogue::load(assets)?;
     let ledger = target.ledger()?;

@@ -12,15 +12,12 @@ use crate::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ShardProgress {
-    /// Cases are to be measured in a new run.
     Open,
     /// A run of this host on the same devices was interrupted.
     Interrupted { run: String },
-    /// Every case has its verdict.
     Complete { run: String, exit: ExitStatus },
 }
 
-/// Opens the database of a shard, and creates it if it does not exist. Fails for a shard of another plan.
 pub(crate) fn open_shard(
     divided: &Database,
     plan: &ShardPlan,
@@ -118,10 +115,8 @@ pub(crate) struct ShardState {
     pub(crate) number: usize,
     pub(crate) cases: usize,
     pub(crate) done: usize,
-    /// Cases whose verdict is a failure.
     pub(crate) failed: usize,
     pub(crate) is_started: bool,
-    /// True if no case is left to measure.
     pub(crate) is_complete: bool,
     /// Process that measures it, as far as this host can detect.
     pub(crate) used_by: Option<String>,

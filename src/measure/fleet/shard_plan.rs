@@ -26,14 +26,12 @@ use crate::{
 const PLAN_FILE: &str = "plan.json";
 const LAYOUT: u32 = 1;
 
-/// Stored plan of all shards of a database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ShardPlan {
     layout: u32,
     pub(crate) cache: CacheState,
     pub(crate) weight_column: Option<String>,
     pub(crate) shards: Vec<PlannedShard>,
-    /// Outcomes of `npubench check` of its cases, by case.
     checks: BTreeMap<CaseId, StoredCheck>,
 }
 
@@ -54,7 +52,6 @@ struct ShardItem {
     device_seconds: f64,
 }
 
-/// Returns the items of a plan: its calls, and the cases that are not launched.
 fn items_of_plan(plan: &RunPlan, costs: &InitialCosts) -> Vec<ShardItem> {
     #[expect(clippy::cast_precision_loss, reason = "a gang has few devices")]
     let launched = plan.cases.iter().map(|planned| ShardItem {
@@ -108,7 +105,6 @@ fn whole_milliseconds(seconds: f64) -> f64 {
 }
 
 impl ShardPlan {
-    /// Divides a plan. Fails if there are more shards than calls.
     pub(crate) fn new(
         database: &Database,
         plan: &RunPlan,
@@ -146,7 +142,6 @@ impl ShardPlan {
         short_hash(serde_json::to_string(self).expect("numbers and texts are JSON").as_bytes())
     }
 
-    /// Reads the plan of a database; `None` without one.
     pub(crate) fn load(database: &Database) -> Result<Option<Self>, CommandError> {
         let path = database.shards_folder().join(PLAN_FILE);
         let hint = || damaged_plan_hint(database, &path);
@@ -163,7 +158,6 @@ impl ShardPlan {
         Ok(Some(plan))
     }
 
-    /// Reads the plan of a database. Fails without one.
     pub(crate) fn load_existing(database: &Database) -> Result<Self, CommandError> {
         Self::load(database)?.ok_or_else(|| {
             CommandError::bad_input(
@@ -215,7 +209,6 @@ impl ShardPlan {
         ShardIdentity { plan: self.id(), shard: ShardNumber { number, count: self.shards.len() } }
     }
 
-    /// Stores the outcomes of the checks of these cases in a new ledger, if there are any.
     pub(super) fn store_checks(&self, cases: &BTreeSet<CaseId>, path: &Path) -> Result<(), DatabaseError> {
         let mut by_software: BTreeMap<&str, Vec<NewCheck<'_>>> = BTreeMap::new();
         for (case, StoredCheck { digest, software, outcome }) in &self.checks {
@@ -236,7 +229,6 @@ impl ShardPlan {
     }
 }
 
-/// Returns the folders of the started shards of all plans.
 pub(super) fn all_shards(database: &Database) -> Vec<PathBuf> {
     let folders = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -29,7 +29,6 @@ use crate::{
     measure::{device::search_path, environment::check_path},
 };
 
-/// Files in the folder of a plan.
 const SUBMISSION_FILE: &str = "slurm.json";
 const ARRAY_SCRIPT: &str = "slurm_array.sh";
 const MERGE_SCRIPT: &str = "slurm_merge.sh";
@@ -41,7 +40,6 @@ pub(crate) struct SlurmRequest<'a> {
     pub(crate) plan: &'a ShardPlan,
     pub(crate) assets: &'a AssetFiles,
     pub(crate) job: SlurmJob,
-    /// Maximum number of shards that run at the same time.
     pub(crate) max_running: Option<u32>,
     pub(crate) run_options: Vec<String>,
     pub(crate) merge_options: Vec<String>,
@@ -52,17 +50,14 @@ pub(crate) struct SlurmRequest<'a> {
 pub(crate) struct SlurmJobScripts {
     pub(crate) array: String,
     pub(crate) merge: Option<String>,
-    /// Shards of the array, in ascending order.
     pub(crate) shards: Vec<u32>,
     /// One of them that another process measures, with its name.
     used: Option<(usize, String)>,
 }
 
-/// Stored submission of a plan, the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SlurmSubmission {
     pub(crate) plan: String,
-    /// Number of the array.
     pub(crate) array_job: String,
     /// Number of the merge, which starts when the array has ended.
     pub(crate) merge_job: Option<String>,
@@ -171,7 +166,6 @@ impl SlurmRequest<'_> {
     }
 }
 
-/// Refuses a second submission while tasks of the first one may still run.
 fn refuse_queued(
     slurm: &SlurmPrograms,
     database: &Database,
@@ -194,7 +188,6 @@ fn refuse_queued(
 }
 
 impl SlurmSubmission {
-    /// Reads the last submission of a plan; `None` without one.
     pub(crate) fn load(database: &Database, plan: &ShardPlan) -> Result<Option<Self>, CommandError> {
         let hint = || {
             "check with `squeue --me` that no job of the plan is in the queue, then remove the file"
@@ -203,7 +196,6 @@ impl SlurmSubmission {
         read_json(&plan_folder(database, &plan.id()).join(SUBMISSION_FILE), "submission to Slurm", hint)
     }
 
-    /// Reads the last submission of a database, for commands that need one.
     pub(crate) fn require(database: &Database, plan: &ShardPlan) -> Result<Self, CommandError> {
         Self::load(database, plan)?.ok_or_else(|| {
             let db = quoted_path(database.folder());
@@ -233,7 +225,6 @@ impl SlurmSubmission {
     }
 }
 
-/// Returns the devices of a generic resource that the job of this process has on its node.
 pub(crate) fn devices_of_job(resource: &str) -> Result<Vec<u32>, CommandError> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (Some(job), Some(node)) = (variable("SLURM_JOB_ID"), variable("SLURMD_NODENAME")) else {
@@ -246,7 +237,6 @@ pub(crate) fn devices_of_job(resource: &str) -> Result<Vec<u32>, CommandError> {
     parse_devices_of_job(&text, &job, &node, resource)
 }
 
-/// Returns the path of this program, which the nodes must have as well.
 pub(crate) fn own_program() -> Result<PathBuf, CommandError> {
     std::env::current_exe().map_err(|error: io::Error| {
         let problem = format!("the path of npubench cannot be read: {error}");
@@ -266,7 +256,6 @@ const OPTIONS_OF_SCRIPTS: [(&str, &str); 8] = [
     ("--test-only", "--test-only"),
 ];
 
-/// Refuses values of `#SBATCH` lines that would begin another line, and options that contradict the scripts.
 fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
     let contradicts = |option: &&String| {
         OPTIONS_OF_SCRIPTS.iter().any(|(long, short)| {
@@ -290,7 +279,6 @@ fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
     }
 }
 
-/// Renders the script of a sweep of collectives over nodes; `arguments` are arguments of `npubench comm run`.
 pub(crate) fn render_slurm_sweep(
     assets: &AssetFiles,
     job: &SlurmJob,
@@ -305,11 +293,9 @@ pub(crate) fn submit_script(script: &str) -> Result<String, CommandError> {
     SlurmPrograms::new()?.submit(script, &[])
 }
 
-/// State of all jobs of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct SlurmStatus {
     pub(crate) submission: SlurmSubmission,
-    /// Shards in their order, each with its task in the queue.
     pub(crate) shards: Vec<(ShardState, Option<QueuedTask>)>,
     pub(crate) merge: Option<QueuedTask>,
 }
@@ -353,7 +339,6 @@ impl SlurmStatus {
         left.map(|(shard, _)| shard.number).collect()
     }
 
-    /// Returns what to do about shards that are neither complete nor in the queue; `None` without one.
     pub(crate) fn left_note(&self, database: &Database) -> Option<String> {
         let left = self.left_shards();
         let first = left.first()?;
@@ -485,7 +470,6 @@ impl SlurmPrograms {
         })
     }
 
-    /// Lets a job start now that was submitted for a later time.
     fn start_now(&self, job: &str) -> Result<(), CommandError> {
         self.require("scontrol", ["update", &format!("JobId={job}"), "StartTime=now"]).map(|_| ())
     }

@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::base::command_error::CommandError;
 
-/// Line of `squeue` for a job, or for one task of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuedTask {
     /// Number of the job; of an array, the one of the whole array.
     pub(crate) job: String,
     /// Number of the task; `None` for a job that is no array.
     pub(crate) task: Option<usize>,
-    /// State, such as `PENDING`.
     pub(crate) state: String,
     /// Node, or list of nodes; empty before the start.
     pub(crate) node: String,
@@ -142,7 +140,6 @@ fn parse_numbers(list: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// Divides a list at commas that are not inside brackets.
 fn split_outside_brackets(list: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0_u32, 0);
     for (at, byte) in list.bytes().enumerate() {
@@ -160,7 +157,6 @@ fn split_outside_brackets(list: &str) -> Vec<&str> {
     parts
 }
 
-/// Returns true if a list of hosts, such as `node[01-03,7],other`, contains a host.
 fn contains_host(list: &str, host: &str) -> bool {
     split_outside_brackets(list).into_iter().any(|pattern| matches_host(pattern, host))
 }

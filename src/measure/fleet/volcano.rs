@@ -60,7 +60,6 @@ struct VolcanoVolume {
     source: BTreeMap<String, Value>,
 }
 
-/// Renders the manifest for all shards of a database's plan, with the values of a file over the default ones.
 pub(crate) fn volcano_manifest(
     database: &Database,
     assets: &AssetFiles,

@@ -51,7 +51,6 @@ fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
     })
 }
 
-/// Values of a node by their names.
 pub(super) type NodeAgreement = BTreeMap<String, String>;
 
 struct AdmittedFollower {
@@ -62,7 +61,6 @@ struct AdmittedFollower {
     receiver: NodeReceiver,
 }
 
-/// Conditions of the admission of followers.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionTerms {
     pub(crate) nodes: usize,
@@ -71,7 +69,6 @@ pub(crate) struct AdmissionTerms {
     pub(super) agreement: NodeAgreement,
     /// Time in which all followers must have connected.
     pub(crate) timeout: Duration,
-    /// Folder of received files.
     pub(crate) folder: PathBuf,
 }
 
@@ -183,8 +180,6 @@ fn follower_lost(node: usize, host: &str, problem: &impl ToString) -> NodeError 
     )
 }
 
-/// Describes the values in which another node differs from node 0, with both values and both hosts; `None` if all are
-/// equal.
 fn differing_values(own: &NodeAgreement, others: &NodeAgreement, [one, two]: [&str; 2]) -> Option<String> {
     let shown = |value: Option<&String>| match value.map(String::as_str) {
         None | Some("") => "none".to_owned(),

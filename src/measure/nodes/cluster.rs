@@ -31,11 +31,9 @@ pub(crate) struct NodeCluster {
     pub(super) followers: BTreeMap<usize, Follower>,
 }
 
-/// A follower with the state that a thread receives from it.
 #[derive(Debug)]
 pub(super) struct Follower {
     host: String,
-    /// Number and host, for messages.
     name: String,
     sender: Arc<NodeSender>,
     state: Arc<Mutex<FollowerState>>,
@@ -47,7 +45,6 @@ struct FollowerState {
     lost: Option<String>,
     /// Reason why its host cannot measure any more.
     failure: Option<String>,
-    /// True if it has received a signal to stop.
     is_stop_requested: bool,
 }
 
@@ -128,7 +125,6 @@ impl NodeCluster {
         }
     }
 
-    /// Gives a node up that does not answer any more.
     pub(crate) fn give_up(&self, node: usize) {
         self.followers[&node].give_up("it did not end its part in time".to_owned());
     }
@@ -156,7 +152,6 @@ impl NodeCluster {
         failures.collect()
     }
 
-    /// Ends the sweep on all nodes with the exit code of node 0.
     pub(crate) fn end(&self, exit: u8) {
         for follower in self.followers.values() {
             let _ = follower.sender.send(&NodeMessage::End { exit });

@@ -29,12 +29,10 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Serialize, Deserialize)]
 struct MessageLine<M> {
     message: M,
-    /// Size of the file that follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<u64>,
 }
 
-/// Sending side of a connection, shared by threads.
 #[derive(Debug)]
 pub(crate) struct NodeSender {
     stream: Mutex<TcpStream>,
@@ -48,7 +46,6 @@ pub(super) struct NodeReceiver {
     folder: PathBuf,
 }
 
-/// Number of the next received file of this process.
 static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn split_stream(
@@ -94,7 +91,6 @@ impl NodeSender {
         }
     }
 
-    /// Sends node 0 the request to end the sweep after the running collection.
     pub(crate) fn request_stop(&self) {
         let _ = self.send(&NodeMessage::StopRequested);
     }
@@ -122,7 +118,6 @@ impl NodeSender {
 }
 
 impl NodeReceiver {
-    /// Sets the time without a message after which the other node counts as lost.
     pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.stream.get_ref().set_read_timeout(Some(timeout))
     }

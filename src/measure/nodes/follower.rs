@@ -17,10 +17,8 @@ use super::{
 };
 
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
-/// Problem of a connection on which a message has another meaning.
 pub(super) const UNEXPECTED: &str = "it sent an unexpected message";
 
-/// Address and control port of node 0.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaderAddress {
     pub(crate) address: String,
@@ -126,7 +124,6 @@ impl LeaderConnection {
         }
     }
 
-    /// Returns the error of a message that has no meaning here.
     pub(crate) fn unexpected(&self) -> NodeError {
         self.leader.lost(&UNEXPECTED)
     }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeError;
 
-/// A host with ranks of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeHost {
     pub(crate) node: usize,
@@ -25,7 +24,6 @@ pub(crate) struct PartOrder {
     pub(crate) devices: Vec<u32>,
     pub(crate) hosts: Vec<NodeHost>,
     pub(crate) place: usize,
-    /// Port of torchrun's store on the first host.
     pub(crate) store_port: u16,
     /// Time limit in seconds.
     pub(crate) limit: f64,
@@ -38,20 +36,15 @@ pub(crate) struct PartOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PartEnd {
-    /// The script exited with status 0.
     Done,
-    /// The script exited with another status or by a signal.
     Failed,
-    /// The script was ended at its time limit.
     TimedOut,
-    /// The script was ended by a request or at the deadline.
     Stopped,
     NotStarted,
     /// The host cannot write or archive the evidence of the part.
     EvidenceUnwritable,
 }
 
-/// Result of the part of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PartResult {
     pub(crate) collection: u32,
@@ -63,7 +56,6 @@ pub(crate) struct PartResult {
     pub(crate) archive: Option<PathBuf>,
 }
 
-/// A message of either side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NodeMessage {
@@ -89,17 +81,13 @@ pub(crate) enum NodeMessage {
         sweep: String,
     },
     Start(Box<PartOrder>),
-    /// Ends the part of a collection.
     Stop {
         collection: u32,
     },
     Ended(PartResult),
-    /// The follower has received a signal to stop.
     StopRequested,
-    /// The sweep has ended with this exit code.
     End {
         exit: u8,
     },
-    /// Sent while nothing else is, so that a lost node is noticed.
     Heartbeat,
 }

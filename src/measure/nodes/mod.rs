@@ -28,7 +28,6 @@ pub(crate) use messages::{NodeHost, NodeMessage, PartEnd, PartOrder, PartResult}
 #[error("{message}")]
 pub(crate) struct NodeError {
     message: String,
-    /// Recommended action.
     hint: String,
     /// False if the input of a node is wrong, or differs from the input of the other nodes.
     #[serde(skip)]
@@ -36,12 +35,10 @@ pub(crate) struct NodeError {
 }
 
 impl NodeError {
-    /// Creates the error of a node whose input is wrong or differs.
     pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into(), is_of_host: false }
     }
 
-    /// Creates the error of a host or a network that fails.
     fn of_host(message: String, hint: &str) -> Self {
         Self { message, hint: hint.to_owned(), is_of_host: true }
     }

@@ -34,13 +34,11 @@ use crate::{
 const HOST_VERSIONS: [&str; 3] = ["CANN", "driver", "firmware"];
 const UNKNOWN: &str = "unknown";
 
-/// Place of this process among the nodes of a sweep.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePlace {
     pub(crate) nodes: usize,
     /// Number of this node; 0 starts the collections.
     pub(crate) node: usize,
-    /// Address and control port of node 0.
     pub(crate) leader: LeaderAddress,
     pub(crate) timeout: Duration,
     /// True if a step of Slurm has started the nodes.
@@ -162,7 +160,6 @@ impl RunContext {
         Ok(values)
     }
 
-    /// Waits for the other nodes, and compares them with this one.
     pub(crate) fn admit_nodes(
         &self,
         listener: NodeListener,
@@ -296,7 +293,6 @@ impl SweepFollower<'_> {
 }
 
 impl RunContext {
-    /// Plans further cases of a sweep, as node 0 sends them.
     fn plan_further_cases(&self, options: &RunOptions, sweep: &str) -> Result<Vec<PlannedCase>, String> {
         let sweep: CollectiveSweep = serde_json::from_str(sweep).map_err(|error| error.to_string())?;
         let options = RunOptions { sweep: Some(sweep), ..options.clone() };

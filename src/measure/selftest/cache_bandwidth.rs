@@ -24,9 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const COPY_MIB: [u64; 12] = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512];
-/// Sizes of the weights in MiB.
 const WEIGHT_MIB: [u64; 4] = [8, 32, 64, 256];
-/// Rows of the products.
 const ROWS: u64 = 16;
 /// Inner dimension of the products; a weight of one MiB has 128 columns.
 const INNER: u64 = 4_096;
@@ -113,7 +111,6 @@ impl MeasuredStep {
 struct CacheBandwidths(Vec<MeasuredStep>);
 
 impl CacheBandwidths {
-    /// Returns the copies in one state of the cache, by MiB of source and destination, with their bandwidths in TB/s.
     fn copies(&self, cache: StepCache) -> Vec<(u64, f64)> {
         let copy = |measured: &MeasuredStep| match measured.step.kernel {
             StepKernel::Copy { mib } if measured.step.cache == cache => Some((2 * mib, measured.bandwidth())),
@@ -122,7 +119,6 @@ impl CacheBandwidths {
         self.0.iter().filter_map(copy).collect()
     }
 
-    /// Returns the steps that are faster than the hot one of the same kernel.
     fn order_problems(&self) -> Vec<String> {
         let problem = |measured: &MeasuredStep| {
             let is_hot = |other: &&MeasuredStep| {
@@ -136,7 +132,6 @@ impl CacheBandwidths {
         self.0.iter().filter_map(problem).collect()
     }
 
-    /// Returns the steps with a launch that is faster than the roofline bound.
     fn bound_problems(&self, profile: &DeviceProfile) -> Vec<String> {
         let problem = |measured: &MeasuredStep| {
             let shortest = Nanos(measured.durations.iter().min().copied()?);
@@ -148,8 +143,6 @@ impl CacheBandwidths {
         self.0.iter().filter_map(problem).collect()
     }
 
-    /// Compares the size at which the bandwidth of hot copies falls with a cache of this size; returns a description of
-    /// the bandwidths, and the problem.
     fn compare_knee(&self, cache_mib: u64) -> (String, Option<String>) {
         let (hot, rotated, flushed) =
             (self.copies(StepCache::Hot), self.copies(StepCache::Rotated), self.copies(StepCache::Flushed));
@@ -182,7 +175,6 @@ impl CacheBandwidths {
         (seen, problem)
     }
 
-    /// Returns the highest bandwidths of products, hot and flushed.
     fn product_bandwidths(&self) -> String {
         let highest_of = |cache: StepCache| {
             let is_product = |measured: &&MeasuredStep| {
@@ -195,7 +187,6 @@ impl CacheBandwidths {
     }
 }
 
-/// Returns the size with the highest bandwidth.
 fn highest(rates: &[(u64, f64)]) -> (u64, f64) {
     rates.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default()
 }

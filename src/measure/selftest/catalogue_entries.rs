@@ -38,18 +38,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const LAUNCHES: u32 = 2;
-/// Maximum number of collections in sequence on a device.
 const MAX_ROUNDS: usize = 6;
 /// Dimensions of the captured matrix product.
 const PRODUCT: (u64, u64, u64) = (64, 256, 128);
 /// Lengths of the marks around the product, and around the replays of its graph.
 const PRODUCT_MARKS: [(u64, u64); 2] = [(2, 3), (4, 5)];
-/// Table with a line for each kind of record of an entry.
 const TABLE: &str = "entries.csv";
 const HEADER: &str = "Entry,Status,Case From,Case Shapes,Launches,Records,OP Type,Library Function,Core,Input Shapes,Input \
                       Data Types,Input Formats,Output Shapes,Output Data Types,Reason";
 
-/// Comparison of the records of an entry's case with the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 enum EntryStatus {
     #[strum(serialize = "as expected")]
@@ -84,18 +81,15 @@ struct EntryCase<'a> {
     observed: Option<EntryObservation>,
 }
 
-/// Records of a case.
 #[derive(Clone, Debug)]
 struct EntryObservation {
     outcome: CaseOutcome,
     launched: u32,
     /// Records between the sentinels of the case.
     rows: Vec<RecordedRow>,
-    /// True if the collection had other cases.
     is_shared: bool,
 }
 
-/// Returns the smallest case of each entry that runs on one device, in the order of the entries.
 fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, EvidenceError> {
     let mut rows = smallest_rows(context).map_err(EvidenceError::missing)?;
     let cases = context.catalogue.entries().map(|entry| {
@@ -174,10 +168,8 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     Ok(Finding { seen: format!("{}; {captured}", summary(&judged)), problems })
 }
 
-/// A case with its status and the reason of it.
 type JudgedEntry<'a> = (&'a EntryCase<'a>, EntryStatus, String);
 
-/// Replays groups of cases, each in a collection, on all devices in parallel.
 fn replay_groups(
     context: &SelftestContext,
     folder: &Path,
@@ -255,7 +247,6 @@ fn table_lines((case, status, reason): &JudgedEntry<'_>) -> Vec<Vec<String>> {
     kinds.into_values().map(|(count, row)| line(count, Some(row))).collect()
 }
 
-/// Returns the status of an entry by its case, and the reason.
 fn judge_entry(case: &EntryCase<'_>) -> (EntryStatus, String) {
     let outcome = match (&case.planned, &case.observed) {
         (Err(reason), _) => return (EntryStatus::NotTested, reason.clone()),
@@ -275,7 +266,6 @@ fn judge_entry(case: &EntryCase<'_>) -> (EntryStatus, String) {
     (status, reason)
 }
 
-/// Compares the outcome of a case with its entry.
 fn entry_status(entry: &CatalogueEntry, verdict: Verdict) -> EntryStatus {
     match verdict {
         // Two launches are too few for an interval, so that their case is noisy.
@@ -286,7 +276,6 @@ fn entry_status(entry: &CatalogueEntry, verdict: Verdict) -> EntryStatus {
     }
 }
 
-/// Returns the number of entries by status, and the names of those that were not tested.
 fn summary(judged: &[JudgedEntry<'_>]) -> String {
     let mut names: BTreeMap<EntryStatus, Vec<&str>> = BTreeMap::new();
     for (case, status, _) in judged {
@@ -322,7 +311,6 @@ fn captured_product(
     Ok((seen, None))
 }
 
-/// Returns the difference between the records of eager launches and the records of replays of a graph.
 fn graph_difference(eager: &[RecordedRow], replayed: &[RecordedRow]) -> Option<String> {
     let described = |row: &RecordedRow| {
         let [shapes, dtypes, formats, ..] = &row.cells;

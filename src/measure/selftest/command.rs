@@ -173,7 +173,6 @@ impl RunContext {
         HostFingerprint::of_host(&self.info, &self.info.chips, software)
     }
 
-    /// Refuses a host whose selected devices have no passed selftest with the present software.
     pub(crate) fn require_selftest(&self, python: &str) -> Result<(), CommandError> {
         let fingerprint = self.selftest_fingerprint(python).to_text();
         let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
@@ -204,7 +203,6 @@ fn imported_versions(software: CheckSoftware) -> ImportedVersions {
     }
 }
 
-/// Returns the Markdown table of the assumptions of a database's selftests.
 pub(crate) fn selftest_report(database: &Database) -> Result<String, CommandError> {
     Ok(markdown_report(&stored_selftests(database)?))
 }

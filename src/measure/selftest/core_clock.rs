@@ -28,7 +28,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Number of small kernels after the idle time, and of those after matrix products.
 const LAUNCHES: [u64; 2] = [5_000, 1_000];
-/// Length of the vector of a small kernel.
 const SMALL_LENGTH: u64 = 65_536;
 /// Step of the device's timer in nanoseconds.
 const TIMER_STEP: i64 = 20;
@@ -69,7 +68,6 @@ impl ClockPhases {
         Some(Self { after_idle: between(2, 3)?, after_matmul: between(4, 5)? })
     }
 
-    /// Compares the clock during both phases with its setting.
     fn compare(&self, clock: &CoreClock, set_mhz: f64) -> Finding {
         let settled = REACHED * set_mhz;
         let value_at = |at| clock.value_at(at).unwrap_or_default();

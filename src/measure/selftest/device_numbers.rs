@@ -40,13 +40,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Length of the marked launches. There are as many of them as the number of the device plus one.
 const MARK_LENGTH: u64 = 2;
-/// Longest time for which a device is kept busy, in seconds.
 const BUSY_SECONDS: f64 = 60.0;
-/// Longest time until the script keeps its device busy.
 const START_LIMIT: Duration = Duration::from_secs(240);
-/// Number of readings of npu-smi before a device counts as not shown.
 const READINGS: usize = 8;
-/// Use of the cores, in percent, above which a device counts as busy.
 const BUSY_PERCENT: u32 = 50;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -72,9 +68,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DeviceObservation {
-    /// Number of the device for torch, as the mapping has it.
     logical_id: LogicalDeviceId,
-    /// Number of its row, as the mapping has it.
     physical_id: u32,
     /// Rows on which npu-smi shows the process, by their physical numbers.
     rows: Vec<u32>,
@@ -85,7 +79,6 @@ struct DeviceObservation {
     torch_devices: Option<u64>,
 }
 
-/// Keeps a device busy and reads npu-smi meanwhile.
 fn observe_device(
     context: &SelftestContext,
     folder: &Path,
@@ -119,15 +112,12 @@ fn observe_device(
     })
 }
 
-/// Rows of npu-smi on which a process is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct BusyRows {
-    /// Physical numbers.
     rows: Vec<u32>,
     is_found_by_process: bool,
 }
 
-/// Reads npu-smi until it shows the script's process, or the readings are used up.
 fn read_busy_rows(
     context: &SelftestContext,
     folder: &Path,
@@ -149,7 +139,6 @@ fn read_busy_rows(
     Ok(BusyRows::default())
 }
 
-/// Waits until the script keeps its device busy, and returns its process id; `None` if it ended before.
 fn wait_for_process(journal: &Path, has_ended: impl Fn() -> bool) -> Option<u32> {
     let started = Instant::now();
     loop {
@@ -189,7 +178,6 @@ fn find_busy_rows(pid: u32, sees_host_processes: bool, before: &NpuSmiInfo, now:
     BusyRows { rows, is_found_by_process: false }
 }
 
-/// Returns the contradictions to a one-to-one mapping; `rows` is the number of devices that npu-smi lists.
 fn mapping_problems(observations: &[DeviceObservation], rows: usize) -> Vec<String> {
     let mut problems = Vec::new();
     let mut taken = BTreeSet::new();

@@ -37,12 +37,9 @@ use crate::{
     },
 };
 
-/// Time limit of a collection, with the import of torch_npu and the export.
 const COLLECTION_LIMIT: Duration = Duration::from_secs(300);
-/// Length of a quoted log line in characters.
 const MAX_LOG_LINE: usize = 200;
 
-/// Host, database and programs of a selftest.
 pub(super) struct SelftestContext {
     pub(super) database: Database,
     pub(super) assets: AssetFiles,
@@ -52,37 +49,30 @@ pub(super) struct SelftestContext {
     pub(super) software: SoftwareFingerprint,
     /// True if npu-smi lists process ids of this process namespace.
     pub(super) sees_host_processes: bool,
-    /// Python interpreter of the scripts.
     pub(super) python: String,
     /// Variables of all programs; `PATH` precedes the present one.
     pub(super) environment: Vec<(String, String)>,
-    /// Devices of the collections, by their physical numbers.
     pub(super) devices: Vec<u32>,
     /// Card of the first device, the argument of `npu-smi -i`.
     pub(super) first_card: u32,
-    /// Numbers of the devices for torch and profiles.
     pub(super) numbering: DeviceNumbering,
     pub(super) leases: DeviceLeases,
     /// Set by the first signal.
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// A collection of `selftest.py`.
 pub(super) struct SelftestScript<'a> {
     pub(super) context: &'a SelftestContext,
     /// Folder of the collection, which is created.
     pub(super) folder: PathBuf,
     pub(super) function: &'static str,
-    /// Parameters of the function, a JSON object.
     pub(super) parameters: Value,
     /// Physical numbers of the devices by rank; more than one starts torchrun.
     pub(super) devices: &'a [u32],
-    /// Number of the collection in its manifest.
     pub(super) number: u32,
     pub(super) profiler: ProfilerSettings,
 }
 
-/// Writes a table into the folder of an experiment.
 pub(super) fn write_table(
     path: &Path,
     header: &str,
@@ -120,7 +110,6 @@ impl CollectedEvidence {
         self.journal.iter().find_map(|line| line.get(key))
     }
 
-    /// Returns the records; a profile that cannot be read is missing evidence.
     pub(super) fn readable_records(&self) -> Result<&[RawRecord], EvidenceError> {
         let unreadable = |problem| EvidenceError::Missing(format!("the profile cannot be read: {problem}"));
         self.records.as_deref().map_err(unreadable)
@@ -144,7 +133,6 @@ impl CollectedEvidence {
         line.unwrap_or("no output").chars().take(MAX_LOG_LINE).collect()
     }
 
-    /// Returns the `PROF_*` folders in the order of names.
     pub(super) fn profile_folders(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.folder.join(files::PROFILE)).into_iter().flatten().flatten();
         let profiles = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("PROF_"));
@@ -159,12 +147,10 @@ impl SelftestContext {
         self.database.kind()
     }
 
-    /// Returns the first device, on which all experiments that need one run.
     pub(super) fn first_device(&self) -> u32 {
         self.devices[0]
     }
 
-    /// Returns a collection that runs a function of the selftest's script on the first device.
     pub(super) fn script(
         &self,
         folder: impl Into<PathBuf>,
@@ -185,12 +171,10 @@ impl SelftestContext {
         Ok(self.read_evidence(folder, exit))
     }
 
-    /// Returns the numbers of devices for torch and profiles.
     pub(super) fn logical_ids(&self, devices: &[u32]) -> Vec<LogicalDeviceId> {
         devices.iter().map(|device| self.numbering.logical_id(*device)).collect()
     }
 
-    /// Returns a manifest without cases.
     pub(super) fn empty_manifest(&self, devices: &[u32], number: u32) -> Manifest {
         Manifest {
             device: self.logical_ids(devices)[0],
@@ -204,7 +188,6 @@ impl SelftestContext {
         }
     }
 
-    /// Writes the folder of a collection: script, manifest and `collect.sh`.
     pub(super) fn write_folder(
         &self,
         folder: &Path,
@@ -235,7 +218,6 @@ impl SelftestContext {
         Ok(())
     }
 
-    /// Runs `collect.sh` of a folder with the leases of its devices.
     pub(super) fn run_script(
         &self,
         folder: &Path,
@@ -262,7 +244,6 @@ impl SelftestContext {
         }
     }
 
-    /// Reads journal, log and records of a collection that has ended.
     pub(super) fn read_evidence(&self, folder: &Path, exit: ExitKind) -> CollectedEvidence {
         let log = fs::read(folder.join(files::LOG)).unwrap_or_default();
         let records = read_records(&folder.join(files::PROFILE)).map_err(|error| error.to_string());
@@ -300,7 +281,6 @@ impl SelftestScript<'_> {
         self.run()
     }
 
-    /// Runs a script that must end by itself.
     pub(super) fn complete(&self) -> Result<CollectedEvidence, EvidenceError> {
         self.collect()?.completed()
     }

@@ -19,19 +19,13 @@ const NAME_WIDTH: usize = 20;
 pub(crate) struct Experiment {
     /// Number, which stays the same in later versions.
     pub(crate) number: u32,
-    /// Name, part of the folder of its evidence.
     pub(crate) name: &'static str,
-    /// Assumption on which measurements rely.
     pub(super) assumption: &'static str,
-    /// The evidence that is expected on a host where the assumption holds.
     pub(super) expected: &'static str,
-    /// What the user should do after a failure.
     pub(super) fix: &'static str,
-    /// Collects the evidence in a folder and evaluates it.
     pub(super) run: fn(&SelftestContext, &Path) -> Result<Finding, EvidenceError>,
 }
 
-/// The experiments in the order of execution.
 pub(crate) const EXPERIMENTS: [Experiment; 12] = [
     host_software::EXPERIMENT,
     device_numbers::EXPERIMENT,
@@ -47,10 +41,8 @@ pub(crate) const EXPERIMENTS: [Experiment; 12] = [
     gangs::EXPERIMENT,
 ];
 
-/// Comparison of the evidence of an experiment with its assumption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// Description of the evidence.
     pub(super) seen: String,
     /// Contradictions to the assumption, which holds if there are none.
     pub(super) problems: Vec<String>,
@@ -60,9 +52,7 @@ pub(super) struct Finding {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum ExperimentStatus {
-    /// The assumption holds on this host.
     Pass,
-    /// The assumption is wrong on this host.
     Fail,
     /// The evidence could not be collected.
     Unknown,
@@ -79,19 +69,15 @@ pub(crate) struct ExperimentReport {
     pub(crate) seen: String,
     pub(crate) status: ExperimentStatus,
     pub(crate) seconds: f64,
-    /// Folder of the scripts, logs and raw output.
     pub(crate) evidence: PathBuf,
-    /// Action after a failure.
     pub(crate) fix: String,
 }
 
-/// Reason why evidence could not be collected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EvidenceError {
     /// The selftest was interrupted; no further experiment starts.
     #[error("interrupted")]
     Interrupted,
-    /// A program, a tool or a condition of the experiment is missing.
     #[error("{0}")]
     Missing(String),
     #[error(transparent)]
@@ -100,7 +86,6 @@ pub(crate) enum EvidenceError {
     Profile(#[from] ProfileError),
     #[error(transparent)]
     Render(#[from] RenderError),
-    /// A file of the evidence cannot be written or read.
     #[error("`{}`: {source}", .path.display())]
     Io {
         path: PathBuf,
@@ -164,7 +149,6 @@ pub(crate) fn report_line(report: &ExperimentReport) -> String {
     format!("{number:>2}  {status:<7}  {seconds:>6.1} s  {name:<NAME_WIDTH$}  {seen}\n")
 }
 
-/// Returns a table of the experiments, and a paragraph for each that did not pass.
 pub(crate) fn summary_table(reports: &[ExperimentReport]) -> String {
     let mut text: String = reports.iter().map(report_line).collect();
     for report in reports.iter().filter(|report| report.status != ExperimentStatus::Pass) {
@@ -178,7 +162,6 @@ pub(crate) fn summary_table(reports: &[ExperimentReport]) -> String {
     text
 }
 
-/// Returns the number of experiments by status, such as `11 pass, 1 fail`.
 pub(crate) fn status_counts(reports: &[ExperimentReport]) -> String {
     let statuses = [ExperimentStatus::Pass, ExperimentStatus::Fail, ExperimentStatus::Unknown];
     let counts =

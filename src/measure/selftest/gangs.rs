@@ -33,7 +33,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Kernel that communicates with the other ranks itself.
 const GANG_KERNEL: &str = "DispatchFFNCombine";
 const ELEMENTS: u64 = 1 << 20;
 const LAUNCHES: u32 = 8;
@@ -41,9 +40,7 @@ const LAUNCHES: u32 = 8;
 const KERNEL_LAUNCHES: (u32, u32) = (3, 8);
 /// Length of the vectors of the marked launches, of which rank r has r + 1.
 const MARK_LENGTH: u64 = 2;
-/// Type of the records of sums over the ranks.
 const ALL_REDUCE: &str = "hcom_allReduce_";
-/// Longest time until both gangs have formed, in seconds.
 const FORM_SECONDS: f64 = 240.0;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -137,14 +134,11 @@ struct RankProfile {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GangObservation {
-    /// Physical numbers of its devices by rank.
     devices: Vec<u32>,
-    /// Numbers of its devices for torch by rank.
     logical_ids: Vec<LogicalDeviceId>,
     sizes: Vec<Option<u64>>,
     /// Last line of the log if a rank did not finish.
     failure: Option<String>,
-    /// Profiles in the order of their names, or the reason why one cannot be read.
     profiles: Result<Vec<RankProfile>, String>,
 }
 
@@ -168,7 +162,6 @@ impl GangObservation {
         }
     }
 
-    /// Returns the durations of the sums of each rank; empty for a rank without a profile.
     fn sums_by_rank(&self) -> Vec<Vec<Nanos>> {
         let profiles = self.profiles.as_deref().unwrap_or_default();
         let of = |device: &LogicalDeviceId| {
@@ -194,7 +187,6 @@ impl RankProfile {
     }
 }
 
-/// Returns the differences from a gang whose ranks have a profile each.
 fn gang_problems(gang: &GangObservation) -> Vec<String> {
     let name = format!("gang of devices {:?}", gang.devices);
     if let Some(failure) = &gang.failure {
@@ -276,7 +268,6 @@ fn kernel_of_gang(
     Ok(kernel_result(&attempts[0]))
 }
 
-/// Returns the minimum and maximum over the ranks, or the reason why there are none.
 fn kernel_result(attempt: &Attempt) -> Result<String, String> {
     let reason = &attempt.outcome.reason;
     match attempt.outcome.verdict {

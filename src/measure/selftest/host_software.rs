@@ -45,7 +45,6 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     Ok(software.compare(&context.profile))
 }
 
-/// Returns the versions that the script has written into its journal; none if it failed before.
 fn imported_versions(evidence: &CollectedEvidence) -> ImportedVersions {
     let line = evidence.journal.iter().find(|line| line.get("torch").is_some());
     line.and_then(|line| serde_json::from_value(line.clone()).ok()).unwrap_or_default()
@@ -53,10 +52,8 @@ fn imported_versions(evidence: &CollectedEvidence) -> ImportedVersions {
 
 #[derive(Clone, Debug)]
 struct HostFacts {
-    /// Versions in the files of the installation, and those that the script has imported.
     software: SoftwareFingerprint,
     export_python: Option<[u32; 3]>,
-    /// Cores and clock that the profiler states.
     chip: Option<DeviceFacts>,
     /// Last line of the script's log, the reason if it failed.
     last_line: String,

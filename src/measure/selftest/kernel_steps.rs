@@ -19,7 +19,6 @@ pub(super) const WARM_UP: u32 = 5;
 /// Bytes of an element of all tensors, BF16.
 const ELEMENT_BYTES: u64 = 2;
 
-/// Kernel of a step and the sizes of its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "kernel", rename_all = "snake_case")]
 pub(super) enum StepKernel {
@@ -32,7 +31,6 @@ pub(super) enum StepKernel {
 }
 
 impl StepKernel {
-    /// Returns the least work of one launch.
     #[expect(clippy::cast_precision_loss, reason = "numbers of elements are far below 2^52")]
     pub(super) fn work(self) -> KernelWork {
         let (flops, bytes, unit) = match self {
@@ -49,7 +47,6 @@ impl StepKernel {
     }
 }
 
-/// State of the cache before each launch of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -85,7 +82,6 @@ pub(super) struct StepSettings {
     pub(super) preheat: u32,
     pub(super) flush_mib: u64,
     pub(super) warm_up: u32,
-    /// True if events of the stream state the time of the launches.
     pub(super) events: bool,
 }
 

@@ -29,7 +29,6 @@ pub(super) const EXIT_CODES: Experiment = Experiment {
     run: compare_exit_codes,
 };
 
-/// Checks that every launch between the padding is recorded, in order, with type and shape.
 pub(super) const RECORD_LOSS: Experiment = Experiment {
     number: 3,
     name: "record-loss",
@@ -40,7 +39,6 @@ pub(super) const RECORD_LOSS: Experiment = Experiment {
     run: count_lost_records,
 };
 
-/// Checks that errors of calls are recognised by their texts, and that the next collection on the device works.
 pub(super) const CALL_ERRORS: Experiment = Experiment {
     number: 10,
     name: "call-errors",
@@ -66,9 +64,7 @@ const ENDS: [(&str, i32, bool); 5] = [
     ("SIGTERM", 0, true),
     ("without_device", 255, false),
 ];
-/// Number of marked launches of the script that counts lost records; their lengths begin at 2.
 const MARKS: u64 = 40;
-/// Wrong calls and the verdicts of cases with their errors.
 const CALLS: [(&str, Verdict); 3] = [
     ("wrong_shape", Verdict::Rejected),
     ("out_of_memory", Verdict::Oom),
@@ -109,7 +105,6 @@ fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Findin
     Ok(Finding { seen: format!("as expected for {} ends and the second export", ENDS.len()), problems })
 }
 
-/// Returns the first difference of a collection from the expected exit code and profile.
 fn end_problem(evidence: &CollectedEvidence, code: i32, has_profile: bool) -> Option<String> {
     let marks = evidence.records.as_ref().map(|records| count_marks(records, 2..));
     exit_problem(evidence.exit, evidence.profile_folders().len(), marks, code, has_profile)

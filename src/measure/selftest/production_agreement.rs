@@ -28,20 +28,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Number of rows, those with the greatest production time.
 pub(super) const COMPARED_ROWS: usize = 10;
 /// Launches before the samples, and samples of each case.
 const LAUNCHES: (u32, u32) = (3, 10);
 /// Size of the tensor that is read before each cold launch, in sizes of the cache.
 const FLUSH_CACHES: u64 = 2;
-/// Range of the ratio of the cold median to the production median.
 const AGREEMENT: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 /// Share by which the hot median may exceed the cold one by noise.
 const NOISE: f64 = 0.03;
 const TABLE: &str = "production.csv";
 const HEADER: &str = "Row,Records,Production Median(us),Hot Median(us),Cold Median(us)";
 
-/// A row that one device can replay.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedRow {
     pub(super) planned: PlannedCase,
@@ -110,7 +107,6 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
 enum RowMedian {
     /// In microseconds.
     Measured(f64),
-    /// The operator's package is not installed.
     NotInstalled(String),
     Failed(String),
 }

@@ -29,7 +29,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Number of launches of the product, without the warm-up.
 const MEASURED: u32 = 20;
 /// Product of about 3 ms, beside which the pause between two launches is small.
 const PRODUCT: StepKernel = StepKernel::Matmul { rows: 8_192, inner: 8_192, columns: 8_192 };
@@ -59,7 +58,6 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
 /// Times of a launch of the product in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ProductTimes {
-    /// Median of the recorded durations.
     median: f64,
     /// Mean by events before the first and after the last measured launch.
     event_mean: f64,
@@ -84,7 +82,6 @@ fn collect_product(
     Ok(ProductTimes { median: median_of(&durations[SETTLING as usize..]), event_mean: mean * 1e6 })
 }
 
-/// A task's start and duration.
 type TaskTimes = (Nanos, Nanos);
 
 /// Returns the tasks of `op_summary`; if it has none or cannot be read, the tasks of `task_time`.

@@ -28,7 +28,6 @@ const KERNELS: [(&str, StepKernel); 3] = [
     ("copy", StepKernel::Copy { mib: 32 }),
     ("rms_norm", StepKernel::RmsNorm { rows: 2_048, width: 7_168 }),
 ];
-/// Limits of the differences of launches, collections and devices in percent.
 const LIMITS: [(&str, f64); 3] = [("launches", 5.0), ("collections", 3.0), ("devices", 5.0)];
 
 /// Durations of one kernel in nanoseconds, by device and collection.

@@ -31,7 +31,6 @@ const LAST_REQUIRED: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SelftestDescription {
     pub(super) host: String,
-    /// Measured or rehearsed: the evidence of a rehearsal is no evidence about a device.
     pub(super) kind: DataKind,
     /// Start, UTC.
     pub(super) started: String,
@@ -53,7 +52,6 @@ pub(super) fn new_selftest_folder(database: &Database, host: &str, time: &str) -
     database.state_folder().join(FOLDER).join(format!("{name}-{time}-{}", std::process::id()))
 }
 
-/// Writes the description into a folder, which is created.
 pub(super) fn store_description(
     folder: &Path,
     description: &SelftestDescription,
@@ -74,7 +72,6 @@ pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<
     append().map_err(EvidenceError::io(&path))
 }
 
-/// Returns the stored selftests of a database, the earliest first.
 pub(super) fn stored_selftests(database: &Database) -> Result<Vec<StoredSelftest>, CommandError> {
     let folder = database.state_folder().join(FOLDER);
     let entries = match fs::read_dir(&folder) {

@@ -85,7 +85,6 @@ impl Failure for CheckError {
 
 #[derive(Clone, Debug)]
 pub(crate) struct CheckSettings {
-    /// Python program with the vendor's torch_npu.
     pub python: String,
     pub processes: usize,
     pub catalogue: Catalogue,

@@ -21,7 +21,6 @@ use crate::{
     kernel::LogicalDeviceId,
 };
 
-/// Versions of the software behind a check.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct CheckSoftware {
     pub torch: String,

@@ -13,14 +13,12 @@ pub(crate) struct SizeDuration {
     pub(crate) micros: f64,
 }
 
-/// Line with the relative residuals of its points.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LineFit {
     /// Latency in µs.
     pub(crate) alpha: f64,
     /// µs per byte.
     pub(crate) beta: f64,
-    /// Sum of the squares of relative residuals.
     pub(crate) residual_squares: f64,
     points: usize,
     /// Inverse of the normal equations for α and β without bounds: variances by the variance of relative residuals.
@@ -74,7 +72,6 @@ impl LineFit {
         Some(Self { alpha, beta: beta / scale, residual_squares, points: points.len(), inverse })
     }
 
-    /// Returns the duration of a size in µs.
     pub(crate) fn micros(&self, bytes: f64) -> f64 {
         self.alpha + self.beta * bytes
     }
@@ -93,13 +90,11 @@ impl LineFit {
         Some(quantile * (self.residual_squares / freedom * variance.max(0.0)).sqrt())
     }
 
-    /// Returns the 95 % interval of the latency in µs.
     pub(crate) fn alpha_interval(&self) -> Option<Interval> {
         let half = self.half_width(self.inverse[0])?;
         Some(((self.alpha - half).max(0.0), self.alpha + half))
     }
 
-    /// Returns the 95 % interval of the time per byte in µs.
     pub(crate) fn beta_interval(&self) -> Option<Interval> {
         let half = self.half_width(self.inverse[2])?;
         Some(((self.beta - half).max(0.0), self.beta + half))

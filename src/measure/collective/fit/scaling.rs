@@ -7,7 +7,6 @@ use strum::{Display, VariantArray};
 use super::line::{Interval, LineFit};
 use crate::kernel::CollectiveKind;
 
-/// Least number of group sizes from which an algorithm is named.
 const MIN_GROUPS: usize = 3;
 /// Relative uncertainty below which no parameter is trusted: the models are coarse.
 const MIN_UNCERTAINTY: f64 = 0.05;

@@ -53,7 +53,6 @@ pub(crate) struct AlgorithmSwitch {
 }
 
 impl AlgorithmSwitch {
-    /// Returns true if the duration jumps at the change.
     pub(crate) fn is_discontinuity(&self) -> bool {
         self.jump.is_some_and(|jump| (jump - 1.0).abs() > MIN_JUMP)
     }

@@ -18,17 +18,14 @@ use crate::kernel::LogicalDeviceId;
 pub(crate) struct ChipMapRow {
     pub(crate) npu: u32,
     pub(crate) chip: u32,
-    /// Number of the chip for the runtime.
     pub(crate) logical_id: LogicalDeviceId,
     /// Number of the chip on the host, if the layout has it.
     pub(crate) phy_id: Option<u32>,
 }
 
-/// Source of the logical numbers of chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogicalIdSource {
-    /// `npu-smi info -m`.
     ChipMap,
     /// The order of the table of `npu-smi info`.
     TablePosition,
@@ -54,10 +51,6 @@ fn columns_of_titles(line: &str) -> Option<Vec<usize>> {
 }
 
 /// Parses the output of `npu-smi info -m`. Lines that do not begin with a number are remarks of the driver.
-///
-/// # Errors
-/// [`NpuSmiError`] without the line of titles, for a line with fewer values than titles, for a value that is no number,
-/// and for two chips with one logic id.
 pub(crate) fn parse_chip_map(text: &str) -> Result<Vec<ChipMapRow>, NpuSmiError> {
     let mut lines = text.lines().zip(1..);
     let columns = lines.find_map(|(line, _)| columns_of_titles(line));
@@ -112,9 +105,6 @@ fn parse_row(line: &str, number: usize, columns: &[usize]) -> Result<Option<Chip
 impl NpuSmiInfo {
     /// Replaces the logical numbers of the chips by the numbers that `npu-smi info -m` shows for the same card and
     /// chip.
-    ///
-    /// # Errors
-    /// [`NpuSmiError::NoLogicId`] for a chip that the map lacks; the numbers are unchanged then.
     pub(crate) fn apply_chip_map(&mut self, map: &[ChipMapRow]) -> Result<(), NpuSmiError> {
         let find = |npu: u32, chip: u32| map.iter().find(|row| (row.npu, row.chip) == (npu, chip));
         if let Some(chip) = self.chips.iter().find(|chip| find(chip.npu, chip.chip).is_none()) {
