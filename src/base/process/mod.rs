@@ -124,6 +124,22 @@ pub(crate) fn run_query(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<Exit
     run_until(job, stop, EndLimits { terminate: Duration::ZERO, kill: QUERY_KILL })
 }
 
+/// Runs a program as [`run_query`] does, and returns its end and what it printed.
+pub(crate) fn read_query(
+    job: &CommandSpec<'_>,
+    stop: &AtomicBool,
+) -> Result<(ExitKind, String), ProcessError> {
+    let ended = run_query(job, stop)?;
+    let program = || job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let output = fs::read(job.log).map_err(|source| ProcessError::Io { program: program(), source })?;
+    Ok((ended, String::from_utf8_lossy(&output).into_owned()))
+}
+
+/// Returns the last line of an output that is not blank, for messages.
+pub(crate) fn last_line(output: &str) -> &str {
+    output.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no output")
+}
+
 fn run_until(
     job: &CommandSpec<'_>,
     stop: &AtomicBool,

@@ -16,7 +16,7 @@ use super::stop_signals::StopSignals;
 use crate::{
     base::{
         command_error::CommandError,
-        process::{CommandSpec, ExitKind, run_command},
+        process::{CommandSpec, ExitKind, last_line, run_command},
         shared_work::share_work,
     },
     profile::timeline::read_runs,
@@ -195,13 +195,9 @@ fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignal
         Ok(_) => RankState::Failed(format!("{end}; see `{}`", log.display())),
         Err(reason) => {
             let end = if end.is_empty() { reason } else { end };
-            let last = last_line(&log).map(|line| format!(": {line}")).unwrap_or_default();
-            RankState::Failed(format!("{end}{last}; see `{}`", log.display()))
+            let output = fs::read(&log).unwrap_or_default();
+            let last = last_line(&String::from_utf8_lossy(&output)).to_owned();
+            RankState::Failed(format!("{end}: {last}; see `{}`", log.display()))
         }
     }
-}
-
-fn last_line(log: &Path) -> Option<String> {
-    let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
-    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }

@@ -11,7 +11,7 @@ mod software;
 
 use std::{
     collections::BTreeMap,
-    fs, io, iter,
+    io, iter,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
     time::Duration,
@@ -197,17 +197,12 @@ pub(crate) fn run_host_program(
             NPU_SMI_LIMIT,
         )
     };
-    let ended = process::run_query(&job, stop)?;
-    let text =
-        fs::read(log).map_err(|error| DeviceError::Failed(format!("its output cannot be read: {error}")))?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    match ended {
-        ExitKind::Exited(0) => Ok(text),
-        ExitKind::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
-        other => {
-            let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
-            Err(DeviceError::Failed(format!("{other:?}: {}", last.trim())))
+    match process::read_query(&job, stop)? {
+        (ExitKind::Exited(0), text) => Ok(text),
+        (ExitKind::TimedOut, _) => {
+            Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs())))
         }
+        (other, text) => Err(DeviceError::Failed(format!("{other:?}: {}", process::last_line(&text)))),
     }
 }
 

@@ -17,11 +17,11 @@ use serde::Serialize;
 
 use crate::kernel::LogicalDeviceId;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NpuSmiInfo {
     /// Version of `npu-smi`, such as `25.0.rc1`; empty if the text starts below that line.
     pub version: String,
-    /// The chips, in the order of the table; empty only in [`Self::without_chips`], and no two have the same `physical_id`.
+    /// The chips, in the order of the table; empty only by default, and no two have the same `physical_id`.
     pub chips: Vec<NpuChip>,
     pub logical_ids: LogicalIdSource,
     pub processes: Vec<NpuProcess>,
@@ -104,16 +104,6 @@ pub enum NpuSmiError {
 }
 
 impl NpuSmiInfo {
-    /// Content for a host all of whose chips are lost.
-    pub(crate) const fn without_chips() -> Self {
-        Self {
-            version: String::new(),
-            chips: Vec::new(),
-            logical_ids: LogicalIdSource::TablePosition,
-            processes: Vec::new(),
-        }
-    }
-
     /// Returns the processes of a chip; if the table names only cards, the processes of its card.
     pub fn processes_on(&self, chip: &NpuChip) -> impl Iterator<Item = &NpuProcess> {
         let (npu, die) = (chip.npu, chip.chip);
@@ -130,8 +120,7 @@ pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
     let mut version = String::new();
     let upper = loop {
         let Some(line) = lines.next() else {
-            let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-            return Err(NpuSmiError::NotTheTable(first.map_or("nothing".to_owned(), quote_line)));
+            return Err(NpuSmiError::NotTheTable(quote_first_line(text)));
         };
         if let Some(("npu-smi", rest)) = line.cells[0].split_once(' ') {
             version = rest.split_whitespace().next().unwrap_or_default().to_owned();
@@ -240,7 +229,7 @@ const PID: Titles = &["process id"];
 
 /// All known titles in lower case; a longer title precedes its prefix. Units belong to the title: a table in GB must not be
 /// read as one in MB.
-const KNOWN_TITLES: [&str; 20] = [
+const KNOWN_TITLES: [&str; 23] = [
     "process id in container",
     "process id",
     "process name",
@@ -249,6 +238,9 @@ const KNOWN_TITLES: [&str; 20] = [
     "npu id",
     "npu",
     "chip id",
+    "chip logic id",
+    "chip phy-id",
+    "chip name",
     "chip",
     "phy-id",
     "device",
@@ -286,32 +278,26 @@ impl<'t> FrameLine<'t> {
     }
 }
 
-/// Returns the number of words of the known title with which a list of words begins; `None` if it begins with another word.
-fn known_length(words: &[&str]) -> Option<usize> {
-    let length = |title: &str| title.split(' ').count();
-    let begins_with = |title: &&&str| {
-        let same = title.split(' ').zip(words).filter(|(one, other)| one.eq_ignore_ascii_case(other));
-        same.count() == length(title)
-    };
-    KNOWN_TITLES.iter().find(begins_with).map(|title| length(title))
-}
-
 /// Splits a cell of a line of titles. An unknown title ends with its unit, at the next known one or at the end of the
 /// cell.
 fn split_titles(cell: &str) -> Vec<String> {
     let words: Vec<&str> = cell.split_whitespace().collect();
     let mut titles: Vec<String> = Vec::new();
-    let (mut at, mut unknown_is_open) = (0, false);
+    let (mut at, mut is_open) = (0, false);
     while at < words.len() {
-        let known = known_length(&words[at..]);
-        let title = words[at..at + known.unwrap_or(1)].join(" ");
-        at += known.unwrap_or(1);
-        let is_open = known.is_none() && !title.ends_with(')');
+        let begins_with = |title: &&&str| {
+            let mut own = title.split(' ').zip(&words[at..]);
+            at + title.split(' ').count() <= words.len() && own.all(|(one, two)| one.eq_ignore_ascii_case(two))
+        };
+        let known = KNOWN_TITLES.iter().find(begins_with);
+        let end = at + known.map_or(1, |title| title.split(' ').count());
+        let title = words[at..end].join(" ");
+        let was_open = std::mem::replace(&mut is_open, known.is_none() && !title.ends_with(')'));
         match titles.last_mut() {
-            Some(open) if known.is_none() && unknown_is_open => *open += &format!(" {title}"),
+            Some(open) if known.is_none() && was_open => *open += &format!(" {title}"),
             _ => titles.push(title),
         }
-        unknown_is_open = is_open;
+        at = end;
     }
     titles
 }
@@ -366,7 +352,7 @@ fn values_of(titles: &[String], cell: &str) -> Option<Vec<String>> {
             _ => values.push(word.to_owned()),
         }
     }
-    let is_named = titles.last().is_some_and(|title| is_one_of(title, &["name"]));
+    let is_named = titles.last().is_some_and(|title| is_one_of(title, &["name", "chip name"]));
     if is_named && values.len() + 1 >= titles.len() {
         let name = values.split_off(titles.len() - 1).join(" ");
         values.push(name);
@@ -430,6 +416,10 @@ fn missing_line_error(line: usize, expected: &str, found: Option<FrameLine<'_>>)
     let end = || (line, "the end of the text".to_owned());
     let (line, found) = found.map_or_else(end, |found| (found.number, quote_line(found.text)));
     NpuSmiError::Line { line, expected: expected.to_owned(), found }
+}
+
+fn quote_first_line(text: &str) -> String {
+    text.lines().find(|line| !line.trim().is_empty()).map_or("nothing".to_owned(), quote_line)
 }
 
 /// Formats a text for a message: in backquotes, blanks squeezed, and truncated to a line of the screen.

@@ -366,7 +366,7 @@ fn end_of_log(log: &Path) -> String {
 }
 
 /// Returns the most informative last line of a log, and the path of the log.
-pub(super) fn last_line(log: &Path) -> String {
+pub(crate) fn last_line(log: &Path) -> String {
     let text = end_of_log(log);
     // torchrun draws frames around its summary.
     let has_text = |line: &&str| line.contains(char::is_alphanumeric);

@@ -303,7 +303,7 @@ impl DeviceMonitor {
                 let queried_at = time::Instant::now();
                 let info = match device::query_npu_smi_until(&environment, &scratch, &is_stopped) {
                     // All devices of the host were lost since the run started.
-                    Err(DeviceError::Unreadable(NpuSmiError::NoChips)) => Ok(NpuSmiInfo::without_chips()),
+                    Err(DeviceError::Unreadable(NpuSmiError::NoChips)) => Ok(NpuSmiInfo::default()),
                     queried => queried,
                 };
                 if let Ok(info) = info
@@ -443,7 +443,7 @@ mod tests {
             bus_id: None,
             host_id: None,
         };
-        NpuSmiInfo { chips: devices.iter().map(chip).collect(), ..NpuSmiInfo::without_chips() }
+        NpuSmiInfo { chips: devices.iter().map(chip).collect(), ..NpuSmiInfo::default() }
     }
 
     #[test]

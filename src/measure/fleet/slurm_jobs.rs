@@ -18,7 +18,7 @@ use crate::{
         command_error::CommandError,
         count_text::number_ranges,
         files::{FolderLock, ScratchFolder, read_json, write_atomic},
-        process::{CommandSpec, ExitKind, find_program, run_query},
+        process::{CommandSpec, ExitKind, find_program, read_query},
         shell_argument::quoted_path,
     },
     database::{Database, DatabaseError},
@@ -420,13 +420,10 @@ impl SlurmPrograms {
         let words = iter::once(program.into_os_string()).chain(arguments.into_iter().map(OsString::from));
         let folder = std::env::current_dir().map_err(|error| failed(error.to_string()))?;
         let job = CommandSpec::new(words.collect(), &folder, &log, LIMIT);
-        let ended = run_query(&job, &AtomicBool::new(false)).map_err(|error| failed(error.to_string()))?;
-        let text = fs::read(&log).map_err(|error| failed(format!("its output cannot be read: {error}")))?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        match ended {
-            ExitKind::Exited(0) => Ok(Ok(text)),
-            ExitKind::TimedOut => Err(failed(format!("no answer in {} s", LIMIT.as_secs()))),
-            _ => Ok(Err(text.trim().replace('\n', "; "))),
+        match read_query(&job, &AtomicBool::new(false)).map_err(|error| failed(error.to_string()))? {
+            (ExitKind::Exited(0), text) => Ok(Ok(text)),
+            (ExitKind::TimedOut, _) => Err(failed(format!("no answer in {} s", LIMIT.as_secs()))),
+            (_, text) => Ok(Err(text.trim().replace('\n', "; "))),
         }
     }
 

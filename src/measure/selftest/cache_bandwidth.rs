@@ -41,7 +41,7 @@ const NOISE_SHARE: f64 = 0.03;
 const NOISE_NANOS: f64 = 200.0;
 
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
-    let cache_mib = context.profile.l2_mib;
+    let cache_mib = context.host.profile.l2_mib;
     let steps = launch_steps(cache_mib);
     let settings = StepSettings { flush_mib: 2 * cache_mib, ..StepSettings::default() };
     let evidence = context.script(folder, "steps", settings.parameters(&steps)).complete()?;
@@ -53,7 +53,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let (seen, knee_problem) = bandwidths.compare_knee(cache_mib);
     let mut problems: Vec<String> = knee_problem.into_iter().collect();
     problems.extend(bandwidths.order_problems());
-    problems.extend(bandwidths.bound_problems(&context.profile));
+    problems.extend(bandwidths.bound_problems(&context.host.profile));
     Ok(Finding { seen, problems })
 }
 

@@ -92,7 +92,7 @@ struct EntryObservation {
 
 fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, EvidenceError> {
     let mut rows = smallest_rows(context).map_err(EvidenceError::missing)?;
-    let cases = context.catalogue.entries().map(|entry| {
+    let cases = context.host.catalogue.entries().map(|entry| {
         let example = entry.example.clone().map(|case| (case, CaseOrigin::Example));
         let found = example.or_else(|| rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row)));
         let origin = found.as_ref().map_or(CaseOrigin::Example, |(_, origin)| *origin);
@@ -111,9 +111,9 @@ fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, Evidence
 /// count.
 fn smallest_rows(context: &SelftestContext) -> Result<BTreeMap<KernelName, Case>, DatabaseError> {
     let mut smallest: BTreeMap<KernelName, Case> = BTreeMap::new();
-    for kernel in context.database.kernels()? {
-        let Some(entry) = context.catalogue.entry(&kernel) else { continue };
-        let table = context.database.kernel_csv(&kernel)?;
+    for kernel in context.host.database.kernels()? {
+        let Some(entry) = context.host.catalogue.entry(&kernel) else { continue };
+        let table = context.host.database.kernel_csv(&kernel)?;
         let cases = row_cases(&kernel, &table)?;
         // A row of a kernel on an AI CPU proves nothing about the AI cores.
         let cases = cases.into_iter().filter(|row| !row.is_on_ai_cpu);

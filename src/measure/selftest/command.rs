@@ -11,17 +11,16 @@ use nix::sys::signal::Signal;
 
 use super::{
     evidence::SelftestContext,
-    experiment::{EvidenceError, ExperimentReport, ExperimentStatus, run_experiments},
+    experiment::{ExperimentReport, ExperimentStatus, run_experiments},
     production_agreement::{COMPARED_ROWS, heaviest_rows},
     results::{
-        SelftestDescription, append_report, markdown_report, missing_selftest, new_selftest_folder,
-        store_description, stored_selftests,
+        SelftestDescription, append_report, markdown_report, missing_selftest, stored_selftests,
     },
 };
 use crate::{
     base::{
         assets::AssetFiles, command_error::CommandError, exit::ExitStatus, print::print_note,
-        process::sees_host_processes, shell_argument::quoted_path,
+        shell_argument::quoted_path,
     },
     database::Database,
     kernel::{DataKind, ImportedVersions, SoftwareFingerprint},
@@ -58,17 +57,16 @@ pub(crate) fn run_selftest(
     host.database.initialise(&mut lock)?;
     let (leases, devices) = lease_devices(&host, options)?;
     let fingerprint = host.selftest_fingerprint(&options.python);
+    let now = jiff::Timestamp::now();
     let description = SelftestDescription {
         host: fingerprint.host.clone(),
         kind,
-        started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+        started: now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
         fingerprint: fingerprint.to_text(),
         devices,
         npubench: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
-    let folder = new_selftest_folder(&host.database, &description.host, &time);
-    store_description(&folder, &description)?;
+    let folder = description.store(&host.database, &now.strftime("%Y%m%d-%H%M%S").to_string())?;
     let context = selftest_context(host, options, &folder, description.devices, leases)?;
     let mut reports = Vec::new();
     let is_complete = run_experiments(&context, &folder, experiments, |report| {
@@ -77,7 +75,12 @@ pub(crate) fn run_selftest(
         reports.push(report);
         Ok(())
     })
-    .map_err(results_not_stored)?;
+    .map_err(|error| {
+        CommandError::bad_input(
+            format!("the results of the selftest cannot be stored: {error}"),
+            "check free space and permissions of the database folder",
+        )
+    })?;
     let is_passed = reports.iter().all(|report| report.status == ExperimentStatus::Pass);
     let exit = match (is_complete, is_passed) {
         (false, _) => ExitStatus::Interrupted,
@@ -129,26 +132,7 @@ fn selftest_context(
         || RehearsedDurations { recorded_medians: recorded_medians(&host), ..RehearsedDurations::default() };
     let environment =
         program_environment(options, &folder.join("host"), &host.database, durations)?.variables;
-    let RunContext { database, assets, catalogue, profile, numbering, software, info, .. } = host;
-    let first = info.chips.iter().find(|chip| devices.first() == Some(&chip.physical_id));
-    let first_card = first.map_or(0, |chip| chip.npu);
-    let kind = database.kind();
-    Ok(SelftestContext {
-        database,
-        assets,
-        catalogue,
-        profile,
-        software,
-        // npu-smi of the rehearsal host shows ids of this namespace, unless a fault plan has others.
-        sees_host_processes: kind == DataKind::Rehearsal || sees_host_processes(),
-        python: options.python.clone(),
-        environment,
-        devices,
-        first_card,
-        numbering,
-        leases,
-        stop,
-    })
+    Ok(SelftestContext { host, python: options.python.clone(), environment, devices, leases, stop })
 }
 
 /// Returns the production medians of the rows that a selftest compares, in nanoseconds by case id. A database that cannot
@@ -205,12 +189,4 @@ fn imported_versions(software: CheckSoftware) -> ImportedVersions {
 
 pub(crate) fn selftest_report(database: &Database) -> Result<String, CommandError> {
     Ok(markdown_report(&stored_selftests(database)?))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the function is passed to `map_err`")]
-fn results_not_stored(error: EvidenceError) -> CommandError {
-    CommandError::bad_input(
-        format!("the results of the selftest cannot be stored: {error}"),
-        "check free space and permissions of the database folder",
-    )
 }

@@ -44,7 +44,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let phases = ClockPhases::find(evidence.readable_records()?)
         .ok_or_else(|| EvidenceError::missing("the marks of the phases are not recorded"))?;
     // The device may be set to a clock below the clock of its chip.
-    let set_mhz = clock.set_mhz().unwrap_or_else(|| f64::from(context.profile.clock_mhz));
+    let set_mhz = clock.set_mhz().unwrap_or_else(|| f64::from(context.host.profile.clock_mhz));
     Ok(phases.compare(&clock, set_mhz))
 }
 

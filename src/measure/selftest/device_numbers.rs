@@ -20,8 +20,8 @@ use super::{
     marked_launches::count_marks,
 };
 use crate::{
-    base::shared_work::share_work,
-    kernel::{LogicalDeviceId, render::files},
+    base::{process::sees_host_processes, shared_work::share_work},
+    kernel::{DataKind, LogicalDeviceId, render::files},
     measure::device::{
         npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
         query_npu_smi,
@@ -102,7 +102,7 @@ fn observe_device(
     let records = evidence.readable_records()?;
     let BusyRows { rows, is_found_by_process } = found?;
     Ok(DeviceObservation {
-        logical_id: context.numbering.logical_id(device),
+        logical_id: context.host.numbering.logical_id(device),
         physical_id: device,
         rows,
         is_found_by_process,
@@ -128,9 +128,11 @@ fn read_busy_rows(
     let Some(pid) = wait_for_process(&folder.join(files::JOURNAL), has_ended) else {
         return Ok(BusyRows::default());
     };
+    // npu-smi of the rehearsal host shows ids of this namespace, unless a fault plan has others.
+    let sees_host_processes = context.kind() == DataKind::Rehearsal || sees_host_processes();
     for _ in 0..READINGS {
         let now = read_npu_smi(context, folder)?;
-        let found = find_busy_rows(pid, context.sees_host_processes, before, &now);
+        let found = find_busy_rows(pid, sees_host_processes, before, &now);
         // Use of the cores does not distinguish devices that are busy at the same time.
         if !found.rows.is_empty() && (found.is_found_by_process || !others_are_busy) {
             return Ok(found);

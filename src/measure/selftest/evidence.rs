@@ -11,25 +11,19 @@ use serde_json::{Value, json};
 
 use super::experiment::EvidenceError;
 use crate::{
-    base::{
-        assets::AssetFiles,
-        process::{self, CommandSpec, ExitKind},
-    },
+    base::process::{self, CommandSpec, ExitKind},
     cases::plan::{PlannedCase, planned_case},
-    database::Database,
     kernel::{
-        Attempt, Cause, DataKind, IdentifiedCase, LogicalDeviceId, ProfilerSettings, SoftwareFingerprint,
-        Verdict,
-        catalogue::Catalogue,
-        device::DeviceProfile,
+        Attempt, Cause, DataKind, IdentifiedCase, LogicalDeviceId, ProfilerSettings, Verdict,
         render::{
             CollectScript, GangLaunch, HostNumbers, Manifest, ManifestCase, ScriptCommunication,
             collect_script, files, replay_script, selftest_script,
         },
     },
     measure::{
-        device::{DeviceLeases, DeviceNumbering},
-        engine::expected_launches,
+        device::DeviceLeases,
+        engine::{expected_launches, last_line},
+        run_context::RunContext,
         verify::{
             CollectionRecords, CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord,
             SoftwareChange, assess_collection, read_journal, read_records,
@@ -38,24 +32,13 @@ use crate::{
 };
 
 const COLLECTION_LIMIT: Duration = Duration::from_secs(300);
-const MAX_LOG_LINE: usize = 200;
 
 pub(super) struct SelftestContext {
-    pub(super) database: Database,
-    pub(super) assets: AssetFiles,
-    pub(super) catalogue: Catalogue,
-    pub(super) profile: DeviceProfile,
-    /// Software of the host, as far as it is known before a script has run.
-    pub(super) software: SoftwareFingerprint,
-    /// True if npu-smi lists process ids of this process namespace.
-    pub(super) sees_host_processes: bool,
+    pub(super) host: RunContext,
     pub(super) python: String,
     /// Variables of all programs; `PATH` precedes the present one.
     pub(super) environment: Vec<(String, String)>,
     pub(super) devices: Vec<u32>,
-    /// Card of the first device, the argument of `npu-smi -i`.
-    pub(super) first_card: u32,
-    pub(super) numbering: DeviceNumbering,
     pub(super) leases: DeviceLeases,
     /// Set by the first signal.
     pub(super) stop: Arc<AtomicBool>,
@@ -98,7 +81,6 @@ pub(super) struct CollectedEvidence {
     pub(super) folder: PathBuf,
     /// Exit of the shell script, which ends as msprof does.
     pub(super) exit: ExitKind,
-    pub(super) log: String,
     /// Lines of the journal of rank 0.
     pub(super) journal: Vec<Value>,
     /// Records by start time, or the reason why the profile cannot be read.
@@ -106,6 +88,17 @@ pub(super) struct CollectedEvidence {
 }
 
 impl CollectedEvidence {
+    /// Reads the journal and the records of a collection that has ended.
+    pub(super) fn read(folder: &Path, exit: ExitKind) -> Self {
+        let records = read_records(&folder.join(files::PROFILE)).map_err(|error| error.to_string());
+        Self {
+            folder: folder.to_owned(),
+            exit,
+            journal: journal_lines(&folder.join(files::JOURNAL)),
+            records: records.and_then(CollectionRecords::into_complete),
+        }
+    }
+
     pub(super) fn journal_value(&self, key: &str) -> Option<&Value> {
         self.journal.iter().find_map(|line| line.get(key))
     }
@@ -117,20 +110,17 @@ impl CollectedEvidence {
 
     /// Returns the evidence if the script has ended by itself; else the last line of the log is the reason.
     pub(super) fn completed(self) -> Result<Self, EvidenceError> {
-        if self.journal_value("done").is_some() {
-            return Ok(self);
+        match self.journal_value("done") {
+            Some(_) => Ok(self),
+            None => {
+                Err(EvidenceError::Missing(format!("the script did not finish: {}", self.last_line())))
+            }
         }
-        let (line, folder) = (self.last_line(), self.folder.display());
-        Err(EvidenceError::Missing(format!("the script did not finish: {line} ({folder})")))
     }
 
-    /// Returns the last line of the script in the log, shortened; without one, the last warning or error of msprof.
+    /// Returns the last line of the script in the log, with the path of the log.
     pub(super) fn last_line(&self) -> String {
-        let lines = || self.log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
-        let starts_with = |line: &str, marks: &[&str]| marks.iter().any(|mark| line.starts_with(mark));
-        let of_script = lines().find(|line| !starts_with(line, &["[INFO]", "[WARNING]", "[ERROR]"]));
-        let line = of_script.or_else(|| lines().find(|line| !starts_with(line, &["[INFO]"])));
-        line.unwrap_or("no output").chars().take(MAX_LOG_LINE).collect()
+        last_line(&self.folder.join(files::LOG))
     }
 
     pub(super) fn profile_folders(&self) -> Vec<PathBuf> {
@@ -144,7 +134,7 @@ impl CollectedEvidence {
 
 impl SelftestContext {
     pub(super) const fn kind(&self) -> DataKind {
-        self.database.kind()
+        self.host.database.kind()
     }
 
     pub(super) fn first_device(&self) -> u32 {
@@ -168,11 +158,11 @@ impl SelftestContext {
         devices: &[u32],
     ) -> Result<CollectedEvidence, EvidenceError> {
         let exit = self.run_script(folder, devices, Some("export"), files::EXPORT_LOG)?;
-        Ok(self.read_evidence(folder, exit))
+        Ok(CollectedEvidence::read(folder, exit))
     }
 
     pub(super) fn logical_ids(&self, devices: &[u32]) -> Vec<LogicalDeviceId> {
-        devices.iter().map(|device| self.numbering.logical_id(*device)).collect()
+        devices.iter().map(|device| self.host.numbering.logical_id(*device)).collect()
     }
 
     pub(super) fn empty_manifest(&self, devices: &[u32], number: u32) -> Manifest {
@@ -180,19 +170,19 @@ impl SelftestContext {
             device: self.logical_ids(devices)[0],
             host_numbers: HostNumbers {
                 devices: devices.to_vec(),
-                listed: self.numbering.listed(),
-                is_exact: self.numbering.is_exact(),
+                listed: self.host.numbering.listed(),
+                is_exact: self.host.numbering.is_exact(),
             },
             seed: 1,
             ..Manifest::without_cases("selftest", number, self.kind())
         }
     }
 
-    pub(super) fn write_folder(
+    fn write_folder(
         &self,
         folder: &Path,
         manifest: &Manifest,
-        manifest_text: &str,
+        parameters: Value,
         script: &str,
     ) -> Result<(), EvidenceError> {
         let collect = CollectScript {
@@ -206,11 +196,15 @@ impl SelftestContext {
             gang: (!manifest.gang.is_empty())
                 .then_some(GangLaunch { ranks: manifest.gang.len(), rendezvous: None }),
         };
-        let collect = collect_script(&self.assets, &collect)?;
+        let collect = collect_script(&self.host.assets, &collect)?;
+        let mut text = json!(manifest);
+        if parameters.is_object() {
+            text["selftest"] = parameters;
+        }
         let profile = folder.join(files::PROFILE);
         fs::create_dir_all(&profile).map_err(EvidenceError::io(&profile))?;
         for (name, text) in
-            [(files::REPLAY, script), (files::MANIFEST, manifest_text), (files::COLLECT, &collect)]
+            [(files::REPLAY, script), (files::MANIFEST, &*text.to_string()), (files::COLLECT, &collect)]
         {
             let path = folder.join(name);
             fs::write(&path, text).map_err(EvidenceError::io(&path))?;
@@ -218,7 +212,7 @@ impl SelftestContext {
         Ok(())
     }
 
-    pub(super) fn run_script(
+    fn run_script(
         &self,
         folder: &Path,
         devices: &[u32],
@@ -230,7 +224,7 @@ impl SelftestContext {
         let parts = folder.iter().rev().take(2).map(|part| part.to_string_lossy().into_owned());
         let parts: Vec<String> = parts.collect();
         let record = format!("selftest-{}-{}.json", std::process::id(), parts.join("-"));
-        let record = self.database.state_folder().join("processes").join(record);
+        let record = self.host.database.state_folder().join("processes").join(record);
         let log = folder.join(log);
         let words = ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into);
         let job = CommandSpec {
@@ -243,18 +237,6 @@ impl SelftestContext {
             exit => Ok(exit),
         }
     }
-
-    pub(super) fn read_evidence(&self, folder: &Path, exit: ExitKind) -> CollectedEvidence {
-        let log = fs::read(folder.join(files::LOG)).unwrap_or_default();
-        let records = read_records(&folder.join(files::PROFILE)).map_err(|error| error.to_string());
-        CollectedEvidence {
-            folder: folder.to_owned(),
-            exit,
-            log: String::from_utf8_lossy(&log).into_owned(),
-            journal: journal_lines(&folder.join(files::JOURNAL)),
-            records: records.and_then(CollectionRecords::into_complete),
-        }
-    }
 }
 
 impl SelftestScript<'_> {
@@ -265,15 +247,14 @@ impl SelftestScript<'_> {
         if devices.len() > 1 {
             manifest.gang = context.logical_ids(devices);
         }
-        let mut text = json!(manifest);
-        text["selftest"] = self.parameters.clone();
-        text["selftest"]["function"] = json!(self.function);
-        context.write_folder(folder, &manifest, &text.to_string(), &selftest_script(&context.assets)?)
+        let mut parameters = self.parameters.clone();
+        parameters["function"] = json!(self.function);
+        context.write_folder(folder, &manifest, parameters, &selftest_script(&context.host.assets)?)
     }
 
     pub(super) fn run(&self) -> Result<CollectedEvidence, EvidenceError> {
         let exit = self.context.run_script(&self.folder, self.devices, None, files::LOG)?;
-        Ok(self.context.read_evidence(&self.folder, exit))
+        Ok(CollectedEvidence::read(&self.folder, exit))
     }
 
     pub(super) fn collect(&self) -> Result<CollectedEvidence, EvidenceError> {
@@ -300,7 +281,7 @@ pub(super) struct CaseReplay<'a> {
 impl SelftestContext {
     /// Resolves a case by the catalogue, as a plan does; the error is the reason why it cannot be replayed.
     pub(super) fn planned_case(&self, case: IdentifiedCase) -> Result<PlannedCase, String> {
-        planned_case(&self.catalogue, &self.profile, case).map_err(|(_, outcome)| outcome.reason.to_string())
+        planned_case(&self.host.catalogue, &self.host.profile, case).map_err(|(_, outcome)| outcome.reason.to_string())
     }
 
     /// Replays cases in a folder, which is created, and assesses their records as a run does. Returns the attempts in the
@@ -322,12 +303,11 @@ impl SelftestContext {
         manifest.set_flush(replay.flush_bytes);
         manifest.set_gang(&self.logical_ids(replay.devices));
         let kernels = replay.cases.iter().map(|planned| &planned.case.kernel);
-        let entries = kernels.filter_map(|kernel| Some((kernel, self.catalogue.entry(kernel)?)));
-        let script = replay_script(&self.assets, ScriptCommunication::Kernels, entries)?;
-        let text = serde_json::to_string_pretty(&manifest).expect("a manifest has texts as keys");
-        self.write_folder(folder, &manifest, &text, &script)?;
+        let entries = kernels.filter_map(|kernel| Some((kernel, self.host.catalogue.entry(kernel)?)));
+        let script = replay_script(&self.host.assets, ScriptCommunication::Kernels, entries)?;
+        self.write_folder(folder, &manifest, Value::Null, &script)?;
         let exit = self.run_script(folder, replay.devices, None, files::LOG)?;
-        let mut evidence = self.read_evidence(folder, exit);
+        let mut evidence = CollectedEvidence::read(folder, exit);
         if evidence.records.as_ref().map_or(true, Vec::is_empty) {
             // A run does the same: msprof may end without tables, and a second export mostly creates them.
             evidence = CollectedEvidence { exit, ..self.export_again(folder, replay.devices)? };
@@ -351,7 +331,7 @@ impl SelftestContext {
         let journals: Vec<LaunchJournal> =
             ranks.map(|rank| read_journal(&evidence.folder.join(files::journal(rank)))).collect();
         let expected: Vec<ExpectedLaunches<'_>> =
-            cases.iter().map(|planned| expected_launches(&self.catalogue, planned)).collect();
+            cases.iter().map(|planned| expected_launches(&self.host.catalogue, planned)).collect();
         let (records, unreadable) = match &evidence.records {
             Ok(records) => (records.as_slice(), None),
             Err(problem) => (Default::default(), Some(problem)),
@@ -364,7 +344,7 @@ impl SelftestContext {
                     attempt.outcome.reason = Cause::UnreadableProfile { message: problem.to_string() }.into();
                 }
                 (Verdict::NotRun, _) => {
-                    let text = format!("{} ({})", attempt.outcome.reason, evidence.last_line());
+                    let text = format!("{}: {}", attempt.outcome.reason, evidence.last_line());
                     attempt.outcome.reason = Cause::Recorded { text }.into();
                 }
                 _ => {}

@@ -256,7 +256,7 @@ fn kernel_of_gang(
     devices: &[u32],
 ) -> Result<Result<String, String>, EvidenceError> {
     let kernel = KernelName::new(GANG_KERNEL).ok();
-    let example = kernel.and_then(|kernel| context.catalogue.entry(&kernel)?.example.clone());
+    let example = kernel.and_then(|kernel| context.host.catalogue.entry(&kernel)?.example.clone());
     let Some(example) = example else { return Ok(Ok("left out: it has no example".to_owned())) };
     let planned = match context.planned_case(IdentifiedCase::new(example)) {
         Ok(planned) => planned,

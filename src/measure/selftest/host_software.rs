@@ -29,7 +29,9 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
         let arguments: Vec<&str> = arguments.split(' ').collect();
         run_host_program(name, &arguments, &context.environment, &folder.join(log), &context.stop)
     };
-    let board = format!("info -t board -i {}", context.first_card);
+    let mut chips = context.host.info.chips.iter();
+    let card = chips.find(|chip| chip.physical_id == context.devices[0]).map_or(0, |chip| chip.npu);
+    let board = format!("info -t board -i {card}");
     for (arguments, log) in [("info", "info"), ("info -m", "map"), (&*board, "board")] {
         // The outputs are evidence for people; the devices have been read from them already.
         let _ = run_program("npu-smi", arguments, &format!("npu-smi-{log}.txt"));
@@ -37,12 +39,12 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let python = run_program("python3", "--version", "python3.txt").map_err(EvidenceError::missing)?;
     let evidence = context.script(folder.join("import"), "host", json!({})).collect()?;
     let software = HostFacts {
-        software: context.software.with_imported(imported_versions(&evidence)),
+        software: context.host.software.with_imported(imported_versions(&evidence)),
         export_python: version_numbers(&python),
         chip: evidence.profile_folders().first().and_then(|profile| stated_facts(profile)),
         last_line: evidence.last_line(),
     };
-    Ok(software.compare(&context.profile))
+    Ok(software.compare(&context.host.profile))
 }
 
 fn imported_versions(evidence: &CollectedEvidence) -> ImportedVersions {

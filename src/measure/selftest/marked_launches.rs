@@ -94,7 +94,7 @@ fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Findin
     }
     // The tables of a collection are deleted, and exported again.
     let clean = folder.join("clean");
-    for profile in context.read_evidence(&clean, ExitKind::Exited(0)).profile_folders() {
+    for profile in CollectedEvidence::read(&clean, ExitKind::Exited(0)).profile_folders() {
         let tables = profile.join(TABLES);
         if tables.is_dir() {
             fs::remove_dir_all(&tables).map_err(EvidenceError::io(&tables))?;

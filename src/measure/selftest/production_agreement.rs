@@ -71,7 +71,7 @@ pub(super) fn heaviest_rows(
 }
 
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
-    let rows = heaviest_rows(&context.database, &context.catalogue, &context.profile, COMPARED_ROWS)
+    let rows = heaviest_rows(&context.host.database, &context.host.catalogue, &context.host.profile, COMPARED_ROWS)
         .map_err(EvidenceError::missing)?;
     if rows.is_empty() {
         return Err(EvidenceError::missing(
@@ -90,7 +90,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     if hot.iter().all(|attempt| attempt.outcome.verdict == Verdict::NotRun) {
         return Err(EvidenceError::missing(&hot[0].outcome.reason));
     }
-    let cold = replay("cold", Some((FLUSH_CACHES * context.profile.l2_mib) << 20))?;
+    let cold = replay("cold", Some((FLUSH_CACHES * context.host.profile.l2_mib) << 20))?;
     let compared = rows.iter().zip(hot.iter().zip(&cold)).map(|(row, (hot, cold))| ComparedRow {
         name: format!("{} {}", row.planned.case.kernel, row.planned.case.shapes()),
         records: row.records,

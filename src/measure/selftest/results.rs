@@ -46,19 +46,18 @@ pub(super) struct StoredSelftest {
     pub(super) reports: Vec<ExperimentReport>,
 }
 
-pub(super) fn new_selftest_folder(database: &Database, host: &str, time: &str) -> PathBuf {
-    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-    let name: String = host.chars().map(safe).collect();
-    database.state_folder().join(FOLDER).join(format!("{name}-{time}-{}", std::process::id()))
-}
-
-pub(super) fn store_description(
-    folder: &Path,
-    description: &SelftestDescription,
-) -> Result<(), CommandError> {
-    fs::create_dir_all(folder).map_err(DatabaseError::io("create", folder))?;
-    let text = serde_json::to_string_pretty(description).expect("a description has texts as keys");
-    Ok(write_atomic(&folder.join(DESCRIPTION_FILE), text.as_bytes())?)
+impl SelftestDescription {
+    /// Writes the description into a new folder, and returns the folder.
+    pub(super) fn store(&self, database: &Database, time: &str) -> Result<PathBuf, CommandError> {
+        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        let name: String = self.host.chars().map(safe).collect();
+        let folder =
+            database.state_folder().join(FOLDER).join(format!("{name}-{time}-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(DatabaseError::io("create", &folder))?;
+        let text = serde_json::to_string_pretty(self).expect("a description has texts as keys");
+        write_atomic(&folder.join(DESCRIPTION_FILE), text.as_bytes())?;
+        Ok(folder)
+    }
 }
 
 pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), EvidenceError> {
@@ -242,7 +241,8 @@ mod tests {
     fn results_are_read_back_and_damaged_lines_end_them() {
         let folder = tempfile::tempdir().expect("a folder");
         let example = selftest(DataKind::Npu, &PASSED[..2]);
-        store_description(folder.path(), &example.description).expect("written");
+        let description = serde_json::to_string(&example.description).expect("JSON");
+        fs::write(folder.path().join(DESCRIPTION_FILE), description).expect("written");
         for report in &example.reports {
             append_report(folder.path(), report).expect("written");
         }

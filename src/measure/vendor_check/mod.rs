@@ -30,7 +30,7 @@ use crate::{
         command_error::Failure,
         exit::ExitStatus,
         files::scratch::{ScratchFolder, temporary_folder},
-        process::{self, CommandSpec, ExitKind, ProcessError},
+        process::{self, CommandSpec, ExitKind, ProcessError, last_line},
         shared_work::share_work,
     },
     cases::plan::PlannedCase,
@@ -44,7 +44,7 @@ pub(crate) use python::{
     CheckSoftware, first_device_soc, installed_software, installed_torch, operator_schemas, package_folders,
     require_gloo, torch_devices,
 };
-use python::{END_WITH_PARENT, last_line};
+use python::END_WITH_PARENT;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
@@ -242,16 +242,23 @@ fn run_process(
         ExitKind::Stopped | ExitKind::TimedOut | ExitKind::CutOff => {
             Some(format!("Python printed nothing for {} s", OUTPUT_TIMEOUT.as_secs()))
         }
-        ExitKind::Exited(status) => Some(format!("Python ended with status {status}: {}", last_line(&log))),
+        ExitKind::Exited(status) => Some(format!("Python ended with status {status}: {}", end_of_log(&log))),
         ExitKind::Signalled(signal) => {
-            Some(format!("Python was ended by signal {signal}: {}", last_line(&log)))
+            Some(format!("Python was ended by signal {signal}: {}", end_of_log(&log)))
         }
     };
     if !follower.has_started {
-        let reason = failure.unwrap_or_else(|| last_line(&log));
+        let reason = failure.unwrap_or_else(|| end_of_log(&log));
         return Err(CheckError::Python { python: settings.python.clone(), reason });
     }
     Ok((follower.checked.len(), failure))
+}
+
+fn end_of_log(log: &Path) -> String {
+    match fs::read(log) {
+        Ok(output) => last_line(&String::from_utf8_lossy(&output)).to_owned(),
+        Err(error) => format!("its output cannot be read: {error}"),
+    }
 }
 
 fn write_scripts(

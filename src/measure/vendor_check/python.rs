@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::AtomicBool,
     time::Duration,
 };
@@ -16,7 +16,7 @@ use crate::{
     base::{
         files::ScratchFolder,
         print::print_note,
-        process::{self, CommandSpec, ExitKind},
+        process::{self, CommandSpec, ExitKind, last_line},
     },
     kernel::LogicalDeviceId,
 };
@@ -150,7 +150,7 @@ fn query_python<T: DeserializeOwned>(
 ) -> Result<T, CheckError> {
     let output = run_python(python, script, variables)?;
     let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(&output) })
+    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_line(&output).to_owned() })
 }
 
 /// Runs a Python script with variables in addition to the environment of this process, except for `PATH`; returns all
@@ -172,21 +172,8 @@ fn run_python(python: &str, script: &str, variables: &[(String, String)]) -> Res
             Duration::from_secs(180),
         )
     };
-    let ended = process::run_command(&job, &AtomicBool::new(false))?;
-    let bytes =
-        std::fs::read(&log).map_err(|error| unusable(format!("its output cannot be read: {error}")))?;
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    if ended == ExitKind::Exited(0) { Ok(text) } else { Err(unusable(last_text_line(&text))) }
-}
-
-/// Returns the last line of a log that is not blank, for messages.
-pub(super) fn last_line(log: &Path) -> String {
-    match std::fs::read(log) {
-        Ok(bytes) => last_text_line(&String::from_utf8_lossy(&bytes)),
-        Err(error) => format!("its output cannot be read: {error}"),
+    match process::read_query(&job, &AtomicBool::new(false))? {
+        (ExitKind::Exited(0), text) => Ok(text),
+        (_, text) => Err(unusable(last_line(&text).to_owned())),
     }
-}
-
-fn last_text_line(text: &str) -> String {
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").trim().to_owned()
 }

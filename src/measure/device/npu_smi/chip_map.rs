@@ -11,7 +11,7 @@
 
 use serde::Serialize;
 
-use super::{NpuSmiError, NpuSmiInfo, is_absent, quote_line};
+use super::{FrameLine, NPU, NpuSmiError, NpuSmiInfo, TitleLine, Titles, quote_first_line};
 use crate::kernel::LogicalDeviceId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,83 +23,43 @@ pub(crate) struct ChipMapRow {
     pub(crate) phy_id: Option<u32>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Source of the logical numbers of chips.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogicalIdSource {
+    /// `npu-smi info -m`.
     ChipMap,
     /// The order of the table of `npu-smi info`.
+    #[default]
     TablePosition,
 }
 
-/// Titles in lower case; the name is last and takes the rest of a line.
-const COLUMNS: [&str; 6] = ["npu id", "slot id", "chip id", "chip logic id", "chip phy-id", "chip name"];
-
-/// Columns of a line of titles, as indices into [`COLUMNS`]; `None` for another line.
-fn columns_of_titles(line: &str) -> Option<Vec<usize>> {
-    let words = line.split_whitespace().map(str::to_ascii_lowercase).collect::<Vec<_>>().join(" ");
-    let mut rest = words.as_str();
-    let mut columns = Vec::new();
-    while !rest.is_empty() {
-        let column = COLUMNS.iter().position(|title| {
-            rest.strip_prefix(title).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
-        })?;
-        rest = rest[COLUMNS[column].len()..].trim_start();
-        columns.push(column);
-    }
-    let has = |title: &str| columns.iter().any(|&column| COLUMNS[column] == title);
-    (has("npu id") && has("chip id")).then_some(columns)
-}
+const CHIP_ID: Titles = &["chip id"];
+const LOGIC_ID: Titles = &["chip logic id"];
 
 /// Parses the output of `npu-smi info -m`. Lines that do not begin with a number are remarks of the driver.
 pub(crate) fn parse_chip_map(text: &str) -> Result<Vec<ChipMapRow>, NpuSmiError> {
-    let mut lines = text.lines().zip(1..);
-    let columns = lines.find_map(|(line, _)| columns_of_titles(line));
-    let columns = columns.ok_or_else(|| {
-        let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-        NpuSmiError::NotTheChipMap(first.map_or("nothing".to_owned(), quote_line))
-    })?;
+    let lines = text.lines().zip(1..);
+    let mut lines = lines.map(|(text, number)| FrameLine { number, text, cells: vec![text.trim()] });
+    let titles = lines.find(|line| line.has_title(&["npu id"]) && line.has_title(CHIP_ID));
+    let titles = titles.ok_or_else(|| NpuSmiError::NotTheChipMap(quote_first_line(text)))?;
+    let titles = TitleLine::new(&titles);
     let mut rows: Vec<ChipMapRow> = Vec::new();
-    for (line, number) in
-        lines.filter(|(line, _)| line.trim_start().starts_with(|c: char| c.is_ascii_digit()))
-    {
-        let Some(row) = parse_row(line, number, &columns)? else { continue };
-        if rows.iter().any(|other| other.logical_id == row.logical_id) {
-            return Err(NpuSmiError::SameLogicId(row.logical_id));
+    for line in lines.filter(|line| line.cells[0].starts_with(|first: char| first.is_ascii_digit())) {
+        let row = titles.row_values(&line)?;
+        let npu: Option<u32> = row.optional_number(NPU)?;
+        let logical_id = if titles.has_title(LOGIC_ID) { row.optional_number(LOGIC_ID)? } else { npu };
+        let phy_id = row.optional_number(&["chip phy-id"])?;
+        // Chips that do not compute have no logic id.
+        let numbers = npu.zip(row.optional_number(CHIP_ID)?).zip(logical_id);
+        let Some(((npu, chip), logical_id)) = numbers else { continue };
+        let logical_id = LogicalDeviceId(logical_id);
+        if rows.iter().any(|other| other.logical_id == logical_id) {
+            return Err(NpuSmiError::SameLogicId(logical_id));
         }
-        rows.push(row);
+        rows.push(ChipMapRow { npu, chip, logical_id, phy_id });
     }
     Ok(rows)
-}
-
-/// Parses a line of values; `None` for a chip that does not compute.
-fn parse_row(line: &str, number: usize, columns: &[usize]) -> Result<Option<ChipMapRow>, NpuSmiError> {
-    let misfit = |expected: String| NpuSmiError::Line { line: number, expected, found: quote_line(line) };
-    let values: Vec<&str> = line.split_whitespace().collect();
-    if values.len() < columns.len() {
-        return Err(misfit(format!("a value for each of the {} titles", columns.len())));
-    }
-    let value = |title: &str| {
-        let place = columns.iter().position(|&column| COLUMNS[column] == title)?;
-        values.get(place).copied()
-    };
-    let parse_number = |title: &str| match value(title) {
-        None => Ok(None),
-        Some(text) if is_absent(text) => Ok(None),
-        Some(text) => text.parse::<u32>().map(Some).map_err(|_| misfit(format!("a number for `{title}`"))),
-    };
-    let [npu, chip, phy_id] =
-        [parse_number("npu id")?, parse_number("chip id")?, parse_number("chip phy-id")?];
-    let logical_id = match value("chip logic id") {
-        Some(_) => parse_number("chip logic id")?,
-        None => npu,
-    };
-    let numbers = npu.zip(chip).zip(logical_id);
-    Ok(numbers.map(|((npu, chip), logical_id)| ChipMapRow {
-        npu,
-        chip,
-        logical_id: LogicalDeviceId(logical_id),
-        phy_id,
-    }))
 }
 
 impl NpuSmiInfo {

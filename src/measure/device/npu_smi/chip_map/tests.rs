@@ -66,11 +66,11 @@ fn texts_that_are_not_the_map_are_errors() {
     assert!(error("This device does not support querying mapping.\n").contains("`This device does not"));
     assert_eq!(
         error("NPU ID Chip ID Chip Logic ID Chip Name\n0 0\n"),
-        "line 2: expected a value for each of the 4 titles, found `0 0`"
+        "line 2: expected one value for each of `NPU ID`, `Chip ID`, `Chip Logic ID`, `Chip Name`, found `0 0`"
     );
     assert_eq!(
         error("NPU ID Chip ID Chip Logic ID Chip Name\n0 x 0 Ascend\n"),
-        "line 2: expected a number for `chip id`, found `0 x 0 Ascend`"
+        "line 2: expected a number for `Chip ID`, found `x`"
     );
     assert_eq!(
         error(&A2.replace("2                              0                              1 ", "2 0 0 ")),
