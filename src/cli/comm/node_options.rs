@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use super::super::prelude::*;
-use crate::measure::nodes::{
-    LeaderAddress,
-    session::{NodePlace, first_slurm_host},
-};
+use crate::measure::nodes::{NodePlace, session::first_slurm_host};
 
 /// Place of this process among the nodes of a sweep. The names are those of torchrun.
 #[derive(Debug, Args)]
@@ -96,9 +93,8 @@ impl NodeOptions {
                 "number the nodes from 0",
             ));
         }
-        let leader = LeaderAddress { address, port: self.master_port };
-        let timeout = Duration::from_secs(self.node_timeout);
-        Ok(Some(NodePlace { nodes, node, leader, timeout, is_slurm_step }))
+        let (port, timeout) = (self.master_port, Duration::from_secs(self.node_timeout));
+        Ok(Some(NodePlace { nodes, node, address, port, timeout, is_slurm_step }))
     }
 }
 
@@ -127,12 +123,12 @@ mod tests {
             ("SLURM_STEP_NODELIST", "atlas[07-08]"),
         ];
         let found = place(None, None, &step).expect("valid").expect("two nodes");
-        assert_eq!((found.nodes, found.node, found.leader.address.as_str()), (2, 1, "atlas07"));
+        assert_eq!((found.nodes, found.node, found.address.as_str()), (2, 1, "atlas07"));
         let batch = [("SLURM_NNODES", "2"), ("SLURM_NODEID", "0"), ("SLURM_JOB_NODELIST", "atlas[07-08]")];
         assert!(place(None, None, &batch).expect("valid").is_none());
         assert!(place(Some(1), None, &step).expect("valid").is_none(), "options precede Slurm");
         let by_hand = place(Some(3), Some(2), &step).expect("valid").expect("three nodes");
-        assert_eq!((by_hand.nodes, by_hand.node, by_hand.leader.address.as_str()), (3, 2, "host-a"));
+        assert_eq!((by_hand.nodes, by_hand.node, by_hand.address.as_str()), (3, 2, "host-a"));
         let tasks = [step[0], ("SLURM_STEP_NUM_TASKS", "16"), step[2], step[3]];
         assert!(place(None, None, &tasks).expect_err("too many").to_string().contains("16 tasks on 2 nodes"));
         assert!(place(Some(2), None, &[]).expect_err("no rank").to_string().contains("--node-rank"));

@@ -143,7 +143,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         end_programs_of_killed_run(&options.database.db);
     }
     let listener =
-        listener.map(|place| NodeListener::open(&place.leader.address, place.leader.port)).transpose()?;
+        listener.map(NodeListener::open).transpose()?;
     let database = SweepDatabase::find(&options.database.db, kind, &assets, options.device.as_deref())?;
     let mut context = RunContext::find(
         database.planning_folder(),

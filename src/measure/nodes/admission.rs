@@ -10,25 +10,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::errno::Errno;
-
 use super::{
-    NodeError,
+    NodeError, NodePlace, UNEXPECTED,
     cluster::{Follower, NodeCluster},
     connection::{NodeReceiver, NodeSender, TIMEOUT, split_stream},
-    follower::UNEXPECTED,
-    messages::NodeMessage,
+    messages::{NodeAgreement, NodeMessage},
     node_name,
 };
 
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Control port of node 0.
 #[derive(Debug)]
-pub(crate) struct NodeListener {
-    listener: TcpListener,
-    address: String,
-    port: u16,
-}
+pub(crate) struct NodeListener(TcpListener);
 
 /// Opens a port. Other hosts can connect to it unless the address stands for this host alone, such as `localhost`.
 fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
@@ -51,8 +45,6 @@ fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
     })
 }
 
-pub(super) type NodeAgreement = BTreeMap<String, String>;
-
 struct AdmittedFollower {
     node: usize,
     host: String,
@@ -61,52 +53,30 @@ struct AdmittedFollower {
     receiver: NodeReceiver,
 }
 
+/// What node 0 has, with which the followers are compared.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionTerms {
-    pub(crate) nodes: usize,
+    pub(crate) place: NodePlace,
     pub(crate) host: String,
     pub(crate) device_profile: String,
     pub(super) agreement: NodeAgreement,
-    /// Time in which all followers must have connected.
-    pub(crate) timeout: Duration,
+    /// Folder of received files.
     pub(crate) folder: PathBuf,
-}
-
-/// Returns true if an error of `accept` belongs to one connection, or a signal interrupted the call; accept(2) lists the
-/// errors of the network.
-fn is_retried(error: &io::Error) -> bool {
-    let is_of_network = || {
-        let codes = [
-            Errno::ENETDOWN,
-            Errno::EPROTO,
-            Errno::ENOPROTOOPT,
-            Errno::EHOSTDOWN,
-            Errno::ENONET,
-            Errno::EHOSTUNREACH,
-            Errno::EOPNOTSUPP,
-            Errno::ENETUNREACH,
-        ];
-        error.raw_os_error().is_some_and(|code| codes.contains(&Errno::from_raw(code)))
-    };
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-    ) || is_of_network()
 }
 
 impl NodeListener {
     /// Opens the control port, and checks that the next port can be opened, which torchrun uses for its store.
-    pub(crate) fn open(address: &str, port: u16) -> Result<Self, NodeError> {
-        let listener = open(address, port)?;
+    pub(crate) fn open(NodePlace { address, port, .. }: &NodePlace) -> Result<Self, NodeError> {
+        let listener = open(address, *port)?;
         drop(open(address, port.saturating_add(1))?);
-        Ok(Self { listener, address: address.to_owned(), port })
+        Ok(Self(listener))
     }
 
     /// Waits until all followers have connected, and compares their values with the values of node 0. Fails if a
     /// follower is missing or differs; all connected followers are told the reason.
     pub(crate) fn admit(self, terms: AdmissionTerms) -> Result<NodeCluster, NodeError> {
         let mut ready: BTreeMap<usize, AdmittedFollower> = BTreeMap::new();
-        let host = terms.host.clone();
+        let (host, NodePlace { address, port, .. }) = (terms.host.clone(), terms.place.clone());
         if let Err(error) = self.wait_for_followers(terms, &mut ready) {
             ready.values().for_each(|follower| follower.sender.refuse(error.clone()));
             return Err(error);
@@ -117,8 +87,7 @@ impl NodeListener {
             let started = accepted.and_then(|()| Follower::start(node, host.clone(), sender, receiver));
             followers.insert(node, started.map_err(|error| follower_lost(node, &host, &error))?);
         }
-        let store_port = self.port.saturating_add(1);
-        Ok(NodeCluster { host, address: self.address, store_port, followers })
+        Ok(NodeCluster { host, address, store_port: port.saturating_add(1), followers })
     }
 
     fn wait_for_followers(
@@ -126,7 +95,7 @@ impl NodeListener {
         terms: AdmissionTerms,
         ready: &mut BTreeMap<usize, AdmittedFollower>,
     ) -> Result<(), NodeError> {
-        let Self { address, port, .. } = self;
+        let NodePlace { nodes, address, port, timeout, .. } = terms.place.clone();
         let system = |error: io::Error| {
             NodeError::of_host(
                 format!("the other nodes cannot connect to {address} port {port}: {error}"),
@@ -134,19 +103,25 @@ impl NodeListener {
                  command again on all nodes",
             )
         };
-        self.listener.set_nonblocking(true).map_err(system)?;
+        self.0.set_nonblocking(true).map_err(system)?;
         let (admissions, admitted) = mpsc::channel();
-        let deadline = Instant::now() + terms.timeout;
+        let deadline = Instant::now() + timeout;
         let terms = Arc::new(terms);
-        while ready.len() + 1 < terms.nodes {
-            match self.listener.accept() {
+        let mut last_error = String::new();
+        while ready.len() + 1 < nodes {
+            match self.0.accept() {
                 Ok((stream, _)) => {
                     let (admissions, terms) = (admissions.clone(), Arc::clone(&terms));
                     let admit = move || admissions.send(terms.admit(stream, deadline));
                     thread::Builder::new().name("node".to_owned()).spawn(admit).map_err(system)?;
                 }
-                Err(error) if is_retried(&error) => thread::sleep(ACCEPT_INTERVAL),
-                Err(error) => return Err(system(error)),
+                // An error may belong to one connection, or be over soon.
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        last_error = format!(" ({error})");
+                    }
+                    thread::sleep(ACCEPT_INTERVAL);
+                }
             }
             for admission in admitted.try_iter() {
                 let Some(follower) = admission? else { continue };
@@ -157,12 +132,14 @@ impl NodeListener {
                 ready.insert(follower.node, follower);
             }
             if Instant::now() >= deadline {
-                let missing = (1..terms.nodes).filter(|node| !ready.contains_key(node));
+                let missing = (1..nodes).filter(|node| !ready.contains_key(node));
                 let missing: Vec<String> = missing.map(|node| node.to_string()).collect();
                 let word = if missing.len() == 1 { "node" } else { "nodes" };
-                let (nodes, seconds) = (missing.join(", "), terms.timeout.as_secs());
+                let (missing, seconds) = (missing.join(", "), timeout.as_secs());
                 return Err(NodeError::of_host(
-                    format!("{word} {nodes} did not connect to {address} port {port} within {seconds} s"),
+                    format!(
+                        "{word} {missing} did not connect to {address} port {port} within {seconds} s{last_error}"
+                    ),
                     "start the same command on each node with its `--node-rank`; `--node-timeout` gives the time to wait, and a \
                      firewall must allow the port and the following one",
                 ));
@@ -180,15 +157,16 @@ fn follower_lost(node: usize, host: &str, problem: &impl ToString) -> NodeError 
     )
 }
 
+/// Describes the values in which another node differs from node 0, with both values and both hosts; `None` if all are
+/// equal.
 fn differing_values(own: &NodeAgreement, others: &NodeAgreement, [one, two]: [&str; 2]) -> Option<String> {
     let shown = |value: Option<&String>| match value.map(String::as_str) {
         None | Some("") => "none".to_owned(),
         Some(value) => format!("`{value}`"),
     };
     let names: BTreeSet<&String> = own.keys().chain(others.keys()).collect();
-    let differing: Vec<String> = names
-        .into_iter()
-        .map(|name| (name, own.get(name), others.get(name)))
+    let values = names.into_iter().map(|name| (name, own.get(name), others.get(name)));
+    let differing: Vec<String> = values
         .filter(|(_, own, other)| own != other)
         .map(|(name, own, other)| format!("{name}: {} on {one}, {} on {two}", shown(own), shown(other)))
         .collect();
@@ -217,27 +195,27 @@ impl AdmissionTerms {
 
     fn check_hello(&self, version: &str, node: usize, nodes: usize, host: &str) -> Result<(), NodeError> {
         let [first, other] = [node_name(0, &self.host), node_name(node, host)];
-        let own_version = env!("CARGO_PKG_VERSION");
-        if version != own_version {
-            return Err(NodeError::refused(
+        let (own_version, own_nodes) = (env!("CARGO_PKG_VERSION"), self.place.nodes);
+        let (problem, hint) = if version != own_version {
+            (
                 format!("npubench is {own_version} on {first} and {version} on {other}"),
-                "install the same version of npubench on all nodes",
-            ));
-        }
-        if nodes != self.nodes {
-            return Err(NodeError::refused(
-                format!("the number of nodes is {} on {first} and {nodes} on {other}", self.nodes),
-                "give the same `--nnodes` on all nodes",
-            ));
-        }
-        if node == 0 || node >= nodes {
+                "install the same version of npubench on all nodes".to_owned(),
+            )
+        } else if nodes != own_nodes {
+            (
+                format!("the number of nodes is {own_nodes} on {first} and {nodes} on {other}"),
+                "give the same `--nnodes` on all nodes".to_owned(),
+            )
+        } else if node == 0 || node >= nodes {
             let last = nodes.saturating_sub(1);
-            return Err(NodeError::refused(
+            (
                 format!("{host} is node {node}, expected 1 to {last}"),
                 format!("give each node its own `--node-rank`, from 0 to {last}"),
-            ));
-        }
-        Ok(())
+            )
+        } else {
+            return Ok(());
+        };
+        Err(NodeError::refused(problem, hint))
     }
 
     /// Exchanges versions and values with a follower. Returns `None` if another program has connected.
@@ -254,9 +232,8 @@ impl AdmissionTerms {
             sender.refuse(error.clone());
             return Err(error);
         }
-        let (device_profile, own_host) = (self.device_profile.clone(), self.host.clone());
-        let welcome = sender.send(&NodeMessage::Welcome { device_profile, host: own_host });
-        match welcome.and_then(|()| receiver.receive()) {
+        let welcome = NodeMessage::Welcome { device_profile: self.device_profile.clone() };
+        match sender.send(&welcome).and_then(|()| receiver.receive()) {
             Ok((NodeMessage::Agreement(agreement), _)) => {
                 Ok(Some(AdmittedFollower { node, host, agreement, sender, receiver }))
             }
@@ -273,16 +250,6 @@ impl AdmissionTerms {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn interrupted_accepts_and_broken_connections_do_not_end_the_admission() {
-        for code in [Errno::EINTR, Errno::ECONNABORTED, Errno::EAGAIN, Errno::ENETUNREACH, Errno::EPROTO] {
-            assert!(is_retried(&io::Error::from_raw_os_error(code as i32)), "{code}");
-        }
-        for code in [Errno::EMFILE, Errno::ENOBUFS, Errno::EBADF] {
-            assert!(!is_retried(&io::Error::from_raw_os_error(code as i32)), "{code}");
-        }
-    }
 
     #[test]
     fn a_difference_names_both_values_and_both_hosts() {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    UNEXPECTED,
     connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender, TIMEOUT},
     messages::{NodeMessage, PartOrder, PartResult},
     node_name,
@@ -71,7 +72,7 @@ impl Follower {
                     }
                     Ok((NodeMessage::StopRequested, _)) => lock(&shared).is_stop_requested = true,
                     Ok((NodeMessage::Refused(error), _)) => break error.to_string(),
-                    Ok(_) => break "it sent an unexpected message".to_owned(),
+                    Ok(_) => break UNEXPECTED.to_owned(),
                     Err(error) => break error.to_string(),
                 }
             };

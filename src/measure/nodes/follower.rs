@@ -10,30 +10,22 @@ use std::{
 };
 
 use super::{
-    NodeError,
-    admission::NodeAgreement,
+    NodeError, NodePlace, UNEXPECTED,
     connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender, TIMEOUT, split_stream},
-    messages::NodeMessage,
+    messages::{NodeAgreement, NodeMessage},
 };
 
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
-pub(super) const UNEXPECTED: &str = "it sent an unexpected message";
-
-#[derive(Clone, Debug)]
-pub(crate) struct LeaderAddress {
-    pub(crate) address: String,
-    pub(crate) port: u16,
-}
 
 #[derive(Debug)]
 pub(crate) struct LeaderConnection {
-    leader: LeaderAddress,
+    place: NodePlace,
     pub(crate) sender: Arc<NodeSender>,
     receiver: NodeReceiver,
 }
 
-impl LeaderAddress {
-    fn lost(&self, problem: &impl ToString) -> NodeError {
+impl NodePlace {
+    fn leader_lost(&self, problem: &impl ToString) -> NodeError {
         NodeError::of_host(
             format!("node 0 at {} port {} was lost: {}", self.address, self.port, problem.to_string()),
             "the output of node 0 has the reason, unless its host or the network failed; start the same command again on all \
@@ -41,17 +33,16 @@ impl LeaderAddress {
         )
     }
 
-    /// Connects to the first address of the host that answers; tries again until the deadline.
-    fn connect(&self, timeout: Duration) -> Result<TcpStream, NodeError> {
-        let deadline = Instant::now() + timeout;
+    /// Connects to the first address of node 0 that answers; tries again until the time is over.
+    fn connect(&self) -> Result<TcpStream, NodeError> {
+        let Self { address, port, timeout, .. } = self;
+        let deadline = Instant::now() + *timeout;
         let attempt = || -> io::Result<TcpStream> {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            for place in (self.address.as_str(), self.port).to_socket_addrs()? {
+            for place in (address.as_str(), *port).to_socket_addrs()? {
                 let left = deadline.saturating_duration_since(Instant::now());
-                match TcpStream::connect_timeout(
-                    &place,
-                    left.clamp(CONNECT_INTERVAL, Duration::from_secs(10)),
-                ) {
+                let limit = left.clamp(CONNECT_INTERVAL, Duration::from_secs(10));
+                match TcpStream::connect_timeout(&place, limit) {
                     Ok(stream) => return Ok(stream),
                     Err(error) => last = error,
                 }
@@ -62,7 +53,7 @@ impl LeaderAddress {
             match attempt() {
                 Ok(stream) => return Ok(stream),
                 Err(error) if Instant::now() >= deadline => {
-                    let (Self { address, port }, seconds) = (self, timeout.as_secs());
+                    let seconds = timeout.as_secs();
                     return Err(NodeError::of_host(
                         format!(
                             "node 0 at {address} port {port} is not reachable within {seconds} s: {error}"
@@ -80,23 +71,17 @@ impl LeaderAddress {
 impl LeaderConnection {
     /// Connects to node 0 and returns the device profile of its database. Received files would be written into
     /// `folder`.
-    pub(crate) fn open(
-        leader: LeaderAddress,
-        node: usize,
-        nodes: usize,
-        host: &str,
-        timeout: Duration,
-        folder: &Path,
-    ) -> Result<(Self, String), NodeError> {
-        let stream = leader.connect(timeout)?;
+    pub(crate) fn open(place: &NodePlace, host: &str, folder: &Path) -> Result<(Self, String), NodeError> {
+        let stream = place.connect()?;
         // Node 0 answers when all nodes have connected.
-        let (sender, receiver) =
-            split_stream(stream, folder, timeout.max(TIMEOUT)).map_err(|e| leader.lost(&e))?;
-        let mut connection = Self { leader, sender, receiver };
+        let (sender, receiver) = split_stream(stream, folder, place.timeout.max(TIMEOUT))
+            .map_err(|error| place.leader_lost(&error))?;
+        let mut connection = Self { place: place.clone(), sender, receiver };
+        let NodePlace { node, nodes, .. } = *place;
         let (version, host) = (env!("CARGO_PKG_VERSION").to_owned(), host.to_owned());
         connection.send(&NodeMessage::Hello { version, node, nodes, host })?;
         match connection.receive()? {
-            NodeMessage::Welcome { device_profile, .. } => Ok((connection, device_profile)),
+            NodeMessage::Welcome { device_profile } => Ok((connection, device_profile)),
             _ => Err(connection.unexpected()),
         }
     }
@@ -106,26 +91,26 @@ impl LeaderConnection {
         if self.receive()? != NodeMessage::Accepted {
             return Err(self.unexpected());
         }
-        let started = self.receiver.set_timeout(TIMEOUT);
-        started
+        self.receiver
+            .set_timeout(TIMEOUT)
             .and_then(|()| self.sender.start_heartbeats(HEARTBEAT_INTERVAL))
-            .map_err(|e| self.leader.lost(&e))
+            .map_err(|error| self.place.leader_lost(&error))
     }
 
     fn send(&self, message: &NodeMessage) -> Result<(), NodeError> {
-        self.sender.send(message).map_err(|error| self.leader.lost(&error))
+        self.sender.send(message).map_err(|error| self.place.leader_lost(&error))
     }
 
     /// Returns the next message of node 0. Fails if it was lost, or refuses this node.
     pub(crate) fn receive(&mut self) -> Result<NodeMessage, NodeError> {
-        match self.receiver.receive().map_err(|error| self.leader.lost(&error))?.0 {
+        match self.receiver.receive().map_err(|error| self.place.leader_lost(&error))?.0 {
             NodeMessage::Refused(error) => Err(error),
             message => Ok(message),
         }
     }
 
     pub(crate) fn unexpected(&self) -> NodeError {
-        self.leader.lost(&UNEXPECTED)
+        self.place.leader_lost(&UNEXPECTED)
     }
 }
 

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeError;
 
+/// Values of a node by their names.
+pub(crate) type NodeAgreement = BTreeMap<String, String>;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeHost {
     pub(crate) node: usize,
@@ -66,13 +69,12 @@ pub(crate) enum NodeMessage {
         nodes: usize,
         host: String,
     },
-    /// Answer of node 0: the device profile of its database, by which groups are found, and its name.
+    /// Answer of node 0: the device profile of its database, by which groups are found.
     Welcome {
         device_profile: String,
-        host: String,
     },
     /// What the follower has, by name.
-    Agreement(BTreeMap<String, String>),
+    Agreement(NodeAgreement),
     /// The sender cannot take part, or refuses the other one.
     Refused(NodeError),
     Accepted,

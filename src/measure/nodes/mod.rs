@@ -5,6 +5,8 @@
 //! sent. A message is a line of JSON with a limited length; a file follows the line that announces its size. Both
 //! sides send heartbeats, so that a lost host is noticed.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::{command_error::Failure, exit::ExitStatus};
@@ -19,7 +21,7 @@ pub(crate) mod session;
 pub(crate) use admission::{AdmissionTerms, NodeListener};
 pub(crate) use cluster::{NodeCluster, PartState};
 pub(crate) use connection::NodeSender;
-pub(crate) use follower::{LeaderAddress, LeaderConnection};
+pub(crate) use follower::LeaderConnection;
 pub(crate) use messages::{NodeHost, NodeMessage, PartEnd, PartOrder, PartResult};
 
 /// Reason why a node cannot take part, also as it is sent to the others. Nothing has been launched, unless a connection
@@ -56,6 +58,25 @@ impl Failure for NodeError {
         if self.is_of_host { ExitStatus::CannotMeasure } else { ExitStatus::BadInput }
     }
 }
+
+/// Place of this process among the nodes of a sweep.
+#[derive(Clone, Debug)]
+pub(crate) struct NodePlace {
+    pub(crate) nodes: usize,
+    /// Number of this node; 0 starts the collections.
+    pub(crate) node: usize,
+    /// Address of node 0.
+    pub(crate) address: String,
+    /// Control port of node 0.
+    pub(crate) port: u16,
+    /// Time in which all nodes must have connected.
+    pub(crate) timeout: Duration,
+    /// True if a step of Slurm has started the nodes.
+    pub(crate) is_slurm_step: bool,
+}
+
+/// Problem of a connection on which a message has another meaning.
+const UNEXPECTED: &str = "it sent an unexpected message";
 
 /// Returns `node 1 (host-b)`.
 fn node_name(node: usize, host: &str) -> String {

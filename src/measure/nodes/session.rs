@@ -1,12 +1,12 @@
 //! Sweeps over several nodes: the place of this process among them, what they must have in common, and the followers.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use indexmap::IndexSet;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    AdmissionTerms, LeaderAddress, LeaderConnection, NodeError, NodeListener, admission::NodeAgreement,
+    AdmissionTerms, LeaderConnection, NodeError, NodeListener, NodePlace, messages::NodeAgreement,
 };
 use crate::{
     base::{
@@ -33,17 +33,6 @@ use crate::{
 /// Versions of a host that all nodes have, by the names of its fingerprint.
 const HOST_VERSIONS: [&str; 3] = ["CANN", "driver", "firmware"];
 const UNKNOWN: &str = "unknown";
-
-#[derive(Clone, Debug)]
-pub(crate) struct NodePlace {
-    pub(crate) nodes: usize,
-    /// Number of this node; 0 starts the collections.
-    pub(crate) node: usize,
-    pub(crate) leader: LeaderAddress,
-    pub(crate) timeout: Duration,
-    /// True if a step of Slurm has started the nodes.
-    pub(crate) is_slurm_step: bool,
-}
 
 impl NodePlace {
     /// Returns the command of this node for a shell: its arguments after the name of the program, with the variables of
@@ -165,7 +154,7 @@ impl RunContext {
         listener: NodeListener,
         place: &NodePlace,
         options: &RunOptions,
-        received: &std::path::Path,
+        received: &Path,
     ) -> Result<SweepNodes, CommandError> {
         let sweep = options.sweep.as_ref().expect("the options of a sweep");
         let layout = sweep.nodes.expect("a sweep over several nodes");
@@ -179,14 +168,13 @@ impl RunContext {
             ));
         }
         let (others, word) = (place.nodes - 1, if place.nodes == 2 { "node" } else { "nodes" });
-        let LeaderAddress { address, port } = &place.leader;
+        let NodePlace { address, port, .. } = place;
         print_note(&format!("waiting for {others} other {word} at {address} port {port}"));
         let cluster = listener.admit(AdmissionTerms {
-            nodes: place.nodes,
+            place: place.clone(),
             host: host_name(options),
             device_profile: self.database.device().to_owned(),
             agreement,
-            timeout: place.timeout,
             folder: received.to_owned(),
         })?;
         Ok(SweepNodes { layout, cluster: Arc::new(cluster) })
@@ -213,9 +201,8 @@ impl SweepFollower<'_> {
     ) -> Result<ExitStatus, CommandError> {
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let host = host_name(self.options);
-        let NodePlace { nodes, node, leader, timeout, .. } = self.place;
-        let (mut connection, device) =
-            LeaderConnection::open(leader.clone(), *node, *nodes, &host, *timeout, scratch.path())?;
+        let NodePlace { node, address, .. } = self.place;
+        let (mut connection, device) = LeaderConnection::open(self.place, &host, scratch.path())?;
         let (context, options, run, agreement) = match self.prepare(find_parts, &device, &scratch) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -224,7 +211,7 @@ impl SweepFollower<'_> {
             }
         };
         connection.agree(agreement)?;
-        print_note(&format!("node {node} ({host}) takes part in the sweep of {}", leader.address));
+        print_note(&format!("node {node} ({host}) takes part in the sweep of {address}"));
         let plan = move |sweep: &str| context.plan_further_cases(&options, sweep);
         match run.follow(connection, plan, |line: &str| print_note(&format!("node: {line}"))) {
             Ok(exit) => {
@@ -281,7 +268,7 @@ impl SweepFollower<'_> {
         let environment =
             program_environment(&options, &host, &context.database, RehearsedDurations::default)?;
         let settings = context.collection_settings("part", &folder, &options, environment, lease_folder);
-        let run = FollowerRun { settings, cases, leases, address: place.leader.address.clone() };
+        let run = FollowerRun { settings, cases, leases, address: place.address.clone() };
         if let Some(problem) = run.missing_space() {
             return Err(CommandError::cannot_measure(
                 problem,
@@ -321,9 +308,8 @@ mod tests {
 
     #[test]
     fn command_of_a_sweep_is_one_that_a_shell_accepts() {
-        let leader = LeaderAddress { address: "atlas07".to_owned(), port: 29480 };
-        let timeout = Duration::from_secs(300);
-        let place = NodePlace { nodes: 2, node: 0, leader, timeout, is_slurm_step: true };
+        let (address, timeout) = ("atlas07".to_owned(), std::time::Duration::from_secs(300));
+        let place = NodePlace { nodes: 2, node: 0, address, port: 29480, timeout, is_slurm_step: true };
         let arguments = ["comm", "run", "--db", "my db"].map(str::to_owned);
         assert_eq!(
             place.command(&arguments, "HCCL_ALGO=level0:NA;level1:ring"),
