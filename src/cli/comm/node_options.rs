@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::prelude::*;
-use crate::measure::nodes::{NodePlace, session::first_slurm_host};
+use crate::measure::{fleet::expand_hosts, nodes::NodePlace};
 
 /// Place of this process among the nodes of a sweep. The names are those of torchrun.
 #[derive(Debug, Args)]
@@ -52,7 +52,8 @@ impl SlurmStep {
                 "give `--nnodes`, `--node-rank` and `--master-addr`",
             ));
         };
-        Ok(Some(Self { nodes, node, first_host: first_slurm_host(&list) }))
+        let first_host = expand_hosts(&list).into_iter().next().unwrap_or_default();
+        Ok(Some(Self { nodes, node, first_host }))
     }
 }
 

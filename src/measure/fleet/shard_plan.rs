@@ -241,19 +241,10 @@ pub(super) fn all_shards(database: &Database) -> Vec<PathBuf> {
 
 /// Returns how the results of the shards of a plan that cannot be read are merged, and the plan is made anew.
 fn damaged_plan_hint(database: &Database, file: &Path) -> String {
-    let (db, file) = (quoted_path(database.folder()), quoted_path(file));
-    let shards = all_shards(database);
-    let plans: BTreeSet<&Path> = shards.iter().filter_map(|shard| shard.parent()).collect();
-    if plans.is_empty() {
-        return format!(
-            "no shard of it was started: `npubench shard --db {db} --shards N --replace` writes a new one"
-        );
-    }
-    let merges: Vec<String> =
-        plans.iter().map(|plan| format!("`npubench db merge {db} {}/*`", quoted_path(plan))).collect();
+    let [db, file, shards] = [database.folder(), file, &database.shards_folder()].map(quoted_path);
     format!(
-        "`mv {file} {file}.damaged`, then {} to merge what its shards have measured, then `npubench shard --db {db} --shards N` for a new one",
-        merges.join(" and ")
+        "`mv {file} {file}.damaged`, then `npubench db merge {db} {shards}/*/*` to merge what its shards have measured, then \
+         `npubench shard --db {db} --shards N` for a new one"
     )
 }
 

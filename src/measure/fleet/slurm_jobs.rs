@@ -1,7 +1,7 @@
 //! Jobs of Slurm for the shards of a plan: submission, state and cancellation by the programs of Slurm.
 
 use std::{
-    collections::BTreeSet, ffi::OsString, fs, io, iter, path::PathBuf, sync::atomic::AtomicBool,
+    ffi::OsString, fs, io, iter, path::PathBuf, sync::atomic::AtomicBool,
     time::Duration,
 };
 
@@ -361,33 +361,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Answer of `squeue` and `scancel` for jobs that the controller has forgotten.
 const UNKNOWN_JOB: &str = "Invalid job id specified";
 
-/// Causes of refused jobs in messages of Slurm in lower case, and what to do about them; the first one that fits counts.
-const CAUSES: [(&str, &str); 9] = [
-    ("account", "give an account with `--sbatch=--account=NAME`"),
-    ("partition", "`sinfo` lists the partitions; give one with `--partition`"),
-    (
-        "generic resource",
-        "`sinfo -o '%P %G'` lists the resources of each partition; give one with `--gres`, such as `npu:8`",
-    ),
-    (
-        "node configuration is not available",
-        "`sinfo -o '%P %G %c'` lists what the nodes of each partition have; give less with `--gres`",
-    ),
-    (
-        "job array",
-        "`scontrol show config` has the greatest number of tasks, MaxArraySize; divide into fewer shards",
-    ),
-    ("--time", "give a time such as `--time 8:00:00`"),
-    (
-        "time limit",
-        "`sinfo -o '%P %l'` lists the time limits of the partitions; give another one with `--time`",
-    ),
-    ("contact slurm controller", "`scontrol ping` shows whether the controller of the cluster answers"),
-    (
-        "unrecognized option",
-        "give options of sbatch as `--sbatch=--account=NAME`; `sbatch --help` lists them",
-    ),
-];
+fn refused(name: &str, text: &str) -> CommandError {
+    CommandError::bad_input(
+        format!("`{name}` of Slurm failed: {text}"),
+        "`sinfo -o '%P %G'` lists the partitions and their resources; give them with `--partition` and `--gres`, and \
+         other options as `--sbatch=--account=NAME`",
+    )
+}
 
 #[derive(Debug)]
 struct SlurmPrograms {
@@ -432,24 +412,7 @@ impl SlurmPrograms {
         name: &'static str,
         arguments: impl IntoIterator<Item = &'a str>,
     ) -> Result<String, CommandError> {
-        self.run_program(name, arguments)?.map_err(|text| self.refused(name, &text))
-    }
-
-    fn refused(&self, name: &str, text: &str) -> CommandError {
-        let lower = text.to_ascii_lowercase();
-        let cause = CAUSES.iter().find(|(cause, _)| lower.contains(cause));
-        let unknown = "the message is Slurm's; run the program by hand to see more";
-        let mut hint = cause.map_or(unknown, |(_, hint)| hint).to_owned();
-        if cause.is_some_and(|(cause, _)| *cause == "partition")
-            && let Ok(Ok(listed)) = self.run_program("sinfo", ["--noheader", "--format=%R"])
-        {
-            let names: BTreeSet<&str> = listed.split_whitespace().collect();
-            let names = names.into_iter().collect::<Vec<_>>().join(", ");
-            if !names.is_empty() {
-                hint = format!("give a partition of this cluster with `--partition`: {names}");
-            }
-        }
-        CommandError::bad_input(format!("`{name}` of Slurm failed: {text}"), hint)
+        self.run_program(name, arguments)?.map_err(|text| refused(name, &text))
     }
 
     /// Writes a script into a temporary file and submits it with further options; returns the number of its job.
@@ -479,7 +442,7 @@ impl SlurmPrograms {
             match self.run_program("squeue", ["--noheader", "--array", "--states=all", &jobs, &format])? {
                 Ok(text) => text,
                 Err(text) if text.contains(UNKNOWN_JOB) => return Ok(Vec::new()),
-                Err(text) => return Err(self.refused("squeue", &text)),
+                Err(text) => return Err(refused("squeue", &text)),
             };
         parse_queue(&text).map_err(|line| {
             CommandError::bad_input(
@@ -496,7 +459,7 @@ impl SlurmPrograms {
             Err(text) if text.contains(UNKNOWN_JOB) || text.contains("already completing or completed") => {
                 Ok(())
             }
-            Err(text) => Err(self.refused("scancel", &text)),
+            Err(text) => Err(refused("scancel", &text)),
         }
     }
 

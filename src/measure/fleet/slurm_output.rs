@@ -96,7 +96,7 @@ pub(super) fn parse_devices_of_job(
             continue;
         }
         let field = |name: &str| line.split_whitespace().find_map(|field| field.strip_prefix(name));
-        if field("Nodes=").is_some_and(|nodes| contains_host(nodes, node)) {
+        if field("Nodes=").is_some_and(|nodes| expand_hosts(nodes).iter().any(|host| host == node)) {
             found = Some(field("GRES=").unwrap_or_default());
         }
     }
@@ -157,26 +157,25 @@ fn split_outside_brackets(list: &str) -> Vec<&str> {
     parts
 }
 
-fn contains_host(list: &str, host: &str) -> bool {
-    split_outside_brackets(list).into_iter().any(|pattern| matches_host(pattern, host))
+/// Expands a list of hosts, such as `node[01-03,7],other`.
+pub(crate) fn expand_hosts(list: &str) -> Vec<String> {
+    split_outside_brackets(list).into_iter().flat_map(expand_pattern).collect()
 }
 
-fn matches_host(pattern: &str, host: &str) -> bool {
-    let Some((before, rest)) = pattern.split_once('[') else { return pattern == host };
-    let (Some((ranges, behind)), Some(host)) = (rest.split_once(']'), host.strip_prefix(before)) else {
-        return false;
-    };
-    let digits = host.bytes().take_while(u8::is_ascii_digit).count();
-    ranges.split(',').any(|range| {
+fn expand_pattern(pattern: &str) -> Vec<String> {
+    let parts =
+        pattern.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?)));
+    let Some((before, (ranges, behind))) = parts else { return vec![pattern.to_owned()] };
+    let ends = expand_pattern(behind);
+    let mut hosts = Vec::new();
+    for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (Ok(from), Ok(to)) = (first.parse::<u64>(), last.parse::<u64>()) else { return false };
+        let (Ok(from), Ok(to)) = (first.parse::<u64>(), last.parse::<u64>()) else { continue };
         // Numbers are padded with zeros to the width of the first one.
-        (1..=digits).any(|length| {
-            let number = host[..length].parse::<u64>().ok().filter(|number| (from..=to).contains(number));
-            number.is_some_and(|number| format!("{number:0width$}", width = first.len()) == host[..length])
-                && matches_host(behind, &host[length..])
-        })
-    })
+        let numbers = (from..=to).map(|number| format!("{number:0width$}", width = first.len()));
+        hosts.extend(numbers.flat_map(|number| ends.iter().map(move |end| format!("{before}{number}{end}"))));
+    }
+    hosts
 }
 
 #[cfg(test)]
@@ -204,6 +203,18 @@ JobId=4 ArrayJobId=1 ArrayTaskId=1 ArrayTaskThrottle=2 JobName=j.sh
      Nodes=node1 CPU_IDs=15 Mem=0 GRES=npu:3(IDX:0-2)
    TresPerNode=gres:npu:3
 ";
+
+    #[test]
+    fn hosts_of_a_list_are_expanded() {
+        for (list, hosts) in [
+            ("node1", "node1"),
+            ("node[1-2]", "node1 node2"),
+            ("node[09-10,7],other", "node09 node10 node7 other"),
+            ("rack[2,4]n[7-8]-x", "rack2n7-x rack2n8-x rack4n7-x rack4n8-x"),
+        ] {
+            assert_eq!(expand_hosts(list).join(" "), hosts);
+        }
+    }
 
     #[test]
     fn devices_of_a_task_are_not_those_of_its_array() {

@@ -24,7 +24,7 @@ const MAX_NAME: usize = 50;
 /// Actions of Volcano's policies that start a lost pod again.
 const RESTARTS: [&str; 3] = ["RestartJob", "RestartTask", "RestartPod"];
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct VolcanoValues {
     job: String,
@@ -68,8 +68,6 @@ pub(crate) fn volcano_manifest(
     let plan = ShardPlan::load_existing(database)?;
     let file = AssetFile::read(values).map_err(YamlError::from)?;
     let site = VolcanoValues::parse(assets, &file)?;
-    // A value is JSON, which is YAML: quoted texts, lists and mappings on one line.
-    let text = |value: &Value| Value::String(value.to_string());
     let mut resources = BTreeMap::from([("cpu", json!(site.cpu)), ("memory", json!(site.memory))]);
     resources.insert(&site.device_resource, json!(site.devices));
     let mounts =
@@ -80,35 +78,22 @@ pub(crate) fn volcano_manifest(
         source
     });
     let secrets = site.image_pull_secrets.iter().map(|name| json!({"name": name}));
-    let mut run =
-        format!("npubench run --db {}{}", quoted_argument(&site.database), database.kind().host_option());
-    for option in &site.run_options {
-        run.push(' ');
-        run.push_str(&quoted_argument(option));
+    let mut context = json!(site);
+    context["image_pull_secrets"] = secrets.collect();
+    context["resources"] = json!(resources);
+    context["volume_mounts"] = mounts.collect();
+    context["volumes"] = sources.collect();
+    for (key, value) in context.as_object_mut().into_iter().flatten() {
+        if !value.is_boolean() && key != "database" && key != "on_eviction" {
+            // A value is JSON, which is YAML: quoted texts, lists and mappings on one line.
+            *value = json!(value.to_string());
+        }
     }
-    let context = json!({
-        "plan": plan.id(),
-        "count": plan.shards.len(),
-        "database": site.database,
-        "run": run,
-        "job": text(&json!(site.job)),
-        "namespace": text(&json!(site.namespace)),
-        "queue": text(&json!(site.queue)),
-        "image": text(&json!(site.image)),
-        "image_pull_policy": text(&json!(site.image_pull_policy)),
-        "image_pull_secrets": text(&secrets.collect()),
-        "labels": text(&json!(site.labels)),
-        "annotations": text(&json!(site.annotations)),
-        "node_selector": text(&json!(site.node_selector)),
-        "tolerations": text(&json!(site.tolerations)),
-        "resources": text(&json!(resources)),
-        "volume_mounts": text(&mounts.collect()),
-        "volumes": text(&sources.collect()),
-        "host_network": site.host_network,
-        "on_eviction": site.on_eviction,
-        "max_retry": site.max_retry,
-        "grace_seconds": site.grace_seconds,
-    });
+    let options = site.run_options.iter().map(|option| format!(" {}", quoted_argument(option)));
+    let (folder, host) = (quoted_argument(&site.database), database.kind().host_option());
+    context["run"] = json!(format!("npubench run --db {folder}{host}{}", options.collect::<String>()));
+    context["plan"] = json!(plan.id());
+    context["count"] = json!(plan.shards.len());
     Ok(render_template(assets, TEMPLATE, &context)?)
 }
 

@@ -287,21 +287,6 @@ impl RunContext {
     }
 }
 
-/// Returns the first host of a list of Slurm, such as `node03` of `node[03-05,9],other`.
-pub(crate) fn first_slurm_host(list: &str) -> String {
-    let (mut name, mut rest) = (String::new(), list.trim());
-    while let Some(at) = rest.find(['[', ',']) {
-        name.push_str(&rest[..at]);
-        if rest.as_bytes()[at] == b',' {
-            return name;
-        }
-        let (inside, behind) = rest[at + 1..].split_once(']').unwrap_or((&rest[at + 1..], ""));
-        name.push_str(inside.split([',', '-']).next().unwrap_or_default());
-        rest = behind;
-    }
-    name + rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,18 +302,5 @@ mod tests {
         );
         let by_hand = NodePlace { is_slurm_step: false, ..place };
         assert_eq!(by_hand.command(&arguments[..2], ""), "npubench comm run");
-    }
-
-    #[test]
-    fn first_host_of_a_list_of_slurm() {
-        for (list, first) in [
-            ("node1", "node1"),
-            ("node[1-2]", "node1"),
-            ("node[03-05,9],other", "node03"),
-            ("a,b[1-2]", "a"),
-            ("rack[2,4]n[7-8]-x", "rack2n7-x"),
-        ] {
-            assert_eq!(first_slurm_host(list), first);
-        }
     }
 }
