@@ -1,5 +1,7 @@
 //! `npubench plan`: predicts a run.
 
+use std::sync::atomic::AtomicBool;
+
 use super::{
     measurement_options::WARM_UP,
     options::{CacheChoice, ProfilerOptions, SelectionOptions},
@@ -111,10 +113,12 @@ pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Res
         return Ok((0..crate::rehearsal::DEVICES).collect());
     }
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
-    let info = device::query_npu_smi(&[], scratch.path()).map_err(|error| CommandError {
-        message: error.to_string(),
-        hint: "give the devices of the run, such as `--devices 0-15`".to_owned(),
-        exit: ExitStatus::CannotMeasure,
+    let info = device::query_npu_smi(&[], scratch.path(), &AtomicBool::new(false)).map_err(|error| {
+        CommandError {
+            message: error.to_string(),
+            hint: "give the devices of the run, such as `--devices 0-15`".to_owned(),
+            exit: ExitStatus::CannotMeasure,
+        }
     })?;
     Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
 }

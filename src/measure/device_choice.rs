@@ -1,6 +1,6 @@
 //! Choice of the device profile of a new database, and comparison of a database's device with a profile or a host.
 
-use std::path::Path;
+use std::{path::Path, sync::atomic::AtomicBool};
 
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder, print::print_note},
@@ -199,7 +199,7 @@ pub(crate) fn host_chips(kind: DataKind) -> Option<Vec<NpuChip>> {
         return None;
     }
     let scratch = ScratchFolder::create().ok()?;
-    device::query_npu_smi(&[], scratch.path()).ok().map(|info| info.chips)
+    device::query_npu_smi(&[], scratch.path(), &AtomicBool::new(false)).ok().map(|info| info.chips)
 }
 
 /// Returns the name of the chips of this host by npu-smi, if all have the same.

@@ -142,8 +142,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     if listener.is_some() {
         end_programs_of_killed_run(&options.database.db);
     }
-    let listener =
-        listener.map(NodeListener::open).transpose()?;
+    let listener = listener.map(NodeListener::open).transpose()?;
     let database = SweepDatabase::find(&options.database.db, kind, &assets, options.device.as_deref())?;
     let mut context = RunContext::find(
         database.planning_folder(),

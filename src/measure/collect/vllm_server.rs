@@ -19,8 +19,6 @@ use crate::base::command_error::CommandError;
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 const START: &str = "/start_profile";
 const STOP: &str = "/stop_profile";
-/// First version with `--profiler-config`.
-const PROFILER_CONFIG_VERSION: (u32, u32) = (0, 13);
 const MAX_SHOWN_TEXT: usize = 300;
 
 #[derive(Debug, thiserror::Error)]
@@ -117,22 +115,14 @@ impl VllmServer {
     }
 
     pub(super) fn missing_profiler(&self, version: Option<&str>, folder: &str) -> CommandError {
-        let new = format!(
-            "`--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\"torch_profiler_with_stack\":false}}'`"
-        );
-        let old = format!("`VLLM_TORCH_PROFILER_DIR={folder}` in its environment");
-        let is_new = version.and_then(number_of).map(|number| number >= PROFILER_CONFIG_VERSION);
-        let hint = match is_new {
-            Some(true) => format!(
-                "start the server with {new}; with vLLM-Ascend the variable VLLM_TORCH_PROFILER_DIR has no effect since 2026"
-            ),
-            Some(false) => format!("start the server with {old}; versions from 0.13 on need {new}"),
-            None => format!("start the server with {new}; versions before 0.13 need {old}"),
-        };
         let version = version.map(|version| format!(" (vLLM {version})")).unwrap_or_default();
         CommandError::cannot_measure(
             format!("{}{version} has no {START}: it was started without a profiler", self.url),
-            format!("{hint}; of servers behind a proxy give the address of each node"),
+            format!(
+                "start the server with `--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\
+                 \"torch_profiler_with_stack\":false}}'`, before vLLM 0.13 with `VLLM_TORCH_PROFILER_DIR={folder}` in its \
+                 environment; of servers behind a proxy give the address of each node"
+            ),
         )
     }
 
@@ -157,11 +147,6 @@ impl VllmServer {
         let path = if body.get("messages").is_some() { "/v1/chat/completions" } else { "/v1/completions" };
         self.post(path, Some(&body.to_string()), limit)
     }
-}
-
-fn number_of(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 const PORT: u16 = 80;
@@ -191,7 +176,11 @@ fn connect(host: &str, deadline: Instant) -> io::Result<TcpStream> {
 
 fn rest(deadline: Instant) -> io::Result<Duration> {
     let rest = deadline.saturating_duration_since(Instant::now());
-    if rest.is_zero() { Err(io::Error::new(io::ErrorKind::TimedOut, "timeout")) } else { Ok(rest) }
+    if rest.is_zero() { Err(timeout()) } else { Ok(rest) }
+}
+
+fn timeout() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "timeout")
 }
 
 /// Sends a request and waits for the answer, both until the deadline. A body is JSON. The text of the answer may break off: its
@@ -212,44 +201,22 @@ fn exchange(
     );
     stream.set_write_timeout(Some(rest(deadline)?))?;
     stream.write_all(request.as_bytes())?;
+    stream.set_read_timeout(Some(rest(deadline)?))?;
     let mut answer = Vec::new();
-    let mut block = [0; 1 << 14];
-    let mut stream = stream.take(MAX_ANSWER);
-    while !is_complete(&answer) {
-        let left = match rest(deadline) {
-            Err(_) if split_answer(&answer).is_some() => break,
-            left => left?,
-        };
-        stream.get_ref().set_read_timeout(Some(left))?;
-        match stream.read(&mut block) {
-            Ok(0) => break,
-            Ok(length) => answer.extend_from_slice(&block[..length]),
-            // The time is checked again.
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) if split_answer(&answer).is_some() => break,
-            Err(error) => return Err(error),
-        }
-    }
+    let read = stream.take(MAX_ANSWER).read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP");
-    let (head, body) = split_answer(&answer).ok_or_else(invalid)?;
+    let Some((head, text)) = answer.split_once("\r\n\r\n") else {
+        return Err(match read {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                timeout()
+            }
+            Err(error) => error,
+            Ok(_) => invalid(),
+        });
+    };
     let mut words = head.split_ascii_whitespace();
     let status = words.next().filter(|version| version.starts_with("HTTP/")).and(words.next());
     let status = status.and_then(|status| status.parse().ok()).ok_or_else(invalid)?;
-    Ok(HttpAnswer { status, text: String::from_utf8_lossy(body).into_owned() })
-}
-
-/// Returns the head of an answer and what has arrived of its body; `None` while the head is incomplete.
-fn split_answer(answer: &[u8]) -> Option<(String, &[u8])> {
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    Some((String::from_utf8_lossy(&answer[..end]).into_owned(), &answer[end + 4..]))
-}
-
-fn is_complete(answer: &[u8]) -> bool {
-    let Some((head, body)) = split_answer(answer) else { return false };
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-    });
-    length.is_some_and(|length| body.len() >= length)
+    Ok(HttpAnswer { status, text: text.to_owned() })
 }

@@ -15,21 +15,7 @@ use crate::kernel::{
     collective::{CommNetwork, CommTier, LinkKind},
 };
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PredictedTime {
-    /// Steps times the latency of one, in µs.
-    pub(crate) latency_us: f64,
-    /// Bytes by bandwidth, in µs.
-    pub(crate) transfer_us: f64,
-}
-
-impl PredictedTime {
-    pub(crate) fn micros(self) -> f64 {
-        self.latency_us + self.transfer_us
-    }
-}
-
-/// Returns the predicted time of a message; `None` for a tier that the network lacks, fewer than two ranks, and collectives
+/// Returns the predicted time of a message in µs; `None` for a tier that the network lacks, fewer than two ranks, and collectives
 /// without a model.
 ///
 /// With steps of L µs and a bandwidth B of each rank, the model has the faster one of a ring of `n - 1` steps and of a tree or
@@ -42,7 +28,7 @@ pub(crate) fn predict_time(
     message: u64,
     ranks: u64,
     tier: u64,
-) -> Option<PredictedTime> {
+) -> Option<f64> {
     let place = usize::try_from(tier).ok()?;
     let link = network.tiers.get(place)?;
     if ranks < 2 {
@@ -52,15 +38,11 @@ pub(crate) fn predict_time(
     let bytes_per_us = used_bandwidth(link, ranks, largest) * 1e-6;
     let (n, size, latency) = (ranks as f64, message as f64, link.latency_us);
     let fewest_steps = (n - 1.0).min(n.log2());
-    let time = |steps: f64, bytes: f64| PredictedTime {
-        latency_us: steps * latency,
-        transfer_us: bytes / bytes_per_us,
-    };
+    let time = |steps: f64, bytes: f64| steps * latency + bytes / bytes_per_us;
     match kind {
         CollectiveKind::AllReduce => {
             let ring = time(2.0 * (n - 1.0), 2.0 * (n - 1.0) * size / n);
-            let tree = time(2.0 * n.log2(), 2.0 * size);
-            Some(if ring.micros() < tree.micros() { ring } else { tree })
+            Some(ring.min(time(2.0 * n.log2(), 2.0 * size)))
         }
         CollectiveKind::AllGather | CollectiveKind::ReduceScatter => {
             Some(time(fewest_steps, (n - 1.0) * size))
@@ -135,7 +117,7 @@ pub(crate) fn compare_with_model<'s>(
         let predicted = sweep.key.tier.and_then(|tier| {
             predict_time(network, sweep.kind, sweep.equal_message(point.message), sweep.key.ranks, tier)
         });
-        let predicted_us = predicted.map(PredictedTime::micros).filter(|micros| *micros > 0.0);
+        let predicted_us = predicted.filter(|micros| *micros > 0.0);
         let verdict = predicted_us
             .map_or(ModelVerdict::NoModel, |predicted| verdict_of_ratio(point.micros / predicted, tolerance));
         ModelComparison { sweep, point, predicted_us, verdict }
@@ -161,7 +143,7 @@ mod tests {
     }
 
     fn micros(profile: &str, kind: CollectiveKind, message: u64, ranks: u64, tier: u64) -> f64 {
-        predict_time(&network(profile), kind, message, ranks, tier).expect("a model").micros()
+        predict_time(&network(profile), kind, message, ranks, tier).expect("a model")
     }
 
     fn assert_near(value: f64, expected: f64) {
@@ -196,18 +178,14 @@ mod tests {
     #[test]
     fn all_to_all_sends_all_parts_but_its_own() {
         let predicted = predict_time(&network(A3), CollectiveKind::AllToAll, 1 << 20, 4, 1).expect("a model");
-        assert_near(predicted.transfer_us, 0.75 * 1_048_576.0 / (196e9 * 0.7) * 1e6);
-        assert_near(predicted.latency_us, 1.0);
+        assert_near(predicted, 1.0 + 0.75 * 1_048_576.0 / (196e9 * 0.7) * 1e6);
     }
 
     #[test]
     fn small_groups_use_some_links_of_a_mesh() {
         // All-gather over 2 of 8 ranks uses one of seven links.
-        let transfer = |ranks| {
-            predict_time(&network(A2), CollectiveKind::AllGather, 1 << 20, ranks, 1)
-                .expect("a model")
-                .transfer_us
-        };
+        let time = |message, ranks| micros(A2, CollectiveKind::AllGather, message, ranks, 1);
+        let transfer = |ranks| time(1 << 20, ranks) - time(0, ranks);
         assert_near(transfer(2), 1_048_576.0 / (196e9 * 0.7 / 7.0) * 1e6);
         assert_near(transfer(8), 7.0 * 1_048_576.0 / (196e9 * 0.7) * 1e6);
     }

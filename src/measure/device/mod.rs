@@ -53,10 +53,7 @@ pub enum DeviceError {
     #[error("no device is free: {0}")]
     Busy(String),
     #[error("`{VISIBLE}={value}` renumbers the devices for torch, but not for the profiler")]
-    Renumbered {
-        value: String,
-        option: String,
-    },
+    Renumbered { value: String, option: String },
     #[error("device {device} is in use by another run of npubench; `{}` is locked", .lease.display())]
     InUse {
         device: u32,
@@ -72,10 +69,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     #[error("`npu-smi` lists {listed} devices with gaps in their logic ids, and torch counts {counted}")]
-    Miscounted {
-        counted: u32,
-        listed: u32,
-    },
+    Miscounted { counted: u32, listed: u32 },
     #[error("this host has no device {device}; it has {known}")]
     Unknown { device: u32, known: String },
 }
@@ -127,16 +121,9 @@ pub(crate) fn check_environment(numbering: &DeviceNumbering) -> Result<(), Devic
     }
 }
 
-/// Runs `npu-smi info`; its output is written to the folder `scratch`. The logical numbers of the chips are their
+/// Runs `npu-smi info` until `stop` is set; its output is written to the folder `scratch`. The logical numbers of the chips are their
 /// positions in the table.
 pub(crate) fn query_npu_smi(
-    environment: &[(String, String)],
-    scratch: &Path,
-) -> Result<NpuSmiInfo, DeviceError> {
-    query_npu_smi_until(environment, scratch, &AtomicBool::new(false))
-}
-
-pub(crate) fn query_npu_smi_until(
     environment: &[(String, String)],
     scratch: &Path,
     stop: &AtomicBool,
@@ -158,9 +145,10 @@ pub(crate) fn query_host_devices(
     environment: &[(String, String)],
     scratch: &Path,
 ) -> Result<HostDevices, DeviceError> {
-    let mut info = query_npu_smi(environment, scratch)?;
+    let stop = AtomicBool::new(false);
+    let mut info = query_npu_smi(environment, scratch, &stop)?;
     let mut apply = || {
-        let (log, stop) = (scratch.join(NPU_SMI_LOG), AtomicBool::new(false));
+        let log = scratch.join(NPU_SMI_LOG);
         let text = run_host_program("npu-smi", &["info", "-m"], environment, &log, &stop)?;
         Ok::<_, DeviceError>(info.apply_chip_map(&parse_chip_map(&text)?)?)
     };

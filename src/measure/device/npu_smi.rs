@@ -287,7 +287,8 @@ fn split_titles(cell: &str) -> Vec<String> {
     while at < words.len() {
         let begins_with = |title: &&&str| {
             let mut own = title.split(' ').zip(&words[at..]);
-            at + title.split(' ').count() <= words.len() && own.all(|(one, two)| one.eq_ignore_ascii_case(two))
+            at + title.split(' ').count() <= words.len()
+                && own.all(|(one, two)| one.eq_ignore_ascii_case(two))
         };
         let known = KNOWN_TITLES.iter().find(begins_with);
         let end = at + known.map_or(1, |title| title.split(' ').count());

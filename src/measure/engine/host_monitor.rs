@@ -301,7 +301,7 @@ impl DeviceMonitor {
                 // A failed query is repeated at the next interval; meanwhile the collections show device faults. On a
                 // full disk the output may be cut off.
                 let queried_at = time::Instant::now();
-                let info = match device::query_npu_smi_until(&environment, &scratch, &is_stopped) {
+                let info = match device::query_npu_smi(&environment, &scratch, &is_stopped) {
                     // All devices of the host were lost since the run started.
                     Err(DeviceError::Unreadable(NpuSmiError::NoChips)) => Ok(NpuSmiInfo::default()),
                     queried => queried,

@@ -14,8 +14,13 @@ use crate::{
 pub(crate) enum ShardProgress {
     Open,
     /// A run of this host on the same devices was interrupted.
-    Interrupted { run: String },
-    Complete { run: String, exit: ExitStatus },
+    Interrupted {
+        run: String,
+    },
+    Complete {
+        run: String,
+        exit: ExitStatus,
+    },
 }
 
 pub(crate) fn open_shard(

@@ -1,9 +1,6 @@
 //! Jobs of Slurm for the shards of a plan: submission, state and cancellation by the programs of Slurm.
 
-use std::{
-    ffi::OsString, fs, io, iter, path::PathBuf, sync::atomic::AtomicBool,
-    time::Duration,
-};
+use std::{ffi::OsString, fs, io, iter, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
 
 use serde::{Deserialize, Serialize};
 

@@ -163,8 +163,7 @@ pub(crate) fn expand_hosts(list: &str) -> Vec<String> {
 }
 
 fn expand_pattern(pattern: &str) -> Vec<String> {
-    let parts =
-        pattern.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?)));
+    let parts = pattern.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?)));
     let Some((before, (ranges, behind))) = parts else { return vec![pattern.to_owned()] };
     let ends = expand_pattern(behind);
     let mut hosts = Vec::new();

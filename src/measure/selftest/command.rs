@@ -13,9 +13,7 @@ use super::{
     evidence::SelftestContext,
     experiment::{ExperimentReport, ExperimentStatus, run_experiments},
     production_agreement::{COMPARED_ROWS, heaviest_rows},
-    results::{
-        SelftestDescription, append_report, markdown_report, missing_selftest, stored_selftests,
-    },
+    results::{SelftestDescription, append_report, markdown_report, missing_selftest, stored_selftests},
 };
 use crate::{
     base::{

@@ -8,6 +8,7 @@ use std::{
     fs,
     panic::resume_unwind,
     path::Path,
+    sync::atomic::AtomicBool,
     thread,
     time::{Duration, Instant},
 };
@@ -155,7 +156,7 @@ fn wait_for_process(journal: &Path, has_ended: impl Fn() -> bool) -> Option<u32>
 }
 
 fn read_npu_smi(context: &SelftestContext, folder: &Path) -> Result<NpuSmiInfo, EvidenceError> {
-    query_npu_smi(&context.environment, folder).map_err(EvidenceError::missing)
+    query_npu_smi(&context.environment, folder, &AtomicBool::new(false)).map_err(EvidenceError::missing)
 }
 
 /// Returns the devices on which the script's process is, by its id (inside the container, if there is one); else,

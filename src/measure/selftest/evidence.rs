@@ -112,9 +112,7 @@ impl CollectedEvidence {
     pub(super) fn completed(self) -> Result<Self, EvidenceError> {
         match self.journal_value("done") {
             Some(_) => Ok(self),
-            None => {
-                Err(EvidenceError::Missing(format!("the script did not finish: {}", self.last_line())))
-            }
+            None => Err(EvidenceError::Missing(format!("the script did not finish: {}", self.last_line()))),
         }
     }
 
@@ -281,7 +279,8 @@ pub(super) struct CaseReplay<'a> {
 impl SelftestContext {
     /// Resolves a case by the catalogue, as a plan does; the error is the reason why it cannot be replayed.
     pub(super) fn planned_case(&self, case: IdentifiedCase) -> Result<PlannedCase, String> {
-        planned_case(&self.host.catalogue, &self.host.profile, case).map_err(|(_, outcome)| outcome.reason.to_string())
+        planned_case(&self.host.catalogue, &self.host.profile, case)
+            .map_err(|(_, outcome)| outcome.reason.to_string())
     }
 
     /// Replays cases in a folder, which is created, and assesses their records as a run does. Returns the attempts in the

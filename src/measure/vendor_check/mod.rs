@@ -40,11 +40,11 @@ use crate::{
         render::{Manifest, ManifestCase, RenderError, ScriptCommunication, call_digest, replay_script},
     },
 };
+use python::END_WITH_PARENT;
 pub(crate) use python::{
     CheckSoftware, first_device_soc, installed_software, installed_torch, operator_schemas, package_folders,
     require_gloo, torch_devices,
 };
-use python::END_WITH_PARENT;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {

@@ -1,12 +1,6 @@
 //! Queries of a Python installation: versions, operator schemas and package folders.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    path::PathBuf,
-    sync::atomic::AtomicBool,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
@@ -150,7 +144,10 @@ fn query_python<T: DeserializeOwned>(
 ) -> Result<T, CheckError> {
     let output = run_python(python, script, variables)?;
     let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_line(&output).to_owned() })
+    found.ok_or_else(|| CheckError::Python {
+        python: python.to_owned(),
+        reason: last_line(&output).to_owned(),
+    })
 }
 
 /// Runs a Python script with variables in addition to the environment of this process, except for `PATH`; returns all
