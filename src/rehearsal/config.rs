@@ -8,7 +8,6 @@ use crate::{base::assets::AssetFiles, kernel::device::DeviceProfile, rehearsal::
 
 use super::HostError;
 
-/// Model of simulated durations, defined in `python/rehearsal/timing.py`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, strum::Display,
 )]
@@ -22,7 +21,6 @@ pub enum NoiseModel {
     Steady,
 }
 
-/// A rehearsal host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostConfig {
     pub model: NoiseModel,
@@ -31,11 +29,9 @@ pub struct HostConfig {
     pub earlier_runs: u64,
     /// Name of the device profile whose rates bound the simulated durations.
     pub device_profile: String,
-    /// The folder given with `--assets`.
     pub assets: Option<PathBuf>,
     /// Recorded medians of cases with a cold cache, in nanoseconds by case id. They replace the model of durations.
     pub recorded_medians: BTreeMap<String, i64>,
-    /// Faults and the speed of simulated time.
     pub faults: FaultPlan,
 }
 

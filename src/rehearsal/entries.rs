@@ -20,7 +20,6 @@ use crate::{
     },
 };
 
-/// The key of the host's settings that is read here.
 #[derive(Deserialize)]
 struct HostAssets {
     assets: Option<PathBuf>,
@@ -54,7 +53,6 @@ struct ShownForm<'a> {
     bits: Vec<usize>,
 }
 
-/// Prints the entries of kernels, `null` for those without one, and returns the exit code.
 pub fn stand_in(arguments: &[OsString]) -> u8 {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let Some((_, kernels)) = words.split_first().filter(|(command, _)| *command == "entries") else {

@@ -21,7 +21,6 @@ use crate::{
     kernel::{catalogue::Catalogue, device::DeviceProfile, render::shell_quoted},
 };
 
-/// The Python packages.
 static PYTHON: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/src/rehearsal/python");
 /// Programs, and the modules of the package `rehearsal` that they run.
 const PROGRAMS: [(&str, &str); 2] = [("msprof", "msprof"), ("npu-smi", "npu_smi")];
@@ -38,12 +37,10 @@ const STARTED: &str = "started";
 const RUN_MODULE: &str =
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from rehearsal.MODULE import main; sys.exit(main())";
 
-/// The settings as the stand-ins read them.
 #[derive(Serialize)]
 struct Settings<'a> {
     #[serde(flatten)]
     config: &'a HostConfig,
-    /// Devices of the host, numbered from 0.
     devices: u32,
     profile: &'a DeviceProfile,
     /// npubench, which knows the catalogue.
@@ -51,7 +48,6 @@ struct Settings<'a> {
     version: &'a str,
 }
 
-/// Error of installing a rehearsal host, or of printing entries.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("cannot {action} `{}`: {source}", .path.display())]
@@ -61,10 +57,8 @@ pub enum HostError {
         #[source]
         source: io::Error,
     },
-    /// A path that search paths cannot hold.
     #[error("`{}` cannot stand in `PATH`: it has a `:` or is not UTF-8", .0.display())]
     Path(PathBuf),
-    /// A stand-in was started without its host.
     #[error("`{}` is not set, so there is no rehearsal host here", HOST_VARIABLE)]
     NoHost,
     #[error("`{}` is not a rehearsal host's file: {source}", .file.display())]
@@ -183,7 +177,6 @@ fn python_files(folder: &'static Dir<'static>) -> Vec<&'static include_dir::File
     files.chain(below).collect()
 }
 
-/// Writes an empty module with its packages, and an empty function where the name ends in one.
 fn write_module(python: &Path, module: &str, function: Option<&str>) -> Result<(), HostError> {
     let mut folder = python.to_owned();
     for part in module.split('.') {

@@ -21,7 +21,6 @@ pub use entries::stand_in;
 pub use host::{HostError, install};
 pub(crate) use software::ascend_root;
 
-/// Devices of the rehearsal host: the dies of an Atlas 800 A3.
 pub(crate) const DEVICES: u32 = 16;
 
 /// Environment variable with the file of the host's settings; set for whole collections.

@@ -15,12 +15,10 @@ pub(crate) fn ascend_root(host: &Path) -> PathBuf {
     host.join("Ascend")
 }
 
-/// Folder of a rehearsal host's CANN.
 pub(super) fn cann_home(host: &Path) -> PathBuf {
     ascend_root(host).join("ascend-toolkit").join("latest")
 }
 
-/// SoC name of the devices of a profile.
 pub(super) fn soc_name(profile: &DeviceProfile) -> &str {
     profile.first_soc().unwrap_or("Ascend910")
 }

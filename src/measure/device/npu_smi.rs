@@ -126,17 +126,17 @@ pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
             version = rest.split_whitespace().next().unwrap_or_default().to_owned();
         }
         if [NPU, &["name"], &["health"]].iter().all(|titles| line.has_title(titles)) {
-            break TitleLine::new(&line);
+            break TitleLine::new(&line, &KNOWN_TITLES);
         }
     };
     let lower = match lines.next() {
-        Some(line) if line.has_title(BUS_ID) => TitleLine::new(&line),
+        Some(line) if line.has_title(BUS_ID) => TitleLine::new(&line, &KNOWN_TITLES),
         other => return Err(missing_line_error(upper.line, "a second line of titles with `Bus-Id`", other)),
     };
     let (mut chips, mut processes) = (Vec::new(), Vec::new());
     while let Some(line) = lines.next() {
         if line.has_title(PID) {
-            processes = read_processes(&TitleLine::new(&line), lines)?;
+            processes = read_processes(&TitleLine::new(&line, &KNOWN_TITLES), lines)?;
             break;
         }
         if line.is_remark() {
@@ -229,7 +229,7 @@ const PID: Titles = &["process id"];
 
 /// All known titles in lower case; a longer title precedes its prefix. Units belong to the title: a table in GB must not be
 /// read as one in MB.
-const KNOWN_TITLES: [&str; 23] = [
+const KNOWN_TITLES: [&str; 20] = [
     "process id in container",
     "process id",
     "process name",
@@ -238,9 +238,6 @@ const KNOWN_TITLES: [&str; 23] = [
     "npu id",
     "npu",
     "chip id",
-    "chip logic id",
-    "chip phy-id",
-    "chip name",
     "chip",
     "phy-id",
     "device",
@@ -270,7 +267,7 @@ impl<'t> FrameLine<'t> {
     }
 
     fn has_title(&self, titles: &[&str]) -> bool {
-        TitleLine::new(self).has_title(titles)
+        TitleLine::new(self, &KNOWN_TITLES).has_title(titles)
     }
 
     fn is_remark(&self) -> bool {
@@ -280,7 +277,7 @@ impl<'t> FrameLine<'t> {
 
 /// Splits a cell of a line of titles. An unknown title ends with its unit, at the next known one or at the end of the
 /// cell.
-fn split_titles(cell: &str) -> Vec<String> {
+fn split_titles(cell: &str, known: &[&str]) -> Vec<String> {
     let words: Vec<&str> = cell.split_whitespace().collect();
     let mut titles: Vec<String> = Vec::new();
     let (mut at, mut is_open) = (0, false);
@@ -290,7 +287,7 @@ fn split_titles(cell: &str) -> Vec<String> {
             at + title.split(' ').count() <= words.len()
                 && own.all(|(one, two)| one.eq_ignore_ascii_case(two))
         };
-        let known = KNOWN_TITLES.iter().find(begins_with);
+        let known = known.iter().find(begins_with);
         let end = at + known.map_or(1, |title| title.split(' ').count());
         let title = words[at..end].join(" ");
         let was_open = std::mem::replace(&mut is_open, known.is_none() && !title.ends_with(')'));
@@ -309,8 +306,8 @@ struct TitleLine {
 }
 
 impl TitleLine {
-    fn new(line: &FrameLine<'_>) -> Self {
-        Self { line: line.number, cells: line.cells.iter().map(|cell| split_titles(cell)).collect() }
+    fn new(line: &FrameLine<'_>, known: &[&str]) -> Self {
+        Self { line: line.number, cells: line.cells.iter().map(|cell| split_titles(cell, known)).collect() }
     }
 
     fn has_title(&self, titles: &[&str]) -> bool {

@@ -41,7 +41,6 @@ const LIMITS: [(&[&str], &str, RangeInclusive<f64>, &str); 9] = [
 const HINT: &str = "docs/rehearsal.md lists the faults and their parameters";
 
 impl FaultPlan {
-    /// Parses a file's text, as [`FaultPlan::load`].
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
         let plan: Self = yaml::parse(file, text)?;
         let Self { speed, costs, noise, collectives, container, host, software, schemas, faults, .. } = &plan;
@@ -134,7 +133,6 @@ fn check_known(
     Ok(())
 }
 
-/// Keys below a fault, and the problem of their value.
 type FaultError = (Vec<&'static str>, String);
 
 fn invalid<T>(keys: &[&'static str], problem: impl Into<String>) -> Result<T, FaultError> {

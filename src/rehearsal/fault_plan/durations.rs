@@ -10,7 +10,6 @@ pub(crate) struct RehearsedNoise {
     /// Standard deviation of launches: one value for all cases, or a range within which each case has its own value.
     #[serde(deserialize_with = "one_or_range")]
     pub(crate) launch: [f64; 2],
-    /// Standard deviation of an effect that all kernels of a collection share, such as its clock.
     pub(crate) collection: f64,
     /// Standard deviation of the offset of a case in a collection, in units of its launch noise.
     pub(crate) offset: f64,
@@ -20,7 +19,6 @@ pub(crate) struct RehearsedNoise {
     pub(crate) two_modes: bool,
     /// Correlation of successive launches, from 0 to below 1.
     pub(crate) dependence: f64,
-    /// Standard deviation of the devices of the host, whose mean effect is 0.
     pub(crate) devices: f64,
 }
 
@@ -39,7 +37,6 @@ impl Default for RehearsedNoise {
 }
 
 impl RehearsedNoise {
-    /// Returns the first parameter with an invalid value, and what is expected.
     pub(super) fn first_invalid(&self) -> Option<(&'static str, &'static str)> {
         let Self { launch: [least, most], collection, offset, shared, two_modes: _, dependence, devices } =
             *self;
@@ -83,14 +80,12 @@ pub(crate) struct RehearsedCollectives {
     regimes: Vec<CollectiveRegime>,
 }
 
-/// Sizes for which one algorithm is used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CollectiveRegime {
     /// Largest size in bytes; none for the last regime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     up_to: Option<u64>,
-    /// Duration of a collective without data in microseconds.
     start_us: f64,
     /// 10^9 bytes per second.
     gigabytes_per_second: f64,

@@ -10,7 +10,6 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RehearsedHost {
-    /// Name of the host; by default the name of the system.
     pub(crate) name: Option<String>,
     /// Simulated seconds by which the clock of its devices is ahead of the clock of the system.
     pub(crate) clock_ahead: f64,
@@ -62,7 +61,6 @@ impl Default for StandInSoftware {
 }
 
 impl StandInSoftware {
-    /// Returns the first name whose version contains a character that versions cannot have, and the version.
     pub(crate) fn first_invalid(&self) -> Option<(String, String)> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
         let Ok(Value::Object(versions)) = serde_json::to_value(self) else { return None };
@@ -77,42 +75,32 @@ impl StandInSoftware {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RehearsedContainer {
-    /// Visible devices by the numbers of the host, ascending.
     pub(crate) visible: Vec<u32>,
     /// Answer to `npu-smi info -m`.
     pub(crate) chip_map: ChipMapAnswer,
     /// Devices that torch counts, in its order; by default the visible ones, ascending.
     pub(crate) torch_order: Vec<u32>,
-    /// Process ids in the table of `npu-smi info`.
     pub(crate) process_ids: ShownProcessIds,
 }
 
-/// Answer to `npu-smi info -m` inside a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ChipMapAnswer {
-    /// Logic ids from 0.
     #[default]
     Container,
-    /// The logic ids of the host.
     Host,
-    /// The command is refused.
     Refused,
 }
 
-/// Process ids in the table of `npu-smi info` inside a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ShownProcessIds {
-    /// Ids of the host, with the ids of the container in another column, as newer drivers print them.
     #[default]
     Container,
-    /// Ids of the host alone.
     Host,
 }
 
 impl RehearsedContainer {
-    /// Returns the first problem and its key; `devices` is the number of the host's devices.
     pub(super) fn problem(&self, devices: u32) -> Option<(&'static str, String)> {
         let is_sorted = self.visible.windows(2).all(|pair| pair[0] < pair[1]);
         if self.visible.is_empty() || !is_sorted || self.visible.iter().any(|device| *device >= devices) {
@@ -129,32 +117,19 @@ impl RehearsedContainer {
     }
 }
 
-/// A defect of the whole host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HostDefect {
-    /// The chip has other cores than the database's device profile.
     OtherChip,
-    /// npu-smi shows the processes of a device on its neighbour.
     SwappedDevices,
-    /// msprof ends with the exit code of the program.
     MsprofExitCode,
-    /// The profiler loses more first records than the padding has.
     LostHead,
-    /// The clock of the cores never reaches its rating.
     UnsettledClock,
-    /// The cache has a quarter of the size in the device profile.
     SmallCache,
-    /// Kernels take 10 % longer on device 1.
     UnequalDevices,
-    /// Kernels take 5 % longer while counters are read.
     ProfilerOverhead,
-    /// Kernels take 30 % longer than in production profiles.
     SlowerThanProduction,
-    /// An index out of range raises an error without a code of the runtime.
     UnknownErrorText,
-    /// A kernel has the name of its next version.
     OtherKernelName,
-    /// The stores of all gangs listen on one port, which a second gang cannot take.
     SharedRendezvousPort,
 }

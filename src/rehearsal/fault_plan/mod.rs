@@ -24,7 +24,6 @@ use crate::{
     kernel::{CollectiveKind, DataKind, catalogue::Catalogue},
 };
 
-/// A fault plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultPlan {
@@ -33,15 +32,12 @@ pub struct FaultPlan {
     /// Simulated seconds per real second.
     pub(crate) speed: f64,
     pub(crate) costs: SimulatedDelays,
-    /// Noise of the lifelike model.
     pub(crate) noise: RehearsedNoise,
-    /// Durations of collectives.
     pub(crate) collectives: RehearsedCollectives,
     /// The container in which the programs run; none by default.
     pub(crate) container: Option<RehearsedContainer>,
     /// Name and clock of the host among several nodes.
     pub(crate) host: Option<RehearsedHost>,
-    /// Versions of the software that the host pretends to have.
     pub(crate) software: StandInSoftware,
     /// Schemas of the installation that differ from the schemas of the catalogue.
     pub(crate) schemas: Vec<String>,
@@ -68,7 +64,6 @@ impl Default for FaultPlan {
     }
 }
 
-/// Simulated seconds added to the real time of the stand-ins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SimulatedDelays {
@@ -90,7 +85,6 @@ pub(crate) struct SimulatedDelays {
 pub(crate) struct FaultTarget {
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) kernel: Vec<String>,
-    /// Ids of cases, or their prefixes.
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) case: Vec<String>,
     /// Input shapes of a case as a row has them, or one of its slots.
@@ -105,7 +99,6 @@ pub(crate) struct FaultTarget {
     pub(crate) ordinal: Vec<u32>,
     /// Every n-th case of a collection; for faults of a collection, every n-th collection.
     pub(crate) every: Option<u32>,
-    /// From 0 to 1.
     pub(crate) probability: Option<f64>,
     pub(crate) drawn_by: RandomKey,
 }
@@ -123,7 +116,6 @@ pub(crate) enum RandomKey {
     Device,
 }
 
-/// Time window of a fault, in simulated seconds since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TimeWindow {
@@ -152,12 +144,9 @@ where
     })
 }
 
-/// Valid names for a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidNames<'a> {
-    /// Kernels of the catalogue, including alternative names.
     pub kernels: &'a [&'a str],
-    /// Devices of the host, numbered from 0.
     pub devices: u32,
 }
 

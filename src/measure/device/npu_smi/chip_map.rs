@@ -34,6 +34,7 @@ pub enum LogicalIdSource {
     TablePosition,
 }
 
+const TITLES: [&str; 5] = ["npu id", "chip id", "chip logic id", "chip phy-id", "chip name"];
 const CHIP_ID: Titles = &["chip id"];
 const LOGIC_ID: Titles = &["chip logic id"];
 
@@ -41,9 +42,9 @@ const LOGIC_ID: Titles = &["chip logic id"];
 pub(crate) fn parse_chip_map(text: &str) -> Result<Vec<ChipMapRow>, NpuSmiError> {
     let lines = text.lines().zip(1..);
     let mut lines = lines.map(|(text, number)| FrameLine { number, text, cells: vec![text.trim()] });
-    let titles = lines.find(|line| line.has_title(&["npu id"]) && line.has_title(CHIP_ID));
+    let mut titles = lines.by_ref().map(|line| TitleLine::new(&line, &TITLES));
+    let titles = titles.find(|titles| titles.has_title(NPU) && titles.has_title(CHIP_ID));
     let titles = titles.ok_or_else(|| NpuSmiError::NotTheChipMap(quote_first_line(text)))?;
-    let titles = TitleLine::new(&titles);
     let mut rows: Vec<ChipMapRow> = Vec::new();
     for line in lines.filter(|line| line.cells[0].starts_with(|first: char| first.is_ascii_digit())) {
         let row = titles.row_values(&line)?;
