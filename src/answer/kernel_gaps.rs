@@ -10,10 +10,7 @@ use serde::Serialize;
 
 use crate::{
     base::{command_error::CommandError, count_text::format_count},
-    kernel::{
-        KernelName, Nanos, Verdict,
-        catalogue::{Catalogue, NotReplayable},
-    },
+    kernel::{KernelName, Nanos, Verdict, catalogue::Catalogue},
     profile::{
         DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
         leave_out_copies,
@@ -188,10 +185,12 @@ impl<'a> GapCollector<'a> {
             for group in groups {
                 let gap = match catalogue.entry(kernel) {
                     None => Some(collector.gap_without_entry(kernel.as_str())),
-                    Some(entry) => entry.resolve_call(&group.case).err().map(|why| match why {
-                        NotReplayable::NotCovered(_) => (GapKind::Unsupported, why.to_string()),
-                        NotReplayable::Contradiction(_) => (GapKind::InvalidArgs, why.to_string()),
-                    }),
+                    Some(entry) => {
+                        entry.resolve_call(&group.case).err().map(|why| match why.is_contradiction {
+                            false => (GapKind::Unsupported, why.problem),
+                            true => (GapKind::InvalidArgs, why.problem),
+                        })
+                    }
                 };
                 let gap = gap.map(|(kind, reason)| (Some(kind), reason));
                 let records = (group.record_count() as u64, group.total_duration());

@@ -63,16 +63,9 @@ impl SchemaType {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{schema}` is not an operator schema: {problem}")]
-pub(crate) struct SchemaError {
-    schema: String,
-    problem: &'static str,
-}
-
 impl OperatorSchema {
-    pub(crate) fn parse(text: &str) -> Result<Self, SchemaError> {
-        let error = |problem| SchemaError { schema: text.trim().to_owned(), problem };
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let error = |problem| format!("`{}` is not an operator schema: {problem}", text.trim());
         let (name, rest) = text.trim().split_once('(').ok_or_else(|| error("expected `name(`"))?;
         let (inside, returns) = rest.rsplit_once("->").ok_or_else(|| error("expected `-> type`"))?;
         let inside = inside.trim_end().strip_suffix(')').ok_or_else(|| error("expected `)` before `->`"))?;

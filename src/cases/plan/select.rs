@@ -18,7 +18,7 @@ use crate::{
     kernel::{
         CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, Cause, CollectiveKind, DataKind,
         IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
-        catalogue::{Catalogue, Fill, NotReplayable, Refusal, ResolvedCall, group_size},
+        catalogue::{Catalogue, FillKind, NotReplayable, ResolvedCall, group_size},
         device::DeviceProfile,
         render::call_digest,
     },
@@ -191,7 +191,7 @@ impl RunPlan {
         for PlannedCase { call, .. } in &mut self.cases {
             let mut tensors = call.arguments.iter().flat_map(|argument| argument.value.tensors());
             let is_routed = tensors.any(|tensor| {
-                matches!(tensor.fill, Fill::Experts { .. } | Fill::Counts { .. } | Fill::Cumulative { .. })
+                matches!(tensor.fill.kind, FillKind::Experts | FillKind::Counts | FillKind::Cumulative)
             });
             if is_routed {
                 call.notes.push(Cause::ExpertSkew { skew: skew.into() });
@@ -389,7 +389,7 @@ impl RowJudge<'_> {
     /// reported although it shows a result.
     fn contradicts_itself(&self, case: &Case) -> bool {
         let entry = self.catalogue.entry(&case.kernel);
-        entry.is_some_and(|entry| matches!(entry.resolve_call(case), Err(NotReplayable::Contradiction(_))))
+        entry.is_some_and(|entry| entry.resolve_call(case).is_err_and(|refusal| refusal.is_contradiction))
     }
 
     /// Adds a row to the cases to measure, or to those that are not launched. A further row of a case counts if it is a call
@@ -511,11 +511,8 @@ fn resolve_call(catalogue: &Catalogue, case: &Case) -> Result<(ResolvedCall, usi
         };
         return Err(CaseOutcome::new(Verdict::NoEntry, cause));
     };
-    let call = entry.resolve_call(case).map_err(|refusal| {
-        let (verdict, Refusal { problem, form }) = match refusal {
-            NotReplayable::NotCovered(refusal) => (Verdict::Unsupported, refusal),
-            NotReplayable::Contradiction(refusal) => (Verdict::InvalidArgs, refusal),
-        };
+    let call = entry.resolve_call(case).map_err(|NotReplayable { is_contradiction, problem, form }| {
+        let verdict = if is_contradiction { Verdict::InvalidArgs } else { Verdict::Unsupported };
         CaseOutcome::new(verdict, Cause::NoForm { kernel: case.kernel.to_string(), form, problem })
     })?;
     let processes = group_size(&call.arguments).and_then(|ranks| usize::try_from(ranks).ok());

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::kernel::{
     Dtype,
-    expression::{BinaryOperator, Bindings, Expr, ExprErrorKind, ExprKind, ExprNode, ExprValue, evaluate},
+    expression::{BinaryOperator, Bindings, Expr, ExprError, ExprKind, ExprNode, ExprValue, evaluate},
 };
 
 /// A value of a case. A name may have several, such as the types of all tensors.
@@ -17,13 +17,9 @@ pub(super) enum FilterValue {
     Number(f64),
 }
 
-/// A part of a filter without a value for this case, such as a division with a remainder. Then nothing around it is true,
-/// as in a condition of a grid.
-#[derive(Debug)]
-pub(super) struct NoValue;
-
-/// Returns true if a condition is true for a case. A name without a value makes each comparison false, also `!=` and `!~`.
-pub(super) fn is_true(expr: &Expr, node: &ExprNode, case: &CaseValues<'_>) -> Result<bool, NoValue> {
+/// Returns true if a condition is true for a case. A name without a value makes each comparison false, also `!=` and `!~`. Nothing
+/// around a part without a value, such as a division with a remainder, is true, as in a condition of a grid.
+pub(super) fn is_true(expr: &Expr, node: &ExprNode, case: &CaseValues<'_>) -> Result<bool, ExprError> {
     match &node.kind {
         ExprKind::Not(inner) => is_true(expr, inner, case).map(|inner| !inner),
         ExprKind::Binary(BinaryOperator::And, left, right) => {
@@ -33,50 +29,40 @@ pub(super) fn is_true(expr: &Expr, node: &ExprNode, case: &CaseValues<'_>) -> Re
             Ok(is_true(expr, left, case)? || is_true(expr, right, case)?)
         }
         ExprKind::Has(name) => Ok(word(name).is_some_and(|name| !case.lookup(name).is_empty())),
-        ExprKind::Contains { left, right, negated } => {
-            let (Some(name), expected) = (word(left), Expected::new(expr, left, right)) else {
-                return Ok(false);
-            };
-            let found = case.lookup(name);
-            Ok(match negated {
-                false => found.iter().any(|one| expected.is_part(one)),
-                true => !found.is_empty() && found.iter().all(|one| !expected.is_part(one)),
-            })
-        }
         ExprKind::Binary(operator, left, right) if word(left).is_some() => {
-            let mut expected = Expected::new(expr, left, right);
-            if expected.number.is_none() && matches!(expected.of, FilterType::Number | FilterType::Cell) {
+            let name = word(left).unwrap_or_default();
+            let (of, text, found) = (type_of_name(name), text_of(expr, right), case.lookup(name));
+            let mut expected = Expected { of, text, number: parse_number(of, text) };
+            let is_computed = expected.number.is_none() && operator.compares();
+            if is_computed && matches!(of, FilterType::Number | FilterType::Cell) {
                 expected.number = number(right, case)?;
             }
-            let found = case.lookup(word(left).unwrap_or_default());
+            // A negated comparison must be true for all values.
+            let all = |is_true: &dyn Fn(&FilterValue) -> bool| !found.is_empty() && found.iter().all(is_true);
             Ok(match operator {
+                BinaryOperator::Contains => found.iter().any(|one| expected.is_part(one)),
+                BinaryOperator::ContainsNot => all(&|one| !expected.is_part(one)),
                 BinaryOperator::Equal => found.iter().any(|one| expected.is_equal(one)),
-                // It must be true for all values.
-                BinaryOperator::NotEqual => {
-                    !found.is_empty() && found.iter().all(|one| !expected.is_equal(one))
-                }
+                BinaryOperator::NotEqual => all(&|one| !expected.is_equal(one)),
                 _ => found.iter().any(|one| expected.is_ordered(one, *operator)),
             })
         }
-        _ => match evaluate(node, &bindings(node, case)) {
-            Ok(ExprValue::Bool(truth)) => Ok(truth != 0),
-            Err(ExprErrorKind::Unknown(_)) => Ok(false),
-            Ok(_) | Err(_) => Err(NoValue),
+        _ => match evaluate(node, &bindings(node, case)).and_then(|value| value.to_bool()) {
+            Err(ExprError::Unknown(_)) => Ok(false),
+            truth => Ok(truth? != 0),
         },
     }
 }
 
 /// Computes a number from names of the case; `None` if one of them has no number.
 #[expect(clippy::cast_precision_loss, reason = "a comparison of sizes above 2^53 may round")]
-fn number(node: &ExprNode, case: &CaseValues<'_>) -> Result<Option<f64>, NoValue> {
+fn number(node: &ExprNode, case: &CaseValues<'_>) -> Result<Option<f64>, ExprError> {
     if let ExprKind::Text(_) = node.kind {
         return Ok(None);
     }
-    let computed = evaluate(node, &bindings(node, case)).and_then(|value| value.to_number());
-    match computed {
-        Ok(number) => Ok(Some(number as f64)),
-        Err(ExprErrorKind::Unknown(_)) => Ok(None),
-        Err(_) => Err(NoValue),
+    match evaluate(node, &bindings(node, case)).and_then(|value| value.to_number()) {
+        Err(ExprError::Unknown(_)) => Ok(None),
+        number => Ok(Some(number? as f64)),
     }
 }
 
@@ -110,13 +96,7 @@ struct Expected<'a> {
     number: Option<f64>,
 }
 
-impl<'a> Expected<'a> {
-    fn new(expr: &'a Expr, left: &ExprNode, right: &'a ExprNode) -> Self {
-        let of = word(left).map_or(FilterType::Number, type_of_name);
-        let text = text_of(expr, right);
-        Self { of, text, number: parse_number(of, text) }
-    }
-
+impl Expected<'_> {
     fn is_equal(&self, found: &FilterValue) -> bool {
         match (found, self.number) {
             (FilterValue::Number(found), Some(number)) => *found == number,

@@ -127,31 +127,23 @@ impl FilterCheck<'_> {
                 self.check_condition(right)
             }
             ExprKind::Has(name) => self.check_name(name),
-            ExprKind::Binary(operator, left, right) if operator.compares() => match word(left) {
-                Some(name) => {
+            ExprKind::Binary(operator, left, right) if is_comparison(*operator) => {
+                if let Some(name) = word(left) {
                     self.check_name(left)?;
-                    self.check_comparison((name, Some(*operator)), right)
+                    return self.check_comparison(name, *operator, right);
                 }
-                None => {
-                    self.check_number(left)?;
-                    self.check_number(right)
+                if !operator.compares() {
+                    let problem = "expected a name in front of `~`";
+                    return Err(self.expr.syntax_error(left, problem, "such as `kernel`"));
                 }
-            },
-            ExprKind::Contains { left, right, .. } => match word(left) {
-                Some(name) => {
-                    self.check_name(left)?;
-                    self.check_comparison((name, None), right)
-                }
-                None => {
-                    Err(self.expr.syntax_error(left, "expected a name in front of `~`", "such as `kernel`"))
-                }
-            },
+                self.check_number(left)?;
+                self.check_number(right)
+            }
             ExprKind::Call(..) => self.check_number(node),
             _ => {
                 let text = text_of(self.expr, node);
                 let hint = format!("compare it, such as `{text} = VALUE`, or write `has {text}`");
-                let mut end = node.clone();
-                end.place = end.place.end..end.place.end;
+                let end = ExprNode { place: node.place.end..node.place.end, ..node.clone() };
                 Err(self.expr.syntax_error(&end, "expected an operator (= != < <= > >= ~ !~)", &hint))
             }
         }
@@ -165,10 +157,9 @@ impl FilterCheck<'_> {
         let fixed = FIXED_NAMES.iter().map(|(fixed, ..)| *fixed);
         let known = fixed.clone().chain(self.names.0.iter().map(String::as_str));
         let hint = did_you_mean_or(name, known, || {
-            let fixed: Vec<&str> = fixed.clone().collect();
+            let fixed = fixed.clone().collect::<Vec<_>>().join(", ");
             format!(
-                "names are {}, dimensions such as m, attributes and columns in quotes (docs/filters.md)",
-                fixed.join(", ")
+                "names are {fixed}, dimensions such as m, attributes and columns in quotes (docs/filters.md)"
             )
         });
         Err(self.expr.syntax_error(node, format!("no case has a name `{name}`"), &hint))
@@ -195,34 +186,32 @@ impl FilterCheck<'_> {
             ExprKind::Text(text) => {
                 Err(self.expr.syntax_error(node, format!("`{text}` is no whole number"), HINT))
             }
-            ExprKind::Contains { .. } | ExprKind::Has(_) => {
-                Err(self.expr.syntax_error(node, "expected a number", HINT))
-            }
+            ExprKind::Binary(BinaryOperator::Contains | BinaryOperator::ContainsNot, ..)
+            | ExprKind::Has(_) => Err(self.expr.syntax_error(node, "expected a number", HINT)),
             _ => node.children().into_iter().try_for_each(|child| self.check_number(child)),
         }
     }
 
-    /// Refuses comparisons that no value can fulfil; without an operator the name is searched for the value.
+    /// Refuses comparisons that no value can fulfil.
     fn check_comparison(
         &self,
-        (name, operator): (&str, Option<BinaryOperator>),
+        name: &str,
+        operator: BinaryOperator,
         value: &ExprNode,
     ) -> Result<(), SyntaxError> {
         let (of, text) = (type_of_name(name), text_of(self.expr, value));
         let fault = |problem: String, hint: &str| Err(self.expr.syntax_error(value, problem, hint));
-        let is_equality = matches!(operator, Some(BinaryOperator::Equal | BinaryOperator::NotEqual));
-        match operator {
-            None if of.is_text() || of == FilterType::Cell => return Ok(()),
-            None => {
-                let problem = format!("`{name}` is a number, which has no parts");
-                return fault(problem, "use =, !=, <, <=, > or >=");
+        let is_equality = matches!(operator, BinaryOperator::Equal | BinaryOperator::NotEqual);
+        if !operator.compares() {
+            if of.is_text() || of == FilterType::Cell {
+                return Ok(());
             }
-            Some(_) if of.is_text() && !is_equality => {
-                return fault(format!("`{name}` is a text, which has no order"), "use =, !=, ~ or !~");
-            }
-            Some(_) => {}
+            return fault(format!("`{name}` is a number, which has no parts"), "use =, !=, <, <=, > or >=");
         }
-        match of {
+        if of.is_text() && !is_equality {
+            return fault(format!("`{name}` is a text, which has no order"), "use =, !=, ~ or !~");
+        }
+        let hint = match of {
             FilterType::Verdict if text.parse::<Verdict>().is_err() => {
                 let all = Verdict::ALL.iter().map(|verdict| verdict.as_str());
                 let hint = did_you_mean_or(text, all.clone(), || {
@@ -246,9 +235,6 @@ impl FilterCheck<'_> {
             }
             FilterType::Cell if is_equality => return Ok(()),
             of if of.is_text() || parse_number(of, text).is_some() => return Ok(()),
-            _ => {}
-        }
-        let hint = match of {
             FilterType::Duration => "write a time such as 12.5, 12.5us or 3ms; without a unit it is in µs",
             FilterType::Age => "write a time with its unit: s, min, h, d or w, such as 7d",
             FilterType::Percentage => "write a percentage such as 5 or 5% (without a blank)",
@@ -259,4 +245,8 @@ impl FilterCheck<'_> {
         };
         fault(format!("`{text}` is no value of `{name}`"), hint)
     }
+}
+
+fn is_comparison(operator: BinaryOperator) -> bool {
+    operator.compares() || matches!(operator, BinaryOperator::Contains | BinaryOperator::ContainsNot)
 }

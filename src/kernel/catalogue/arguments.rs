@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, NotReplayable, SchemaType,
-    TensorSlot, TensorSource,
+    Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, FillKind, FormMismatch,
+    SchemaType, TensorSlot, TensorSource,
     blocked_layout::logical_dims,
-    not_replayable::{contradiction, missing_attribute, not_covered},
-    rule_error::{RuleMismatch, require},
+    mismatch::{RuleMatch, missing_attribute},
     shape_rule::to_signed,
 };
-use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, product};
+use crate::kernel::expression::{BinaryOperator, ExprNumber, product};
 use crate::kernel::{Case, Dtype, Tensor};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,11 +63,8 @@ impl ArgumentValue {
         }
     }
 
-    fn of_tensors(mut tensors: Vec<TensorArgument>, kind: SchemaType) -> Self {
-        match tensors.pop() {
-            Some(tensor) if tensors.is_empty() && kind != SchemaType::TensorList => Self::Tensor(tensor),
-            last => Self::Tensors(tensors.into_iter().chain(last).collect()),
-        }
+    fn of_tensor(tensor: TensorArgument, kind: SchemaType) -> Self {
+        if kind == SchemaType::TensorList { Self::Tensors(vec![tensor]) } else { Self::Tensor(tensor) }
     }
 }
 
@@ -87,19 +83,20 @@ impl TensorArgument {
     }
 }
 
-pub(crate) struct ArgumentResolver<'a> {
-    pub(crate) entry: &'a CatalogueEntry,
-    pub(crate) form: &'a EntryForm,
-    pub(crate) bindings: &'a Bindings,
-    pub(crate) outputs: &'a [Tensor],
-    pub(crate) case: &'a Case,
+pub(super) struct ArgumentResolver<'a> {
+    pub(super) entry: &'a CatalogueEntry,
+    pub(super) form: &'a EntryForm,
+    pub(super) bindings: &'a Bindings,
+    pub(super) outputs: &'a [Tensor],
+    pub(super) case: &'a Case,
 }
 
 impl ArgumentResolver<'_> {
-    pub(crate) fn all(&self) -> Result<Vec<CallArgument>, NotReplayable> {
+    pub(super) fn all(&self) -> Result<Vec<CallArgument>, FormMismatch> {
         let mut arguments = Vec::new();
         for known in &self.entry.operator_of(self.form).schema.arguments {
-            let slots = self.form.list(&known.name);
+            let of_name = self.form.tensors().filter(|(_, slot)| slot.argument == known.name);
+            let slots: Vec<(usize, &TensorSlot)> = of_name.collect();
             let value = match (slots.as_slice(), self.form.arguments.get(&known.name)) {
                 ([(index, slot)], _) => self.slot_value(*index, slot, known.kind)?,
                 ([], Some(declared)) => self.declared_value(declared, known.kind)?,
@@ -115,8 +112,8 @@ impl ArgumentResolver<'_> {
         Ok(arguments)
     }
 
-    fn recorded(&self, index: usize) -> Result<&Tensor, NotReplayable> {
-        self.case.input(index).ok_or_else(|| contradiction(format!("input slot {index} is empty")))
+    fn recorded(&self, index: usize) -> Result<&Tensor, FormMismatch> {
+        self.case.input(index).ok_or_else(|| format!("input slot {index} is empty").into())
     }
 
     fn slot_value(
@@ -124,7 +121,7 @@ impl ArgumentResolver<'_> {
         index: usize,
         slot: &TensorSlot,
         kind: SchemaType,
-    ) -> Result<ArgumentValue, NotReplayable> {
+    ) -> Result<ArgumentValue, FormMismatch> {
         let tensor = self.recorded(index)?;
         if tensor.is_scalar() && slot.number_for.contains(&tensor.dtype) {
             // 2 and 1.5 are exact in every type, and no kernel can skip its work for either.
@@ -139,15 +136,15 @@ impl ArgumentResolver<'_> {
             let first = self.form.tensor(other).and_then(|(index, _)| self.case.input(index));
             return match first.filter(|first| first.dims == tensor.dims && first.dtype == tensor.dtype) {
                 Some(_) => Ok(ArgumentValue::SameAs(other.clone())),
-                None => Err(contradiction(format!("`{}` must be like `{other}`", slot.argument))),
+                None => Err(format!("`{}` must be like `{other}`", slot.argument).into()),
             };
         }
-        Ok(ArgumentValue::of_tensors(vec![self.slot_tensor(slot, tensor)?], kind))
+        Ok(ArgumentValue::of_tensor(self.slot_tensor(slot, tensor)?, kind))
     }
 
-    fn slot_tensor(&self, slot: &TensorSlot, tensor: &Tensor) -> Result<TensorArgument, NotReplayable> {
+    fn slot_tensor(&self, slot: &TensorSlot, tensor: &Tensor) -> Result<TensorArgument, FormMismatch> {
         let TensorSource::Fill(fill) = &slot.source else {
-            return Err(contradiction(format!("`{}` has no values of its own", slot.argument)));
+            return Err(format!("`{}` has no values of its own", slot.argument).into());
         };
         let dims = logical_dims(slot, tensor)?;
         let fill = self.resolve_fill(fill, &slot.argument, &dims)?;
@@ -163,14 +160,10 @@ impl ArgumentResolver<'_> {
         fill: &Fill<Expr>,
         argument: &str,
         dims: &[u64],
-    ) -> Result<Fill<i64, Vec<i64>>, NotReplayable> {
+    ) -> Result<Fill<i64, Vec<i64>>, FormMismatch> {
         let list = |list: &Expr| list.evaluate_as(self.bindings, ExprValue::to_items);
         let fill = fill.try_map(|bound| bound.evaluate_number(self.bindings), list)?;
-        let checked = check_fill(&fill, argument, &to_signed(dims), &mut Vec::new());
-        checked.map_err(|mismatch| match mismatch {
-            RuleMismatch::Limit(reason) => not_covered(reason),
-            conflict => contradiction(conflict.to_string()),
-        })?;
+        RuleMatch::new(Bindings::default()).check_fill(&fill, argument, &to_signed(dims))?;
         Ok(fill)
     }
 
@@ -178,10 +171,9 @@ impl ArgumentResolver<'_> {
         &self,
         argument: &DeclaredArgument,
         kind: SchemaType,
-    ) -> Result<ArgumentValue, NotReplayable> {
-        let output = |index: usize| {
-            self.outputs.get(index).ok_or_else(|| contradiction(format!("there is no output {index}")))
-        };
+    ) -> Result<ArgumentValue, FormMismatch> {
+        let output =
+            |index: usize| self.outputs.get(index).ok_or_else(|| format!("there is no output {index}"));
         Ok(match argument {
             DeclaredArgument::Constant(constant) => ArgumentValue::Value(constant.clone()),
             DeclaredArgument::Expression(expr) => {
@@ -196,12 +188,12 @@ impl ArgumentResolver<'_> {
             DeclaredArgument::InverseRoot(expr) => {
                 let number = u32::try_from(expr.evaluate_number(self.bindings)?).ok();
                 let number = number.filter(|number| *number > 0);
-                let number = number.ok_or_else(|| contradiction(format!("`{expr}` has no root")))?;
+                let number = number.ok_or_else(|| format!("`{expr}` has no root"))?;
                 ArgumentValue::Value((1.0 / f64::from(number).sqrt()).into())
             }
             DeclaredArgument::Destination(index) => {
                 let Tensor { dims, dtype, .. } = output(*index)?;
-                ArgumentValue::Destination(TensorArgument::new(dims.clone(), dtype, Fill::Empty))
+                ArgumentValue::Destination(TensorArgument::new(dims.clone(), dtype, FillKind::Empty.into()))
             }
             DeclaredArgument::DtypeOf { output: index, quantised } => {
                 let dtype = &output(*index)?.dtype;
@@ -215,105 +207,102 @@ impl ArgumentResolver<'_> {
             DeclaredArgument::Attribute(column) => ArgumentValue::Value(self.attribute(column, kind)?),
             DeclaredArgument::ProcessGroup(ranks) => match ranks.evaluate(self.bindings)? {
                 ExprValue::Number(number) => ArgumentValue::ProcessGroup(number),
-                other => {
-                    return Err(contradiction(format!("`{ranks}` is {other}, not a number of ranks")));
-                }
+                other => return Err(format!("`{ranks}` is {other}, not a number of ranks").into()),
             },
             DeclaredArgument::SameAs(other) => ArgumentValue::SameAs(other.clone()),
             DeclaredArgument::Tensor { dims, dtype, fill, on_host } => {
-                let dims = dims.evaluate_shapes(self.bindings).map_err(contradiction)?;
-                let dims = dims.into_iter().next().unwrap_or_default();
+                let dims = dims.evaluate_shapes(self.bindings)?.into_iter().next().unwrap_or_default();
                 let fill = self.resolve_fill(fill, "tensor", &dims)?;
                 let tensor = TensorArgument { on_host: *on_host, ..TensorArgument::new(dims, dtype, fill) };
-                ArgumentValue::of_tensors(vec![tensor], kind)
+                ArgumentValue::of_tensor(tensor, kind)
             }
         })
     }
 
-    fn attribute(&self, column: &str, kind: SchemaType) -> Result<Value, NotReplayable> {
-        let text = self.case.attributes.get(column).ok_or_else(|| missing_attribute(column))?;
+    fn attribute(&self, column: &str, kind: SchemaType) -> Result<Value, FormMismatch> {
+        let text = self.case.attributes.get(column);
+        let text = text.ok_or_else(|| FormMismatch::not_covered(missing_attribute(column)))?;
         let numbers = || {
             let numbers = self.case.attributes.numbers(column);
-            numbers.ok_or_else(|| contradiction(format!("`{column}` is {text}, not whole numbers")))
+            numbers.ok_or_else(|| format!("`{column}` is {text}, not whole numbers"))
         };
         Ok(match kind {
             SchemaType::IntList => numbers()?.into(),
             SchemaType::Int => match numbers()?.as_slice() {
                 [number] => (*number).into(),
-                _ => return Err(contradiction(format!("`{column}` is {text}, not a whole number"))),
+                _ => return Err(format!("`{column}` is {text}, not a whole number").into()),
             },
             _ => text.into(),
         })
     }
 }
 
-/// Checks that a tensor can hold the values, or adds the conditions on the numbers of a candidate.
-pub(super) fn check_fill<N: ExprNumber>(
-    fill: &Fill<N, Vec<i64>>,
-    argument: &str,
-    dims: &[N],
-    conditions: &mut Vec<N>,
-) -> Result<(), RuleMismatch> {
-    let mut check = |operator, left: &N, right: N, reason: &dyn Fn() -> String| {
-        let holds = N::apply(operator, left.clone(), right).map_err(ExprErrorKind::from)?;
-        require(holds, conditions, || format!("`{argument}` {}", reason()))
-    };
-    let elements = || product(dims).map_err(|_| format!("`{argument}` has more elements than 63 bits count"));
-    let length = |items: &[i64]| N::from(i64::try_from(items.len()).unwrap_or(i64::MAX));
-    if let Some(below) = fill.below() {
-        check(BinaryOperator::GreaterEqual, below, N::from(1), &|| "would index an empty range".to_owned())?;
-    }
-    let distinct = match fill {
-        Fill::Distinct { .. } => elements()?,
-        Fill::Experts { .. } => dims.last().cloned().unwrap_or_else(|| N::from(1)),
-        Fill::Blocks { used, .. } => {
-            let ([rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
-                return Err(format!("`{argument}` must be a table with a row for each sequence").into());
-            };
-            check(BinaryOperator::Equal, rows, length(used), &|| {
-                format!("has {rows} rows for {} sequences", used.len())
+impl<N: ExprNumber> RuleMatch<N> {
+    /// Checks that a tensor can hold the values, or collects the conditions on the numbers of a candidate.
+    pub(super) fn check_fill(
+        &mut self,
+        fill: &Fill<N, Vec<i64>>,
+        argument: &str,
+        dims: &[N],
+    ) -> Result<(), FormMismatch> {
+        let Fill { kind, below, total, items, used, queries, keys } = fill;
+        let elements =
+            || product(dims).map_err(|_| format!("`{argument}` has more elements than 63 bits count"));
+        let length = |items: &[i64]| i64::try_from(items.len()).unwrap_or(i64::MAX);
+        if let Some(below) = below {
+            self.compare(below, BinaryOperator::GreaterEqual, 1, || {
+                format!("`{argument}` would index an empty range")
             })?;
-            let most = used.iter().copied().max().unwrap_or_default();
-            check(BinaryOperator::GreaterEqual, width, N::from(most), &|| {
-                format!("has {width} blocks in a row, a sequence needs {most}")
-            })?;
-            N::from(used.iter().fold(0_i64, |sum, blocks| sum.saturating_add(*blocks)))
         }
-        Fill::Selection { queries, keys } => {
-            if queries.len() != keys.len() {
-                let (queries, keys) = (queries.len(), keys.len());
-                return Err(
-                    format!("`{argument}` is of {queries} sequences of queries, {keys} of keys").into()
-                );
+        let distinct = match kind {
+            FillKind::Distinct => elements()?,
+            FillKind::Experts => dims.last().cloned().unwrap_or_else(|| N::from(1)),
+            FillKind::Blocks => {
+                let used = used.as_deref().unwrap_or_default();
+                let ([rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
+                    return Err(format!("`{argument}` must be a table with a row for each sequence").into());
+                };
+                self.compare(rows, BinaryOperator::Equal, length(used), || {
+                    format!("`{argument}` has {rows} rows for {} sequences", used.len())
+                })?;
+                let most = used.iter().copied().max().unwrap_or_default();
+                self.compare(width, BinaryOperator::GreaterEqual, most, || {
+                    format!("`{argument}` has {width} blocks in a row, a sequence needs {most}")
+                })?;
+                N::from(used.iter().fold(0_i64, |sum, blocks| sum.saturating_add(*blocks)))
             }
-            let rows = product(&dims[..dims.len().saturating_sub(1)]).map_err(ExprErrorKind::from)?;
-            let last = N::from(queries.last().copied().unwrap_or_default());
-            return check(BinaryOperator::Equal, &rows, last.clone(), &|| {
-                format!("has {rows} rows, the sequences have {last} queries")
-            });
-        }
-        Fill::Listed { items } => {
-            let elements = elements()?;
-            return check(BinaryOperator::Equal, &elements, length(items), &|| {
-                format!("holds {elements} numbers, {} are known", items.len())
-            });
-        }
-        Fill::Leading { total } => {
-            let elements = elements()?;
-            return check(BinaryOperator::GreaterEqual, &elements, total.clone(), &|| {
-                format!("has {elements} elements, {total} of them are 1")
-            });
-        }
-        Fill::Cumulative { total } | Fill::Counts { total } => {
-            return require(total.has_value(), conditions, String::new);
-        }
-        _ => return Ok(()),
-    };
-    fill.below().map_or(Ok(()), |below| {
-        let is_enough = check(BinaryOperator::GreaterEqual, below, distinct.clone(), &|| {
-            format!("needs {distinct} different values, there are {below}")
+            FillKind::Selection => {
+                let [queries, keys] = [queries, keys].map(|list| list.as_deref().unwrap_or_default());
+                if queries.len() != keys.len() {
+                    let (queries, keys) = (queries.len(), keys.len());
+                    let problem = format!("is of {queries} sequences of queries, {keys} of keys");
+                    return Err(format!("`{argument}` {problem}").into());
+                }
+                let rows = product(&dims[..dims.len().saturating_sub(1)])?;
+                let last = queries.last().copied().unwrap_or_default();
+                return self.compare(&rows, BinaryOperator::Equal, last, || {
+                    format!("`{argument}` has {rows} rows, the sequences have {last} queries")
+                });
+            }
+            FillKind::Listed => {
+                let (elements, known) = (elements()?, items.as_deref().unwrap_or_default());
+                return self.compare(&elements, BinaryOperator::Equal, length(known), || {
+                    format!("`{argument}` holds {elements} numbers, {} are known", known.len())
+                });
+            }
+            FillKind::Leading => {
+                let (elements, total) = (elements()?, total.clone().unwrap_or_else(|| N::from(0)));
+                return self.compare(&elements, BinaryOperator::GreaterEqual, total.clone(), || {
+                    format!("`{argument}` has {elements} elements, {total} of them are 1")
+                });
+            }
+            _ => return total.iter().try_for_each(|total| self.require(total.has_value(), String::new)),
+        };
+        let Some(below) = below else { return Ok(()) };
+        let is_enough = self.compare(below, BinaryOperator::GreaterEqual, distinct.clone(), || {
+            format!("`{argument}` needs {distinct} different values, there are {below}")
         });
         // The operators also take equal values, such as blocks that sequences share.
-        is_enough.map_err(RuleMismatch::into_limit)
-    })
+        is_enough.map_err(FormMismatch::into_limit)
+    }
 }

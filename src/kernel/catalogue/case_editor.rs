@@ -347,7 +347,7 @@ impl<'a> CaseEditor<'a> {
             }));
         }
         let outputs = entry.output_tensors(form, &bindings, &inputs, &self.case.outputs);
-        let outputs = outputs.map_err(|refusal| refusal.to_string())?.into_iter().map(Some).collect();
+        let outputs = outputs?.into_iter().map(Some).collect();
         while inputs.last().is_some_and(Option::is_none) {
             inputs.pop();
         }

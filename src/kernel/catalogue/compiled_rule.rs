@@ -3,15 +3,13 @@
 //! backwards from an output, lists of lengths or attributes are not compiled.
 
 use super::{
-    Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, TensorSource,
-    arguments::check_fill,
+    Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, FormMismatch,
+    TensorSource,
+    mismatch::{MatchStage, RuleMatch},
     resolve::{bind_sizes, check_types, logical_inputs},
-    rule_error::{RuleMismatch, require, require_value},
 };
 use crate::kernel::Case;
-use crate::kernel::expression::{
-    BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product,
-};
+use crate::kernel::expression::{BinaryOperator, CompiledNode, ExprNumber, product};
 
 /// The forms of an entry that cases of one kind may take, in the entry's order.
 #[derive(Clone, Debug)]
@@ -25,6 +23,9 @@ pub(crate) struct CompiledForm {
     /// Further conditions under which a case of this form can be called.
     needs: Vec<CompiledNode>,
 }
+
+/// Dimensions of each slot; `None` for an empty one.
+type SlotNodes = [Option<Vec<CompiledNode>>];
 
 impl CompiledRule {
     /// Returns the index of the form that accepts a candidate.
@@ -58,8 +59,8 @@ impl CatalogueEntry {
             }
             match self.compile_form(form, sample, &inputs, &outputs) {
                 Ok(form) => forms.push(form),
-                Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_) | RuleMismatch::Limit(_)) => {}
-                Err(RuleMismatch::NotConstant) => return None,
+                Err(mismatch) if mismatch.stage == MatchStage::NotConstant => return None,
+                Err(_) => {}
             }
         }
         Some(CompiledRule { forms })
@@ -69,18 +70,17 @@ impl CatalogueEntry {
         &self,
         form: &EntryForm,
         sample: &Case,
-        inputs: &[Option<Vec<CompiledNode>>],
+        inputs: &SlotNodes,
         outputs: &[Vec<CompiledNode>],
-    ) -> Result<CompiledForm, RuleMismatch> {
-        let mut fits = Vec::new();
-        let logical = logical_inputs(form, sample, inputs.to_vec(), &mut fits)?;
+    ) -> Result<CompiledForm, FormMismatch> {
+        let mut found = RuleMatch::new(Bindings::default());
+        let logical = logical_inputs(form, sample, inputs.to_vec(), &mut found)?;
         let recorded = (!outputs.is_empty()).then_some(outputs);
-        let mut bindings = form.rule.bind(&logical, recorded, Bindings::default(), &mut fits)?;
+        form.rule.bind(&logical, recorded, &mut found)?;
         if !form.is_replayed() {
-            let never = CompiledNode::Constant(0);
-            return Ok(CompiledForm { fits, needs: vec![never] });
+            return Ok(CompiledForm { fits: found.conditions, needs: vec![CompiledNode::Constant(0)] });
         }
-        let outputs = form.rule.outputs.shape_nodes(&bindings, &mut fits)?;
+        let outputs = form.rule.outputs.shape_nodes(&mut found)?;
         let sizes = |dims: &Vec<CompiledNode>, bytes: Option<u64>| {
             let elements = product(dims).unwrap_or(CompiledNode::Constant(i64::MAX));
             let bytes = i64::try_from(bytes.unwrap_or(2)).unwrap_or(i64::MAX);
@@ -92,90 +92,86 @@ impl CatalogueEntry {
             .collect();
         // The types of the outputs may follow from the inputs. No number of bytes makes a condition.
         let output_sizes: Vec<_> = outputs.iter().map(|dims| sizes(dims, None)).collect();
-        bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
-        let mut needs = Vec::new();
+        bind_sizes(&mut found.bindings, form, &input_sizes, &output_sizes);
+        let fits = std::mem::take(&mut found.conditions);
         // The resolver takes a form that fits, and fails if the call contradicts it.
-        self.require_call(form, inputs, &logical, &bindings, &mut needs)
-            .map_err(|_| RuleMismatch::NotConstant)?;
-        Ok(CompiledForm { fits, needs })
+        let needed = self.require_call(form, inputs, &logical, &mut found);
+        needed.map_err(|_| FormMismatch::not_constant())?;
+        Ok(CompiledForm { fits, needs: found.conditions })
     }
 
     fn require_call(
         &self,
         form: &EntryForm,
-        inputs: &[Option<Vec<CompiledNode>>],
-        logical: &[Option<Vec<CompiledNode>>],
-        bindings: &Bindings<CompiledNode>,
-        needs: &mut Vec<CompiledNode>,
-    ) -> Result<(), RuleMismatch> {
+        inputs: &SlotNodes,
+        logical: &SlotNodes,
+        found: &mut RuleMatch<CompiledNode>,
+    ) -> Result<(), FormMismatch> {
         if let Some(returns) = &form.returns {
-            returns.shape_nodes(bindings, needs)?;
+            returns.shape_nodes(found)?;
         }
-        let dims = |dims: &[Option<Vec<CompiledNode>>], index: usize| {
-            dims.get(index).cloned().flatten().ok_or(RuleMismatch::NotConstant)
+        let dims = |dims: &SlotNodes, index: usize| {
+            dims.get(index).cloned().flatten().ok_or_else(FormMismatch::not_constant)
         };
         for (index, slot) in form.tensors() {
             match &slot.source {
                 TensorSource::SameAs(other) => {
-                    let (other, _) = form.tensor(&other.value).ok_or(RuleMismatch::NotConstant)?;
-                    let (own, other) = (dims(inputs, index)?, dims(inputs, other)?);
-                    let is_same = equal_values(&ExprValue::List(own), &ExprValue::List(other));
-                    require(is_same.map_err(ExprErrorKind::from)?, needs, String::new)?;
+                    let (other, _) = form.tensor(&other.value).ok_or_else(FormMismatch::not_constant)?;
+                    let other = ExprValue::List(dims(inputs, other)?);
+                    found.require(ExprValue::List(dims(inputs, index)?).equals(&other)?, String::new)?;
                 }
-                TensorSource::Fill(fill) => require_fill(fill, &dims(logical, index)?, bindings, needs)?,
+                TensorSource::Fill(fill) => require_fill(fill, &dims(logical, index)?, found)?,
             }
         }
         for argument in form.arguments.values() {
-            require_argument(argument, bindings, needs)?;
+            require_argument(argument, found)?;
         }
-        for expr in self.cost_of(form).into_iter().flatten() {
-            require_value(&ExprValue::Number(expr.evaluate_number(bindings)?), needs)?;
-        }
-        Ok(())
+        self.cost_of(form).into_iter().flatten().try_for_each(|expr| require_number(expr, found))
     }
+}
+
+fn require_number(expr: &Expr, found: &mut RuleMatch<CompiledNode>) -> Result<(), FormMismatch> {
+    let number = expr.evaluate_number(&found.bindings)?;
+    found.require_value(&ExprValue::Number(number))
 }
 
 fn require_fill(
     fill: &Fill<Expr>,
     dims: &[CompiledNode],
-    bindings: &Bindings<CompiledNode>,
-    needs: &mut Vec<CompiledNode>,
-) -> Result<(), RuleMismatch> {
-    let bound = |bound: &Expr| bound.evaluate_number(bindings).map_err(RuleMismatch::from);
+    found: &mut RuleMatch<CompiledNode>,
+) -> Result<(), FormMismatch> {
+    let bound = |bound: &Expr| bound.evaluate_number(&found.bindings).map_err(FormMismatch::from);
     let list = |list: &Expr| {
-        let items = list.evaluate_as(bindings, ExprValue::to_items)?;
-        items.iter().map(|item| item.constant().ok_or(RuleMismatch::NotConstant)).collect()
+        let items = list.evaluate_as(&found.bindings, ExprValue::to_items)?;
+        items.iter().map(|item| item.constant().ok_or_else(FormMismatch::not_constant)).collect()
     };
-    check_fill(&fill.try_map(bound, list)?, "", dims, needs)
+    let fill = fill.try_map(bound, list)?;
+    found.check_fill(&fill, "", dims)
 }
 
 fn require_argument(
     argument: &DeclaredArgument,
-    bindings: &Bindings<CompiledNode>,
-    needs: &mut Vec<CompiledNode>,
-) -> Result<(), RuleMismatch> {
+    found: &mut RuleMatch<CompiledNode>,
+) -> Result<(), FormMismatch> {
     match argument {
         DeclaredArgument::Constant(_)
         | DeclaredArgument::Destination(_)
         | DeclaredArgument::SameAs(_)
         | DeclaredArgument::DtypeOf { .. } => Ok(()),
-        DeclaredArgument::ProcessGroup(expr) => {
-            require_value(&ExprValue::Number(expr.evaluate_number(bindings)?), needs)
+        DeclaredArgument::ProcessGroup(expr) => require_number(expr, found),
+        DeclaredArgument::Expression(expr) => {
+            let value = expr.evaluate(&found.bindings)?;
+            found.require_value(&value)
         }
-        DeclaredArgument::Expression(expr) => require_value(&expr.evaluate(bindings)?, needs),
         DeclaredArgument::InverseRoot(expr) => {
-            let number = expr.evaluate_number(bindings)?;
-            let limit = CompiledNode::Constant(i64::from(u32::MAX));
-            for (number, least) in [(number.clone(), CompiledNode::Constant(1)), (limit, number)] {
-                let is_enough = CompiledNode::apply(BinaryOperator::GreaterEqual, number, least);
-                require(is_enough.map_err(ExprErrorKind::from)?, needs, String::new)?;
-            }
-            Ok(())
+            let number = expr.evaluate_number(&found.bindings)?;
+            found.compare(&number, BinaryOperator::GreaterEqual, 1, String::new)?;
+            found.compare(&number, BinaryOperator::LessEqual, i64::from(u32::MAX), String::new)
         }
         DeclaredArgument::Tensor { dims, fill, .. } => {
-            let dims = dims.shape_nodes(bindings, needs)?.into_iter().next();
-            require_fill(fill, &dims.unwrap_or_default(), bindings, needs)
+            let dims = dims.shape_nodes(found)?.into_iter().next();
+            require_fill(fill, &dims.unwrap_or_default(), found)
         }
-        DeclaredArgument::Attribute(_) => Err(RuleMismatch::NotConstant),
+        DeclaredArgument::Attribute(_) => Err(FormMismatch::not_constant()),
     }
 }

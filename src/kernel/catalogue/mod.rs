@@ -7,9 +7,8 @@ mod case_editor;
 mod compiled_rule;
 mod entry;
 mod loader;
-mod not_replayable;
+mod mismatch;
 mod resolve;
-mod rule_error;
 mod shape_rule;
 mod slot_pattern;
 
@@ -20,11 +19,12 @@ pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::CatalogueEntry;
 pub(crate) use entry::{
-    ArgumentCoverage, DeclaredArgument, DimensionRole, EntryForm, Fill, ImpliedValue, InputSlot,
+    ArgumentCoverage, DeclaredArgument, DimensionRole, EntryForm, Fill, FillKind, ImpliedValue, InputSlot,
     LaunchOperator, OutputDtype, TensorSlot, TensorSource,
 };
 pub use loader::Catalogue;
-pub use not_replayable::{NotReplayable, Refusal};
+pub(crate) use mismatch::FormMismatch;
+pub use mismatch::NotReplayable;
 pub use resolve::ResolvedCall;
 pub use shape_rule::{ReturnShapes, ShapeRule};
 pub(crate) use slot_pattern::PatternTerm;

@@ -6,12 +6,11 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, ImpliedValue,
-    InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, FormMismatch,
+    ImpliedValue, InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
     arguments::ArgumentResolver,
     blocked_layout::unblocked_dims,
-    not_replayable::{Refusal, contradiction, missing_attribute, not_covered},
-    rule_error::RuleMismatch,
+    mismatch::{MatchStage, RuleMatch, missing_attribute},
     shape_rule::to_signed,
 };
 use crate::kernel::expression::{BinaryOperator, ExprNumber};
@@ -41,22 +40,18 @@ pub struct ResolvedCall {
 impl CatalogueEntry {
     /// Resolves the call by the first form that fits; the error lists what contradicts the entry.
     pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
-        if let Some(why) = case.attributes.contradicting_shape() {
-            return Err(contradiction(why));
-        }
+        case.attributes.contradicting_shape().map_or(Ok(()), |why| Err(FormMismatch::from(why)))?;
         check_numbers(self, &case.attributes)?;
         check_elements(case)?;
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
             self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();
         if attempts.is_empty() {
-            let (least, most) = self.forms.iter().fold((usize::MAX, 0), |(least, most), form| {
-                (least.min(form.inputs.len()), most.max(form.inputs.len()))
-            });
-            let count = case.inputs.len();
-            return Err(not_covered(format!(
-                "recorded input slots: {count}, the entry of {} reads {least} to {most}",
-                self.kernel
-            )));
+            let lengths = || self.forms.iter().map(|form| form.inputs.len());
+            let (least, most) = (lengths().min().unwrap_or_default(), lengths().max().unwrap_or_default());
+            let (count, kernel) = (case.inputs.len(), &self.kernel);
+            let problem =
+                format!("recorded input slots: {count}, the entry of {kernel} reads {least} to {most}");
+            return Err(FormMismatch::not_covered(problem).into());
         }
         let fitting: Vec<(&EntryForm, &Bindings)> =
             attempts.iter().filter_map(|(form, bound)| bound.as_ref().ok().map(|b| (*form, b))).collect();
@@ -65,8 +60,7 @@ impl CatalogueEntry {
         };
         check_replayed(form)?;
         let outputs = self.output_tensors(form, bindings, &case.inputs, &case.outputs)?;
-        let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose();
-        let returns = returns.map_err(contradiction)?;
+        let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose()?;
         let mut bindings = bindings.clone();
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let sizes = |tensor: &Tensor| (signed(tensor.element_count()), signed(tensor.bytes()));
@@ -77,7 +71,7 @@ impl CatalogueEntry {
             form: form.rule.name.clone(),
             definition: self.definition_of(form).clone(),
             api: self.operator_of(form).api.clone(),
-            notes: self.collect_notes(form, &fitting, &case.inputs),
+            notes: collect_notes(form, &fitting, &case.inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
                 .all()?,
             work: self.kernel_work(form, &bindings, case)?,
@@ -93,11 +87,13 @@ impl CatalogueEntry {
     }
 
     pub(crate) fn matching_form(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
-        let mut fitting =
-            self.forms_for(case).filter_map(|form| Some((form, self.match_form(form, case).ok()?)));
-        match fitting.next() {
-            Some((form, bindings)) => check_replayed(form).map(|()| (form, bindings)),
-            None => Err(self.resolve_call(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
+        let mut forms = self.forms_for(case);
+        match forms.find_map(|form| Some((form, self.match_form(form, case).ok()?))) {
+            Some((form, bindings)) => Ok(check_replayed(form).map(|()| (form, bindings))?),
+            None => Err(match self.resolve_call(case) {
+                Err(refusal) => refusal,
+                Ok(_) => FormMismatch::from("it fits no form".to_owned()).into(),
+            }),
         }
     }
 
@@ -105,7 +101,7 @@ impl CatalogueEntry {
     /// of the first output.
     pub(crate) fn bound_names(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
         let (form, mut bindings) = self.matching_form(case)?;
-        let outputs = form.rule.outputs.evaluate_shapes(&bindings).map_err(contradiction)?;
+        let outputs = form.rule.outputs.evaluate_shapes(&bindings)?;
         let first = outputs.first().map(|dims| to_signed(dims)).unwrap_or_default();
         bindings.set("output", ExprValue::List(first));
         Ok((&form.rule.name, bindings))
@@ -119,17 +115,15 @@ impl CatalogueEntry {
     }
 
     fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
-        let refused_at = |stage| move |refusal: NotReplayable| FormMismatch::new(stage, &refusal);
-        self.check_attributes(form, case).map_err(refused_at(MatchStage::Attributes))?;
-        self.check_slots(form, case).map_err(refused_at(MatchStage::Structure))?;
-        check_types(form, case).map_err(refused_at(MatchStage::Types))?;
+        let at = |stage| move |reason: String| FormMismatch::at(stage, reason);
+        self.check_attributes(form, case).map_err(at(MatchStage::Attributes))?;
+        self.check_slots(form, case).map_err(at(MatchStage::Structure))?;
+        check_types(form, case).map_err(at(MatchStage::Types))?;
         let bindings = bind_shapes(form, case)?;
-        check_implied(form, &bindings, &case.attributes)
-            .map_err(|refusal| FormMismatch::after_dimensions(&refusal))?;
+        check_implied(form, &bindings, &case.attributes)?;
         // A form with other output types is not the recorded one.
-        let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs);
-        let checked = outputs.and_then(|outputs| check_recorded_dtypes(&case.outputs, &outputs));
-        checked.map_err(|refusal| FormMismatch::after_dimensions(&refusal))?;
+        let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs)?;
+        check_recorded_dtypes(&case.outputs, &outputs)?;
         Ok(bindings)
     }
 
@@ -143,10 +137,15 @@ impl CatalogueEntry {
         let misfits = attempts.into_iter().filter(|(form, _)| !form.special_case);
         let misfits = misfits.filter_map(|(form, bound)| Some((form, bound.err()?)));
         let misfits = misfits.map(|(form, mut mismatch)| {
+            let conflicts = || {
+                recorded_dims(form, case).map_or(usize::MAX, |(inputs, outputs)| {
+                    form.rule.count_conflicts(&inputs, &outputs, attribute_bindings(&case.attributes))
+                })
+            };
             match mismatch.stage {
                 MatchStage::Attributes => {
-                    mismatch.conflicts = count_conflicts(form, case)
-                        .saturating_add(self.attribute_conflicts(form, &case.attributes).count());
+                    let of_attributes = self.attribute_conflicts(form, &case.attributes).count();
+                    mismatch.conflicts = conflicts().saturating_add(of_attributes);
                 }
                 MatchStage::Types => match bind_shapes(form, case) {
                     Ok(_) => mismatch.stage = MatchStage::OnlyTypes,
@@ -154,20 +153,18 @@ impl CatalogueEntry {
                         if in_shapes.stage == MatchStage::Structure {
                             mismatch = in_shapes;
                         }
-                        mismatch.conflicts = count_conflicts(form, case).saturating_add(1);
+                        mismatch.conflicts = conflicts().saturating_add(1);
                     }
                 },
-                MatchStage::Structure | MatchStage::Conflict => {
-                    mismatch.conflicts = count_conflicts(form, case);
-                }
-                MatchStage::OnlyTypes | MatchStage::Value | MatchStage::Limit => {}
+                MatchStage::Structure | MatchStage::Conflict => mismatch.conflicts = conflicts(),
+                _ => {}
             }
             (form, mismatch)
         });
         misfits.collect()
     }
 
-    pub(crate) fn check_attributes(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
+    pub(super) fn check_attributes(&self, form: &EntryForm, case: &Case) -> Result<(), String> {
         self.attribute_conflicts(form, &case.attributes).next().map_or(Ok(()), Err)
     }
 
@@ -176,108 +173,93 @@ impl CatalogueEntry {
         &'a self,
         form: &'a EntryForm,
         attributes: &'a CaseAttributes,
-    ) -> impl Iterator<Item = NotReplayable> {
+    ) -> impl Iterator<Item = String> {
         let of_form = form.with.iter().filter_map(|(column, values)| match attributes.get(column) {
             Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => None,
-            Some(value) => Some(not_covered(format!("`{column}` is {value}, not {}", values.join(" or ")))),
+            Some(value) => Some(format!("`{column}` is {value}, not {}", values.join(" or "))),
             None => Some(missing_attribute(column)),
+        });
+        // The time of the recorded call may depend on an attribute that the form does not use.
+        let unused = attributes.iter().filter(|(column, _)| !form.uses_attribute(column));
+        let unused = unused.map(|(column, value)| {
+            let why = match self.forms.iter().any(|form| form.uses_attribute(column)) {
+                true => "the form is for rows without it",
+                false => "which the call does not use",
+            };
+            format!("`{column}` is recorded as {value}, {why}")
         });
         let arguments = form.arguments.values().filter_map(|argument| match argument {
             DeclaredArgument::Attribute(column) if !form.with.contains_key(column) => Some(column),
             _ => None,
         });
         let missing = arguments.filter(|column| attributes.get(column).is_none());
-        let missing = missing.map(|column| missing_attribute(column));
-        of_form.chain(unused_attributes(self, form, attributes)).chain(missing)
+        of_form.chain(unused).chain(missing.map(|column| missing_attribute(column)))
     }
 
-    pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
-        let count = case.inputs.len();
-        let needed =
-            (0..form.inputs.len()).rev().find(|slot| form.rule.takes_slot(*slot)).map_or(0, |last| last + 1);
+    pub(super) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), String> {
+        let (count, known) = (case.inputs.len(), form.inputs.len());
+        let last = (0..known).rev().find(|slot| form.rule.takes_slot(*slot));
+        let needed = last.map_or(0, |last| last + 1);
         let is_missing = |slot: &usize| case.inputs[*slot].is_none() && form.rule.takes_slot(*slot);
-        match (0..count.min(form.inputs.len())).find(is_missing) {
-            Some(slot) => Err(not_covered(format!("input slot {slot} is empty, the call needs it"))),
-            None if count > form.inputs.len() || count < needed => Err(not_covered(format!(
-                "recorded input slots: {count}, the entry of {} reads {needed}",
-                self.kernel
-            ))),
+        match (0..count.min(known)).find(is_missing) {
+            Some(slot) => Err(format!("input slot {slot} is empty, the call needs it")),
+            None if count > known || count < needed => {
+                Err(format!("recorded input slots: {count}, the entry of {} reads {needed}", self.kernel))
+            }
             None => Ok(()),
         }
     }
 
     /// Returns the outputs of a form. `recorded` are the outputs in the profile, empty if there are none.
-    pub(crate) fn output_tensors(
+    pub(super) fn output_tensors(
         &self,
         form: &EntryForm,
         bindings: &Bindings,
         inputs: &[Slot],
         recorded: &[Slot],
-    ) -> Result<Vec<Tensor>, NotReplayable> {
-        let shapes = form.rule.outputs.evaluate_shapes(bindings).map_err(contradiction)?;
+    ) -> Result<Vec<Tensor>, FormMismatch> {
+        let shapes = form.rule.outputs.evaluate_shapes(bindings)?;
         let dtype_of = |argument: &str| {
             let (slot, _) = form.tensor(argument)?;
             Some(&inputs.get(slot)?.as_ref()?.dtype)
         };
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (declared, dims))| {
+            let refused = |problem: String| FormMismatch::not_covered(format!("output {index} {problem}"));
             let recorded = recorded.iter().flatten().nth(index);
             let dtype = match (declared, recorded) {
                 (OutputDtype::SameAs(other) | OutputDtype::Blocked(other, _), _) => {
-                    dtype_of(other).cloned().ok_or_else(|| {
-                        not_covered(format!("output {index} is of the type of `{other}`, which is left out"))
-                    })?
+                    let missing = || refused(format!("is of the type of `{other}`, which is left out"));
+                    dtype_of(other).cloned().ok_or_else(missing)?
                 }
                 (OutputDtype::Fixed(dtype), _) => dtype.clone(),
-                (OutputDtype::Promoted, _) => Dtype::promote_slots(inputs).map_err(not_covered)?,
+                (OutputDtype::Promoted, _) => {
+                    Dtype::promote_slots(inputs).map_err(FormMismatch::not_covered)?
+                }
                 (OutputDtype::Recorded { allowed, .. }, None) => allowed[0].clone(),
                 (OutputDtype::Recorded { allowed, unlike }, Some(Tensor { dtype, .. })) => {
                     if !allowed.contains(dtype) {
                         let allowed: Vec<&str> = allowed.iter().map(Dtype::as_str).collect();
                         let allowed = allowed.join(", ");
-                        return Err(not_covered(format!(
-                            "output {index} is recorded as {dtype}, the kernel gives {allowed}"
-                        )));
+                        return Err(refused(format!("is recorded as {dtype}, the kernel gives {allowed}")));
                     }
                     if let Some(other) = unlike.as_ref().filter(|other| dtype_of(other) == Some(dtype)) {
-                        return Err(not_covered(format!(
-                            "output {index} is {dtype} as `{other}` is: nothing would be launched"
+                        return Err(refused(format!(
+                            "is {dtype} as `{other}` is: nothing would be launched"
                         )));
                     }
                     dtype.clone()
                 }
             };
-            let OutputDtype::Blocked(_, format) = declared else { return Ok(Tensor::new(dims, dtype)) };
+            let tensor = Tensor::new(dims, dtype);
+            let OutputDtype::Blocked(_, format) = declared else { return Ok(tensor) };
             match recorded.filter(|recorded| !recorded.format.same_layout(format)) {
-                Some(Tensor { format: other, .. }) => Err(not_covered(format!(
-                    "output {index} is recorded in the format {other}, the call gives {format}"
-                ))),
-                None => Ok(Tensor { format: format.clone(), ..Tensor::new(dims, dtype) }),
+                Some(Tensor { format: other, .. }) => {
+                    Err(refused(format!("is recorded in the format {other}, the call gives {format}")))
+                }
+                None => Ok(Tensor { format: format.clone(), ..tensor }),
             }
         });
         outputs.collect()
-    }
-
-    fn collect_notes(
-        &self,
-        form: &EntryForm,
-        fitting: &[(&EntryForm, &Bindings)],
-        inputs: &[Slot],
-    ) -> Vec<Cause> {
-        let mut notes = Vec::new();
-        let others = fitting.iter().skip(1).filter(|(other, _)| other.is_replayed());
-        let others: Vec<String> = others.map(|(other, _)| other.rule.name.clone()).collect();
-        if !others.is_empty() {
-            notes.push(Cause::SeveralForms { form: form.rule.name.clone(), others });
-        }
-        for (index, TensorSlot { argument, number_for, .. }) in form.tensors() {
-            let tensor = inputs.get(index).and_then(Option::as_ref).filter(|tensor| tensor.is_scalar());
-            if let Some(tensor) = tensor.filter(|_| !number_for.is_empty()) {
-                let is_number = number_for.contains(&tensor.dtype);
-                notes.push(Cause::Scalar { argument: argument.clone(), is_number });
-            }
-        }
-        notes.extend(form.assumption.clone().map(|text| Cause::Assumption { text }));
-        notes
     }
 
     #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
@@ -286,7 +268,7 @@ impl CatalogueEntry {
         form: &EntryForm,
         bindings: &Bindings,
         case: &Case,
-    ) -> Result<KernelWork, NotReplayable> {
+    ) -> Result<KernelWork, FormMismatch> {
         let number = |expr: &Expr| expr.evaluate_number(bindings);
         let size =
             |name: &str| bindings.get(name).and_then(|value| value.to_number().ok()).unwrap_or_default();
@@ -298,69 +280,81 @@ impl CatalogueEntry {
     }
 }
 
-/// Returns an error for a form that no call launches.
-fn check_replayed(form: &EntryForm) -> Result<(), NotReplayable> {
-    match &form.unsupported {
-        Some(reason) => Err(not_covered(reason.clone())),
-        None => Ok(()),
+fn collect_notes(form: &EntryForm, fitting: &[(&EntryForm, &Bindings)], inputs: &[Slot]) -> Vec<Cause> {
+    let mut notes = Vec::new();
+    let others = fitting.iter().skip(1).filter(|(other, _)| other.is_replayed());
+    let others: Vec<String> = others.map(|(other, _)| other.rule.name.clone()).collect();
+    if !others.is_empty() {
+        notes.push(Cause::SeveralForms { form: form.rule.name.clone(), others });
     }
+    for (index, TensorSlot { argument, number_for, .. }) in form.tensors() {
+        let tensor = inputs.get(index).and_then(Option::as_ref).filter(|tensor| tensor.is_scalar());
+        if let Some(tensor) = tensor.filter(|_| !number_for.is_empty()) {
+            let is_number = number_for.contains(&tensor.dtype);
+            notes.push(Cause::Scalar { argument: argument.clone(), is_number });
+        }
+    }
+    notes.extend(form.assumption.clone().map(|text| Cause::Assumption { text }));
+    notes
+}
+
+/// Refuses a form that no call launches.
+fn check_replayed(form: &EntryForm) -> Result<(), FormMismatch> {
+    form.unsupported.as_ref().map_or(Ok(()), |reason| Err(FormMismatch::not_covered(reason)))
 }
 
 /// Refuses inputs without elements, for which torch launches nothing.
-fn check_elements(case: &Case) -> Result<(), NotReplayable> {
+fn check_elements(case: &Case) -> Result<(), FormMismatch> {
     let is_empty = |slot: &Slot| slot.as_ref().is_some_and(|tensor| tensor.element_count() == 0);
     case.inputs.iter().position(is_empty).map_or(Ok(()), |index| {
-        Err(not_covered(format!("input {index} has no elements, so nothing would be launched")))
+        let problem = format!("input {index} has no elements, so nothing would be launched");
+        Err(FormMismatch::not_covered(problem))
     })
 }
 
 /// Logical dimensions of the input slots, and dimensions of the recorded outputs.
 type RecordedDims = (Vec<Option<Vec<i64>>>, Vec<Vec<i64>>);
 
-fn recorded_dims(form: &EntryForm, case: &Case) -> Result<RecordedDims, RuleMismatch> {
+fn recorded_dims(form: &EntryForm, case: &Case) -> Result<RecordedDims, FormMismatch> {
     let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
-    let inputs = logical_inputs(form, case, inputs.collect(), &mut Vec::new())?;
+    let mut found = RuleMatch::new(Bindings::default());
+    let inputs = logical_inputs(form, case, inputs.collect(), &mut found)?;
     let outputs = case.outputs.iter().flatten().map(|tensor| to_signed(&tensor.dims)).collect();
     Ok((inputs, outputs))
-}
-
-fn count_conflicts(form: &EntryForm, case: &Case) -> usize {
-    let known = attribute_bindings(&case.attributes);
-    recorded_dims(form, case)
-        .map_or(usize::MAX, |(inputs, outputs)| form.rule.count_conflicts(&inputs, &outputs, known))
 }
 
 fn bind_shapes(form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
     let (inputs, outputs) = recorded_dims(form, case)?;
     let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
-    let known = attribute_bindings(&case.attributes);
-    Ok(form.rule.bind(&inputs, recorded, known, &mut Vec::new())?)
+    let mut found = RuleMatch::new(attribute_bindings(&case.attributes));
+    form.rule.bind(&inputs, recorded, &mut found)?;
+    Ok(found.bindings)
 }
 
-pub(crate) fn check_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
+pub(super) fn check_types(form: &EntryForm, case: &Case) -> Result<(), String> {
     for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
         let Some(tensor) = tensor else { continue };
         let found = &tensor.dtype;
-        let why = match slot {
+        match slot {
             InputSlot::Host(dtype) if dtype.is_index() && !found.is_index() && !found.is_undefined() => {
-                format!("input {index} is read from the host as {dtype}, it is {found}")
+                return Err(format!("input {index} is read from the host as {dtype}, it is {found}"));
             }
             InputSlot::Intermediate(dtype) if dtype != found => {
-                format!("input {index} is {found}, the call makes it as {dtype}")
+                return Err(format!("input {index} is {found}, the call makes it as {dtype}"));
             }
-            InputSlot::Tensor(slot) if form.rule.takes_slot(index) => match tensor_mismatch(slot, tensor) {
-                Some(why) => format!("input {index} ({}) is {why}", slot.argument),
-                None => continue,
-            },
-            _ => continue,
-        };
-        return Err(not_covered(why));
+            InputSlot::Tensor(slot) if form.rule.takes_slot(index) => {
+                if let Some(why) = tensor_mismatch(slot, tensor) {
+                    return Err(format!("input {index} ({}) is {why}", slot.argument));
+                }
+            }
+            _ => {}
+        }
     }
     check_same_types(form, case)
 }
 
 /// Returns the attributes as names of expressions: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
-pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
+pub(super) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
         let numbers = attributes.numbers(column).unwrap_or_default();
@@ -398,7 +392,7 @@ fn tensor_mismatch(slot: &TensorSlot, Tensor { dtype, format, .. }: &Tensor) -> 
 }
 
 /// Checks types that must equal the type of another argument, or of the first tensor of a list.
-fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
+fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), String> {
     for (index, slot) in form.tensors() {
         let Some(Tensor { dtype, .. }) = case.input(index) else { continue };
         let other_dtype = |name: &str| {
@@ -406,31 +400,27 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
             case.input(slot).map(|tensor| &tensor.dtype).filter(|other| *other != dtype)
         };
         let argument = &slot.argument;
-        if let Some(first) = other_dtype(argument) {
-            return Err(not_covered(format!(
-                "input {index} is {dtype}, the first of `{argument}` is {first}: the kernel takes one type"
-            )));
-        }
-        if let Some(other) = &slot.same_type_as
-            && let (other, Some(wanted)) = (&other.value, other_dtype(&other.value))
-        {
-            return Err(not_covered(format!(
-                "input {index} ({argument}) is {dtype}, `{other}` is {wanted}: the kernel takes one type"
-            )));
-        }
+        let difference = match other_dtype(argument) {
+            Some(first) => format!("input {index} is {dtype}, the first of `{argument}` is {first}"),
+            None => match slot.same_type_as.as_ref().map(|other| (&other.value, other_dtype(&other.value))) {
+                Some((other, Some(wanted))) => {
+                    format!("input {index} ({argument}) is {dtype}, `{other}` is {wanted}")
+                }
+                _ => continue,
+            },
+        };
+        return Err(format!("{difference}: the kernel takes one type"));
     }
     Ok(())
 }
 
-fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), NotReplayable> {
-    for (index, (slot, output)) in recorded.iter().zip(outputs).enumerate() {
-        if let Some(tensor) = slot
-            && tensor.dtype != output.dtype
+fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), FormMismatch> {
+    for (index, (slot, Tensor { dtype, .. })) in recorded.iter().zip(outputs).enumerate() {
+        if let Some(Tensor { dtype: other, .. }) = slot
+            && other != dtype
         {
-            return Err(not_covered(format!(
-                "output {index} is recorded as {}, the call gives {}",
-                tensor.dtype, output.dtype
-            )));
+            let problem = format!("output {index} is recorded as {other}, the call gives {dtype}");
+            return Err(FormMismatch::not_covered(problem));
         }
     }
     Ok(())
@@ -438,82 +428,60 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), No
 
 /// Binds the sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`, and `X_bytes` for a
 /// tensor argument X. The sizes of a tensor are its elements and its bytes.
-pub(crate) fn bind_sizes<N: ExprNumber>(
+pub(super) fn bind_sizes<N: ExprNumber>(
     bindings: &mut Bindings<N>,
     form: &EntryForm,
     inputs: &[Option<(N, N)>],
     outputs: &[(N, N)],
 ) {
-    let (in_numel, in_bytes) = sum_sizes(inputs.iter().flatten());
-    let (out_numel, out_bytes) = sum_sizes(outputs.iter());
-    for (name, size) in
-        [("in_numel", in_numel), ("in_bytes", in_bytes), ("out_numel", out_numel), ("out_bytes", out_bytes)]
-    {
-        bindings.set(name, ExprValue::Number(size));
-    }
-    for (index, slot) in form.tensors() {
-        let bytes = inputs.get(index).and_then(Option::as_ref).map_or(N::from(0), |(_, bytes)| bytes.clone());
-        bindings.set(&format!("{}_bytes", slot.argument), ExprValue::Number(bytes));
-    }
-}
-
-fn sum_sizes<'a, N: ExprNumber + 'a>(sizes: impl Iterator<Item = &'a (N, N)>) -> (N, N) {
+    let mut set = |name: &str, size: N| bindings.set(name, ExprValue::Number(size));
     let add = |sum: N, size: &N| {
         N::apply(BinaryOperator::Add, sum, size.clone()).unwrap_or_else(|_| N::from(i64::MAX))
     };
-    sizes.fold((N::from(0), N::from(0)), |(elements, bytes), size| {
-        (add(elements, &size.0), add(bytes, &size.1))
-    })
+    let sides: [(&str, Vec<&(N, N)>); 2] =
+        [("in", inputs.iter().flatten().collect()), ("out", outputs.iter().collect())];
+    for (side, sizes) in sides {
+        set(&format!("{side}_numel"), sizes.iter().fold(N::from(0), |sum, (elements, _)| add(sum, elements)));
+        set(&format!("{side}_bytes"), sizes.iter().fold(N::from(0), |sum, (_, bytes)| add(sum, bytes)));
+    }
+    for (index, slot) in form.tensors() {
+        let bytes = inputs.get(index).and_then(Option::as_ref).map_or(N::from(0), |(_, bytes)| bytes.clone());
+        set(&format!("{}_bytes", slot.argument), bytes);
+    }
 }
 
 /// Returns the dimensions of the input slots of a case without the blocks of blocked formats, as the shape rule has them.
-pub(crate) fn logical_inputs<N: ExprNumber>(
+pub(super) fn logical_inputs<N: ExprNumber>(
     form: &EntryForm,
     case: &Case,
     dims: Vec<Option<Vec<N>>>,
-    conditions: &mut Vec<N>,
-) -> Result<Vec<Option<Vec<N>>>, RuleMismatch> {
+    found: &mut RuleMatch<N>,
+) -> Result<Vec<Option<Vec<N>>>, FormMismatch> {
     let slots = dims.into_iter().zip(&form.inputs).zip(&case.inputs).enumerate();
     let slots = slots.map(|(index, ((dims, slot), tensor))| match (slot, tensor, dims) {
         (InputSlot::Tensor(slot), Some(tensor), Some(dims)) if form.rule.takes_slot(index) => {
-            unblocked_dims(slot, tensor, dims, conditions).map(Some)
+            unblocked_dims(slot, tensor, dims, found).map(Some)
         }
         (_, _, dims) => Ok(dims),
     });
     slots.collect()
 }
 
-/// Returns the attributes that the form does not use. The time of the recorded call may depend on them.
-fn unused_attributes<'a>(
-    entry: &'a CatalogueEntry,
-    form: &'a EntryForm,
-    attributes: &'a CaseAttributes,
-) -> impl Iterator<Item = NotReplayable> {
-    let unused = attributes.iter().filter(|(column, _)| !form.uses_attribute(column));
-    unused.map(|(column, value)| {
-        let why = match entry.forms.iter().any(|form| form.uses_attribute(column)) {
-            true => "the form is for rows without it",
-            false => "which the call does not use",
-        };
-        not_covered(format!("`{column}` is recorded as {value}, {why}"))
-    })
-}
-
 /// Checks that attributes in expressions are whole numbers.
-fn check_numbers(entry: &CatalogueEntry, attributes: &CaseAttributes) -> Result<(), NotReplayable> {
+fn check_numbers(entry: &CatalogueEntry, attributes: &CaseAttributes) -> Result<(), FormMismatch> {
     let is_text = |column: &str| {
         let variable = CaseAttributes::variable_name(column);
         let is_numeric = |form: &EntryForm| {
-            let is_compared =
-                form.rule.conditions().any(|condition| condition.variable_names().contains(&*variable));
-            is_compared || !form.gives_attribute(column) && form.names.contains(&variable)
+            form.rule.conditions().any(|condition| condition.variable_names().contains(&*variable))
+                || !form.gives_attribute(column) && form.names.contains(&variable)
         };
         attributes.numbers(column).is_none() && entry.forms.iter().any(is_numeric)
     };
     match attributes.iter().find(|(column, _)| is_text(column)) {
-        Some((column, value)) => Err(contradiction(format!(
-            "`{column}` is `{value}`: expected a whole number or a list of them, such as `128,256`"
-        ))),
+        Some((column, value)) => {
+            let expected = "expected a whole number or a list of them, such as `128,256`";
+            Err(format!("`{column}` is `{value}`: {expected}").into())
+        }
         None => Ok(()),
     }
 }
@@ -524,140 +492,73 @@ fn check_implied(
     form: &EntryForm,
     bindings: &Bindings,
     attributes: &CaseAttributes,
-) -> Result<(), NotReplayable> {
+) -> Result<(), FormMismatch> {
     for (column, value) in &form.implied {
         let Some(recorded) = attributes.get(column) else { continue };
-        let contradicts =
-            |expected: String| Err(contradiction(format!("`{column}` is {recorded}, not {expected}")));
+        let contradicts = |expected: String| format!("`{column}` is {recorded}, not {expected}").into();
         let only = |covered: &str| {
-            Err(not_covered(format!("`{column}` is {recorded}, the entry has only calls with {covered}")))
+            let problem = format!("`{column}` is {recorded}, the entry has only calls with {covered}");
+            FormMismatch::not_covered(problem)
         };
-        let (ImpliedValue::Expression(expr) | ImpliedValue::Only(expr) | ImpliedValue::Mean(expr)) = value
-        else {
-            match value {
-                ImpliedValue::Text(text) if text != recorded => return only(text),
-                _ => continue,
+        let items = |expr: &Expr| {
+            let items = expr.evaluate_as(bindings, ExprValue::to_items);
+            items.map_err(|error| contradicts(format!("known: {error}")))
+        };
+        match value {
+            ImpliedValue::Text(text) if text != recorded => return Err(only(text)),
+            ImpliedValue::Text(_) | ImpliedValue::Ignored => {}
+            ImpliedValue::Mean(expr) => {
+                let items = items(expr)?;
+                #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
+                let mean = items.iter().map(|item| *item as f64).sum::<f64>() / items.len().max(1) as f64;
+                if !is_mean(recorded, mean) {
+                    return Err(contradicts(format!("{mean:.6}, the mean of `{expr}`")));
+                }
             }
-        };
-        let items = match expr.evaluate_as(bindings, ExprValue::to_items) {
-            Ok(items) => items,
-            Err(error) => return contradicts(format!("known: {error}")),
-        };
-        if let ImpliedValue::Mean(_) = value {
-            #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
-            let mean = items.iter().map(|item| *item as f64).sum::<f64>() / items.len().max(1) as f64;
-            if !is_mean(recorded, mean) {
-                return contradicts(format!("{mean:.6}, the mean of `{expr}`"));
+            ImpliedValue::Expression(expr) | ImpliedValue::Only(expr) => {
+                let text = Dims(&items(expr)?).to_string();
+                let is_fixed = matches!(value, ImpliedValue::Only(_)) || expr.variable_names().is_empty();
+                if text != recorded {
+                    let follows = || contradicts(format!("{text}, which is `{expr}`"));
+                    return Err(if is_fixed { only(&text) } else { follows() });
+                }
             }
-            continue;
-        }
-        let text = Dims(&items).to_string();
-        let is_fixed = matches!(value, ImpliedValue::Only(_)) || expr.variable_names().is_empty();
-        match text == recorded {
-            true => {}
-            false if is_fixed => return only(&text),
-            false => return contradicts(format!("{text}, which is `{expr}`")),
         }
     }
     Ok(())
 }
 
-/// Reason why a case does not fit a form.
-#[derive(Clone, Debug)]
-struct FormMismatch {
-    stage: MatchStage,
-    /// Number of attributes, slots, dimensions, outputs and conditions that conflict.
-    conflicts: usize,
-    reason: String,
-}
-
-/// The part in which a case and a form differ, of the farthest form first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum MatchStage {
-    /// The form is for rows with other attributes.
-    Attributes,
-    /// The form has other slots or other numbers of dimensions.
-    Structure,
-    /// Types or formats, and the dimensions conflict as well.
-    Types,
-    /// The dimensions conflict with each other, or attributes with them.
-    Conflict,
-    /// The dimensions agree; the form has another type or format of an input.
-    OnlyTypes,
-    /// The dimensions and types of the inputs agree; the form has another type of an output, or another attribute.
-    Value,
-    /// The dimensions and types agree, and are beyond a limit of the form.
-    Limit,
-}
-
-impl FormMismatch {
-    fn new(stage: MatchStage, refusal: &NotReplayable) -> Self {
-        Self { stage, conflicts: 0, reason: refusal.to_string() }
-    }
-
-    /// Returns the mismatch of a form whose dimensions agree with the case.
-    fn after_dimensions(refusal: &NotReplayable) -> Self {
-        let stage = match refusal {
-            NotReplayable::Contradiction(_) => MatchStage::Conflict,
-            NotReplayable::NotCovered(_) => MatchStage::Value,
-        };
-        Self::new(stage, refusal)
-    }
-
-    const fn is_about_shapes(&self) -> bool {
-        matches!(self.stage, MatchStage::Structure | MatchStage::Conflict | MatchStage::Limit)
-    }
-}
-
-impl From<RuleMismatch> for FormMismatch {
-    fn from(mismatch: RuleMismatch) -> Self {
-        let stage = match &mismatch {
-            RuleMismatch::Structure(_) => MatchStage::Structure,
-            RuleMismatch::Limit(_) => MatchStage::Limit,
-            RuleMismatch::Dimensions(_) | RuleMismatch::NotConstant => MatchStage::Conflict,
-        };
-        Self { stage, conflicts: 0, reason: mismatch.to_string() }
-    }
-}
-
 /// Returns the error of a case that fits no form, with the reason of the nearest one and the number of the others.
 fn no_form_fits(case: &Case, misfits: &[(&EntryForm, FormMismatch)]) -> NotReplayable {
     let Some((nearest, mismatch)) = nearest_form(misfits) else {
-        return not_covered(format!("{} has no form for such rows", case.kernel));
+        return FormMismatch::not_covered(format!("{} has no form for such rows", case.kernel)).into();
     };
-    let same = misfits.iter().filter(|(_, other)| other.reason == mismatch.reason).count();
-    let problem = if same == misfits.len() && !mismatch.is_about_shapes() {
-        mismatch.reason.clone()
+    let reason = &mismatch.reason;
+    let is_about_shapes =
+        matches!(mismatch.stage, MatchStage::Structure | MatchStage::Conflict | MatchStage::Limit);
+    let same = misfits.iter().filter(|(_, other)| other.reason == *reason).count();
+    let problem = if same == misfits.len() && !is_about_shapes {
+        reason.clone()
     } else {
-        let reason = &mismatch.reason;
-        let nearest = match same - 1 {
-            0 => format!("{}: {reason}", nearest.rule.name),
-            more => format!("{} and {more} more: {reason}", nearest.rule.name),
-        };
+        let more = if same > 1 { format!(" and {} more", same - 1) } else { String::new() };
         let others = match misfits.len() - same {
             0 => String::new(),
             1 => "; another form differs more".to_owned(),
             count => format!("; {count} other forms differ more"),
         };
-        let subject = match mismatch.is_about_shapes() {
+        let subject = match is_about_shapes {
             true => format!("the shapes {} fit no form of {}: ", case.shapes(), case.kernel),
             false => String::new(),
         };
-        format!("{subject}{nearest}{others}")
+        format!("{subject}{}{more}: {reason}{others}", nearest.rule.name)
     };
-    let refusal = Refusal { problem, form: nearest.rule.name.clone() };
-    match contradicts_itself(misfits) {
-        true => NotReplayable::Contradiction(refusal),
-        false => NotReplayable::NotCovered(refusal),
-    }
+    NotReplayable { problem, form: nearest.rule.name.clone(), is_contradiction: contradicts_itself(misfits) }
 }
 
 fn contradicts_itself(misfits: &[(&EntryForm, FormMismatch)]) -> bool {
-    let is_conflict = |(form, mismatch): &(&EntryForm, FormMismatch)| {
-        form.is_replayed() && mismatch.stage == MatchStage::Conflict
-    };
-    let agrees = |(_, mismatch): &(&EntryForm, FormMismatch)| mismatch.stage > MatchStage::Conflict;
-    misfits.iter().any(is_conflict) && !misfits.iter().any(agrees)
+    let stages = || misfits.iter().map(|(form, mismatch)| (mismatch.stage, form.is_replayed()));
+    let mut agreeing = stages().filter(|(stage, _)| *stage > MatchStage::Conflict);
+    stages().any(|stage| stage == (MatchStage::Conflict, true)) && agreeing.next().is_none()
 }
 
 /// Returns the form that agrees with the case in most parts, of several the first. A form that no call launches is not the
@@ -665,14 +566,12 @@ fn contradicts_itself(misfits: &[(&EntryForm, FormMismatch)]) -> bool {
 /// slots.
 fn nearest_form<'a>(
     misfits: &'a [(&'a EntryForm, FormMismatch)],
-) -> Option<(&'a EntryForm, &'a FormMismatch)> {
-    let rank = |(form, mismatch): &(&EntryForm, FormMismatch)| {
+) -> Option<&'a (&'a EntryForm, FormMismatch)> {
+    misfits.iter().rev().max_by_key(|(form, mismatch)| {
         let is_replayed = form.is_replayed();
         let stage = if is_replayed { mismatch.stage } else { mismatch.stage.min(MatchStage::Conflict) };
         (stage.max(MatchStage::Structure), is_replayed, Reverse(mismatch.conflicts), mismatch.stage)
-    };
-    let nearest = misfits.iter().rev().max_by_key(|misfit| rank(misfit))?;
-    Some((nearest.0, &nearest.1))
+    })
 }
 
 #[cfg(test)]

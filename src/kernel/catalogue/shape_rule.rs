@@ -2,19 +2,16 @@
 //! the CSV: `M,K;N,K -> M,N`. On the left a name is a dimension, `*B` any number of dimensions, a number itself, and
 //! `-` an empty slot. On the right each term is an expression or `*B`; a single name that the inputs leave open is
 //! bound by the recorded output.
-//!
-//! Rules are generic over the number: on `i64` they check a case, on nodes of compiled expressions they collect the
-//! conditions over the numbers of a candidate (see [`require`]).
 
 use std::collections::BTreeSet;
 
 use super::{
     Bindings, Expr, ExprValue,
-    rule_error::{RuleError, RuleMismatch, require, require_value},
-    slot_pattern::{PatternTerm, bind_slot, check_dimensions, count_conflicts, input_terms},
+    mismatch::{FormMismatch, MatchStage, RuleMatch},
+    slot_pattern::{PatternTerm, check_dimensions, input_terms},
 };
 use crate::base::yaml::split_outside_brackets;
-use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values};
+use crate::kernel::expression::{BinaryOperator, ExprNumber};
 use serde::Deserialize;
 
 #[derive(Clone, Debug)]
@@ -46,51 +43,41 @@ pub(crate) enum OutputTerm {
 #[serde(try_from = "String")]
 pub struct ReturnShapes(pub(crate) Vec<Vec<OutputTerm>>);
 
+/// Parses shapes separated by `;`; `-` is an output that Python does not get.
 impl TryFrom<String> for ReturnShapes {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).map_err(|error| error.to_string())
+        let shapes = text.split(';').filter(|shape| shape.trim() != "-");
+        Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
     }
 }
 
 impl ReturnShapes {
-    /// Parses shapes separated by `;`; `-` is an output that Python does not get.
-    pub(crate) fn parse(text: &str) -> Result<Self, RuleError> {
-        let shapes = text.split(';').filter(|shape| shape.trim() != "-");
-        Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
-    }
-
     /// Evaluates the shapes; the error is a name without a value or a negative dimension.
-    pub(crate) fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        let shapes = self.shape_nodes(bindings, &mut Vec::new())?;
+    pub(crate) fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, FormMismatch> {
+        let shapes = self.shape_nodes(&mut RuleMatch::new(bindings.clone()))?;
         let unsigned = |dims: Vec<i64>| dims.into_iter().map(i64::unsigned_abs).collect();
         Ok(shapes.into_iter().map(unsigned).collect())
     }
 
     /// Does the same as [`ReturnShapes::evaluate_shapes`] on numbers or on nodes of compiled expressions.
-    pub(crate) fn shape_nodes<N: ExprNumber>(
+    pub(super) fn shape_nodes<N: ExprNumber>(
         &self,
-        bindings: &Bindings<N>,
-        conditions: &mut Vec<N>,
-    ) -> Result<Vec<Vec<N>>, RuleMismatch> {
+        found: &mut RuleMatch<N>,
+    ) -> Result<Vec<Vec<N>>, FormMismatch> {
         let shapes = self.0.iter().map(|terms| {
-            let dims = output_dims(terms, bindings)?;
+            let dims = output_dims(terms, &found.bindings)?;
             for dim in &dims {
-                let is_valid = N::apply(BinaryOperator::GreaterEqual, dim.clone(), N::from(0));
-                require(is_valid.map_err(ExprErrorKind::from)?, conditions, || format!("dimension {dim}"))?;
+                found.compare(dim, BinaryOperator::GreaterEqual, 0, || format!("dimension {dim}"))?;
             }
             Ok(dims)
         });
         shapes.collect()
     }
 
-    pub(crate) fn terms(&self) -> impl Iterator<Item = &OutputTerm> {
-        self.0.iter().flatten()
-    }
-
     pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
-        self.terms().filter_map(|term| match term {
+        self.0.iter().flatten().filter_map(|term| match term {
             OutputTerm::Expr(expr) => Some(expr),
             OutputTerm::Sequence(_) => None,
         })
@@ -98,7 +85,7 @@ impl ReturnShapes {
 
     /// Returns the names that stand alone as a dimension or as several.
     pub(crate) fn bare_names(&self) -> impl Iterator<Item = &str> {
-        self.terms().filter_map(|term| match term {
+        self.0.iter().flatten().filter_map(|term| match term {
             OutputTerm::Sequence(name) => Some(name.as_str()),
             OutputTerm::Expr(expr) => expr.bare_name(),
         })
@@ -111,8 +98,10 @@ impl ShapeRule {
         rule: &str,
         conditions: Vec<Expr>,
         transposed: Vec<String>,
-    ) -> Result<Self, RuleError> {
-        let (left, right) = rule.split_once("->").ok_or_else(|| RuleError::NoArrow(rule.to_owned()))?;
+    ) -> Result<Self, String> {
+        let arrow = rule.split_once("->");
+        let (left, right) =
+            arrow.ok_or_else(|| format!("`{rule}` has no `->` between inputs and outputs"))?;
         let inputs = left.split(';').map(|slot| input_terms(slot, rule)).collect::<Result<_, _>>()?;
         let outputs = ReturnShapes(right.split(';').map(output_terms).collect::<Result<_, _>>()?);
         let (relations, limits) = conditions.into_iter().partition(Expr::relates_names);
@@ -140,118 +129,106 @@ impl ShapeRule {
         &self,
         inputs: &[Option<Vec<N>>],
         outputs: Option<&[Vec<N>]>,
-    ) -> Result<(), RuleMismatch> {
-        let structure = || {
-            if inputs.len() > self.inputs.len() {
-                return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()));
+    ) -> Result<(), String> {
+        if inputs.len() > self.inputs.len() {
+            return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()));
+        }
+        for (slot, terms) in self.inputs.iter().enumerate() {
+            match (terms, inputs.get(slot).and_then(Option::as_deref)) {
+                (Some(terms), Some(dims)) => check_dimensions(terms, dims),
+                // The profiler shows an optional input that is not given as an empty slot or as a scalar.
+                (None, None | Some([])) => Ok(()),
+                (None, Some(_)) => Err("the rule leaves it out".to_owned()),
+                (Some(_), None) => Err("is empty, the rule needs it".to_owned()),
             }
-            for (slot, terms) in self.inputs.iter().enumerate() {
-                match (terms, inputs.get(slot).and_then(Option::as_deref)) {
-                    (Some(terms), Some(dims)) => check_dimensions(terms, dims),
-                    // The profiler shows an optional input that is not given as an empty slot or as a scalar.
-                    (None, None | Some([])) => Ok(()),
-                    (None, Some(_)) => Err("the rule leaves it out".to_owned()),
-                    (Some(_), None) => Err("is empty, the rule needs it".to_owned()),
-                }
-                .map_err(|error| format!("input {slot}: {error}"))?;
-            }
-            outputs.map_or(Ok(()), |outputs| self.check_output_count(outputs.len()))
-        };
-        structure().map_err(RuleMismatch::Structure)
-    }
-
-    fn check_output_count(&self, count: usize) -> Result<(), String> {
+            .map_err(|error| format!("input {slot}: {error}"))?;
+        }
         // Optional outputs at the end are recorded without dimensions, or not at all.
         let optional = self.outputs.0.iter().rev().take_while(|terms| terms.is_empty()).count();
-        let (most, least) = (self.outputs.0.len(), self.outputs.0.len() - optional);
-        if count > most || count < least.max(1) {
-            return Err(format!("{count} output slots, the rule has {most}"));
+        let most = self.outputs.0.len();
+        match outputs.map(<[Vec<N>]>::len) {
+            Some(count) if count > most || count < (most - optional).max(1) => {
+                Err(format!("{count} output slots, the rule has {most}"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Binds the rule's names to shapes and checks or collects every condition. An input is `None` for an empty slot and
-    /// for one at the end that is not recorded. Without outputs, names that the inputs leave open are among `known`.
-    pub(crate) fn bind<N: ExprNumber>(
+    /// for one at the end that is not recorded. Without outputs, names that the inputs leave open must be bound before.
+    pub(super) fn bind<N: ExprNumber>(
         &self,
         inputs: &[Option<Vec<N>>],
         outputs: Option<&[Vec<N>]>,
-        known: Bindings<N>,
-        conditions: &mut Vec<N>,
-    ) -> Result<Bindings<N>, RuleMismatch> {
-        self.check_structure(inputs, outputs)?;
-        let mut bindings = known;
+        found: &mut RuleMatch<N>,
+    ) -> Result<(), FormMismatch> {
+        let structure = self.check_structure(inputs, outputs);
+        structure.map_err(|reason| FormMismatch::at(MatchStage::Structure, reason))?;
         for (slot, (terms, dims)) in self.inputs.iter().zip(inputs).enumerate() {
             if let (Some(terms), Some(dims)) = (terms, dims) {
-                let bound = bind_slot(terms, dims, &mut bindings, conditions);
-                bound.map_err(|error| error.prefixed(&format!("input {slot}")))?;
+                found.bind_slot(terms, dims).map_err(|error| error.prefixed("input", slot))?;
             }
         }
         if let Some(outputs) = outputs {
-            self.infer_names(outputs, &mut bindings, conditions)?;
-            self.bind_outputs(outputs, &mut bindings, conditions)?;
+            self.infer_names(outputs, found)?;
+            self.bind_outputs(outputs, found)?;
         }
         let mut require_all = |required: &[Expr]| {
             required.iter().try_for_each(|condition| {
-                let holds = condition.evaluate_as(&bindings, ExprValue::to_bool)?;
-                require(holds, conditions, || format!("`{condition}` does not hold"))
+                let holds = condition.evaluate_as(&found.bindings, ExprValue::to_bool)?;
+                found.require(holds, || format!("`{condition}` does not hold"))
             })
         };
         require_all(&self.relations)?;
-        require_all(&self.limits).map_err(RuleMismatch::into_limit)?;
-        Ok(bindings)
+        require_all(&self.limits).map_err(FormMismatch::into_limit)
     }
 
     /// Returns the number of slots, dimensions, outputs and conditions that a case does not fulfil.
-    pub(crate) fn count_conflicts(
+    pub(super) fn count_conflicts(
         &self,
         inputs: &[Option<Vec<i64>>],
         outputs: &[Vec<i64>],
         known: Bindings,
     ) -> usize {
-        let mut bindings = known;
+        let mut found = RuleMatch::new(known);
         let slots = (0..self.inputs.len().max(inputs.len())).map(|slot| {
             let terms = self.inputs.get(slot).and_then(Option::as_deref);
             match (terms, inputs.get(slot).and_then(Option::as_deref)) {
-                (Some(terms), Some(dims)) => count_conflicts(terms, dims, &mut bindings),
+                (Some(terms), Some(dims)) => found.count_conflicts(terms, dims),
                 (None, None | Some([])) => 0,
                 (None, Some(_)) | (Some(_), None) => 1,
             }
         });
         let in_slots: usize = slots.sum();
-        let in_outputs = usize::from(
-            !outputs.is_empty() && self.infer_names(outputs, &mut bindings, &mut Vec::new()).is_err(),
-        );
-        let each = outputs.iter().enumerate().map(|(slot, recorded)| {
+        let is_refused = !outputs.is_empty() && self.infer_names(outputs, &mut found).is_err();
+        let in_outputs = outputs.iter().enumerate().map(|(slot, recorded)| {
             let terms = self.outputs.0.get(slot).map(Vec::as_slice).unwrap_or_default();
-            let _ = bind_open_names(terms, recorded, &mut bindings);
-            match output_dims(terms, &bindings) {
+            let _ = bind_open_names(terms, recorded, &mut found.bindings);
+            match output_dims(terms, &found.bindings) {
                 Ok(dims) if dims.len() == recorded.len() => {
                     dims.iter().zip(recorded).filter(|(one, other)| one != other).count()
                 }
                 _ => recorded.len().max(1),
             }
         });
-        let in_outputs = in_outputs + each.sum::<usize>();
-        let holds = |condition: &&Expr| condition.evaluate_as(&bindings, ExprValue::to_bool) == Ok(1);
+        let in_outputs = in_outputs.sum::<usize>() + usize::from(is_refused);
+        let holds = |condition: &&Expr| condition.evaluate_as(&found.bindings, ExprValue::to_bool) == Ok(1);
         in_slots + in_outputs + self.relations.iter().filter(|condition| !holds(condition)).count()
     }
 
     fn infer_names<N: ExprNumber>(
         &self,
         outputs: &[Vec<N>],
-        bindings: &mut Bindings<N>,
-        conditions: &mut Vec<N>,
-    ) -> Result<(), RuleMismatch> {
+        found: &mut RuleMatch<N>,
+    ) -> Result<(), FormMismatch> {
         for (name, expr) in &self.inferred {
-            if bindings.get(name).is_some() {
-                continue;
+            if found.bindings.get(name).is_none() {
+                let mut known = found.bindings.clone();
+                known.set("output", ExprValue::List(outputs.first().cloned().unwrap_or_default()));
+                let value = expr.evaluate(&known)?;
+                found.require_value(&value)?;
+                found.bindings.set(name, value);
             }
-            let mut known = bindings.clone();
-            known.set("output", ExprValue::List(outputs.first().cloned().unwrap_or_default()));
-            let value = expr.evaluate(&known)?;
-            require_value(&value, conditions)?;
-            bindings.set(name, value);
         }
         Ok(())
     }
@@ -259,47 +236,41 @@ impl ShapeRule {
     fn bind_outputs<N: ExprNumber>(
         &self,
         outputs: &[Vec<N>],
-        bindings: &mut Bindings<N>,
-        conditions: &mut Vec<N>,
-    ) -> Result<(), RuleMismatch> {
+        found: &mut RuleMatch<N>,
+    ) -> Result<(), FormMismatch> {
         for (slot, (terms, recorded)) in self.outputs.0.iter().zip(outputs).enumerate() {
+            let shown = ExprValue::List(recorded.clone());
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
-                && bindings.get(name).is_none()
+                && found.bindings.get(name).is_none()
             {
-                bindings.set(name, ExprValue::List(recorded.clone()));
+                found.bindings.set(name, shown);
                 continue;
             }
-            bind_open_names(terms, recorded, bindings)?;
-            let expected = output_dims(terms, bindings);
-            let expected = expected.map_err(|error| error.prefixed(&format!("output {slot}")))?;
+            bind_open_names(terms, recorded, &mut found.bindings)?;
+            let expected = output_dims(terms, &found.bindings);
+            let expected = ExprValue::List(expected.map_err(|error| error.prefixed("output", slot))?);
             if terms.is_empty() && !recorded.is_empty() {
                 // The call of the form does not return the output; another call of the operator may.
-                let recorded = ExprValue::List(recorded.clone());
-                let reason = format!("output {slot} is {recorded}, the form does not return it");
-                return Err(RuleMismatch::Structure(reason));
+                let reason = format!("output {slot} is {shown}, the form does not return it");
+                return Err(FormMismatch::at(MatchStage::Structure, reason));
             }
-            let (recorded, expected) = (ExprValue::List(recorded.clone()), ExprValue::List(expected));
-            require(equal_values(&expected, &recorded).map_err(ExprErrorKind::from)?, conditions, || {
-                format!("output {slot} is {recorded}, the inputs give {expected}")
+            found.require(expected.equals(&shown)?, || {
+                format!("output {slot} is {shown}, the inputs give {expected}")
             })?;
         }
         Ok(())
     }
 }
 
-pub(crate) fn to_signed(dims: &[u64]) -> Vec<i64> {
+pub(super) fn to_signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 
-fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
-    let slot = slot.trim();
-    if slot.is_empty() {
-        return Ok(Vec::new());
-    }
-    let terms = split_outside_brackets(slot).into_iter();
+fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, String> {
+    let terms = split_outside_brackets(slot.trim()).into_iter().filter(|_| !slot.trim().is_empty());
     let terms = terms.map(|term| match term.trim().strip_prefix('*') {
         Some(name) => Ok(OutputTerm::Sequence(name.trim().to_owned())),
-        None => Ok(OutputTerm::Expr(Expr::parse(term)?)),
+        None => Expr::parse(term).map(OutputTerm::Expr).map_err(|error| error.to_string()),
     });
     terms.collect()
 }
@@ -309,7 +280,7 @@ fn bind_open_names<N: ExprNumber>(
     terms: &[OutputTerm],
     recorded: &[N],
     bindings: &mut Bindings<N>,
-) -> Result<(), RuleMismatch> {
+) -> Result<(), FormMismatch> {
     let mut place = 0;
     for term in terms {
         if let OutputTerm::Expr(expr) = term
@@ -321,17 +292,15 @@ fn bind_open_names<N: ExprNumber>(
         }
         match output_dims(std::slice::from_ref(term), bindings) {
             Ok(dims) => place += dims.len(),
-            Err(RuleMismatch::NotConstant) => return Err(RuleMismatch::NotConstant),
+            Err(error) if error.stage == MatchStage::NotConstant => return Err(error),
             // The caller finds the same error again, and gives the output's number.
-            Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_) | RuleMismatch::Limit(_)) => {
-                return Ok(());
-            }
+            Err(_) => break,
         }
     }
     Ok(())
 }
 
-fn output_dims<N: ExprNumber>(terms: &[OutputTerm], bindings: &Bindings<N>) -> Result<Vec<N>, RuleMismatch> {
+fn output_dims<N: ExprNumber>(terms: &[OutputTerm], bindings: &Bindings<N>) -> Result<Vec<N>, FormMismatch> {
     let mut dims = Vec::new();
     for term in terms {
         let value = match term {
@@ -359,7 +328,8 @@ mod tests {
     }
 
     fn outputs(form: &ShapeRule, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
-        form.outputs.evaluate_shapes(&bind_names(form, &present(inputs), None, Bindings::default())?)
+        let bound = bind_names(form, &present(inputs), None, Bindings::default())?;
+        Ok(form.outputs.evaluate_shapes(&bound)?)
     }
 
     fn bind_names(
@@ -372,7 +342,9 @@ mod tests {
             inputs.iter().map(|dims| dims.as_deref().map(to_signed)).collect();
         let outputs: Option<Vec<Vec<i64>>> =
             outputs.map(|dims| dims.iter().map(|dims| to_signed(dims)).collect());
-        Ok(rule.bind(&inputs, outputs.as_deref(), known, &mut Vec::new())?)
+        let mut found = RuleMatch::new(known);
+        rule.bind(&inputs, outputs.as_deref(), &mut found)?;
+        Ok(found.bindings)
     }
 
     fn present(inputs: &[Vec<u64>]) -> Vec<Option<Vec<u64>>> {
@@ -475,9 +447,7 @@ mod tests {
 
     #[test]
     fn parse_errors_quote_the_term() {
-        let error = |rule: &str| {
-            ShapeRule::parse("f", rule, Vec::new(), Vec::new()).expect_err("no rule").to_string()
-        };
+        let error = |rule: &str| ShapeRule::parse("f", rule, Vec::new(), Vec::new()).expect_err("no rule");
         assert_eq!(error("M,K"), "`M,K` has no `->` between inputs and outputs");
         assert_eq!(error("M,K+1 -> M"), "`K+1` in `M,K+1 -> M` is not a name, a number or `*NAME`");
         assert!(error("*A,*B -> 1").contains("more than one"));

@@ -1,10 +1,10 @@
 //! Patterns of the dimensions of an input slot, such as `*B,D` or `2048,2048`.
 
 use super::{
-    Bindings, ExprValue,
-    rule_error::{RuleError, RuleMismatch, require},
+    ExprValue,
+    mismatch::{FormMismatch, RuleMatch},
 };
-use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values};
+use crate::kernel::expression::{BinaryOperator, ExprNumber};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PatternTerm {
@@ -21,8 +21,9 @@ impl PatternTerm {
         }
     }
 }
+
 /// Parses the pattern of a slot; `None` for `-`, a slot that must be empty. `rule` is quoted in errors.
-pub(crate) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleError> {
+pub(super) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, String> {
     let slot = slot.trim();
     if slot == "-" {
         return Ok(None);
@@ -31,19 +32,19 @@ pub(crate) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTe
         return Ok(Some(Vec::new()));
     }
     let terms = slot.split(',').map(str::trim).map(|term| {
-        let (name, sequence) = term.strip_prefix('*').map_or((term, false), |name| (name, true));
+        let (name, is_rest) = term.strip_prefix('*').map_or((term, false), |name| (name, true));
         let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        match (is_name, sequence, name.parse()) {
+        match (is_name, is_rest, name.parse()) {
             (true, true, _) => Ok(PatternTerm::Rest(name.to_owned())),
             (true, false, _) => Ok(PatternTerm::Name(name.to_owned())),
             (false, false, Ok(number)) => Ok(PatternTerm::Number(number)),
-            _ => Err(RuleError::Term { term: term.to_owned(), rule: rule.to_owned() }),
+            _ => Err(format!("`{term}` in `{rule}` is not a name, a number or `*NAME`")),
         }
     });
     let terms: Vec<PatternTerm> = terms.collect::<Result<_, _>>()?;
     if terms.iter().filter(|term| matches!(term, PatternTerm::Rest(_))).count() > 1 {
-        return Err(RuleError::TwoSequences(slot.to_owned()));
+        return Err(format!("slot `{slot}` has more than one `*NAME`, so that their lengths are ambiguous"));
     }
     Ok(Some(terms))
 }
@@ -60,8 +61,8 @@ fn with_dims<'a, N>(
         return Err(format!("{rank} dimensions, the rule has {least}{fixed}"));
     }
     Ok(terms.iter().map(move |term| {
-        let (taken, left) =
-            dims.split_at(if matches!(term, PatternTerm::Rest(_)) { rank - fixed } else { 1 });
+        let length = if matches!(term, PatternTerm::Rest(_)) { rank - fixed } else { 1 };
+        let (taken, left) = dims.split_at(length);
         dims = left;
         (term, taken)
     }))
@@ -79,66 +80,26 @@ pub(super) fn check_dimensions<N: ExprNumber>(terms: &[PatternTerm], dims: &[N])
     Ok(())
 }
 
-/// Binds the names of a pattern to the dimensions of a slot, and checks or collects the conditions on its numbers.
-pub(super) fn bind_slot<N: ExprNumber>(
-    terms: &[PatternTerm],
-    dims: &[N],
-    bindings: &mut Bindings<N>,
-    conditions: &mut Vec<N>,
-) -> Result<(), RuleMismatch> {
-    for (term, dims) in with_dims(terms, dims)? {
-        match term {
-            PatternTerm::Rest(name) => unify(name, ExprValue::List(dims.to_vec()), bindings, conditions)?,
-            PatternTerm::Name(name) => {
-                unify(name, ExprValue::Number(dims[0].clone()), bindings, conditions)?;
-            }
-            PatternTerm::Number(number) => {
-                let is_equal = N::apply(BinaryOperator::Equal, dims[0].clone(), N::from(*number));
-                require(is_equal.map_err(ExprErrorKind::from)?, conditions, || {
-                    format!("dimension {} must be {number}", dims[0])
-                })?;
-            }
-        }
+impl<N: ExprNumber> RuleMatch<N> {
+    /// Binds the names of a pattern to the dimensions of a slot, and checks or collects the conditions on its numbers.
+    pub(super) fn bind_slot(&mut self, terms: &[PatternTerm], dims: &[N]) -> Result<(), FormMismatch> {
+        with_dims(terms, dims)?.try_for_each(|(term, dims)| self.bind_term(term, dims))
     }
-    Ok(())
-}
 
-/// Binds the names of a pattern and returns the number of terms with another value than their name or number has; without
-/// the right number of dimensions, all of them.
-pub(super) fn count_conflicts(terms: &[PatternTerm], dims: &[i64], bindings: &mut Bindings) -> usize {
-    let Ok(terms_with_dims) = with_dims(terms, dims) else { return terms.len() };
-    let conflicts = terms_with_dims.filter(|(term, dims)| {
-        let (name, value) = match term {
-            PatternTerm::Rest(name) => (name, ExprValue::List(dims.to_vec())),
-            PatternTerm::Name(name) => (name, ExprValue::Number(dims[0])),
-            PatternTerm::Number(number) => return dims[0] != *number,
-        };
-        match bindings.get(name) {
-            Some(known) => *known != value,
-            None => {
-                bindings.set(name, value);
-                false
-            }
-        }
-    });
-    conflicts.count()
-}
+    /// Does the same, and returns the number of terms with another value than their name or number has; without the right
+    /// number of dimensions, all of them.
+    pub(super) fn count_conflicts(&mut self, terms: &[PatternTerm], dims: &[N]) -> usize {
+        let Ok(pairs) = with_dims(terms, dims) else { return terms.len() };
+        pairs.filter(|(term, dims)| self.bind_term(term, dims).is_err()).count()
+    }
 
-/// Binds a name; a name that is bound must have the same value.
-fn unify<N: ExprNumber>(
-    name: &str,
-    value: ExprValue<N>,
-    bindings: &mut Bindings<N>,
-    conditions: &mut Vec<N>,
-) -> Result<(), RuleMismatch> {
-    match bindings.get(name) {
-        Some(known) => {
-            let is_equal = equal_values(known, &value).map_err(ExprErrorKind::from)?;
-            require(is_equal, conditions, || format!("{name} is both {known} and {value}"))
-        }
-        None => {
-            bindings.set(name, value);
-            Ok(())
+    fn bind_term(&mut self, term: &PatternTerm, dims: &[N]) -> Result<(), FormMismatch> {
+        match term {
+            PatternTerm::Rest(name) => self.unify(name, ExprValue::List(dims.to_vec())),
+            PatternTerm::Name(name) => self.unify(name, ExprValue::Number(dims[0].clone())),
+            PatternTerm::Number(number) => self.compare(&dims[0], BinaryOperator::Equal, *number, || {
+                format!("dimension {} must be {number}", dims[0])
+            }),
         }
     }
 }

@@ -3,10 +3,8 @@
 use std::fmt;
 
 use super::{
-    arithmetic::{ArithmeticError, BinaryOperator, ExprNumber, calculate},
-    bindings::{Bindings, ExprValue},
-    error::{ExprError, ExprErrorKind},
     evaluate::Expr,
+    value::{ArithmeticError, BinaryOperator, Bindings, ExprError, ExprNumber, ExprValue, calculate},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +13,6 @@ pub struct CompiledExpr {
     pub(crate) node: CompiledNode,
     pub(crate) is_comparison: bool,
 }
-
-/// An expression without a value for some numbers: an inexact division, an overflow, dimensions that do not broadcast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EvalError;
 
 /// Value of a name in a compiled expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,21 +48,19 @@ impl CompiledExpr {
         let (node, is_comparison) = expr.evaluate_as(&bindings, |value| match value {
             ExprValue::Number(node) => Ok((node.clone(), false)),
             ExprValue::Bool(node) => Ok((node.clone(), true)),
-            ExprValue::List(_) => {
-                Err(ExprErrorKind::Value("is a list, expected a number or a comparison".to_owned()))
-            }
+            ExprValue::List(_) => Err("is a list, expected a number or a comparison".to_owned().into()),
         })?;
         Ok(Self { source: expr.to_string(), node, is_comparison })
     }
 
     /// Evaluates the expression; a comparison gives 1 or 0.
-    pub(crate) fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, EvalError> {
+    pub(crate) fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, ArithmeticError> {
         self.node.evaluate_at(numbers)
     }
 }
 
 impl CompiledNode {
-    pub(crate) fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, EvalError> {
+    pub(crate) fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, ArithmeticError> {
         match self {
             Self::Constant(number) => Ok(*number),
             Self::Variable(index) => Ok(numbers[*index]),
@@ -80,7 +72,7 @@ impl CompiledNode {
                     BinaryOperator::And if left == 0 => return Ok(0),
                     _ => {}
                 }
-                calculate(*operator, left, right.evaluate_at(numbers)?).map_err(|_| EvalError)
+                calculate(*operator, left, right.evaluate_at(numbers)?)
             }
         }
     }
@@ -104,24 +96,16 @@ impl ExprNumber for CompiledNode {
     }
 
     fn apply(operator: BinaryOperator, left: Self, right: Self) -> Result<Self, ArithmeticError> {
+        use BinaryOperator::{Add, And, Broadcast, Equal, LessEqual, Multiply};
         Ok(match (operator, &left, &right) {
             (_, Self::Constant(left), Self::Constant(right)) => {
                 Self::Constant(calculate(operator, *left, *right)?)
             }
             // A node without a value is found where it is evaluated as a dimension.
-            (BinaryOperator::Equal | BinaryOperator::LessEqual, ..) if left == right => Self::Constant(1),
-            (BinaryOperator::Broadcast, ..) if left == right => left,
-            (
-                BinaryOperator::Multiply | BinaryOperator::And | BinaryOperator::Broadcast,
-                Self::Constant(1),
-                _,
-            )
-            | (BinaryOperator::Add, Self::Constant(0), _) => right,
-            (
-                BinaryOperator::Multiply | BinaryOperator::And | BinaryOperator::Broadcast,
-                _,
-                Self::Constant(1),
-            ) => left,
+            (Equal | LessEqual, ..) if left == right => Self::Constant(1),
+            (Broadcast, ..) if left == right => left,
+            (Multiply | And | Broadcast, Self::Constant(1), _) | (Add, Self::Constant(0), _) => right,
+            (Multiply | And | Broadcast, _, Self::Constant(1)) => left,
             _ => Self::Apply(operator, Box::new([left, right])),
         })
     }
@@ -170,8 +154,8 @@ mod tests {
             compiled("a < b or 1 / 0 > 1"),
             Err(ExprError::NotConstant("a < b or 1 / 0 > 1".to_owned()))
         );
-        assert!(matches!(compiled("(a < b) + 1"), Err(ExprError::Value { .. })));
-        assert!(matches!(compiled("list(a, b)"), Err(ExprError::Value { .. })));
+        assert!(matches!(compiled("(a < b) + 1"), Err(ExprError::Value(_))));
+        assert!(matches!(compiled("list(a, b)"), Err(ExprError::Value(_))));
         assert!(compiled("a < b").expect("compiles").is_comparison);
     }
 

@@ -4,11 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::{
-    arithmetic::BinaryOperator,
-    bindings::{Bindings, ExprValue},
     evaluate::{Expr, evaluate},
     functions::ExprFunction,
-    tree::{ExprKind, ExprNode},
+    parse::{ExprKind, ExprNode},
+    value::{BinaryOperator, Bindings, ExprValue},
 };
 
 /// A name with the value of an expression.
@@ -109,9 +108,9 @@ fn value_of(node: &ExprNode, wanted: &str, bindings: &Bindings) -> Option<ExprVa
             value_of(left, wanted, bindings).or_else(|| value_of(right, wanted, bindings))
         }
         ExprKind::Binary(BinaryOperator::Equal, left, right) => {
-            let value = if left.name() == Some(wanted) { right } else { left };
-            let is_wanted = [left, right].iter().any(|side| side.name() == Some(wanted));
-            is_wanted.then(|| evaluate(value, bindings).ok()).flatten()
+            let sides = [(left, right), (right, left)];
+            let (_, value) = sides.into_iter().find(|(side, _)| side.name() == Some(wanted))?;
+            evaluate(value, bindings).ok()
         }
         _ => None,
     }
@@ -121,16 +120,12 @@ fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
     if let ExprKind::Call(function, arguments) = &node.kind
         && matches!(function, ExprFunction::Broadcast | ExprFunction::AllLe | ExprFunction::Cat)
     {
-        let names: Vec<&str> = arguments
-            .iter()
-            .skip(usize::from(*function == ExprFunction::Cat))
-            .filter_map(ExprNode::name)
-            .collect();
+        let lists = arguments.iter().skip(usize::from(*function == ExprFunction::Cat));
+        let names: Vec<&str> = lists.filter_map(ExprNode::name).collect();
         let from_the_end = *function == ExprFunction::Broadcast;
-        let pairs = names.windows(2);
-        found.extend(
-            pairs.map(|pair| AlignedLists { names: [pair[0], pair[1]].map(str::to_owned), from_the_end }),
-        );
+        let pair =
+            |pair: &[&str]| AlignedLists { names: [pair[0], pair[1]].map(str::to_owned), from_the_end };
+        found.extend(names.windows(2).map(pair));
     }
     node.children().into_iter().for_each(|child| collect_pairs(child, found));
 }

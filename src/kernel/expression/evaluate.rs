@@ -3,12 +3,9 @@
 use std::{collections::BTreeSet, fmt};
 
 use super::{
-    arithmetic::{ArithmeticError, BinaryOperator, ExprNumber},
-    bindings::{Bindings, ExprValue},
-    error::{ExprError, ExprErrorKind, SyntaxError},
     functions::call,
-    parse::parse,
-    tree::{ExprKind, ExprNode},
+    parse::{ExprKind, ExprNode, SyntaxError, parse},
+    value::{BinaryOperator, Bindings, ExprError, ExprNumber, ExprValue},
 };
 use serde::Deserialize;
 
@@ -25,16 +22,14 @@ impl TryFrom<String> for Expr {
     type Error = String;
 
     fn try_from(source: String) -> Result<Self, String> {
-        let has_list = source.contains("...");
-        let parsed =
-            if has_list { Self::parse_any(&source).map_err(ExprError::from) } else { Self::parse(&source) };
+        let parsed = if source.contains("...") { Self::parse_any(&source) } else { Self::parse(&source) };
         parsed.map_err(|error| error.to_string())
     }
 }
 
 impl Expr {
     /// Parses an expression of names with numbers, as YAML files have them; texts are errors.
-    pub(crate) fn parse(source: &str) -> Result<Self, ExprError> {
+    pub(crate) fn parse(source: &str) -> Result<Self, SyntaxError> {
         let expr = Self::parse_any(source)?;
         expr.refuse_texts(&expr.root)?;
         Ok(expr)
@@ -52,7 +47,9 @@ impl Expr {
                 "expected a whole number".to_owned()
             }
             ExprKind::Text(text) => format!("`{text}` is a text, expected a number or a name"),
-            ExprKind::Contains { .. } => "`~` compares texts, but each name is a number here".to_owned(),
+            ExprKind::Binary(BinaryOperator::Contains | BinaryOperator::ContainsNot, ..) => {
+                "`~` compares texts, but each name is a number here".to_owned()
+            }
             ExprKind::Has(_) => "`has` is for filters, but each name has a value here".to_owned(),
             _ => return node.children().into_iter().try_for_each(|child| self.refuse_texts(child)),
         };
@@ -65,12 +62,7 @@ impl Expr {
         problem: impl Into<String>,
         hint: &str,
     ) -> SyntaxError {
-        SyntaxError {
-            text: self.source.clone(),
-            place: node.place.clone(),
-            problem: problem.into(),
-            hint: hint.to_owned(),
-        }
+        SyntaxError::new(&self.source, node.place.clone(), problem, hint)
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -87,16 +79,7 @@ impl Expr {
 
     /// Evaluates the expression on numbers or on nodes; inexact divisions and overflows are errors.
     pub(crate) fn evaluate<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprError> {
-        evaluate(&self.root, bindings).map_err(|kind| self.error(kind))
-    }
-
-    fn error(&self, kind: ExprErrorKind) -> ExprError {
-        let source_text = self.source.clone();
-        match kind {
-            ExprErrorKind::Unknown(name) => ExprError::Unknown(name),
-            ExprErrorKind::Value(problem) => ExprError::Value { source_text, problem },
-            ExprErrorKind::NotConstant => ExprError::NotConstant(source_text),
-        }
+        self.evaluate_as(bindings, |value| Ok(value.clone()))
     }
 
     /// Evaluates the expression to a whole number; a list gives the product of its dimensions.
@@ -107,9 +90,10 @@ impl Expr {
     pub(crate) fn evaluate_as<N: ExprNumber, T>(
         &self,
         bindings: &Bindings<N>,
-        convert: impl FnOnce(&ExprValue<N>) -> Result<T, ExprErrorKind>,
+        convert: impl FnOnce(&ExprValue<N>) -> Result<T, ExprError>,
     ) -> Result<T, ExprError> {
-        convert(&self.evaluate(bindings)?).map_err(|kind| self.error(kind))
+        let converted = evaluate(&self.root, bindings).and_then(|value| convert(&value));
+        converted.map_err(|error| error.within(&self.source))
     }
 }
 
@@ -122,28 +106,24 @@ impl fmt::Display for Expr {
 pub(crate) fn evaluate<N: ExprNumber>(
     node: &ExprNode,
     bindings: &Bindings<N>,
-) -> Result<ExprValue<N>, ExprErrorKind> {
-    let apply = |operator, left: N, right: N| N::apply(operator, left, right);
+) -> Result<ExprValue<N>, ExprError> {
     match &node.kind {
         ExprKind::Number(number) => Ok(ExprValue::Number(N::from(*number))),
-        ExprKind::Name(name) => {
-            bindings.get(name).cloned().ok_or_else(|| ExprErrorKind::Unknown(name.clone()))
-        }
+        ExprKind::Name(name) => bindings.get(name).cloned().ok_or_else(|| ExprError::Unknown(name.clone())),
         ExprKind::Text(text) => Err(format!("`{text}` is a text, expected a number").into()),
-        ExprKind::Contains { .. } | ExprKind::Has(_) => Err("compares texts".to_owned().into()),
+        ExprKind::Has(_) => Err("compares texts".to_owned().into()),
         ExprKind::Not(inner) => {
             let truth = evaluate(inner, bindings)?.to_bool()?;
-            Ok(ExprValue::Bool(apply(BinaryOperator::Equal, truth, N::from(0))?))
+            Ok(ExprValue::Bool(N::apply(BinaryOperator::Equal, truth, N::from(0))?))
         }
         ExprKind::Negative(inner) => {
             let number = evaluate(inner, bindings)?.to_number()?;
-            Ok(ExprValue::Number(apply(BinaryOperator::Subtract, N::from(0), number)?))
+            Ok(ExprValue::Number(N::apply(BinaryOperator::Subtract, N::from(0), number)?))
         }
         ExprKind::Binary(operator, left, right) => evaluate_binary(*operator, left, right, bindings),
         ExprKind::Call(function, arguments) => {
-            let values: Vec<ExprValue<N>> =
-                arguments.iter().map(|argument| evaluate(argument, bindings)).collect::<Result<_, _>>()?;
-            call(*function, &values)
+            let values = arguments.iter().map(|argument| evaluate(argument, bindings));
+            call(*function, &values.collect::<Result<Vec<_>, _>>()?)
         }
     }
 }
@@ -153,52 +133,32 @@ fn evaluate_binary<N: ExprNumber>(
     left: &ExprNode,
     right: &ExprNode,
     bindings: &Bindings<N>,
-) -> Result<ExprValue<N>, ExprErrorKind> {
+) -> Result<ExprValue<N>, ExprError> {
     let left = evaluate(left, bindings)?;
     if let BinaryOperator::Or | BinaryOperator::And = operator {
         let left = left.to_bool()?;
         let decides = i64::from(operator == BinaryOperator::Or);
-        if left.constant().is_some_and(|left| left == decides) {
+        if left.constant() == Some(decides) {
             return Ok(ExprValue::Bool(left));
         }
         let right = evaluate(right, bindings).and_then(|right| right.to_bool());
         // Where the left side differs between candidates, some of them may not need the right one.
-        let right =
-            right.map_err(|kind| if left.constant().is_some() { kind } else { ExprErrorKind::NotConstant });
+        let right = right.map_err(|error| left.constant().map_or(ExprError::not_constant(), |_| error));
         return Ok(ExprValue::Bool(N::apply(operator, left, right?)?));
     }
     let right = evaluate(right, bindings)?;
+    let numbers = || Ok::<_, ExprError>(N::apply(operator, left.to_number()?, right.to_number()?)?);
     Ok(match operator {
-        BinaryOperator::Equal => ExprValue::Bool(equal_values(&left, &right)?),
+        BinaryOperator::Equal => ExprValue::Bool(left.equals(&right)?),
         BinaryOperator::NotEqual => {
-            ExprValue::Bool(N::apply(BinaryOperator::Equal, equal_values(&left, &right)?, N::from(0))?)
+            ExprValue::Bool(N::apply(BinaryOperator::Equal, left.equals(&right)?, N::from(0))?)
         }
-        BinaryOperator::Less
-        | BinaryOperator::LessEqual
-        | BinaryOperator::Greater
-        | BinaryOperator::GreaterEqual => {
-            ExprValue::Bool(N::apply(operator, left.to_number()?, right.to_number()?)?)
+        BinaryOperator::Contains | BinaryOperator::ContainsNot => {
+            return Err("compares texts".to_owned().into());
         }
-        _ => ExprValue::Number(N::apply(operator, left.to_number()?, right.to_number()?)?),
+        operator if operator.compares() => ExprValue::Bool(numbers()?),
+        _ => ExprValue::Number(numbers()?),
     })
-}
-
-/// Compares two values; values of different types or lengths are not equal.
-pub(crate) fn equal_values<N: ExprNumber>(
-    left: &ExprValue<N>,
-    right: &ExprValue<N>,
-) -> Result<N, ArithmeticError> {
-    let equal = |left: &N, right: &N| N::apply(BinaryOperator::Equal, left.clone(), right.clone());
-    match (left, right) {
-        (ExprValue::Number(left), ExprValue::Number(right))
-        | (ExprValue::Bool(left), ExprValue::Bool(right)) => equal(left, right),
-        (ExprValue::List(left), ExprValue::List(right)) if left.len() == right.len() => {
-            left.iter().zip(right).try_fold(N::from(1), |all, (left, right)| {
-                N::apply(BinaryOperator::And, all, equal(left, right)?)
-            })
-        }
-        _ => Ok(N::from(0)),
-    }
 }
 
 #[cfg(test)]
@@ -212,7 +172,8 @@ mod tests {
         bindings.set("M", ExprValue::Number(4096));
         bindings.set("X", ExprValue::List(vec![4, 1, 8]));
         bindings.set("Y", ExprValue::List(vec![6, 1]));
-        Expr::parse(source)?.evaluate(&bindings)
+        let parsed = Expr::parse(source).map_err(|error| ExprError::Value(error.to_string()));
+        parsed?.evaluate(&bindings)
     }
 
     #[test]

@@ -9,23 +9,20 @@
 //! returns the rest as a node, which a grid evaluates for each candidate. Filters evaluate the same tree on the texts and
 //! times of a case (`case_filter`).
 
-mod arithmetic;
-mod bindings;
 mod compiled;
 mod constraints;
-mod error;
 mod evaluate;
 mod functions;
 mod parse;
 mod shape_functions;
-mod tree;
+mod value;
 
-pub(crate) use arithmetic::{BinaryOperator, ExprNumber, product};
-pub(crate) use bindings::{Bindings, ExprValue};
 pub use compiled::CompiledExpr;
 pub(crate) use compiled::{CompiledNode, VariableSlot};
 pub(crate) use constraints::{AlignedLists, NameEquality};
-pub(crate) use error::{ExprError, ExprErrorKind, SyntaxError};
 pub use evaluate::Expr;
-pub(crate) use evaluate::{equal_values, evaluate};
-pub(crate) use tree::{ExprKind, ExprNode};
+pub(crate) use evaluate::evaluate;
+pub(crate) use parse::{ExprKind, ExprNode, SyntaxError};
+pub(crate) use value::{
+    ArithmeticError, BinaryOperator, Bindings, ExprError, ExprNumber, ExprValue, product,
+};

@@ -1,41 +1,104 @@
 //! From the text of an expression to its tree.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, fmt, ops::Range};
 
 use strum::VariantArray as _;
 
 use super::{
-    arithmetic::BinaryOperator,
-    error::SyntaxError,
     functions::{ANY_NUMBER, ExprFunction},
-    tree::{ExprKind, ExprNode},
+    value::BinaryOperator,
 };
+
+/// A node of an expression with its place in the text in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExprNode {
+    pub(crate) kind: ExprKind,
+    pub(crate) place: Range<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ExprKind {
+    Number(i64),
+    Name(String),
+    // A text in quotes, or a word that is neither a name nor a whole number, such as `5ms` or `64,1024`.
+    Text(String),
+    Not(Box<ExprNode>),
+    Negative(Box<ExprNode>),
+    // True if the word has a value.
+    Has(Box<ExprNode>),
+    Binary(BinaryOperator, Box<ExprNode>, Box<ExprNode>),
+    Call(ExprFunction, Vec<ExprNode>),
+}
+
+impl ExprNode {
+    pub(crate) fn name(&self) -> Option<&str> {
+        if let ExprKind::Name(name) = &self.kind { Some(name) } else { None }
+    }
+
+    pub(crate) fn children(&self) -> Vec<&Self> {
+        match &self.kind {
+            ExprKind::Number(_) | ExprKind::Name(_) | ExprKind::Text(_) => Vec::new(),
+            ExprKind::Not(inner) | ExprKind::Negative(inner) | ExprKind::Has(inner) => vec![inner],
+            ExprKind::Binary(_, left, right) => vec![left, right],
+            ExprKind::Call(_, arguments) => arguments.iter().collect(),
+        }
+    }
+
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        let children = self.children();
+        self.name().into_iter().chain(children.into_iter().flat_map(Self::names)).collect()
+    }
+}
+
+/// A text that is no expression, with the place of the fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SyntaxError {
+    pub(crate) text: String,
+    /// In bytes.
+    pub(crate) place: Range<usize>,
+    pub(crate) problem: String,
+    /// What to write instead; may be empty.
+    pub(crate) hint: String,
+}
+
+impl SyntaxError {
+    pub(crate) fn new(text: &str, place: Range<usize>, problem: impl Into<String>, hint: &str) -> Self {
+        Self { text: text.to_owned(), place, problem: problem.into(), hint: hint.to_owned() }
+    }
+}
+
+impl fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {} at column {}", self.text, self.problem, self.place.start + 1)
+    }
+}
 
 /// Most parentheses, calls and `not` within each other, so that no text exhausts the stack.
 const MAX_DEPTH: usize = 64;
 /// Most operators: a chain of them is a tree of that depth, which is evaluated recursively.
 const MAX_OPERATORS: usize = 800;
 
-/// How strongly operators bind.
-const OR: u8 = 1;
-const AND: u8 = 2;
+/// How strongly `not`, comparisons, sums and the unary minus bind.
 const NOT: u8 = 3;
 const COMPARISON: u8 = 4;
 const SUM: u8 = 5;
-const PRODUCT: u8 = 6;
 const MINUS: u8 = 7;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Infix {
-    Calculates(BinaryOperator),
-    Contains { negated: bool },
+fn strength(operator: BinaryOperator) -> u8 {
+    match operator {
+        BinaryOperator::Or => 1,
+        BinaryOperator::And => 2,
+        BinaryOperator::Add | BinaryOperator::Subtract => SUM,
+        BinaryOperator::Multiply | BinaryOperator::Divide | BinaryOperator::Remainder => 6,
+        _ => COMPARISON,
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word,
     Quoted(String),
-    Infix(Infix, u8),
+    Infix(BinaryOperator),
     Not,
     Has,
     Open,
@@ -44,34 +107,28 @@ enum Token {
 }
 
 /// Operators of signs; longer ones first, so that `<=` is not read as `<`.
-static SIGNS: [(&str, Token); 20] = {
-    use BinaryOperator as Is;
-    const fn calculates(operator: BinaryOperator, strength: u8) -> Token {
-        Token::Infix(Infix::Calculates(operator), strength)
-    }
-    [
-        ("==", calculates(Is::Equal, COMPARISON)),
-        ("!=", calculates(Is::NotEqual, COMPARISON)),
-        ("<=", calculates(Is::LessEqual, COMPARISON)),
-        (">=", calculates(Is::GreaterEqual, COMPARISON)),
-        ("!~", Token::Infix(Infix::Contains { negated: true }, COMPARISON)),
-        ("=", calculates(Is::Equal, COMPARISON)),
-        ("<", calculates(Is::Less, COMPARISON)),
-        (">", calculates(Is::Greater, COMPARISON)),
-        ("~", Token::Infix(Infix::Contains { negated: false }, COMPARISON)),
-        ("|", calculates(Is::Or, OR)),
-        ("&", calculates(Is::And, AND)),
-        ("+", calculates(Is::Add, SUM)),
-        ("-", calculates(Is::Subtract, SUM)),
-        ("*", calculates(Is::Multiply, PRODUCT)),
-        ("/", calculates(Is::Divide, PRODUCT)),
-        ("%", calculates(Is::Remainder, PRODUCT)),
-        ("!", Token::Not),
-        ("(", Token::Open),
-        (")", Token::Close),
-        (",", Token::Comma),
-    ]
-};
+static SIGNS: [(&str, Token); 20] = [
+    ("==", Token::Infix(BinaryOperator::Equal)),
+    ("!=", Token::Infix(BinaryOperator::NotEqual)),
+    ("<=", Token::Infix(BinaryOperator::LessEqual)),
+    (">=", Token::Infix(BinaryOperator::GreaterEqual)),
+    ("!~", Token::Infix(BinaryOperator::ContainsNot)),
+    ("=", Token::Infix(BinaryOperator::Equal)),
+    ("<", Token::Infix(BinaryOperator::Less)),
+    (">", Token::Infix(BinaryOperator::Greater)),
+    ("~", Token::Infix(BinaryOperator::Contains)),
+    ("|", Token::Infix(BinaryOperator::Or)),
+    ("&", Token::Infix(BinaryOperator::And)),
+    ("+", Token::Infix(BinaryOperator::Add)),
+    ("-", Token::Infix(BinaryOperator::Subtract)),
+    ("*", Token::Infix(BinaryOperator::Multiply)),
+    ("/", Token::Infix(BinaryOperator::Divide)),
+    ("%", Token::Infix(BinaryOperator::Remainder)),
+    ("!", Token::Not),
+    ("(", Token::Open),
+    (")", Token::Close),
+    (",", Token::Comma),
+];
 
 /// Operators of other languages, with what is written here.
 const FOREIGN: [(&str, &str); 6] =
@@ -94,10 +151,6 @@ pub(super) fn parse(text: &str) -> Result<ExprNode, SyntaxError> {
 
 const CONNECT: &str = "connect two conditions with `&` or `|`; a value with spaces or operators needs quotes";
 
-fn syntax_error(text: &str, place: Range<usize>, problem: &str, hint: &str) -> SyntaxError {
-    SyntaxError { text: text.to_owned(), place, problem: problem.to_owned(), hint: hint.to_owned() }
-}
-
 fn tokenize(text: &str) -> Result<Vec<(Token, Range<usize>)>, SyntaxError> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -108,8 +161,8 @@ fn tokenize(text: &str) -> Result<Vec<(Token, Range<usize>)>, SyntaxError> {
         }
         let rest = &text[at..];
         if let Some((wrong, right)) = FOREIGN.iter().find(|(wrong, _)| rest.starts_with(wrong)) {
-            let problem = format!("`{wrong}` is no operator");
-            return Err(syntax_error(text, at..at + 2, &problem, &format!("write `{right}`")));
+            let (problem, hint) = (format!("`{wrong}` is no operator"), format!("write `{right}`"));
+            return Err(SyntaxError::new(text, at..at + 2, problem, &hint));
         }
         let sign = SIGNS.iter().find(|(sign, _)| rest.starts_with(sign));
         let (token, length) = match (first, sign) {
@@ -117,7 +170,14 @@ fn tokenize(text: &str) -> Result<Vec<(Token, Range<usize>)>, SyntaxError> {
             (_, Some((sign, token))) => (token.clone(), sign.len()),
             _ => {
                 let length = word_length(rest);
-                (keyword(&rest[..length]).unwrap_or(Token::Word), length)
+                let token = match &rest[..length] {
+                    "or" => Token::Infix(BinaryOperator::Or),
+                    "and" => Token::Infix(BinaryOperator::And),
+                    "not" => Token::Not,
+                    "has" => Token::Has,
+                    _ => Token::Word,
+                };
+                (token, length)
             }
         };
         tokens.push((token, at..at + length));
@@ -137,17 +197,6 @@ fn word_length(rest: &str) -> usize {
     }
 }
 
-fn keyword(word: &str) -> Option<Token> {
-    let calculates = |operator, strength| Some(Token::Infix(Infix::Calculates(operator), strength));
-    match word {
-        "or" => calculates(BinaryOperator::Or, OR),
-        "and" => calculates(BinaryOperator::And, AND),
-        "not" => Some(Token::Not),
-        "has" => Some(Token::Has),
-        _ => None,
-    }
-}
-
 /// Reads a text in quotes; a backslash takes the next character as it is.
 fn quoted(text: &str, start: usize, quote: char) -> Result<(Token, usize), SyntaxError> {
     let mut content = String::new();
@@ -160,7 +209,7 @@ fn quoted(text: &str, start: usize, quote: char) -> Result<(Token, usize), Synta
         }
     }
     let hint = format!("add {quote} behind the text");
-    Err(syntax_error(text, start..text.len(), "the quote does not end", &hint))
+    Err(SyntaxError::new(text, start..text.len(), "the quote does not end", &hint))
 }
 
 struct Parser<'a> {
@@ -183,8 +232,8 @@ impl Parser<'_> {
         self.tokens.get(index).map_or(self.text.len()..self.text.len(), |(_, place)| place.clone())
     }
 
-    fn error(&self, problem: &str, hint: &str) -> SyntaxError {
-        syntax_error(self.text, self.place(self.next), problem, hint)
+    fn error(&self, problem: impl Into<String>, hint: &str) -> SyntaxError {
+        SyntaxError::new(self.text, self.place(self.next), problem, hint)
     }
 
     fn takes(&mut self, token: &Token) -> bool {
@@ -203,11 +252,12 @@ impl Parser<'_> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             let problem = format!("is nested too deeply, the limit is {MAX_DEPTH} levels");
-            return Err(self.error(&problem, "remove parentheses that change nothing"));
+            return Err(self.error(problem, "remove parentheses that change nothing"));
         }
         let mut left = self.operand()?;
         let mut is_compared = false;
-        while let Some(Token::Infix(operator, strength)) = self.peek().cloned()
+        while let Some(&Token::Infix(operator)) = self.peek()
+            && let strength = strength(operator)
             && strength > binds
         {
             if is_compared && strength == COMPARISON {
@@ -216,18 +266,13 @@ impl Parser<'_> {
             self.operators += 1;
             if self.operators > MAX_OPERATORS {
                 let problem = format!("more than {MAX_OPERATORS} operators");
-                return Err(self.error(&problem, "write a shorter expression"));
+                return Err(self.error(problem, "write a shorter expression"));
             }
             self.next += 1;
             let start = left.place.start;
             is_compared = strength == COMPARISON;
             let right = if is_compared { self.value()? } else { self.expression(strength)? };
-            let (left_side, right) = (Box::new(left), Box::new(right));
-            let kind = match operator {
-                Infix::Calculates(operator) => ExprKind::Binary(operator, left_side, right),
-                Infix::Contains { negated } => ExprKind::Contains { left: left_side, right, negated },
-            };
-            left = self.node(start, kind);
+            left = self.node(start, ExprKind::Binary(operator, Box::new(left), Box::new(right)));
         }
         self.depth -= 1;
         Ok(left)
@@ -252,7 +297,7 @@ impl Parser<'_> {
     fn end_of_run(&self) -> usize {
         let is_part = |token: &Token| match token {
             Token::Word => true,
-            Token::Infix(_, strength) => *strength >= SUM,
+            Token::Infix(operator) => strength(*operator) >= SUM,
             Token::Comma => self.calls == 0,
             _ => false,
         };
@@ -276,11 +321,11 @@ impl Parser<'_> {
                     self.next += 1;
                     Ok(inner)
                 }
-                None => Err(syntax_error(self.text, open, "`(` without `)`", "add `)`")),
+                None => Err(SyntaxError::new(self.text, open, "`(` without `)`", "add `)`")),
                 Some(_) => Err(self.error("expected an operator or `)`", CONNECT)),
             };
         }
-        if self.takes(&Token::Infix(Infix::Calculates(BinaryOperator::Subtract), SUM)) {
+        if self.takes(&Token::Infix(BinaryOperator::Subtract)) {
             let inner = self.expression(MINUS)?;
             return Ok(self.node(start, ExprKind::Negative(Box::new(inner))));
         }
@@ -296,9 +341,8 @@ impl Parser<'_> {
         if is_call && self.peek() == Some(&Token::Word) {
             return self.call(start);
         }
-        let remainder = Token::Infix(Infix::Calculates(BinaryOperator::Remainder), PRODUCT);
         let hint = match self.next.checked_sub(1).and_then(|before| self.tokens.get(before)) {
-            Some((token, _)) if *token == remainder => "a percentage has no blank, as `20%`",
+            Some((Token::Infix(BinaryOperator::Remainder), _)) => "a percentage has no blank, as `20%`",
             _ => "write a condition such as `kernel ~ MatMul` or `m <= 64`",
         };
         self.word("expected a number, a name or `(`", hint)
@@ -327,7 +371,7 @@ impl Parser<'_> {
         let Ok(function) = word.parse::<ExprFunction>() else {
             let names = ExprFunction::VARIANTS.iter().map(<&str>::from).collect::<Vec<_>>().join(", ");
             let problem = format!("there is no function `{word}`; the functions are {names}");
-            return Err(self.error(&problem, CONNECT));
+            return Err(self.error(problem, CONNECT));
         };
         self.next += 2;
         self.calls += 1;
@@ -344,7 +388,7 @@ impl Parser<'_> {
                 most => format!("{least} or {most}"),
             };
             let problem = format!("`{word}` takes {expected} arguments, {} are given", arguments.len());
-            return Err(self.error(&problem, ""));
+            return Err(self.error(problem, ""));
         }
         if !self.takes(&Token::Close) {
             return Err(self.error("expected `)`", "add `)`"));

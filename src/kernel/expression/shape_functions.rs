@@ -3,14 +3,9 @@
 
 /// Returns the index of a dimension, which may be negative to count from the end.
 fn dim_index(dim: i64, rank: usize) -> Result<usize, String> {
-    let wrapped = if dim < 0 {
-        usize::try_from(dim.unsigned_abs()).ok().and_then(|back| rank.checked_sub(back))
-    } else {
-        usize::try_from(dim).ok()
-    };
-    wrapped
-        .filter(|place| *place < rank)
-        .ok_or_else(|| format!("dimension {dim} is out of range for rank {rank}"))
+    let end = if dim < 0 { i64::try_from(rank).unwrap_or_default() } else { 0 };
+    let index = usize::try_from(end.saturating_add(dim)).ok().filter(|index| *index < rank);
+    index.ok_or_else(|| format!("dimension {dim} is out of range for rank {rank}"))
 }
 
 fn dim_indices(dims: &[i64], rank: usize) -> Result<Vec<usize>, String> {
@@ -25,7 +20,11 @@ fn to_signed_dims(places: impl IntoIterator<Item = usize>) -> Vec<i64> {
     places.into_iter().map(|place| i64::try_from(place).unwrap_or(i64::MAX)).collect()
 }
 
-pub(crate) fn permute(dims: &[i64], order: &[i64]) -> Result<Vec<i64>, String> {
+fn all_fitting(dims: impl Iterator<Item = Option<i64>>) -> Result<Vec<i64>, String> {
+    dims.collect::<Option<_>>().ok_or_else(|| "does not fit 63 bits".to_owned())
+}
+
+pub(super) fn permute(dims: &[i64], order: &[i64]) -> Result<Vec<i64>, String> {
     let order = dim_indices(order, dims.len())?;
     if order.len() != dims.len() {
         return Err(format!("an order of {} for {} dimensions", order.len(), dims.len()));
@@ -34,7 +33,7 @@ pub(crate) fn permute(dims: &[i64], order: &[i64]) -> Result<Vec<i64>, String> {
 }
 
 /// Returns the first order, other than the identity, that turns one shape into the other.
-pub(crate) fn infer_permutation(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
+pub(super) fn infer_permutation(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     let mut order = Vec::new();
     if from.len() == to.len() && from.len() <= MAX_DIMS && extend_order(from, to, &mut order) {
         return Ok(to_signed_dims(order));
@@ -63,7 +62,7 @@ fn extend_order(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
 }
 
 /// Returns the shape without the dimensions `over`, or with 1 at their places.
-pub(crate) fn reduce(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>, String> {
+pub(super) fn reduce(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>, String> {
     let over = dim_indices(over, dims.len())?;
     let kept = dims.iter().enumerate().filter_map(|(index, dim)| match over.contains(&index) {
         true => keep.then_some(1),
@@ -73,26 +72,21 @@ pub(crate) fn reduce(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>,
 }
 
 /// Returns the last `count` dimensions that the output may lack or have as 1.
-pub(crate) fn reduced_dims(from: &[i64], to: &[i64], count: i64) -> Result<Vec<i64>, String> {
-    let wanted = usize::try_from(count).ok().filter(|wanted| (1..=from.len()).contains(wanted));
-    let wanted = wanted.ok_or_else(|| format!("{count} of {} dimensions", from.len()))?;
-    if from.len() <= MAX_DIMS {
-        // Bit n is the n-th dimension from the end, so that the last ones come first.
-        let last_first = (0_u32..1 << from.len()).filter(|set| set.count_ones() as usize == wanted);
-        for set in last_first {
-            let over =
-                to_signed_dims((0..from.len()).filter(|index| set & (1 << (from.len() - 1 - index)) != 0));
-            let keep = from.len() == to.len();
-            if reduce(from, &over, keep)? == to {
-                return Ok(over);
-            }
-        }
-    }
-    Err(format!("no {wanted} of the input's dimensions are reduced in the output"))
+pub(super) fn reduced_dims(from: &[i64], to: &[i64], count: i64) -> Result<Vec<i64>, String> {
+    let rank = from.len();
+    let wanted = usize::try_from(count).ok().filter(|wanted| (1..=rank).contains(wanted));
+    let wanted = wanted.ok_or_else(|| format!("{count} of {rank} dimensions"))?;
+    // Bit n is the n-th dimension from the end, so that the last ones come first.
+    let sets = if rank <= MAX_DIMS { 0_u32..1 << rank } else { 0..0 };
+    let sets = sets.filter(|set| set.count_ones() as usize == wanted);
+    let mut dims =
+        sets.map(|set| to_signed_dims((0..rank).filter(|index| set & (1 << (rank - 1 - index)) != 0)));
+    let found = dims.find(|over| reduce(from, over, rank == to.len()).is_ok_and(|reduced| reduced == to));
+    found.ok_or_else(|| format!("no {wanted} of the input's dimensions are reduced in the output"))
 }
 
 /// Returns the shape of tensors concatenated along a dimension.
-pub(crate) fn cat(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
+pub(super) fn cat(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
     let first = shapes.first().ok_or("no tensor to concatenate")?;
     let along = dim_index(along, first.len())?;
     let mut whole = first.clone();
@@ -109,15 +103,14 @@ pub(crate) fn cat(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
     Ok(whole)
 }
 
-/// Returns the dimension along which tensors were concatenated.
-pub(crate) fn cat_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, String> {
-    (0..i64::try_from(whole.len()).unwrap_or_default())
-        .find(|along| cat(*along, shapes).is_ok_and(|shape| shape == whole))
-        .ok_or_else(|| "the inputs give the output by concatenation along no dimension".to_owned())
+pub(super) fn cat_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, String> {
+    let found =
+        to_signed_dims(0..whole.len()).into_iter().find(|along| cat(*along, shapes).as_deref() == Ok(whole));
+    found.ok_or_else(|| "the inputs give the output by concatenation along no dimension".to_owned())
 }
 
 /// Returns the shape of equal tensors stacked along a new dimension.
-pub(crate) fn stack(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
+pub(super) fn stack(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
     let first = shapes.first().ok_or("no tensor to stack")?;
     let along = dim_index(along, first.len() + 1)?;
     if shapes.iter().any(|shape| shape != first) {
@@ -128,23 +121,22 @@ pub(crate) fn stack(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String>
     Ok(whole)
 }
 
-/// Returns the new dimension along which tensors were stacked.
-pub(crate) fn stack_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, String> {
-    (0..i64::try_from(whole.len()).unwrap_or_default())
-        .find(|along| stack(*along, shapes).is_ok_and(|shape| shape == whole))
-        .ok_or_else(|| "the inputs give the output by stacking along no dimension".to_owned())
+pub(super) fn stack_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, String> {
+    let found = to_signed_dims(0..whole.len())
+        .into_iter()
+        .find(|along| stack(*along, shapes).as_deref() == Ok(whole));
+    found.ok_or_else(|| "the inputs give the output by stacking along no dimension".to_owned())
 }
 
 /// Returns the shape repeated along each dimension.
-pub(crate) fn tile(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
+pub(super) fn tile(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
     if dims.len() != times.len() {
         return Err(format!("{} repeats for {} dimensions", times.len(), dims.len()));
     }
-    let each = dims.iter().zip(times).map(|(dim, times)| dim.checked_mul(*times));
-    each.collect::<Option<_>>().ok_or_else(|| "does not fit 63 bits".to_owned())
+    all_fitting(dims.iter().zip(times).map(|(dim, times)| dim.checked_mul(*times)))
 }
 
-pub(crate) fn tile_repeats(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
+pub(super) fn tile_repeats(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     let is_multiple = |(from, to): (&i64, &i64)| *from > 0 && to % from == 0;
     if from.len() == to.len() && from.iter().zip(to).all(is_multiple) {
         return Ok(from.iter().zip(to).map(|(from, to)| to / from).collect());
@@ -153,20 +145,23 @@ pub(crate) fn tile_repeats(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String>
 }
 
 /// Returns the padded shape; `pads` are as in `torch.nn.functional.pad`: two per dimension, the last one first.
-pub(crate) fn pad(dims: &[i64], pads: &[i64]) -> Result<Vec<i64>, String> {
+pub(super) fn pad(dims: &[i64], pads: &[i64]) -> Result<Vec<i64>, String> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > dims.len() {
         return Err(format!("{} pads for {} dimensions", pads.len(), dims.len()));
     }
-    let mut padded = dims.to_vec();
-    for (dim, pair) in padded.iter_mut().rev().zip(pads.chunks(2)) {
-        let sum = pair.iter().try_fold(*dim, |sum, pad| sum.checked_add(*pad));
-        *dim = sum.ok_or("does not fit 63 bits")?;
-    }
+    let pads = pads.chunks(2).chain(std::iter::repeat(&[][..]));
+    let padded = dims
+        .iter()
+        .rev()
+        .zip(pads)
+        .map(|(dim, pads)| pads.iter().try_fold(*dim, |sum, pad| sum.checked_add(*pad)));
+    let mut padded = all_fitting(padded)?;
+    padded.reverse();
     Ok(padded)
 }
 
 /// Returns the padding after each dimension that gives the output, with 0 before it.
-pub(crate) fn pad_amounts(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
+pub(super) fn pad_amounts(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     if from.len() != to.len() || from.iter().zip(to).any(|(from, to)| to < from) {
         return Err("the output is not the input padded at the end".to_owned());
     }
@@ -177,7 +172,7 @@ pub(crate) fn pad_amounts(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> 
 }
 
 /// Returns the row-major strides in elements.
-pub(crate) fn strides(dims: &[i64]) -> Result<Vec<i64>, String> {
+pub(super) fn strides(dims: &[i64]) -> Result<Vec<i64>, String> {
     let mut strides = vec![1_i64; dims.len()];
     for index in (1..dims.len()).rev() {
         strides[index - 1] = strides[index].checked_mul(dims[index]).ok_or("does not fit 63 bits")?;

@@ -20,7 +20,7 @@ use crate::{
     kernel::{
         CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat,
         catalogue::Catalogue,
-        expression::{CompiledExpr, Expr, ExprError, VariableSlot},
+        expression::{CompiledExpr, Expr, ExprError, SyntaxError, VariableSlot},
     },
 };
 
@@ -104,9 +104,9 @@ struct DeclaredSide {
 struct SideShapes(Vec<Option<Vec<Expr>>>);
 
 impl TryFrom<String> for SideShapes {
-    type Error = ExprError;
+    type Error = SyntaxError;
 
-    fn try_from(text: String) -> Result<Self, ExprError> {
+    fn try_from(text: String) -> Result<Self, SyntaxError> {
         let slots = text.split(';').map(|shape| match shape.trim() {
             "-" => Ok(None),
             "" => Ok(Some(Vec::new())),

@@ -7,7 +7,7 @@ use crate::{
     cases::grid::definition::{Mutation, MutationChange},
     kernel::{
         Case, KernelName, Tensor,
-        catalogue::{Catalogue, DimensionRole, NotReplayable},
+        catalogue::{Catalogue, DimensionRole, FormMismatch, NotReplayable},
         device::{ComputeUnit, DeviceProfile},
     },
 };
@@ -65,7 +65,7 @@ impl CaseMutator<'_> {
     ) -> Result<(), NotReplayable> {
         let no_entry = |kernel: &KernelName| {
             let why = format!("the catalogue has no entry for {kernel}");
-            self.catalogue.entry(kernel).ok_or(NotReplayable::NotCovered(why.into()))
+            self.catalogue.entry(kernel).ok_or(FormMismatch::not_covered(why))
         };
         let (entry, other) = (no_entry(&source.kernel)?, no_entry(target)?);
         let axes = CaseAxes::new(entry.edit_case(source)?);

@@ -1,6 +1,9 @@
 //! The keys of `op_replay/<Kernel>.yaml`, and the entry that they declare.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde::{Deserialize, Deserializer};
 
@@ -34,6 +37,10 @@ pub(super) fn at<E: ToString>(place: Location) -> impl FnOnce(E) -> Fault {
     move |error| (place, error.to_string())
 }
 
+fn fault<T>(place: Location, problem: impl Into<String>) -> Result<T, Fault> {
+    Err((place, problem.into()))
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EntryFile {
@@ -59,8 +66,8 @@ pub(super) struct EntryFile {
     cost: Cost,
     assumption: Option<String>,
     /// Attributes that a row may have beside the call's, by column.
-    #[serde(default)]
-    implied: BTreeMap<AttributeColumn, ImpliedValue>,
+    #[serde(default, deserialize_with = "by_column")]
+    implied: BTreeMap<String, ImpliedValue>,
     #[serde(default)]
     also_launches: Vec<String>,
     recorded_inputs: Option<Spanned<usize>>,
@@ -94,10 +101,10 @@ pub(super) struct DeclaredForm {
     /// Names that the inputs leave open, with expressions of the recorded output.
     #[serde(default)]
     pub(super) infer: BTreeMap<String, Expr>,
-    #[serde(default)]
-    with: BTreeMap<AttributeColumn, Vec<String>>,
-    #[serde(default)]
-    implied: BTreeMap<AttributeColumn, ImpliedValue>,
+    #[serde(default, deserialize_with = "by_column")]
+    with: BTreeMap<String, Vec<String>>,
+    #[serde(default, deserialize_with = "by_column")]
+    implied: BTreeMap<String, ImpliedValue>,
     assumption: Option<String>,
     #[serde(default)]
     special_case: bool,
@@ -241,14 +248,21 @@ impl TryFrom<String> for AttributeColumn {
     }
 }
 
+fn by_column<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+    map: D,
+) -> Result<BTreeMap<String, V>, D::Error> {
+    let map = BTreeMap::<AttributeColumn, V>::deserialize(map)?;
+    Ok(map.into_iter().map(|(column, value)| (column.0, value)).collect())
+}
+
 /// A small case that one of the forms fits, for tests of the call on a host.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DeclaredExample {
     inputs: Vec<Option<ExampleTensor>>,
     outputs: Vec<Option<ExampleTensor>>,
-    #[serde(default)]
-    attributes: BTreeMap<AttributeColumn, String>,
+    #[serde(default, deserialize_with = "by_column")]
+    attributes: BTreeMap<String, String>,
 }
 
 /// `16,128 DT_BF16`, with a format behind the type if it is not `ND`, without dimensions for a scalar.
@@ -287,7 +301,7 @@ pub(crate) fn kernel_of_file(name: &Spanned<String>, file: &Path) -> Result<Kern
     let kernel = KernelName::new(&name.value).map_err(at(name.defined))?;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     if stem != kernel.file_stem() {
-        return Err((name.defined, format!("kernel `{kernel}` is declared in a file named `{stem}`")));
+        return fault(name.defined, format!("kernel `{kernel}` is declared in a file named `{stem}`"));
     }
     Ok(kernel)
 }
@@ -296,8 +310,7 @@ impl EntryFile {
     fn into_entry(self, file: &Path) -> Result<CatalogueEntry, Fault> {
         let kernel = kernel_of_file(&self.kernel, file)?;
         if self.summary.value.starts_with("TODO") {
-            let problem = "this is a draft; complete what is marked TODO";
-            return Err((self.summary.defined, problem.to_owned()));
+            return fault(self.summary.defined, "this is a draft; complete what is marked TODO");
         }
         let mut operators = vec![launch_operator(&self.api, &self.schema, &self.other_schemas)?];
         self.inputs.check(&operators[0].schema)?;
@@ -307,28 +320,25 @@ impl EntryFile {
             form.inputs.iter().try_for_each(|inputs| inputs.check(&operators[operator].schema))?;
             let (place, rule) = positional_rule(form, &self)?;
             for (form, of_list) in expand_lists(&DeclaredForm { rule, ..form.clone() }, &self)? {
-                let built = self.build_form(&form, place, &operators[operator].schema)?;
+                let built = self.build_form(form, place, &operators[operator].schema)?;
                 forms.push(EntryForm { of_list, operator, ..built });
             }
         }
         if forms.is_empty() {
-            return Err((self.forms.defined, "there is no form, so no case can be replayed".to_owned()));
+            return fault(self.forms.defined, "there is no form, so no case can be replayed");
         }
         if let Some(Spanned { value: recorded, defined, .. }) = self.recorded_inputs
             && let Some(form) = forms.iter().find(|form| recorded > 0 && form.inputs.len() > recorded)
         {
             let (name, slots) = (&form.rule.name, form.inputs.len());
             let problem = format!("records have {recorded} input slots, the form `{name}` has {slots}");
-            return Err((defined, problem));
+            return fault(defined, problem);
         }
-        for (name, role) in &self.roles {
-            if !forms.iter().any(|form| form.rule.bound_names().contains(name.value.as_str())) {
-                let known = forms.iter().flat_map(|form| form.rule.bound_names());
-                let known: std::collections::BTreeSet<&str> = known.collect();
-                let known = known.into_iter().collect::<Vec<_>>().join(", ");
-                let problem = format!("no form has a dimension `{}`; the dimensions are {known}", name.value);
-                return Err((role.defined, problem));
-            }
+        let known: BTreeSet<&str> = forms.iter().flat_map(|form| form.rule.bound_names()).collect();
+        if let Some((name, role)) = self.roles.iter().find(|(name, _)| !known.contains(name.value.as_str())) {
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            let problem = format!("no form has a dimension `{}`; the dimensions are {known}", name.value);
+            return fault(role.defined, problem);
         }
         let mut entry = CatalogueEntry {
             kernel,
@@ -360,17 +370,15 @@ impl EntryFile {
     /// Builds a form of one length of its lists. `place` is where its rule is declared.
     fn build_form(
         &self,
-        form: &DeclaredForm,
+        form: DeclaredForm,
         place: Location,
         schema: &OperatorSchema,
     ) -> Result<EntryForm, Fault> {
         let transposed = form.transposed.iter().map(|name| name.value.clone()).collect();
-        let conditions = form.conditions.clone();
-        let rule =
-            ShapeRule::parse(&form.name.value, &form.rule, conditions, transposed).map_err(at(place))?;
-        let inferred = form.infer.clone().into_iter().collect();
-        let mut rule = ShapeRule { inferred, ..rule };
-        rule.limits.extend(form.limits.clone());
+        let rule = ShapeRule::parse(&form.name.value, &form.rule, form.conditions, transposed);
+        let mut rule = rule.map_err(at(place))?;
+        rule.inferred.extend(form.infer);
+        rule.limits.extend(form.limits);
         let inputs = form.inputs.as_ref().unwrap_or(&self.inputs).0.iter().map(|input| match &input.value {
             Some(declared) => declared.slot(input.defined),
             None => Ok(InputSlot::Ignored),
@@ -390,33 +398,36 @@ impl EntryFile {
             }
             arguments.insert(name.value.clone(), value);
         }
-        let with = form.with.iter().map(|(column, values)| (column.0.clone(), normal_spellings(values)));
+        let with = form.with.into_iter().map(|(column, values)| (column, normal_spellings(&values)));
         let kernel_name = |name: &Spanned<String>| KernelName::new(&name.value).map_err(at(name.defined));
-        let implied = self.implied.iter().chain(&form.implied);
-        let built = EntryForm {
+        let mut implied = self.implied.clone();
+        implied.extend(form.implied);
+        let runs_as = form
+            .runs_as
+            .as_ref()
+            .map(|name| kernel_name(name).map(|kernel| Spanned::new(kernel, name.referenced, name.defined)));
+        let mut built = EntryForm {
             rule,
             operator: 0,
-            unsupported: form.unsupported.clone(),
+            unsupported: form.unsupported,
             inputs,
             output_dtypes,
             arguments,
             with: with.collect(),
-            implied: implied.map(|(column, value)| (column.0.clone(), value.clone())).collect(),
-            names: Default::default(),
-            assumption: form.assumption.clone().or_else(|| self.assumption.clone()),
-            returns: form.returns.clone(),
+            implied,
+            names: BTreeSet::new(),
+            assumption: form.assumption.or_else(|| self.assumption.clone()),
+            returns: form.returns,
             of_list: false,
             special_case: form.special_case,
-            cost: form.cost.clone(),
+            cost: form.cost,
             quantises: form.quantises.iter().map(kernel_name).collect::<Result<_, _>>()?,
-            runs_as: match &form.runs_as {
-                Some(name) => Some(Spanned::new(kernel_name(name)?, name.referenced, name.defined)),
-                None => None,
-            },
+            runs_as: runs_as.transpose()?,
         };
         check_slots(&built).map_err(at(place))?;
         check_form(&built, schema, &form.transposed, form.name.defined)?;
-        Ok(EntryForm { names: built.names_of_call(), ..built })
+        built.names = built.names_of_call();
+        Ok(built)
     }
 
     fn output_dtype(&self, output: &Spanned<DeclaredOutput>) -> Result<OutputDtype, Fault> {
@@ -463,18 +474,16 @@ impl DeclaredForm {
         let (api, schema) = match (&self.api, &self.schema) {
             (None, None) => return Ok(0),
             (Some(api), Some(schema)) => (api, schema),
-            (Some(api), None) => {
-                return Err((api.defined, "a form with `api:` needs a `schema:` as well".to_owned()));
-            }
+            (Some(api), None) => return fault(api.defined, "a form with `api:` needs a `schema:` as well"),
             (None, Some(schema)) => {
-                return Err((schema.defined, "a form with `schema:` needs an `api:` as well".to_owned()));
+                return fault(schema.defined, "a form with `schema:` needs an `api:` as well");
             }
         };
         let operator = launch_operator(api, schema, &[])?;
         let known = operators.iter().position(|known| known.api == api.value);
         if let Some(known) = known.filter(|known| operators[*known].schema != operator.schema) {
             let problem = format!("`{}` has another schema: `{}`", api.value, operators[known].schema_text);
-            return Err((schema.defined, problem));
+            return fault(schema.defined, problem);
         }
         Ok(known.unwrap_or_else(|| {
             operators.push(operator);
@@ -492,8 +501,7 @@ fn launch_operator(
     // `torch.mm`, `torch.nn.functional.embedding`, `torch_npu.npu_swiglu`: nothing else is rendered.
     let path = api.value.split_once('.').filter(|(module, _)| matches!(*module, "torch" | "torch_npu"));
     if !path.is_some_and(|(_, rest)| rest.split('.').all(is_identifier)) {
-        let problem = format!("`{}` is not a function of `torch` or `torch_npu`", api.value);
-        return Err((api.defined, problem));
+        return fault(api.defined, format!("`{}` is not a function of `torch` or `torch_npu`", api.value));
     }
     let schema = OperatorSchema::parse(&schema_text.value).map_err(at(schema_text.defined))?;
     check_api(&api.value, &schema).map_err(at(api.defined))?;
@@ -545,16 +553,13 @@ impl InputList {
         for (number, input) in self.0.iter().enumerate() {
             let Some(declared) = &input.value else { continue };
             if let Some(given) = declared.slot.as_ref().filter(|given| given.value != number) {
-                let problem = format!(
-                    "`slot: {}` is not between {number} and {MAX_SLOT}; slots are declared in order",
-                    given.value
-                );
-                return Err((given.defined, problem));
+                let range = format!("between {number} and {MAX_SLOT}; slots are declared in order");
+                return fault(given.defined, format!("`slot: {}` is not {range}", given.value));
             }
             if let Some(name) = &declared.argument
                 && schema.argument(&name.value).is_none()
             {
-                return Err((name.defined, no_such_argument(schema, &name.value)));
+                return fault(name.defined, no_such_argument(schema, &name.value));
             }
             declared.slot(input.defined)?;
         }
@@ -571,30 +576,22 @@ impl DeclaredInput {
 
     fn slot(&self, place: Location) -> Result<InputSlot, Fault> {
         let dtypes = self.dtypes.clone();
-        match self {
-            Self { omitted: Some(dtype), argument: None, host_dims: None, .. } => {
-                Ok(InputSlot::Omitted(dtype.clone()))
-            }
-            Self { intermediate: Some(dims), argument: None, host_dims: None, .. } => match &dtypes[..] {
+        match (&self.argument, &self.host_dims, &self.omitted, &self.intermediate) {
+            (None, None, Some(dtype), _) => Ok(InputSlot::Omitted(dtype.clone())),
+            (None, None, None, Some(dims)) => match &dtypes[..] {
                 [dtype] => Ok(InputSlot::Intermediate(dtype.clone())),
                 _ => {
                     let problem = format!("`intermediate: {}` needs `dtypes:` with one type", dims.value);
-                    Err((dims.defined, problem))
+                    fault(dims.defined, problem)
                 }
             },
-            Self { argument: Some(argument), host_dims: None, .. } => {
+            (Some(argument), None, ..) => {
+                let values = [&self.below, &self.total, &self.items, &self.used, &self.queries, &self.keys];
                 let source = match &self.same_as {
                     Some(other) => TensorSource::SameAs(other.clone()),
                     None => {
-                        let keys = [
-                            ("below", &self.below),
-                            ("total", &self.total),
-                            ("used", &self.used),
-                            ("items", &self.items),
-                            ("queries", &self.queries),
-                            ("keys", &self.keys),
-                        ];
-                        TensorSource::Fill(tensor_fill(&argument.value, place, self.values.as_ref(), &keys)?)
+                        let values = values.map(Option::as_ref);
+                        TensorSource::Fill(tensor_fill(&argument.value, place, self.values.as_ref(), values)?)
                     }
                 };
                 Ok(InputSlot::Tensor(TensorSlot {
@@ -609,60 +606,56 @@ impl DeclaredInput {
                     only_blocked: self.only_blocked,
                 }))
             }
-            Self { argument: None, host_dims: Some(dims), .. } => {
+            (None, Some(dims), ..) => {
                 let dtype = dtypes.into_iter().next().unwrap_or(Dtype::Int64);
                 let is_scalar = dims.as_str() == "scalar";
                 Ok(if is_scalar { InputSlot::Omitted(dtype) } else { InputSlot::Host(dtype) })
             }
-            _ => {
-                let problem =
-                    "each input has one of `argument:`, `host_dims:`, `intermediate:` and `omitted:`";
-                Err((place, problem.to_owned()))
-            }
+            _ => fault(
+                place,
+                "each input has one of `argument:`, `host_dims:`, `intermediate:` and `omitted:`",
+            ),
         }
     }
 }
 
-/// Returns the values of a tensor: their kind, `values:`, with the keys beside it.
+/// Returns the values of a tensor: their kind, `values:`, with the values of [`FILL_KEYS`] beside it.
 fn tensor_fill(
     argument: &str,
     place: Location,
     kind: Option<&Spanned<FillKind>>,
-    keys: &[(&'static str, &Option<Spanned<Expr>>)],
+    values: [Option<&Spanned<Expr>>; 6],
 ) -> Result<Fill<Expr>, Fault> {
+    const FILL_KEYS: [&str; 6] = ["below", "total", "items", "used", "queries", "keys"];
     let Some(Spanned { value: kind, defined, .. }) = kind else {
         let problem = format!("`{argument}` needs `values:`, such as activation, weight, ones or index");
-        return Err((place, problem));
+        return fault(place, problem);
     };
-    let given = keys.iter().filter_map(|(key, value)| Some((*key, (*value).as_ref()?)));
-    let mut given: BTreeMap<&str, &Spanned<Expr>> = given.collect();
-    let fill = kind.fill(|key| {
-        let value = given.remove(key).map(|value| value.value.clone());
-        value.ok_or_else(|| (*defined, format!("`{argument}` with `values: {kind}`: missing field `{key}`")))
-    })?;
-    match given.first_key_value() {
-        Some((key, value)) => {
-            let problem = format!("`{key}:` of `{argument}` cannot be combined with `values: {kind}`");
-            Err((value.defined, problem))
-        }
-        None => Ok(fill),
+    let keys = || FILL_KEYS.iter().zip(values);
+    if let Some((key, _)) = keys().find(|(key, value)| value.is_none() && kind.keys().contains(key)) {
+        return fault(*defined, format!("`{argument}` with `values: {kind}`: missing field `{key}`"));
     }
+    if let Some((key, Some(value))) =
+        keys().find(|(key, value)| value.is_some() && !kind.keys().contains(key))
+    {
+        let problem = format!("`{key}:` of `{argument}` cannot be combined with `values: {kind}`");
+        return fault(value.defined, problem);
+    }
+    let [below, total, items, used, queries, keys] =
+        values.map(|value| value.map(|value| value.value.clone()));
+    Ok(Fill { kind: *kind, below, total, items, used, queries, keys })
 }
 
 impl DeclaredValue {
     fn build(&self, name: &Spanned<String>) -> Result<DeclaredArgument, Fault> {
         let tensor = self.tensor.as_ref().map(|dims| {
             let missing = || (dims.defined, format!("tensor `{}` needs a `dtype:`", name.value));
-            let keys = [
-                ("below", &self.below),
-                ("total", &self.total),
-                ("used", &self.used),
-                ("items", &self.items),
-            ];
+            let values =
+                [&self.below, &self.total, &self.items, &self.used, &None, &None].map(Option::as_ref);
             Ok(DeclaredArgument::Tensor {
                 dims: dims.value.clone(),
                 dtype: self.dtype.clone().ok_or_else(missing)?,
-                fill: tensor_fill(&name.value, name.defined, self.values.as_ref(), &keys)?,
+                fill: tensor_fill(&name.value, name.defined, self.values.as_ref(), values)?,
                 on_host: self.on_host,
             })
         });
@@ -679,17 +672,15 @@ impl DeclaredValue {
             tensor.transpose()?,
         ];
         let mut given = given.into_iter().flatten();
-        match (given.next(), given.next()) {
-            (Some(argument), None) => Ok(argument),
-            _ => {
-                let problem = format!(
-                    "argument `{}` has one of `constant:`, `expression:`, `inverse_root:`, `destination:`, \
-                     `dtype_of_output:`, `attribute:`, `process_group:`, `same_as:`, `tensor:`",
-                    name.value
-                );
-                Err((name.defined, problem))
-            }
+        if let (Some(argument), None) = (given.next(), given.next()) {
+            return Ok(argument);
         }
+        let problem = format!(
+            "argument `{}` has one of `constant:`, `expression:`, `inverse_root:`, `destination:`, \
+             `dtype_of_output:`, `attribute:`, `process_group:`, `same_as:`, `tensor:`",
+            name.value
+        );
+        fault(name.defined, problem)
     }
 
     /// Checks that the schema has the argument, and that the value is of its type.
@@ -700,7 +691,7 @@ impl DeclaredValue {
         value: &DeclaredArgument,
     ) -> Result<(), Fault> {
         let Some(known) = schema.argument(&name.value) else {
-            return Err((name.defined, no_such_argument(schema, &name.value)));
+            return fault(name.defined, no_such_argument(schema, &name.value));
         };
         let is_type = format!("argument `{}` is {:?} in the schema", name.value, known.kind);
         match value {
@@ -708,11 +699,11 @@ impl DeclaredValue {
                 if !(known.kind.accepts_constant(constant) || (constant.is_null() && known.optional)) =>
             {
                 let place = self.constant.as_ref().map_or(name.defined, |constant| constant.defined);
-                Err((place, format!("{is_type}, which `{constant}` is not")))
+                fault(place, format!("{is_type}, which `{constant}` is not"))
             }
             DeclaredArgument::Tensor { .. } if !known.kind.is_tensor() => {
                 let place = self.tensor.as_ref().map_or(name.defined, |tensor| tensor.defined);
-                Err((place, format!("{is_type}, no tensor")))
+                fault(place, format!("{is_type}, no tensor"))
             }
             _ => Ok(()),
         }
@@ -725,9 +716,7 @@ impl DeclaredExample {
             slots.into_iter().map(|slot| slot.map(|tensor| tensor.0)).collect()
         };
         let mut attributes = CaseAttributes::default();
-        for (column, cell) in &self.attributes {
-            attributes.set(&column.0, cell);
-        }
+        self.attributes.iter().for_each(|(column, cell)| attributes.set(column, cell));
         let (inputs, outputs) = (slots(self.inputs), slots(self.outputs));
         Case { kernel: kernel.clone(), inputs, outputs, attributes }
     }

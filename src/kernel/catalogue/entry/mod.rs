@@ -375,10 +375,6 @@ impl EntryForm {
         self.tensors().find(|(_, slot)| slot.argument == argument)
     }
 
-    pub(crate) fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
-        self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
-    }
-
     /// Returns the names in conditions, output shapes, values and arguments. Names of the cost decide no call.
     fn names_of_call(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
@@ -386,10 +382,9 @@ impl EntryForm {
         let inferred = self.rule.inferred.iter().map(|(_, expr)| expr);
         let mut exprs: Vec<&Expr> = self.rule.conditions().chain(inferred).collect();
         exprs.extend(shapes.into_iter().flatten().flat_map(ReturnShapes::exprs));
-        let mut fills: Vec<&Fill<Expr>> = Vec::new();
         for (_, slot) in self.tensors() {
             if let TensorSource::Fill(fill) = &slot.source {
-                fills.push(fill);
+                exprs.extend(fill.parts());
             }
         }
         for argument in self.arguments.values() {
@@ -401,8 +396,7 @@ impl EntryForm {
                     names.insert(CaseAttributes::variable_name(column));
                 }
                 DeclaredArgument::Tensor { dims, fill, .. } => {
-                    exprs.extend(dims.exprs());
-                    fills.push(fill);
+                    exprs.extend(dims.exprs().chain(fill.parts()));
                 }
                 DeclaredArgument::Constant(_)
                 | DeclaredArgument::Destination(_)
@@ -410,7 +404,6 @@ impl EntryForm {
                 | DeclaredArgument::DtypeOf { .. } => {}
             }
         }
-        exprs.extend(fills.into_iter().flat_map(Fill::parts));
         names.extend(exprs.into_iter().flat_map(Expr::variable_names).map(str::to_owned));
         names
     }
