@@ -296,17 +296,6 @@ impl Database {
         Ok(table)
     }
 
-    pub(crate) fn for_each_part(
-        &self,
-        kernel: &KernelName,
-        mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError> + Send,
-    ) -> Result<(), DatabaseError> {
-        KernelCsv::for_each_part(&self.kernel_path(kernel), |table| {
-            self.refuse_rehearsed_rows(table)?;
-            visit(table)
-        })
-    }
-
     fn refuse_rehearsed_rows(&self, table: &KernelCsv) -> Result<(), DatabaseError> {
         if self.kind() == DataKind::Npu && table.contains_cell_prefix(REHEARSAL_RUN) {
             return Err(DatabaseError::RehearsedRows { path: table.path().to_owned() });

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
+use csv::{ByteRecord, StringRecord, Terminator, WriterBuilder};
 use csv_core::ReadRecordResult;
 use rayon::prelude::*;
 
@@ -31,8 +31,6 @@ use crate::{
     },
     kernel::CaseAttributes,
 };
-
-mod parts;
 
 /// Problem of a file that [`is_cut_header`] describes.
 pub(crate) const CUT_HEADER: &str =
@@ -148,23 +146,19 @@ impl KernelCsv {
         Ok(table)
     }
 
-    /// Returns true if a cell of the file starts with the text.
     pub(crate) fn contains_cell_prefix(&self, text: &str) -> bool {
         let finder = memchr::memmem::Finder::new(text);
         finder.find_iter(&self.original).any(|at| at > 0 && matches!(self.original[at - 1], b',' | b'"'))
     }
 
-    /// Returns true if the table has unsaved changes.
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -178,7 +172,6 @@ impl KernelCsv {
         &self.header
     }
 
-    /// Returns the index of a column.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.get(name).copied()
     }
@@ -212,35 +205,34 @@ impl KernelCsv {
         })
     }
 
-    pub fn for_each_cell(&self, column: usize, mut visit: impl FnMut(usize, &[u8])) {
-        self.for_each_cells(&[column], |row, cells| visit(row, cells[0]));
+    /// Visits some cells of all rows in order. A cell is empty if a row of another length lacks it; removed rows are left out.
+    pub(crate) fn for_each_cells(&self, columns: &[usize], visit: impl FnMut(usize, &[&[u8]])) {
+        self.visit_cells(0..self.rows.len(), columns, visit);
     }
 
-    /// Visits some cells of all rows in order, much faster than [`Self::for_each_row`]. A cell is empty if a row of
-    /// another length lacks it.
-    pub(crate) fn for_each_cells(&self, columns: &[usize], mut visit: impl FnMut(usize, &[&[u8]])) {
+    fn visit_cells(&self, rows: Range<usize>, columns: &[usize], mut visit: impl FnMut(usize, &[&[u8]])) {
         let mut index = CsvIndex::default();
-        let mut next = 0;
-        while next < self.rows.len() {
-            let (piece, rows) = self.original_piece(next..self.rows.len());
+        let mut next = rows.start;
+        while next < rows.end {
+            let (piece, count) = self.original_piece(next..rows.end);
             let bytes = &self.original[piece];
-            if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
+            if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == count {
                 let mut picked = Vec::with_capacity(columns.len());
-                for cells in index.rows(bytes) {
+                for (row, cells) in (next..).zip(index.rows(bytes)) {
                     picked.clear();
                     picked.extend(columns.iter().map(|column| cells.get(*column)));
-                    visit(next, &picked);
-                    next += 1;
-                }
-            } else {
-                for row in next..next + rows {
-                    let cells = self.row_byte_cells(row);
-                    let picked: Vec<&[u8]> =
-                        columns.iter().map(|column| cells.get(*column).unwrap_or_default()).collect();
                     visit(row, &picked);
                 }
-                next += rows;
+            } else {
+                for row in next..next + count {
+                    if !matches!(self.rows[row], CsvRow::Removed(_)) {
+                        let cells = self.row_byte_cells(row);
+                        let picked = columns.iter().map(|column| cells.get(*column).unwrap_or_default());
+                        visit(row, &picked.collect::<Vec<_>>());
+                    }
+                }
             }
+            next += count;
         }
     }
 
@@ -260,7 +252,6 @@ impl KernelCsv {
         (piece, count.max(1))
     }
 
-    /// Returns the cells of a row as bytes.
     pub fn row_byte_cells(&self, row: usize) -> ByteRecord {
         let range = match &self.rows[row] {
             CsvRow::Changed(cells, _) => return cells.as_byte_record().clone(),
@@ -274,38 +265,15 @@ impl KernelCsv {
         self.for_each_row_of(0..self.rows.len(), visit);
     }
 
-    /// Visits the cells of some rows in order, see [`Self::for_each_row`]; removed ones are left out.
+    /// Visits the cells of some rows in order, see [`Self::for_each_cells`].
     pub(crate) fn for_each_row_of(&self, rows: Range<usize>, mut visit: impl FnMut(usize, &ByteRecord)) {
-        let mut index = CsvIndex::default();
+        let columns: Vec<usize> = (0..self.header.len()).collect();
         let mut record = ByteRecord::new();
-        let mut next = rows.start;
-        while next < rows.end {
-            let (piece, count) = self.original_piece(next..rows.end);
-            let bytes = &self.original[piece];
-            match &self.rows[next] {
-                CsvRow::Removed(_) => {}
-                CsvRow::Changed(cells, _) => visit(next, cells.as_byte_record()),
-                CsvRow::Original(_)
-                    if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == count =>
-                {
-                    for (row, cells) in (next..).zip(index.rows(bytes)) {
-                        record.clear();
-                        (0..self.columns_in_file).for_each(|column| record.push_field(cells.get(column)));
-                        visit(row, &record);
-                    }
-                }
-                CsvRow::Original(_) => {
-                    let mut reader =
-                        ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
-                    for row in next..next + count {
-                        // Reading from memory does not fail, and the lengths were checked.
-                        let _ = reader.read_byte_record(&mut record);
-                        visit(row, &record);
-                    }
-                }
-            }
-            next += count;
-        }
+        self.visit_cells(rows, &columns, |row, cells| {
+            record.clear();
+            cells.iter().for_each(|cell| record.push_field(cell));
+            visit(row, &record);
+        });
     }
 
     /// Appends a column unless it exists; returns its index.
@@ -449,7 +417,6 @@ impl KernelCsv {
         Ok(self.changed)
     }
 
-    /// Writes the table to another path.
     pub fn save_as(&self, path: &Path) -> Result<(), DatabaseError> {
         Ok(write_atomic_by(path, |out| self.write_to(out))?)
     }

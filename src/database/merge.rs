@@ -1,6 +1,6 @@
 //! Merge of profile statistics into the rows of their signatures.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::Serialize;
 
@@ -11,9 +11,7 @@ use super::{
 };
 use crate::{
     base::stats::SampleSummary,
-    kernel::{
-        AttentionCase, CacheState, Case, CaseAttributes, KernelName, ingest_option, keeps_input_shapes,
-    },
+    kernel::{AttentionCase, CacheState, Case, CaseAttributes, KernelName, ingest_option},
     profile::{GroupStatistics, ProfileRanks, RecordGroup},
 };
 
@@ -43,7 +41,7 @@ pub fn merge_groups(
     ranks: &ProfileRanks,
     replace: bool,
 ) -> Result<MergeReport, DatabaseError> {
-    let rows = RowsOfGroups::find_rows(kernel, table, &groups)?;
+    let rows = RowsOfGroups::find_rows(kernel, table)?;
     let mut merged = MergeReport::default();
     for group in groups {
         let (case, signature) = (group.case.clone(), group.cells.clone());
@@ -262,33 +260,17 @@ struct RowsOfGroups {
 }
 
 impl RowsOfGroups {
-    /// Parses only rows whose shapes equal those of a group: a profile changes few of a large table's rows. No rule
-    /// of a signature changes the outputs; for kernels whose rules change the inputs, outputs are compared.
-    fn find_rows(
-        kernel: &KernelName,
-        table: &KernelCsv,
-        groups: &[RecordGroup],
-    ) -> Result<Self, DatabaseError> {
-        const OUTPUTS: usize = 3;
+    fn find_rows(kernel: &KernelName, table: &KernelCsv) -> Result<Self, DatabaseError> {
         let columns = RowColumns::from_table(table)?;
-        let cell = if keeps_input_shapes(kernel) { 0 } else { OUTPUTS };
-        let wanted: HashSet<u64> =
-            groups.iter().map(|group| shape_key(group.cells[cell].as_bytes())).collect();
-        let mut candidates = Vec::new();
-        table.for_each_cell(columns.signature_column(cell), |row, shapes| {
-            if wanted.contains(&shape_key(shapes)) {
-                candidates.push(row);
-            }
-        });
         let mut found = Self { by_signature: HashMap::new(), completed: HashMap::new() };
-        for index in candidates {
-            let Ok(case) = columns.parse_case(kernel, &table.row_byte_cells(index)) else { continue };
+        table.for_each_row(|index, cells| {
+            let Ok(case) = columns.parse_case(kernel, cells) else { return };
             let row = SignatureRow { index, attributes: case.attributes.clone() };
             if !case.attributes.is_empty() {
                 found.completed.entry(bare_signature(&case)).or_default().push(row.clone());
             }
             found.by_signature.entry(case.signature()).or_default().push(row);
-        }
+        });
         Ok(found)
     }
 
@@ -311,70 +293,4 @@ impl RowsOfGroups {
 
 fn bare_signature(case: &Case) -> String {
     Case { attributes: CaseAttributes::default(), ..case.clone() }.signature()
-}
-
-/// Returns a hash that is equal for two shape cells if they are parsed alike: it covers digits and separators,
-/// without leading zeros and trailing separators.
-fn shape_key(cell: &[u8]) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut before = b';';
-    let mut pending = 0_u64;
-    let mix = |hash: u64, byte: u64| (hash ^ byte).wrapping_mul(0x0000_0100_0000_01b3);
-    for &byte in cell {
-        match byte {
-            b'0' if !before.is_ascii_digit() => continue,
-            b';' => pending += 1,
-            b'0'..=b'9' | b',' => {
-                for _ in 0..std::mem::take(&mut pending) {
-                    hash = mix(hash, u64::from(b';'));
-                }
-                hash = mix(hash, u64::from(byte));
-            }
-            _ => continue,
-        }
-        before = byte;
-    }
-    hash
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::kernel::SignatureCells;
-
-    fn slots(cell: &str, dtype: &str, format: &str) -> Option<Vec<Vec<u64>>> {
-        let count = cell.matches(';').count() + 1;
-        let (dtypes, formats) = (vec![dtype; count].join(";"), vec![format; count].join(";"));
-        let parsed = SignatureCells { shapes: cell, dtypes: &dtypes, formats: &formats }.parse().ok()?;
-        let mut dims: Vec<Vec<u64>> =
-            parsed.into_iter().map(|slot| slot.map_or_else(Vec::new, |t| t.dims)).collect();
-        while dims.last().is_some_and(Vec::is_empty) {
-            dims.pop();
-        }
-        Some(dims)
-    }
-
-    #[test]
-    fn shape_key_ignores_spelling() {
-        let key = |text: &str| shape_key(text.as_bytes());
-        assert_eq!(key("\"4096,1024;1024\""), key("(4096, 1024);01024;;"));
-        assert_ne!(key("4096,1024;1024"), key("4096;1024,1024"));
-        assert_ne!(key("10"), key("1"));
-        assert_eq!(key("N/A"), key(""));
-    }
-
-    proptest! {
-        /// Cells that are parsed alike have one key, or rows would be missed.
-        #[test]
-        fn cells_parsed_alike_have_one_key(
-            left in "[0-2,;() ]{0,8}", right in "[0-2,;() ]{0,8}",
-            dtype in "FLOAT|DT_UNDEFINED", format in "ND|NULL",
-        ) {
-            if let (Some(l), Some(r)) = (slots(&left, "FLOAT", "ND"), slots(&right, &dtype, &format)) && l == r {
-                prop_assert_eq!(shape_key(left.as_bytes()), shape_key(right.as_bytes()));
-            }
-        }
-    }
 }

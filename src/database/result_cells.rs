@@ -1,58 +1,16 @@
 //! Cells that a result writes into a row, and their comparison with the cells of a table.
 
-use std::{
-    borrow::Cow,
-    fmt::{self, Write as _},
-    iter,
-};
+use std::{borrow::Cow, iter};
 
 use csv::ByteRecord;
 
 use super::{
     KernelCsv, RowCase,
     collective_rows::{NUMBER_COLUMNS, measured_cells},
-    columns::{self, DECIMALS},
+    columns::{self, format_decimals, format_micros},
     row_cases::RowCaseParser,
 };
 use crate::kernel::{CacheState, Case, CaseOutcome, CollectiveCase, RowResult};
-
-/// Content of a cell. Numbers are formatted when they are written or compared: most of the rows that are compared are equal
-/// to those of the ledger, and need no text of their own.
-#[derive(Clone, Debug)]
-pub(super) enum CellContent<'r> {
-    Text(Cow<'r, str>),
-    Number(f64),
-}
-
-impl CellContent<'_> {
-    fn number(value: Option<f64>) -> Self {
-        value.map_or(Self::Text("".into()), Self::Number)
-    }
-
-    /// Returns true for a cell that certainly shows the content, without formatting it; false means that the texts are to be
-    /// compared.
-    fn is_shown_by(&self, cell: &str) -> bool {
-        match self {
-            Self::Text(text) => cell == text.trim(),
-            Self::Number(number) => is_rounded_to(cell, *number),
-        }
-    }
-}
-
-impl<'r, T: Into<Cow<'r, str>>> From<T> for CellContent<'r> {
-    fn from(text: T) -> Self {
-        Self::Text(text.into())
-    }
-}
-
-impl fmt::Display for CellContent<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.write_str(text),
-            Self::Number(number) => write!(f, "{number:.DECIMALS$}"),
-        }
-    }
-}
 
 /// Returns the cells of a result in a row, with those of its task; those of [`columns::appended_columns`] are empty without a
 /// value.
@@ -61,21 +19,22 @@ pub(super) fn result_cells<'r>(
     case: &Case,
     result: &'r RowResult,
     task: impl IntoIterator<Item = (&'static str, &'r str)>,
-) -> Vec<(&'static str, CellContent<'r>)> {
+) -> Vec<(&'static str, String)> {
     let CaseOutcome { verdict, reason } = &result.outcome;
     let measured = result.measurement.as_ref();
     let summary = measured.map(|measured| &measured.summary);
     let interval = measured.and_then(|measured| measured.interval);
     let method = interval.map(|interval| interval.method);
     let correction = interval.and_then(|interval| interval.correction);
-    let count = |count: Option<usize>| count.map_or_else(String::new, |count| count.to_string()).into();
-    let micros = |nanos: Option<f64>| CellContent::number(nanos.map(|nanos| nanos / 1e3));
+    let count = |count: Option<usize>| count.map_or_else(String::new, |count| count.to_string());
+    let micros = |nanos: Option<f64>| nanos.map_or_else(String::new, format_micros);
+    let decimals = |value: Option<f64>| value.map_or_else(String::new, format_decimals);
     let hot_cells = [
-        (columns::VERDICT, verdict.as_str().into()),
-        (columns::REASON, reason.to_string().into()),
-        (columns::CASE, result.case.as_str().into()),
-        (columns::RUN, result.run.as_str().into()),
-        (columns::SOFTWARE, result.software.as_ref().map_or("", |software| software.cell_text()).into()),
+        (columns::VERDICT, verdict.to_string()),
+        (columns::REASON, reason.to_string()),
+        (columns::CASE, result.case.as_str().to_owned()),
+        (columns::RUN, result.run.clone()),
+        (columns::SOFTWARE, result.software.as_ref().map_or("", |software| software.cell_text()).to_owned()),
         (columns::AVERAGE, micros(summary.map(|summary| summary.mean))),
         (columns::MEDIAN, micros(summary.map(|summary| summary.median))),
         (columns::STD, micros(summary.and_then(|summary| summary.std))),
@@ -84,8 +43,8 @@ pub(super) fn result_cells<'r>(
         (columns::CI95_LOW, micros(interval.map(|interval| interval.low))),
         (columns::CI95_HIGH, micros(interval.map(|interval| interval.high))),
         (columns::ESTIMATE, micros(interval.map(|interval| interval.estimate))),
-        (columns::CI95_METHOD, method.map_or("", <&'static str>::from).into()),
-        (columns::CORRECTION, CellContent::number(correction.map(|factor| 100.0 * factor))),
+        (columns::CI95_METHOD, method.map_or("", <&'static str>::from).to_owned()),
+        (columns::CORRECTION, decimals(correction.map(|factor| 100.0 * factor))),
         (columns::SAMPLES, count(measured.map(|measured| measured.samples))),
         (columns::COLLECTIONS, count(measured.map(|measured| measured.collections))),
     ];
@@ -100,16 +59,15 @@ pub(super) fn result_cells<'r>(
     );
     if let Some(collective) = collective {
         let measured = measured.map(|measured| measured_cells(&collective, table, measured));
-        let measured = measured.into_iter().flatten();
-        cells.extend(measured.map(|(column, text)| (column, text.into())));
+        cells.extend(measured.into_iter().flatten());
         return cells;
     }
-    cells.extend(task.into_iter().map(|(column, text)| (column, text.into())));
+    cells.extend(task.into_iter().map(|(column, text)| (column, text.to_owned())));
     // Rows have the counters of a hot cache.
     let counted = measured.filter(|_| result.cache.is_hot());
     let counters =
         counted.into_iter().flat_map(|counted| columns::microbench_counters().zip(&counted.counters));
-    cells.extend(counters.map(|(column, mean)| (column, CellContent::number(*mean))));
+    cells.extend(counters.map(|(column, mean)| (column, decimals(*mean))));
     cells
 }
 
@@ -197,41 +155,14 @@ impl<'t> TableRow<'t> {
     pub(crate) fn differences(&self, result: &RowResult) -> Vec<CellDifference> {
         let mut different = Vec::new();
         let Ok(case) = &self.parsed.case else { return different };
-        let mut expected = String::new();
-        for (column, content) in result_cells(self.table, case, result, iter::empty()) {
+        for (column, expected) in result_cells(self.table, case, result, iter::empty()) {
             let found = self.cell(column);
-            if content.is_shown_by(&found) {
-                continue;
-            }
-            expected.clear();
-            // Writing into a string does not fail.
-            let _ = write!(expected, "{content}");
             if !is_equal_cell(column, &found, &expected) {
-                different.push(CellDifference {
-                    column,
-                    found: found.into_owned(),
-                    expected: expected.clone(),
-                });
+                different.push(CellDifference { column, found: found.into_owned(), expected });
             }
         }
         different
     }
-}
-
-/// Returns true for a cell with the decimals of [`CellContent::Number`] that is the nearest such number; false where rounding is
-/// close to a tie.
-fn is_rounded_to(cell: &str, number: f64) -> bool {
-    const CERTAIN: f64 = 0.499e-6;
-    /// Doubles below have a spacing that is small against the last decimal.
-    const EXACT: f64 = 1e6;
-    let has_decimals = cell.len().checked_sub(1 + DECIMALS).is_some_and(|at| {
-        let (whole, decimals) = cell.as_bytes().split_at(at);
-        let are_digits = |digits: &[u8]| digits.iter().all(u8::is_ascii_digit);
-        !whole.is_empty() && are_digits(whole) && decimals[0] == b'.' && are_digits(&decimals[1..])
-    });
-    has_decimals
-        && number.abs() < EXACT
-        && cell.parse::<f64>().is_ok_and(|found| (found - number).abs() < CERTAIN)
 }
 
 /// Returns true if a cell has the expected text or number; spreadsheets write `1.500000` as `1.5`.
@@ -242,30 +173,4 @@ fn is_equal_cell(column: &str, found: &str, expected: &str) -> bool {
     let (Ok(found), Ok(expected)) = (found.parse::<f64>(), expected.parse::<f64>()) else { return false };
     let tolerance = if ESTIMATED.contains(&columns::hot_column(column)) { LAST_DECIMAL } else { 0.0 };
     (found - expected).abs() <= tolerance
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// The comparison without formatting accepts only cells that the formatted number equals.
-        #[test]
-        fn cells_of_another_last_decimal_are_different(
-            number in prop_oneof![-2.0..2.0_f64, 0.0..2e6_f64, Just(0.0), Just(-0.0)],
-            steps in -2_i32..3,
-            decimals in 5_usize..8,
-        ) {
-            let cell = format!("{:.decimals$}", number + f64::from(steps) * 0.5e-6);
-            let content = CellContent::Number(number);
-            if content.is_shown_by(&cell) {
-                prop_assert!(is_equal_cell(columns::AVERAGE, &cell, &content.to_string()), "{cell} {content}");
-            }
-            let shown = content.to_string();
-            prop_assert!(number < 0.0 || number.is_sign_negative() || number >= 1e6 || is_rounded_to(&shown, number)
-                || ((number * 1e6).fract() - 0.5).abs() < 0.01, "{shown}");
-        }
-    }
 }

@@ -169,11 +169,6 @@ impl RowColumns {
         })
     }
 
-    /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
-    pub(crate) const fn signature_column(&self, cell: usize) -> usize {
-        self.signature[cell]
-    }
-
     /// Returns all columns from which a case is parsed; the columns of the signature come first.
     pub(crate) fn case_columns(&self) -> Vec<usize> {
         let others = self.attributes.iter().chain(&self.shape_labels).map(|(_, index)| *index);

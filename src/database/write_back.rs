@@ -11,7 +11,7 @@ use super::{
     row_cases,
     row_cases::new_row_cells,
 };
-use crate::kernel::{CacheState, Case, CaseId, IdentifiedCase, KernelName, RowResult};
+use crate::kernel::{CacheState, CaseId, IdentifiedCase, KernelName, RowResult};
 
 /// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,8 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        let mut is_changed = table.update_row(row.row, &written_cells(table, row.row, case, result))?;
+        let cells = result_cells(table, case, result, task_cells(table, row.row, result));
+        let mut is_changed = table.update_row(row.row, &cells)?;
         // Cells are emptied only if the measurement was withdrawn.
         if shown.is_some() && result.measurement.is_none() {
             let emptied = emptied_columns(table, case, result.cache);
@@ -68,7 +69,7 @@ pub(super) fn write_back(
     let new = new.filter_map(|(id, case)| Some((case, results.get(id)?)));
     let new = new.filter(|(_, result)| result.measurement.is_some()).collect();
     for (row, case, result) in insert_rows(table, &rows, new) {
-        let cells = written_cells(table, row, case, result);
+        let cells = result_cells(table, case, result, task_cells(table, row, result));
         table.update_row(row, &cells)?;
         written.changed += 1;
         found.insert(&result.case);
@@ -133,17 +134,6 @@ fn insertion_range(table: &KernelCsv) -> Range<usize> {
         }
     });
     start..end.unwrap_or(table.len())
-}
-
-/// Returns the cells that a result writes into a row.
-fn written_cells(
-    table: &KernelCsv,
-    row: usize,
-    case: &Case,
-    result: &RowResult,
-) -> Vec<(&'static str, String)> {
-    let cells = result_cells(table, case, result, task_cells(table, row, result)).into_iter();
-    cells.map(|(column, content)| (column, content.to_string())).collect()
 }
 
 /// Loads a kernel's table, writes results into it and saves it if it changed.

@@ -55,8 +55,7 @@ pub(crate) use results::{
 };
 pub use signature::{CellsError, SignatureCells};
 pub(crate) use signature::{
-    case_of_signature, keeps_input_shapes, signature_attributes, signature_mismatch, split_signature,
-    split_signature_dims,
+    case_of_signature, signature_attributes, signature_mismatch, split_signature, split_signature_dims,
 };
 pub(crate) use software::version_numbers;
 pub use software::{IdentifiedSoftware, ImportedVersions, SoftwareFingerprint, SoftwareVersions};

@@ -107,11 +107,6 @@ fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     }
 }
 
-/// Returns true if equal cases have equal input shapes, as all have equal output shapes; limits searches of rows.
-pub(crate) fn keeps_input_shapes(kernel: &KernelName) -> bool {
-    signature_rule(kernel).is_none()
-}
-
 #[derive(Clone, Copy)]
 struct SignatureSlot<'a> {
     dims: &'a [u64],

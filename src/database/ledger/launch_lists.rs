@@ -90,41 +90,12 @@ fn state_flags(state: u8, column: usize) -> rusqlite::Result<[bool; 2]> {
 /// Reads a JSON list with one value for each launch.
 fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<Vec<i64>> {
     let text = row.get_ref(column)?.as_bytes()?;
-    let list = match parse_plain_list(text, launches) {
-        Some(list) => list,
-        None => serde_json::from_slice(text)
-            .map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?,
-    };
+    let list: Vec<i64> = serde_json::from_slice(text)
+        .map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?;
     if list.len() == launches {
         return Ok(list);
     }
     Err(unreadable(column, format!("a list of {} values for {launches} launches", list.len())))
-}
-
-/// Parses a JSON list of integers of up to 18 digits without spaces, as ledgers have them: they have millions, and a parser of
-/// any JSON takes twice as long. `None` for any other text. `expected` is the capacity of the list.
-fn parse_plain_list(text: &[u8], expected: usize) -> Option<Vec<i64>> {
-    let mut list = Vec::with_capacity(expected);
-    let numbers = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
-    if numbers.is_empty() {
-        return Some(list);
-    }
-    for number in numbers.split(|byte| *byte == b',') {
-        let digits = number.strip_prefix(b"-").unwrap_or(number);
-        // JSON has no leading zeros.
-        if !(1..=18).contains(&digits.len()) || (digits[0] == b'0' && digits.len() > 1) {
-            return None;
-        }
-        let mut value = 0;
-        for digit in digits {
-            if !digit.is_ascii_digit() {
-                return None;
-            }
-            value = value * 10 + i64::from(digit - b'0');
-        }
-        list.push(if digits.len() < number.len() { -value } else { value });
-    }
-    Some(list)
 }
 
 fn unreadable(column: usize, problem: String) -> Error {

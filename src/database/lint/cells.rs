@@ -198,26 +198,10 @@ fn truncate_problem(problem: &str) -> String {
     text.char_indices().nth(MAX_LENGTH).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
 }
 
-/// Returns true for digits with at most one point that are a positive number: most cells are, and parsing takes longer.
-fn is_plain_positive(cell: &str, measure: MeasureKind) -> bool {
-    const MAX_LENGTH: usize = 18;
-    let mut points = 0;
-    let mut is_positive = false;
-    for byte in cell.bytes() {
-        match byte {
-            b'0' => {}
-            b'1'..=b'9' => is_positive = true,
-            b'.' => points += 1,
-            _ => return false,
-        }
-    }
-    is_positive && points <= usize::from(measure != MeasureKind::Count) && cell.len() <= MAX_LENGTH
-}
-
 /// Checks a measured cell. Cells without a measurement are empty or `N/A`.
 fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
     let cell = cell.trim();
-    if is_unmeasured(cell) || is_plain_positive(cell, measure) {
+    if is_unmeasured(cell) {
         return Ok(());
     }
     let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is not a number", quote_cell(cell)))?;

@@ -288,21 +288,6 @@ pub(super) const fn run_command(cache: CacheState) -> &'static str {
     }
 }
 
-/// Compares the rows of a table, in parts if they can be read so: with all samples of a large ledger, a whole table would need much
-/// memory.
-fn compare_table<'a>(
-    comparisons: &'a [LedgerComparison],
-    database: &Database,
-    kernel: &KernelName,
-) -> Result<ComparedRows<'a>, DatabaseError> {
-    let mut rows = ComparedRows::new(comparisons);
-    if database.for_each_part(kernel, |part| rows.compare_part(kernel, part)).is_err() {
-        rows = ComparedRows::new(comparisons);
-        rows.compare_part(kernel, &database.kernel_csv(kernel)?)?;
-    }
-    Ok(rows)
-}
-
 struct ComparedRow {
     line: u64,
     /// True if the row has values of production profiles.
@@ -329,7 +314,6 @@ impl ComparedRow {
 }
 
 struct ComparedRows<'a> {
-    comparisons: &'a [LedgerComparison],
     compared: Vec<TableComparison<'a>>,
     /// Number of rows with values of production profiles.
     production_rows: usize,
@@ -337,7 +321,11 @@ struct ComparedRows<'a> {
 }
 
 impl<'a> ComparedRows<'a> {
-    fn new(comparisons: &'a [LedgerComparison]) -> Self {
+    fn compare_table(
+        comparisons: &'a [LedgerComparison],
+        kernel: &KernelName,
+        table: &KernelCsv,
+    ) -> Result<Self, DatabaseError> {
         let compared = comparisons.iter().map(|comparison| TableComparison {
             comparison,
             issues: Vec::new(),
@@ -345,12 +333,8 @@ impl<'a> ComparedRows<'a> {
             others: None,
         });
         let (compared, measured) = (compared.collect(), CaseSet::default());
-        Self { comparisons, compared, production_rows: 0, measured }
-    }
-
-    fn compare_part(&mut self, kernel: &KernelName, table: &KernelCsv) -> Result<(), DatabaseError> {
+        let mut rows = Self { compared, production_rows: 0, measured };
         let parser = RowCaseParser::new(kernel, table)?;
-        let comparisons = self.comparisons;
         let firsts: Vec<usize> = (0..table.len()).step_by(ROWS_OF_TASK).collect();
         for firsts in firsts.chunks(TASKS_AT_ONCE) {
             let compared = firsts.par_iter().map(|&first| {
@@ -363,12 +347,12 @@ impl<'a> ComparedRows<'a> {
             });
             let compared: Vec<Vec<ComparedRow>> = compared.collect();
             for ComparedRow { line, has_production, found, measured } in compared.into_iter().flatten() {
-                self.production_rows += usize::from(has_production);
-                self.compared.iter_mut().zip(found).for_each(|(table, found)| table.add_row(line, found));
-                self.measured.extend(measured);
+                rows.production_rows += usize::from(has_production);
+                rows.compared.iter_mut().zip(found).for_each(|(table, found)| table.add_row(line, found));
+                rows.measured.extend(measured);
             }
         }
-        Ok(())
+        Ok(rows)
     }
 }
 
@@ -413,7 +397,11 @@ fn compare_with_ledger(database: &Database, ledger: &Ledger) -> Result<DatabaseC
     let mut measured = CaseSet::default();
     for kernel in database.kernels_and_collectives()? {
         // A table that cannot be read is an issue of its own.
-        let Ok(rows) = compare_table(&comparisons, database, &kernel) else { continue };
+        let read = database.kernel_csv(&kernel);
+        let Ok(rows) = read.and_then(|table| ComparedRows::compare_table(&comparisons, &kernel, &table))
+        else {
+            continue;
+        };
         compared.production_rows += rows.production_rows;
         measured.extend(rows.measured.iter().cloned());
         let path = database.kernel_path(&kernel);

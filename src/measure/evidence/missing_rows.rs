@@ -57,12 +57,13 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
             continue;
         }
         // A table that cannot be read is an issue of its own.
-        let Ok(unnamed) = cases_that_no_row_names(database, &kernel, measured) else { continue };
+        let Ok(table) = database.kernel_csv(&kernel) else { continue };
+        let unnamed = cases_that_no_row_names(&table, measured);
         if unnamed.is_empty() {
             continue;
         }
         let signatures = signatures_of(ledger, &unnamed)?;
-        let Ok(cases) = cases_without_row(database, &kernel, &signatures) else { continue };
+        let Ok(cases) = cases_without_row(&table, &kernel, &signatures) else { continue };
         missing.push(MissingRows { kernel, has_table, measured: cases.len(), cases });
     }
     missing.retain(|missing| missing.measured > 0);
@@ -71,21 +72,14 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
 
 /// Returns the measured cases whose results no row of a table has. A row with the result of a case under other shapes was
 /// edited, which is an issue of the row.
-fn cases_that_no_row_names(
-    database: &Database,
-    kernel: &KernelName,
-    mut measured: HashSet<CaseId>,
-) -> Result<HashSet<CaseId>, DatabaseError> {
-    for_each_part_or_whole(database, kernel, |table| {
-        if let Some(column) = table.column_index(columns::CASE) {
-            table.for_each_cell(column, |_, cell| {
-                let id = String::from_utf8_lossy(cell);
-                measured.remove(&CaseId::from_stored(id.trim_matches('"')));
-            });
-        }
-        Ok(())
-    })?;
-    Ok(measured)
+fn cases_that_no_row_names(table: &KernelCsv, mut measured: HashSet<CaseId>) -> HashSet<CaseId> {
+    if let Some(column) = table.column_index(columns::CASE) {
+        table.for_each_cells(&[column], |_, cells| {
+            let id = String::from_utf8_lossy(cells[0]);
+            measured.remove(&CaseId::from_stored(id.trim_matches('"')));
+        });
+    }
+    measured
 }
 
 fn signatures_of(ledger: &Ledger, cases: &HashSet<CaseId>) -> Result<HashMap<CaseId, String>, LedgerError> {
@@ -100,14 +94,12 @@ fn signatures_of(ledger: &Ledger, cases: &HashSet<CaseId>) -> Result<HashMap<Cas
 
 /// Returns the cases that no row of a table stands for, by their signatures.
 fn cases_without_row(
-    database: &Database,
+    table: &KernelCsv,
     kernel: &KernelName,
     signatures: &HashMap<CaseId, String>,
 ) -> Result<BTreeSet<CaseId>, DatabaseError> {
     let mut of_rows: Vec<String> = Vec::new();
-    for_each_part_or_whole(database, kernel, |table| {
-        for_each_row_case(kernel, table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))
-    })?;
+    for_each_row_case(kernel, table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))?;
     let slots: BTreeSet<(&str, &str)> =
         of_rows.iter().map(|signature| split_signature(kernel, signature)).collect();
     // Groups of collectives with the same shapes differ in attributes, which no one adds to rows.
@@ -115,15 +107,6 @@ fn cases_without_row(
         |signature: &str| kernel.is_collective() || !slots.contains(&split_signature(kernel, signature));
     let missing = signatures.iter().filter(|(_, signature)| is_missing(signature));
     Ok(missing.map(|(case, _)| case.clone()).collect())
-}
-
-/// Visits a table in parts, and once more as a whole if it cannot be read so.
-fn for_each_part_or_whole(
-    database: &Database,
-    kernel: &KernelName,
-    mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError> + Send,
-) -> Result<(), DatabaseError> {
-    database.for_each_part(kernel, &mut visit).or_else(|_| visit(&database.kernel_csv(kernel)?))
 }
 
 pub(super) fn missing_row_issues(database: &Database, missing: &[MissingRows]) -> Vec<LintIssue> {
