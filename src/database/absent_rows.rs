@@ -5,18 +5,15 @@ use std::collections::BTreeMap;
 use super::{Database, DatabaseError, row_cases, row_cases::new_row_cells};
 use crate::kernel::{CaseId, IdentifiedCase, KernelName};
 
-/// Returns the columns that all tables of a database have, in the order of the first one: profiles add some. Tables that
-/// cannot be read are left out.
-fn common_columns(database: &Database) -> Vec<String> {
-    let kernels = database.kernels().unwrap_or_default();
-    let tables = kernels.iter().filter_map(|kernel| database.kernel_csv(kernel).ok());
-    let columns = tables.map(|table| table.column_names().to_vec());
-    columns
-        .reduce(|mut common, columns| {
-            common.retain(|column| columns.contains(column));
-            common
-        })
-        .unwrap_or_default()
+/// Returns the columns that all tables of a database have, in the order of the first one: profiles add some.
+fn common_columns(database: &Database) -> Result<Vec<String>, DatabaseError> {
+    let mut common: Option<Vec<String>> = None;
+    for kernel in database.kernels()? {
+        let table = database.kernel_csv(&kernel)?;
+        let columns = common.get_or_insert_with(|| table.column_names().to_vec());
+        columns.retain(|column| table.column_index(column).is_some());
+    }
+    Ok(common.unwrap_or_default())
 }
 
 /// Adds a row without results for each case of a kernel, with at least `recorded_inputs` input slots, and saves the table. A row
@@ -31,7 +28,7 @@ pub(crate) fn add_absent_rows(
 ) -> Result<(), DatabaseError> {
     let mut table = database.kernel_csv(kernel)?;
     if !database.kernel_path(kernel).exists() {
-        common_columns(database).iter().for_each(|column| {
+        common_columns(database)?.iter().for_each(|column| {
             table.ensure_column(column);
         });
     }

@@ -16,7 +16,6 @@ pub(crate) struct ImportedDuration {
     pub(crate) micros: f64,
     /// What the duration is, such as `hccl_test average`.
     pub(crate) method: String,
-    /// Result of the benchmark's check; empty without one.
     pub(crate) check: String,
     pub(crate) source: String,
 }
@@ -26,7 +25,6 @@ pub(crate) struct ImportReport {
     pub(crate) added: usize,
     /// Rows of an earlier import, or without a duration, with new numbers.
     pub(crate) updated: usize,
-    /// Rows that have these numbers already.
     pub(crate) same: usize,
     pub(crate) kept: usize,
 }

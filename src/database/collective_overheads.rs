@@ -24,11 +24,9 @@ struct OverheadFile {
     overheads: Vec<CollectiveOverhead>,
 }
 
-/// Overhead of a collective in groups of one kind.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CollectiveOverhead {
-    /// Name of the table, such as `hcom_allReduce_`.
     kernel: String,
     pub(crate) ranks: u64,
     /// Tier of the topology; of all tiers without one.
@@ -36,7 +34,6 @@ pub(crate) struct CollectiveOverhead {
     pub(crate) tier: Option<u64>,
     /// Microseconds of a call, whatever its message.
     pub(crate) overhead_us: f64,
-    /// Hardware and software of the measurement.
     pub(crate) source: String,
 }
 

@@ -20,7 +20,6 @@ pub(crate) const BANDWIDTH: &str = "bandwidth_gbps";
 /// Columns that existing readers expect; the columns of the key come first.
 pub(crate) const CONTRACT_COLUMNS: [&str; 6] =
     [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, DURATION, BANDWIDTH];
-/// Variables of HCCL, which belong to the key.
 pub(crate) const ENVIRONMENT: &str = "HCCL Environment";
 /// Sizes of the parts of an `all_to_all_v`, which belong to the key; the other tables do not have the column.
 pub(crate) const PART_WEIGHTS: &str = "Part Weights";
@@ -160,7 +159,6 @@ impl CollectiveKeyColumns {
         })
     }
 
-    /// Returns the case of a row of a collective. The error is the reason why it is none.
     pub(crate) fn parse_case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
         let kind = CollectiveKind::of_kernel(kernel);
         let kind = kind.ok_or_else(|| format!("npubench measures no collective `{kernel}`"))?;
@@ -173,7 +171,6 @@ impl CollectiveKeyColumns {
     }
 }
 
-/// Returns the rows of a table that have a key, with their keys.
 pub(super) fn keyed_rows(table: &KernelCsv) -> Vec<(CollectiveKey, usize)> {
     let keys = CollectiveKeyColumns::find(table.column_names());
     let mut rows = Vec::new();
@@ -181,7 +178,6 @@ pub(super) fn keyed_rows(table: &KernelCsv) -> Vec<(CollectiveKey, usize)> {
     rows
 }
 
-/// Returns the cells of a new row for a case of a collective, without measurements.
 pub(super) fn new_row_cells(collective: &CollectiveCase) -> Vec<(&'static str, String)> {
     let CollectiveCase { kind, message, ranks, tier, dtype, environment, parts } = collective;
     let mut cells = vec![
@@ -198,7 +194,6 @@ pub(super) fn new_row_cells(collective: &CollectiveCase) -> Vec<(&'static str, S
     cells
 }
 
-/// Returns the cells that follow from the size of a message.
 fn size_cells(collective: &CollectiveCase) -> [(&'static str, String); 4] {
     let CollectiveCase { kind, message, ranks, parts, .. } = collective;
     let bytes = |bytes: Option<u64>| bytes.map_or_else(String::new, |bytes| bytes.to_string());
@@ -224,7 +219,6 @@ pub(super) fn duration_cells(collective: &CollectiveCase, nanos: f64) -> [(&'sta
     ]
 }
 
-/// Returns the cells of a measurement in a row of its case, beside those that kernels have as well.
 pub(super) fn measured_cells(
     collective: &CollectiveCase,
     table: &KernelCsv,

@@ -42,10 +42,8 @@ pub(crate) const PROFILING_RANKS: &str = "Profiling Ranks";
 pub(crate) const PROFILING_PROFILES: &str = "Profiling Profiles";
 pub(crate) const EVIDENCE_COLUMNS: [&str; 3] = [PROFILING_RECORDS, PROFILING_RANKS, PROFILING_PROFILES];
 
-/// Number of decimals of numbers in cells.
 pub(super) const DECIMALS: usize = 6;
 
-/// Formats nanoseconds as microseconds.
 pub(super) fn format_micros(nanos: f64) -> String {
     format_decimals(nanos / 1e3)
 }
@@ -115,7 +113,6 @@ pub(crate) fn result_column(cache: CacheState, column: &'static str) -> Option<&
     }
 }
 
-/// Returns the columns that npubench appends when it first measures a row of a file in a state of the cache.
 pub(crate) fn appended_columns(cache: CacheState) -> Vec<&'static str> {
     match cache {
         CacheState::Hot => MICROBENCH_COLUMNS.to_vec(),
@@ -123,8 +120,7 @@ pub(crate) fn appended_columns(cache: CacheState) -> Vec<&'static str> {
     }
 }
 
-/// Returns the column of a hot cache that corresponds to a column of a cold cache; other columns are returned
-/// unchanged.
+/// Returns the column of a hot cache for a column of a cold cache; other columns are returned unchanged.
 pub(crate) fn hot_column(column: &str) -> &str {
     COLD_COLUMNS.iter().find(|(_, cold)| *cold == column).map_or(column, |(hot, _)| hot)
 }
@@ -143,7 +139,6 @@ pub(crate) fn microbench_counters() -> impl Iterator<Item = &'static str> {
     MICROBENCH_COUNTERS.iter().map(String::as_str)
 }
 
-/// Returns the columns of the counters of production profiles, in the order of [`COUNTERS`].
 pub(super) fn profiling_counters() -> impl Iterator<Item = &'static str> {
     PROFILING_COUNTERS.iter().map(String::as_str)
 }
@@ -152,7 +147,6 @@ pub(crate) fn profiling_column(counter: &str) -> String {
     format!("Profiling Average {counter}")
 }
 
-/// Completeness of a row's runtime values, and their source.
 pub(crate) const COMPLETENESS: &str = "Runtime metadata_completeness";
 pub(crate) const SOURCE: &str = "Runtime source_profile";
 
@@ -160,7 +154,6 @@ pub(crate) const SOURCE: &str = "Runtime source_profile";
 pub(crate) const GRID: &str = "Grid";
 /// Prefix of the provenance of a grid's row, in [`GRID`] or [`SOURCE`].
 pub(crate) const FROM_GRID: &str = "grid ";
-/// Prefix of the provenance of a mutant, in [`GRID`] or [`SOURCE`].
 pub(crate) const FROM_MUTATION: &str = "mutation ";
 
 /// Name of [`AVERAGE`] in tables of older tools.

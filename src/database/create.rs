@@ -102,7 +102,6 @@ fn move_files(from: &Path, to: &Path) -> Result<(), DatabaseError> {
     })
 }
 
-/// Returns the mode bits that the umask removes from new files.
 fn current_umask() -> u32 {
     // umask(2) returns the mask only when setting it; /proc shows it without a change.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -10,7 +10,6 @@ use crate::{
     kernel::device::DeviceProfile,
 };
 
-/// The content of `database.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatabaseFile {
@@ -36,7 +35,6 @@ struct Layout {
 }
 
 impl DatabaseFile {
-    /// Returns the content for a new folder.
     pub fn new(kind: DataKind) -> Self {
         let device = DeviceProfile::default_name().to_owned();
         Self {
@@ -60,7 +58,6 @@ impl DatabaseFile {
         yaml::parse(path, text)
     }
 
-    /// Returns the text of the file.
     pub fn print(&self) -> String {
         format!("# Written by npubench. The kind is given once and never changes.\n{}", yaml::print(self))
     }

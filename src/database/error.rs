@@ -34,13 +34,7 @@ pub enum DatabaseError {
         "`{}` is a database of kind `{actual}`{}, this needs kind `{wanted}`",
         .path.display(), if *.is_stated { "" } else { ", because it has no `database.yaml`" },
     )]
-    WrongKind {
-        path: PathBuf,
-        actual: DataKind,
-        wanted: DataKind,
-        /// True if `database.yaml` has the kind.
-        is_stated: bool,
-    },
+    WrongKind { path: PathBuf, actual: DataKind, wanted: DataKind, is_stated: bool },
     #[error("`{}` is of kind `{stated}`, but its ledger has runs of kind `{found}`", .path.display())]
     LedgerKind { path: PathBuf, stated: DataKind, found: DataKind },
     #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
@@ -69,7 +63,6 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
-    /// Returns a function that adds action and path to an error of the system.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let file_error = FileError::io(action, path);
         move |source| file_error(source).into()

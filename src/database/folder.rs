@@ -81,7 +81,6 @@ pub(super) fn is_profile(folder: &Path) -> bool {
     entries.iter().any(|path| is_of_profiler(path) && path.is_dir()) && !entries.iter().any(is_table)
 }
 
-/// An existing database folder.
 #[derive(Clone, Debug)]
 pub struct Database {
     folder: PathBuf,
@@ -93,9 +92,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens a folder. Without `database.yaml`, as older tools leave it, its kind is `npu`. Fails with
-    /// [`DatabaseError::NotADatabase`] if the folder does not exist or has neither tables nor files of npubench;
-    /// [`DatabaseError::Yaml`].
+    /// Opens a folder. Without `database.yaml` its kind is `npu`. Fails with [`DatabaseError::NotADatabase`] if the folder
+    /// does not exist or has neither tables nor files of npubench; [`DatabaseError::Yaml`].
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
         let not_a_database = || DatabaseError::NotADatabase { path: folder.to_owned() };
         let folder =
@@ -118,7 +116,6 @@ impl Database {
         }
     }
 
-    /// Opens a folder that must be of the given kind.
     pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, DatabaseError> {
         let database = Self::open(folder)?;
         if database.kind() != wanted {
@@ -129,17 +126,14 @@ impl Database {
         Ok(database)
     }
 
-    /// Returns the kind.
     pub const fn kind(&self) -> DataKind {
         self.file.kind
     }
 
-    /// Returns the name of the device profile.
     pub fn device(&self) -> &str {
         &self.file.device
     }
 
-    /// Returns the software versions of the ingested production profiles.
     pub const fn profiled_on(&self) -> &SoftwareVersions {
         &self.file.profiled_on
     }
@@ -150,8 +144,7 @@ impl Database {
         self.file.kind == DataKind::Npu || self.file.has_rehearsed_profiles
     }
 
-    /// Stores the software versions of the ingested production profiles, and whether these are all of the rehearsal host, if they
-    /// changed.
+    /// Stores the software versions of the ingested profiles, and whether all are of the rehearsal host.
     pub fn set_profiles(&self, stack: &SoftwareVersions, are_rehearsed: bool) -> Result<(), DatabaseError> {
         let has_rehearsed_profiles = self.file.has_rehearsed_profiles && are_rehearsed;
         let file = DatabaseFile { profiled_on: stack.clone(), has_rehearsed_profiles, ..self.file.clone() };
@@ -161,7 +154,6 @@ impl Database {
         Ok(write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())?)
     }
 
-    /// Returns the resolved path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -171,12 +163,10 @@ impl Database {
         self.folder.join(STATE_FOLDER)
     }
 
-    /// Returns the path of the ledger.
     pub fn ledger_path(&self) -> PathBuf {
         ledger_path(&self.folder)
     }
 
-    /// Returns the folder of the scripts, logs and raw output of a run.
     pub fn run_folder(&self, run: &str) -> PathBuf {
         self.state_folder().join("runs").join(run)
     }
@@ -240,7 +230,6 @@ impl Database {
         }
     }
 
-    /// Opens the ledger if it exists.
     pub fn existing_ledger(&self) -> Result<Option<Ledger>, DatabaseError> {
         if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
     }
@@ -259,8 +248,7 @@ impl Database {
         kernel.file_stem_among(there.chain(new.iter().map(String::as_str)))
     }
 
-    /// Returns every kernel with a CSV, in the order of names. Collectives are left out, because they have a schema
-    /// of their own.
+    /// Returns every kernel with a CSV, in the order of names, without collectives.
     pub fn kernels(&self) -> Result<Vec<KernelName>, DatabaseError> {
         Ok(self.kernels_and_collectives()?.into_iter().filter(|kernel| !kernel.is_collective()).collect())
     }

@@ -32,11 +32,9 @@ use crate::{
     kernel::CaseAttributes,
 };
 
-/// Problem of a file that [`is_cut_header`] describes.
 pub(crate) const CUT_HEADER: &str =
     "the header has no line break and no rows follow: the file was cut, or its last line lacks a line break";
 
-/// A kernel's CSV in memory.
 #[derive(Debug, Default)]
 pub struct KernelCsv {
     path: PathBuf,
@@ -61,7 +59,6 @@ pub(crate) fn is_cut_header(bytes: &[u8], header: &Range<usize>) -> bool {
 
 #[derive(Debug)]
 enum CsvRow {
-    /// Bytes of the file.
     Original(CsvPosition),
     /// Cells, and the line of a row of the file; 0 for another row.
     Changed(StringRecord, u64),
@@ -70,7 +67,6 @@ enum CsvRow {
 }
 
 impl KernelCsv {
-    /// Creates an empty table with the given columns.
     pub fn new(path: &Path, columns: &[String]) -> Self {
         let mut table = Self { path: path.to_owned(), newline: "\n", ..Self::default() };
         for column in columns {
@@ -79,8 +75,7 @@ impl KernelCsv {
         table
     }
 
-    /// Loads a table. Fails with [`DatabaseError`] if the file cannot be read, is a Git LFS pointer, is empty or is
-    /// ragged.
+    /// Loads a table. Fails if the file cannot be read, is a Git LFS pointer, is empty or is ragged.
     pub fn load(path: &Path) -> Result<Self, DatabaseError> {
         Self::from_bytes(path, read_regular(path).map_err(DatabaseError::io("read", path))?)
     }
@@ -167,7 +162,6 @@ impl KernelCsv {
         self.rows.is_empty()
     }
 
-    /// Returns the names of the columns, in their order.
     pub fn column_names(&self) -> &[String] {
         &self.header
     }
@@ -265,7 +259,6 @@ impl KernelCsv {
         self.for_each_row_of(0..self.rows.len(), visit);
     }
 
-    /// Visits the cells of some rows in order, see [`Self::for_each_cells`].
     pub(crate) fn for_each_row_of(&self, rows: Range<usize>, mut visit: impl FnMut(usize, &ByteRecord)) {
         let columns: Vec<usize> = (0..self.header.len()).collect();
         let mut record = ByteRecord::new();
@@ -341,7 +334,6 @@ impl KernelCsv {
         Ok(differs)
     }
 
-    /// Empties cells of a row; missing columns are appended. Fails as [`Self::update_row`].
     pub(crate) fn empty_cells<'c>(
         &mut self,
         row: usize,
@@ -375,8 +367,8 @@ impl KernelCsv {
         true
     }
 
-    /// Replaces the endings of all lines of a loaded table by the ending of the header; returns this ending if a line
-    /// had another one. Line breaks in cells stay.
+    /// Replaces the endings of all lines by the ending of the header; returns it if a line had another one. Line breaks in
+    /// cells stay.
     pub(crate) fn unify_newlines(&mut self) -> Option<&'static str> {
         let newline = self.newline;
         let mut header = 0..self.header_end;

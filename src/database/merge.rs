@@ -88,7 +88,6 @@ impl MergeReport {
     }
 }
 
-/// Numbers of records behind profiling columns, and of the ranks and profiles that they are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProfilingEvidence {
     records: usize,
@@ -97,7 +96,6 @@ pub(super) struct ProfilingEvidence {
 }
 
 impl ProfilingEvidence {
-    /// Evidence of a number of records in the files with these numbers.
     pub(super) fn of_records(records: usize, files: &[u64], ranks: &ProfileRanks) -> Self {
         let (ranks, profiles) = ranks.count_files(files);
         Self { records, ranks, profiles }
@@ -122,17 +120,14 @@ impl ProfilingEvidence {
     }
 }
 
-/// Cells of a profile for one row.
 struct ProfiledRow<'a> {
     case: &'a Case,
     profiling: &'a [(&'static str, String)],
     extra: &'a [(String, String)],
     evidence: ProfilingEvidence,
-    /// Replaces profiling columns with more evidence, too.
     replace: bool,
 }
 
-/// Sets the profiling columns of a row, and its empty attributes.
 fn update_group_row(
     table: &mut KernelCsv,
     row: &SignatureRow,
@@ -227,12 +222,10 @@ fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String
     cells.iter().map(|(name, value)| (name.as_str(), value.clone()))
 }
 
-/// Returns true if the row has exactly these cells.
 pub(super) fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(&str, String)]) -> bool {
     cells.iter().all(|(column, value)| table.cell_text(row, column).unwrap_or_default().trim() == value)
 }
 
-/// Returns the cells of production durations; empty without any.
 pub(super) fn production_cells(durations: Option<SampleSummary>) -> Vec<(&'static str, String)> {
     let durations = durations.map_or([None; 3], |s| [Some(s.mean), Some(s.median), s.std]);
     let text = |value: Option<f64>| value.map_or_else(String::new, format_micros);
@@ -246,7 +239,6 @@ fn profiling_cells(statistics: GroupStatistics) -> Vec<(&'static str, String)> {
     cells
 }
 
-/// Row with the signature of a group.
 #[derive(Clone)]
 struct SignatureRow {
     index: usize,

@@ -38,7 +38,7 @@ pub use kernel_csv::KernelCsv;
 pub(crate) use kernel_csv::save_tables;
 pub(crate) use lint::check_ledger;
 pub use lint::lint_database;
-pub(crate) use lint::{FileIssues, IssueSeverity, LintIssue, LintIssueKind, LintReport, row_count_text};
+pub(crate) use lint::{FileIssues, IssueSeverity, LintIssue, LintIssueKind, LintReport};
 pub(crate) use merge::MergeReport;
 pub use merge::merge_groups;
 pub(crate) use merge_collectives::merge_collectives;

@@ -93,7 +93,6 @@ pub(super) fn emptied_columns(table: &KernelCsv, case: &Case, cache: CacheState)
     measured.into_iter().filter(|column| table.column_index(column).is_some()).collect()
 }
 
-/// A measured cell whose content differs from the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CellDifference {
     pub(crate) column: &'static str,
@@ -108,7 +107,6 @@ impl CellDifference {
     }
 }
 
-/// Columns of the interval and of the verdict that follows from it.
 const ESTIMATED: [&str; 7] = [
     columns::CI95_LOW,
     columns::CI95_HIGH,
@@ -131,13 +129,11 @@ pub(crate) struct TableRow<'t> {
 }
 
 impl<'t> TableRow<'t> {
-    /// Reads the cells of a row that was parsed before.
     pub(crate) fn read_cells(table: &'t KernelCsv, parsed: RowCase) -> Self {
         let cells = Cow::Owned(table.row_byte_cells(parsed.row));
         Self { table, parsed, cells }
     }
 
-    /// Parses a row with these cells.
     pub(crate) fn parse_cells(parser: &RowCaseParser<'t>, row: usize, cells: &'t ByteRecord) -> Self {
         Self { table: parser.table(), parsed: parser.parse_row(row, cells), cells: Cow::Borrowed(cells) }
     }

@@ -14,15 +14,12 @@ use crate::kernel::{
 
 #[derive(Clone, Debug)]
 pub(crate) struct RowCase {
-    /// Index of the row in its table.
     pub row: usize,
-    /// Line in the file, from 1.
     pub line: u64,
     /// The case, or the reason why the row is none.
     pub case: Result<Case, String>,
     hot: RowCells,
     cold: RowCells,
-    /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
     /// Median of the case in production profiles; `None` without one.
     pub(crate) production: Option<Nanos>,
@@ -47,7 +44,6 @@ impl RowCase {
     }
 }
 
-/// Result of the replay in a row.
 #[derive(Clone, Debug)]
 pub(crate) struct RowCells {
     /// The measurement; `None` without one. A number without a verdict, as older tools write it, counts as `ok`.
@@ -56,21 +52,17 @@ pub(crate) struct RowCells {
     pub(crate) average: Option<f64>,
     /// Median in microseconds; `None` also in rows of older tools.
     pub(crate) median: Option<f64>,
-    /// Run that wrote the result in the row.
     pub(crate) run: Option<String>,
     pub(crate) interval: ShownInterval,
-    /// True if the row shows that its call ran as another kernel.
     pub(crate) ran_as_other: bool,
 }
 
 impl RowCells {
-    /// Returns the columns of verdict and reason for a state of the cache, if it has them.
     pub(crate) fn outcome_columns(cache: CacheState) -> [Option<&'static str>; 2] {
         [columns::VERDICT, columns::REASON].map(|column| columns::result_column(cache, column))
     }
 }
 
-/// Origin of the interval that a row shows; empty in rows without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShownInterval {
     /// `None` also for a text that is no method.
@@ -78,7 +70,6 @@ pub(crate) struct ShownInterval {
     pub(crate) collections: Option<usize>,
 }
 
-/// Reason why a row is no case.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RowProblem {
     #[error("the row has no input shapes")]
@@ -87,11 +78,9 @@ pub(crate) enum RowProblem {
     Invalid(String),
 }
 
-/// Indices of the columns of a case.
 #[derive(Debug)]
 pub(crate) struct RowColumns {
     signature: [usize; 6],
-    /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
     /// Names and indices of the columns that repeat the shapes of inputs.
     shape_labels: Vec<(String, usize)>,
@@ -212,14 +201,12 @@ fn cell_text(cells: &ByteRecord, column: Option<usize>) -> Option<&str> {
     std::str::from_utf8(cells.get(column?)?).ok().map(str::trim)
 }
 
-/// Columns that determine the case of a row.
 #[derive(Debug)]
 enum CaseColumns {
     Kernel(RowColumns),
     Collective(CollectiveKeyColumns),
 }
 
-/// Parser of the rows of one table as cases.
 #[derive(Debug)]
 pub(crate) struct RowCaseParser<'t> {
     kernel: &'t KernelName,
@@ -289,7 +276,6 @@ impl<'t> RowCaseParser<'t> {
     }
 }
 
-/// Parses every row of a table as a case, see [`for_each_row_case`].
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
     let mut cases = Vec::with_capacity(table.len());
     for_each_row_case(kernel, table, |case| cases.push(case))?;

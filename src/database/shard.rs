@@ -13,7 +13,6 @@ use crate::base::files::{read_regular_text, write_atomic};
 
 /// Folder of the plan and of the databases of its shards, in the state folder of the divided database.
 const SHARDS: &str = "shards";
-/// File in the state folder of a shard.
 const SHARD_FILE: &str = "shard.json";
 
 /// Number of a shard and the count of all, such as `3/12`.
@@ -43,7 +42,6 @@ impl FromStr for ShardNumber {
     }
 }
 
-/// Identity of the database of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardIdentity {
     pub(crate) plan: String,
@@ -51,7 +49,6 @@ pub(crate) struct ShardIdentity {
 }
 
 impl ShardIdentity {
-    /// Writes the identity into the folder of a new database.
     pub(crate) fn store_in(&self, folder: &Path) -> Result<(), DatabaseError> {
         let state = folder.join(super::folder::STATE_FOLDER);
         fs::create_dir_all(&state).map_err(DatabaseError::io("create", &state))?;
@@ -73,12 +70,10 @@ impl Database {
         parsed.map_err(|error| DatabaseError::ShardFile { path, problem: error.to_string() })
     }
 
-    /// Returns the folder of the plan of its shards and their databases.
     pub(crate) fn shards_folder(&self) -> PathBuf {
         self.state_folder().join(SHARDS)
     }
 
-    /// Returns the folder of the database of a shard.
     pub(crate) fn shard_folder(&self, identity: &ShardIdentity) -> PathBuf {
         self.shards_folder().join(&identity.plan).join(identity.shard.number.to_string())
     }

@@ -1,22 +1,16 @@
 //! The cases of a table: which ones it has, and an example of each arrangement of slots.
 
-use std::{collections::HashSet, hash::BuildHasher};
-
-use foldhash::fast::FixedState;
+use std::collections::HashSet;
 
 use super::{DatabaseError, KernelCsv, row_cases::RowColumns};
-use crate::kernel::{Case, KernelName, Slot};
+use crate::kernel::{Case, CaseSet, KernelName};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TableCases {
-    /// Hashes of the signatures.
-    signatures: HashSet<u64, FixedState>,
+    pub(crate) ids: CaseSet,
     /// The first row of each number of inputs with these ranks and formats.
-    examples: Vec<Case>,
+    pub(crate) examples: Vec<Case>,
 }
-
-/// Rank and format of a slot; `None` for an empty one.
-type SlotArrangement = Option<(usize, String)>;
 
 impl TableCases {
     /// Reads the cases of a table; rows that are no case are left out.
@@ -26,34 +20,18 @@ impl TableCases {
             return Ok(found);
         }
         let columns = RowColumns::from_table(table)?;
-        let mut known: HashSet<Vec<SlotArrangement>> = HashSet::new();
+        let mut known = HashSet::new();
         table.for_each_row(|_, cells| {
             let Ok(case) = columns.parse_case(kernel, cells) else { return };
-            found.signatures.insert(hash_of(&case));
-            if known.insert(arrangement(&case.inputs)) {
+            found.ids.insert(case.id());
+            let slots = case
+                .inputs
+                .iter()
+                .map(|slot| Some((slot.as_ref()?.dims.len(), slot.as_ref()?.format.clone())));
+            if known.insert(slots.collect::<Vec<_>>()) {
                 found.examples.push(case);
             }
         });
         Ok(found)
     }
-
-    /// Returns true if a row has the case.
-    pub(crate) fn contains(&self, case: &Case) -> bool {
-        self.signatures.contains(&hash_of(case))
-    }
-
-    /// Returns a case of each arrangement of the inputs.
-    pub(crate) fn examples(&self) -> &[Case] {
-        &self.examples
-    }
-}
-
-fn hash_of(case: &Case) -> u64 {
-    FixedState::with_seed(0).hash_one(case.signature())
-}
-
-fn arrangement(slots: &[Slot]) -> Vec<SlotArrangement> {
-    let of_slot =
-        |slot: &Slot| slot.as_ref().map(|tensor| (tensor.dims.len(), tensor.format.as_str().to_owned()));
-    slots.iter().map(of_slot).collect()
 }

@@ -13,10 +13,8 @@ use super::{
 };
 use crate::kernel::{CacheState, CaseId, IdentifiedCase, KernelName, RowResult};
 
-/// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteBackReport {
-    /// Changed rows.
     pub changed: usize,
     /// Rows that keep a measurement with more samples than the result has.
     pub kept: usize,

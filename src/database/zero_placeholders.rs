@@ -4,7 +4,6 @@ use csv::StringRecord;
 
 use super::columns::{self, MeasureKind};
 
-/// Columns of a table's measurements.
 #[derive(Debug)]
 pub(crate) struct ZeroFilled {
     replay: MeasuredColumns,
@@ -12,7 +11,6 @@ pub(crate) struct ZeroFilled {
     verdict: Option<usize>,
 }
 
-/// Columns of one source of measurements.
 #[derive(Debug)]
 struct MeasuredColumns {
     durations: Vec<usize>,

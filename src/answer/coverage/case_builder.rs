@@ -80,7 +80,7 @@ impl CoverageAnalyzer<'_> {
         let mut problem = None;
         let mut candidates = Vec::new();
         for inputs in forms {
-            match self.candidates(query, entry, &inputs, rows.examples()) {
+            match self.candidates(query, entry, &inputs, &rows.examples) {
                 Ok(found) => candidates.extend(found),
                 Err(reason) => {
                     problem.get_or_insert(reason);
@@ -163,10 +163,10 @@ fn not_answered(case: &Case, miss: &str) -> String {
 /// Chooses the case whose row exists, else the one with the slots of the rows, else the one without further slots.
 /// The error lists forms that are equally good.
 fn choose(candidates: &[CandidateCase], rows: &TableCases) -> Result<Case, String> {
-    if let Some(known) = candidates.iter().find(|found| rows.contains(&found.case)) {
+    if let Some(known) = candidates.iter().find(|found| rows.ids.contains(&found.case.id())) {
         return Ok(known.case.clone());
     }
-    let rows = rows.examples();
+    let rows = &rows.examples;
     let shapes = |case: &Case| -> Vec<Option<usize>> {
         case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.len())).collect()
     };

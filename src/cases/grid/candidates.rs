@@ -14,7 +14,6 @@ use crate::kernel::{
     expression::{Bindings, CompiledExpr, ExprValue},
 };
 
-/// Expression of a space that rejects a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstraintViolation {
     /// Position of the expression: derived numbers first, then constraints.
@@ -33,7 +32,6 @@ pub struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// An enumerator before the first candidate.
     pub fn new(space: &'a CandidateSpace) -> Self {
         Self {
             space,
@@ -44,7 +42,6 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Moves to the next candidate and returns its index.
     pub fn advance(&mut self) -> Option<u64> {
         let index = self.next;
         (index < self.total).then(|| self.go_to(index))?;
@@ -97,7 +94,6 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Builder of a space's cases, one at a time.
 #[derive(Clone, Debug)]
 pub struct CaseBuilder<'a> {
     space: &'a CandidateSpace,
@@ -107,7 +103,6 @@ pub struct CaseBuilder<'a> {
 }
 
 impl<'a> CaseBuilder<'a> {
-    /// A case whose dimensions are not set.
     pub fn new(space: &'a CandidateSpace) -> Self {
         let sizes = space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
             (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
@@ -149,7 +144,6 @@ impl<'a> CaseBuilder<'a> {
         Ok(&self.case)
     }
 
-    /// Returns the case as it was filled last.
     pub const fn filled(&self) -> &Case {
         &self.case
     }
@@ -190,12 +184,10 @@ impl<'a> CaseBuilder<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct ExistingCases {
     signatures: HashSet<u64, FixedState>,
-    /// Numbers of rows by the origin of a space or a mutation.
     pub(crate) rows: BTreeMap<String, usize>,
 }
 
 impl ExistingCases {
-    /// No cases, but numbers of rows by origin of a space or a mutation.
     pub fn with_rows(rows: BTreeMap<String, usize>) -> Self {
         Self { rows, ..Self::default() }
     }

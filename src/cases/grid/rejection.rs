@@ -1,35 +1,37 @@
 //! Reasons why candidates do not become rows, with a count and an example of each.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use super::{ConstraintViolation, definition::CandidateSpace};
 use crate::base::suggest::truncate_for_message;
 
-/// Reason why a candidate does not become a row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, thiserror::Error)]
 #[strum(serialize_all = "snake_case")]
 pub enum RejectReason {
-    /// A constraint of the grid does not hold.
+    #[error("`{}` does not hold", truncate_for_message(.0))]
     Constraint(String),
     /// A derived number or a constraint of the grid has no whole value: an inexact division or an overflow.
+    #[error("`{}` has no whole value", truncate_for_message(.0))]
     NoValue(String),
-    /// A dimension has no whole value of at least 1.
+    #[error("`{}` is not a dimension of at least 1", truncate_for_message(.0))]
     Dimension(String),
-    /// It needs more memory than the device has.
+    #[error("needs more memory than the device has")]
     Memory,
+    #[error("the kernel has no catalogue entry")]
     NoEntry,
+    #[error("rejected by the shape rule")]
     ShapeRule,
+    #[error("does not match the filter")]
     Filter,
-    /// A row of that signature exists.
+    #[error("a row exists")]
     Existing,
-    /// An earlier candidate has the same signature.
+    #[error("the same case as another candidate")]
     Duplicate,
-    /// It is valid, but not part of the sample.
+    #[error("not part of the sample")]
     NotSelected,
 }
 
 impl RejectReason {
-    /// Returns the stable identifier of the reason in JSON.
     pub(crate) fn label(&self) -> &'static str {
         self.into()
     }
@@ -43,26 +45,6 @@ impl RejectReason {
     }
 }
 
-impl fmt::Display for RejectReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Constraint(source) => write!(f, "`{}` does not hold", truncate_for_message(source)),
-            Self::NoValue(source) => write!(f, "`{}` has no whole value", truncate_for_message(source)),
-            Self::Dimension(source) => {
-                write!(f, "`{}` is not a dimension of at least 1", truncate_for_message(source))
-            }
-            Self::Memory => f.write_str("needs more memory than the device has"),
-            Self::NoEntry => f.write_str("the kernel has no catalogue entry"),
-            Self::ShapeRule => f.write_str("rejected by the shape rule"),
-            Self::Filter => f.write_str("does not match the filter"),
-            Self::Existing => f.write_str("a row exists"),
-            Self::Duplicate => f.write_str("the same case as another candidate"),
-            Self::NotSelected => f.write_str("not part of the sample"),
-        }
-    }
-}
-
-/// Number of candidates that a reason rejects, and an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectCount {
     pub count: u64,

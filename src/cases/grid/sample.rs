@@ -15,12 +15,10 @@ const TRIALS: u64 = 16;
 /// Limit of the points tried, about one second of work.
 const MAX_TRIALS: u64 = 1 << 23;
 
-/// Candidates of a space that may be selected.
 pub(crate) struct CandidateStratum<'a> {
     pub(crate) space: &'a CandidateSpace,
     /// Indexes of valid candidates without a row, ascending.
     pub(crate) valid: &'a [u64],
-    /// Rows that earlier selections of the space added.
     pub(crate) added: usize,
     pub(crate) existing: u64,
 }

@@ -22,7 +22,6 @@ use crate::kernel::{
     expression::CompiledExpr,
 };
 
-/// Origin of a kernel's candidates.
 #[derive(Clone, Debug)]
 pub enum CandidateSource<'a> {
     Grid(Vec<&'a CandidateSpace>),
@@ -34,7 +33,6 @@ pub enum CandidateSource<'a> {
     Listed(Vec<&'a ListedCase>),
 }
 
-/// Case that becomes a row without a change.
 #[derive(Clone, Debug)]
 pub struct ListedCase {
     pub case: Case,
@@ -51,7 +49,6 @@ pub struct SelectionRequest<'a> {
     /// Rows wanted of this source, earlier rows of it included; `None` for all valid candidates.
     pub rows: Option<usize>,
     pub seed: u64,
-    /// Filter of the valid candidates; `None` for all.
     pub filter: Option<&'a CaseFilter>,
 }
 
@@ -136,7 +133,6 @@ pub fn select_rows<'a>(
     result
 }
 
-/// Filters that every candidate passes once its dimensions are computed.
 struct CandidateFilter<'a> {
     request: &'a SelectionRequest<'a>,
     existing: &'a ExistingCases,
@@ -228,7 +224,6 @@ impl<'a> CandidateValidator<'a> {
     }
 }
 
-/// Cases that are checked one by one, and sampled by strata.
 struct CaseSampler<'a> {
     filter: CandidateFilter<'a>,
     /// Indexes of the valid cases.
@@ -397,7 +392,6 @@ impl<'a> SelectedRows<'a> {
             .filter(|(_, count)| count.candidates > 0)
     }
 
-    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.selected.iter().map(Vec::len).sum()
     }
@@ -517,7 +511,6 @@ impl<'r> SelectedRow<'r> {
         }
     }
 
-    /// Returns the text of the provenance column.
     pub fn provenance(&self) -> String {
         match &self.origin {
             RowOrigin::Grid { space, .. } => space.provenance(self.seed),

@@ -24,7 +24,6 @@ struct ModelFile {
     quantisation: Option<Vec<QuantisationScheme>>,
 }
 
-/// An invalid model, with the name of the faulty size.
 pub(super) struct ModelFileError {
     pub(super) key: &'static str,
     problem: String,
@@ -34,7 +33,6 @@ pub(super) struct ModelFileError {
 }
 
 impl ModelFileError {
-    /// Returns the problem in a file in which the size has this key.
     pub(super) fn problem(&self, key: &str) -> String {
         if self.is_about_key { format!("`{key}` {}", self.problem) } else { self.problem.clone() }
     }

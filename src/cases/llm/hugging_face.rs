@@ -15,7 +15,6 @@ enum AttentionFamily {
     Latent,
 }
 
-/// Keys of experts in a family's `config.json`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MoePlacement {
     None,
@@ -28,24 +27,16 @@ enum MoePlacement {
 }
 
 /// Architectures by their `model_type`.
-const FAMILIES: [(&str, AttentionFamily, MoePlacement); 17] = [
-    ("llama", AttentionFamily::Grouped, MoePlacement::None),
-    ("mistral", AttentionFamily::Grouped, MoePlacement::None),
-    ("qwen2", AttentionFamily::Grouped, MoePlacement::None),
-    ("qwen3", AttentionFamily::Grouped, MoePlacement::None),
-    ("qwen3_vl", AttentionFamily::Grouped, MoePlacement::None),
-    ("mixtral", AttentionFamily::Grouped, MoePlacement::EveryLayer),
-    ("gpt_oss", AttentionFamily::Grouped, MoePlacement::EveryLayer),
-    ("qwen3_moe", AttentionFamily::Grouped, MoePlacement::ByStep),
-    ("qwen3_vl_moe", AttentionFamily::Grouped, MoePlacement::ByStep),
-    ("glm4_moe", AttentionFamily::Grouped, MoePlacement::AfterFirst),
-    ("glm4v_moe", AttentionFamily::Grouped, MoePlacement::AfterFirst),
-    ("deepseek_v2", AttentionFamily::Latent, MoePlacement::AfterFirst),
-    ("deepseek_v3", AttentionFamily::Latent, MoePlacement::AfterFirst),
-    ("deepseek_v32", AttentionFamily::Latent, MoePlacement::AfterFirst),
-    ("kimi_k2", AttentionFamily::Latent, MoePlacement::AfterFirst),
-    ("glm4_moe_lite", AttentionFamily::Latent, MoePlacement::AfterFirst),
-    ("glm_moe_dsa", AttentionFamily::Latent, MoePlacement::AfterFirst),
+const FAMILIES: [(&[&str], AttentionFamily, MoePlacement); 5] = [
+    (&["llama", "mistral", "qwen2", "qwen3", "qwen3_vl"], AttentionFamily::Grouped, MoePlacement::None),
+    (&["mixtral", "gpt_oss"], AttentionFamily::Grouped, MoePlacement::EveryLayer),
+    (&["qwen3_moe", "qwen3_vl_moe"], AttentionFamily::Grouped, MoePlacement::ByStep),
+    (&["glm4_moe", "glm4v_moe"], AttentionFamily::Grouped, MoePlacement::AfterFirst),
+    (
+        &["deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa"],
+        AttentionFamily::Latent,
+        MoePlacement::AfterFirst,
+    ),
 ];
 
 const COMPARE: &str = "compare with the model's public config.json";
@@ -155,13 +146,13 @@ impl HuggingFaceConfig<'_> {
     }
 
     fn family(&self) -> Result<(AttentionFamily, MoePlacement), YamlError> {
-        let known = || FAMILIES.map(|family| family.0).join(", ");
+        let known = || FAMILIES.map(|family| family.0.join(", ")).join(", ");
         let Some(name) = self.text_of("model_type") else {
             let hint = format!("it names the architecture, one of {}", known());
             return Err(self.fault("model_type", "`model_type` is missing or is not text", &hint));
         };
         let bare = name.strip_suffix("_text").unwrap_or(name);
-        let found = FAMILIES.iter().find(|family| family.0 == bare);
+        let found = FAMILIES.iter().find(|family| family.0.contains(&bare));
         found.map(|family| (family.1, family.2)).ok_or_else(|| {
             let problem = format!("the layers of a `{name}` are not known");
             let hint = format!("known: {}; or write its sizes into a file, see docs/models.md", known());

@@ -25,31 +25,25 @@ use crate::base::{
     yaml::YamlError,
 };
 
-/// A language model with a decoder of layers, each attention and feed-forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmModel {
     /// Id of the model, such as `Qwen/Qwen3-32B`.
     pub model: String,
-    /// Width of the hidden states.
     pub hidden_size: u64,
     /// Layers, without those for multi-token prediction.
     pub layers: u64,
     /// Size of the vocabulary; `lm_head` is padded beyond it.
     pub vocab_size: u64,
-    /// Attention and its projections.
     pub attention: LlmAttention,
     /// Width of the dense feed-forward; `None` if all layers have experts.
     pub intermediate_size: Option<u64>,
-    /// Experts, if it has any.
     pub experts: Option<ExpertSizes>,
     pub layouts: ParallelDegrees,
-    /// Number formats of its products.
     pub quantisation: Vec<QuantisationScheme>,
     /// Notes on parts of an imported file that are not used.
     pub left_open: Vec<String>,
 }
 
-/// The two kinds of attention, by their projections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LlmAttention {
     /// Query heads share key and value heads (MHA and MQA are the extremes).
@@ -58,7 +52,6 @@ pub enum LlmAttention {
     Latent(LatentAttention),
 }
 
-/// Sizes of grouped-query attention.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupedQuery {
@@ -72,7 +65,6 @@ pub struct GroupedQuery {
     pub qk_norm: bool,
 }
 
-/// Sizes of multi-head latent attention.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatentAttention {
@@ -97,11 +89,9 @@ pub struct SparseIndexer {
     pub heads: u64,
     /// Width of a head.
     pub head_dim: u64,
-    /// Number of selected keys.
     pub top_k: u64,
 }
 
-/// Sizes of a mixture of experts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpertSizes {
@@ -133,7 +123,6 @@ impl LlmModel {
         found.map(|(_, model)| model.clone()).ok_or_else(|| unknown(name, all.keys().map(String::as_str)))
     }
 
-    /// Returns all models by file name.
     pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
         let models = assets.models()?.into_iter().map(|(file, asset)| {
             let (name, model) = (file.trim_end_matches(".yaml"), Self::parse(&asset.path, &asset.text)?);

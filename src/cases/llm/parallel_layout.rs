@@ -16,7 +16,6 @@ const MAX_TP: u64 = 16;
 const MAX_EP: u64 = 64;
 const MAX_DP: u64 = 16;
 
-/// One way to spread a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParallelLayout {
     /// Tensor parallel: devices that share each layer.
@@ -33,7 +32,6 @@ impl fmt::Display for ParallelLayout {
     }
 }
 
-/// A layout that a model does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LayoutError(String);
@@ -92,7 +90,6 @@ pub struct DeviceShare {
     pub heads: u64,
     /// Key and value heads, at least one; 1 where keys and values come from a vector that all heads share.
     pub(crate) kv_heads: u64,
-    /// Width inside the dense feed-forward.
     pub(crate) intermediate_size: Option<u64>,
     pub experts: Option<u64>,
     pub(crate) expert_intermediate_size: Option<u64>,

@@ -32,7 +32,6 @@ impl QuantisationScheme {
     }
 }
 
-/// Purpose of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum WeightProductRole {
@@ -78,7 +77,6 @@ pub enum WeightProductRole {
 }
 
 impl WeightProductRole {
-    /// The name that tables and provenance use.
     pub fn as_str(self) -> &'static str {
         self.into()
     }

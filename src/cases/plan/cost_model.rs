@@ -30,39 +30,14 @@ const MAX_LAUNCHES: u32 = 10_000;
 
 /// Number of the launches of a case in a collection that are samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "StoredLaunches", into = "StoredLaunches")]
+
 pub(crate) enum LaunchCount {
     /// The number that gives the narrowest interval for a device time, by the predicted duration of the kernel.
     #[default]
+    #[serde(rename = "auto")]
     Adaptive,
+    #[serde(untagged)]
     Fixed(u32),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum StoredLaunches {
-    Number(u32),
-    Text(String),
-}
-
-impl From<LaunchCount> for StoredLaunches {
-    fn from(count: LaunchCount) -> Self {
-        match count {
-            LaunchCount::Adaptive => Self::Text("auto".to_owned()),
-            LaunchCount::Fixed(number) => Self::Number(number),
-        }
-    }
-}
-
-impl TryFrom<StoredLaunches> for LaunchCount {
-    type Error = String;
-
-    fn try_from(stored: StoredLaunches) -> Result<Self, String> {
-        match stored {
-            StoredLaunches::Number(number) => Ok(Self::Fixed(number)),
-            StoredLaunches::Text(text) => text.parse(),
-        }
-    }
 }
 
 impl LaunchCount {
@@ -124,7 +99,6 @@ impl CacheFlush {
     }
 }
 
-/// Costs of launches on a host, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InitialCosts {
     /// Construction and release of the tensors of a case.
@@ -172,7 +146,6 @@ impl InitialCosts {
         }
     }
 
-    /// Returns the number of all launches of a case, warm-up included.
     pub(crate) fn launch_count(&self, fastest: Nanos) -> u32 {
         self.warm_up + self.sample_count(fastest)
     }

@@ -12,7 +12,6 @@ use crate::{
     },
 };
 
-/// Results of earlier runs for calls that ran as another kernel.
 #[derive(Debug, Default)]
 pub(crate) struct EqualCallEvidence {
     /// Reasons of the cases whose newest attempt ran as another kernel.

@@ -53,7 +53,6 @@ pub(crate) struct CaseSelection<'a> {
     pub(crate) imprecise: &'a BTreeSet<CaseId>,
     /// Calls refused by the vendor check, which are not launched, by case. `None` if the plan is not for launches.
     pub(crate) refused_calls: Option<&'a BTreeMap<CaseId, RefusedCall>>,
-    /// Results of earlier runs for calls that ran as another kernel.
     pub(crate) equal_calls: &'a EqualCallEvidence,
     /// Column with the weight of each row; `None` for equal weights.
     pub weight_column: Option<&'a str>,
@@ -100,9 +99,7 @@ pub(crate) struct RunPlan {
     pub(crate) not_launched: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Rows that cannot be read as cases: file, line and reason.
     pub unreadable_rows: Vec<String>,
-    /// Tables that do not exist although the ledger has results for them.
     pub(crate) missing_tables: Vec<MissingTable>,
-    /// Number of cases that have an accepted result already.
     pub already_measured: usize,
     /// Time of the production records of all selected rows, also of measured ones.
     pub(crate) recorded: RecordedTime,
@@ -267,8 +264,7 @@ pub(crate) fn select_cases(
     // For each of the given first digits of ids: true if the id of a case begins with them.
     let mut found = vec![false; selection.cases.len()];
     let mut equal_rows = EqualRows::new(database, catalogue, selection.cache, selection.equal_calls);
-    let mut judge =
-        RowJudge { catalogue, device, selection, refused: BTreeMap::new(), replaced: BTreeSet::new() };
+    let mut judge = RowJudge { catalogue, device, selection, refused: BTreeSet::new() };
     let mut has_match = false;
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
@@ -320,7 +316,7 @@ pub(crate) fn select_cases(
             }
             // Rows of one case differ in what they record: a complete row counts wherever it stands.
             if !seen.insert(case.id().clone()) {
-                if judge.refused.contains_key(case.id()) {
+                if judge.refused.contains(case.id()) {
                     judge.add_row(&mut plan, case, value, row.is_on_ai_cpu);
                 }
                 continue;
@@ -355,8 +351,7 @@ pub(crate) fn select_cases(
     if let Some(filter) = selection.filter.filter(|_| !has_match) {
         return Err(PlanError::NothingMatches { filter: filter.filter.as_str().to_owned() });
     }
-    let mut index = 0..;
-    plan.not_launched.retain(|_| index.next().is_none_or(|index| !judge.replaced.contains(&index)));
+
     match selection.weight_column {
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
         _ => Ok(plan),
@@ -378,10 +373,8 @@ struct RowJudge<'a> {
     catalogue: &'a Catalogue,
     device: &'a DeviceProfile,
     selection: &'a CaseSelection<'a>,
-    /// Cases whose rows so far are refused by the catalogue, with the index of the refusal in [`RunPlan::not_launched`].
-    refused: BTreeMap<CaseId, usize>,
-    /// Indices of refusals of cases of which a later row is a call.
-    replaced: BTreeSet<usize>,
+    /// Cases whose rows so far are refused by the catalogue.
+    refused: BTreeSet<CaseId>,
 }
 
 impl RowJudge<'_> {
@@ -395,21 +388,21 @@ impl RowJudge<'_> {
     /// Adds a row to the cases to measure, or to those that are not launched. A further row of a case counts if it is a call
     /// and the rows before it are refused.
     fn add_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
-        let refusal = self.refused.get(case.id()).copied();
         match planned_case(self.catalogue, self.device, case) {
             Ok(planned) => {
-                self.refused.remove(planned.case.id());
-                self.replaced.extend(refusal);
+                if self.refused.remove(planned.case.id()) {
+                    plan.not_launched.retain(|(case, _)| case.id() != planned.case.id());
+                }
                 let planned = PlannedCase { value, is_on_ai_cpu, ..planned };
                 match not_launched_outcome(self.catalogue, &planned, self.selection) {
                     Some(outcome) => plan.not_launched.push((planned.case, outcome)),
                     None => plan.cases.push(planned),
                 }
             }
-            Err(_) if refusal.is_some() => {}
             Err((case, outcome)) => {
-                self.refused.insert(case.id().clone(), plan.not_launched.len());
-                plan.not_launched.push((*case, outcome));
+                if self.refused.insert(case.id().clone()) {
+                    plan.not_launched.push((*case, outcome));
+                }
             }
         }
     }
@@ -519,7 +512,6 @@ fn resolve_call(catalogue: &Catalogue, case: &Case) -> Result<(ResolvedCall, usi
     Ok((call, processes.unwrap_or(1).max(1)))
 }
 
-/// Time of the production records of a plan's rows, by case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecordedTime {
     seconds: BTreeMap<CaseId, f64>,

@@ -39,7 +39,6 @@ pub(crate) struct FilledRow {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BackfillReport {
-    /// Every row, in the order of the file.
     pub rows: Vec<FilledRow>,
     pub added: usize,
     /// Number of calls that match no row.
@@ -116,7 +115,6 @@ impl<'a> DumpMerge<'a> {
         let filled = Case { attributes: case.attributes.merged_over(&common), ..case.clone() };
         let is_news = filled.attributes != case.attributes;
         let is_taken = filled.signature() != case.signature() && self.known.contains(&filled.signature());
-        // Reason why the row does not get the values.
         let refusal = if is_news && is_measured(table, row) {
             Some("measured before they were known")
         } else if is_taken {
@@ -170,7 +168,6 @@ impl<'a> DumpMerge<'a> {
         (fits, contradicted)
     }
 
-    /// Adds a row for each call whose values no row has, after all rows were filled.
     fn add_variants(&mut self, table: &mut KernelCsv) -> Result<(), DatabaseError> {
         for (like, case) in std::mem::take(&mut self.firsts).into_values() {
             for (call, variants) in best_shape_matches(&case, self.dump.0.iter(), |(call, _)| call) {
@@ -189,14 +186,12 @@ impl<'a> DumpMerge<'a> {
     }
 }
 
-/// End of the remark about calls with different values.
 const DIFFER: &str = "calls of the dump differ";
 
 fn cell_value(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
     table.cell_text(row, column).filter(|cell| CaseAttributes::has_value(cell))
 }
 
-/// Returns true if the row has a result of a replay, a measurement or only a verdict.
 fn is_measured(table: &KernelCsv, row: &RowCase) -> bool {
     CacheState::ALL.iter().any(|cache| row.cells(*cache).shown.is_some())
         || ["MicroBench Verdict", "MicroBench Cold Verdict", "MicroBench Case"]
@@ -208,7 +203,6 @@ fn attention_kernel() -> KernelName {
     KernelName::new(AttentionCase::KERNEL).unwrap_or_else(|_| unreachable!("a name"))
 }
 
-/// Sets the empty cells of a row and its completeness; returns the number of set attributes.
 fn fill_row(
     table: &mut KernelCsv,
     row: usize,
@@ -238,7 +232,6 @@ fn fill_row(
     Ok(count)
 }
 
-/// Adds a row with the same tensors, other attributes and no measurements.
 fn append_variant(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), DatabaseError> {
     let header = table.column_names().to_vec();
     let kept = |name: &str| {

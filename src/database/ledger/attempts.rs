@@ -104,7 +104,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the collections with attempts, of one run or of all, in their order.
     pub(crate) fn attempted_collections(
         &self,
         run: Option<&str>,
@@ -159,7 +158,6 @@ impl Ledger {
         Ok(order)
     }
 
-    /// Returns the cases with attempts in one state of the cache, each with its kernel.
     pub(crate) fn attempted_cases(&self, cache: CacheState) -> Result<Vec<(CaseId, String)>, LedgerError> {
         let sql = "SELECT DISTINCT a.case_id, k.kernel FROM attempts a JOIN collections c USING (collection)
                    JOIN cases k USING (case_id) WHERE c.cache = ?1 ORDER BY a.case_id";

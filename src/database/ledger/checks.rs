@@ -18,7 +18,6 @@ pub struct NewCheck<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCheck {
-    /// Digest of the rendered call.
     pub digest: String,
     /// Versions of torch and torch_npu.
     pub software: String,
@@ -27,7 +26,6 @@ pub struct StoredCheck {
 }
 
 impl Ledger {
-    /// Stores results and replaces earlier ones.
     pub fn add_checks(
         &mut self,
         software: &str,

@@ -18,7 +18,6 @@ use crate::{
 pub(crate) struct StoredCycleRate {
     pub(crate) attempt: i64,
     pub(crate) case: CaseId,
-    /// Key of the collection in the ledger.
     pub(crate) collection: i64,
     pub(crate) run: String,
     pub(crate) number: u32,
@@ -31,7 +30,6 @@ pub(crate) struct StoredCycleRate {
     pub(crate) cycles: Option<f64>,
 }
 
-/// A device whose cycles per time were read in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClockOfRun {
     pub(crate) run: String,
@@ -51,8 +49,7 @@ pub(crate) struct EqualAttempt {
 }
 
 impl Ledger {
-    /// Returns the cycles per time of all attempts with recorded launches in one state of the cache, in the order of
-    /// collections and launches.
+    /// Returns the cycles per time of all attempts with recorded launches, in the order of collections and launches.
     pub(crate) fn cycle_rates(&self, cache: CacheState) -> Result<Vec<StoredCycleRate>, LedgerError> {
         self.read_cycle_rates("c.cache = ?1", [cache])
     }

@@ -10,11 +10,9 @@ use crate::kernel::{CacheState, ControlReading};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredControl {
-    /// Key of the collection in the ledger.
     pub(crate) collection: i64,
     pub(crate) run: String,
     pub(crate) number: u32,
-    /// Digest of the collection's software; `None` if it was not recorded.
     pub(crate) software: Option<String>,
     pub(crate) reading: ControlReading,
 }
@@ -41,13 +39,11 @@ impl Ledger {
         })
     }
 
-    /// Returns the readings of a collection by device, kernel and end.
     pub(crate) fn controls(&self, collection: i64) -> Result<Vec<ControlReading>, LedgerError> {
         let stored = self.read_controls("o.collection = ?1", [collection])?;
         Ok(stored.into_iter().map(|stored| stored.reading).collect())
     }
 
-    /// Returns the readings of all collections with one state of the cache, in the order of collections.
     pub(crate) fn all_controls(&self, cache: CacheState) -> Result<Vec<StoredControl>, LedgerError> {
         self.read_controls("c.cache = ?1", [cache])
     }

@@ -7,7 +7,6 @@ use rusqlite::ErrorCode;
 use crate::base::command_error::Failure;
 use crate::base::{files::disk_space, shell_argument::quoted_path};
 
-/// Ledger that cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     #[error("the ledger `{}`: {source}", .path.display())]
@@ -16,10 +15,8 @@ pub enum LedgerError {
         #[source]
         source: rusqlite::Error,
     },
-    /// File that is not an intact SQLite database.
     #[error("the ledger `{}` is damaged: {problem}", .path.display())]
     Damaged { path: PathBuf, problem: String },
-    /// Folder, pipe, socket or device in place of the file.
     #[error("the ledger `{}` is not a regular file", .path.display())]
     NotAFile { path: PathBuf },
     #[error("the ledger `{}` has layout {found}, this npubench reads layout {expected}", .path.display())]
@@ -29,7 +26,6 @@ pub enum LedgerError {
     InvalidRunId { path: PathBuf, run: String },
     #[error("the ledger `{}` cannot be copied: {problem}", .path.display())]
     Copy { path: PathBuf, problem: String },
-    /// Ledgers with two histories of one run.
     #[error("the ledgers `{}` and `{}` contradict each other: {difference}", .path.display(), .other.display())]
     Contradiction { path: PathBuf, other: PathBuf, difference: String },
 }

@@ -47,12 +47,10 @@ pub(crate) struct CaseAttempt {
     pub(crate) cycle_rate: Option<CycleRate>,
     pub(crate) software: Option<SoftwareFingerprint>,
     pub(crate) task: RecordedTask,
-    /// SHA-256 of the collection's compressed evidence.
     pub(crate) archive: Option<String>,
     pub(crate) launches: Vec<Launch>,
 }
 
-/// Final verdict of a case in a run that planned it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedVerdict {
     pub(crate) run: String,
@@ -62,7 +60,6 @@ pub(crate) struct PlannedVerdict {
     pub(crate) outcome: Option<CaseOutcome>,
 }
 
-/// An attempt without an accepted result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedAttempt {
     pub(crate) outcome: CaseOutcome,
@@ -75,7 +72,6 @@ impl Ledger {
         self.read_column("SELECT run FROM runs", [])
     }
 
-    /// Returns true if a collection was made in this state of the cache.
     pub(crate) fn has_collections(&self, cache: CacheState) -> Result<bool, LedgerError> {
         Ok(self.read_first::<i64>("SELECT 1 FROM collections WHERE cache = ?1 LIMIT 1", [cache])?.is_some())
     }
@@ -166,7 +162,6 @@ impl Ledger {
         self.read_rows(&sql, [], fields)
     }
 
-    /// Returns all attempts at a case with their launches, oldest first.
     pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
         let sql =
             "SELECT c.run, c.number, c.device, c.gang, c.cache, c.started_ns, c.ended_ns, a.verdict, a.cause, a.remarks,
@@ -193,7 +188,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the runs that planned a case with its verdicts, oldest first.
     pub(crate) fn planned_verdicts(&self, case: &CaseId) -> Result<Vec<PlannedVerdict>, LedgerError> {
         let sql = format!(
             "SELECT r.run, {RUN_CACHE}, r.started_ns, v.verdict, v.cause, v.remarks FROM planned p JOIN runs r USING (run)

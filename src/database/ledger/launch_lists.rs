@@ -87,7 +87,6 @@ fn state_flags(state: u8, column: usize) -> rusqlite::Result<[bool; 2]> {
     }
 }
 
-/// Reads a JSON list with one value for each launch.
 fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<Vec<i64>> {
     let text = row.get_ref(column)?.as_bytes()?;
     let list: Vec<i64> = serde_json::from_slice(text)
@@ -113,31 +112,4 @@ pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<V
         }
     }
     Ok(unreadable)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn plain_lists_are_those_of_json(
-            numbers in prop::collection::vec(any::<i64>().prop_map(|number| number >> (number & 63)), 0..9),
-            damage in prop::option::of((any::<prop::sample::Index>(), "[-+0-9,. e\\[\\]]")),
-        ) {
-            let mut text = serde_json::to_string(&numbers).expect("JSON");
-            let is_plain = numbers.iter().all(|number| number.unsigned_abs() < 1_000_000_000_000_000_000);
-            prop_assert_eq!(parse_plain_list(text.as_bytes(), 0), is_plain.then_some(numbers));
-            if let Some((place, damage)) = damage {
-                let place = place.index(text.len());
-                text.replace_range(place..=place, &damage);
-                let json: Option<Vec<i64>> = serde_json::from_str(&text).ok();
-                if let Some(list) = parse_plain_list(text.as_bytes(), 0) {
-                    prop_assert_eq!(Some(list), json, "{}", text);
-                }
-            }
-        }
-    }
 }

@@ -25,7 +25,6 @@ const ATTEMPTS: &str =
 
 #[derive(Debug)]
 pub(crate) struct MeasuredAttempt {
-    /// Samples with the place of their collection, for the fit of all cases.
     pub(crate) measured: CollectionSamples,
     pub(crate) samples: AttemptSamples,
 }
@@ -35,7 +34,6 @@ pub(crate) struct MeasuredAttempt {
 #[derive(Debug, Default)]
 struct AttemptReader {
     texts: HashSet<Arc<str>>,
-    /// Reasons by the JSON of their causes and remarks.
     reasons: HashMap<String, Arc<Reason>>,
     software: HashMap<Arc<str>, Option<Arc<IdentifiedSoftware>>>,
     /// Task of the attempt before.
@@ -70,7 +68,6 @@ impl AttemptReader {
         Arc::clone(&self.task)
     }
 
-    /// Reads the columns of [`ATTEMPTS`].
     fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<MeasuredAttempt> {
         let text = |column: usize| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
         let digest = row.get_ref(4)?.as_str_or_null()?.map(|digest| self.share(digest));
@@ -112,8 +109,7 @@ impl AttemptReader {
 }
 
 impl Ledger {
-    /// Visits every attempt with a measurement in one state of the cache, in the order of the attempts. Fails with
-    /// [`LedgerError`] if the ledger cannot be read.
+    /// Visits every attempt with a measurement in one state of the cache, in the order of the attempts.
     pub(crate) fn for_each_attempt(
         &self,
         cache: CacheState,
@@ -150,9 +146,8 @@ impl Ledger {
         })
     }
 
-    /// Visits the accepted samples of every attempt with a measurement in one state of the cache, in the order of the
-    /// attempts; without texts and counters, faster than [`Self::for_each_attempt`]. Fails with [`LedgerError`] if the ledger
-    /// cannot be read.
+    /// Visits the accepted samples of every attempt with a measurement, in the order of the attempts; without texts and
+    /// counters, faster than [`Self::for_each_attempt`].
     pub(crate) fn for_each_measurement(
         &self,
         cache: CacheState,

@@ -22,7 +22,6 @@ const UNITE: &str = include_str!("merge/unite.sql");
 /// Copies the attached ledger `united` into `main` in canonical form.
 const CANONICAL: &str = include_str!("merge/canonical.sql");
 
-/// Columns that are equal in all ledgers with a run.
 const FIXED_OF_RUN: [&str; 5] = ["kind", "seed", "started_ns", "host", "options"];
 const FIXED_OF_COLLECTION: [&str; 5] = ["started_ns", "device", "gang", "purpose", "cache"];
 

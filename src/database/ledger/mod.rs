@@ -90,7 +90,6 @@ pub struct NewCollection<'a> {
     pub started: Nanos,
 }
 
-/// Health and sensor values of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceReading {
     pub device: u32,
@@ -119,7 +118,6 @@ fn read_layout(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Fails with [`LedgerError::OtherLayout`] for a ledger that another version wrote.
 fn check_layout(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     match read_layout(connection).map_err(|source| LedgerError::from_sqlite(path, source))? {
         LAYOUT => Ok(()),
@@ -222,7 +220,6 @@ impl Ledger {
         rows().map_err(self.sqlite_error())
     }
 
-    /// Returns the first column of all rows of a query.
     fn read_column<T: FromSql, C: FromIterator<T>>(
         &self,
         sql: &str,
@@ -247,7 +244,6 @@ impl Ledger {
         self.read_rows(sql, parameters, visit)
     }
 
-    /// Executes one statement, which is a transaction.
     fn execute(&mut self, sql: &str, parameters: impl Params) -> Result<(), LedgerError> {
         self.in_transaction(|tx| tx.execute(sql, parameters).map(|_| ()))
     }
@@ -305,7 +301,6 @@ impl Ledger {
         })
     }
 
-    /// Stores the SHA-256 of the compressed evidence of a collection.
     pub(crate) fn set_archive(&mut self, collection: i64, digest: &str) -> Result<(), LedgerError> {
         self.execute("UPDATE collections SET archive = ?2 WHERE collection = ?1", params![collection, digest])
     }
@@ -345,7 +340,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the kind of the runs in the ledger; `None` without runs.
     pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
         self.read_first("SELECT kind FROM runs LIMIT 1", [])
     }

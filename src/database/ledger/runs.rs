@@ -24,7 +24,6 @@ pub struct RunRecord {
     /// `npu` or `rehearsal`.
     pub kind: String,
     pub seed: u64,
-    /// The options, as JSON.
     #[serde(skip)]
     pub options: String,
     #[serde(rename = "started_ns")]
@@ -45,7 +44,6 @@ pub struct CollectionRecord {
     /// Predicted duration in seconds.
     pub predicted: Option<f64>,
     pub started: Nanos,
-    /// End time; `None` if it is running or was killed.
     pub ended: Option<Nanos>,
     pub outcome: Option<String>,
     pub cases: Vec<CaseId>,
@@ -61,7 +59,6 @@ pub struct CaseRecord {
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// Result of one collection for a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRecord {
     pub collection: u32,
@@ -111,7 +108,6 @@ impl Ledger {
         Ok(runs)
     }
 
-    /// Returns the id of the newest run with measurements in one state of the cache.
     pub(crate) fn newest_measured_run(&self, cache: CacheState) -> Result<Option<String>, LedgerError> {
         let sql = format!(
             "SELECT c.run FROM attempts a JOIN collections c USING (collection) JOIN runs r USING (run)

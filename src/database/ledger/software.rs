@@ -10,7 +10,6 @@ use super::{
 };
 use crate::kernel::{CacheState, CaseId, Reason, SoftwareFingerprint, Verdict};
 
-/// Cases whose newest measurement is of one software.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SoftwareGeneration {
     /// `None` if it is unknown.
@@ -18,7 +17,6 @@ pub(crate) struct SoftwareGeneration {
     pub(crate) cases: BTreeSet<CaseId>,
 }
 
-/// Attempt at a case that ran as another kernel with the same call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherKernelAttempt {
     pub(crate) reason: Reason,
@@ -58,11 +56,9 @@ impl Ledger {
         })
     }
 
-    /// Returns the cases with an accepted result in one state of the cache, by the software of their newest
-    /// measurement; suspicious ones count, because measuring them again does not change them. A case whose newest
-    /// measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran
-    /// as another kernel counts as the newest measurement, so that a case is of no software if its kernel does not run
-    /// any more.
+    /// Returns the cases with an accepted result in one state of the cache, by the software of their newest measurement. A
+    /// case whose newest measurement is noisy is not among them unless an earlier one of the same software was accepted. A
+    /// call that ran as another kernel counts as the newest measurement: its kernel does not run any more.
     pub(crate) fn measured_generations(
         &self,
         cache: CacheState,
@@ -96,7 +92,6 @@ impl Ledger {
         Ok(cases.into_iter().map(generation).collect())
     }
 
-    /// Returns the software of the newest collection of a run that recorded it.
     pub(crate) fn run_software(&self, run: &str) -> Result<Option<SoftwareFingerprint>, LedgerError> {
         let sql = "SELECT s.fingerprint FROM collections c JOIN software s ON s.digest = c.software
                    WHERE c.run = ?1 AND c.outcome = 'done' ORDER BY c.collection DESC LIMIT 1";

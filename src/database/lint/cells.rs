@@ -7,7 +7,7 @@ use std::{
 
 use csv::{ByteRecord, StringRecord};
 
-use super::{FileIssues, LintIssueKind, join_list, row_count_text};
+use super::{FileIssues, LintIssueKind, join_list};
 use crate::{
     base::{
         count_text::format_count,
@@ -29,7 +29,6 @@ use crate::{
 pub(crate) struct KernelRows<'a> {
     header: &'a [String],
     kernel: Option<KernelName>,
-    /// `None` if a column of the signature is missing.
     columns: Option<RowColumns>,
     measures: Vec<(usize, MeasureKind)>,
     verdicts: Vec<usize>,
@@ -132,14 +131,13 @@ impl<'a> KernelRows<'a> {
         remarks.add_issue(place.line, LintIssueKind::Duplicate, text);
     }
 
-    /// Adds the issues that rows of the table share: unknown types and formats, and zeros.
     pub(crate) fn report_rows_together(self, remarks: &mut FileIssues) {
         self.unknown_names.report(remarks);
         if let Some((first_line, rows, cells)) = self.zero_cells {
             let has = if rows == 1 { "has" } else { "have" };
             let text = format!(
                 "{} from here on {has} 0 in place of measurements that do not exist ({}); `npubench db normalize` empties them",
-                row_count_text(rows),
+                format_count(rows, "row"),
                 format_count(cells, "cell")
             );
             remarks.add_issue(first_line, LintIssueKind::Zeros, text);
@@ -184,7 +182,7 @@ impl UnknownNames {
             let text = format!(
                 "`{column}`: `{}` is not a known {noun}, {} from here on; {hint}",
                 quote_cell(&name),
-                row_count_text(rows)
+                format_count(rows, "row")
             );
             remarks.add_issue(line, LintIssueKind::UnknownName, text);
         }
@@ -198,7 +196,6 @@ fn truncate_problem(problem: &str) -> String {
     text.char_indices().nth(MAX_LENGTH).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
 }
 
-/// Checks a measured cell. Cells without a measurement are empty or `N/A`.
 fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
     let cell = cell.trim();
     if is_unmeasured(cell) {
@@ -285,24 +282,4 @@ pub(crate) fn collective_key(header: &[String], cells: &StringRecord) -> Option<
     let optional = [ENVIRONMENT, PART_WEIGHTS];
     key.extend(optional.iter().filter_map(cell).filter(|cell| !cell.is_empty()));
     Some(key)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Cells that are not parsed are those whose parsing finds no problem.
-        #[test]
-        fn plain_positive_cells_are_numbers_of_their_kind(cell in "[0-9]{0,4}[.eE+ -]?[0-9]{0,20}[.]?") {
-            for measure in [MeasureKind::Duration, MeasureKind::Deviation, MeasureKind::Counter, MeasureKind::Count] {
-                if is_plain_positive(&cell, measure) {
-                    prop_assert!(cell.parse::<f64>().is_ok_and(|value| value.is_finite() && value > 0.0), "{cell}");
-                    prop_assert!(measure != MeasureKind::Count || cell.parse::<u64>().is_ok(), "{cell}");
-                }
-            }
-        }
-    }
 }

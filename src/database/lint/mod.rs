@@ -7,7 +7,7 @@ mod table;
 use std::{collections::BTreeMap, fs, path::Path};
 
 pub(crate) use cells::collective_key;
-pub(crate) use remark::{FileIssues, join_list, row_count_text};
+pub(crate) use remark::{FileIssues, join_list};
 pub(crate) use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
@@ -65,9 +65,8 @@ impl TableContent {
     }
 }
 
-/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`; not its ledger, see [`check_ledger`]. An invalid
-/// file does not stop the check of the others. Fails with [`DatabaseError::NotADatabase`] as [`Database::open`] does, [`DatabaseError::File`] if it
-/// cannot be listed.
+/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`; not its ledger, see [`check_ledger`]. An
+/// invalid file does not stop the check of the others.
 pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut of_database = FileIssues::new(DATABASE);
     let kind = match Database::open(folder) {

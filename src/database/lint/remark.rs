@@ -2,7 +2,7 @@
 
 use strum::{Display, IntoStaticStr};
 
-use crate::base::{count_text::format_count, table::format::quote_cell};
+use crate::base::table::format::quote_cell;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -28,15 +28,11 @@ pub enum LintIssueKind {
     DamagedLedger,
     /// A ledger that does not exist, although the folder has collections of runs.
     MissingLedger,
-    /// Measured cells that differ from the ledger.
     LedgerMismatch,
     /// Rows of a run that is not in the ledger, although it has a measurement of their cases.
     UnknownRun,
-    /// A table that does not exist, although the ledger has results of its kernel.
     MissingTable,
-    /// Cases with results in the ledger of which the table has no row.
     MissingRow,
-    /// Compressed evidence that is not what its collection wrote.
     ChangedEvidence,
     /// Results of the ledger that do not follow from their evidence.
     EvidenceMismatch,
@@ -56,7 +52,6 @@ pub enum LintIssueKind {
     Rehearsed,
     /// A file name that stands for no kernel, or for a kernel that has another file.
     FileName,
-    /// Two file names that differ only by case, which some file systems do not distinguish.
     NameCase,
     Signature,
     Number,
@@ -66,14 +61,12 @@ pub enum LintIssueKind {
     Duplicate,
     ByteOrderMark,
     LineEndings,
-    /// A column under the name that an older tool used.
     OldColumn,
     Zeros,
     OwnColumn,
     MissingColumns,
     /// Temporary file of an interrupted write, or of a spreadsheet program.
     LeftBehind,
-    /// A folder with files of npubench, but without `database.yaml`.
     NoDatabaseFile,
 }
 
@@ -143,9 +136,4 @@ pub(crate) fn join_list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> St
     let names: Vec<String> = names.take(MAX_NAMES).map(|name| format!("`{}`", quote_cell(name))).collect();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", names.join(", "))
-}
-
-/// Formats a number of rows: `1 row`, `2 rows`.
-pub(crate) fn row_count_text(count: usize) -> String {
-    format_count(count, "row")
 }

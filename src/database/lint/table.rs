@@ -5,12 +5,15 @@ use csv::ByteRecord;
 use super::{
     FileIssues, LintIssueKind, TableContent,
     cells::{CollectiveRows, KernelRows},
-    join_list, may_be_rehearsed, row_count_text,
+    join_list, may_be_rehearsed,
 };
 use crate::{
-    base::table::{
-        format::{encoding_problem, quote_cell, separator_problem},
-        raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
+    base::{
+        count_text::format_count,
+        table::{
+            format::{encoding_problem, quote_cell, separator_problem},
+            raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
+        },
     },
     database::{
         REHEARSAL_RUN,
@@ -103,7 +106,8 @@ pub(crate) fn check_table(
         remarks.add_issue(line, LintIssueKind::LineEndings, text);
     }
     if let Some((line, count)) = rehearsed.filter(|_| !may_be_rehearsed(kind)) {
-        let text = format!("a rehearsed run wrote it ({}), in a folder of kind `npu`", row_count_text(count));
+        let text =
+            format!("a rehearsed run wrote it ({}), in a folder of kind `npu`", format_count(count, "row"));
         remarks.add_issue(line, LintIssueKind::Rehearsed, text);
     }
     if let TableRows::Kernel(rows) = rows {

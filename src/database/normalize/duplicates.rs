@@ -9,7 +9,6 @@ use crate::database::{KernelCsv, columns, lint::join_list};
 /// table of results, and comparing all would take quadratic time.
 const MAX_COMPARED: usize = 64;
 
-/// Number of the groups of [`column_group`].
 const GROUPS: usize = 3;
 
 /// Returns the group of columns that are merged completely or not at all: a measurement and its provenance, so that no row
@@ -24,7 +23,6 @@ fn column_group(column: &str) -> Option<usize> {
     }
 }
 
-/// Merges the rows of one signature, given in the order of the file.
 pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut NormalizeReport) {
     let groups: Vec<Option<usize>> = table.column_names().iter().map(|name| column_group(name)).collect();
     let mut kept: Vec<(usize, Vec<String>)> = Vec::new();
@@ -102,7 +100,6 @@ fn is_mergeable(groups: &[Option<usize>], one: &[String], other: &[String]) -> b
     !has_more.contains(&[true, true])
 }
 
-/// Fills empty cells; returns their indices.
 fn fill_empty_cells(into: &mut [String], from: &[String]) -> Vec<usize> {
     let mut gained = Vec::new();
     for (index, (into, from)) in into.iter_mut().zip(from).enumerate() {
@@ -114,7 +111,6 @@ fn fill_empty_cells(into: &mut [String], from: &[String]) -> Vec<usize> {
     gained
 }
 
-/// Describes why two rows of one signature are both kept.
 fn describe_difference(table: &KernelCsv, first: usize, one: &[String], other: &[String]) -> String {
     let line = table.row_line(first);
     let cells = table.column_names().iter().zip(one.iter().zip(other));

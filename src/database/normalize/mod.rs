@@ -46,10 +46,9 @@ pub struct NormalizeReport {
     pub refused: Option<NormalizeChange>,
 }
 
-/// Normalizes every table of a database, each file atomically, under the database's lock. Returns the files with
-/// changes or contradictions; with `dry_run`, the changes that would be made, without writing and locking. Fails with
-/// [`DatabaseError::NotADatabase`], [`DatabaseError::LedgerKind`], and [`DatabaseError::File`] if the folder is locked
-/// or cannot be listed or written. A file that cannot be fixed is not an error here, and does not stop the others.
+/// Normalizes every table of a database, each file atomically, under the database's lock. Returns the files with changes
+/// or contradictions; with `dry_run`, the changes that would be made, without writing and locking. A file that cannot be
+/// fixed is not an error here, and does not stop the others.
 pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, DatabaseError> {
     let names = file_names(database.folder())?;
     let mut lock = if dry_run { None } else { Some(database.lock()?) };
@@ -77,7 +76,6 @@ pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<Norm
     Ok(all)
 }
 
-/// A change of a whole file.
 fn whole(text: String) -> NormalizeChange {
     NormalizeChange { line: 1, text }
 }
@@ -143,7 +141,6 @@ fn normalize_table(
     (report, bytes)
 }
 
-/// Empties zeros in place of missing measurements.
 fn empty_zeros(table: &mut KernelCsv, report: &mut NormalizeReport) {
     let zeros = ZeroFilled::from_header(table.column_names());
     let mut rows: Vec<(usize, Vec<usize>)> = Vec::new();

@@ -13,12 +13,11 @@ use super::{
     raw_records::{self, ArchiveState},
 };
 use crate::{
-    base::table::format::quote_cell,
+    base::{count_text::format_count, table::format::quote_cell},
     database::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind,
         RowCaseParser, TableRow, columns, for_each_row_case,
         ledger::{Ledger, LedgerError},
-        row_count_text,
     },
     kernel::{
         CacheState, Case, CaseId, CaseSet, IntervalMethod, KernelName, Nanos, RowResult, Verdict,
@@ -265,14 +264,14 @@ impl TableComparison<'_> {
             issues.add_issue(line, kind, text);
         }
         if let Some((line, rows)) = self.behind {
-            let (rows, run) = (row_count_text(rows), run_command(self.comparison.cache));
+            let (rows, run) = (format_count(rows, "row"), run_command(self.comparison.cache));
             let text = format!(
                 "{rows} from here on without the newest result of the ledger; the next {run} writes it"
             );
             issues.add_issue(line, LintIssueKind::BehindLedger, text);
         }
         if let Some((line, rows)) = self.others {
-            let rows = row_count_text(rows);
+            let rows = format_count(rows, "row");
             let text = format!("{rows} from here on with results of runs that are not in the ledger");
             issues.add_issue(line, LintIssueKind::NotCompared, text);
         }

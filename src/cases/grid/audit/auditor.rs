@@ -1,7 +1,9 @@
 //! Audits of databases and of grids: all rows, or all candidates, added to the audit of their kernel.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     fmt,
 };
 
@@ -11,14 +13,11 @@ use super::{AxisGap, AxisShortfall};
 use crate::{
     cases::grid::{
         CandidateSource, ExistingCases, SelectionRequest,
-        definition::{AuditedAxis, AxisPoint, DensityFile, GridFiles},
+        definition::{AuditedAxis, AxisPoint, DensityFile, DensityStandard, GridFiles},
         select_rows,
     },
     database::{Database, DatabaseError, for_each_measured_case},
-    kernel::{
-        Case, KernelName,
-        catalogue::{Catalogue, CatalogueEntry},
-    },
+    kernel::{Case, KernelName, catalogue::Catalogue},
 };
 
 /// Axis along which the neighbours of a value are further apart than the standard allows.
@@ -35,10 +34,8 @@ impl fmt::Display for SparseAxis {
     }
 }
 
-/// Auditor of kernels against a density standard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GridAuditor<'a> {
-    /// Catalogue entries, whose shape rules read the axes.
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) density: &'a DensityFile,
 }
@@ -57,16 +54,16 @@ impl<'a> GridAuditor<'a> {
         database: &Database,
     ) -> Result<Vec<KernelAudit<'a>>, DatabaseError> {
         let audits = kernels.par_iter().map(|kernel| {
-            let Some(mut axes) = self.kernel_axes(kernel) else { return Ok(None) };
-            for name in self.catalogue.names_with_same_call(kernel) {
-                let table = database.kernel_csv(&name)?;
-                if !table.is_empty() {
-                    let unread =
-                        for_each_measured_case(&name, &table, |case, measured| axes.add(case, measured))?;
-                    axes.unread += unread;
+            self.audit(kernel, |add| {
+                let mut unread = 0;
+                for name in self.catalogue.names_with_same_call(kernel) {
+                    let table = database.kernel_csv(&name)?;
+                    if !table.is_empty() {
+                        unread += for_each_measured_case(&name, &table, &mut *add)?;
+                    }
                 }
-            }
-            Ok(Some(axes.audit(kernel)))
+                Ok(unread)
+            })
         });
         audits.collect::<Vec<_>>().into_iter().filter_map(Result::transpose).collect()
     }
@@ -79,18 +76,15 @@ impl<'a> GridAuditor<'a> {
         budget: u64,
     ) -> Vec<KernelAudit<'a>> {
         let audits = kernels.par_iter().filter_map(|kernel| {
-            let mut axes = self.kernel_axes(kernel)?;
-            let request = SelectionRequest {
-                entry: self.catalogue.entry(kernel),
-                budget,
-                rows: None,
-                seed: 0,
-                filter: None,
-            };
+            let entry = self.catalogue.entry(kernel);
+            let request = SelectionRequest { entry, budget, rows: None, seed: 0, filter: None };
             let candidates = CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
-            let selected = select_rows(kernel, candidates, &request, &ExistingCases::default());
-            selected.for_each(|row| axes.add(row.case, true));
-            Some(axes.audit(kernel))
+            let Ok(audit) = self.audit(kernel, |add| {
+                let selected = select_rows(kernel, candidates, &request, &ExistingCases::default());
+                selected.for_each(|row| add(row.case, true));
+                Ok::<_, Infallible>(0)
+            });
+            audit
         });
         audits.collect()
     }
@@ -100,7 +94,7 @@ impl<'a> GridAuditor<'a> {
     pub(crate) fn sparse_axis(&self, case: &Case, used: &[Case]) -> Option<SparseAxis> {
         let entry = self.catalogue.entry(&case.kernel)?;
         let axes = self.axes(&case.kernel);
-        let points_of = |case: &Case| entry.axis_points(case, axes.iter()).ok();
+        let points_of = |case: &Case| entry.axis_points(case, axes).ok();
         let wanted = points_of(case)?;
         // Rows of other names of the call have the same arguments.
         let used =
@@ -120,18 +114,38 @@ impl<'a> GridAuditor<'a> {
         self.catalogue.entry(kernel).map_or(&[], |entry| self.density.axes(kernel, entry))
     }
 
-    fn kernel_axes(&self, kernel: &KernelName) -> Option<KernelAxes<'a>> {
-        Some(KernelAxes::new(self.catalogue.entry(kernel)?, self.axes(kernel)))
+    /// Audits the cases that `visit_cases` gives, each with true if it is measured; it returns the number of further rows that
+    /// are no case. `None` without a catalogue entry.
+    fn audit<E>(
+        &self,
+        kernel: &KernelName,
+        visit_cases: impl FnOnce(&mut dyn FnMut(&Case, bool)) -> Result<usize, E>,
+    ) -> Result<Option<KernelAudit<'a>>, E> {
+        let Some(entry) = self.catalogue.entry(kernel) else { return Ok(None) };
+        let axes = self.axes(kernel);
+        let mut observed: Vec<(AxisValues, BTreeMap<Vec<i64>, AxisValues>)> = Vec::new();
+        observed.resize_with(axes.len(), Default::default);
+        let mut audit =
+            KernelAudit { kernel: kernel.clone(), measured: 0, planned: 0, unread: 0, axes: Vec::new() };
+        let unread = visit_cases(&mut |case, is_measured| {
+            let Ok(points) = entry.axis_points(case, axes) else {
+                audit.unread += 1;
+                return;
+            };
+            *if is_measured { &mut audit.measured } else { &mut audit.planned } += 1;
+            for ((values, groups), point) in observed.iter_mut().zip(points) {
+                let Some(AxisPoint { value, group }) = point else { continue };
+                values.add(value, is_measured);
+                if !group.is_empty() {
+                    groups.entry(group).or_default().add(value, is_measured);
+                }
+            }
+        })?;
+        audit.unread += unread;
+        let observed = axes.iter().zip(observed);
+        audit.axes = observed.map(|(axis, (values, groups))| AxisAudit::new(axis, &values, groups)).collect();
+        Ok(Some(audit))
     }
-}
-
-#[derive(Debug)]
-struct KernelAxes<'a> {
-    entry: &'a CatalogueEntry,
-    axes: Vec<ObservedAxis<'a>>,
-    measured: usize,
-    planned: usize,
-    unread: usize,
 }
 
 #[derive(Debug)]
@@ -142,13 +156,6 @@ pub struct KernelAudit<'a> {
     /// Number of cases that the catalogue's shape rule cannot read.
     pub(crate) unread: usize,
     pub(crate) axes: Vec<AxisAudit<'a>>,
-}
-
-#[derive(Debug)]
-struct ObservedAxis<'a> {
-    axis: &'a AuditedAxis,
-    values: AxisValues,
-    groups: BTreeMap<Vec<i64>, AxisValues>,
 }
 
 #[derive(Debug, Default)]
@@ -190,74 +197,34 @@ impl AxisValues {
         values.insert(value);
     }
 
-    fn measured_or_planned(&self) -> BTreeSet<i64> {
-        self.measured.union(&self.planned).copied().collect()
+    /// Returns the points that are neither measured nor planned, ascending.
+    fn proposed(&self, standard: &DensityStandard) -> Vec<i64> {
+        AxisShortfall::from_values(standard, &self.measured.union(&self.planned).copied().collect()).points
     }
 }
 
-impl<'a> KernelAxes<'a> {
-    fn new(entry: &'a CatalogueEntry, axes: &'a [AuditedAxis]) -> Self {
-        let axes = axes.iter().map(|axis| ObservedAxis {
-            axis,
-            values: AxisValues::default(),
-            groups: BTreeMap::new(),
+impl<'a> AxisAudit<'a> {
+    fn new(axis: &'a AuditedAxis, values: &AxisValues, groups: BTreeMap<Vec<i64>, AxisValues>) -> Self {
+        let (standard, AxisValues { measured, planned }) = (&axis.standard, values);
+        let groups = groups.into_iter().map(|(key, values)| AxisGroup {
+            key,
+            proposed: values.proposed(standard),
+            values: values.measured.len(),
+            is_complete: AxisShortfall::from_values(standard, &values.measured).is_empty(),
         });
-        Self { entry, axes: axes.collect(), measured: 0, planned: 0, unread: 0 }
-    }
-
-    fn add(&mut self, case: &Case, is_measured: bool) {
-        let Ok(points) = self.entry.axis_points(case, self.axes.iter().map(|observed| observed.axis)) else {
-            self.unread += 1;
-            return;
-        };
-        let count = if is_measured { &mut self.measured } else { &mut self.planned };
-        *count += 1;
-        for (observed, point) in self.axes.iter_mut().zip(points) {
-            let Some(AxisPoint { value, group }) = point else { continue };
-            observed.values.add(value, is_measured);
-            if !group.is_empty() {
-                observed.groups.entry(group).or_default().add(value, is_measured);
-            }
-        }
-    }
-
-    fn audit(&self, kernel: &KernelName) -> KernelAudit<'a> {
-        let axes = self.axes.iter().map(ObservedAxis::audit).collect();
-        let Self { measured, planned, unread, .. } = *self;
-        KernelAudit { kernel: kernel.clone(), measured, planned, unread, axes }
-    }
-}
-
-impl<'a> ObservedAxis<'a> {
-    fn audit(&self) -> AxisAudit<'a> {
-        let standard = &self.axis.standard;
-        let AxisValues { measured, planned } = &self.values;
-        let mut groups: Vec<AxisGroup> =
-            self.groups.iter().map(|(key, values)| self.audit_group(key, values)).collect();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.proposed.len()));
-        AxisAudit {
-            axis: self.axis,
+        let mut groups: Vec<AxisGroup> = groups.collect();
+        groups.sort_by_key(|group| Reverse(group.proposed.len()));
+        Self {
+            axis,
             range: measured.first().copied().zip(measured.last().copied()),
             values: measured.len(),
             planned: planned.difference(measured).copied().collect(),
             shortfall: AxisShortfall::from_values(standard, measured),
-            proposed: AxisShortfall::from_values(standard, &self.values.measured_or_planned()).points,
+            proposed: values.proposed(standard),
             groups,
         }
     }
 
-    fn audit_group(&self, key: &[i64], values: &AxisValues) -> AxisGroup {
-        let standard = &self.axis.standard;
-        AxisGroup {
-            key: key.to_vec(),
-            values: values.measured.len(),
-            proposed: AxisShortfall::from_values(standard, &values.measured_or_planned()).points,
-            is_complete: AxisShortfall::from_values(standard, &values.measured).is_empty(),
-        }
-    }
-}
-
-impl AxisAudit<'_> {
     /// Returns true if no point is missing, over all cases and for each group.
     pub(crate) fn is_complete(&self) -> bool {
         self.shortfall.is_empty() && self.groups.iter().all(|group| group.is_complete)

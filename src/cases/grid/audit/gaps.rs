@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use crate::cases::grid::definition::{DensityStandard, SegmentSpacing};
 
-/// Two neighbouring values with too large a distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AxisGap {
     pub(crate) from: i64,
@@ -13,12 +12,10 @@ pub(crate) struct AxisGap {
     pub(crate) allowed: SegmentSpacing,
 }
 
-/// Points that values lack of a standard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AxisShortfall {
     /// Endpoints of the standard that are not values.
     pub(crate) ends: Vec<i64>,
-    /// Required points that are not values.
     pub(crate) required: Vec<i64>,
     /// Gaps that are too wide, with missing endpoints counted as values.
     pub(crate) gaps: Vec<AxisGap>,

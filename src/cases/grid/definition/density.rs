@@ -53,7 +53,6 @@ pub struct DensityFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AxisPoint {
     pub(crate) value: i64,
-    /// The fixed values of its group.
     pub(crate) group: Vec<i64>,
 }
 
@@ -148,13 +147,13 @@ impl AuditedAxis {
 
 impl CatalogueEntry {
     /// Returns the points of a case on the axes; `None` for an axis that its form lacks.
-    pub(crate) fn axis_points<'a>(
+    pub(crate) fn axis_points(
         &self,
         case: &Case,
-        axes: impl Iterator<Item = &'a AuditedAxis>,
+        axes: &[AuditedAxis],
     ) -> Result<Vec<Option<AxisPoint>>, NotReplayable> {
         let (form, names) = self.bound_names(case)?;
-        let points = axes.map(|axis| {
+        let points = axes.iter().map(|axis| {
             let value = axis.in_form.get(form).unwrap_or(&axis.value).evaluate_number(&names).ok()?;
             // A name that the form lacks, such as a batch, counts as 1.
             let group = axis.for_each.iter().map(|(_, expr)| expr.evaluate_number(&names).unwrap_or(1));
@@ -245,7 +244,6 @@ impl AxisReader<'_> {
         })
     }
 
-    /// Returns an expression over the names of the entry's forms.
     fn check_names(&self, expr: &Spanned<Expr>) -> Result<Expr, YamlError> {
         let known = self.entry.bindable_names();
         let names = expr.value.variable_names();

@@ -46,7 +46,6 @@ pub struct CandidateSpace {
     /// The grid file's name, without its folder.
     pub(crate) grid: String,
     pub pattern: String,
-    /// The model whose numbers it uses.
     pub model: Option<String>,
     /// The axes; the last one moves fastest.
     pub axes: Vec<GridAxis>,
@@ -70,10 +69,8 @@ pub struct GridAxis {
     pub values: Vec<i64>,
 }
 
-/// A slot of a shape template; `None` if it is empty.
 pub(crate) type SlotTemplate = Option<TensorTemplate>;
 
-/// A tensor whose dimensions are computed from a candidate's numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorTemplate {
     pub(crate) dims: Vec<CompiledExpr>,
@@ -126,7 +123,6 @@ impl CandidateSpace {
         Self::with_seed(&self.origin(), seed)
     }
 
-    /// Returns the provenance of a row of this origin.
     pub(crate) fn with_seed(origin: &str, seed: u64) -> String {
         format!("{origin}{BEFORE_SEED}{seed}")
     }
@@ -155,7 +151,6 @@ pub struct GridModels {
 }
 
 impl GridModels {
-    /// Returns models with given values.
     pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
         Self { known, chosen, left_out: Vec::new() }
     }
@@ -183,7 +178,6 @@ impl GridModels {
     }
 }
 
-/// Removes the file of shared ladders and returns what it declares.
 fn take_shared_ladders(files: &mut BTreeMap<String, AssetFile>) -> Result<LadderValues, YamlError> {
     let shared = files.remove(SHARED);
     shared.map_or(Ok(LadderValues::new()), |asset| parse_ladders(&asset.path, &asset.text))
@@ -197,7 +191,6 @@ impl GridFiles {
         Self::parse_files(files, &GridFileContext { ladders: &ladders, models, assets })
     }
 
-    /// Reads only the given grid files, with the shared ladders.
     pub(crate) fn load_files(
         assets: &AssetFiles,
         models: &GridModels,
@@ -233,7 +226,6 @@ impl GridFiles {
         Ok(grids)
     }
 
-    /// Parses one grid file's text, with the ladders of another.
     pub fn parse(
         file: &Path,
         text: &str,
@@ -264,7 +256,6 @@ impl GridFiles {
         &self.spaces
     }
 
-    /// Returns the kernels of all patterns, each once, in the order of names.
     pub fn kernels(&self) -> Vec<KernelName> {
         let mut kernels: Vec<KernelName> = self.spaces.iter().map(|space| space.kernel.clone()).collect();
         kernels.sort();

@@ -77,7 +77,6 @@ pub enum MutationChange {
     BlockSizes(Vec<u64>),
     /// The lengths of paged sequences, changed to whole blocks plus these numbers of tokens.
     LastBlock(Vec<i64>),
-    /// Types and their replacements.
     Types(BTreeMap<Dtype, Dtype>),
     Formats(BTreeMap<TensorFormat, TensorFormat>),
     /// Replaces the call by the form or the kernel that computes the same in INT8.
@@ -86,7 +85,6 @@ pub enum MutationChange {
     Transposed,
 }
 
-/// All mutations, in the order of the file.
 #[derive(Clone, Debug)]
 pub struct MutationFile(Vec<Mutation>);
 
@@ -129,7 +127,6 @@ impl MutationFile {
         file.map_or(Ok(Self(Vec::new())), |asset| Self::parse_file(&asset.path, &asset.text, &ladders))
     }
 
-    /// Parses a file's text without the ladders of other files.
     pub fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
         Self::parse_file(file, text, &LadderValues::new())
     }
@@ -141,7 +138,6 @@ impl MutationFile {
         Ok(Self(mutations.collect::<Result<_, _>>()?))
     }
 
-    /// Returns all mutations, in the order of the file.
     pub fn all(&self) -> &[Mutation] {
         &self.0
     }

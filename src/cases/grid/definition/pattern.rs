@@ -26,13 +26,10 @@ use crate::{
 
 pub(crate) type LadderValues = BTreeMap<String, Vec<i64>>;
 
-/// Hint of errors without a more specific one.
 pub(crate) const HINT: &str = "docs/grids.md explains every key";
 
-/// Error of an axis value of a wrong kind.
 const NO_AXIS: &str = "is neither a ladder, nor a list, nor `{model: TABLE}` with or without `ladder: NAME`";
 
-/// Formats that a template can have.
 pub(crate) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
 
 /// Limit of the candidates of a file: about a minute of expansion, and few enough for memory.
@@ -161,7 +158,6 @@ fn declared_ladders(grid: &GridFile, file: &Path) -> Result<LadderValues, YamlEr
     ladders.collect()
 }
 
-/// Parses a grid file: its patterns for each of their kernels.
 pub(super) fn parse_spaces(
     name: &str,
     file: &Path,
@@ -236,7 +232,6 @@ enum AxisSource {
     Table { name: String, beside: Option<Vec<i64>> },
 }
 
-/// An axis: a name or several that move together.
 struct DeclaredAxis {
     names: Vec<String>,
     source: AxisSource,
@@ -458,7 +453,6 @@ impl PatternContext<'_> {
         slots.collect()
     }
 
-    /// Splits a cell at semicolons: one name for all slots, or one for each.
     fn split_cell<'t>(
         &self,
         what: &str,
@@ -494,7 +488,6 @@ impl PatternContext<'_> {
         columns.collect()
     }
 
-    /// Checks that rows of grids may have the column.
     fn check_column(&self, column: &Spanned<String>) -> Result<(), YamlError> {
         let (position, column) = (column.defined, column.value.as_str());
         if CaseAttributes::is_derived_column(column) {

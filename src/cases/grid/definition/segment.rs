@@ -8,7 +8,6 @@ use crate::base::{
     yaml::{Location, Spanned, YamlNode},
 };
 
-/// A range of numbers with the spacing of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LadderSegment {
     pub(crate) from: i64,
@@ -18,7 +17,6 @@ pub(crate) struct LadderSegment {
     pub(crate) align: Option<i64>,
 }
 
-/// Distance of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SegmentSpacing {
     Step(i64),

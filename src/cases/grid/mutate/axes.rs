@@ -5,7 +5,6 @@ use crate::kernel::{
     catalogue::{CaseEditor, DimensionRole, FormDimension},
 };
 
-/// A number of a case that can be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct MutationAxis {
     pub(crate) name: String,

@@ -24,13 +24,10 @@ pub struct Mutant {
     pub case: Result<Case, String>,
 }
 
-/// Mutations and the data that they need.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseMutator<'a> {
     pub mutations: &'a [&'a Mutation],
-    /// Catalogue entries of source and target kernels.
     pub catalogue: &'a Catalogue,
-    /// Device whose numbers of cores are boundaries.
     pub device: &'a DeviceProfile,
 }
 

@@ -42,7 +42,6 @@ impl MutantStrata {
     }
 }
 
-/// A valid mutant: the number of its stratum and the bytes of its tensors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizedMutant {
     pub(crate) stratum: usize,

@@ -1,5 +1,3 @@
-//! Cases that are mutated, from a database or from profiles.
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -21,7 +19,6 @@ use crate::{
 
 pub(crate) type CasesByKernel = BTreeMap<KernelName, Vec<Case>>;
 
-/// Cases that are mutated, and the kernels that get rows.
 #[derive(Debug)]
 pub(crate) struct MutationCases {
     cases: CasesByKernel,
@@ -90,7 +87,6 @@ impl MutationCases {
     }
 }
 
-/// Error of reading the cases that are mutated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MutationCasesError {
     #[error(transparent)]

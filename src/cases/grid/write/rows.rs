@@ -12,7 +12,6 @@ use crate::{
     kernel::{AttentionCase, Case, KernelName},
 };
 
-/// Cases of a table, and numbers of rows by origin.
 #[derive(Debug, Default)]
 pub(crate) struct ExistingRows {
     /// Cases of all rows that can be parsed as one.
@@ -63,7 +62,6 @@ fn provenance_column(kernel: &KernelName) -> &'static str {
     if kernel.as_str() == AttentionCase::KERNEL { SOURCE } else { GRID }
 }
 
-/// Writer that appends cases without measurements to a table.
 #[derive(Debug)]
 pub(crate) struct GridRows<'a> {
     table: &'a mut KernelCsv,

@@ -14,7 +14,6 @@ use crate::{
     kernel::{Case, DataKind, KernelName, catalogue::Catalogue, device::DeviceProfile},
 };
 
-/// Cases that become rows as they are, by kernel.
 pub(crate) type ListedCases = BTreeMap<KernelName, Vec<ListedCase>>;
 
 #[derive(Clone, Copy, Debug)]
@@ -188,7 +187,6 @@ impl<'a> TargetDatabase<'a> {
     }
 }
 
-/// Writes all tables with new rows, on all cores.
 fn save(extended: &[ExtendedTable<'_>]) -> Result<(), DatabaseError> {
     let tables: Vec<&KernelCsv> = extended.iter().filter_map(|(_, table)| table.as_ref()).collect();
     save_tables(&tables)
