@@ -11,10 +11,11 @@ use crate::{
     base::{shell_argument::quoted_argument, yaml::YamlError},
     cases::{
         grid::{
-            MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, SelectionRequest,
+            CandidateSource, CandidatesByKernel, RejectReason, RowWriter, SelectedRows, SelectionRequest,
             TargetDatabase,
             definition::{GridFiles, GridModels, MutationFile},
             mutate::CaseMutator,
+            mutation_sources,
         },
         llm::LlmModel,
     },
@@ -105,9 +106,8 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
         let (target, device) = open_target(options, &assets)?;
         let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
         let cases = options.mutate.read_cases(&target, target.kind())?;
-        let cases = MutationCases::new(cases, &mutator, &wanted.into_iter().collect())?;
-        let source = RowSource::Mutations { mutator, cases: &cases };
-        return add_rows(options, source, &catalogue, &target, &device, None);
+        let candidates = mutation_sources(&cases, mutator, &wanted)?;
+        return add_rows(options, candidates, &catalogue, &target, &device, None);
     }
     if options.audit.is_requested() || options.steps.is_requested() {
         let (models, folder) = ((&*options.models, &options.steps), options.folder());
@@ -120,7 +120,11 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
             return Ok(ExitStatus::Done);
         }
         let (target, device) = open_target(options, &assets)?;
-        return add_rows(options, RowSource::Listed(&cases), &catalogue, &target, &device, None);
+        let listed = cases.iter();
+        let listed =
+            listed.map(|(kernel, cases)| (kernel.clone(), CandidateSource::Listed(cases.iter().collect())));
+        let candidates = listed.collect();
+        return add_rows(options, candidates, &catalogue, &target, &device, None);
     }
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
@@ -135,8 +139,9 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
             print_hint(&place.hint);
         }
     }
-    let source = RowSource::Grids { files: &grids, kernels: &kernels };
-    add_rows(options, source, &catalogue, &target, &device, plot.as_ref())
+    let spaces = |kernel| CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
+    let candidates = kernels.iter().map(|kernel| (kernel.clone(), spaces(kernel))).collect();
+    add_rows(options, candidates, &catalogue, &target, &device, plot.as_ref())
 }
 
 fn open_target<'a>(
@@ -147,7 +152,7 @@ fn open_target<'a>(
     check_device(given, &options.assets, options.folder())?;
     let kind = options.kind;
     let mut target = TargetDatabase::open(options.folder(), kind)?;
-    if target.existing().is_none() {
+    if target.existing.is_none() {
         let assumable = if options.dry_run { DataKind::Rehearsal } else { target.kind() };
         let DeviceChoice { name, source, .. } =
             choose_device(assets, assumable, given, &DeviceEvidence::default(), chip_of_host)?;
@@ -162,7 +167,7 @@ fn open_target<'a>(
 
 fn add_rows(
     options: &GridOptions,
-    source: RowSource<'_>,
+    candidates: CandidatesByKernel<'_>,
     catalogue: &Catalogue,
     target: &TargetDatabase<'_>,
     device: &DeviceProfile,
@@ -170,7 +175,7 @@ fn add_rows(
 ) -> Result<ExitStatus, CommandError> {
     let filter = candidate_filter(options.filter.filter.as_deref(), catalogue)?;
     let writer = RowWriter {
-        source,
+        candidates,
         catalogue,
         request: SelectionRequest {
             entry: None,

@@ -9,8 +9,9 @@ use crate::{
     },
     cases::{
         grid::{
-            CasesByKernel, ListedCases, MutationCases, MutationCasesError, TargetDatabase,
+            CasesByKernel, ListedCases, MutationCasesError, TargetDatabase, database_cases,
             definition::{Mutation, MutationFile},
+            profile_cases,
         },
         llm::QuantisationScheme,
     },
@@ -117,10 +118,10 @@ impl MutateOptions {
         target: &TargetDatabase<'_>,
         kind: DataKind,
     ) -> Result<CasesByKernel, MutationCasesError> {
-        Ok(match (&self.from[..], target.existing()) {
+        Ok(match (&self.from[..], &target.existing) {
             ([], None) => CasesByKernel::new(),
-            ([], Some(database)) => MutationCases::read_database(database)?,
-            (profiles, _) => MutationCases::read_profiles(profiles, kind)?,
+            ([], Some(database)) => database_cases(database)?,
+            (profiles, _) => profile_cases(profiles, kind)?,
         })
     }
 }

@@ -280,18 +280,12 @@ impl KernelCsv {
         self.header.len() - 1
     }
 
-    /// Appends a row with cells in the named columns, of which missing ones are appended.
+    /// Appends a row with cells in the named columns, of which missing ones are appended; all others are empty.
     pub fn append_row(&mut self, cells: &[(impl AsRef<str>, String)]) {
-        let cells = cells.iter().map(|(name, text)| (self.ensure_column(name.as_ref()), text.clone()));
-        let cells: Vec<(usize, String)> = cells.collect();
-        self.append_row_at(&cells);
-    }
-
-    /// Appends a row with cells in columns given by index; all others are empty.
-    pub(crate) fn append_row_at(&mut self, cells: &[(usize, String)]) {
+        let places: Vec<usize> = cells.iter().map(|(name, _)| self.ensure_column(name.as_ref())).collect();
         let mut row = vec![""; self.header.len()];
-        for (column, text) in cells {
-            row[*column] = text;
+        for (place, (_, text)) in places.into_iter().zip(cells) {
+            row[place] = text;
         }
         self.rows.push(CsvRow::Changed(StringRecord::from(row), 0));
         self.changed = true;

@@ -57,7 +57,7 @@ pub(crate) fn unmerged_plan(
         }
         equal_calls.ran_as_other_reasons = ledger.ran_as_other_reasons(options.cache)?;
         equal_calls.cases_with_samples = ledger.cases_with_samples(options.cache)?;
-        withdrawn = ledger.all_withdrawn_attempts(options.cache)?;
+        withdrawn = ledger.withdrawn_attempts(options.cache, None)?;
         withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));
         if !options.ignore_check {
             let installed = || installed_software(&options.python).ok().map(|software| software.to_string());

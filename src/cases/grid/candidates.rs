@@ -188,10 +188,6 @@ pub struct ExistingCases {
 }
 
 impl ExistingCases {
-    pub fn with_rows(rows: BTreeMap<String, usize>) -> Self {
-        Self { rows, ..Self::default() }
-    }
-
     /// Adds a case; returns true if it is new.
     pub fn insert(&mut self, case: &Case) -> bool {
         self.signatures.insert(Self::key(case))

@@ -22,5 +22,6 @@ pub use select::{
     CandidateSource, ListedCase, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows,
 };
 pub(crate) use write::{
-    CasesByKernel, ListedCases, MutationCases, MutationCasesError, RowSource, RowWriter, TargetDatabase,
+    CandidatesByKernel, CasesByKernel, ListedCases, MutationCasesError, RowWriter, TargetDatabase,
+    database_cases, mutation_sources, profile_cases,
 };

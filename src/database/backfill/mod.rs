@@ -61,7 +61,7 @@ impl BackfillReport {
 const DUMPED: &str = "dump of a serving process";
 
 /// Merges a dump into the table of the kernel; `add_variants` adds a row for each call whose values no row has. The
-/// table is not saved. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is missing.
+/// table is not saved.
 pub(super) fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,
@@ -120,7 +120,7 @@ impl<'a> DumpMerge<'a> {
         } else if is_taken {
             Some("another row has the values of the dump; remove the older one")
         } else if is_news
-            && cell_value(table, row.row, COMPLETENESS).is_some_and(|text| text.contains(DIFFER))
+            && cell_value(table, row.row, COMPLETENESS).is_some_and(|cell| differing_calls(&cell).is_some())
         {
             Some("calls of an earlier dump differ")
         } else {
@@ -132,7 +132,7 @@ impl<'a> DumpMerge<'a> {
         let is_disputed = missing.iter().any(|name| fits.iter().any(|fit| fit.get(name).is_some()));
         let remark = match (refusal, contradicted) {
             (Some(refusal), _) => Some(refusal.to_owned()),
-            (None, _) if is_disputed => Some(format!("{} {DIFFER}", fits.len())),
+            (None, _) if is_disputed => Some(differ_text(fits.len())),
             (None, contradicted) => contradicted.map(|name| format!("other calls contradict its `{name}`")),
         };
         let (completeness, is_complete) = (kernel.completeness(), missing.is_empty());
@@ -186,7 +186,17 @@ impl<'a> DumpMerge<'a> {
     }
 }
 
-const DIFFER: &str = "calls of the dump differ";
+/// Remark about calls with different values, which stands in parentheses at the end of a cell of [`COMPLETENESS`].
+fn differ_text(calls: usize) -> String {
+    format!("{calls} calls of the dump differ")
+}
+
+/// Returns the number of calls in a cell with the remark of [`differ_text`].
+fn differing_calls(cell: &str) -> Option<usize> {
+    let (_, remark) = cell.strip_suffix(')')?.rsplit_once(" (")?;
+    let calls = remark.split_once(' ')?.0.parse().ok()?;
+    (differ_text(calls) == remark).then_some(calls)
+}
 
 fn cell_value(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
     table.cell_text(row, column).filter(|cell| CaseAttributes::has_value(cell))
@@ -252,8 +262,7 @@ fn append_variant(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(),
     Ok(())
 }
 
-/// Merges a dump into a database, under its lock, and saves the table if it changed. Fails with
-/// [`DatabaseError::NoRowsOfKernel`] if the database has no such rows; errors of reading or writing.
+/// Merges a dump into a database, under its lock, and saves the table if it changed.
 pub(crate) fn backfill_database(
     database: &Database,
     dump: &AttentionDump,

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use csv::ReaderBuilder;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -79,32 +79,18 @@ impl Ledger {
                    AND a.cycle_rate_error IS NOT NULL AND {condition} ORDER BY a.collection, a.attempt"
         );
         self.read_rows(&sql, parameters, |row| {
-            let (
-                attempt,
-                case,
-                collection,
-                run,
-                number,
-                device,
-                software,
-                verdict,
-                per_microsecond,
-                error,
-                cycles,
-            ) = fields(row)?;
-            let rate = CycleRate { per_microsecond, error };
-            let cycles = Some(cycles).filter(|cycles: &f64| *cycles > 0.0);
+            let cycles: f64 = row.get(10)?;
             Ok(StoredCycleRate {
-                attempt,
-                case,
-                collection,
-                run,
-                number,
-                device,
-                software,
-                verdict,
-                rate,
-                cycles,
+                attempt: row.get(0)?,
+                case: row.get(1)?,
+                collection: row.get(2)?,
+                run: row.get(3)?,
+                number: row.get(4)?,
+                device: row.get(5)?,
+                software: row.get(6)?,
+                verdict: row.get(7)?,
+                rate: CycleRate { per_microsecond: row.get(8)?, error: row.get(9)? },
+                cycles: Some(cycles).filter(|cycles| *cycles > 0.0),
             })
         })
     }
@@ -147,36 +133,24 @@ impl Ledger {
         })
     }
 
-    /// Returns the withdrawn attempts at a case in one state of the cache; `None` without one.
+    /// Returns the withdrawn attempts of each case, or of one case, that has some in this state of the cache, with the runs of
+    /// all its attempts from the first withdrawn one on.
     pub(crate) fn withdrawn_attempts(
         &self,
-        case: &CaseId,
         cache: CacheState,
-    ) -> Result<Option<WithdrawnAttempts>, LedgerError> {
-        Ok(self.read_withdrawn("a.case_id = ?2", params![cache, case])?.remove(case))
-    }
-
-    /// Returns the withdrawn attempts of each case that has one in this state of the cache.
-    pub(crate) fn all_withdrawn_attempts(
-        &self,
-        cache: CacheState,
+        case: Option<&CaseId>,
     ) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
-        self.read_withdrawn("a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn)", [cache])
-    }
-
-    /// Reads the withdrawn attempts of cases with the runs of all their attempts from the first withdrawn one on.
-    fn read_withdrawn(
-        &self,
-        condition: &str,
-        parameters: impl Params,
-    ) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
+        let condition = match case {
+            Some(_) => "a.case_id = ?2",
+            None => "?2 IS NULL AND a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn)",
+        };
         let sql = format!(
             "SELECT a.case_id, c.run, a.is_withdrawn, a.verdict, a.cause, a.remarks
              FROM attempts a JOIN collections c USING (collection)
              WHERE c.cache = ?1 AND {condition} ORDER BY a.attempt"
         );
         let mut by_case: BTreeMap<CaseId, WithdrawnAttempts> = BTreeMap::new();
-        self.visit_rows(&sql, parameters, |row| {
+        self.visit_rows(&sql, params![cache, case], |row| {
             let (case, run): (CaseId, String) = (row.get(0)?, row.get(1)?);
             let outcome = if row.get(2)? { Some(read_outcome(row, 3)?) } else { None };
             if let Some(found) = by_case.get_mut(&case) {

@@ -125,7 +125,10 @@ impl WriteBack {
     ) -> Result<Option<RowResult>, EngineError> {
         let (measured, withdrawn) = match &self.ledger {
             Some(all) => (all.ledger_rows().row(case), all.ledger_rows().withdrawn(case).cloned()),
-            None => (case_row(ledger, case, self.cache)?, ledger.withdrawn_attempts(case, self.cache)?),
+            None => (
+                case_row(ledger, case, self.cache)?,
+                ledger.withdrawn_attempts(self.cache, Some(case))?.remove(case),
+            ),
         };
         let withdrawn_runs = withdrawn.as_ref().map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
         // The measurement of such a verdict was withdrawn by a later run, which did not plan the case.

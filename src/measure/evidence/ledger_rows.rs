@@ -45,7 +45,7 @@ impl LedgerRows {
             estimates: JointEstimates::from_input(&input, ledger, cache)?,
             attempts,
             ran_as_other,
-            withdrawn: ledger.all_withdrawn_attempts(cache)?,
+            withdrawn: ledger.withdrawn_attempts(cache, None)?,
         })
     }
 

@@ -214,7 +214,7 @@ fn union_has_every_object_once_and_the_later_state_of_each() {
     assert_eq!(verdicts, [Verdict::Ok; 4], "a verdict replaces `not_run`");
     let collections = merged.run_collections(RUNS[0]).expect("read");
     assert!(collections.iter().all(|collection| collection.ended.is_some()), "{collections:?}");
-    let withdrawn = merged.all_withdrawn_attempts(CacheState::Hot).expect("read");
+    let withdrawn = merged.withdrawn_attempts(CacheState::Hot, None).expect("read");
     assert_eq!(withdrawn.len(), 2, "withdrawn attempts are not accepted again: {withdrawn:?}");
     let started: Vec<i64> = merged
         .read_rows("SELECT started_ns FROM collections ORDER BY collection", [], |row| row.get(0))

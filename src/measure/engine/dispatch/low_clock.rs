@@ -25,7 +25,7 @@ impl Dispatcher<'_> {
         let cache = self.context.settings.options.cache;
         let found = self.commit(|ledger| LowClocks::from_ledger(ledger, cache)).await?;
         self.withdraw_attempts(&found).await?;
-        let withdrawn = self.commit(|ledger| ledger.all_withdrawn_attempts(cache)).await?;
+        let withdrawn = self.commit(|ledger| ledger.withdrawn_attempts(cache, None)).await?;
         let outcomes: BTreeMap<&CaseId, &CaseOutcome> =
             withdrawn.iter().map(|(case, withdrawn)| (case, &withdrawn.outcome)).collect();
         for index in 0..self.store.predecided.len() {
