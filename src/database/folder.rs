@@ -222,11 +222,11 @@ impl Database {
     /// simulated durations into measured ones.
     pub fn ledger(&self) -> Result<Ledger, DatabaseError> {
         let ledger = Ledger::open(&self.ledger_path())?;
-        match ledger.run_kind()? {
-            Some(kind) if kind != self.kind() => {
-                Err(DatabaseError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found: kind })
+        match ledger.run_kinds()?.into_iter().find(|kind| *kind != self.kind()) {
+            Some(found) => {
+                Err(DatabaseError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found })
             }
-            _ => Ok(ledger),
+            None => Ok(ledger),
         }
     }
 

@@ -6,35 +6,24 @@ use super::columns::{self, MeasureKind};
 
 #[derive(Debug)]
 pub(crate) struct ZeroFilled {
-    replay: MeasuredColumns,
-    profile: MeasuredColumns,
+    /// Columns of the replay, and of production profiles, each with true for a duration.
+    sources: [Vec<(usize, bool)>; 2],
     verdict: Option<usize>,
-}
-
-#[derive(Debug)]
-struct MeasuredColumns {
-    durations: Vec<usize>,
-    others: Vec<usize>,
 }
 
 impl ZeroFilled {
     pub(crate) fn from_header(header: &[String]) -> Self {
-        let of = |is_profile: bool, wanted: &dyn Fn(MeasureKind) -> bool| {
+        let measured = |is_profile: bool| {
             let columns = header.iter().enumerate();
-            let columns = columns.filter(|(_, name)| !columns::is_cold_column(name));
-            let columns = columns.filter(|(_, name)| name.starts_with("Profiling ") == is_profile);
-            let columns = columns.filter(|(_, name)| columns::measured_kind(name).is_some_and(wanted));
-            columns.map(|(index, _)| index).collect()
-        };
-        let block = |is_profile| MeasuredColumns {
-            durations: of(is_profile, &|measure| measure == MeasureKind::Duration),
-            others: of(is_profile, &|measure| {
-                matches!(measure, MeasureKind::Deviation | MeasureKind::Counter)
-            }),
+            let columns = columns.filter(|(_, name)| {
+                !columns::is_cold_column(name) && name.starts_with("Profiling ") == is_profile
+            });
+            let kinds = columns.filter_map(|(index, name)| Some((index, columns::measured_kind(name)?)));
+            let kinds = kinds.filter(|(_, kind)| *kind != MeasureKind::Count);
+            kinds.map(|(index, kind)| (index, kind == MeasureKind::Duration)).collect()
         };
         Self {
-            replay: block(false),
-            profile: block(true),
+            sources: [false, true].map(measured),
             verdict: header.iter().position(|name| name == columns::VERDICT),
         }
     }
@@ -47,12 +36,11 @@ impl ZeroFilled {
         let is_zero = |index: usize| cell(index).parse().is_ok_and(|value: f64| value == 0.0);
         let has_no_value = |index: usize| cell(index).is_empty() || is_zero(index);
         let has_verdict = self.verdict.is_some_and(|index| !cell(index).is_empty());
-        let replay = (!has_verdict).then_some(&self.replay);
         let mut cells = Vec::new();
-        for MeasuredColumns { durations, others } in replay.into_iter().chain([&self.profile]) {
-            let all = || durations.iter().chain(others).copied();
-            if durations.iter().any(|&index| is_zero(index)) && all().all(has_no_value) {
-                cells.extend(all().filter(|&index| is_zero(index)));
+        for columns in &self.sources[usize::from(has_verdict)..] {
+            let has_zero_duration = columns.iter().any(|&(index, is_duration)| is_duration && is_zero(index));
+            if has_zero_duration && columns.iter().all(|&(index, _)| has_no_value(index)) {
+                cells.extend(columns.iter().map(|(index, _)| *index).filter(|&index| is_zero(index)));
             }
         }
         cells.sort_unstable();

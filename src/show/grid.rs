@@ -168,7 +168,7 @@ impl<'a> GridRecord<'a> {
         let shapes = || {
             let mut shapes = Vec::new();
             kernel.for_each(|row| {
-                shapes.push(ShapeRecord { provenance: row.provenance(), shapes: row.case.shapes() });
+                shapes.push(ShapeRecord { provenance: row.provenance.clone(), shapes: row.case.shapes() });
             });
             shapes
         };
@@ -195,8 +195,7 @@ pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>], width: Option<usize>) ->
     let mut rows = Vec::new();
     for kernel in kernels {
         kernel.for_each(|row| {
-            let mut attributes = row.attributes().into_iter();
-            let keys = attributes.find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
+            let keys = row.attributes.iter().find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
             rows.push((kernel.kernel, row.case.shapes(), or_empty(keys.map(|(_, keys)| keys))));
         });
     }

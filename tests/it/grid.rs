@@ -149,7 +149,7 @@ fn selected_rows_pass_shape_rule_and_fit_memory() {
             let (case, bytes) = (row.case, MemoryFootprint::from_case(row.case).bytes());
             assert!(bytes <= budget && bytes >= case.bytes(), "{}", case.shapes());
             if let Err(refusal) = entry.expect("an entry").resolve_call(case) {
-                panic!("{} of {}: {refusal}", case.shapes(), row.provenance());
+                panic!("{} of {}: {refusal}", case.shapes(), row.provenance);
             }
             assert!(signatures.insert(case.signature()), "{} twice", case.shapes());
         });

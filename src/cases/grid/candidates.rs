@@ -183,7 +183,7 @@ impl<'a> CaseBuilder<'a> {
 /// of 64 bits: among a million cases, two share one with a probability of 1 to 30 million.
 #[derive(Clone, Debug, Default)]
 pub struct ExistingCases {
-    signatures: HashSet<u64, FixedState>,
+        pub(super) signatures: HashSet<u64, FixedState>,
     pub(crate) rows: BTreeMap<String, usize>,
 }
 

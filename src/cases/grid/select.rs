@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::{
     Candidates, CaseBuilder, ExistingCases, RejectCount, RejectReason,
-    definition::{CandidateSpace, Mutation, SlotTemplate},
-    mutate::{CaseMutator, Mutant, MutantStrata, SizedMutant, sample_mutants},
+    definition::{CandidateSpace, SlotTemplate},
+    mutate::{CaseMutator, MutantStrata, SizedMutant, sample_mutants},
     rejection::RejectTally,
     sample::{self, CandidateStratum},
 };
@@ -86,15 +86,12 @@ pub struct SelectedRows<'a> {
 #[derive(Debug)]
 pub struct SelectedRow<'r> {
     pub case: &'r Case,
-    origin: RowOrigin<'r>,
-    seed: u64,
-}
-
-#[derive(Debug)]
-enum RowOrigin<'r> {
-    Grid { space: &'r CandidateSpace, numbers: &'r [i64], builder: &'r CaseBuilder<'r> },
-    Mutation { mutation: &'r Mutation, mutant: &'r Mutant, source: &'r Case },
-    Listed(&'r str),
+    /// Text of the provenance column.
+    pub provenance: String,
+    /// Axes of a grid's candidate and their values; empty for other cases.
+    pub(crate) axes: Vec<(&'r str, i64)>,
+    /// Cells of the attribute columns, labels included.
+    pub(crate) attributes: Vec<(&'r str, String)>,
 }
 
 /// Selects rows among all candidates of a source. Rows that this source added earlier count among those wanted, so that
@@ -408,7 +405,7 @@ impl<'a> SelectedRows<'a> {
             CandidateSource::Listed(cases) => {
                 let indexes = self.selected.iter().flatten().filter_map(|index| usize::try_from(*index).ok());
                 for ListedCase { case, origin } in indexes.filter_map(|index| cases.get(index)) {
-                    visit(&SelectedRow { case, origin: RowOrigin::Listed(origin), seed: self.seed });
+                    visit(&SelectedRow::of_case(case, CandidateSpace::with_seed(origin, self.seed)));
                 }
             }
         }
@@ -422,13 +419,19 @@ impl<'a> SelectedRows<'a> {
     ) {
         let mut candidates = Candidates::new(space);
         let mut builder = CaseBuilder::new(space);
+        let provenance = CandidateSpace::with_seed(&space.origin(), self.seed);
+        let axes = &space.names[..space.names.len() - space.derived.len()];
         for index in selected {
             candidates.go_to(*index);
             let numbers = candidates.check().expect(WAS_VALID);
             builder.fill(numbers).expect(WAS_VALID);
             builder.case(numbers).expect(WAS_VALID);
-            let origin = RowOrigin::Grid { space, numbers, builder: &builder };
-            visit(&SelectedRow { case: builder.filled(), origin, seed: self.seed });
+            visit(&SelectedRow {
+                case: builder.filled(),
+                provenance: provenance.clone(),
+                axes: axes.iter().map(String::as_str).zip(numbers.iter().copied()).collect(),
+                attributes: builder.cells(numbers).expect(WAS_VALID),
+            });
         }
     }
 
@@ -449,8 +452,11 @@ impl<'a> SelectedRows<'a> {
                     && let Ok(case) = &mutant.case
                 {
                     let mutation = mutator.mutations[mutant.mutation];
-                    let origin = RowOrigin::Mutation { mutation, mutant: &mutant, source };
-                    visit(&SelectedRow { case, origin, seed: self.seed });
+                    let is_own = source.kernel == case.kernel;
+                    let kernel = if is_own { String::new() } else { format!("{} ", source.kernel) };
+                    let from = format!("{kernel}case {}", source.id());
+                    let provenance = mutation.provenance(&mutant.what, &mutant.change, &from, self.seed);
+                    visit(&SelectedRow::of_case(case, provenance));
                 }
                 index += 1;
             });
@@ -474,7 +480,7 @@ impl<'a> SelectedRows<'a> {
         let mut ranges: IndexMap<String, BTreeSet<i64>> = IndexMap::new();
         if matches!(self.source, CandidateSource::Grid(_)) {
             self.for_each(|row| {
-                for (name, number) in row.axes() {
+                for &(name, number) in &row.axes {
                     match ranges.get_mut(name) {
                         Some(values) => _ = values.insert(number),
                         None => _ = ranges.insert(name.to_owned(), BTreeSet::from([number])),
@@ -490,38 +496,10 @@ impl<'a> SelectedRows<'a> {
 }
 
 impl<'r> SelectedRow<'r> {
-    /// Iterates over the axes of a grid's candidate and their values; empty for a mutant.
-    pub(crate) fn axes(&self) -> impl Iterator<Item = (&'r str, i64)> {
-        let (names, numbers): (&[String], &[i64]) = match &self.origin {
-            RowOrigin::Grid { space, numbers, .. } => {
-                (&space.names[..space.names.len() - space.derived.len()], numbers)
-            }
-            RowOrigin::Mutation { .. } | RowOrigin::Listed(_) => (&[], &[]),
-        };
-        names.iter().map(String::as_str).zip(numbers.iter().copied())
-    }
-
-    /// Returns the cells of the attribute columns, labels included.
-    pub(crate) fn attributes(&self) -> Vec<(&str, String)> {
-        match &self.origin {
-            RowOrigin::Grid { numbers, builder, .. } => builder.cells(numbers).expect(WAS_VALID),
-            RowOrigin::Mutation { .. } | RowOrigin::Listed(_) => {
-                self.case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect()
-            }
-        }
-    }
-
-    pub fn provenance(&self) -> String {
-        match &self.origin {
-            RowOrigin::Grid { space, .. } => space.provenance(self.seed),
-            RowOrigin::Listed(origin) => CandidateSpace::with_seed(origin, self.seed),
-            RowOrigin::Mutation { mutation, mutant, source } => {
-                let is_own = source.kernel == self.case.kernel;
-                let kernel = if is_own { String::new() } else { format!("{} ", source.kernel) };
-                let case = format!("{kernel}case {}", source.id());
-                mutation.provenance(&mutant.what, &mutant.change, &case, self.seed)
-            }
-        }
+    /// Row of a case without axes.
+    fn of_case(case: &'r Case, provenance: String) -> Self {
+        let attributes = case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect();
+        Self { case, provenance, axes: Vec::new(), attributes }
     }
 }
 impl CandidateSpace {

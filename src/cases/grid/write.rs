@@ -173,8 +173,8 @@ fn append_case(
     table: &mut KernelCsv,
     recorded_inputs: usize,
     case: &Case,
-    attributes: Vec<(&str, String)>,
-    provenance: String,
+    attributes: &[(&str, String)],
+    provenance: &str,
 ) {
     let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|prefix| provenance.starts_with(prefix));
     debug_assert!(is_known, "a row of this origin would not be counted");
@@ -182,11 +182,11 @@ fn append_case(
     let origin = provenance_column(&case.kernel);
     columns::SIGNATURE.into_iter().chain([origin]).for_each(|column| _ = table.ensure_column(column));
     let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, recorded_inputs));
-    let mut cells: Vec<(&str, String)> = signature.chain(attributes).collect();
+    let mut cells: Vec<(&str, String)> = signature.chain(attributes.iter().cloned()).collect();
     if is_attention(&case.kernel) {
         cells.push((COMPLETENESS, AttentionCase::new(case).completeness()));
     }
-    cells.push((origin, provenance));
+    cells.push((origin, provenance.to_owned()));
     table.append_row(&cells);
 }
 
@@ -252,7 +252,7 @@ impl RowWriter<'_> {
         let table = table.filter(|_| selected.rows() > 0).map(|mut table| {
             let recorded_inputs = entry.map_or(0, |entry| entry.recorded_inputs);
             selected.for_each(|row| {
-                append_case(&mut table, recorded_inputs, row.case, row.attributes(), row.provenance());
+                append_case(&mut table, recorded_inputs, row.case, &row.attributes, &row.provenance);
             });
             table
         });
@@ -357,8 +357,8 @@ mod tests {
             attributes,
         };
         let mut table = KernelCsv::new(Path::new("GroupedMatmul.csv"), &COMPUTE_COLUMNS);
-        let cells = vec![("EP Size", "4".to_owned())];
-        append_case(&mut table, 6, &case, cells, "grid moe.yaml: grouped, seed 0".to_owned());
+        let cells = [("EP Size", "4".to_owned())];
+        append_case(&mut table, 6, &case, &cells, "grid moe.yaml: grouped, seed 0");
         let formats = "ND;FRACTAL_NZ;NULL;ND;ND;NULL";
         assert_eq!(table.cell_text(0, "Input Shapes").as_deref(), Some("\"16,64;2,64,32;;;2;\""));
         assert_eq!(table.cell_text(0, "Input Formats").as_deref(), Some(formats));
@@ -367,9 +367,9 @@ mod tests {
         assert_eq!((&found.cases, &found.by_origin), (&vec![(case.clone(), false)], &of_grid));
         assert_eq!(found.into_originals().collect::<Vec<_>>(), slice::from_ref(&case));
         // The last of two cells of a column is written.
-        let twice = vec![("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];
+        let twice = [("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];
         let provenance = "mutation scale: M 8 to 16 of case x, seed 0";
-        append_case(&mut table, 0, &case, twice, provenance.to_owned());
+        append_case(&mut table, 0, &case, &twice, provenance);
         assert_eq!(table.row_cells(1).expect("UTF-8").len(), table.column_names().len());
         assert_eq!(table.cell_text(1, "EP Size").as_deref(), Some("8"));
         let found = read_existing_rows(&kernel, &table).expect("rows");

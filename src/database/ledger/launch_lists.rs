@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
 
-use super::values::Json;
+use super::values::{Json, unreadable_rows};
 use crate::kernel::{Launch, Nanos};
 
 const WARM_UP: u8 = b'w';
@@ -103,13 +103,6 @@ fn unreadable(column: usize, problem: String) -> Error {
 
 pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT states, start_ns, offsets_ns, durations_ns, attempt FROM launch_lists";
-    let mut statement = connection.prepare(sql)?;
-    let mut rows = statement.query([])?;
-    let mut unreadable = Vec::new();
-    while let Some(row) = rows.next()? {
-        if let Err(problem) = read_launches(row, 0) {
-            unreadable.push(format!("launches of attempt {}: {problem}", row.get::<_, i64>(4)?));
-        }
-    }
-    Ok(unreadable)
+    let describe = |row: &Row<'_>| Ok(format!("launches of attempt {}", row.get::<_, i64>(4)?));
+    unreadable_rows(connection, sql, |row| read_launches(row, 0), describe)
 }

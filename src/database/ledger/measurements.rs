@@ -1,9 +1,6 @@
 //! Measurements with their samples, in the order of their attempts.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Params, Row, params};
 
@@ -29,71 +26,65 @@ pub(crate) struct MeasuredAttempt {
     pub(crate) samples: AttemptSamples,
 }
 
-/// Reader of attempts that stores texts and software once, and equal tasks of attempts that follow each other: hundreds of
-/// thousands of attempts have few different ones.
+/// Reader of attempts that stores equal texts, reasons, tasks and software once: hundreds of thousands of attempts have few
+/// different ones.
 #[derive(Debug, Default)]
 struct AttemptReader {
-    texts: HashSet<Arc<str>>,
+    texts: HashMap<String, Arc<str>>,
+    /// By the JSON of their causes and remarks.
     reasons: HashMap<String, Arc<Reason>>,
-    software: HashMap<Arc<str>, Option<Arc<IdentifiedSoftware>>>,
-    /// Task of the attempt before.
-    task: Arc<RecordedTask>,
+    /// By their digest.
+    software: HashMap<String, Option<Arc<IdentifiedSoftware>>>,
+    tasks: HashMap<String, Arc<RecordedTask>>,
+}
+
+/// Returns the known value of a key, or makes it.
+fn shared<T: Clone>(
+    known: &mut HashMap<String, T>,
+    key: &str,
+    make: impl FnOnce() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    if let Some(value) = known.get(key) {
+        return Ok(value.clone());
+    }
+    let value = make()?;
+    known.insert(key.to_owned(), value.clone());
+    Ok(value)
 }
 
 impl AttemptReader {
-    fn share(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return Arc::clone(known);
-        }
-        let new: Arc<str> = text.into();
-        self.texts.insert(Arc::clone(&new));
-        new
-    }
-
-    fn share_reason(&mut self, cause: &str, remarks: &str) -> rusqlite::Result<Arc<Reason>> {
-        let key = format!("{cause}{remarks}");
-        if let Some(known) = self.reasons.get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let reason = Arc::new(parse_reason(cause, remarks)?);
-        self.reasons.insert(key, Arc::clone(&reason));
-        Ok(reason)
-    }
-
-    fn share_task(&mut self, [state, core, operator]: [&str; 3]) -> Arc<RecordedTask> {
-        if [&self.task.state, &self.task.core, &self.task.operator] != [state, core, operator] {
-            let [state, core, operator] = [state, core, operator].map(str::to_owned);
-            self.task = Arc::new(RecordedTask { state, core, operator });
-        }
-        Arc::clone(&self.task)
-    }
-
     fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<MeasuredAttempt> {
         let text = |column: usize| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
-        let digest = row.get_ref(4)?.as_str_or_null()?.map(|digest| self.share(digest));
-        let software = match &digest {
+        let digest = row.get_ref(4)?.as_str_or_null()?;
+        let software = match digest {
             None => None,
-            Some(digest) => match self.software.get(digest) {
-                Some(known) => known.clone(),
-                None => {
-                    let stored: Option<Json<_>> = row.get(14)?;
-                    let software = stored.map(|Json(stored)| Arc::new(IdentifiedSoftware::new(stored)));
-                    self.software.insert(Arc::clone(digest), software.clone());
-                    software
-                }
-            },
+            Some(digest) => shared(&mut self.software, digest, || {
+                let stored: Option<Json<_>> = row.get(14)?;
+                Ok(stored.map(|Json(stored)| Arc::new(IdentifiedSoftware::new(stored))))
+            })?,
         };
+        let texts = &mut self.texts;
+        let mut share = |text: &str| shared(texts, text, || Ok(text.into()));
+        let digest = digest.map(&mut share).transpose()?;
+        let (cause, remarks) = (text(8)?, text(9)?);
+        let [state, core, operator] = [text(11)?, text(12)?, text(13)?];
+        let task = shared(&mut self.tasks, &format!("{state}\n{core}\n{operator}"), || {
+            let [state, core, operator] = [state, core, operator].map(str::to_owned);
+            Ok(Arc::new(RecordedTask { state, core, operator }))
+        })?;
         let Json(counters): Json<Vec<Option<f64>>> = row.get(10)?;
         let (accepted, outliers) = read_samples(row, 15)?;
         let samples = AttemptSamples {
-            run: self.share(text(5)?),
+            run: share(text(5)?)?,
             cache: row.get(6)?,
             verdict: row.get(7)?,
-            reason: self.share_reason(text(8)?, text(9)?)?,
+            reason: shared(&mut self.reasons, &format!("{cause}{remarks}"), || {
+                parse_reason(cause, remarks).map(Arc::new)
+            })?,
             samples: accepted.as_slice().into(),
             outliers,
             counters: counters.into(),
-            task: self.share_task([text(11)?, text(12)?, text(13)?]),
+            task,
             software,
         };
         let measured = CollectionSamples {

@@ -339,8 +339,4 @@ impl Ledger {
             Ok(())
         })
     }
-
-    pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
-        self.read_first("SELECT kind FROM runs LIMIT 1", [])
-    }
 }

@@ -99,7 +99,7 @@ fn committed_results_survive_reopening() {
             .expect("set");
     }
     let ledger = Ledger::open(&path).expect("there");
-    assert_eq!(ledger.run_kind().expect("read"), Some(DataKind::Rehearsal));
+    assert_eq!(ledger.run_kinds().expect("read"), [DataKind::Rehearsal]);
     let evidence = ledger.attempt_samples(first.id(), CacheState::Hot).expect("read");
     assert_eq!(evidence.len(), 1);
     assert_eq!(evidence[0].samples.to_vec(), [10, 11], "warm-up and outlier are not samples");

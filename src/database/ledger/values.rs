@@ -122,20 +122,33 @@ pub(super) fn read_outcome(row: &Row<'_>, column: usize) -> rusqlite::Result<Cas
     Ok(CaseOutcome::new(row.get(column)?, read_reason(row, column + 1)?))
 }
 
+/// Returns the rows of a query that `read` cannot read, with the problem; `describe` names a row.
+pub(super) fn unreadable_rows<T>(
+    connection: &Connection,
+    sql: &str,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    describe: impl Fn(&Row<'_>) -> rusqlite::Result<String>,
+) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    let mut unreadable = Vec::new();
+    while let Some(row) = rows.next()? {
+        if let Err(problem) = read(row) {
+            unreadable.push(format!("{}: {problem}", describe(row)?));
+        }
+    }
+    Ok(unreadable)
+}
+
 /// Returns the attempts and cases whose verdict or cause cannot be read, with the problem.
 pub(super) fn unreadable_outcomes(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut unreadable = Vec::new();
     for (table, key) in [("attempts", "attempt"), ("verdicts", "case_id")] {
         let sql =
             format!("SELECT verdict, cause, remarks, CAST(min({key}) AS TEXT) FROM {table} GROUP BY 1, 2, 3");
-        let mut statement = connection.prepare(&sql)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            if let Err(error) = read_outcome(row, 0) {
-                let key: String = row.get(3)?;
-                unreadable.push(format!("verdict or cause in `{table}`, {key}: {error}"));
-            }
-        }
+        let describe =
+            |row: &Row<'_>| Ok(format!("verdict or cause in `{table}`, {}", row.get::<_, String>(3)?));
+        unreadable.extend(unreadable_rows(connection, &sql, |row| read_outcome(row, 0), describe)?);
     }
     Ok(unreadable)
 }

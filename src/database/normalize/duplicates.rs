@@ -1,7 +1,5 @@
 //! Merge of rows with one signature, without loss.
 
-use std::collections::HashMap;
-
 use super::{NormalizeChange, NormalizeReport, row_cells};
 use crate::database::{KernelCsv, columns, lint::join_list};
 
@@ -25,19 +23,7 @@ fn column_group(column: &str) -> Option<usize> {
 
 pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut NormalizeReport) {
     let groups: Vec<Option<usize>> = table.column_names().iter().map(|name| column_group(name)).collect();
-    let mut kept: Vec<(usize, Vec<String>)> = Vec::new();
-    let mut whole: HashMap<Vec<String>, usize> = HashMap::new();
-    for &row in rows {
-        let cells = row_cells(table, row);
-        if let Some(&first) = whole.get(&cells) {
-            table.remove_row(row);
-            let text = format!("the same row as line {}: one was removed", table.row_line(first));
-            report.done.push(NormalizeChange { line: table.row_line(row), text });
-        } else {
-            whole.insert(cells.clone(), row);
-            kept.push((row, cells));
-        }
-    }
+    let mut kept: Vec<(usize, Vec<String>)> = rows.iter().map(|row| (*row, row_cells(table, *row))).collect();
     // A filled row may now contain all values of a later one.
     loop {
         let before = kept.len();
@@ -46,17 +32,24 @@ pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut Nor
             let fits =
                 next.iter_mut().take(MAX_COMPARED).find(|(_, into)| is_mergeable(&groups, into, &cells));
             if let Some((into, into_cells)) = fits {
-                let gained = fill_empty_cells(into_cells, &cells);
-                let gained = gained.iter().map(|&index| table.column_names()[index].as_str());
-                let gains = if gained.len() == 0 {
-                    "which has all its values".to_owned()
+                let line = table.row_line(*into);
+                let is_equal = *into_cells == cells;
+                let text = if is_equal {
+                    format!("the same row as line {line}: one was removed")
                 } else {
-                    format!("which gets {}", join_list(gained))
+                    let gained = fill_empty_cells(into_cells, &cells);
+                    let gained = gained.iter().map(|&index| table.column_names()[index].as_str());
+                    let gains = match gained.len() {
+                        0 => "which has all its values".to_owned(),
+                        _ => format!("which gets {}", join_list(gained)),
+                    };
+                    format!("the same signature as line {line}, {gains}")
                 };
-                let text = format!("the same signature as line {}, {gains}", table.row_line(*into));
                 report.done.push(NormalizeChange { line: table.row_line(row), text });
                 table.remove_row(row);
-                table.set_cells(*into, into_cells.clone());
+                if !is_equal {
+                    table.set_cells(*into, into_cells.clone());
+                }
             } else {
                 next.push((row, cells));
             }

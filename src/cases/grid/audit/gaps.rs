@@ -63,37 +63,26 @@ fn closing_points(standard: &DensityStandard, from: i64, to: i64) -> Vec<i64> {
     let mut floors = Vec::new();
     let mut at = to;
     while standard.forbids(from, at).is_some() {
-        at = least_predecessor(standard, from, at);
+        at = 1 + last_where(from, at - 1, |number| standard.forbids(number, at).is_some());
         floors.push(at);
     }
     let mut points = Vec::with_capacity(floors.len());
     let mut at = from;
     for floor in floors.into_iter().rev() {
-        let ceiling = greatest_successor(standard, at, to - 1);
+        let ceiling = last_where(at + 1, to, |number| standard.forbids(at, number).is_none());
         at = roundest(floor.max(at + 1), ceiling);
         points.push(at);
     }
     points
 }
 
-/// Returns the greatest number up to `most` that may follow `from`. All smaller ones may follow too.
-fn greatest_successor(standard: &DensityStandard, from: i64, most: i64) -> i64 {
-    let (mut allowed, mut forbidden) = (from + 1, most + 1);
-    while forbidden - allowed > 1 {
-        let middle = allowed + (forbidden - allowed) / 2;
-        if standard.forbids(from, middle).is_none() { allowed = middle } else { forbidden = middle }
+/// Returns the last number from `low` on and below `high` for which `holds` is true, as it is for `low` and all numbers between.
+fn last_where(mut low: i64, mut high: i64, holds: impl Fn(i64) -> bool) -> i64 {
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { low = middle } else { high = middle }
     }
-    allowed
-}
-
-/// Returns the least number above `least` that `to` may follow.
-fn least_predecessor(standard: &DensityStandard, least: i64, to: i64) -> i64 {
-    let (mut forbidden, mut allowed) = (least, to - 1);
-    while allowed - forbidden > 1 {
-        let middle = forbidden + (allowed - forbidden) / 2;
-        if standard.forbids(middle, to).is_none() { allowed = middle } else { forbidden = middle }
-    }
-    allowed
+    low
 }
 
 /// Returns the only number from `low` to `high` that the greatest power of two divides.

@@ -119,10 +119,6 @@ impl CandidateSpace {
         format!("grid {}: {}{model}", self.grid, self.pattern)
     }
 
-    pub(crate) fn provenance(&self, seed: u64) -> String {
-        Self::with_seed(&self.origin(), seed)
-    }
-
     pub(crate) fn with_seed(origin: &str, seed: u64) -> String {
         format!("{origin}{BEFORE_SEED}{seed}")
     }
