@@ -38,7 +38,6 @@ pub(crate) struct CollectiveOverhead {
 }
 
 impl CollectiveOverhead {
-    /// Reads the overheads of a collective from the file in a folder; none without the file.
     pub(crate) fn load(kernel: &KernelName, folder: &Path) -> Result<Vec<Self>, DatabaseError> {
         let path = folder.join(FILE);
         if !path.exists() {

@@ -134,7 +134,6 @@ static MICROBENCH_COUNTERS: LazyLock<[String; COUNTERS.len()]> =
 static PROFILING_COUNTERS: LazyLock<[String; COUNTERS.len()]> =
     LazyLock::new(|| COUNTERS.map(profiling_column));
 
-/// Returns the columns of the counters of the replay, in the order of [`COUNTERS`].
 pub(crate) fn microbench_counters() -> impl Iterator<Item = &'static str> {
     MICROBENCH_COUNTERS.iter().map(String::as_str)
 }
@@ -152,7 +151,6 @@ pub(crate) const SOURCE: &str = "Runtime source_profile";
 
 /// Grid from which a row without profile records comes. Rows with a [`SOURCE`] name the grid in that column.
 pub(crate) const GRID: &str = "Grid";
-/// Prefix of the provenance of a grid's row, in [`GRID`] or [`SOURCE`].
 pub(crate) const FROM_GRID: &str = "grid ";
 pub(crate) const FROM_MUTATION: &str = "mutation ";
 

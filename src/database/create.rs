@@ -22,8 +22,7 @@ use crate::{
 };
 
 impl Database {
-    /// Returns true if a database can be created: the folder does not exist, or has no files of a database. Fails with
-    /// [`DatabaseError::NotAFolder`] if the path is a file, [`DatabaseError::Profile`] for a folder of the profiler.
+    /// Returns true if a database can be created: the folder does not exist, or has no files of a database.
     pub fn is_new(folder: &Path) -> Result<bool, DatabaseError> {
         match fs::metadata(folder) {
             Ok(there) if !there.is_dir() => Err(DatabaseError::NotAFolder { path: folder.to_owned() }),

@@ -13,7 +13,6 @@ use crate::{
     kernel::{DataKind, KernelName},
 };
 
-/// Database folder or kernel CSV that cannot be used; names the file and the failed operation.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     #[error(transparent)]

@@ -24,7 +24,6 @@ use crate::{
 /// Prefix of the ids of rehearsed runs.
 pub(crate) const REHEARSAL_RUN: &str = "rehearsal-";
 
-/// Returns the path of the folder of a collection, relative to the folder of its run.
 pub(crate) fn collection_path(collection: u32) -> PathBuf {
     Path::new("collections").join(format!("{collection:05}"))
 }
@@ -43,7 +42,6 @@ pub(super) fn has_database_files(folder: &Path) -> Result<bool, DatabaseError> {
     Ok(has_own || file_names(folder)?.iter().any(|name| table_stem(name).is_some()))
 }
 
-/// Returns the names of the files in a folder, in order; folders are left out.
 pub(super) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
@@ -56,7 +54,6 @@ pub(super) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     Ok(names)
 }
 
-/// Returns the stem of a table's file name; `None` for other files.
 pub(crate) fn table_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.'))
 }
@@ -175,8 +172,7 @@ impl Database {
         self.run_folder(run).join(collection_path(collection))
     }
 
-    /// Locks the folder for writing, and removes temporary files of killed writers. Fails with [`DatabaseError::File`]
-    /// with the owner, or if the folder is not writable.
+    /// Locks the folder for writing, and removes temporary files of killed writers. Fails with the owner of another lock.
     pub fn lock(&self) -> Result<FolderLock, DatabaseError> {
         let lock = FolderLock::take(&self.folder, &self.state_folder())?;
         // A merge replaces the ledger through one of them.
@@ -196,12 +192,10 @@ impl Database {
         Ok(FolderLock::take_for_reading(&self.folder, &self.state_folder())?)
     }
 
-    /// Returns owner and state of the folder's lock, without locking or creating a file.
     pub fn lock_state(&self) -> LockState {
         LockState::read_state(&self.state_folder())
     }
 
-    /// Creates a missing state folder, for files that the next run reads.
     pub fn make_state_folder(&self) -> Result<(), DatabaseError> {
         let state = self.state_folder();
         fs::create_dir_all(&state).map_err(DatabaseError::io("create", &state))?;
@@ -257,7 +251,6 @@ impl Database {
         Ok(self.kernels_and_collectives()?.into_iter().filter(KernelName::is_collective).collect())
     }
 
-    /// Returns every kernel with a CSV, then every collective with one.
     pub(crate) fn kernels_and_collectives(&self) -> Result<Vec<KernelName>, DatabaseError> {
         // A file whose name stands for no kernel is ignored; `db check` reports it.
         let tables = file_names(&self.folder)?.into_iter().filter_map(|name| {
@@ -359,8 +352,7 @@ pub(crate) fn copy_rows(
     Ok(rows)
 }
 
-/// Returns the tables that a copy of a database's shapes lacks: collectives, and files whose names stand for no
-/// kernel.
+/// Returns the tables that a copy of a database's shapes lacks: collectives, and files that are no kernel's.
 pub(crate) fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = file_names(&source.folder)?;
     names.retain(|name| table_stem(name).is_some() && !copy.join(name).exists());

@@ -36,9 +36,7 @@ pub(crate) struct InterpolationErrors {
 pub(crate) struct KernelInterpolationError {
     pub(crate) p50: Option<f64>,
     pub(crate) p90: Option<f64>,
-    /// Greatest error of a hold-out.
     pub(crate) max: Option<f64>,
-    /// 90th percentile that was wanted.
     pub(crate) target: f64,
     /// Errors of the random candidates that the estimate is from, of the answers from before they were measured.
     pub(crate) hold_outs: Vec<Option<f64>>,
@@ -51,7 +49,6 @@ pub(crate) struct KernelInterpolationError {
 }
 
 impl InterpolationErrors {
-    /// Reads the file of a database; without one there are no estimates.
     pub(crate) fn load(database: &Database) -> Result<Self, DatabaseError> {
         let path = database.folder().join(INTERPOLATION_ERROR_FILE);
         let none =

@@ -189,8 +189,7 @@ impl KernelCsv {
         self.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
     }
 
-    /// Returns the cells of a row; cells of appended columns are missing at the end. Fails with [`DatabaseError::Csv`]
-    /// if the row is not UTF-8.
+    /// Returns the cells of a row; cells of appended columns are missing at the end. Fails if the row is not UTF-8.
     pub fn row_cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
         StringRecord::from_byte_record(self.row_byte_cells(row)).map_err(|_| DatabaseError::Csv {
             path: self.path.clone(),
@@ -269,7 +268,6 @@ impl KernelCsv {
         });
     }
 
-    /// Appends a column unless it exists; returns its index.
     pub fn ensure_column(&mut self, name: &str) -> usize {
         if let Some(index) = self.columns.get(name) {
             return *index;
@@ -348,7 +346,6 @@ impl KernelCsv {
         self.changed = true;
     }
 
-    /// Renames a column if it exists and the new name does not; returns true if it did.
     pub(crate) fn rename_column(&mut self, old: &str, new: &str) -> bool {
         let Some(index) = self.column_index(old).filter(|_| self.column_index(new).is_none()) else {
             return false;
@@ -394,8 +391,7 @@ impl KernelCsv {
         bytes
     }
 
-    /// Saves the table if it changed; returns true if it was written. Fails with [`DatabaseError::File`]; the old file
-    /// is unchanged then.
+    /// Saves the table if it changed; returns true if it was written. On an error the old file is unchanged.
     pub fn save(&self) -> Result<bool, DatabaseError> {
         if self.changed {
             self.save_as(&self.path)?;
@@ -491,8 +487,7 @@ impl KernelCsv {
     }
 }
 
-/// Saves tables on all cores. Fails with [`DatabaseError::PartlyWritten`] if some were written and others were not, else
-/// with the error of the first.
+/// Saves tables on all cores. Fails with [`DatabaseError::PartlyWritten`] if only some were written.
 pub(crate) fn save_tables(tables: &[&KernelCsv]) -> Result<(), DatabaseError> {
     let saved: Vec<_> = tables.par_iter().map(|table| table.save()).collect();
     let name =

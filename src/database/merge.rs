@@ -78,7 +78,6 @@ pub fn merge_groups(
 }
 
 impl MergeReport {
-    /// Counts a row that was compared with a profile; `has_fewer` is true if the profile has less evidence.
     pub(super) fn count_row(&mut self, is_changed: bool, has_fewer: bool) {
         *match (is_changed, has_fewer) {
             (true, _) => &mut self.updated,
@@ -101,7 +100,6 @@ impl ProfilingEvidence {
         Self { records, ranks, profiles }
     }
 
-    /// Reads the evidence of a row; `None` if it is not recorded.
     fn of_row(table: &KernelCsv, row: usize) -> Option<Self> {
         let count = |column: &str| table.cell_text(row, column)?.trim().parse().ok();
         Some(Self {
@@ -270,7 +268,6 @@ impl RowsOfGroups {
         self.by_signature.get(&case.signature()).map(Vec::as_slice)
     }
 
-    /// Returns rows of the same shapes without attributes, for a case that has some.
     fn rows_without_attributes(&self, case: &Case) -> &[SignatureRow] {
         if case.attributes.is_empty() {
             return &[];

@@ -138,7 +138,6 @@ impl<'t> TableRow<'t> {
         Self { table: parser.table(), parsed: parser.parse_row(row, cells), cells: Cow::Borrowed(cells) }
     }
 
-    /// Returns the text of a cell without spaces around it; empty without the column.
     pub(crate) fn cell(&self, column: &str) -> Cow<'_, str> {
         let cell = self.table.column_index(column).and_then(|index| self.cells.get(index));
         match String::from_utf8_lossy(cell.unwrap_or_default()) {

@@ -16,7 +16,6 @@ use crate::kernel::{
 pub(crate) struct RowCase {
     pub row: usize,
     pub line: u64,
-    /// The case, or the reason why the row is none.
     pub case: Result<Case, String>,
     hot: RowCells,
     cold: RowCells,
@@ -35,7 +34,6 @@ impl RowCase {
         self.production.map_or(0.0, Nanos::seconds) * records
     }
 
-    /// Returns what the row shows for a state of the cache.
     pub(crate) const fn cells(&self, cache: CacheState) -> &RowCells {
         match cache {
             CacheState::Hot => &self.hot,
@@ -86,7 +84,6 @@ pub(crate) struct RowColumns {
     shape_labels: Vec<(String, usize)>,
 }
 
-/// Indices of the columns of a result in one state of the cache, in the order of [`Self::COLUMNS`].
 #[derive(Debug)]
 struct ResultColumns([Option<usize>; 8]);
 
@@ -196,7 +193,6 @@ fn software_digest(cell: &str) -> Option<String> {
     Some(digest.to_owned())
 }
 
-/// Returns a cell without spaces around it; `None` without the column, or if it is not UTF-8.
 fn cell_text(cells: &ByteRecord, column: Option<usize>) -> Option<&str> {
     std::str::from_utf8(cells.get(column?)?).ok().map(str::trim)
 }
@@ -220,8 +216,7 @@ pub(crate) struct RowCaseParser<'t> {
 }
 
 impl<'t> RowCaseParser<'t> {
-    /// Finds the columns of a table. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is missing, or the
-    /// sizes of a collective.
+    /// Finds the columns of a table. Fails if a column of the signature is missing, or the sizes of a collective.
     pub(crate) fn new(kernel: &'t KernelName, table: &'t KernelCsv) -> Result<Self, DatabaseError> {
         let [mut hot, mut cold] =
             [CacheState::Hot, CacheState::Cold].map(|cache| ResultColumns::find(table, cache));
@@ -253,7 +248,6 @@ impl<'t> RowCaseParser<'t> {
         self.table
     }
 
-    /// Parses a row from its cells. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
     pub(crate) fn parse_row(&self, row: usize, cells: &ByteRecord) -> RowCase {
         let production =
             cell_text(cells, self.production).and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok());
@@ -282,7 +276,6 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
     Ok(cases)
 }
 
-/// Parses every row of a table as a case and visits them in order. Fails as [`RowCaseParser::new`].
 pub(crate) fn for_each_row_case(
     kernel: &KernelName,
     table: &KernelCsv,
@@ -293,9 +286,8 @@ pub(crate) fn for_each_row_case(
     Ok(())
 }
 
-/// Visits the case of each row, with true if the row has a latency: a positive finite number in one of the columns that
-/// readers of such databases use. Returns the number of rows that are not cases. Fails with
-/// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
+/// Visits the case of each row, with true if it has a latency: a positive number in one of the columns that readers of
+/// such databases use. Returns the number of rows that are not cases.
 pub(crate) fn for_each_measured_case(
     kernel: &KernelName,
     table: &KernelCsv,
@@ -319,8 +311,7 @@ pub(crate) fn for_each_measured_case(
     Ok(unread)
 }
 
-/// Returns the cells of a new row for a case of a kernel or collective, without measurements, with at least this number of input
-/// slots.
+/// Returns the cells of a new row, without measurements, with at least this number of input slots.
 pub(super) fn new_row_cells(case: &Case, recorded_inputs: usize) -> Vec<(&str, String)> {
     if let Some(collective) = CollectiveCase::of_case(case) {
         return collective_rows::new_row_cells(&collective);
@@ -329,7 +320,6 @@ pub(super) fn new_row_cells(case: &Case, recorded_inputs: usize) -> Vec<(&str, S
     signature.chain(case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()))).collect()
 }
 
-/// Returns the cells of [`columns::SIGNATURE`] of a case, as a new row has them, with at least this number of input slots.
 pub(crate) fn signature_cells(case: &Case, recorded_inputs: usize) -> [String; 6] {
     let empty = recorded_inputs.saturating_sub(case.inputs.len());
     let [shapes, dtypes, formats] = format_slots(case.inputs.iter().chain(std::iter::repeat_n(&None, empty)));

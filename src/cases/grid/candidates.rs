@@ -148,7 +148,6 @@ impl<'a> CaseBuilder<'a> {
         &self.case
     }
 
-    /// Returns the cells of the attribute columns, labels included.
     pub(crate) fn cells(&self, numbers: &[i64]) -> Result<Vec<(&'a str, String)>, String> {
         let mut bindings = None;
         let cells = self.space.attributes.iter().map(|(column, cell)| {
@@ -183,7 +182,7 @@ impl<'a> CaseBuilder<'a> {
 /// of 64 bits: among a million cases, two share one with a probability of 1 to 30 million.
 #[derive(Clone, Debug, Default)]
 pub struct ExistingCases {
-        pub(super) signatures: HashSet<u64, FixedState>,
+    pub(super) signatures: HashSet<u64, FixedState>,
     pub(crate) rows: BTreeMap<String, usize>,
 }
 

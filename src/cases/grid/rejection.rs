@@ -83,7 +83,6 @@ impl<'a> RejectTally<'a> {
         Self { space, expressions, others: BTreeMap::new() }
     }
 
-    /// Counts a candidate that a derived number or a constraint rejects.
     pub(crate) fn add_violation(&mut self, violation: ConstraintViolation, numbers: &[i64]) {
         let space = self.space;
         self.expressions[violation.position][usize::from(violation.has_value)]

@@ -105,7 +105,6 @@ fn sample_stratum(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> V
     selected.map(|(index, _)| *index).collect()
 }
 
-/// Selects `wanted` of the candidates that are not selected yet, at even distances.
 fn select_evenly(is_selected: &mut [bool], wanted: usize, seed: u64) {
     let free: Vec<usize> = (0..is_selected.len()).filter(|&place| !is_selected[place]).collect();
     let offset = usize::try_from(mix(seed) % free.len().max(1) as u64).unwrap_or_default();
@@ -115,7 +114,6 @@ fn select_evenly(is_selected: &mut [bool], wanted: usize, seed: u64) {
     }
 }
 
-/// Cells of an axis in log space: the end of each as a share of the whole.
 struct LogCells {
     ends: Vec<f64>,
 }

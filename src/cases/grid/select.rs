@@ -44,7 +44,6 @@ pub struct ListedCase {
 pub struct SelectionRequest<'a> {
     /// Catalogue entry of the kernel; without one every candidate is rejected.
     pub entry: Option<&'a CatalogueEntry>,
-    /// Bytes of device memory that a case may need.
     pub budget: u64,
     /// Rows wanted of this source, earlier rows of it included; `None` for all valid candidates.
     pub rows: Option<usize>,
@@ -223,7 +222,6 @@ impl<'a> CandidateValidator<'a> {
 
 struct CaseSampler<'a> {
     filter: CandidateFilter<'a>,
-    /// Indexes of the valid cases.
     valid: Vec<u64>,
     sizes: Vec<SizedMutant>,
     rejected: BTreeMap<RejectReason, RejectCount>,
@@ -234,7 +232,6 @@ impl<'a> CaseSampler<'a> {
         Self { filter, valid: Vec::new(), sizes: Vec::new(), rejected: BTreeMap::new() }
     }
 
-    /// Adds a case, or the reason why it cannot be built; returns true if it is valid.
     fn add(
         &mut self,
         index: u64,
@@ -262,7 +259,6 @@ impl<'a> CaseSampler<'a> {
         }
     }
 
-    /// Returns the places of the selected cases among the valid ones.
     fn sample(&self, existing: &[usize]) -> Vec<usize> {
         sample_mutants(&self.sizes, existing, self.filter.request.rows, self.filter.request.seed)
     }
@@ -377,7 +373,6 @@ impl<'a> SelectedRows<'a> {
         empty.map(|(part, _)| part).collect()
     }
 
-    /// Returns the mutations that apply and their counts; empty for a grid.
     pub fn mutations(&self) -> impl Iterator<Item = (&'a str, MutationCount)> {
         let mutations = match &self.source {
             CandidateSource::Grid(_) | CandidateSource::Listed(_) => &[],
@@ -464,7 +459,6 @@ impl<'a> SelectedRows<'a> {
         }
     }
 
-    /// Returns the least seconds that one launch of each row takes together.
     pub(crate) fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
         let mut sum = 0.0;
         self.for_each(|row| {
@@ -496,7 +490,6 @@ impl<'a> SelectedRows<'a> {
 }
 
 impl<'r> SelectedRow<'r> {
-    /// Row of a case without axes.
     fn of_case(case: &'r Case, provenance: String) -> Self {
         let attributes = case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect();
         Self { case, provenance, axes: Vec::new(), attributes }

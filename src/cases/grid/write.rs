@@ -35,7 +35,6 @@ pub(crate) type CasesByKernel = BTreeMap<KernelName, Vec<Case>>;
 /// Cases that become rows as they are, by kernel.
 pub(crate) type ListedCases = BTreeMap<KernelName, Vec<ListedCase>>;
 
-/// Candidates for rows of each kernel.
 pub(crate) type CandidatesByKernel<'a> = BTreeMap<KernelName, CandidateSource<'a>>;
 
 /// Returns the mutants of cases for the kernels in `wanted` or, if it is empty, for all; a wanted kernel without mutants is

@@ -262,7 +262,6 @@ fn append_variant(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(),
     Ok(())
 }
 
-/// Merges a dump into a database, under its lock, and saves the table if it changed.
 pub(crate) fn backfill_database(
     database: &Database,
     dump: &AttentionDump,

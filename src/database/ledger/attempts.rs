@@ -145,7 +145,6 @@ impl Ledger {
         self.read_column("SELECT DISTINCT case_id FROM planned", [])
     }
 
-    /// Returns the place of each planned case in the order of the first runs that have planned it.
     pub(crate) fn planned_order(&self) -> Result<BTreeMap<CaseId, usize>, LedgerError> {
         let sql =
             "SELECT p.case_id FROM planned p JOIN runs r USING (run) ORDER BY r.started_ns, r.run, p.ordinal";

@@ -49,12 +49,10 @@ pub(crate) struct EqualAttempt {
 }
 
 impl Ledger {
-    /// Returns the cycles per time of all attempts with recorded launches, in the order of collections and launches.
     pub(crate) fn cycle_rates(&self, cache: CacheState) -> Result<Vec<StoredCycleRate>, LedgerError> {
         self.read_cycle_rates("c.cache = ?1", [cache])
     }
 
-    /// Returns the readings of collections with the same state of the cache and the same software as this collection.
     pub(crate) fn cycle_rates_of_software(
         &self,
         collection: i64,
@@ -119,7 +117,6 @@ impl Ledger {
         Ok(self.read_first(sql, [run, remark.name()])?.unwrap_or_default())
     }
 
-    /// Replaces the outcomes of attempts that were accepted: their samples do not count any more.
     pub(crate) fn withdraw_attempts(&mut self, withdrawn: &[(i64, CaseOutcome)]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             let mut update = tx.prepare(

@@ -48,7 +48,6 @@ impl Ledger {
         self.read_controls("c.cache = ?1", [cache])
     }
 
-    /// Returns the readings of the collections with the same state of the cache and the same software as this one.
     pub(crate) fn controls_of_software(&self, collection: i64) -> Result<Vec<StoredControl>, LedgerError> {
         self.read_controls(SAME_SOFTWARE, [collection])
     }

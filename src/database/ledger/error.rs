@@ -56,8 +56,7 @@ impl LedgerError {
         self
     }
 
-    /// Returns true if the same transaction can succeed later: no disk space is left, or another program uses the
-    /// ledger.
+    /// Returns true if the same transaction can succeed later: the disk is full, or another program uses the ledger.
     pub(crate) fn is_temporary(&self) -> bool {
         self.is_locked() || self.is_disk_full()
     }

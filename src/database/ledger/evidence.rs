@@ -147,8 +147,7 @@ impl Ledger {
         self.read_rows(ALL_CASES, [], read_case)
     }
 
-    /// Visits case, kernel and signature of all cases in the order in which they were stored: the texts of 100,000 cases need
-    /// 20 MB.
+    /// Visits case, kernel and signature of all cases: the texts of 100,000 cases need 20 MB.
     pub(crate) fn for_each_case(&self, mut visit: impl FnMut(CaseId, &str, &str)) -> Result<(), LedgerError> {
         self.visit_rows(ALL_CASES, [], |row| {
             visit(row.get(0)?, row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
@@ -156,7 +155,6 @@ impl Ledger {
         })
     }
 
-    /// Returns the case of each attempt in any state of the cache, and true for a measured one.
     pub(crate) fn attempt_cases(&self) -> Result<Vec<(CaseId, bool)>, LedgerError> {
         let sql = format!("SELECT case_id, verdict IN ({WITH_SAMPLES}) FROM attempts NOT INDEXED");
         self.read_rows(&sql, [], fields)

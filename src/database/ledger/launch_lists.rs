@@ -42,8 +42,7 @@ pub(super) fn insert_launches(
     Ok(())
 }
 
-/// Reads the launches of an attempt from the columns `states`, `start_ns`, `offsets_ns` and `durations_ns`, which start at this
-/// one; none from NULL.
+/// Reads the launches of an attempt from the four columns that start with `states`; none from NULL.
 pub(super) fn read_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Launch>> {
     let Some(states) = row.get_ref(column)?.as_bytes_or_null()? else { return Ok(Vec::new()) };
     let first: i64 = row.get(column + 1)?;
@@ -60,7 +59,7 @@ pub(super) fn read_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<Ve
 }
 
 /// Reads the accepted samples of an attempt in nanoseconds, and the number of its outliers, from the columns `states` and
-/// `durations_ns`, which follow each other; none from NULL.
+/// `durations_ns`.
 pub(super) fn read_samples(row: &Row<'_>, column: usize) -> rusqlite::Result<(Vec<i64>, usize)> {
     let Some(states) = row.get_ref(column)?.as_bytes_or_null()? else { return Ok((Vec::new(), 0)) };
     let durations = read_list(row, column + 1, states.len())?;

@@ -13,7 +13,6 @@ use crate::kernel::{
     AttemptSamples, CacheState, CaseId, CollectionSamples, IdentifiedSoftware, Reason, RecordedTask, Verdict,
 };
 
-/// Columns of an attempt with a measurement, see [`AttemptReader::read`].
 const ATTEMPTS: &str =
     "SELECT a.attempt, a.case_id, a.collection, c.device, c.software, c.run, c.cache, a.verdict, a.cause,
         a.remarks, a.counters, a.op_state, a.core, a.operator, s.fingerprint, l.states, l.durations_ns
@@ -31,14 +30,11 @@ pub(crate) struct MeasuredAttempt {
 #[derive(Debug, Default)]
 struct AttemptReader {
     texts: HashMap<String, Arc<str>>,
-    /// By the JSON of their causes and remarks.
     reasons: HashMap<String, Arc<Reason>>,
-    /// By their digest.
     software: HashMap<String, Option<Arc<IdentifiedSoftware>>>,
     tasks: HashMap<String, Arc<RecordedTask>>,
 }
 
-/// Returns the known value of a key, or makes it.
 fn shared<T: Clone>(
     known: &mut HashMap<String, T>,
     key: &str,
@@ -100,7 +96,6 @@ impl AttemptReader {
 }
 
 impl Ledger {
-    /// Visits every attempt with a measurement in one state of the cache, in the order of the attempts.
     pub(crate) fn for_each_attempt(
         &self,
         cache: CacheState,
@@ -109,7 +104,6 @@ impl Ledger {
         self.visit_attempts("c.cache = ?1", [cache], visit)
     }
 
-    /// Returns the samples of every attempt of a case with a measurement in one state of the cache, oldest first.
     pub(crate) fn attempt_samples(
         &self,
         case: &CaseId,

@@ -113,7 +113,6 @@ fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Returns the layout of a ledger; 0 for an empty file.
 fn read_layout(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
@@ -286,7 +285,6 @@ impl Ledger {
         )
     }
 
-    /// Stores the start of a collection; returns its key.
     pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
         let NewCollection { run, number, devices, purpose, cache, predicted, started } = *new;
         let gang = (devices.len() > 1).then_some(Json(devices));

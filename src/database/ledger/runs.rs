@@ -68,7 +68,6 @@ pub struct AttemptRecord {
 }
 
 impl Ledger {
-    /// Returns the devices that have measured each case in one state of the cache, oldest first.
     pub(crate) fn measuring_devices(
         &self,
         cache: CacheState,
@@ -162,7 +161,6 @@ impl Ledger {
         Ok(collections.into_iter().map(|(_, collection)| collection).collect())
     }
 
-    /// Returns the cases of a run in the order of its plan, with their results.
     pub fn run_cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
         let mut attempts = self.run_attempts(run)?;
         let mut verdicts = self.run_verdicts(run)?;

@@ -98,8 +98,7 @@ impl Ledger {
         Ok(self.read_first(sql, [run])?.map(|Json(software)| software))
     }
 
-    /// Returns the kernels with cases that are done: with accepted results, or run as another kernel; and the number of these
-    /// cases.
+    /// Returns the kernels with cases that are done, accepted or run as another kernel, and the number of these cases.
     pub(crate) fn measured_kernels(&self) -> Result<BTreeMap<String, u32>, LedgerError> {
         let sql = "SELECT c.kernel, count(DISTINCT c.case_id) FROM attempts a JOIN cases c USING (case_id)
                    WHERE a.verdict IN ('ok', 'suspicious', 'ran_as_other') GROUP BY c.kernel";
@@ -149,7 +148,6 @@ impl Ledger {
         self.read_column(&sql, [cache])
     }
 
-    /// Returns every case with an accepted measurement of its newest software in one state of the cache.
     pub(crate) fn measured_cases(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
         Ok(self.measured_generations(cache)?.into_iter().flat_map(|generation| generation.cases).collect())
     }

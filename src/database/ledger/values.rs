@@ -122,7 +122,6 @@ pub(super) fn read_outcome(row: &Row<'_>, column: usize) -> rusqlite::Result<Cas
     Ok(CaseOutcome::new(row.get(column)?, read_reason(row, column + 1)?))
 }
 
-/// Returns the rows of a query that `read` cannot read, with the problem; `describe` names a row.
 pub(super) fn unreadable_rows<T>(
     connection: &Connection,
     sql: &str,
@@ -140,7 +139,6 @@ pub(super) fn unreadable_rows<T>(
     Ok(unreadable)
 }
 
-/// Returns the attempts and cases whose verdict or cause cannot be read, with the problem.
 pub(super) fn unreadable_outcomes(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut unreadable = Vec::new();
     for (table, key) in [("attempts", "attempt"), ("verdicts", "case_id")] {

@@ -59,7 +59,6 @@ impl<'a> KernelRows<'a> {
         }
     }
 
-    /// Checks a row that is UTF-8 and has as many cells as the header.
     pub(crate) fn check_row(
         &mut self,
         bytes: &[u8],
@@ -189,7 +188,6 @@ impl UnknownNames {
     }
 }
 
-/// Truncates a message of the parser, which contains complete cells.
 fn truncate_problem(problem: &str) -> String {
     const MAX_LENGTH: usize = 200;
     let text: String = problem.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -272,7 +270,6 @@ impl<'a> CollectiveRows<'a> {
     }
 }
 
-/// Returns the key of a collective's row; `None` if a column of the key is missing.
 pub(crate) fn collective_key(header: &[String], cells: &StringRecord) -> Option<Vec<String>> {
     let cell = |name: &&str| {
         let index = header.iter().position(|column| column == name)?;

@@ -51,7 +51,6 @@ impl LintReport {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TableContent {
-    /// Rows of a kernel; `None` if the name stands for no kernel.
     Kernel(Option<KernelName>),
     Collective,
 }
@@ -174,7 +173,6 @@ fn folders_of_runs(folder: &Path) -> usize {
     runs.filter(has_collections).count()
 }
 
-/// Parses a mapping of operators; an error has the line and the problem.
 fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
     let text = read_regular_text(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))

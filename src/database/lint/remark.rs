@@ -10,7 +10,6 @@ pub enum IssueSeverity {
     Note,
     /// Rows can be used, but not as intended.
     Warning,
-    /// A file or a row cannot be used.
     Error,
 }
 
@@ -36,7 +35,6 @@ pub enum LintIssueKind {
     ChangedEvidence,
     /// Results of the ledger that do not follow from their evidence.
     EvidenceMismatch,
-    /// Results of the ledger that the row does not show yet.
     BehindLedger,
     NotCompared,
     LfsPointer,

@@ -73,8 +73,7 @@ fn is_empty(cell: &str) -> bool {
     cell.trim().is_empty()
 }
 
-/// Returns true if two rows can be merged: no cell differs, and of each column group one row has all values of the
-/// other.
+/// Returns true if two rows can be merged: no cell differs, and one row has all values of each column group.
 fn is_mergeable(groups: &[Option<usize>], one: &[String], other: &[String]) -> bool {
     // For each column group: true if the first row, and the second, has a value that the other lacks.
     let mut has_more = [[false; 2]; GROUPS];

@@ -170,13 +170,11 @@ fn empty_zeros(table: &mut KernelCsv, report: &mut NormalizeReport) {
     });
 }
 
-/// Returns the cells of a row. Tables that are not UTF-8 are refused before.
 fn row_cells(table: &KernelCsv, row: usize) -> Vec<String> {
     let cells = StringRecord::from_byte_record_lossy(table.row_byte_cells(row));
     cells.iter().map(str::to_owned).collect()
 }
 
-/// Returns the rows of each key that several rows have, in the order of the file.
 fn duplicates<K: Hash + Eq>(table: &KernelCsv, key: impl Fn(&ByteRecord) -> Option<K>) -> Vec<Vec<usize>> {
     let mut groups: IndexMap<K, Vec<usize>> = IndexMap::new();
     table.for_each_row(|row, record| {

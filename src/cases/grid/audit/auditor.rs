@@ -68,7 +68,6 @@ impl<'a> GridAuditor<'a> {
         audits.collect::<Vec<_>>().into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// Audits all valid candidates of some kernels' grids as measured cases, on all cores.
     pub(crate) fn audit_grids(
         &self,
         kernels: &[KernelName],
@@ -167,7 +166,6 @@ struct AxisValues {
 #[derive(Debug)]
 pub(crate) struct AxisAudit<'a> {
     pub(crate) axis: &'a AuditedAxis,
-    /// Least and greatest measured value.
     pub(crate) range: Option<(i64, i64)>,
     pub(crate) values: usize,
     /// Values of cases without a measurement that no measured case has, ascending.
@@ -197,7 +195,6 @@ impl AxisValues {
         values.insert(value);
     }
 
-    /// Returns the points that are neither measured nor planned, ascending.
     fn proposed(&self, standard: &DensityStandard) -> Vec<i64> {
         AxisShortfall::from_values(standard, &self.measured.union(&self.planned).copied().collect()).points
     }

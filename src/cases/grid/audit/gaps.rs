@@ -14,7 +14,6 @@ pub(crate) struct AxisGap {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AxisShortfall {
-    /// Endpoints of the standard that are not values.
     pub(crate) ends: Vec<i64>,
     pub(crate) required: Vec<i64>,
     /// Gaps that are too wide, with missing endpoints counted as values.

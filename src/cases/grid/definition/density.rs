@@ -28,7 +28,6 @@ const MAX_POINTS: usize = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DensityStandard {
-    /// Name, such as `rows`.
     pub(crate) name: String,
     /// Ascending; each starts at the end of the one before it. Empty if only points are required.
     pub(crate) segments: Vec<LadderSegment>,
@@ -118,9 +117,10 @@ impl DensityFile {
                     let problem = format!("`{}` is not a kernel of the catalogue", named.value);
                     YamlError::at(file, named.defined, &problem, &hint)
                 })?;
-                let axes = group.axes.iter().map(|(name, raw)| {
-                    AxisReader { file, name: &name.value, entry }.parse_axis(raw, &standards)
-                });
+                let axes = group
+                    .axes
+                    .iter()
+                    .map(|(name, raw)| parse_axis((file, entry), &name.value, raw, &standards));
                 let axes: Vec<AuditedAxis> = axes.collect::<Result<_, _>>()?;
                 if kernels.insert(kernel, axes).is_some() {
                     let problem = format!("`{}` is listed twice", named.value);
@@ -204,48 +204,17 @@ fn parse_standard(
     Ok(DensityStandard { name: name.value.clone(), segments, required })
 }
 
-struct AxisReader<'a> {
-    file: &'a Path,
-    name: &'a str,
-    entry: &'a CatalogueEntry,
-}
-
-impl AxisReader<'_> {
-    fn error(&self, position: Location, problem: &str, hint: &str) -> YamlError {
-        let problem = format!("axis `{}` of {}: {problem}", self.name, self.entry.kernel);
-        YamlError::at(self.file, position, &problem, hint)
-    }
-
-    fn parse_axis(&self, raw: &RawAxis, standards: &[DensityStandard]) -> Result<AuditedAxis, YamlError> {
-        let wanted = &raw.standard.value;
-        let standard = standards.iter().find(|standard| standard.name == *wanted).ok_or_else(|| {
-            let known = standards.iter().map(|standard| standard.name.as_str());
-            let hint = did_you_mean_or(wanted, known, || "declare it under `standards:`".to_owned());
-            self.error(raw.standard.defined, &format!("the standard `{wanted}` is not declared"), &hint)
-        })?;
-        let forms = || self.entry.forms.iter().map(|form| form.rule.name.as_str());
-        let in_form = raw.in_form.iter().map(|(form, value)| {
-            let name = &form.value;
-            if !forms().any(|known| known == name) {
-                let hint =
-                    did_you_mean_or(name, forms(), || "its file in op_replay lists its forms".to_owned());
-                return Err(self.error(form.defined, &format!("the entry has no form `{name}`"), &hint));
-            }
-            Ok((name.clone(), self.check_names(value)?))
-        });
-        let for_each = raw.for_each.iter();
-        let for_each = for_each.map(|(name, value)| Ok((name.value.clone(), self.check_names(value)?)));
-        Ok(AuditedAxis {
-            name: self.name.to_owned(),
-            standard: standard.clone(),
-            value: self.check_names(&raw.value)?,
-            in_form: in_form.collect::<Result<_, _>>()?,
-            for_each: for_each.collect::<Result<_, YamlError>>()?,
-        })
-    }
-
-    fn check_names(&self, expr: &Spanned<Expr>) -> Result<Expr, YamlError> {
-        let known = self.entry.bindable_names();
+fn parse_axis(
+    (file, entry): (&Path, &CatalogueEntry),
+    axis: &str,
+    raw: &RawAxis,
+    standards: &[DensityStandard],
+) -> Result<AuditedAxis, YamlError> {
+    let error = |position: Location, problem: &str, hint: &str| {
+        YamlError::at(file, position, &format!("axis `{axis}` of {}: {problem}", entry.kernel), hint)
+    };
+    let known = entry.bindable_names();
+    let check_names = |expr: &Spanned<Expr>| {
         let names = expr.value.variable_names();
         let Some(unknown) = names.into_iter().find(|name| !known.contains(*name)) else {
             return Ok(expr.value.clone());
@@ -253,13 +222,34 @@ impl AxisReader<'_> {
         let hint = did_you_mean_or(unknown, known.iter().copied(), || {
             format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
         });
-        let problem = format!("`{unknown}` in `{}` is not defined", expr.value);
-        Err(self.error(expr.defined, &problem, &hint))
-    }
+        Err(error(expr.defined, &format!("`{unknown}` in `{}` is not defined", expr.value), &hint))
+    };
+    let wanted = &raw.standard.value;
+    let standard = standards.iter().find(|standard| standard.name == *wanted).ok_or_else(|| {
+        let known = standards.iter().map(|standard| standard.name.as_str());
+        let hint = did_you_mean_or(wanted, known, || "declare it under `standards:`".to_owned());
+        error(raw.standard.defined, &format!("the standard `{wanted}` is not declared"), &hint)
+    })?;
+    let forms = || entry.forms.iter().map(|form| form.rule.name.as_str());
+    let in_form = raw.in_form.iter().map(|(form, value)| {
+        let name = &form.value;
+        if !forms().any(|known| known == name) {
+            let hint = did_you_mean_or(name, forms(), || "its file in op_replay lists its forms".to_owned());
+            return Err(error(form.defined, &format!("the entry has no form `{name}`"), &hint));
+        }
+        Ok((name.clone(), check_names(value)?))
+    });
+    let for_each = raw.for_each.iter().map(|(name, value)| Ok((name.value.clone(), check_names(value)?)));
+    Ok(AuditedAxis {
+        name: axis.to_owned(),
+        standard: standard.clone(),
+        value: check_names(&raw.value)?,
+        in_form: in_form.collect::<Result<_, _>>()?,
+        for_each: for_each.collect::<Result<_, YamlError>>()?,
+    })
 }
 
 impl DensityStandard {
-    /// Returns the least and the greatest value of the segments; `None` if only points are required.
     pub(crate) fn ends(&self) -> Option<(i64, i64)> {
         Some((self.segments.first()?.from, self.segments.last()?.to))
     }

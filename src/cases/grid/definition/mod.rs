@@ -33,7 +33,6 @@ pub use mutations::{Mutation, MutationChange, MutationFile};
 use pattern::{GridFileContext, LadderValues, parse_ladders, parse_spaces};
 pub(crate) use segment::{LadderSegment, SegmentSpacing};
 
-/// The file whose ladders all others may use.
 const SHARED: &str = "ladders.yaml";
 
 /// Separator of a row's origin and the seed.
@@ -51,12 +50,10 @@ pub struct CandidateSpace {
     pub axes: Vec<GridAxis>,
     /// Names of all numbers of a candidate: first of the axes, then derived from them.
     pub names: Vec<String>,
-    /// Numbers derived from the axes, in an order in which each can be computed.
     pub(crate) derived: Vec<CompiledExpr>,
     pub(crate) conditions: Vec<CompiledExpr>,
     pub(crate) inputs: Vec<SlotTemplate>,
     pub(crate) outputs: Vec<SlotTemplate>,
-    /// Attributes, which shapes do not contain, by column.
     pub(crate) attributes: Vec<(String, AttributeTemplate)>,
     pub(crate) constants: Vec<(String, i64)>,
 }
@@ -123,7 +120,6 @@ impl CandidateSpace {
         format!("{origin}{BEFORE_SEED}{seed}")
     }
 
-    /// Returns the [`CandidateSpace::origin`] in a row's provenance.
     pub(crate) fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
     }
@@ -151,7 +147,6 @@ impl GridModels {
         Self { known, chosen, left_out: Vec::new() }
     }
 
-    /// Loads all models, some of which may be chosen by name or by the path of a `config.json`.
     pub fn load(assets: &AssetFiles, chosen: &[String]) -> Result<Self, YamlError> {
         let known = LlmModel::all(assets)?.values().map(ModelValues::from_model).collect();
         let models = chosen.iter().map(|name| LlmModel::load(assets, name));
@@ -231,8 +226,7 @@ impl GridFiles {
         let ladders = parse_ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let context = GridFileContext { ladders: &ladders, models, assets: &AssetFiles::embedded() };
-        let own = parse_spaces(&name, file, text, &context)?;
-        Ok(Self { spaces: own.spaces, named: own.named })
+        parse_spaces(&name, file, text, &context)
     }
 
     /// Returns the kernels of the user's files that the catalogue lacks, each with the error to report.
@@ -247,7 +241,6 @@ impl GridFiles {
         errors.collect()
     }
 
-    /// Returns all spaces, in the order of files, patterns, kernels and models.
     pub fn spaces(&self) -> &[CandidateSpace] {
         &self.spaces
     }

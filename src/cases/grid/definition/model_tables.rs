@@ -21,7 +21,6 @@ pub struct ModelValues {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueTable {
     pub(crate) width: usize,
-    /// All rows, one after the other.
     pub(crate) numbers: Vec<i64>,
 }
 
@@ -129,7 +128,6 @@ pub(crate) fn without_table(model: &LlmModel) -> Option<String> {
     })
 }
 
-/// Returns the widths of activations between the products of a layer, on one device.
 fn activation_widths(model: &LlmModel, shares: &[DeviceShare]) -> BTreeSet<u64> {
     let mut widths = normalised_widths(model);
     widths.extend(gate_widths(shares));
@@ -158,7 +156,6 @@ fn normalised_widths(model: &LlmModel) -> BTreeSet<u64> {
     widths
 }
 
-/// Returns the inner widths of feed-forwards: dense, shared and of experts.
 fn gate_widths(shares: &[DeviceShare]) -> BTreeSet<u64> {
     let each = shares.iter().flat_map(|share| {
         [share.intermediate_size, share.shared_intermediate_size, share.expert_intermediate_size]

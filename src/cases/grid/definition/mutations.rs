@@ -21,7 +21,6 @@ pub(crate) const FILE: &str = "mutations.yaml";
 
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// Name, as it stands in the provenance of rows.
     pub name: String,
     /// The kernels whose cases the mutation changes; all if empty.
     pub(crate) kernels: Vec<KernelName>,
@@ -46,7 +45,6 @@ impl Mutation {
         format!("{}{BEFORE_CASE}{case}, seed {seed}", self.origin(what, change))
     }
 
-    /// Returns the [`Mutation::origin`] in a row's provenance.
     pub fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_CASE).map_or(provenance, |(origin, _)| origin)
     }
@@ -71,7 +69,6 @@ pub enum MutationChange {
     Bytes(Vec<u64>),
     /// A dimension, changed to near multiples of the number of the device's cores.
     Cores,
-    /// A dimension, changed to each of these values.
     Values(Vec<u64>),
     /// The size of the blocks of paged keys and values.
     BlockSizes(Vec<u64>),
@@ -265,7 +262,6 @@ impl MutationSource<'_> {
         Ok(values.into_iter().filter_map(|value| value.try_into().ok()).collect())
     }
 
-    /// Parses `3` or `3/2`.
     fn parse_factor(&self, text: &Spanned<String>) -> Result<(u64, u64), YamlError> {
         let (numerator, denominator) = text.value.split_once('/').unwrap_or((&text.value, "1"));
         match (numerator.trim().parse(), denominator.trim().parse()) {

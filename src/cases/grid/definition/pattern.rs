@@ -8,8 +8,8 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    AttributeTemplate, CandidateSpace, GridAxis, GridModels, ModelValues, SlotTemplate, TensorTemplate,
-    segment::ladder_values,
+    AttributeTemplate, CandidateSpace, GridAxis, GridFiles, GridModels, ModelValues, SlotTemplate,
+    TensorTemplate, segment::ladder_values,
 };
 use crate::{
     base::{
@@ -89,7 +89,6 @@ struct PatternOverride {
 #[serde(deny_unknown_fields)]
 struct DeclaredSide {
     shapes: Spanned<SideShapes>,
-    /// One for all slots, or one for each.
     dtypes: Spanned<String>,
     #[serde(default)]
     formats: Option<Spanned<String>>,
@@ -137,13 +136,6 @@ pub(super) struct GridFileContext<'a> {
     pub(super) assets: &'a AssetFiles,
 }
 
-#[derive(Default)]
-pub(super) struct ParsedGridFile {
-    pub(super) spaces: Vec<CandidateSpace>,
-    /// The kernels of the file, each with the error to report if the catalogue has no entry for it.
-    pub(super) named: Vec<(KernelName, YamlError)>,
-}
-
 pub(super) fn parse_ladders(file: &Path, text: &str) -> Result<LadderValues, YamlError> {
     declared_ladders(&yaml::parse_with_hint(file, text, HINT)?, file)
 }
@@ -163,7 +155,7 @@ pub(super) fn parse_spaces(
     file: &Path,
     text: &str,
     shared: &GridFileContext<'_>,
-) -> Result<ParsedGridFile, YamlError> {
+) -> Result<GridFiles, YamlError> {
     let grid: GridFile = yaml::parse_with_hint(file, text, HINT)?;
     if let Some(twice) = grid.ladders.keys().find(|name| shared.ladders.contains_key(&name.value)) {
         let problem = format!("ladder `{}` is already declared in {}", twice.value, super::SHARED);
@@ -171,7 +163,7 @@ pub(super) fn parse_spaces(
     }
     let mut ladders = declared_ladders(&grid, file)?;
     ladders.extend(shared.ladders.clone());
-    let (mut parsed, mut count) = (ParsedGridFile::default(), 0_u64);
+    let (mut parsed, mut count) = (GridFiles::default(), 0_u64);
     for (pattern_name, pattern) in &grid.patterns {
         let is_declared = |name: &str| pattern.kernels.iter().any(|kernel| kernel.value == name);
         if let Some(other) = pattern.overrides.keys().find(|kernel| !is_declared(&kernel.value)) {
@@ -215,7 +207,6 @@ pub(super) fn parse_spaces(
     Ok(parsed)
 }
 
-/// One pattern for one kernel, with the names that its expressions may use.
 struct PatternContext<'a> {
     file: &'a Path,
     name: &'a Spanned<String>,
@@ -238,7 +229,6 @@ struct DeclaredAxis {
     position: Location,
 }
 
-/// The tensors of a side, whose dimensions are not compiled yet.
 type SideTensors<'a> = Vec<Option<(&'a [Expr], Dtype, TensorFormat)>>;
 
 impl PatternContext<'_> {
@@ -598,7 +588,6 @@ impl PatternContext<'_> {
         at.or_else(|| constant().or_else(of_model).map(VariableSlot::Is))
     }
 
-    /// Compiles an expression that must be a comparison, or else a number.
     fn compile(
         &self,
         expr: &Expr,

@@ -44,7 +44,6 @@ impl fmt::Display for SegmentSpacing {
 }
 
 impl LadderSegment {
-    /// Parses a segment; the error is the reason.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "is not a segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
         let mut words = text.split_whitespace();

@@ -18,9 +18,7 @@ pub(crate) struct MutationAxis {
 #[derive(Clone, Debug)]
 enum AxisKind {
     Dimension(FormDimension),
-    /// Number of sequences of an attention call.
     Batch,
-    /// Keys of the longest sequence.
     Keys,
 }
 

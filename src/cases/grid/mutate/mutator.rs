@@ -14,7 +14,6 @@ use crate::{
 
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// Index of its mutation.
     pub mutation: usize,
     /// Changed object: a dimension, an argument, a form.
     pub(crate) what: String,
@@ -172,7 +171,6 @@ fn mutated_values(mutation: &Mutation, axis: &MutationAxis, cores: u64) -> Vec<u
     values
 }
 
-/// Adds sequences that end near the end of their last block.
 fn add_last_blocks(
     axes: &CaseAxes<'_>,
     steps: &[i64],
