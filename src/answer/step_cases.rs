@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use clap::{Args, value_parser};
+
 use crate::{
     answer::workload::{DecoderStep, StepPhase, WorkloadQuestion, decoder_step},
     base::{assets::AssetFiles, command_error::CommandError, print::print_note, suggest::did_you_mean_or},
@@ -17,17 +19,36 @@ const PREFILL_BATCHES: [u64; 4] = [1, 2, 4, 8];
 const DECODE_CONTEXTS: [u64; 6] = [1024, 2048, 4096, 8192, 16384, 32768];
 const PREFILL_CONTEXTS: [u64; 5] = [512, 1024, 2048, 4096, 8192];
 
+/// Heading of the options in the help.
+const STEPS: &str = "Steps of models (instead of grids: exactly the kernels of the steps of --models)";
+
 /// Steps of models. An empty list stands for the degrees and formats of the model, both phases, and usual numbers of
 /// sequences and lengths.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[group(id = "steps", multiple = true, requires = "models", conflicts_with_all = ["grids", "plot", "mutate"])]
 pub(crate) struct StepSelection {
-    pub(crate) tp: Vec<u64>,
-    pub(crate) ep: Vec<u64>,
-    pub(crate) dp: Vec<u64>,
-    pub(crate) phases: Vec<StepPhase>,
-    pub(crate) batches: Vec<u64>,
-    pub(crate) contexts: Vec<u64>,
-    pub(crate) formats: Vec<QuantisationScheme>,
+    /// Tensor parallel degrees; by default those of each model
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = value_parser!(u64).range(1..=65536))]
+    tp: Vec<u64>,
+    /// Expert parallel degrees; by default those of each model
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = value_parser!(u64).range(1..=65536))]
+    ep: Vec<u64>,
+    /// Data parallel degrees; by default those of each model
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = value_parser!(u64).range(1..=65536))]
+    dp: Vec<u64>,
+    /// Phases; by default both
+    #[arg(long, help_heading = STEPS, value_enum, value_delimiter = ',')]
+    phase: Vec<StepPhase>,
+    /// Sequences of a step; by default 1 to 128 in decode, 1 to 8 in prefill
+    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = value_parser!(u64).range(1..=1_000_000))]
+    batch: Vec<u64>,
+    /// Lengths of the sequences; by default 1024 to 32768 in decode, 512 to 8192 in prefill
+    #[arg(long, help_heading = STEPS, value_name = "TOKENS,TOKENS", value_delimiter = ',',
+        value_parser = value_parser!(u64).range(1..=16_777_216))]
+    context: Vec<u64>,
+    /// Number formats of the products; by default those of each model
+    #[arg(long, help_heading = STEPS, value_enum, value_delimiter = ',')]
+    dtype: Vec<QuantisationScheme>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -131,11 +152,11 @@ impl StepSelection {
     }
 
     fn steps(&self, model: &LlmModel, layout: ParallelLayout) -> Vec<DecoderStep> {
-        let phases = given_or(&self.phases, &[StepPhase::Prefill, StepPhase::Decode]);
+        let phases = given_or(&self.phase, &[StepPhase::Prefill, StepPhase::Decode]);
         // The formats of the model in which steps are derived; BF16 if it has none of them.
         let mut own = vec![QuantisationScheme::Bf16, QuantisationScheme::W8a8];
         own.retain(|format| model.quantisation.contains(format));
-        let formats = given_or(&given_or(&self.formats, &own), &[QuantisationScheme::Bf16]);
+        let formats = given_or(&given_or(&self.dtype, &own), &[QuantisationScheme::Bf16]);
         let mut steps = Vec::new();
         for phase in phases {
             let (batches, contexts) = match phase {
@@ -143,8 +164,8 @@ impl StepSelection {
                 StepPhase::Decode => (&DECODE_BATCHES[..], &DECODE_CONTEXTS[..]),
             };
             for &quantisation in &formats {
-                for batch in given_or(&self.batches, batches) {
-                    for context in given_or(&self.contexts, contexts) {
+                for batch in given_or(&self.batch, batches) {
+                    for context in given_or(&self.context, contexts) {
                         steps.push(DecoderStep { layout, phase, batch, context, quantisation });
                     }
                 }

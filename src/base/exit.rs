@@ -23,6 +23,11 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
+    /// Returns the status of a complete command: [`Self::Done`] if everything is as it should be.
+    pub(crate) const fn done_if(is_ok: bool) -> Self {
+        if is_ok { Self::Done } else { Self::SomeNotOk }
+    }
+
     /// Returns the status with an exit code; an unknown one is a defect.
     pub(crate) fn from_code(code: u8) -> Self {
         let all = [

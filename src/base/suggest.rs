@@ -22,12 +22,13 @@ fn common_start(one: &str, other: &str) -> usize {
 }
 
 /// Returns a hint for an unknown word: the most similar known word, or `otherwise`.
-pub(crate) fn did_you_mean_or<'a>(
+pub(crate) fn did_you_mean_or<'a, S: Into<String>>(
     wrong: &str,
     words: impl IntoIterator<Item = &'a str>,
-    otherwise: impl FnOnce() -> String,
+    otherwise: impl FnOnce() -> S,
 ) -> String {
-    nearest_name(wrong, words).map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
+    let near = nearest_name(wrong, words).map(|near| format!("did you mean `{near}`?"));
+    near.unwrap_or_else(|| otherwise().into())
 }
 
 /// Truncates a text for a message to 100 characters.

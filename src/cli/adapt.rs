@@ -135,7 +135,7 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
     measurement.print_notes();
     let fill = FillSession {
         db: folder.db.clone(),
-        kind: measurement.kind(),
+        kind: measurement.host,
         assets,
         options: run_options,
         deadline: resources.deadline.deadline(),

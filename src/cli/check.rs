@@ -70,12 +70,9 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     let is_failure =
         |verdict: CheckVerdict| verdict.run_verdict().is_some_and(|found| failing.contains(found));
     let has_failed = reporter.counts.keys().any(|verdict| is_failure(*verdict));
-    Ok(if is_stopped {
-        ExitStatus::Interrupted
-    } else if has_failed || !check.plan.unreadable_rows.is_empty() {
-        ExitStatus::SomeNotOk
-    } else {
-        ExitStatus::Done
+    Ok(match is_stopped {
+        true => ExitStatus::Interrupted,
+        false => ExitStatus::done_if(!has_failed && check.plan.unreadable_rows.is_empty()),
     })
 }
 
@@ -83,15 +80,16 @@ fn default_processes() -> usize {
     thread::available_parallelism().map_or(1, usize::from).div_ceil(4).clamp(1, 8)
 }
 
-#[derive(Serialize)]
-struct CheckedCaseRecord<'a> {
-    by: &'static str,
-    case: &'a str,
-    inputs: Vec<String>,
-    kernel: &'a str,
-    message: &'a str,
-    outputs: Vec<String>,
-    verdict: &'static str,
+record! {
+    CheckedCaseRecord<'a>(case: &'a IdentifiedCase, outcome: &'a CheckOutcome) {
+        by: &'static str = outcome.by.as_str(),
+        case: &'a str = case.id().as_str(),
+        inputs: Vec<String> = slot_texts(&case.inputs),
+        kernel: &'a str = case.kernel.as_str(),
+        message: &'a str = &outcome.message,
+        outputs: Vec<String> = slot_texts(&case.outputs),
+        verdict: &'static str = outcome.verdict.as_str(),
+    }
 }
 
 #[derive(Default)]
@@ -113,15 +111,7 @@ impl CheckReporter {
             bar.add_case();
         }
         if self.format == OutputFormat::Json {
-            print_data(&json_lines(&[CheckedCaseRecord {
-                by: outcome.by.as_str(),
-                case: case.id().as_str(),
-                inputs: slot_texts(&case.inputs),
-                kernel: &kernel,
-                message: &outcome.message,
-                outputs: slot_texts(&case.outputs),
-                verdict: outcome.verdict.as_str(),
-            }]));
+            print_data(&json_lines(&[CheckedCaseRecord::new(case, outcome)]));
         } else if outcome.verdict == CheckVerdict::NoEntry {
             let kernels = self.without_entry.entry(outcome.message.clone()).or_default();
             *kernels.entry(kernel).or_default() += 1;
@@ -133,15 +123,16 @@ impl CheckReporter {
 
     /// Returns the attributes of a case that distinguish it from other listed cases with equal shapes.
     fn distinguishing_values(&self, kernel: &str, case: &Case) -> String {
-        let of_kernel = self.not_accepted.iter().filter(|((other, _), _)| other == kernel);
-        let others = of_kernel.map(|(_, (_, other))| other).filter(|other| other.shapes() == case.shapes());
-        let others: Vec<&Case> = others.collect();
+        let others =
+            self.not_accepted.iter().filter(|((other, _), _)| other == kernel).map(|(_, (_, other))| other);
+        let others: Vec<&Case> = others.filter(|other| other.shapes() == case.shapes()).collect();
         let differs =
             |name: &str, value: &str| others.iter().any(|other| other.attributes.get(name) != Some(value));
         let values = case.attributes.iter().filter(|(name, value)| differs(name, value));
-        values
-            .map(|(name, value)| format!(", {} {value}", name.strip_prefix(RUNTIME).unwrap_or(name)))
-            .collect()
+        joined(
+            values.map(|(name, value)| format!(", {} {value}", name.strip_prefix(RUNTIME).unwrap_or(name))),
+            "",
+        )
     }
 
     fn text(&self, total: usize, versions: &str) -> String {

@@ -19,7 +19,7 @@ use crate::{
     profile::timeline::step_times,
     show::{
         collected_ranks::{RankRecord, ranks_text},
-        run_timeline::{StepTimesReport, step_times_text},
+        run_timeline::{StepTimesReport, step_times_records, step_times_text},
     },
 };
 
@@ -42,24 +42,16 @@ impl CollectCommand {
 }
 
 /// Form of analysed profiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum ExportArg {
     /// One database for each rank
     Db,
     /// trace_view.json, kernel_details.csv and other tables
     Text,
     /// Both
+    #[strum(serialize = "db,text")]
     Both,
-}
-
-impl ExportArg {
-    const fn export_type(self) -> &'static str {
-        match self {
-            Self::Db => "db",
-            Self::Text => "text",
-            Self::Both => "db,text",
-        }
-    }
 }
 
 /// Options of the analysis and of what follows.
@@ -158,23 +150,14 @@ pub(super) struct AnalyseOptions {
 impl RankOptions {
     fn settings(&self) -> Result<AnalysisSettings, CommandError> {
         let python = self.python.program()?;
-        let logs = match &self.logs {
-            Some(logs) => logs.clone(),
-            None => unused_log_folder(),
-        };
+        let logs = self.logs.clone().unwrap_or_else(unused_log_folder);
         let logs = std::path::absolute(&logs).map_err(|error| {
-            CommandError::bad_input(
-                format!("the current folder is unknown: {error}"),
-                "give an absolute folder with `--logs`",
-            )
+            let problem = format!("the current folder is unknown: {error}");
+            CommandError::bad_input(problem, "give an absolute folder with `--logs`")
         })?;
-        Ok(AnalysisSettings {
-            python,
-            export: self.export.export_type().to_owned(),
-            workers: self.jobs.get(),
-            limit: self.analysis_limit,
-            logs,
-        })
+        let export = <&str>::from(self.export).to_owned();
+        let (workers, limit) = (self.jobs.get(), self.analysis_limit);
+        Ok(AnalysisSettings { python, export, workers, limit, logs })
     }
 
     /// Prints the ranks and their step times, ingests the complete ones, and returns the exit status.
@@ -189,32 +172,25 @@ impl RankOptions {
         emit(self.output.format(), &records, |_| ranks_text(ranks, self.output.width()));
         let complete = ranks.iter().filter(|rank| matches!(rank.state, RankState::Complete { .. }));
         let complete: Vec<PathBuf> = complete.map(|rank| rank.folder.clone()).collect();
-        let mut exit = if problems.is_empty() && complete.len() == ranks.len() {
-            ExitStatus::Done
-        } else {
-            ExitStatus::SomeNotOk
-        };
+        let mut exit = ExitStatus::done_if(problems.is_empty() && complete.len() == ranks.len());
         if !complete.is_empty() {
             self.print_step_times(&complete)?;
         }
         if let Some(db) = self.db.as_ref().filter(|_| !complete.is_empty() && !signals.is_set()) {
-            let ingest = IngestOptions::of_profiles(complete, db.clone(), self.kind, &self.assets);
-            match ingest::run(&ingest) {
-                Ok(_) => {}
-                // The profiles are complete whatever the database is.
-                Err(error) => {
-                    print_note(&format!("not ingested: {}", error.message));
-                    print_hint(&error.hint);
-                    exit = ExitStatus::SomeNotOk;
-                }
+            let (db, kind, assets) = (db.clone(), self.kind, self.assets.clone());
+            let ingest = IngestOptions { paths: complete, db, kind, assets, ..IngestOptions::default() };
+            // The profiles are complete whatever the database is.
+            if let Err(error) = ingest::run(&ingest) {
+                print_note(&format!("not ingested: {}", error.message));
+                print_hint(&error.hint);
+                exit = ExitStatus::SomeNotOk;
             }
         }
         problems.iter().for_each(|problem| print_note(problem));
         if signals.is_set() {
-            let folders: Vec<String> = folders.iter().map(|folder| quoted_path(folder)).collect();
             print_note(&format!(
                 "interrupted; the profiles that were written are kept: `npubench collect analyse {}` continues",
-                folders.join(" ")
+                joined(folders.iter().map(|folder| quoted_path(folder)), " ")
             ));
             exit = ExitStatus::Interrupted;
         }
@@ -227,7 +203,7 @@ impl RankOptions {
         let times: Vec<_> =
             runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
         let report = StepTimesReport { runs: &runs, times: &times, arrivals: &[], vendor: &[], gaps: 0 };
-        emit(self.output.format(), &report.records(), |_| {
+        emit(self.output.format(), &step_times_records(&report), |_| {
             format!("\n{}", step_times_text(&report, self.output.width()))
         });
         Ok(())
@@ -271,10 +247,9 @@ fn collect_vllm(options: &VllmOptions) -> Result<ExitStatus, CommandError> {
 fn analyse(options: &AnalyseOptions) -> Result<ExitStatus, CommandError> {
     let folders = profile_folders(&options.folders);
     if folders.is_empty() {
-        let given: Vec<String> =
-            options.folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
+        let given = joined(options.folders.iter().map(|folder| format!("`{}`", folder.display())), ", ");
         return Err(CommandError::bad_input(
-            format!("no folder `*_ascend_pt` in {}", given.join(", ")),
+            format!("no folder `*_ascend_pt` in {given}"),
             "give the folder of the profiler (`torch_profiler_dir`) as this host has it",
         ));
     }
@@ -289,22 +264,22 @@ fn analyse(options: &AnalyseOptions) -> Result<ExitStatus, CommandError> {
 /// Reads requests, one JSON object a line.
 fn read_requests(file: &Path) -> Result<Vec<Value>, CommandError> {
     let shown = file.display();
-    let hint =
-        "write one request a line, such as {\"model\": \"M\", \"prompt\": \"text\", \"max_tokens\": 64}";
-    let text = fs::read_to_string(file)
-        .map_err(|error| CommandError::bad_input(format!("cannot read `{shown}`: {error}"), hint))?;
+    let wrong = |problem: String| {
+        let hint =
+            "write one request a line, such as {\"model\": \"M\", \"prompt\": \"text\", \"max_tokens\": 64}";
+        CommandError::bad_input(problem, hint)
+    };
+    let text = fs::read_to_string(file).map_err(|error| wrong(format!("cannot read `{shown}`: {error}")))?;
     let mut bodies = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         match serde_json::from_str::<Value>(line) {
             Ok(body) if body.is_object() => bodies.push(body),
-            Ok(_) => {
-                return Err(CommandError::bad_input(format!("{shown}:{number}: expected an object"), hint));
-            }
-            Err(error) => return Err(CommandError::bad_input(format!("{shown}:{number}: {error}"), hint)),
+            Ok(_) => return Err(wrong(format!("{shown}:{number}: expected an object"))),
+            Err(error) => return Err(wrong(format!("{shown}:{number}: {error}"))),
         }
     }
     if bodies.is_empty() {
-        return Err(CommandError::bad_input(format!("`{shown}` has no request"), hint));
+        return Err(wrong(format!("`{shown}` has no request")));
     }
     Ok(bodies)
 }

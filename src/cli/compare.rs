@@ -4,7 +4,10 @@ use super::prelude::*;
 use crate::{
     answer::recorded_runs::{AloneDatabase, ComparedRun},
     profile::timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
-    show::compare::{ComparisonReport, JoinedDatabase, comparison_csv, comparison_page, comparison_text},
+    show::compare::{
+        ComparisonReport, JoinedDatabase, comparison_csv, comparison_page, comparison_records,
+        comparison_text,
+    },
 };
 
 /// Form of the output.
@@ -125,7 +128,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     print_data(&match options.format {
         ComparisonFormat::Plain => comparison_text(&report, options.wide.width()),
         ComparisonFormat::Csv => comparison_csv(&report),
-        ComparisonFormat::Json => json_lines(&report.records()),
+        ComparisonFormat::Json => json_lines(&comparison_records(&report)),
     });
     Ok(ExitStatus::Done)
 }

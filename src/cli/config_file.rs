@@ -2,10 +2,10 @@
 //!
 //! A value becomes the default of its option, so that the command line and variables of the environment precede it.
 
-use std::{collections::BTreeSet, env, fs, io, ops::Range};
+use std::{collections::BTreeSet, env, fs, ops::Range};
 
 use clap::{
-    Arg, ArgAction, Command,
+    Arg, ArgAction, ArgGroup, Command,
     builder::{ArgPredicate, OsStr, Resettable},
     error::{ContextKind, ContextValue},
 };
@@ -32,7 +32,7 @@ pub(super) struct ConfigOptions {
 }
 
 /// An option that a file sets.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
 struct ConfiguredOption {
     /// Words of the command; empty for all commands with the option.
     command: String,
@@ -64,42 +64,36 @@ impl ConfiguredOption {
     }
 
     /// Sets the default of the option in the command to which the words lead, or in all commands below it.
-    fn apply(&self, command: Command, words: &[&str]) -> Command {
+    fn apply(&self, mut command: Command, words: &[&str]) -> Command {
         if let [first, rest @ ..] = words {
             return command.mut_subcommand(first, |inner| self.apply(inner, rest));
         }
         let is_general = self.command.is_empty();
-        let found = option_of(&command, &self.option).filter(|arg| !is_general || self.is_possible_for(arg));
-        let found = found.map(|arg| (arg.get_id().clone(), excluding_options(&command, arg)));
-        let command = match found {
-            Some((id, excluding)) => command.mut_arg(id, |arg| self.set_default(arg, excluding)),
-            None => command,
-        };
-        let inner =
-            visible_commands(&command).filter(|_| is_general).map(|inner| inner.get_name().to_owned());
-        let inner: Vec<String> = inner.collect();
-        inner
-            .into_iter()
-            .fold(command, |command, name| command.mut_subcommand(name, |inner| self.apply(inner, &[])))
+        let found = option_of(&command, &self.option);
+        if let Some(arg) = found.filter(|arg| !is_general || self.is_possible_for(arg)) {
+            let (id, excluding) = (arg.get_id().clone(), excluding_options(&command, arg));
+            command = command.mut_arg(id, |arg| self.set_default(arg, excluding));
+        }
+        if !is_general {
+            return command;
+        }
+        command.mut_subcommands(|inner| if inner.is_hide_set() { inner } else { self.apply(inner, &[]) })
     }
 
     /// Sets the default of an option. Where an option that excludes it is given, it keeps the default that it has without
     /// the file. The values of a list are separated by commas where the option splits them itself.
-    fn set_default(&self, arg: Arg, excluding: Vec<(String, ArgPredicate)>) -> Arg {
-        let is_repeated =
-            matches!(arg.get_action(), ArgAction::Append) && arg.get_value_delimiter().is_none();
-        let values = if is_repeated { self.values.clone() } else { vec![self.value.clone()] };
+    fn set_default(&self, mut arg: Arg, excluding: Vec<(String, ArgPredicate)>) -> Arg {
         let usual: Option<OsStr> = match arg.get_action() {
             ArgAction::SetTrue => Some("false".into()),
             _ => arg.get_default_values().first().cloned(),
         };
-        excluding
-            .into_iter()
-            .fold(arg, |arg, (other, is_given)| {
-                arg.default_value_if(other, is_given, Resettable::from(usual.clone()))
-            })
-            .default_values(values)
-            .required(false)
+        for (other, is_given) in excluding {
+            arg = arg.default_value_if(other, is_given, Resettable::from(usual.clone()));
+        }
+        let is_repeated =
+            matches!(arg.get_action(), ArgAction::Append) && arg.get_value_delimiter().is_none();
+        let values = if is_repeated { self.values.clone() } else { vec![self.value.clone()] };
+        arg.default_values(values).required(false)
     }
 }
 
@@ -110,21 +104,19 @@ fn excluding_options(command: &Command, option: &Arg) -> Vec<(String, ArgPredica
         command.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
     };
     let are_in_one_group = |other: &Arg| {
-        command
-            .get_groups()
-            .filter(|group| !(*group).clone().is_multiple())
-            .any(|group| [option, other].iter().all(|arg| group.get_args().any(|id| id == arg.get_id())))
+        let has = |group: &ArgGroup, arg: &Arg| group.get_args().any(|id| id == arg.get_id());
+        let mut groups = command.get_groups().filter(|group| !(*group).clone().is_multiple());
+        groups.any(|group| has(group, option) && has(group, other))
     };
-    let is_excluding = |other: &&Arg| {
+    let others = command.get_arguments().filter(|other| {
         other.get_id() != option.get_id()
             && other.get_default_values().is_empty()
             && (conflicts(other, option) || conflicts(option, other) || are_in_one_group(other))
-    };
+    });
     let is_given = |other: &Arg| match other.get_action() {
         ArgAction::SetTrue => ArgPredicate::Equals("true".into()),
         _ => ArgPredicate::IsPresent,
     };
-    let others = command.get_arguments().filter(is_excluding);
     others.map(|other| (other.get_id().to_string(), is_given(other))).collect()
 }
 
@@ -143,22 +135,12 @@ fn candidates() -> Vec<PathBuf> {
     user.into_iter().chain([PathBuf::from(FILE)]).collect()
 }
 
-/// Returns true for a file in a folder that this user cannot enter: a user of `su` or `setpriv` has no access to the home
-/// folder of `$HOME`.
-fn is_hidden(file: &Path) -> bool {
-    fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
-}
-
 impl ConfigFiles {
     /// Reads the files that exist. Fails for a file that cannot be read or has an unknown command or option.
     pub(super) fn read(commands: &Command) -> Result<Self, CommandError> {
         let mut found = Self::default();
-        for file in candidates().into_iter().filter(|file| !is_hidden(file)) {
-            if fs::metadata(&file).is_err_and(|error| {
-                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-            }) {
-                continue;
-            }
+        // A folder that cannot be entered has no file: the home folder of `$HOME` is another's for a user of `su`.
+        for file in candidates().into_iter().filter(|file| fs::metadata(file).is_ok()) {
             let text = fs::read_to_string(&file).map_err(|error| {
                 CommandError::bad_input(
                     format!("`{}` cannot be read: {error}", file.display()),
@@ -187,8 +169,7 @@ impl ConfigFiles {
     pub(super) fn apply(&self, commands: Command) -> Command {
         let applied = self.options.iter().filter(|option| !option.is_preceded_by_variable());
         applied.fold(commands, |commands, option| {
-            let words: Vec<&str> = option.command.split_whitespace().collect();
-            option.apply(commands, &words)
+            option.apply(commands, &option.command.split_whitespace().collect::<Vec<_>>())
         })
     }
 
@@ -200,11 +181,10 @@ impl ConfigFiles {
         };
         let (arg, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
         let name = arg.split([' ', '=']).next().and_then(|name| name.strip_prefix("--"));
-        let is_refused = |option: &&ConfiguredOption| {
+        let refused = self.options.iter().filter(|option| {
             name == Some(&*option.option)
                 && (option.value == value || option.values.iter().any(|one| one == value))
-        };
-        let refused = self.options.iter().filter(is_refused);
+        });
         let places: Vec<String> =
             refused.map(|option| format!("{}: `--{}` is set here", option.place(), option.option)).collect();
         if !places.is_empty() {
@@ -255,10 +235,10 @@ impl TableReader<'_> {
         for (key, value) in table {
             let (name, span) = (key.get_ref().to_string(), key.span());
             if let DeValue::Table(inner) = value.get_ref() {
-                if !visible_commands(command).any(|inner| inner.get_name() == name) {
-                    let known = visible_commands(command).map(Command::get_name);
+                let known = || visible_commands(command).map(Command::get_name);
+                if !known().any(|known| known == name) {
                     let lists = || "`npubench help` lists the commands".to_owned();
-                    let hint = did_you_mean_or(&name, known, lists);
+                    let hint = did_you_mean_or(&name, known(), lists);
                     return Err(self.error(&span, &format!("no command `{name}`"), hint));
                 }
                 words.push(name);
@@ -281,42 +261,40 @@ impl TableReader<'_> {
                 line: self.line(&span),
                 option: name,
             };
-            self.check_option(&option, command, &span)?;
+            if let Err((problem, hint)) = self.check_option(&option, command) {
+                return Err(self.error(&span, &problem, hint));
+            }
             self.options.push(option);
         }
         Ok(())
     }
 
-    /// Refuses an option that no command has, and values that no command has among the possible ones.
-    fn check_option(
-        &self,
-        option: &ConfiguredOption,
-        command: &Command,
-        span: &Range<usize>,
-    ) -> Result<(), CommandError> {
+    /// Refuses an option that no command has, and values that no command has among the possible ones, with problem and hint.
+    fn check_option(&self, option: &ConfiguredOption, command: &Command) -> Result<(), (String, String)> {
         let ConfiguredOption { command: words, option: name, value, .. } = option;
         let known = options_below(command, words.is_empty());
         let args: Vec<&Arg> = known.iter().copied().filter(|arg| arg.get_long() == Some(name)).collect();
+        if args.is_empty() && !words.is_empty() && option_of(self.commands, name).is_some() {
+            let problem = format!("`--{name}` is an option of all commands, not of one");
+            return Err((problem, "set it above the first table".to_owned()));
+        }
         if args.is_empty() {
             let lists = || "`npubench help COMMAND` lists its options".to_owned();
-            let nearest = || did_you_mean_or(name, known.iter().filter_map(|arg| arg.get_long()), lists);
-            let is_of_all = option_of(self.commands, name).is_some();
-            let (problem, hint) = match words.as_str() {
-                "" => (format!("no command has the option `--{name}`"), nearest()),
-                _ if is_of_all => (
-                    format!("`--{name}` is an option of all commands, not of one"),
-                    "set it above the first table".to_owned(),
-                ),
-                words => (format!("`npubench {words}` has no option `--{name}`"), nearest()),
+            let problem = match words.as_str() {
+                "" => format!("no command has the option `--{name}`"),
+                words => format!("`npubench {words}` has no option `--{name}`"),
             };
-            return Err(self.error(span, &problem, hint));
+            return Err((
+                problem,
+                did_you_mean_or(name, known.iter().filter_map(|arg| arg.get_long()), lists),
+            ));
         }
         if !args.iter().any(|arg| option.is_possible_for(arg)) {
             let values = args.iter().flat_map(|arg| arg.get_possible_values());
             let possible: BTreeSet<String> = values.map(|value| value.get_name().to_owned()).collect();
             let list = || format!("possible values are {}", joined(&possible, ", "));
             let hint = did_you_mean_or(value, possible.iter().map(String::as_str), list);
-            return Err(self.error(span, &format!("`{value}` is no value of `{name}`"), hint));
+            return Err((format!("`{value}` is no value of `{name}`"), hint));
         }
         Ok(())
     }
@@ -341,11 +319,7 @@ fn value_texts(value: &DeValue<'_>) -> Option<Vec<String>> {
 pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitStatus, CommandError> {
     emit(options.output.format, &found.options, |set| {
         for file in candidates() {
-            let state = match () {
-                () if found.files.contains(&file) => "is used",
-                () if is_hidden(&file) => "is not used: its folder cannot be entered",
-                () => "does not exist",
-            };
+            let state = if found.files.contains(&file) { "is used" } else { "does not exist" };
             print_note(&format!("{} {state}", file.display()));
         }
         if set.is_empty() { String::new() } else { options_table(set, options.output.width()) }

@@ -102,5 +102,5 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
     production_note(&coverages).iter().for_each(|note| print_note(note));
     note_simulated(database.kind);
-    Ok(if gaps.is_empty() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(ExitStatus::done_if(gaps.is_empty()))
 }

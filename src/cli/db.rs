@@ -175,7 +175,7 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
     }
     emit(options.output.format, slice::from_ref(&report), |_| merge_text(&report));
     let is_complete = report.is_complete() && not_started == 0;
-    Ok(if is_complete { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(ExitStatus::done_if(is_complete))
 }
 
 fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
@@ -187,7 +187,7 @@ fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
     emit(options.output.format, slice::from_ref(&report), |_| rebuild_text(&report));
-    Ok(if report.is_complete() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(ExitStatus::done_if(report.is_complete()))
 }
 
 fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
@@ -240,7 +240,7 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
             format_count(production_rows, "row")
         ));
     }
-    Ok(if errors + warnings == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(ExitStatus::done_if(errors + warnings == 0))
 }
 
 fn issue_lines(folder: &Path, checked: &LintReport) -> String {
@@ -267,7 +267,7 @@ fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError>
         if options.dry_run { "would be repaired (dry run: nothing was written)" } else { "repaired" },
         format_count(left, "duplicate"),
     ));
-    Ok(if refused == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(ExitStatus::done_if(refused == 0))
 }
 
 fn change_lines(folder: &Path, report: &NormalizeReport, dry_run: bool) -> String {

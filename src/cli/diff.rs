@@ -74,20 +74,18 @@ fn parse_margin(text: &str) -> Result<f64, String> {
     Ok(parse_percent(text, 100.0)? / 100.0)
 }
 
-/// A database with a run if one is named.
-struct NamedSide {
+/// A database with a run if one is named: `DIR` or `DIR@RUN`.
+struct NamedSide<'a> {
     database: Database,
-    run: Option<String>,
+    run: Option<&'a str>,
 }
 
-impl NamedSide {
-    /// Opens `DIR` or `DIR@RUN`.
-    fn open(text: &str) -> Result<Self, CommandError> {
+impl<'a> NamedSide<'a> {
+    fn open(argument: &'a str) -> Result<Self, CommandError> {
         // A folder may have an `@` in its name.
-        let split = text.rsplit_once('@').filter(|_| !Path::new(text).exists());
-        let (folder, run) = split.map_or((text, None), |(folder, run)| (folder, Some(run.to_owned())));
-        let database = Database::open(Path::new(folder))?;
-        Ok(Self { database, run })
+        let split = argument.rsplit_once('@').filter(|_| !Path::new(argument).exists());
+        let (folder, run) = split.map_or((argument, None), |(folder, run)| (folder, Some(run)));
+        Ok(Self { database: Database::open(Path::new(folder))?, run })
     }
 
     fn read(&self, cache: CacheState) -> Result<(String, MeasuredSide), CommandError> {
@@ -100,16 +98,17 @@ impl NamedSide {
             let missing = "has no measurements of npubench, so that its numbers have no intervals";
             unmeasured(format!("`{folder}` {missing}"))
         })?;
-        let (run, name) = match self.run.as_deref() {
+        let (run, name) = match self.run {
             None => (None, folder.to_string()),
             Some("last") => {
                 let run = ledger.newest_measured_run(cache)?.ok_or_else(|| {
                     unmeasured(format!("no run of `{folder}` has measurements with a {cache} cache"))
                 })?;
                 let later = runs.iter().rev().take_while(|past| past.record.run != run).count();
-                let later =
-                    (later > 0).then(|| format!("; {} later without one", format_count(later, "run")));
-                let name = format!("{folder}@{run} (its last run with measurements{})", or_empty(later));
+                let later = or_empty(
+                    (later > 0).then(|| format!("; {} later without one", format_count(later, "run"))),
+                );
+                let name = format!("{folder}@{run} (its last run with measurements{later})");
                 (Some(run), name)
             }
             Some(run) => {
@@ -120,30 +119,23 @@ impl NamedSide {
         };
         Ok((name, MeasuredSide::read(&ledger, run.as_deref(), cache)?))
     }
-
-    fn argument(&self) -> String {
-        let folder = self.database.folder().to_string_lossy();
-        self.run.as_ref().map_or_else(|| folder.to_string(), |run| format!("{folder}@{run}"))
-    }
 }
 
-/// Returns the note with the command that measures ambiguous cases again; `letter` is the side's. `None` without such a case.
+/// Returns the note with the command that measures ambiguous cases of a side again. `None` without such a case.
 fn repeat_note(
     options: &DiffOptions,
-    sides: [&NamedSide; 2],
-    letter: usize,
+    side: &NamedSide<'_>,
+    letter: &str,
     cases: &[CaseId],
 ) -> Option<String> {
-    let side = sides[letter];
-    let letter = ["A", "B"][letter];
     let command = match repeat_commands(&side.database, options.cache.state, cases).as_slice() {
         [] => return None,
         [command] if cases.len() <= MAX_NAMED_CASES => command.clone(),
         _ => {
             let mut command = format!(
                 "npubench diff {} {} --repeat {letter} --margin {}",
-                quoted_argument(&sides[0].argument()),
-                quoted_argument(&sides[1].argument()),
+                quoted_argument(&options.first),
+                quoted_argument(&options.second),
                 options.margin * 100.0
             );
             if !options.cache.state.is_hot() {
@@ -158,9 +150,10 @@ fn repeat_note(
             command + " | sh"
         }
     };
-    let is_of_one_run = side.run.as_ref().is_some_and(|run| run != "last");
-    let afterwards = ", as a run of its own, and shows better how much collections differ";
-    let afterwards = if is_of_one_run { afterwards } else { "" };
+    let afterwards = match side.run {
+        None | Some("last") => "",
+        Some(_) => ", as a run of its own, and shows better how much collections differ",
+    };
     let (are, them) = if cases.len() == 1 { ("is", "it") } else { ("are", "them") };
     let cases = format_count(cases.len(), "AMBIGUOUS case");
     Some(format!("{cases} {are} known less well in {letter}: `{command}` measures {them} again{afterwards}"))
@@ -193,10 +186,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
     }
     let difference = compare_sides([&first, &second], options.margin);
     if let Some(side) = options.repeat {
-        let (side, cases) = match side {
-            RepeatedSide::First => (&sides[0], &difference.ambiguous[0]),
-            RepeatedSide::Second => (&sides[1], &difference.ambiguous[1]),
-        };
+        let (side, cases) = (&sides[side as usize], &difference.ambiguous[side as usize]);
         for command in repeat_commands(&side.database, options.cache.state, cases) {
             print_data(&(command + "\n"));
         }
@@ -216,12 +206,8 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
             difference.without_interval
         ));
     }
-    for (letter, cases) in difference.ambiguous.iter().enumerate() {
-        let note = repeat_note(options, [&sides[0], &sides[1]], letter, cases);
-        note.iter().for_each(|note| print_note(note));
+    for ((side, letter), cases) in sides.iter().zip(["A", "B"]).zip(&difference.ambiguous) {
+        repeat_note(options, side, letter, cases).iter().for_each(|note| print_note(note));
     }
-    Ok(match options.fail_on_slow && difference.has_slow_case() {
-        true => ExitStatus::SomeNotOk,
-        false => ExitStatus::Done,
-    })
+    Ok(ExitStatus::done_if(!(options.fail_on_slow && difference.has_slow_case())))
 }

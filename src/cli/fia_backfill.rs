@@ -40,7 +40,7 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
         added: done.added,
     };
     emit(options.output.format, &[record], |_| plain(&done, calls));
-    Ok(if done.complete_rows() == done.rows.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(ExitStatus::done_if(done.complete_rows() == done.rows.len()))
 }
 
 #[derive(Serialize, JsonSchema)]

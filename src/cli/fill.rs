@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::ArgGroup;
 
 use super::{
-    measurement_options::MeasurementOptions, plan::planned_devices, prelude::*,
+    measurement_options::MeasurementOptions, plan::devices_of_host, prelude::*,
     question_options::QuestionOptions,
 };
 use crate::{
@@ -62,7 +62,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     let host = PredictedHost {
         kind: database.kind,
         profile: &profile,
-        devices: &planned_devices(resources, database.kind)?,
+        devices: &devices_of_host(resources.devices.as_ref(), database.kind)?,
         costs: InitialCosts::new(run_options.warm_up, run_options.launches),
         budget: deadline.map(Deadline::rest),
     };
@@ -70,12 +70,12 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     emit(format, &fill_records(&preview), |_| fill_text(&preview, options.output.width()));
     if options.dry_run {
         note_simulated(database.kind);
-        return Ok(if preview.measures_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });
+        return Ok(ExitStatus::done_if(preview.measures_all()));
     }
     measurement.print_notes();
     let session = FillSession {
         db: folder.db.clone(),
-        kind: measurement.kind(),
+        kind: measurement.host,
         assets,
         options: run_options,
         deadline,

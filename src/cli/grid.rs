@@ -1,25 +1,21 @@
 //! `npubench grid`: rows without measurements from grids, or from mutations of cases.
 
-use std::collections::BTreeSet;
-
 use super::{
-    grid_options::{FillAuditOptions, GridStepOptions, MutateOptions},
-    options::{check_device, parse_gib, parse_rows, parse_seed},
+    grid_options::{FillAuditOptions, MutateOptions},
     prelude::*,
 };
 use crate::{
+    answer::step_cases::StepSelection,
     base::{shell_argument::quoted_argument, yaml::YamlError},
     cases::{
         grid::{
             CandidateSource, CandidatesByKernel, RejectReason, RowWriter, SelectedRows, SelectionRequest,
-            TargetDatabase,
             definition::{GridFiles, GridModels, MutationFile},
             mutate::CaseMutator,
             mutation_sources,
         },
         llm::LlmModel,
     },
-    kernel::default_memory_budget,
     measure::{
         device_choice::{DeviceChoice, chip_of_host, choose_device},
         filtered_cases::candidate_filter,
@@ -76,18 +72,15 @@ pub(super) struct GridOptions {
     #[command(flatten)]
     filter: FilterOption,
     #[command(flatten)]
-    steps: GridStepOptions,
+    steps: StepSelection,
     #[command(flatten)]
     audit: FillAuditOptions,
     #[command(flatten)]
     mutate: MutateOptions,
     #[command(flatten)]
     assets: AssetOptions,
-    /// Format of the summary; as JSON one line for each kernel (JSON Lines)
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
     #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 impl GridOptions {
@@ -105,15 +98,16 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
         let (mutations, wanted) = options.mutate.select_mutations(&mutations, &catalogue, wanted)?;
         let (target, device) = open_target(options, &assets)?;
         let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
-        let cases = options.mutate.read_cases(&target, target.kind())?;
+        let cases = options.mutate.read_cases(&target)?;
         let candidates = mutation_sources(&cases, mutator, &wanted)?;
         return add_rows(options, candidates, &catalogue, &target, &device, None);
     }
-    if options.audit.is_requested() || options.steps.is_requested() {
+    let has_steps = options.steps != StepSelection::default();
+    if options.audit.is_requested() || has_steps {
         let (models, folder) = ((&*options.models, &options.steps), options.folder());
         let cases = match options.audit.is_requested() {
             true => options.audit.missing_cases((&assets, &catalogue), folder, models, &wanted)?,
-            false => options.steps.selection().derive_rows(&assets, &options.models, &wanted)?,
+            false => options.steps.derive_rows(&assets, &options.models, &wanted)?,
         };
         if cases.is_empty() && options.audit.is_requested() {
             print_note("no row to add");
@@ -123,8 +117,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
         let listed = cases.iter();
         let listed =
             listed.map(|(kernel, cases)| (kernel.clone(), CandidateSource::Listed(cases.iter().collect())));
-        let candidates = listed.collect();
-        return add_rows(options, candidates, &catalogue, &target, &device, None);
+        return add_rows(options, listed.collect(), &catalogue, &target, &device, None);
     }
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
@@ -150,18 +143,17 @@ fn open_target<'a>(
 ) -> Result<(TargetDatabase<'a>, DeviceProfile), CommandError> {
     let given = options.device.as_deref();
     check_device(given, &options.assets, options.folder())?;
-    let kind = options.kind;
-    let mut target = TargetDatabase::open(options.folder(), kind)?;
+    let mut target = TargetDatabase::open(options.folder(), options.kind)?;
     if target.existing.is_none() {
-        let assumable = if options.dry_run { DataKind::Rehearsal } else { target.kind() };
+        let assumable = if options.dry_run { DataKind::Rehearsal } else { target.file.kind };
         let DeviceChoice { name, source, .. } =
             choose_device(assets, assumable, given, &DeviceEvidence::default(), chip_of_host)?;
         if !source.starts_with("given") {
             print_note(&format!("device {name} ({source})"));
         }
-        target.set_device(name);
+        target.file.device = name;
     }
-    let device = DeviceProfile::load(assets, target.device())?;
+    let device = DeviceProfile::load(assets, &target.file.device)?;
     Ok((target, device))
 }
 
@@ -186,20 +178,20 @@ fn add_rows(
         },
         timed_on: options.dry_run.then_some(device),
     };
-    let kernels = target.add_rows(&writer, options.dry_run)?;
-    let has_shapes =
-        options.shapes || (options.dry_run && (options.steps.is_requested() || options.audit.is_requested()));
+    let kernels = writer.add_rows(target, options.dry_run)?;
+    let has_shapes = options.shapes
+        || (options.dry_run && (options.steps != StepSelection::default() || options.audit.is_requested()));
     let request =
         GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run, has_shapes };
     let records: Vec<GridRecord<'_>> =
         kernels.iter().map(|kernel| GridRecord::new(kernel, &request)).collect();
-    emit(options.format, &records, |_| {
-        let width = options.wide.width();
+    emit(options.output.format, &records, |_| {
+        let width = options.output.width();
         let shapes = if has_shapes { grid_shapes(&kernels, width) } else { String::new() };
         grid_table(&kernels, width) + &shapes
     });
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
-    print_note(&summary(options, device, target.kind(), &kernels));
+    print_note(&summary(options, device, target.file.kind, &kernels));
     if let Some(plot) = plot {
         plot.write(&coverage_plot(&kernels)).map_err(|error| {
             let written = !options.dry_run && kernels.iter().any(|kernel| kernel.rows() > 0);
@@ -241,9 +233,11 @@ pub(super) fn select_kernels(
             let hint = format!("`{other}` has the rows; a run stores a result under the kernel that ran");
             return Err(CommandError::bad_input(problem, hint));
         }
-        let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
-            "`npubench grid --dry-run` lists the kernels of the grids; with `--models` only those of the models' layers".to_owned()
-        });
+        let hint = did_you_mean_or(
+            missing.as_str(),
+            known.iter().map(KernelName::as_str),
+            || "`npubench grid --dry-run` lists the kernels of the grids; with `--models` only those of the models' layers",
+        );
         return Err(CommandError::bad_input(format!("no grid declares `{missing}`"), hint));
     }
     let wanted: BTreeSet<&KernelName> = wanted.iter().collect();

@@ -45,11 +45,8 @@ pub(super) struct AuditOptions {
     questions: QuestionOptions,
     #[command(flatten)]
     assets: AssetOptions,
-    /// Format of the result
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
     #[command(flatten)]
-    wide: WideOption,
+    output: TableOptions,
 }
 
 impl AuditOptions {
@@ -118,24 +115,22 @@ fn audit_workloads(
     if let Some(missing) =
         wanted.iter().find(|kernel| audited.iter().all(|row| row.kernel != kernel.as_str()))
     {
-        let hint = did_you_mean_or(missing.as_str(), audited.iter().map(|row| row.kernel.as_str()), || {
-            "without names of kernels, all kernels of the workloads are audited".to_owned()
-        });
+        let hint = did_you_mean_or(
+            missing.as_str(),
+            audited.iter().map(|row| row.kernel.as_str()),
+            || "without names of kernels, all kernels of the workloads are audited",
+        );
         return Err(CommandError::bad_input(format!("no workload has a question about `{missing}`"), hint));
     }
     audited.retain(|row| wanted.is_empty() || wanted.iter().any(|kernel| row.kernel == kernel.as_str()));
     let records: Vec<QuestionRecord<'_>> = audited.iter().map(QuestionRecord::new).collect();
-    emit(options.format, &records, |_| question_table(&audited, options.wide.width()));
+    emit(options.output.format, &records, |_| question_table(&audited, options.output.width()));
     let answered = audited.iter().filter(|row| row.is_answered()).count();
     print_note(&format!(
         "{answered} of {} answered as the density standard requires",
         format_count(audited.len(), "question")
     ));
-    Ok(if audited.iter().all(AuditedQuestion::is_answered) {
-        ExitStatus::Done
-    } else {
-        ExitStatus::SomeNotOk
-    })
+    Ok(ExitStatus::done_if(audited.iter().all(AuditedQuestion::is_answered)))
 }
 
 /// Returns the wanted kernels, or all kernels of a database.
@@ -172,9 +167,9 @@ fn audited_kernels(
 }
 
 fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatus {
-    emit(options.format, &axis_records(audits), |_| match audits {
+    emit(options.output.format, &axis_records(audits), |_| match audits {
         [] => String::new(),
-        _ => audit_table(audits, options.wide.width()),
+        _ => audit_table(audits, options.output.width()),
     });
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
         let rows = format_count(*unread, "row");
@@ -183,5 +178,5 @@ fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatu
     let axes: Vec<&AxisAudit<'_>> = audits.iter().flat_map(|audit| &audit.axes).collect();
     let complete = axes.iter().filter(|axis| axis.is_complete()).count();
     print_note(&format!("{complete} of {} axes meet the density standard", axes.len()));
-    if complete == axes.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk }
+    ExitStatus::done_if(complete == axes.len())
 }

@@ -2,25 +2,17 @@
 
 use super::prelude::*;
 use crate::{
-    answer::{
-        audit_fill::missing_cases,
-        step_cases::StepSelection,
-        workload::{StepPhase, parse_weighted_path},
-    },
-    cases::{
-        grid::{
-            CasesByKernel, ListedCases, MutationCasesError, TargetDatabase, database_cases,
-            definition::{Mutation, MutationFile},
-            profile_cases,
-        },
-        llm::QuantisationScheme,
+    answer::{audit_fill::missing_cases, step_cases::StepSelection, workload::parse_weighted_path},
+    cases::grid::{
+        CasesByKernel, ListedCases, MutationCasesError, database_cases,
+        definition::{Mutation, MutationFile},
+        profile_cases,
     },
 };
 
 /// Headings of the options in the help.
 const AUDIT: &str = "Rows that an audit misses";
 const MUTATIONS: &str = "Mutations";
-const STEPS: &str = "Steps of models (instead of grids: exactly the kernels of the steps of --models)";
 
 /// Workloads that are audited.
 #[derive(Debug, Args)]
@@ -44,10 +36,10 @@ impl FillAuditOptions {
         &self,
         (assets, catalogue): (&AssetFiles, &Catalogue),
         folder: &Path,
-        (models, steps): (&[String], &GridStepOptions),
+        (models, steps): (&[String], &StepSelection),
         wanted: &[KernelName],
     ) -> Result<ListedCases, CommandError> {
-        missing_cases(folder, &self.workloads, models, &steps.selection(), wanted, assets, catalogue)
+        missing_cases(folder, &self.workloads, models, steps, wanted, assets, catalogue)
     }
 }
 
@@ -116,63 +108,11 @@ impl MutateOptions {
     pub(super) fn read_cases(
         &self,
         target: &TargetDatabase<'_>,
-        kind: DataKind,
     ) -> Result<CasesByKernel, MutationCasesError> {
         Ok(match (&self.from[..], &target.existing) {
             ([], None) => CasesByKernel::new(),
             ([], Some(database)) => database_cases(database)?,
-            (profiles, _) => profile_cases(profiles, kind)?,
+            (profiles, _) => profile_cases(profiles, target.file.kind)?,
         })
-    }
-}
-
-/// Steps of models.
-#[derive(Debug, Args)]
-#[group(id = "steps", multiple = true, requires = "models", conflicts_with_all = ["grids", "plot", "mutate"])]
-pub(super) struct GridStepOptions {
-    /// Tensor parallel degrees; by default those of each model
-    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
-    tp: Vec<u64>,
-    /// Expert parallel degrees; by default those of each model
-    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
-    ep: Vec<u64>,
-    /// Data parallel degrees; by default those of each model
-    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
-    dp: Vec<u64>,
-    /// Phases; by default both
-    #[arg(long, help_heading = STEPS, value_enum, value_delimiter = ',')]
-    phase: Vec<StepPhase>,
-    /// Sequences of a step; by default 1 to 128 in decode, 1 to 8 in prefill
-    #[arg(long, help_heading = STEPS, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    batch: Vec<u64>,
-    /// Lengths of the sequences; by default 1024 to 32768 in decode, 512 to 8192 in prefill
-    #[arg(long, help_heading = STEPS, value_name = "TOKENS,TOKENS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
-    context: Vec<u64>,
-    /// Number formats of the products; by default those of each model
-    #[arg(long, help_heading = STEPS, value_enum, value_delimiter = ',')]
-    dtype: Vec<QuantisationScheme>,
-}
-
-impl GridStepOptions {
-    pub(super) const fn is_requested(&self) -> bool {
-        !(self.tp.is_empty()
-            && self.ep.is_empty()
-            && self.dp.is_empty()
-            && self.phase.is_empty()
-            && self.batch.is_empty()
-            && self.context.is_empty()
-            && self.dtype.is_empty())
-    }
-
-    pub(super) fn selection(&self) -> StepSelection {
-        StepSelection {
-            tp: self.tp.clone(),
-            ep: self.ep.clone(),
-            dp: self.dp.clone(),
-            phases: self.phase.clone(),
-            batches: self.batch.clone(),
-            contexts: self.context.clone(),
-            formats: self.dtype.clone(),
-        }
     }
 }

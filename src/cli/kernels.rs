@@ -4,8 +4,8 @@ use super::prelude::*;
 use crate::{
     answer::kernel_gaps::find_kernel_gaps,
     show::{
-        kernel_gaps::{GapRecord, gaps_table},
-        kernels::{kernel_records, kernels_table},
+        kernel_gaps::{gap_records, gaps_table},
+        kernels::{KernelRecord, kernels_table},
     },
 };
 
@@ -36,7 +36,7 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
     if !options.missing.is_empty() {
         return list_missing(options, &catalogue);
     }
-    let kernels = kernel_records(&catalogue);
+    let kernels: Vec<_> = catalogue.entries().map(KernelRecord::new).collect();
     emit(options.output.format, &kernels, |kernels| kernels_table(kernels, options.output.width()));
     Ok(ExitStatus::Done)
 }
@@ -48,6 +48,6 @@ fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitS
         print_note("every kernel can be replayed as it was recorded");
     }
     let width = options.output.width();
-    emit(options.output.format, &GapRecord::of_gaps(&gaps), |_| gaps_table(&gaps, width));
+    emit(options.output.format, &gap_records(&gaps), |_| gaps_table(&gaps, width));
     Ok(ExitStatus::Done)
 }

@@ -4,14 +4,15 @@ use super::{
     coverage::JsonOutput,
     options::given_or_usual_folder,
     prelude::*,
-    question_options::DefaultOptions,
     step_options::{NAMED_MODEL, StepOptions},
 };
 use crate::{
     answer::{
         coverage::{CoverageAnalyzer, predicted_time},
         lookup_database::{LookupDatabase, WorkloadSelection},
-        workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
+        workload::{
+            FORWARD_ANCHOR, PredictedTime, QuestionDefaults, read_passes_of_kernels, read_predicted_time,
+        },
     },
     kernel::Nanos,
     profile::{DiscoveredProfiles, ProfileFile},
@@ -52,7 +53,7 @@ pub(super) struct M6Options {
     #[command(flatten)]
     step: StepOptions,
     #[command(flatten)]
-    defaults: DefaultOptions,
+    defaults: QuestionDefaults,
     /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
     #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
@@ -85,7 +86,7 @@ impl M6Options {
         let file: Vec<(PathBuf, f64)> = self.workload.iter().map(|file| (file.clone(), 1.0)).collect();
         let model =
             self.model.as_deref().map(|model| (model, self.step.step(self.defaults.tp, self.defaults.ep)));
-        let defaults = self.defaults.defaults();
+        let defaults = self.defaults.clone();
         let workloads = WorkloadSelection { files: &file, model, defaults }.load(&assets, &catalogue)?;
         let Some(workload) = workloads.first() else {
             return Err(CommandError::bad_input(

@@ -21,7 +21,7 @@ pub(super) struct MeasurementOptions {
     busy: BusyPolicy,
     /// Host of the launches
     #[arg(long, value_enum, default_value = "npu")]
-    host: DataKind,
+    pub(super) host: DataKind,
     /// Model of the durations of the rehearsal host
     #[arg(long, value_enum, default_value = "lifelike")]
     rehearsal_model: NoiseModel,
@@ -63,10 +63,6 @@ pub(super) struct MeasurementOptions {
 }
 
 impl MeasurementOptions {
-    pub(super) const fn kind(&self) -> DataKind {
-        self.host
-    }
-
     pub(super) fn print_notes(&self) {
         if let Some(missing) = self.launches.unjudged_patterns() {
             print_note(&format!("note: {missing}"));
@@ -105,7 +101,7 @@ impl MeasurementOptions {
             busy: self.busy,
             leases: self.leases.folder(),
             profiler: self.profiler.settings(),
-            faults: FaultPlan::load(self.rehearsal_faults.as_deref(), self.kind(), assets)?,
+            faults: FaultPlan::load(self.rehearsal_faults.as_deref(), self.host, assets)?,
             ..RunOptions::default()
         })
     }

@@ -7,7 +7,7 @@ use crate::{
         recorded_runs::{AloneDatabase, modules_of_run, nothing_on_device, peak_of_run, read_all_runs},
     },
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
-    show::run_modules::{ModulesReport, modules_csv, modules_text, modules_workbook},
+    show::run_modules::{ModulesReport, modules_csv, modules_records, modules_text, modules_workbook},
 };
 
 /// Lines that mark modules and arguments of attention in a script.
@@ -144,7 +144,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     print_data(&match options.format {
         ModulesFormat::Plain => modules_text(&report, options.wide.width()),
         ModulesFormat::Csv => modules_csv(&report),
-        ModulesFormat::Json => json_lines(&report.records()),
+        ModulesFormat::Json => json_lines(&modules_records(&report)),
     });
     Ok(ExitStatus::Done)
 }

@@ -79,20 +79,18 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
 fn schema_of(python: &str, api: &str) -> Result<String, CommandError> {
     let function = api.rsplit('.').next().unwrap_or(api);
     let waiting = WaitingLine::on_stderr(&format!("torch_npu of {python}"));
-    let mut found = operator_schemas(python, function)?;
+    let found = operator_schemas(python, function)?;
     drop(waiting);
-    match (found.pop(), found.is_empty()) {
-        (Some(only), true) => Ok(only),
-        (None, _) => Err(CommandError::bad_input(
+    let (problem, hint) = match &found[..] {
+        [only] => return Ok(only.clone()),
+        [] => (
             format!("`{python}` has no operator `{function}`"),
             "check the name given with `--api`, or give `--schema`",
-        )),
-        (Some(last), false) => {
-            found.push(last);
-            Err(CommandError::bad_input(
-                format!("`{function}` has several schemas:\n{}", found.join("\n")),
-                "give one of these with `--schema`",
-            ))
-        }
-    }
+        ),
+        several => (
+            format!("`{function}` has several schemas:\n{}", several.join("\n")),
+            "give one of these with `--schema`",
+        ),
+    };
+    Err(CommandError::bad_input(problem, hint))
 }

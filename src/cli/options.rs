@@ -3,6 +3,7 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use clap::{
@@ -49,7 +50,7 @@ pub(super) fn given_or_usual_folder(given: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// The form of a command's output.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct OutputOptions {
     /// Output format; `json` prints JSON Lines
     #[arg(long, value_enum, default_value = "plain")]
@@ -271,30 +272,29 @@ impl CacheChoice {
 #[derive(Debug, Args)]
 pub(super) struct CacheOption {
     /// State of the cache before the launches
-    #[arg(long = "cache", value_name = "STATE", default_value = "hot", value_parser = cache_parser())]
+    #[arg(long = "cache", value_name = "STATE", default_value = "hot", 
+        value_parser = parser_of::<CacheState>(CacheState::ALL.iter().map(|state| state.as_str())))]
     pub(super) state: CacheState,
 }
 
-fn cache_parser() -> impl TypedValueParser<Value = CacheState> {
-    let names = CacheState::ALL.iter().map(|state| state.as_str());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<CacheState>())
+/// Returns the parser of a value that is one of these names.
+fn parser_of<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }
 
 /// Verdicts that end a command with 1.
 #[derive(Debug, Args)]
 pub(super) struct FailOnOption {
     /// Verdicts for which the exit code is 1, such as `rejected,crashed`; by default all but `ok`, `ran_as_other` and `no_entry`
-    #[arg(long, value_name = "VERDICTS", value_delimiter = ',', value_parser = failing_verdict_parser())]
+    #[arg(long, value_name = "VERDICTS", value_delimiter = ',', 
+        value_parser = parser_of::<Verdict>(Verdict::ALL[1..].iter().map(|verdict| verdict.as_str())))]
     fail_on: Vec<Verdict>,
     /// Also end with 1 if a kernel has no catalogue entry
     #[arg(long)]
     require_entries: bool,
-}
-
-fn failing_verdict_parser() -> impl TypedValueParser<Value = Verdict> {
-    let names =
-        Verdict::ALL.iter().filter(|verdict| **verdict != Verdict::Ok).map(|verdict| verdict.as_str());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Verdict>())
 }
 
 impl FailOnOption {
@@ -322,12 +322,9 @@ pub(super) struct SkewOption {
 #[derive(Debug, Args)]
 pub(super) struct ProfilerOptions {
     /// Group of counters that msprof reads; `none` reads no counters. The database has columns for PipeUtilization
-    #[arg(long, value_name = "NAME", default_value = "PipeUtilization", value_parser = aic_metrics_parser())]
+    #[arg(long, value_name = "NAME", default_value = "PipeUtilization", 
+        value_parser = parser_of::<AicMetrics>(AicMetrics::VARIANTS.iter().copied()))]
     aic_metrics: AicMetrics,
-}
-
-fn aic_metrics_parser() -> impl TypedValueParser<Value = AicMetrics> {
-    PossibleValuesParser::new(AicMetrics::VARIANTS).try_map(|name| name.parse::<AicMetrics>())
 }
 
 impl ProfilerOptions {
@@ -386,7 +383,7 @@ impl LeaseOption {
 }
 
 /// Templates, catalogue and device profiles of the user.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(super) struct AssetOptions {
     /// Folder with `templates`, `op_replay` or `grids`, whose files replace the built-in ones of the same name
     #[arg(long, value_name = "DIR", env = "NPUBENCH_ASSETS")]

@@ -1,6 +1,6 @@
 //! `npubench pause` and `npubench unpause`: reserve devices for other users, and release them.
 
-use super::{prelude::*, status::live_status};
+use super::{prelude::*, runs::past_runs, status::live_run};
 use crate::{
     measure::{engine::PausedDevices, run_state::DeviceStatus, status_file::RunStatusFile},
     show::run_lines::device_ranges,
@@ -37,49 +37,48 @@ struct DeviceSelection {
 }
 
 impl DeviceSelection {
-    fn database(&self) -> Result<Database, CommandError> {
-        Ok(Database::open(&self.database.db)?)
-    }
-
     fn named(&self) -> Option<&[u32]> {
         self.devices.as_ref().map(|list| list.0.as_slice())
     }
+
+    /// Returns the named devices for which this is false.
+    fn without(&self, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
+        self.named().unwrap_or_default().iter().copied().filter(|device| !is_known(*device)).collect()
+    }
 }
 
-pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> {
-    let database = options.selection.database()?;
-    let (_, paused) = PausedDevices::modify(&database, |paused| paused.pause(options.selection.named()))?;
-    let status = live_status(&database)?;
+pub(super) fn pause(PauseOptions { selection }: &PauseOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&selection.database.db)?;
+    let (_, paused) = PausedDevices::modify(&database, |paused| paused.pause(selection.named()))?;
+    let (_, runs) = past_runs(&database)?;
     let mut text = format!("{}\n", pause_message(&paused));
-    match &status {
+    match live_run(&runs).and_then(|live| live.last_status.as_ref()) {
         None => text.push_str("no run is active: this applies to the next one\n"),
-        Some(status) => {
-            let now = Timestamp::now();
-            let lines = status.state.devices.iter().filter(|line| paused.contains(line.device));
-            lines.for_each(|line| text.push_str(&expected_free_at(line, now)));
-            text.push_str(&unused_note(status, options.selection.named()));
+        Some(RunStatusFile { state, .. }) => {
+            let lines = state.devices.iter().filter(|line| paused.contains(line.device));
+            lines.for_each(|line| text.push_str(&expected_free_at(line, Timestamp::now())));
+            let others = selection.without(|device| state.devices.iter().any(|line| line.device == device));
+            if !others.is_empty() {
+                text.push_str(&format!("{} not part of run {}\n", devices_are(&others), state.run));
+            }
         }
     }
     print_data(&text);
     Ok(ExitStatus::Done)
 }
 
-pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandError> {
-    let database = options.selection.database()?;
-    let named = options.selection.named();
-    let (before, after) = PausedDevices::modify(&database, |paused| paused.unpause(named))?;
-    let idle: Vec<u32> =
-        named.unwrap_or_default().iter().copied().filter(|&one| !before.contains(one)).collect();
-    let mut text = String::new();
+pub(super) fn unpause(UnpauseOptions { selection }: &UnpauseOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&selection.database.db)?;
+    let (before, after) = PausedDevices::modify(&database, |paused| paused.unpause(selection.named()))?;
+    let idle = selection.without(|device| before.contains(device));
     if !idle.is_empty() {
-        text.push_str(&format!("{} not paused\n", devices_are(&idle)));
+        print_data(&format!("{} not paused\n", devices_are(&idle)));
     }
-    if named.is_none() && before.is_empty() {
-        text.push_str("no device was paused\n");
+    if selection.devices.is_none() && before.is_empty() {
+        print_data("no device was paused\n");
     } else {
-        text.push_str(&format!("{}\n", pause_message(&after)));
+        print_data(&format!("{}\n", pause_message(&after)));
     }
-    print_data(&text);
     Ok(ExitStatus::Done)
 }
 
@@ -113,14 +112,4 @@ fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
             )
         }
     }
-}
-
-fn unused_note(status: &RunStatusFile, named: Option<&[u32]>) -> String {
-    let uses = |device: u32| status.state.devices.iter().any(|line| line.device == device);
-    let others: Vec<u32> =
-        named.unwrap_or_default().iter().copied().filter(|device| !uses(*device)).collect();
-    if others.is_empty() {
-        return String::new();
-    }
-    format!("{} not part of run {}\n", devices_are(&others), status.state.run)
 }

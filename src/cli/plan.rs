@@ -61,7 +61,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     if let Some(problem) = soc_contradiction(&profile, &chips, &base.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
-    let devices = planned_devices(&selection.resources, database.kind())?;
+    let devices = devices_of_host(selection.resources.devices.as_ref(), database.kind())?;
     let kernels = selection.kernels.names()?;
     let mut budget = selection.resources.deadline.deadline().map(Deadline::rest);
     let mut starts_in = 0.0;
@@ -99,11 +99,6 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::Done)
 }
 
-/// The devices of the prediction: the given devices, else the devices of the host.
-pub(super) fn planned_devices(options: &ResourceOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
-    devices_of_host(options.devices.as_ref(), kind)
-}
-
 /// Returns the given devices, else the devices of the host.
 pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Result<Vec<u32>, CommandError> {
     if let Some(list) = given {
@@ -114,11 +109,7 @@ pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Res
     }
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let info = device::query_npu_smi(&[], scratch.path(), &AtomicBool::new(false)).map_err(|error| {
-        CommandError {
-            message: error.to_string(),
-            hint: "give the devices of the run, such as `--devices 0-15`".to_owned(),
-            exit: ExitStatus::CannotMeasure,
-        }
+        CommandError::cannot_measure(error.to_string(), "give the devices of the run, such as `--devices 0-15`")
     })?;
     Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
 }

@@ -28,7 +28,7 @@ pub(super) use crate::{
     measure::run_options::RunOptions,
     show::{
         cells::{counted, joined, or_empty, with_counts},
-        emit::{emit, emit_paged, json_lines, note_simulated},
+        emit::{emit, emit_paged, json_lines, note_simulated, record},
         run_lines::run_screen,
     },
 };

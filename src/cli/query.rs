@@ -233,10 +233,12 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     if is_miss && let Some(command) = command {
         print_hint(&format!("`{command}` measures its rows"));
     } else if is_miss && !engine.knows(&query.op) {
-        let hint = did_you_mean_or(&query.op, engine.known_names(), || {
-            "give an operator of the mapping, or a kernel of the database".to_owned()
-        });
+        let hint = did_you_mean_or(
+            &query.op,
+            engine.known_names(),
+            || "give an operator of the mapping, or a kernel of the database",
+        );
         print_hint(&hint);
     }
-    Ok(if is_complete(&answer) { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(ExitStatus::done_if(is_complete(&answer)))
 }

@@ -4,14 +4,10 @@ use super::{
     prelude::*,
     step_options::{NAMED_MODEL, StepOptions},
 };
-use crate::{
-    answer::{
-        coverage::CoverageAnalyzer,
-        lookup::{parse_known_dtype, parse_length},
-        lookup_database::{LookupDatabase, WorkloadSelection},
-        workload::{QuestionDefaults, Workload, parse_weighted_path},
-    },
-    kernel::Dtype,
+use crate::answer::{
+    coverage::CoverageAnalyzer,
+    lookup_database::{LookupDatabase, WorkloadSelection},
+    workload::{QuestionDefaults, Workload, parse_weighted_path},
 };
 
 /// Workloads, a step of a model, and the mapping by which they are looked up.
@@ -28,61 +24,10 @@ pub(super) struct QuestionOptions {
     #[command(flatten)]
     step: StepOptions,
     #[command(flatten)]
-    defaults: DefaultOptions,
+    defaults: QuestionDefaults,
     /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
     #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
-}
-
-/// Parameters of questions that do not state them.
-#[derive(Debug, Args)]
-pub(super) struct DefaultOptions {
-    /// Ranks that share the matrices of a layer, for questions that do not state them
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    pub(super) tp: Option<u64>,
-    /// Ranks that share the experts, likewise
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    pub(super) ep: Option<u64>,
-    /// Ranks of collectives, likewise
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    ranks: Option<u64>,
-    /// Tier of the topology that collectives span, likewise
-    #[arg(long, value_name = "TIER")]
-    tier: Option<u64>,
-    /// Mean length of the keys of attention, likewise
-    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
-    kv_length: Option<f64>,
-    /// Look tensors of one type up as those of another, such as `float16=bf16` for a simulator that has no BF16
-    #[arg(long, value_name = "TYPE=TYPE", value_parser = parse_dtype_pair)]
-    treat_dtype: Vec<(Dtype, Dtype)>,
-}
-
-impl DefaultOptions {
-    pub(super) fn is_given(&self) -> bool {
-        self.defaults() != QuestionDefaults::default()
-    }
-
-    pub(super) fn defaults(&self) -> QuestionDefaults {
-        QuestionDefaults {
-            tp: self.tp,
-            ep: self.ep,
-            ranks: self.ranks,
-            tier: self.tier,
-            kv_length: self.kv_length,
-            dtypes: self.treat_dtype.clone(),
-        }
-    }
-}
-
-fn parse_dtype_pair(text: &str) -> Result<(Dtype, Dtype), String> {
-    let known = |name: &str| {
-        let dtype = parse_known_dtype(name).map_err(|error| format!("{}; {}", error.message, error.hint))?;
-        dtype.ok_or_else(|| format!("`{text}` is not of the form `float16=bf16`"))
-    };
-    match text.split_once('=') {
-        Some((from, to)) => Ok((known(from)?, known(to)?)),
-        None => Err(format!("`{text}` is not of the form `float16=bf16`")),
-    }
 }
 
 impl QuestionOptions {
@@ -93,7 +38,7 @@ impl QuestionOptions {
 
     /// Returns true if options state something about workloads that are not named.
     pub(super) fn is_incomplete(&self) -> bool {
-        !self.is_requested() && (self.defaults.is_given() || self.mapping.is_some())
+        !self.is_requested() && (self.defaults != QuestionDefaults::default() || self.mapping.is_some())
     }
 
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
@@ -113,8 +58,7 @@ impl QuestionOptions {
     ) -> Result<Vec<Workload>, CommandError> {
         let model =
             self.model.as_deref().map(|model| (model, self.step.step(self.defaults.tp, self.defaults.ep)));
-        let selection =
-            WorkloadSelection { files: &self.workloads, model, defaults: self.defaults.defaults() };
+        let selection = WorkloadSelection { files: &self.workloads, model, defaults: self.defaults.clone() };
         selection.load_with_durations(assets, database, analyzer)
     }
 }

@@ -58,9 +58,11 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
             return CommandError::bad_input(format!("no call launches `{kernel}` alone: {reason}"), hint);
         }
         let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
-        let hint = did_you_mean_or(kernel.as_str(), known.iter().copied(), || {
-            "`npubench kernels` lists the entries; docs/adding-a-kernel.md explains how to add one".to_owned()
-        });
+        let hint = did_you_mean_or(
+            kernel.as_str(),
+            known.iter().copied(),
+            || "`npubench kernels` lists the entries; docs/adding-a-kernel.md explains how to add one",
+        );
         CommandError::bad_input(format!("the catalogue has no entry for `{kernel}`"), hint)
     })?;
     let script = || replay_script(&assets, ScriptCommunication::Kernels, [(&kernel, entry)]);

@@ -53,8 +53,5 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
     emit(options.output.format, std::slice::from_ref(&report), |_| {
         reparse_table(&report, options.output.width()) + &reparse_summary(&report)
     });
-    Ok(match report.is_complete() {
-        true => ExitStatus::Done,
-        false => ExitStatus::SomeNotOk,
-    })
+    Ok(ExitStatus::done_if(report.is_complete()))
 }

@@ -75,9 +75,8 @@ pub(super) fn resume_run(
 /// Checks that the ledger is the user's own: its run names the interpreter and the assets, which are executed.
 fn check_ledger_owner(database: &Database) -> Result<(), CommandError> {
     let path = database.ledger_path();
-    let owner = fs::metadata(&path).map(|metadata| metadata.uid());
     let user = nix::unistd::geteuid().as_raw();
-    match owner {
+    match fs::metadata(&path).map(|metadata| metadata.uid()) {
         Ok(owner) if owner != user => Err(CommandError::bad_input(
             format!("`{}` belongs to user {owner}, and its run names programs to execute", path.display()),
             format!("{} measures what is missing, with programs of your own", run_command(database)),
@@ -133,20 +132,17 @@ pub(super) fn is_interrupted(run: &RunRecord) -> bool {
 fn is_done_later(ledger: &Ledger, run: &RunRecord, later: &[RunRecord]) -> Result<bool, CommandError> {
     let has_verdict =
         |case: &CaseRecord| case.outcome.as_ref().is_some_and(|outcome| outcome.verdict != Verdict::NotRun);
-    let mut open: BTreeSet<CaseId> = BTreeSet::new();
-    open.extend(
-        ledger.run_cases(&run.run)?.into_iter().filter(|case| !has_verdict(case)).map(|case| case.case),
-    );
+    let cases = ledger.run_cases(&run.run)?.into_iter().filter(|case| !has_verdict(case));
+    let mut open: BTreeSet<CaseId> = cases.map(|case| case.case).collect();
     if open.is_empty() {
         return Ok(false);
     }
     let cache = run_cache(run)?;
     for run in later {
-        if run_cache(run)? != cache {
-            continue;
-        }
-        for case in ledger.run_cases(&run.run)?.iter().filter(|case| has_verdict(case)) {
-            open.remove(&case.case);
+        if run_cache(run)? == cache {
+            for case in ledger.run_cases(&run.run)?.iter().filter(|case| has_verdict(case)) {
+                open.remove(&case.case);
+            }
         }
     }
     Ok(open.is_empty())

@@ -33,25 +33,15 @@ const MIN_REST: f64 = 60.0;
   npubench run --db rehearse --host rehearsal --devices 0-3")]
 pub(super) struct RunCommandOptions {
     #[command(flatten)]
-    selection: SelectionOptions,
+    pub(super) selection: SelectionOptions,
     /// Measure this part of the plan of `npubench shard`, in a ledger of its own; started again, it continues
     #[arg(long, value_name = "K/N",
           conflicts_with_all = ["kernels", "cases", "filter", "weight_column", "update", "cache"])]
     shard: Option<ShardNumber>,
     #[command(flatten)]
-    measurement: MeasurementOptions,
+    pub(super) measurement: MeasurementOptions,
     #[command(flatten)]
     output: OutputOptions,
-}
-
-impl RunCommandOptions {
-    pub(super) fn kind(&self) -> DataKind {
-        self.measurement.kind()
-    }
-
-    pub(super) const fn has_devices(&self) -> bool {
-        self.selection.resources.devices.is_some()
-    }
 }
 
 pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandError> {
@@ -66,7 +56,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
 }
 
 fn run_shard(options: &RunCommandOptions, shard: ShardNumber) -> Result<ExitStatus, CommandError> {
-    let divided = Database::open_as(&options.selection.database.db, options.measurement.kind())?;
+    let divided = Database::open_as(&options.selection.database.db, options.measurement.host)?;
     let plan = ShardPlan::load_existing(&divided)?;
     check_expert_skew(&divided, options.measurement.skew.expert_skew)?;
     let database = open_shard(&divided, &plan, shard)?;
@@ -99,7 +89,7 @@ fn measure(
     states: &[CacheState],
     weight_column: Option<&String>,
 ) -> Result<ExitStatus, CommandError> {
-    let kind = options.measurement.kind();
+    let kind = options.measurement.host;
     let assets = options.measurement.assets.load()?;
     let selection = &options.selection;
     let kernels = selection.kernels.names()?;

@@ -68,31 +68,29 @@ pub(super) fn find_run<'a>(
         }
         return Ok(with_cases);
     }
-    let exact = runs.iter().find(|past| past.record.run == name);
-    let named: Vec<&PastRun> = match exact {
+    let named: Vec<&PastRun> = match runs.iter().find(|past| past.record.run == name) {
         Some(past) => vec![past],
         None => runs.iter().filter(|past| past.record.run.starts_with(name)).collect(),
     };
-    match named.as_slice() {
-        [one] => Ok(one),
-        [] => Err(CommandError::bad_input(
-            format!("the id of no run of this database begins with `{name}`; the latest is {}", id(latest)),
-            if parse_case_prefix(name).is_ok() && name.parse::<u64>().is_err() {
-                format!(
-                    "`npubench why {name} --db {db}` explains a case; `npubench runs --db {db}` lists all runs"
-                )
-            } else {
-                format!("`npubench runs --db {db}` lists all runs")
-            },
-        )),
-        [first, .., last] => Err(CommandError::bad_input(
+    let (problem, hint) = match named.as_slice() {
+        [one] => return Ok(one),
+        [] => {
+            let is_case = parse_case_prefix(name).is_ok() && name.parse::<u64>().is_err();
+            let why = or_empty(is_case.then(|| format!("`npubench why {name} --db {db}` explains a case; ")));
+            (
+                format!("the id of no run of this database begins with `{name}`; the latest is {}", id(latest)),
+                format!("{why}`npubench runs --db {db}` lists all runs"),
+            )
+        }
+        [first, .., last] => (
             format!(
                 "the ids of {} runs begin with `{name}`, from {} to {}",
                 named.len(),
                 id(first),
                 id(last)
             ),
-            "give more characters of the id",
-        )),
-    }
+            "give more characters of the id".to_owned(),
+        ),
+    };
+    Err(CommandError::bad_input(problem, hint))
 }

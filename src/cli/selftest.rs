@@ -82,9 +82,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         print_note(&format!("{}{mark}", if counts.is_empty() { "no results" } else { &counts }));
         if outcome.exit == ExitStatus::Interrupted {
             let has_result = |number: &u32| outcome.reports.iter().any(|report| report.number == *number);
-            let left: Vec<String> =
-                experiments.iter().filter(|number| !has_result(number)).map(u32::to_string).collect();
-            let left = left.join(",");
+                let left = joined(experiments.iter().filter(|number| !has_result(number)), ",");
             print_note(&format!(
                 "interrupted: no result of experiments {left}; `--experiments {left}` runs them"
             ));
@@ -97,17 +95,12 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
 fn selected_experiments(chosen: Option<&DeviceList>) -> Result<Vec<u32>, CommandError> {
     let known: Vec<u32> = EXPERIMENTS.iter().map(|experiment| experiment.number).collect();
     let Some(chosen) = chosen else { return Ok(known) };
-    match chosen.0.iter().find(|number| !known.contains(number)) {
-        None => Ok(chosen.0.clone()),
-        Some(number) => {
-            let listed: Vec<String> = EXPERIMENTS
-                .iter()
-                .map(|experiment| format!("{} {}", experiment.number, experiment.name))
-                .collect();
-            Err(CommandError::usage(
-                format!("there is no experiment {number}"),
-                format!("the experiments are {}", listed.join(", ")),
-            ))
-        }
-    }
+    let Some(unknown) = chosen.0.iter().find(|number| !known.contains(number)) else {
+        return Ok(chosen.0.clone());
+    };
+    let listed = EXPERIMENTS.iter().map(|experiment| format!("{} {}", experiment.number, experiment.name));
+    Err(CommandError::usage(
+        format!("there is no experiment {unknown}"),
+        format!("the experiments are {}", joined(listed, ", ")),
+    ))
 }

@@ -13,7 +13,7 @@ use crate::{
     base::count_text::number_ranges,
     database::ShardNumber,
     measure::fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
-    show::slurm::{slurm_status_json, slurm_status_text},
+    show::slurm::{slurm_status_records, slurm_status_text},
 };
 
 /// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm
@@ -165,19 +165,20 @@ impl SubmitOptions {
     }
 }
 
-#[derive(Serialize, JsonSchema)]
-struct SubmissionRecord<'a> {
-    job: &'a str,
-    merge_job: Option<&'a str>,
-    plan: &'a str,
-    shards: &'a [u32],
+record! {
+    SubmissionRecord<'a>(submission: &'a SlurmSubmission) {
+        job: &'a str = &submission.array_job,
+        merge_job: Option<&'a str> = submission.merge_job.as_deref(),
+        plan: &'a str = &submission.plan,
+        shards: &'a [u32] = &submission.shards,
+    }
 }
 
 fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
     let (run_options, parsed) = options.parsed_run_options()?;
-    options.job.require_devices(parsed.has_devices())?;
+    options.job.require_devices(parsed.selection.resources.devices.is_some())?;
     let assets = options.assets.load()?;
-    let database = Database::open_as(&options.database.db, parsed.kind())?;
+    let database = Database::open_as(&options.database.db, parsed.measurement.host)?;
     let mut lock = if options.dry_run { None } else { Some(database.lock()?) };
     let plan = options.plan(&database)?;
     let request = SlurmRequest {
@@ -207,13 +208,7 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
         return Ok(ExitStatus::Done);
     };
     let submission = request.submit(&scripts, lock)?;
-    let record = SubmissionRecord {
-        job: &submission.array_job,
-        merge_job: submission.merge_job.as_deref(),
-        plan: &submission.plan,
-        shards: &submission.shards,
-    };
-    emit(options.output.format, &[record], |_| {
+    emit(options.output.format, &[SubmissionRecord::new(&submission)], |_| {
         let merge = submission.merge_job.as_ref().map(|job| format!("; job {job} merges them"));
         format!(
             "job {} measures {} of plan {}: {}{}\n",
@@ -245,9 +240,8 @@ fn planned_database(options: &DatabaseFolder) -> Result<(Database, ShardPlan), C
 fn show_status(options: &SlurmStatusOptions) -> Result<ExitStatus, CommandError> {
     let (database, plan) = planned_database(&options.database)?;
     let status = SlurmStatus::read(&database, &plan)?;
-    print_data(&match options.output.format {
-        OutputFormat::Plain => slurm_status_text(&status, options.output.width()),
-        OutputFormat::Json => slurm_status_json(&status),
+    emit(options.output.format, &slurm_status_records(&status), |_| {
+        slurm_status_text(&status, options.output.width())
     });
     Ok(match status.left_note(&database) {
         None => ExitStatus::Done,

@@ -50,7 +50,7 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
             "`npubench comm run --help` lists them",
         ));
     };
-    options.job.require_devices(parsed.has_devices())?;
+    options.job.require_devices(parsed.devices.is_some())?;
     let arguments: Vec<String> = ["--db".to_owned(), db].into_iter().chain(words).collect();
     let script = render_slurm_sweep(&options.assets.load()?, &options.job.job()?, options.nodes, &arguments)?;
     if options.dry_run {

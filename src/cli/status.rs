@@ -4,12 +4,9 @@ use super::{
     prelude::*,
     runs::{no_run, past_runs},
 };
-use crate::{
-    measure::status_file::RunStatusFile,
-    show::{
-        runs::{PastRun, RunStatus},
-        status::status_table,
-    },
+use crate::show::{
+    runs::{PastRun, RunStatus},
+    status::status_table,
 };
 
 /// Shows the active run: the state of each device, the progress, and the predicted end
@@ -47,12 +44,6 @@ pub(super) fn live_run(runs: &[PastRun]) -> Option<&PastRun> {
     runs.iter().rev().find(|past| past.state == RunStatus::Running)
 }
 
-/// The last status that the active run wrote.
-pub(super) fn live_status(database: &Database) -> Result<Option<RunStatusFile>, CommandError> {
-    let (_, runs) = past_runs(database)?;
-    Ok(live_run(&runs).and_then(|live| live.last_status.clone()))
-}
-
 fn no_active_run(database: &Database, last: Option<&PastRun>) -> CommandError {
     let lock = database.lock_state();
     if let Some(owner) = lock.owner.filter(|_| lock.is_held) {
@@ -62,27 +53,20 @@ fn no_active_run(database: &Database, last: Option<&PastRun>) -> CommandError {
         );
     }
     let db = quoted_path(database.folder());
-    let (message, hint) = match last {
-        None => return no_run(database),
-        Some(PastRun { record, state: RunStatus::Unknown, .. }) => (
-            format!(
-                "run {} has no recorded end and no longer writes its status; it was on another host",
-                record.run
-            ),
-            format!("run `npubench status` there; `npubench runs --db {db}` lists all runs"),
-        ),
-        Some(PastRun { record, state, .. }) => {
-            let (was, hint) = match state {
-                RunStatus::Done => ("is", format!("`npubench show --db {db}` shows its cases")),
-                _ => (
-                    "was",
-                    format!(
-                        "`npubench resume --db {db}` continues it, `npubench show --db {db}` shows its cases"
-                    ),
+    let Some(PastRun { record, state, .. }) = last else { return no_run(database) };
+    let shows = format!("`npubench show --db {db}` shows its cases");
+    let (was, hint) = match state {
+        RunStatus::Unknown => {
+            return CommandError::bad_input(
+                format!(
+                    "run {} has no recorded end and no longer writes its status; it was on another host",
+                    record.run
                 ),
-            };
-            (format!("no run is active; the last, {}, {was} {state}", record.run), hint)
+                format!("run `npubench status` there; `npubench runs --db {db}` lists all runs"),
+            );
         }
+        RunStatus::Done => ("is", shows),
+        _ => ("was", format!("`npubench resume --db {db}` continues it, {shows}")),
     };
-    CommandError::bad_input(message, hint)
+    CommandError::bad_input(format!("no run is active; the last, {}, {was} {state}", record.run), hint)
 }

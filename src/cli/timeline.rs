@@ -9,7 +9,7 @@ use crate::{
         RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times,
     },
     show::{
-        run_timeline::{StepTimesReport, step_times_text},
+        run_timeline::{StepTimesReport, step_times_records, step_times_text},
         step_lanes::step_lanes,
     },
 };
@@ -102,7 +102,7 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
     let format = options.output.format();
-    emit(format, &report.records(), |_| step_times_text(&report, options.output.width()));
+    emit(format, &step_times_records(&report), |_| step_times_text(&report, options.output.width()));
     Ok(ExitStatus::Done)
 }
 

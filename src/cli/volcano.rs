@@ -18,7 +18,10 @@ pub(super) enum VolcanoCommand {
     /// Prints the values of a site, with their defaults and explanations
     #[command(after_help = "Examples:
   npubench volcano values > values.yaml")]
-    Values(ValuesOptions),
+    Values {
+        #[command(flatten)]
+        assets: AssetOptions,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -32,22 +35,13 @@ pub(super) struct RenderOptions {
     assets: AssetOptions,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct ValuesOptions {
-    #[command(flatten)]
-    assets: AssetOptions,
-}
-
 pub(super) fn run(command: &VolcanoCommand) -> Result<ExitStatus, CommandError> {
     let text = match command {
         VolcanoCommand::Render(options) => {
             let assets = options.assets.load()?;
             volcano_manifest(&Database::open(&options.database.db)?, &assets, &options.values)?
         }
-        VolcanoCommand::Values(options) => {
-            let assets: AssetFiles = options.assets.load()?;
-            assets.template(VOLCANO_VALUES)?
-        }
+        VolcanoCommand::Values { assets } => assets.load()?.template(VOLCANO_VALUES)?,
     };
     print_data(&text);
     Ok(ExitStatus::Done)

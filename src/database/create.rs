@@ -35,11 +35,11 @@ impl Database {
     /// Creates a database folder atomically: `fill` writes files into a temporary folder that becomes the database when
     /// it is complete. If the folder appears in the meantime, nothing is created. Fails with
     /// [`DatabaseError::CreatedConcurrently`], [`DatabaseError::NotAFolder`], and the errors of `fill`.
-    pub fn create<E: From<DatabaseError>>(
+    pub fn create<T, E: From<DatabaseError>>(
         folder: &Path,
         file: &DatabaseFile,
-        fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<(), E> {
+        fill: impl FnOnce(&Path) -> Result<T, E>,
+    ) -> Result<T, E> {
         let just_made = || DatabaseError::CreatedConcurrently { path: folder.to_owned() };
         if !Self::is_new(folder)? {
             return Err(just_made().into());
@@ -54,7 +54,7 @@ impl Database {
         let draft = ScratchFolder::create_draft(place).map_err(DatabaseError::io("write into", place))?;
         write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())
             .map_err(DatabaseError::from)?;
-        fill(draft.path())?;
+        let filled = fill(draft.path())?;
         sync_folder(draft.path()).map_err(DatabaseError::from)?;
         if is_there {
             // Another creation in the same folder holds this lock until its files exist.
@@ -64,7 +64,8 @@ impl Database {
                 return Err(just_made().into());
             }
             move_files(draft.path(), folder)?;
-            return Ok(sync_folder(folder).map_err(DatabaseError::from)?);
+            sync_folder(folder).map_err(DatabaseError::from)?;
+            return Ok(filled);
         }
         let mode = Permissions::from_mode(0o777 & !current_umask());
         fs::set_permissions(draft.path(), mode)
@@ -77,7 +78,8 @@ impl Database {
         })?;
         // The folder was renamed and must not be removed.
         draft.keep();
-        Ok(sync_folder(parent).map_err(DatabaseError::from)?)
+        sync_folder(parent).map_err(DatabaseError::from)?;
+        Ok(filled)
     }
 }
 

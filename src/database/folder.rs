@@ -81,7 +81,7 @@ pub(super) fn is_profile(folder: &Path) -> bool {
 #[derive(Clone, Debug)]
 pub struct Database {
     folder: PathBuf,
-    file: DatabaseFile,
+    pub(super) file: DatabaseFile,
     has_file: bool,
     /// File stems of new tables that may not be written yet: two new kernels whose names differ only by case must not
     /// get one file.
@@ -141,11 +141,9 @@ impl Database {
         self.file.kind == DataKind::Npu || self.file.has_rehearsed_profiles
     }
 
-    /// Stores the software versions of the ingested profiles, and whether all are of the rehearsal host.
-    pub fn set_profiles(&self, stack: &SoftwareVersions, are_rehearsed: bool) -> Result<(), DatabaseError> {
-        let has_rehearsed_profiles = self.file.has_rehearsed_profiles && are_rehearsed;
-        let file = DatabaseFile { profiled_on: stack.clone(), has_rehearsed_profiles, ..self.file.clone() };
-        if file == self.file {
+    /// Writes `database.yaml` if its content changes.
+    pub(super) fn set_file(&self, file: &DatabaseFile) -> Result<(), DatabaseError> {
+        if *file == self.file {
             return Ok(());
         }
         Ok(write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())?)

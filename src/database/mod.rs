@@ -22,6 +22,7 @@ mod result_cells;
 pub(crate) mod row_cases;
 mod shard;
 mod table_cases;
+mod target;
 mod write_back;
 mod zero_placeholders;
 
@@ -50,4 +51,5 @@ pub(crate) use row_cases::{
 };
 pub(crate) use shard::{ShardIdentity, ShardNumber};
 pub(crate) use table_cases::TableCases;
+pub(crate) use target::TargetDatabase;
 pub(crate) use write_back::{WriteBackReport, write_back_kernel};

@@ -51,36 +51,24 @@ pub(crate) fn adapt_table(kernels: &[KernelDesign], target: f64, width: Option<u
         .print(width)
 }
 
-/// State of the adaptive grid of a kernel in JSON. Errors are relative, null without an estimate, or if a hold-out has no
-/// answer.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct AdaptRecord<'a> {
-    kernel: &'a str,
-    rows: usize,
-    candidates: usize,
-    hold_outs: usize,
-    p50: Option<f64>,
-    p90: Option<f64>,
-    max: Option<f64>,
-    target: Option<f64>,
-    met: bool,
-}
-
-impl<'a> AdaptRecord<'a> {
-    pub(crate) fn new(KernelDesign { kernel, design, .. }: &'a KernelDesign, target: f64) -> Self {
+record! {
+    /// State of the adaptive grid of a kernel in JSON. Errors are relative, null without an estimate, or if a hold-out has no
+    /// answer.
+    pub(crate) AdaptRecord<'a>(one: &'a KernelDesign, target: f64)
+    with {
+        let design = &one.design;
         let relative = |log: f64| log.is_finite().then(|| log.exp_m1());
         let error = |of: fn(&ErrorEstimate) -> f64| relative(of(&design.estimate()?));
-        Self {
-            kernel: kernel.as_str(),
-            rows: design.measured(),
-            candidates: design.candidates().len(),
-            hold_outs: design.hold_out_errors().len(),
-            p50: error(|estimate| estimate.p50),
-            p90: error(|estimate| estimate.p90),
-            max: error(|estimate| estimate.max),
-            target: relative(target),
-            met: design.is_met(),
-        }
+    } {
+        kernel: &'a str = one.kernel.as_str(),
+        rows: usize = design.measured(),
+        candidates: usize = design.candidates().len(),
+        hold_outs: usize = design.hold_out_errors().len(),
+        p50: Option<f64> = error(|estimate| estimate.p50),
+        p90: Option<f64> = error(|estimate| estimate.p90),
+        max: Option<f64> = error(|estimate| estimate.max),
+        target: Option<f64> = relative(target),
+        met: bool = design.is_met(),
     }
 }
 
@@ -95,28 +83,17 @@ pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> Strin
         .print(width)
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ChosenRecord<'a> {
-    case: &'a str,
-    kernel: &'a str,
-    inputs: String,
-    reason: &'static str,
-    /// Latency that lookups answer before the case is measured.
-    answer_us: Option<f64>,
-}
-
-impl<'a> ChosenRecord<'a> {
-    pub(crate) fn new((case, chosen): &'a ChosenCase) -> Self {
-        Self {
-            case: case.id().as_str(),
-            kernel: case.kernel.as_str(),
-            inputs: case.shapes(),
-            reason: match chosen.reason {
-                ChoiceReason::LineEnd => "line_end",
-                ChoiceReason::WorstBracket(_) => "worst_bracket",
-                ChoiceReason::HoldOut => "hold_out",
-            },
-            answer_us: chosen.predicted,
-        }
+record! {
+    pub(crate) ChosenRecord<'a>(chosen: &'a ChosenCase) with { let (case, chosen) = chosen; } {
+        case: &'a str = case.id().as_str(),
+        kernel: &'a str = case.kernel.as_str(),
+        inputs: String = case.shapes(),
+        reason: &'static str = match chosen.reason {
+            ChoiceReason::LineEnd => "line_end",
+            ChoiceReason::WorstBracket(_) => "worst_bracket",
+            ChoiceReason::HoldOut => "hold_out",
+        },
+        /// Latency that lookups answer before the case is measured.
+        answer_us: Option<f64> = chosen.predicted,
     }
 }

@@ -8,59 +8,45 @@ const SHOWN: usize = 4;
 /// Incomplete groups that the table shows.
 const WORST: usize = 3;
 
-#[derive(Default)]
-struct AuditRow {
-    kernel: String,
-    axis: String,
-    values: String,
-    range: String,
-    planned: String,
-    gaps: String,
-    points: String,
-}
-
 pub(crate) fn audit_table(kernels: &[KernelAudit<'_>], width: Option<usize>) -> String {
-    let mut rows = Vec::new();
+    // Kernel, axis, number of values, range, planned values, gaps, points to add.
+    let mut rows: Vec<[String; 7]> = Vec::new();
+    let empty = String::new;
     for (audit, axis) in kernels.iter().flat_map(|audit| audit.axes.iter().map(move |axis| (audit, axis))) {
         let kernel = audit.kernel.to_string();
-        rows.push(AuditRow {
-            kernel: kernel.clone(),
-            axis: axis.axis.name.clone(),
-            values: axis.values.to_string(),
-            range: or_empty(axis.range.map(|(least, greatest)| format!("{least}..{greatest}"))),
-            planned: unless_zero(axis.planned.len()),
-            gaps: shorten_list(&format_missing(axis)),
-            points: format_points(&axis.proposed),
-        });
+        rows.push([
+            kernel.clone(),
+            axis.axis.name.clone(),
+            axis.values.to_string(),
+            or_empty(axis.range.map(|(least, greatest)| format!("{least}..{greatest}"))),
+            unless_zero(axis.planned.len()),
+            shorten_list(&format_missing(axis)),
+            format_points(&axis.proposed),
+        ]);
         if axis.groups.is_empty() {
             continue;
         }
         let names: Vec<&str> = axis.axis.group_names().collect();
         let [complete, all] = [count_complete(&axis.groups), axis.groups.len()];
-        rows.push(AuditRow {
-            kernel,
-            axis: format!("{} by {}", axis.axis.name, names.join(",")),
-            gaps: format!("{complete} of {all} complete"),
-            ..AuditRow::default()
-        });
+        let by = format!("{} by {}", axis.axis.name, names.join(","));
+        let found = format!("{complete} of {all} complete");
+        rows.push([kernel, by, empty(), empty(), empty(), found, empty()]);
         for group in axis.groups.iter().filter(|group| !group.is_complete).take(WORST) {
             let key =
                 joined(names.iter().zip(&group.key).map(|(name, value)| format!("{name} {value}")), ", ");
-            rows.push(AuditRow {
-                gaps: format!("{key}: {}", format_count(group.values, "value")),
-                points: format_points(&group.proposed),
-                ..AuditRow::default()
-            });
+            let gaps = format!("{key}: {}", format_count(group.values, "value"));
+            let points = format_points(&group.proposed);
+            rows.push([empty(), empty(), empty(), empty(), empty(), gaps, points]);
         }
     }
     Table::new(&rows)
-        .text("kernel", rank(0).min(8), |row| &row.kernel)
-        .text("axis", rank(0).min(8), |row| &row.axis)
-        .number("values", DETAIL, |row| &row.values)
-        .text("range", DETAIL, |row| &row.range)
-        .number("planned", DETAIL, |row| &row.planned)
-        .text("gaps that are too wide", rank(0).min(14).wanted(24).with_long_header(), |row| &row.gaps)
-        .text("points to add", rank(0).min(16).wanted(20), |row| &row.points)
+        .text("kernel", rank(0).min(8), |row| &row[0])
+        .text("axis", rank(0).min(8), |row| &row[1])
+        .number("values", DETAIL, |row| &row[2])
+        .text("range", DETAIL, |row| &row[3])
+        .number("planned", DETAIL, |row| &row[4])
+        .text("gaps that are too wide", rank(0).min(14).wanted(24).with_long_header(), |row| &row[5])
+        .text("points to add", rank(0).min(16).wanted(20), |row| &row[6])
         .print(width)
 }
 
@@ -81,89 +67,54 @@ fn shorten_list(items: &[impl ToString]) -> String {
 }
 
 fn format_points(points: &[i64]) -> String {
-    or_empty(
-        Some(points)
-            .filter(|points| !points.is_empty())
-            .map(|points| format!("{}: {}", points.len(), shorten_list(points))),
-    )
+    or_empty((!points.is_empty()).then(|| format!("{}: {}", points.len(), shorten_list(points))))
 }
 
 fn count_complete(groups: &[AxisGroup]) -> usize {
     groups.iter().filter(|group| group.is_complete).count()
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct AxisRecord<'a> {
-    axis: &'a str,
-    complete: bool,
-    gaps: Vec<GapRecord>,
-    greatest: Option<i64>,
-    groups: Option<GroupsRecord<'a>>,
-    kernel: &'a str,
-    least: Option<i64>,
-    measured_rows: usize,
-    missing: &'a [i64],
-    missing_ends: &'a [i64],
-    missing_required: &'a [i64],
-    planned: &'a [i64],
-    planned_rows: usize,
-    proposed: &'a [i64],
-    standard: &'a str,
-    unread_rows: usize,
-    values: usize,
+record! {
+    pub(crate) AxisRecord<'a>(audit: &'a KernelAudit<'a>, axis: &'a AxisAudit<'a>) {
+        axis: &'a str = &axis.axis.name,
+        complete: bool = axis.is_complete(),
+        gaps: Vec<GapRecord> = axis.shortfall.gaps.iter().map(GapRecord::new).collect(),
+        greatest: Option<i64> = axis.range.map(|range| range.1),
+        groups: Option<GroupsRecord<'a>> = (!axis.groups.is_empty()).then(|| GroupsRecord::new(axis)),
+        kernel: &'a str = audit.kernel.as_str(),
+        least: Option<i64> = axis.range.map(|range| range.0),
+        measured_rows: usize = audit.measured,
+        missing: &'a [i64] = &axis.shortfall.points,
+        missing_ends: &'a [i64] = &axis.shortfall.ends,
+        missing_required: &'a [i64] = &axis.shortfall.required,
+        planned: &'a [i64] = &axis.planned,
+        planned_rows: usize = audit.planned,
+        proposed: &'a [i64] = &axis.proposed,
+        standard: &'a str = &axis.axis.standard.name,
+        unread_rows: usize = audit.unread,
+        values: usize = axis.values,
+    }
 }
 
-#[derive(Serialize, JsonSchema)]
-struct GapRecord {
-    allowed: String,
-    from: i64,
-    to: i64,
+record! {
+    GapRecord(gap: &AxisGap) {
+        allowed: String = gap.allowed.to_string(),
+        from: i64 = gap.from,
+        to: i64 = gap.to,
+    }
 }
 
-/// Numbers of all and of complete groups, and the incomplete ones.
-#[derive(Serialize, JsonSchema)]
-struct GroupsRecord<'a> {
-    complete: usize,
-    incomplete: Vec<&'a AxisGroup>,
-    names: Vec<&'a str>,
-    total: usize,
+record! {
+    /// Numbers of all and of complete groups, and the incomplete ones.
+    GroupsRecord<'a>(axis: &'a AxisAudit<'a>) {
+        complete: usize = count_complete(&axis.groups),
+        incomplete: Vec<&'a AxisGroup> = axis.groups.iter().filter(|group| !group.is_complete).collect(),
+        names: Vec<&'a str> = axis.axis.group_names().collect(),
+        total: usize = axis.groups.len(),
+    }
 }
 
 pub(crate) fn axis_records<'a>(kernels: &'a [KernelAudit<'a>]) -> Vec<AxisRecord<'a>> {
     let axes = kernels.iter().flat_map(|audit| audit.axes.iter().map(move |axis| (audit, axis)));
-    axes.map(|(audit, axis)| AxisRecord {
-        axis: &axis.axis.name,
-        complete: axis.is_complete(),
-        gaps: axis.shortfall.gaps.iter().map(gap_record).collect(),
-        greatest: axis.range.map(|range| range.1),
-        groups: (!axis.groups.is_empty()).then(|| GroupsRecord::new(axis)),
-        kernel: audit.kernel.as_str(),
-        least: axis.range.map(|range| range.0),
-        measured_rows: audit.measured,
-        missing: &axis.shortfall.points,
-        missing_ends: &axis.shortfall.ends,
-        missing_required: &axis.shortfall.required,
-        planned: &axis.planned,
-        planned_rows: audit.planned,
-        proposed: &axis.proposed,
-        standard: &axis.axis.standard.name,
-        unread_rows: audit.unread,
-        values: axis.values,
-    })
-    .collect()
-}
-
-fn gap_record(gap: &AxisGap) -> GapRecord {
-    GapRecord { allowed: gap.allowed.to_string(), from: gap.from, to: gap.to }
-}
-
-impl<'a> GroupsRecord<'a> {
-    fn new(axis: &'a AxisAudit<'a>) -> Self {
-        Self {
-            complete: count_complete(&axis.groups),
-            incomplete: axis.groups.iter().filter(|group| !group.is_complete).collect(),
-            names: axis.axis.group_names().collect(),
-            total: axis.groups.len(),
-        }
-    }
+    axes.map(|(audit, axis)| AxisRecord::new(audit, axis)).collect()
 }

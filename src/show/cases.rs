@@ -22,82 +22,63 @@ use crate::{
     },
 };
 
-/// A case of a run. The fields are in the order of the JSON keys.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct ShownCase {
-    pub case: CaseId,
-    pub kernel: KernelName,
-    /// Verdict; `None` while the case is open.
-    pub verdict: Option<Verdict>,
-    pub reason: Option<String>,
-    /// Name of the cause.
-    pub(crate) cause: Option<&'static str>,
-    /// The cause itself.
-    #[serde(skip)]
-    pub(crate) finding: Option<Cause>,
-    /// Device of the last attempt; of a gang the first one.
-    pub device: Option<u32>,
-    pub attempts: usize,
-    /// Numbers of the collections of the attempts.
-    pub collections: Vec<u32>,
-    /// Inputs as in the canonical signature.
-    pub inputs: String,
-    /// Outputs as in the canonical signature.
-    pub outputs: String,
-    /// Attributes as in the canonical signature, such as `EP Size=16`; empty without any.
-    pub(crate) attributes: String,
-    /// Log of the last attempt; the link named by the case if its verdict is not `ok`.
-    pub log: Option<PathBuf>,
-    /// Median and its 95 % interval.
-    pub(crate) median_us: Option<f64>,
-    pub(crate) interval_us: Option<[f64; 2]>,
-    /// Half the width of the interval, relative to its centre.
-    pub(crate) half_width_percent: Option<f64>,
-    /// Change against the row before the run.
-    pub(crate) change_percent: Option<f64>,
-    /// Median in production profiles, and the difference of the run's from it.
-    pub(crate) production_us: Option<f64>,
-    pub(crate) production_percent: Option<f64>,
+record! {
+    /// A case of a run. The fields are in the order of the JSON keys.
+    #[derive(Clone, Debug, JsonSchema)]
+    pub(crate) ShownCase(record: CaseRecord, numbers: &RunNumbers, folder: &Path)
+    with {
+        let numbers = numbers.of_case(&record.case);
+        let CaseRecord { case, kernel, signature, outcome, attempts, .. } = record;
+        let (verdict, reason) = outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
+        let last = attempts.last();
+        let log = last.map(|attempt| {
+            let by_name = folder.join(case_log(&case, attempt.collection));
+            let is_there = !verdict.is_some_and(Verdict::is_done) && fs::symlink_metadata(&by_name).is_ok();
+            if is_there { by_name } else { folder.join(collection_log(attempt.collection)) }
+        });
+        let (inputs, outputs) = split_signature(&kernel, &signature);
+        let [inputs, outputs] = [inputs, outputs].map(str::to_owned);
+        let attributes = signature_attributes(&kernel, &signature).to_owned();
+    } {
+        pub(crate) case: CaseId = case,
+        pub(crate) kernel: KernelName = kernel,
+        /// Verdict; `None` while the case is open.
+        pub(crate) verdict: Option<Verdict> = verdict,
+        pub(crate) reason: Option<String> = reason.as_ref().map(ToString::to_string),
+        /// Name of the cause.
+        pub(crate) cause: Option<&'static str> = reason.as_ref().map(|reason| reason.cause.name()),
+        /// The cause itself.
+        #[serde(skip)]
+        pub(crate) finding: Option<Cause> = reason.map(|reason| reason.cause),
+        /// Device of the last attempt; of a gang the first one.
+        pub(crate) device: Option<u32> = last.map(|attempt| attempt.device),
+        pub(crate) attempts: usize = attempts.len(),
+        /// Numbers of the collections of the attempts.
+        pub(crate) collections: Vec<u32> = attempts.iter().map(|attempt| attempt.collection).collect(),
+        /// Inputs as in the canonical signature.
+        pub(crate) inputs: String = inputs,
+        /// Outputs as in the canonical signature.
+        pub(crate) outputs: String = outputs,
+        /// Attributes as in the canonical signature, such as `EP Size=16`; empty without any.
+        pub(crate) attributes: String = attributes,
+        /// Log of the last attempt; the link named by the case if its verdict is not `ok`.
+        pub(crate) log: Option<PathBuf> = log,
+        /// Median and its 95 % interval.
+        pub(crate) median_us: Option<f64> = numbers.median_us,
+        pub(crate) interval_us: Option<[f64; 2]> = numbers.interval_us,
+        /// Half the width of the interval, relative to its centre.
+        pub(crate) half_width_percent: Option<f64> = numbers.half_width_percent(),
+        /// Change against the row before the run.
+        pub(crate) change_percent: Option<f64> = numbers.change_percent(),
+        /// Median in production profiles, and the difference of the run's from it.
+        pub(crate) production_us: Option<f64> = numbers.production_us,
+        pub(crate) production_percent: Option<f64> = numbers.production_percent(),
+    }
 }
 
 /// Returns the cases of a run in the order of its plan.
 pub(crate) fn shown_cases(cases: Vec<CaseRecord>, numbers: &RunNumbers, folder: &Path) -> Vec<ShownCase> {
-    cases.into_iter().map(|case| shown_case(case, numbers, folder)).collect()
-}
-
-fn shown_case(record: CaseRecord, numbers: &RunNumbers, folder: &Path) -> ShownCase {
-    let numbers = numbers.of_case(&record.case);
-    let CaseRecord { case, kernel, signature, outcome, attempts, .. } = record;
-    let (verdict, reason) = outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
-    let cause = reason.as_ref().map(|reason| reason.cause.name());
-    let last = attempts.last();
-    let log = last.map(|attempt| {
-        let by_name = folder.join(case_log(&case, attempt.collection));
-        let is_there = !verdict.is_some_and(Verdict::is_done) && fs::symlink_metadata(&by_name).is_ok();
-        if is_there { by_name } else { folder.join(collection_log(attempt.collection)) }
-    });
-    let (inputs, outputs) = split_signature(&kernel, &signature);
-    ShownCase {
-        attributes: signature_attributes(&kernel, &signature).to_owned(),
-        inputs: inputs.to_owned(),
-        outputs: outputs.to_owned(),
-        device: last.map(|attempt| attempt.device),
-        attempts: attempts.len(),
-        collections: attempts.iter().map(|attempt| attempt.collection).collect(),
-        case,
-        kernel,
-        verdict,
-        reason: reason.as_ref().map(ToString::to_string),
-        cause,
-        finding: reason.map(|reason| reason.cause),
-        log,
-        median_us: numbers.median_us,
-        interval_us: numbers.interval_us,
-        half_width_percent: numbers.half_width_percent(),
-        change_percent: numbers.change_percent(),
-        production_us: numbers.production_us,
-        production_percent: numbers.production_percent(),
-    }
+    cases.into_iter().map(|case| ShownCase::new(case, numbers, folder)).collect()
 }
 
 /// Smallest number of digits of an abbreviated id.
@@ -175,21 +156,14 @@ impl CaseTables<'_> {
         if measured.len() <= MAX_WHOLE {
             return String::new();
         }
-        let deviation = |percent: f64| (1.0 + percent / 100.0).ln().abs();
-        let lists = [
-            ("slowest", MEDIAN, greatest(&measured, |case| case.median_us)),
-            (
-                "farthest from production",
-                PRODUCTION,
-                greatest(&measured, |case| case.production_percent.map(deviation)),
-            ),
-            (
-                "changed most against their rows",
-                CHANGE,
-                greatest(&measured, |case| case.change_percent.map(deviation)),
-            ),
+        type Value = fn(&ShownCase) -> Option<f64>;
+        let lists: [(&str, &str, Value); 3] = [
+            ("slowest", MEDIAN, |case| case.median_us),
+            ("farthest from production", PRODUCTION, |case| case.production_percent.map(deviation)),
+            ("changed most against their rows", CHANGE, |case| case.change_percent.map(deviation)),
         ];
-        let lists = lists.into_iter().filter(|(.., cases)| !cases.is_empty());
+        let lists = lists.into_iter().map(|(title, by, value)| (title, by, greatest(&measured, value)));
+        let lists = lists.filter(|(.., cases)| !cases.is_empty());
         lists.map(|(title, by, cases)| format!("{title}:\n{}\n", self.numbers(&cases, by))).collect()
     }
 
@@ -272,6 +246,10 @@ impl SimilarCases {
     pub(super) const fn such_as(&self) -> &'static str {
         if self.differ { ", such as" } else { "" }
     }
+}
+
+fn deviation(percent: f64) -> f64 {
+    (1.0 + percent / 100.0).ln().abs()
 }
 
 /// Number of cases of a list.

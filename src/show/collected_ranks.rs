@@ -5,32 +5,23 @@ use std::path::Path;
 use super::prelude::*;
 use crate::measure::collect::{AnalysedRank, RankState};
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct RankRecord<'a> {
-    /// Null unless the profile is complete.
-    collectives: Option<usize>,
-    folder: &'a Path,
-    /// `profile`.
-    item: &'static str,
-    /// Null unless the profile is complete.
-    kernels: Option<usize>,
-    /// Reason of a failed analysis.
-    reason: Option<&'a str>,
-    /// `complete`, `failed` or `not_analysed`.
-    state: &'static str,
-}
-
-impl<'a> RankRecord<'a> {
-    pub(crate) fn new(rank: &'a AnalysedRank) -> Self {
+record! {
+    pub(crate) RankRecord<'a>(rank: &'a AnalysedRank)
+    with {
         let (state, counts, reason) = match &rank.state {
-            RankState::Complete { kernels, collectives } => {
-                ("complete", Some((*kernels, *collectives)), None)
-            }
+            RankState::Complete { kernels, collectives } => ("complete", Some((*kernels, *collectives)), None),
             RankState::Failed(reason) => ("failed", None, Some(reason.as_str())),
             RankState::Raw => ("not_analysed", None, None),
         };
-        let (kernels, collectives) = counts.unzip();
-        Self { collectives, folder: &rank.folder, item: "profile", kernels, reason, state }
+    } {
+        /// Null unless the profile is complete.
+        collectives: Option<usize> = counts.map(|(_, collectives)| collectives),
+        folder: &'a Path = &rank.folder,
+        item: &'static str = "profile",
+        kernels: Option<usize> = counts.map(|(kernels, _)| kernels),
+        /// Reason of a failed analysis.
+        reason: Option<&'a str> = reason,
+        state: &'static str = state,
     }
 }
 

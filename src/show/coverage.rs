@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::value::RawValue;
+
 use super::{
     emit::csv_text,
     lookup::{ErrorRecord, error_text},
@@ -10,8 +12,9 @@ use super::{
 use crate::{
     answer::{
         coverage::{
-            AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, MetricRatio,
-            WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
+            AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, EntryShare,
+            KernelCoverage, MetricRatio, WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage,
+            modelled_micros,
         },
         lookup::{AnswerSource, QueryTensor},
     },
@@ -162,161 +165,107 @@ fn error_lines(report: &CoverageReport<'_>) -> String {
     errors.map(|(kernel, error)| error_text(kernel, error) + "\n").collect()
 }
 
-/// Invocations and times by answer in JSON.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct TotalsRecord {
-    invocations: u64,
-    time_us: f64,
-    /// Invocations whose time is unknown.
-    untimed: u64,
-    counts: BTreeMap<String, u64>,
-    times_us: BTreeMap<String, f64>,
-}
-
-impl TotalsRecord {
-    fn new(totals: &CoverageTotals) -> Self {
-        let classes = || AnswerClass::ALL.into_iter().map(|class| (class.to_string(), class));
-        Self {
-            invocations: totals.all_count(),
-            time_us: float(totals.all_time()) / 1e3,
-            untimed: totals.untimed,
-            counts: classes().map(|(name, class)| (name, totals.count(class))).collect(),
-            times_us: classes().map(|(name, class)| (name, float(totals.time(class)) / 1e3)).collect(),
-        }
+record! {
+    /// Invocations and times by answer in JSON.
+    TotalsRecord(totals: &CoverageTotals)
+    with { let classes = || AnswerClass::ALL.into_iter().map(|class| (class.to_string(), class)); } {
+        invocations: u64 = totals.all_count(),
+        time_us: f64 = float(totals.all_time()) / 1e3,
+        /// Invocations whose time is unknown.
+        untimed: u64 = totals.untimed,
+        counts: BTreeMap<String, u64> = classes().map(|(name, class)| (name, totals.count(class))).collect(),
+        times_us: BTreeMap<String, f64> =
+            classes().map(|(name, class)| (name, float(totals.time(class)) / 1e3)).collect(),
     }
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct MetricRecord {
-    value: Option<f64>,
-    hits: f64,
-    total: f64,
+record! {
+    MetricRecord(ratio: MetricRatio) {
+        value: Option<f64> = ratio.value(),
+        hits: f64 = ratio.hits,
+        total: f64 = ratio.total,
+    }
 }
 
 fn metric_records(coverages: &[WorkloadCoverage<'_>]) -> BTreeMap<&'static str, MetricRecord> {
     let metrics = coverage_metrics(coverages).all().into_iter();
-    let record = |MetricRatio { hits, total }: MetricRatio, value| MetricRecord { value, hits, total };
-    metrics.map(|(name, ratio)| (name, record(ratio, ratio.value()))).collect()
+    metrics.map(|(name, ratio)| (name, MetricRecord::new(ratio))).collect()
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct KernelRecord {
-    kernel: String,
-    #[serde(flatten)]
-    totals: TotalsRecord,
-    questions: usize,
-    /// Null where no kernel runs, and for collectives.
-    has_entry: Option<bool>,
-}
-
-/// Kernels that the catalogue cannot measure.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct WithoutEntryRecord {
-    kernels: u64,
-    of_kernels: u64,
-    invocations: u64,
-    of_invocations: u64,
-    time_us: f64,
-    of_time_us: f64,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct CoverageGapRecord<'a> {
-    op: &'a str,
-    inputs: Vec<&'a [u64]>,
-    dtypes: Vec<Option<&'a str>>,
-    outputs: Vec<&'a [u64]>,
-    count: f64,
-    time_us: Option<f64>,
-    /// Part of the time of all workloads.
-    share: Option<f64>,
-    reason: &'a str,
-    /// Kind of what would close the gap.
-    closing: &'static str,
-    closed_by: String,
-    workloads: &'a [&'a str],
-    line: Option<u64>,
-}
-
-/// Coverage in JSON: a record for each workload, then one for all of them with the gaps.
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum CoverageRecord<'a> {
-    Workload {
-        workload: &'a str,
+record! {
+    KernelRecord(kernel: KernelCoverage) {
+        kernel: String = kernel.name,
         #[serde(flatten)]
-        totals: TotalsRecord,
-        weight: f64,
-        /// Origin of the durations.
-        durations: String,
-        /// Time of a performance model that uses the answers, and the workload's own time where there is none.
-        modelled_us: f64,
-        metrics: BTreeMap<&'static str, MetricRecord>,
-        kernels: Vec<KernelRecord>,
-        without_entry: WithoutEntryRecord,
-    },
-    All {
-        /// Null.
-        workload: Option<&'a str>,
-        database: &'a str,
-        kind: &'static str,
-        metrics: BTreeMap<&'static str, MetricRecord>,
-        gaps: Vec<CoverageGapRecord<'a>>,
-        published_errors: Vec<ErrorRecord<'a>>,
-    },
+        totals: TotalsRecord = TotalsRecord::new(&kernel.totals),
+        questions: usize = kernel.questions,
+        /// Null where no kernel runs, and for collectives.
+        has_entry: Option<bool> = kernel.has_entry,
+    }
 }
 
-pub(crate) fn coverage_records<'a>(report: &'a CoverageReport<'a>) -> Vec<CoverageRecord<'a>> {
-    let each = report.coverages.iter().map(|coverage| {
-        let (workload, share) = (coverage.workload, entry_share(coverage));
-        let kernels = kernel_coverage(coverage).into_iter().map(|kernel| KernelRecord {
-            totals: TotalsRecord::new(&kernel.totals),
-            kernel: kernel.name,
-            questions: kernel.questions,
-            has_entry: kernel.has_entry,
-        });
-        CoverageRecord::Workload {
-            workload: &workload.name,
-            totals: TotalsRecord::new(&coverage.totals()),
-            weight: workload.weight,
-            durations: workload.durations.to_string(),
-            modelled_us: modelled_micros(coverage),
-            metrics: metric_records(std::slice::from_ref(coverage)),
-            kernels: kernels.collect(),
-            without_entry: WithoutEntryRecord {
-                kernels: share.kernels.0,
-                of_kernels: share.kernels.1,
-                invocations: share.invocations.0,
-                of_invocations: share.invocations.1,
-                time_us: float(share.time.0) / 1e3,
-                of_time_us: float(share.time.1) / 1e3,
-            },
-        }
-    });
-    let gaps = report.gaps.iter().map(|gap| CoverageGapRecord {
-        op: &gap.query.op,
-        inputs: dims_list(&gap.query.inputs),
-        dtypes: dtype_list(&gap.query.inputs),
-        outputs: dims_list(&gap.query.outputs),
-        count: gap.count,
-        time_us: gap.time.map(|time| time / 1e3),
-        share: gap.share,
-        reason: &gap.reason,
-        closing: gap.closing.kind(),
-        closed_by: gap.closing.to_string(),
-        workloads: &gap.workloads,
-        line: gap.question.line,
-    });
-    let errors = report.published_errors().into_iter();
-    let all = CoverageRecord::All {
-        workload: None,
-        database: &report.database,
-        kind: report.kind.as_str(),
-        metrics: metric_records(report.coverages),
-        gaps: gaps.collect(),
-        published_errors: errors.map(|(kernel, error)| ErrorRecord::new(kernel, error)).collect(),
-    };
-    each.chain([all]).collect()
+record! {
+    /// Kernels that the catalogue cannot measure.
+    WithoutEntryRecord(share: &EntryShare) {
+        kernels: u64 = share.kernels.0,
+        of_kernels: u64 = share.kernels.1,
+        invocations: u64 = share.invocations.0,
+        of_invocations: u64 = share.invocations.1,
+        time_us: f64 = float(share.time.0) / 1e3,
+        of_time_us: f64 = float(share.time.1) / 1e3,
+    }
+}
+
+record! {
+    CoverageGapRecord<'a>(gap: &'a CoverageGap<'a>) {
+        op: &'a str = &gap.query.op,
+        inputs: Vec<&'a [u64]> = dims_list(&gap.query.inputs),
+        dtypes: Vec<Option<&'a str>> = dtype_list(&gap.query.inputs),
+        outputs: Vec<&'a [u64]> = dims_list(&gap.query.outputs),
+        count: f64 = gap.count,
+        time_us: Option<f64> = gap.time.map(|time| time / 1e3),
+        /// Part of the time of all workloads.
+        share: Option<f64> = gap.share,
+        reason: &'a str = &gap.reason,
+        /// Kind of what would close the gap.
+        closing: &'static str = gap.closing.kind(),
+        closed_by: String = gap.closing.to_string(),
+        workloads: &'a [&'a str] = &gap.workloads,
+        line: Option<u64> = gap.question.line,
+    }
+}
+
+record! {
+    WorkloadRecord<'a>(coverage: &'a WorkloadCoverage<'a>) {
+        workload: &'a str = &coverage.workload.name,
+        #[serde(flatten)]
+        totals: TotalsRecord = TotalsRecord::new(&coverage.totals()),
+        weight: f64 = coverage.workload.weight,
+        durations: String = coverage.workload.durations.to_string(),
+        /// Time of a performance model that uses the answers, and the workload's own time where there is none.
+        modelled_us: f64 = modelled_micros(coverage),
+        metrics: BTreeMap<&'static str, MetricRecord> = metric_records(std::slice::from_ref(coverage)),
+        kernels: Vec<KernelRecord> = kernel_coverage(coverage).into_iter().map(KernelRecord::new).collect(),
+        without_entry: WithoutEntryRecord = WithoutEntryRecord::new(&entry_share(coverage)),
+    }
+}
+
+record! {
+    /// All workloads together, with the gaps.
+    AllRecord<'a>(report: &'a CoverageReport<'a>) {
+        workload: Option<&'a str> = None,
+        database: &'a str = &report.database,
+        kind: &'static str = report.kind.as_str(),
+        metrics: BTreeMap<&'static str, MetricRecord> = metric_records(report.coverages),
+        gaps: Vec<CoverageGapRecord<'a>> = report.gaps.iter().map(CoverageGapRecord::new).collect(),
+        published_errors: Vec<ErrorRecord<'a>> =
+            report.published_errors().into_iter().map(|(kernel, error)| ErrorRecord::new(kernel, error)).collect(),
+    }
+}
+
+/// Returns coverage in JSON: a record for each workload, then one for all of them with the gaps.
+pub(crate) fn coverage_records(report: &CoverageReport<'_>) -> Vec<Box<RawValue>> {
+    let each = report.coverages.iter().map(|coverage| json_record(&WorkloadRecord::new(coverage)));
+    each.chain([json_record(&AllRecord::new(report))]).collect()
 }
 
 pub(super) fn present(tensors: &[QueryTensor]) -> impl Iterator<Item = &QueryTensor> {

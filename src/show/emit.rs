@@ -1,7 +1,7 @@
 //! The one way in which a command prints its answer: a list of records, as JSON lines or as a text made from them.
 
-use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
     base::print::{print_data, print_note},
@@ -19,12 +19,35 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
+/// Declares a record that is printed as JSON: each key with its type and its value, after what the values have in common.
+macro_rules! record {
+    ($(#[$attribute:meta])* $visible:vis $name:ident$(<$lifetime:lifetime>)?($($input:ident: $of:ty),*)
+    $(with { $($common:tt)* })? { $($(#[$of_key:meta])* $open:vis $key:ident: $type:ty = $value:expr,)* }) => {
+        $(#[$attribute])*
+        #[derive(serde::Serialize)]
+        $visible struct $name $(<$lifetime>)? { $($(#[$of_key])* $open $key: $type,)* }
+
+        impl $(<$lifetime>)? $name $(<$lifetime>)? {
+            $visible fn new($($input: $of),*) -> Self {
+                $($($common)*)?
+                Self { $($key: $value,)* }
+            }
+        }
+    };
+}
+pub(crate) use record;
+
+/// Returns a record as JSON, for a list of records of several types.
+///
+/// # Panics
+///
+/// If the record cannot be serialized, which is a defect: keys of maps that are no texts.
+pub(crate) fn json_record(record: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(record).expect("records have texts as keys")
+}
+
 /// Prints records as JSON, one per line, or as the text that `text` makes from them.
-pub(crate) fn emit<R: Serialize + JsonSchema>(
-    format: OutputFormat,
-    records: &[R],
-    text: impl FnOnce(&[R]) -> String,
-) {
+pub(crate) fn emit<R: Serialize>(format: OutputFormat, records: &[R], text: impl FnOnce(&[R]) -> String) {
     match format {
         OutputFormat::Json => print_data(&json_lines(records)),
         OutputFormat::Plain => print_data(&text(records)),
@@ -32,7 +55,7 @@ pub(crate) fn emit<R: Serialize + JsonSchema>(
 }
 
 /// Prints as [`emit`]; a text for reading goes through the pager of the user.
-pub(crate) fn emit_paged<R: Serialize + JsonSchema>(
+pub(crate) fn emit_paged<R: Serialize>(
     format: OutputFormat,
     records: &[R],
     text: impl FnOnce(&[R]) -> String,
@@ -44,13 +67,8 @@ pub(crate) fn emit_paged<R: Serialize + JsonSchema>(
 }
 
 /// Returns records as JSON, one per line.
-///
-/// # Panics
-///
-/// If a record cannot be serialized, which is a defect: keys of maps that are no texts.
-pub(crate) fn json_lines<R: Serialize>(records: &[R]) -> String {
-    let line = |record| serde_json::to_string(record).expect("records have texts as keys") + "\n";
-    records.iter().map(line).collect()
+pub(crate) fn json_lines(records: &[impl Serialize]) -> String {
+    records.iter().map(|record| json_record(record).get().to_owned() + "\n").collect()
 }
 
 /// Prints a note if the durations of a database of this kind are simulated.

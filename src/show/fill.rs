@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::value::RawValue;
+
 use super::prelude::*;
 use crate::answer::{
-    coverage::FilledBy,
+    coverage::{FillCase, FilledBy},
     fill::{FillPreview, NotMeasured},
 };
 
@@ -104,67 +106,49 @@ pub(crate) fn fill_text(report: &FillPreview<'_>, width: Option<usize>) -> Strin
     )
 }
 
-/// A fill in JSON: a record for each case, then one of the forecast.
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum FillRecord<'a> {
-    Case {
-        case: &'a str,
-        kernel: &'a str,
-        inputs: String,
+record! {
+    CaseRecord<'a>(case: &'a FillCase, end: &'a Result<f64, NotMeasured>, preview: &'a FillPreview<'a>) {
+        case: &'a str = case.case.id().as_str(),
+        kernel: &'a str = case.case.kernel.as_str(),
+        inputs: String = case.case.shapes(),
         /// Time of the workloads that the case stands for.
-        time_us: f64,
+        time_us: f64 = case.value / 1e3,
         /// True for a row that has a duration of production profiles only.
-        unmeasured_row: bool,
+        unmeasured_row: bool = preview.fill.unmeasured.contains(case.case.id()),
         /// Predicted seconds until the case is measured.
         #[serde(skip_serializing_if = "Option::is_none")]
-        end_s: Option<f64>,
+        end_s: Option<f64> = end.as_ref().ok().copied(),
         /// Reason why the case is not measured before the deadline.
         #[serde(skip_serializing_if = "Option::is_none")]
-        not_launched: Option<&'a str>,
-    },
-    Forecast {
-        gaps: usize,
-        cases: usize,
-        in_time: usize,
-        seconds: f64,
+        not_launched: Option<&'a str> = end.as_ref().err().map(NotMeasured::reason),
+    }
+}
+
+record! {
+    ForecastRecord(preview: &FillPreview<'_>) with { let open = not_filled(preview); } {
+        gaps: usize = preview.gaps.len(),
+        cases: usize = preview.ends.len(),
+        in_time: usize = in_time(preview),
+        seconds: f64 = preview.seconds,
         /// Number of gaps that no case closes, by what would close them.
-        not_filled: BTreeMap<&'static str, usize>,
-        reasons: BTreeMap<&'static str, Vec<String>>,
-        in_part: usize,
-        unmeasured_rows: usize,
-        m5_before: Option<f64>,
-        m5_forecast: Option<f64>,
-    },
+        not_filled: BTreeMap<&'static str, usize> = open.iter().map(|(kind, open)| (*kind, open.count)).collect(),
+        reasons: BTreeMap<&'static str, Vec<String>> =
+            open.into_iter().map(|(kind, open)| (kind, open.reasons)).collect(),
+        in_part: usize = gaps_in_part(preview),
+        unmeasured_rows: usize = preview.fill.unmeasured.len(),
+        m5_before: Option<f64> = preview.share_before,
+        m5_forecast: Option<f64> = preview.share_forecast,
+    }
 }
 
-pub(crate) fn fill_records<'a>(preview: &'a FillPreview<'_>) -> Vec<FillRecord<'a>> {
-    let cases = preview.fill.needed().zip(&preview.ends).map(|(case, end)| FillRecord::Case {
-        case: case.case.id().as_str(),
-        kernel: case.case.kernel.as_str(),
-        inputs: case.case.shapes(),
-        time_us: case.value / 1e3,
-        unmeasured_row: preview.fill.unmeasured.contains(case.case.id()),
-        end_s: end.as_ref().ok().copied(),
-        not_launched: end.as_ref().err().map(NotMeasured::reason),
-    });
-    let open = not_filled(preview);
-    let forecast = FillRecord::Forecast {
-        gaps: preview.gaps.len(),
-        cases: preview.ends.len(),
-        in_time: in_time(preview),
-        seconds: preview.seconds,
-        not_filled: open.iter().map(|(kind, open)| (*kind, open.count)).collect(),
-        reasons: open.into_iter().map(|(kind, open)| (kind, open.reasons)).collect(),
-        in_part: gaps_in_part(preview),
-        unmeasured_rows: preview.fill.unmeasured.len(),
-        m5_before: preview.share_before,
-        m5_forecast: preview.share_forecast,
-    };
-    cases.chain([forecast]).collect()
+/// Returns a fill in JSON: a record for each case, then one of the forecast.
+pub(crate) fn fill_records(preview: &FillPreview<'_>) -> Vec<Box<RawValue>> {
+    let cases = preview.fill.needed().zip(&preview.ends);
+    let cases = cases.map(|(case, end)| json_record(&CaseRecord::new(case, end, preview)));
+    cases.chain([json_record(&ForecastRecord::new(preview))]).collect()
 }
 
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct FillResult {
     /// Number of rows that were added.
     pub(crate) added: usize,

@@ -111,60 +111,14 @@ pub(crate) struct GridRequest<'a> {
     pub has_shapes: bool,
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct GridRecord<'a> {
-    candidates: u64,
-    /// Rows of the database that mutations change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cases: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cases_unread: Option<u64>,
-    dry_run: bool,
-    /// Sum of the fastest possible times of the rows in seconds.
-    fastest_s: Option<f64>,
-    kernel: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    models: Option<&'a [String]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mutations: Option<BTreeMap<&'a str, MutationCount>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ranges: Option<BTreeMap<String, AxisRange>>,
-    rejected: Vec<RejectRecord<'a>>,
-    rows: usize,
-    seed: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shapes: Option<Vec<ShapeRecord>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct RejectRecord<'a> {
-    count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    example: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expression: Option<&'a str>,
-    reason: &'static str,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct ShapeRecord {
-    provenance: String,
-    shapes: String,
-}
-
-impl<'a> GridRecord<'a> {
-    pub(crate) fn new(kernel: &'a SelectedRows<'a>, request: &GridRequest<'a>) -> Self {
-        let source = &kernel.source;
-        let rejected = kernel.rejected().into_iter().map(|(reason, rejected)| RejectRecord {
-            count: rejected.count,
-            example: rejected.example,
-            expression: reason.expression(),
-            reason: reason.label(),
-        });
-        let cases = match source {
+record! {
+    pub(crate) GridRecord<'a>(kernel: &'a SelectedRows<'a>, request: &GridRequest<'a>)
+    with {
+        let cases = match &kernel.source {
             CandidateSource::Mutation { cases, .. } => Some(cases.len()),
             CandidateSource::Grid(_) | CandidateSource::Listed(_) => None,
         };
+        let has_ranges = matches!(kernel.source, CandidateSource::Grid(_));
         let shapes = || {
             let mut shapes = Vec::new();
             kernel.for_each(|row| {
@@ -172,23 +126,47 @@ impl<'a> GridRecord<'a> {
             });
             shapes
         };
-        Self {
-            candidates: kernel.candidates,
-            cases,
-            cases_unread: cases.map(|_| kernel.unread.count),
-            dry_run: request.dry_run,
-            // Whole nanoseconds, so that rounding errors of the sum are not printed.
-            fastest_s: kernel.fastest.map(|seconds| (seconds * 1e9).round() / 1e9),
-            kernel: kernel.kernel.as_str(),
-            models: cases.is_none().then_some(request.models),
-            mutations: cases.map(|_| kernel.mutations().collect()),
-            ranges: matches!(source, CandidateSource::Grid(_)).then(|| kernel.ranges().into_iter().collect()),
-            rejected: rejected.collect(),
-            rows: kernel.rows(),
-            seed: request.seed,
-            shapes: request.has_shapes.then(shapes),
-        }
+    } {
+        candidates: u64 = kernel.candidates,
+        /// Rows of the database that mutations change.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cases: Option<usize> = cases,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cases_unread: Option<u64> = cases.map(|_| kernel.unread.count),
+        dry_run: bool = request.dry_run,
+        /// Sum of the fastest possible times of the rows in seconds. Whole nanoseconds, so that rounding errors are not printed.
+        fastest_s: Option<f64> = kernel.fastest.map(|seconds| (seconds * 1e9).round() / 1e9),
+        kernel: &'a str = kernel.kernel.as_str(),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        models: Option<&'a [String]> = cases.is_none().then_some(request.models),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mutations: Option<BTreeMap<&'a str, MutationCount>> = cases.map(|_| kernel.mutations().collect()),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ranges: Option<BTreeMap<String, AxisRange>> = has_ranges.then(|| kernel.ranges().into_iter().collect()),
+        rejected: Vec<RejectRecord<'a>> =
+            kernel.rejected().into_iter().map(|(reason, of)| RejectRecord::new(reason, of)).collect(),
+        rows: usize = kernel.rows(),
+        seed: u64 = request.seed,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        shapes: Option<Vec<ShapeRecord>> = request.has_shapes.then(shapes),
     }
+}
+
+record! {
+    RejectRecord<'a>(reason: &'a RejectReason, rejected: RejectCount) {
+        count: u64 = rejected.count,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        example: Option<String> = rejected.example,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expression: Option<&'a str> = reason.expression(),
+        reason: &'static str = reason.label(),
+    }
+}
+
+#[derive(Serialize)]
+struct ShapeRecord {
+    provenance: String,
+    shapes: String,
 }
 
 pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>], width: Option<usize>) -> String {

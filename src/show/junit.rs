@@ -12,89 +12,51 @@ use super::{
 };
 use crate::kernel::FailingVerdicts;
 
-/// Number of the tests of a report or a suite, and of those without success.
-#[derive(Clone, Copy, Default)]
-struct TestCounts {
-    tests: usize,
-    skipped: usize,
-    errors: usize,
-    failures: usize,
-}
-
-impl TestCounts {
-    fn add(&mut self, outcome: Outcome) {
-        self.tests += 1;
-        self.skipped += usize::from(outcome == Outcome::Skipped);
-        self.errors += usize::from(outcome == Outcome::Error);
-        self.failures += usize::from(outcome == Outcome::Failure);
-    }
-
-    fn attributes(self, has_skipped: bool) -> String {
-        let Self { tests, skipped, errors, failures } = self;
-        let skipped = or_empty(has_skipped.then(|| format!(" disabled=\"{skipped}\"")));
-        format!("tests=\"{tests}\"{skipped} errors=\"{errors}\" failures=\"{failures}\"")
+/// Returns the element of a case without success. Cases with a verdict of [`FailingVerdicts`] are failures if they were
+/// launched, and skipped if they were not; those that the run has not finished are errors.
+fn element(case: &ShownCase) -> Option<&'static str> {
+    match case.verdict {
+        None => Some("error"),
+        Some(verdict) if verdict.keeps_the_row() => Some("skipped"),
+        Some(verdict) if FailingVerdicts::default().contains(verdict) => Some("failure"),
+        Some(_) => None,
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Success,
-    Skipped,
-    Error,
-    Failure,
-}
-
-impl Outcome {
-    /// Cases with a verdict of [`FailingVerdicts`] are failures if they were launched, and skipped if they were not; those that
-    /// the run has not finished are errors.
-    fn of_case(case: &ShownCase) -> Self {
-        match case.verdict {
-            None => Self::Error,
-            Some(verdict) if verdict.keeps_the_row() => Self::Skipped,
-            Some(verdict) if FailingVerdicts::default().contains(verdict) => Self::Failure,
-            Some(_) => Self::Success,
-        }
-    }
-
-    const fn element(self) -> Option<&'static str> {
-        match self {
-            Self::Success => None,
-            Self::Skipped => Some("skipped"),
-            Self::Error => Some("error"),
-            Self::Failure => Some("failure"),
-        }
-    }
+/// Returns the numbers of the tests of a report or a suite as attributes.
+fn count_attributes(cases: &[&ShownCase], has_skipped: bool) -> String {
+    let count = |name: &str| cases.iter().filter(|case| element(case) == Some(name)).count();
+    let skipped = or_empty(has_skipped.then(|| format!(" disabled=\"{}\"", count("skipped"))));
+    let (tests, errors, failures) = (cases.len(), count("error"), count("failure"));
+    format!("tests=\"{tests}\"{skipped} errors=\"{errors}\" failures=\"{failures}\"")
 }
 
 pub(crate) fn run_junit(results: &RunResults) -> String {
-    let (mut all, mut suites) = (TestCounts::default(), String::new());
+    let (mut all, mut suites) = (Vec::new(), String::new());
     for kernel in results.kernels.keys() {
-        let (mut counts, mut tests) = (TestCounts::default(), String::new());
-        for case in results.cases.iter().filter(|case| case.kernel == *kernel) {
-            let outcome = Outcome::of_case(case);
-            counts.add(outcome);
-            all.add(outcome);
-            push_test(&mut tests, results, case, outcome);
-        }
-        let (name, counts) = (escaped(kernel.as_str()), counts.attributes(true));
-        let _ = writeln!(suites, "    <testsuite name=\"{name}\" {counts}>\n{tests}    </testsuite>");
+        let cases: Vec<_> = results.cases.iter().filter(|case| case.kernel == *kernel).collect();
+        let (name, counts) = (escaped(kernel.as_str()), count_attributes(&cases, true));
+        let _ = writeln!(suites, "    <testsuite name=\"{name}\" {counts}>");
+        cases.iter().for_each(|case| push_test(&mut suites, results, case));
+        suites += "    </testsuite>\n";
+        all.extend(cases);
     }
-    let (name, counts) = (escaped(&results.past.record.run), all.attributes(false));
+    let (name, counts) = (escaped(&results.past.record.run), count_attributes(&all, false));
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"npubench run {name}\" {counts}>\n{suites}</testsuites>\n"
     )
 }
 
-fn push_test(text: &mut String, results: &RunResults, case: &ShownCase, outcome: Outcome) {
+fn push_test(text: &mut String, results: &RunResults, case: &ShownCase) {
     let [name, class] = [&*format!("{} {}", case.case, case.inputs), case.kernel.as_str()].map(escaped);
     let _ = writeln!(text, "        <testcase name=\"{name}\" classname=\"{class}\">");
-    if let Some(element) = outcome.element() {
+    if let Some(element) = element(case) {
         let message = match case.verdict {
             None => "the run has not finished the case",
             Some(_) => case.reason.as_deref().unwrap_or_default(),
         };
         let log = case.log.as_ref().and_then(|path| results.logs.get(path));
-        let log = log.filter(|_| outcome != Outcome::Skipped).map_or_else(String::new, |log| escaped(log));
+        let log = or_empty(log.filter(|_| element != "skipped").map(|log| escaped(log)));
         let (message, cause) = (escaped(message), case.cause.unwrap_or("open"));
         let _ =
             writeln!(text, "            <{element} message=\"{message}\" type=\"{cause}\">{log}</{element}>");

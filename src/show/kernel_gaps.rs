@@ -49,29 +49,19 @@ fn summary_line(gaps: &ProfileGaps) -> String {
     format!("{kernels} on AI cores, {} ms{kinds}\n", millis(gaps.ai_core_time.0))
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct GapRecord<'a> {
-    kernel: &'a str,
-    engine: KernelEngine,
-    records: u64,
-    time_us: f64,
-    /// Part of the time on AI cores; null for other engines.
-    share: Option<f64>,
-    gap: Option<GapKind>,
-    reason: Option<&'a str>,
+record! {
+    pub(crate) GapRecord<'a>(gap: &'a KernelGap, gaps: &ProfileGaps) {
+        kernel: &'a str = &gap.kernel,
+        engine: KernelEngine = gap.engine,
+        records: u64 = gap.records,
+        time_us: f64 = gap.time.micros(),
+        /// Part of the time on AI cores; null for other engines.
+        share: Option<f64> = gaps.share(gap).map(|share| (share * 1e6).round() / 1e6),
+        gap: Option<GapKind> = gap.kind,
+        reason: Option<&'a str> = Some(gap.reason.as_str()).filter(|reason| !reason.is_empty()),
+    }
 }
 
-impl<'a> GapRecord<'a> {
-    pub(crate) fn of_gaps(gaps: &'a ProfileGaps) -> Vec<Self> {
-        let record = |gap: &'a KernelGap| Self {
-            kernel: &gap.kernel,
-            engine: gap.engine,
-            records: gap.records,
-            time_us: gap.time.micros(),
-            share: gaps.share(gap).map(|share| (share * 1e6).round() / 1e6),
-            gap: gap.kind,
-            reason: Some(gap.reason.as_str()).filter(|reason| !reason.is_empty()),
-        };
-        gaps.gaps.iter().map(record).collect()
-    }
+pub(crate) fn gap_records(gaps: &ProfileGaps) -> Vec<GapRecord<'_>> {
+    gaps.gaps.iter().map(|gap| GapRecord::new(gap, gaps)).collect()
 }

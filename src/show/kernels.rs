@@ -1,35 +1,23 @@
 //! `npubench kernels`: the kernels of the catalogue.
 
 use super::prelude::*;
-use crate::kernel::catalogue::Catalogue;
+use crate::kernel::catalogue::CatalogueEntry;
 
-/// A kernel of the catalogue.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct KernelRecord<'a> {
-    kernel: &'a str,
-    also_named: &'a [String],
-    /// Function that launches it.
-    api: &'a str,
-    summary: &'a str,
-    needs: Vec<String>,
-    check_method: &'static str,
-    launchable: bool,
-    /// Rules of its forms as they are written in the entry.
-    forms: Vec<&'a str>,
-}
-
-pub(crate) fn kernel_records(catalogue: &Catalogue) -> Vec<KernelRecord<'_>> {
-    let records = catalogue.entries().map(|entry| KernelRecord {
-        kernel: entry.kernel.as_str(),
-        also_named: &entry.also_named,
-        api: &entry.main_operator().api,
-        summary: &entry.summary,
-        needs: entry.needs.words(),
-        check_method: entry.check_method.as_str(),
-        launchable: entry.can_be_launched(),
-        forms: entry.forms.iter().map(|form| form.rule.source.as_str()).collect(),
-    });
-    records.collect()
+record! {
+    /// A kernel of the catalogue.
+    #[derive(JsonSchema)]
+    pub(crate) KernelRecord<'a>(entry: &'a CatalogueEntry) {
+        kernel: &'a str = entry.kernel.as_str(),
+        also_named: &'a [String] = &entry.also_named,
+        /// Function that launches it.
+        api: &'a str = &entry.main_operator().api,
+        summary: &'a str = &entry.summary,
+        needs: Vec<String> = entry.needs.words(),
+        check_method: &'static str = entry.check_method.as_str(),
+        launchable: bool = entry.can_be_launched(),
+        /// Rules of its forms as they are written in the entry.
+        forms: Vec<&'a str> = entry.forms.iter().map(|form| form.rule.source.as_str()).collect(),
+    }
 }
 
 pub(crate) fn kernels_table(kernels: &[KernelRecord<'_>], width: Option<usize>) -> String {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{coverage::number, prelude::*, table::cut_in_middle};
 use crate::{
-    answer::lookup::{AnswerSource, LookupAnswer, NearestRow, OpQuery, PartAnswer, UsedRow},
+    answer::lookup::{
+        AnswerSource, DispatchOverhead, LookupAnswer, NearestRow, OpQuery, PartAnswer, UsedRow,
+    },
     database::{InterpolationErrors, KernelInterpolationError},
     kernel::{DataKind, KernelName},
 };
@@ -28,21 +30,15 @@ pub(super) fn error_text(kernel: &str, error: &KernelInterpolationError) -> Stri
     format!("{within} ({} hold-outs, npubench adapt, {})", error.hold_outs.len(), error.date)
 }
 
-/// Published error of a kernel in JSON; errors are relative, null without an estimate.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ErrorRecord<'a> {
-    kernel: &'a str,
-    p50: Option<f64>,
-    p90: Option<f64>,
-    max: Option<f64>,
-    hold_outs: usize,
-    date: &'a str,
-}
-
-impl<'a> ErrorRecord<'a> {
-    pub(super) fn new(kernel: &'a str, error: &'a KernelInterpolationError) -> Self {
-        let &KernelInterpolationError { p50, p90, max, .. } = error;
-        Self { kernel, p50, p90, max, hold_outs: error.hold_outs.len(), date: &error.date }
+record! {
+    /// Published error of a kernel in JSON; errors are relative, null without an estimate.
+    pub(crate) ErrorRecord<'a>(kernel: &'a str, error: &'a KernelInterpolationError) {
+        kernel: &'a str = kernel,
+        p50: Option<f64> = error.p50,
+        p90: Option<f64> = error.p90,
+        max: Option<f64> = error.max,
+        hold_outs: usize = error.hold_outs.len(),
+        date: &'a str = &error.date,
     }
 }
 
@@ -142,108 +138,65 @@ fn nearest_table(nearest: &[NearestRow], width: Option<usize>) -> String {
         .print(width)
 }
 
-/// An answer in JSON, or the answer for a part of a composite.
-#[derive(Serialize, JsonSchema)]
-struct AnswerRecord<'a> {
-    /// Operator or kernel of the query, or of the part.
-    op: &'a str,
-    /// Null for a miss.
-    latency_us: Option<f64>,
-    source: &'static str,
-    confidence: f64,
-    rule: Option<String>,
-    rows: Vec<RowRecord<'a>>,
-    equal_rows: usize,
-    /// Reason for a miss, or of the first part that has no answer.
-    reason: Option<String>,
-    parts: Vec<Self>,
-    overhead: Option<OverheadRecord<'a>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct RowRecord<'a> {
-    kernel: &'a str,
-    file: String,
-    line: u32,
-    column: &'static str,
-    latency_us: f64,
-    /// By the names of the axes; null unless the answer is an interpolation.
-    coordinates: Option<BTreeMap<&'static str, f64>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct OverheadRecord<'a> {
-    latency_us: f64,
-    source: &'a str,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct NearestRecord<'a> {
-    kernel: &'a str,
-    file: String,
-    line: u32,
-    inputs: Vec<String>,
-    latency_us: Option<f64>,
-    distance: f64,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct LookupRecord<'a> {
-    #[serde(flatten)]
-    answer: AnswerRecord<'a>,
-    kind: &'static str,
-    /// True for an answer of the superseded tool.
-    compat: bool,
-    /// The rows that are nearest to a query that has no answer.
-    nearest: Vec<NearestRecord<'a>>,
-    published_error: Option<ErrorRecord<'a>>,
-}
-
-impl<'a> LookupRecord<'a> {
-    pub(crate) fn new(report: &LookupReport<'a>) -> Self {
-        let nearest = report.nearest.iter().map(|row| NearestRecord {
-            kernel: row.kernel.as_str(),
-            file: file_name(&row.kernel),
-            line: row.line,
-            inputs: row.inputs.iter().map(ToString::to_string).collect(),
-            latency_us: row.latency.map(|latency| latency.0),
-            distance: row.distance,
-        });
-        let error = published_error(report.answer, report.errors);
-        Self {
-            answer: AnswerRecord::new(&report.query.op, report.answer),
-            kind: report.kind.as_str(),
-            compat: report.is_compat,
-            nearest: nearest.collect(),
-            published_error: error.map(|(kernel, error)| ErrorRecord::new(kernel, error)),
-        }
+record! {
+    /// An answer in JSON, or the answer for a part of a composite.
+    AnswerRecord<'a>(op: &'a str, answer: &'a LookupAnswer) {
+        /// Operator or kernel of the query, or of the part.
+        op: &'a str = op,
+        /// Null for a miss.
+        latency_us: Option<f64> = answer.latency.map(|latency| latency.0),
+        source: &'static str = answer.source.into(),
+        confidence: f64 = answer.confidence,
+        rule: Option<String> = answer.rule.map(|rule| rule.to_string()),
+        rows: Vec<RowRecord<'a>> = answer.rows.iter().map(|row| RowRecord::new(row, answer)).collect(),
+        equal_rows: usize = answer.equal_rows,
+        /// Reason for a miss, or of the first part that has no answer.
+        reason: Option<String> = answer.miss.as_ref().map(ToString::to_string),
+        parts: Vec<Self> = answer.parts.iter().map(|part| Self::new(&part.name, &part.answer)).collect(),
+        overhead: Option<OverheadRecord<'a>> = answer.overhead.as_ref().map(OverheadRecord::new),
     }
 }
 
-impl<'a> AnswerRecord<'a> {
-    fn new(op: &'a str, answer: &'a LookupAnswer) -> Self {
-        let rows = answer.rows.iter().map(|row| RowRecord {
-            kernel: row.kernel.as_str(),
-            file: file_name(&row.kernel),
-            line: row.line,
-            column: row.column.names()[0],
-            latency_us: row.latency.0,
-            coordinates: answer.coordinates_of(row).map(Iterator::collect),
-        });
-        Self {
-            op,
-            latency_us: answer.latency.map(|latency| latency.0),
-            source: answer.source.into(),
-            confidence: answer.confidence,
-            rule: answer.rule.map(|rule| rule.to_string()),
-            rows: rows.collect(),
-            equal_rows: answer.equal_rows,
-            reason: answer.miss.as_ref().map(ToString::to_string),
-            parts: answer.parts.iter().map(|part| Self::new(&part.name, &part.answer)).collect(),
-            overhead: answer
-                .overhead
-                .as_ref()
-                .map(|overhead| OverheadRecord { latency_us: overhead.latency.0, source: &overhead.source }),
-        }
+record! {
+    RowRecord<'a>(row: &'a UsedRow, answer: &LookupAnswer) {
+        kernel: &'a str = row.kernel.as_str(),
+        file: String = file_name(&row.kernel),
+        line: u32 = row.line,
+        column: &'static str = row.column.names()[0],
+        latency_us: f64 = row.latency.0,
+        /// By the names of the axes; null unless the answer is an interpolation.
+        coordinates: Option<BTreeMap<&'static str, f64>> = answer.coordinates_of(row).map(Iterator::collect),
+    }
+}
+
+record! {
+    OverheadRecord<'a>(overhead: &'a DispatchOverhead) {
+        latency_us: f64 = overhead.latency.0,
+        source: &'a str = &overhead.source,
+    }
+}
+
+record! {
+    NearestRecord<'a>(row: &'a NearestRow) {
+        kernel: &'a str = row.kernel.as_str(),
+        file: String = file_name(&row.kernel),
+        line: u32 = row.line,
+        inputs: Vec<String> = row.inputs.iter().map(ToString::to_string).collect(),
+        latency_us: Option<f64> = row.latency.map(|latency| latency.0),
+        distance: f64 = row.distance,
+    }
+}
+
+record! {
+    pub(crate) LookupRecord<'a>(report: &LookupReport<'a>) {
+        #[serde(flatten)]
+        answer: AnswerRecord<'a> = AnswerRecord::new(&report.query.op, report.answer),
+        kind: &'static str = report.kind.as_str(),
+        /// True for an answer of the superseded tool.
+        compat: bool = report.is_compat,
+        /// The rows that are nearest to a query that has no answer.
+        nearest: Vec<NearestRecord<'a>> = report.nearest.iter().map(NearestRecord::new).collect(),
+        published_error: Option<ErrorRecord<'a>> = published_error(report.answer, report.errors)
+            .map(|(kernel, error)| ErrorRecord::new(kernel, error)),
     }
 }

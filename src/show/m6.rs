@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::value::RawValue;
+
 use super::prelude::*;
 use crate::{
     answer::workload::{ForwardPass, PredictedTime},
@@ -37,14 +39,8 @@ impl PassTimes {
         self.compute + self.communication
     }
 
-    /// Returns M6, and its parts for compute and communication; `None` where nothing is recorded.
     fn ratios(self, predicted: Self) -> RatioRecord {
-        let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
-        RatioRecord {
-            m6: ratio(predicted.total(), self.total()),
-            compute: ratio(predicted.compute, self.compute),
-            communication: ratio(predicted.communication, self.communication),
-        }
+        RatioRecord::new(predicted, self)
     }
 }
 
@@ -148,90 +144,68 @@ pub(crate) fn m6_text(report: &M6Report<'_>, width: Option<usize>) -> String {
     table.print(width) + &or_empty(others)
 }
 
-/// Ratio of predicted and recorded time, and its parts; null where nothing is recorded.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct RatioRecord {
-    #[serde(rename = "M6")]
-    m6: Option<f64>,
-    #[serde(rename = "M6_compute")]
-    compute: Option<f64>,
-    #[serde(rename = "M6_communication")]
-    communication: Option<f64>,
+record! {
+    /// Ratio of predicted and recorded time, and its parts; null where nothing is recorded.
+    RatioRecord(predicted: PassTimes, recorded: PassTimes)
+    with { let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole); } {
+        #[serde(rename = "M6")]
+        m6: Option<f64> = ratio(predicted.total(), recorded.total()),
+        #[serde(rename = "M6_compute")]
+        compute: Option<f64> = ratio(predicted.compute, recorded.compute),
+        #[serde(rename = "M6_communication")]
+        communication: Option<f64> = ratio(predicted.communication, recorded.communication),
+    }
 }
 
-/// M6 in JSON: a record for each pass, then one for each mean, then one with the prediction.
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum M6Record<'a> {
-    Pass {
+record! {
+    PassRecord<'a>(number: usize, profiled: &'a ProfiledPass, predicted: PassTimes)
+    with { let pass = &profiled.pass; } {
         #[serde(flatten)]
-        ratios: RatioRecord,
+        ratios: RatioRecord = PassTimes::new(pass.compute, pass.communication).ratios(predicted),
         /// From 1.
-        pass: usize,
-        file: &'a str,
-        device: &'a str,
-        tokens: Option<u64>,
-        kernels: u64,
-        compute_us: f64,
-        communication_us: f64,
-        total_us: f64,
-        aicpu_us: f64,
-        complete: bool,
-    },
-    Mean {
-        #[serde(flatten)]
-        ratios: RatioRecord,
-        /// Null.
-        pass: Option<usize>,
-        passes: usize,
-        tokens: Option<u64>,
-        compute_us: f64,
-        communication_us: f64,
-        total_us: f64,
-    },
-    Prediction {
-        /// Null.
-        pass: Option<usize>,
-        predicted_compute_us: f64,
-        predicted_communication_us: f64,
-        predicted_invocations: u64,
-        /// Invocations that the prediction does not contain.
-        other_invocations: u64,
-        other_us: f64,
-    },
+        pass: usize = number,
+        file: &'a str = &profiled.file,
+        device: &'a str = &pass.device,
+        tokens: Option<u64> = pass.tokens,
+        kernels: u64 = pass.kernels,
+        compute_us: f64 = pass.compute.micros(),
+        communication_us: f64 = pass.communication.micros(),
+        total_us: f64 = pass.total().micros(),
+        aicpu_us: f64 = pass.aicpu.micros(),
+        complete: bool = pass.is_complete,
+    }
 }
 
-pub(crate) fn m6_records<'a>(report: &M6Report<'a>) -> Vec<M6Record<'a>> {
+record! {
+    MeanRecord(mean: &MeanTimes, predicted: PassTimes) {
+        #[serde(flatten)]
+        ratios: RatioRecord = mean.times.ratios(predicted),
+        pass: Option<usize> = None,
+        passes: usize = mean.passes,
+        tokens: Option<u64> = mean.tokens,
+        compute_us: f64 = mean.times.compute / 1e3,
+        communication_us: f64 = mean.times.communication / 1e3,
+        total_us: f64 = mean.times.total() / 1e3,
+    }
+}
+
+record! {
+    PredictionRecord(predicted: &PredictedTime) {
+        pass: Option<usize> = None,
+        predicted_compute_us: f64 = predicted.compute.micros(),
+        predicted_communication_us: f64 = predicted.communication.micros(),
+        predicted_invocations: u64 = predicted.events,
+        /// Invocations that the prediction does not contain.
+        other_invocations: u64 = predicted.others,
+        other_us: f64 = predicted.others_time.micros(),
+    }
+}
+
+/// Returns M6 in JSON: a record for each pass, then one for each mean, then one with the prediction.
+pub(crate) fn m6_records(report: &M6Report<'_>) -> Vec<Box<RawValue>> {
     let predicted = report.predicted_times();
-    let passes = report.passes.iter().enumerate().map(|(at, ProfiledPass { file, pass })| M6Record::Pass {
-        ratios: PassTimes::new(pass.compute, pass.communication).ratios(predicted),
-        pass: at + 1,
-        file,
-        device: &pass.device,
-        tokens: pass.tokens,
-        kernels: pass.kernels,
-        compute_us: pass.compute.micros(),
-        communication_us: pass.communication.micros(),
-        total_us: pass.total().micros(),
-        aicpu_us: pass.aicpu.micros(),
-        complete: pass.is_complete,
-    });
-    let means = report.mean_times().into_iter().map(|MeanTimes { tokens, passes, times }| M6Record::Mean {
-        ratios: times.ratios(predicted),
-        pass: None,
-        passes,
-        tokens,
-        compute_us: times.compute / 1e3,
-        communication_us: times.communication / 1e3,
-        total_us: times.total() / 1e3,
-    });
-    let prediction = M6Record::Prediction {
-        pass: None,
-        predicted_compute_us: report.predicted.compute.micros(),
-        predicted_communication_us: report.predicted.communication.micros(),
-        predicted_invocations: report.predicted.events,
-        other_invocations: report.predicted.others,
-        other_us: report.predicted.others_time.micros(),
-    };
-    passes.chain(means).chain([prediction]).collect()
+    let passes = (1..).zip(report.passes);
+    let passes = passes.map(|(number, pass)| json_record(&PassRecord::new(number, pass, predicted)));
+    let means = report.mean_times().into_iter().map(|mean| json_record(&MeanRecord::new(&mean, predicted)));
+    passes.chain(means).chain([json_record(&PredictionRecord::new(&report.predicted))]).collect()
 }

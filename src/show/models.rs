@@ -46,36 +46,21 @@ fn experts_text(model: &LlmModel) -> String {
     format!("{} of {}{shared}, width {}", experts.top_k, experts.experts, experts.intermediate_size)
 }
 
-/// A language model in JSON: all sizes by name, degrees and formats.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ModelRecord<'a> {
-    name: &'a str,
-    model: &'a str,
-    attention: &'static str,
-    sizes: BTreeMap<&'static str, u64>,
-    tp: &'a [u64],
-    ep: &'a [u64],
-    dp: &'a [u64],
-    formats: Vec<&'static str>,
-}
-
-impl<'a> ModelRecord<'a> {
-    pub(crate) fn new(name: &'a str, model: &'a LlmModel) -> Self {
-        let attention = match model.attention {
+record! {
+    /// A language model in JSON: all sizes by name, degrees and formats.
+    #[derive(JsonSchema)]
+    pub(crate) ModelRecord<'a>(name: &'a str, model: &'a LlmModel) {
+        name: &'a str = name,
+        model: &'a str = &model.model,
+        attention: &'static str = match model.attention {
             LlmAttention::Grouped(_) => "grouped",
             LlmAttention::Latent(_) => "latent",
-        };
-        let layouts = &model.layouts;
-        Self {
-            name,
-            model: &model.model,
-            attention,
-            sizes: model.constants(),
-            tp: &layouts.tp,
-            ep: &layouts.ep,
-            dp: &layouts.dp,
-            formats: model.quantisation.iter().map(|format| format.as_str()).collect(),
-        }
+        },
+        sizes: BTreeMap<&'static str, u64> = model.constants(),
+        tp: &'a [u64] = &model.layouts.tp,
+        ep: &'a [u64] = &model.layouts.ep,
+        dp: &'a [u64] = &model.layouts.dp,
+        formats: Vec<&'static str> = model.quantisation.iter().map(|format| format.as_str()).collect(),
     }
 }
 
@@ -100,35 +85,19 @@ pub(crate) fn step_table(workload: &Workload, width: Option<usize>) -> String {
     format!("{}\n{}", workload.name, table.print(width))
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct StepKernelRecord<'a> {
-    op: &'a str,
-    count: u64,
-    inputs: Vec<&'a [u64]>,
-    dtypes: Vec<Option<&'a str>>,
-    outputs: Vec<&'a [u64]>,
-    output_dtypes: Vec<Option<&'a str>>,
-    /// Kernels that may run in place of `op`.
-    or: Vec<&'a str>,
-    ranks: Option<u64>,
-    ep: Option<u64>,
-    kv_length: Option<f64>,
-}
-
-impl<'a> StepKernelRecord<'a> {
-    pub(crate) fn new(question: &'a WorkloadQuestion) -> Self {
-        let query = &question.query;
-        Self {
-            op: &query.op,
-            count: question.count,
-            inputs: dims_list(&query.inputs),
-            dtypes: dtype_list(&query.inputs),
-            outputs: dims_list(&query.outputs),
-            output_dtypes: dtype_list(&query.outputs),
-            or: question.alternates.iter().map(|query| query.op.as_str()).collect(),
-            ranks: query.ranks,
-            ep: query.ep_size,
-            kv_length: query.attention.kv_length,
-        }
+record! {
+    #[derive(JsonSchema)]
+    pub(crate) StepKernelRecord<'a>(question: &'a WorkloadQuestion) with { let query = &question.query; } {
+        op: &'a str = &query.op,
+        count: u64 = question.count,
+        inputs: Vec<&'a [u64]> = dims_list(&query.inputs),
+        dtypes: Vec<Option<&'a str>> = dtype_list(&query.inputs),
+        outputs: Vec<&'a [u64]> = dims_list(&query.outputs),
+        output_dtypes: Vec<Option<&'a str>> = dtype_list(&query.outputs),
+        /// Kernels that may run in place of `op`.
+        or: Vec<&'a str> = question.alternates.iter().map(|query| query.op.as_str()).collect(),
+        ranks: Option<u64> = query.ranks,
+        ep: Option<u64> = query.ep_size,
+        kv_length: Option<f64> = query.attention.kv_length,
     }
 }

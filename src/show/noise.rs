@@ -18,22 +18,24 @@ const FEW_EFFECTS: usize = 6;
 /// Half width of a 95 % interval of a normal distribution, in standard deviations.
 const NORMAL_QUANTILE: f64 = 1.96;
 
-/// The budget in JSON; deviations are relative to the median, in percent.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct NoiseRecord<'a> {
-    kind: DataKind,
-    cases: usize,
-    collections: usize,
-    devices: usize,
-    runs: usize,
-    hosts: usize,
-    left_out_collections: usize,
-    design: MeasurementDesign,
-    sources: Vec<SourceRecord>,
-    /// Changes of the design that double one of its numbers, the most effective first.
-    changes: Vec<ChangeRecord>,
-    kernels: &'a [KernelNoise],
-    controls: &'a [ControlLevel],
+record! {
+    /// The budget in JSON; deviations are relative to the median, in percent.
+    #[derive(JsonSchema)]
+    pub(crate) NoiseRecord<'a>(budget: &'a NoiseBudget, kind: DataKind) {
+        kind: DataKind = kind,
+        cases: usize = budget.cases,
+        collections: usize = budget.collections,
+        devices: usize = budget.devices,
+        runs: usize = budget.runs,
+        hosts: usize = budget.hosts,
+        left_out_collections: usize = budget.left_out,
+        design: MeasurementDesign = budget.design,
+        sources: Vec<SourceRecord> = variance_sources(budget),
+        /// Changes of the design that double one of its numbers, the most effective first.
+        changes: Vec<ChangeRecord> = design_changes(budget),
+        kernels: &'a [KernelNoise] = &budget.kernels,
+        controls: &'a [ControlLevel] = &budget.controls,
+    }
 }
 
 /// A source of variance with its number in a design.
@@ -51,25 +53,6 @@ pub(crate) struct ChangeRecord {
     change: &'static str,
     /// Factor of the width of an interval.
     width_factor: f64,
-}
-
-impl<'a> NoiseRecord<'a> {
-    pub(crate) fn new(budget: &'a NoiseBudget, kind: DataKind) -> Self {
-        Self {
-            kind,
-            cases: budget.cases,
-            collections: budget.collections,
-            devices: budget.devices,
-            runs: budget.runs,
-            hosts: budget.hosts,
-            left_out_collections: budget.left_out,
-            design: budget.design,
-            sources: variance_sources(budget),
-            changes: design_changes(budget),
-            kernels: &budget.kernels,
-            controls: &budget.controls,
-        }
-    }
 }
 
 fn variance_sources(budget: &NoiseBudget) -> Vec<SourceRecord> {

@@ -8,6 +8,7 @@ pub(super) use super::{
         counted, decimals3, float, joined, micros, millis, or_dash, or_empty, percent, signed, unless_zero,
         with_counts, yes_no,
     },
+    emit::{json_record, record},
     table::{DETAIL, Table, rank},
 };
 pub(super) use crate::{

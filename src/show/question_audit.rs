@@ -59,32 +59,19 @@ fn reason(row: &AuditedQuestion) -> String {
     }
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct QuestionRecord<'a> {
-    /// True if a row is to be added.
-    add: bool,
-    kernel: &'a str,
-    planned: bool,
-    reason: Option<String>,
-    shapes: &'a str,
-    state: &'static str,
-}
-
-impl<'a> QuestionRecord<'a> {
-    pub(crate) fn new(row: &'a AuditedQuestion) -> Self {
-        let state = match row.state {
+record! {
+    pub(crate) QuestionRecord<'a>(row: &'a AuditedQuestion) {
+        /// True if a row is to be added.
+        add: bool = row.case.is_some(),
+        kernel: &'a str = &row.kernel,
+        planned: bool = row.is_planned,
+        reason: Option<String> = Some(reason(row)).filter(|reason| !reason.is_empty()),
+        shapes: &'a str = &row.shapes,
+        state: &'static str = match row.state {
             AuditedAnswer::Measured => "measured",
             AuditedAnswer::Dense => "between_rows",
             AuditedAnswer::Sparse(_) => "too_far_apart",
             AuditedAnswer::Missing(_) => "missing",
-        };
-        Self {
-            add: row.case.is_some(),
-            kernel: &row.kernel,
-            planned: row.is_planned,
-            reason: Some(reason(row)).filter(|reason| !reason.is_empty()),
-            shapes: &row.shapes,
-            state,
-        }
+        },
     }
 }

@@ -49,9 +49,9 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
     }
     if !results.notable.is_empty() {
         text.push_str("| case | kernel | inputs | why |\n|---|---|---|---|\n");
-        for notable in results.notable.iter().take(MAX_LISTED) {
-            let case = &results.cases[notable.index];
-            let (inputs, why) = (cell(&case.inputs), cell(&notable.why));
+        for (index, why) in results.notable.iter().take(MAX_LISTED) {
+            let case = &results.cases[*index];
+            let (inputs, why) = (cell(&case.inputs), cell(why));
             let _ = writeln!(text, "| `{}` | {} | {inputs} | {why} |", case.case, case.kernel);
         }
         text.push('\n');

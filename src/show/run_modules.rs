@@ -11,6 +11,7 @@ use crate::{
 };
 use indexmap::IndexMap;
 use rust_xlsxwriter::{Workbook, XlsxError};
+use serde_json::{Number, value::RawValue};
 
 /// Longest text of a cell of a workbook in characters (specifications and limits of Excel).
 const MAX_CELL: usize = 32_767;
@@ -286,118 +287,83 @@ pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, Xl
 
 /// What `modules --format json` prints: a record for each operator, each rank, and each kernel in the database. Times are
 /// nanoseconds.
-#[derive(Serialize, JsonSchema)]
-#[serde(tag = "item", rename_all = "snake_case")]
-pub(crate) enum ModulesRecord<'a> {
-    Operator {
-        rank: Option<u32>,
-        parent_module: &'a str,
+pub(crate) fn modules_records(report: &ModulesReport<'_>) -> Vec<Box<RawValue>> {
+    let mut records = Vec::new();
+    for run in &report.runs {
+        records.extend(run.lines.iter().map(|line| json_record(&OperatorRecord::new(run, line))));
+        records.push(json_record(&RankRecord::new(run)));
+    }
+    let kernels = report.in_model.iter().flat_map(|in_model| &in_model.kernels);
+    records.extend(kernels.map(|kernel| json_record(&KernelRecord::new(kernel))));
+    records
+}
+
+record! {
+    OperatorRecord<'a>(run: &'a RunModules<'a>, line: &'a ModuleLine<'a>)
+    with {
+        let (row, names) = (line.row, &run.run.names);
+        let tasks = row.calls.iter().flat_map(|call| &call.tasks);
+    } {
+        item: &'static str = "operator",
+        rank: Option<u32> = run.run.rank,
+        parent_module: &'a str = &row.parent,
         /// Null outside of all modules.
-        module: Option<&'a str>,
-        operator: &'a str,
-        kernels: Vec<&'a str>,
-        total_ns: i64,
-        mean_ns: f64,
-        calls: usize,
-        collectives: usize,
-        mfu: Option<f64>,
-        flops: Option<f64>,
-        excess_ns: Option<f64>,
-    },
-    Rank {
-        rank: Option<u32>,
-        ranges: usize,
-        modules_ns: i64,
-        outside_ns: i64,
-        device_ns: i64,
-        peak: &'a str,
-        not_recorded: Vec<String>,
-    },
-    Kernel(Box<InModelRecord<'a, u64, i64>>),
-}
-
-impl<'a> ModulesReport<'a> {
-    pub(crate) fn records(&'a self) -> Vec<ModulesRecord<'a>> {
-        let mut records = Vec::new();
-        for run in &self.runs {
-            records.extend(run.lines.iter().map(|line| operator_record(run, line)));
-            let missing = run.run.missing.iter().filter(|part| matters(part));
-            records.push(ModulesRecord::Rank {
-                rank: run.run.rank,
-                ranges: run.table.ranges,
-                modules_ns: run.table.attributed(),
-                outside_ns: run.table.outside_time(),
-                device_ns: run.table.device_time(),
-                peak: &run.peak,
-                not_recorded: missing.map(ToString::to_string).collect(),
-            });
-        }
-        let kernels = self.in_model.iter().flat_map(|in_model| &in_model.kernels);
-        records.extend(kernels.map(|kernel| {
-            let record = InModelRecord::new(kernel, kernel.calls, kernel.total, kernel.excess());
-            ModulesRecord::Kernel(Box::new(record))
-        }));
-        records
+        module: Option<&'a str> = (!line.is_outside).then_some(&*row.module),
+        operator: &'a str = names.text(row.operator),
+        kernels: Vec<&'a str> = row.kernels.iter().map(|kernel| names.text(*kernel)).collect(),
+        total_ns: i64 = row.total,
+        mean_ns: f64 = line.mean(),
+        calls: usize = row.calls.len(),
+        collectives: usize = tasks.filter(|task| matches!(task, LaunchedTask::Collective(_))).count(),
+        mfu: Option<f64> = line.utilisation.and_then(Utilisation::ratio),
+        flops: Option<f64> = line.utilisation.map(|utilisation| utilisation.flops),
+        excess_ns: Option<f64> = line.excess.map(|(excess, _)| excess),
     }
 }
 
-fn operator_record<'a>(run: &'a RunModules<'a>, line: &'a ModuleLine<'a>) -> ModulesRecord<'a> {
-    let (row, names) = (line.row, &run.run.names);
-    let tasks = row.calls.iter().flat_map(|call| &call.tasks);
-    ModulesRecord::Operator {
-        rank: run.run.rank,
-        parent_module: &row.parent,
-        module: (!line.is_outside).then_some(&*row.module),
-        operator: names.text(row.operator),
-        kernels: row.kernels.iter().map(|kernel| names.text(*kernel)).collect(),
-        total_ns: row.total,
-        mean_ns: line.mean(),
-        calls: row.calls.len(),
-        collectives: tasks.filter(|task| matches!(task, LaunchedTask::Collective(_))).count(),
-        mfu: line.utilisation.and_then(Utilisation::ratio),
-        flops: line.utilisation.map(|utilisation| utilisation.flops),
-        excess_ns: line.excess.map(|(excess, _)| excess),
+record! {
+    RankRecord<'a>(run: &'a RunModules<'a>)
+    with { let missing = run.run.missing.iter().filter(|part| matters(part)); } {
+        item: &'static str = "rank",
+        rank: Option<u32> = run.run.rank,
+        ranges: usize = run.table.ranges,
+        modules_ns: i64 = run.table.attributed(),
+        outside_ns: i64 = run.table.outside_time(),
+        device_ns: i64 = run.table.device_time(),
+        peak: &'a str = &run.peak,
+        not_recorded: Vec<String> = missing.map(ToString::to_string).collect(),
     }
 }
 
-/// A kernel of a run against its duration alone. Times are nanoseconds.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct InModelRecord<'a, C, T> {
-    kernel: &'a str,
-    case: String,
-    signature: String,
-    calls: C,
-    total_ns: T,
-    mean_ns: f64,
-    alone_ns: Option<f64>,
-    alone_low_ns: Option<f64>,
-    alone_high_ns: Option<f64>,
-    source: Option<String>,
-    slowdown: Option<f64>,
-    excess_ns: Option<f64>,
-    /// Reason of a missing duration alone.
-    reason: Option<&'a str>,
-    closed_by: Option<String>,
+record! {
+    KernelRecord<'a>(kernel: &'a InModelKernel) {
+        item: &'static str = "kernel",
+        #[serde(flatten)]
+        kernel: InModelRecord<'a> = InModelRecord::new(
+            kernel, kernel.calls.into(), kernel.total.into(), kernel.excess()
+        ),
+    }
 }
 
-impl<'a, C, T> InModelRecord<'a, C, T> {
-    pub(super) fn new(kernel: &'a InModelKernel, calls: C, total_ns: T, excess_ns: Option<f64>) -> Self {
-        let interval = kernel.alone.and_then(|alone| alone.interval);
-        Self {
-            kernel: kernel.case.kernel.as_str(),
-            case: kernel.case.id().to_string(),
-            signature: kernel.case.signature(),
-            calls,
-            total_ns,
-            mean_ns: kernel.mean(),
-            alone_ns: kernel.alone.map(|alone| alone.duration),
-            alone_low_ns: interval.map(|(low, _)| low),
-            alone_high_ns: interval.map(|(_, high)| high),
-            source: kernel.alone.map(|alone| alone.source.to_string()),
-            slowdown: kernel.slowdown(),
-            excess_ns,
-            reason: Some(&*kernel.reason).filter(|reason| !reason.is_empty()),
-            closed_by: kernel.closing.as_ref().map(ToString::to_string),
-        }
+record! {
+    /// A kernel of a run against its duration alone. Times are nanoseconds.
+    pub(super) InModelRecord<'a>(
+        kernel: &'a InModelKernel, calls: Number, total_ns: Number, excess_ns: Option<f64>
+    ) with { let interval = kernel.alone.and_then(|alone| alone.interval); } {
+        kernel: &'a str = kernel.case.kernel.as_str(),
+        case: String = kernel.case.id().to_string(),
+        signature: String = kernel.case.signature(),
+        calls: Number = calls,
+        total_ns: Number = total_ns,
+        mean_ns: f64 = kernel.mean(),
+        alone_ns: Option<f64> = kernel.alone.map(|alone| alone.duration),
+        alone_low_ns: Option<f64> = interval.map(|(low, _)| low),
+        alone_high_ns: Option<f64> = interval.map(|(_, high)| high),
+        source: Option<String> = kernel.alone.map(|alone| alone.source.to_string()),
+        slowdown: Option<f64> = kernel.slowdown(),
+        excess_ns: Option<f64> = excess_ns,
+        /// Reason of a missing duration alone.
+        reason: Option<&'a str> = Some(&*kernel.reason).filter(|reason| !reason.is_empty()),
+        closed_by: Option<String> = kernel.closing.as_ref().map(ToString::to_string),
     }
 }

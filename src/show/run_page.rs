@@ -1,26 +1,28 @@
 //! A run as a page that needs no other file. The table of all cases is compressed, so that 100,000 cases stay below 5 MB, and
 //! the browser unpacks it (Compression Streams, in all current browsers).
 
-use std::{collections::BTreeMap, io};
+use std::io;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::ZlibEncoder};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use indexmap::IndexSet;
 use serde_json::{Value, json};
 
+use super::{
+    cases::ShownCase,
+    prelude::*,
+    run_plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
+    run_results::{
+        DeviceResults, KernelResults, MAX_OF_CAUSE, RunResults, ratio_to_production, seconds_between,
+        verdict_word,
+    },
+};
 use crate::{
     answer::coverage_change::CoverageChange,
-    base::{assets::AssetFiles, count_text::format_count},
+    base::assets::AssetFiles,
     kernel::{
+        KernelName,
         render::{RenderError, render_page},
-        timestamp::{Timestamp, format_duration},
-    },
-    show::{
-        cases::ShownCase,
-        run_plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
-        run_results::{
-            DeviceResults, MAX_OF_CAUSE, RunResults, ratio_to_production, seconds_between, verdict_word,
-        },
     },
 };
 
@@ -57,9 +59,9 @@ fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> 
         "folder": results.past.folder.display().to_string(),
         "verdicts": verdicts.collect::<Vec<_>>(),
         "causes": results.causes().into_iter().map(|cause| cause_data(results, cause)).collect::<Vec<_>>(),
-        "notable": results.notable.iter().map(|notable| {
-            let mut row = case_data(&results.cases[notable.index]);
-            row["why"] = notable.why.as_str().into();
+        "notable": results.notable.iter().map(|(index, why)| {
+            let mut row = case_data(&results.cases[*index]);
+            row["why"] = why.as_str().into();
             row
         }).collect::<Vec<_>>(),
         "coverage": coverage.iter().map(coverage_data).collect::<Vec<_>>(),
@@ -107,12 +109,12 @@ fn case_data(case: &ShownCase) -> Value {
     json!({
         "case": case.case.as_str(), "kernel": case.kernel.as_str(), "inputs": case.inputs,
         "verdict": verdict_word(case), "reason": case.reason.as_deref().unwrap_or_default(),
-        "median": case.median_us.map_or_else(String::new, |median| format!("{median:.3}")),
+        "median": or_empty(case.median_us.map(decimals3)),
     })
 }
 
 fn coverage_data(change: &CoverageChange) -> Value {
-    let percent = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{share:.1} %"));
+    let percent = |share: Option<f64>| or_dash(share.map(|share| format!("{share:.1} %")));
     let classes = change.classes.iter().map(|(class, before, after)| {
         json!({"class": class, "before": percent(*before), "after": percent(*after)})
     });
@@ -120,8 +122,7 @@ fn coverage_data(change: &CoverageChange) -> Value {
 }
 
 fn device_data((number, device): (&u32, &DeviceResults)) -> Value {
-    let temperature =
-        device.temperatures().map_or_else(|| "-".to_owned(), |(low, high)| format!("{low} to {high} °C"));
+    let temperature = or_dash(device.temperatures().map(|(low, high)| format!("{low} to {high} °C")));
     let controls = device.controls.iter().map(|(control, medians)| {
         let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
         let most = medians.iter().copied().fold(0.0, f64::max);
@@ -135,74 +136,44 @@ fn device_data((number, device): (&u32, &DeviceResults)) -> Value {
 }
 
 fn kernel_data(results: &RunResults) -> Vec<Value> {
-    let kernels = results.kernels.iter().map(|(kernel, results)| {
-        let ratio = |at: usize| {
-            results.ratio_range().map_or_else(|| "-".to_owned(), |range| format!("{:.3}", range[at]))
-        };
+    let kernel = |(kernel, results): (&KernelName, &KernelResults)| {
+        let ratio = |at: usize| or_dash(results.ratio_range().map(|range| decimals3(range[at])));
         json!({
             "kernel": kernel.as_str(), "cases": results.cases, "measured": results.measured,
             "failed": results.failed, "least": ratio(0), "median": ratio(1), "most": ratio(2),
         })
-    });
-    kernels.collect()
-}
-
-/// Numbers of texts that repeat, in the order of their first occurrence.
-#[derive(Default)]
-struct TextNumbers<'t> {
-    numbers: BTreeMap<&'t str, usize>,
-    texts: Vec<&'t str>,
-}
-
-impl<'t> TextNumbers<'t> {
-    fn number(&mut self, text: &'t str) -> usize {
-        *self.numbers.entry(text).or_insert_with(|| {
-            self.texts.push(text);
-            self.texts.len() - 1
-        })
-    }
-}
-
-/// Values of a column, written one by one: a copy of all cases as a JSON value would need most of the memory.
-struct Column<F>(F);
-
-impl<F, I, T> Serialize for Column<F>
-where
-    F: Fn() -> I,
-    I: Iterator<Item = T>,
-    T: Serialize,
-{
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq((self.0)())
-    }
-}
-
-/// Returns all cases as JSON, compressed by zlib and in base64: a list for each column.
-fn packed_table(results: &RunResults) -> io::Result<String> {
-    let [mut kernels, mut verdicts, mut reasons] = <[TextNumbers<'_>; 3]>::default();
-    let cases = || results.cases.iter();
-    let kernel: Vec<usize> = cases().map(|case| kernels.number(case.kernel.as_str())).collect();
-    let verdict: Vec<usize> = cases().map(|case| verdicts.number(verdict_word(case))).collect();
-    let reason: Vec<usize> =
-        cases().map(|case| reasons.number(case.reason.as_deref().unwrap_or_default())).collect();
-    let number = |of: fn(&ShownCase) -> Option<f64>, digits: f64| {
-        Column(move || cases().map(move |case| of(case).map(|value| (value * digits).round() / digits)))
     };
+    results.kernels.iter().map(kernel).collect()
+}
+
+record! {
+    /// All cases: a list for each column. Texts that repeat are numbers in lists of their own.
+    CaseColumns<'a>(cases: &'a [ShownCase])
+    with {
+        let [mut kernels, mut verdicts, mut reasons] = <[IndexSet<&str>; 3]>::default();
+        let number = |of: fn(&ShownCase) -> Option<f64>, digits: f64| {
+            cases.iter().map(|case| of(case).map(|value| (value * digits).round() / digits)).collect()
+        };
+        let reason = |case: &'a ShownCase| case.reason.as_deref().unwrap_or_default();
+    } {
+        kernel: Vec<usize> = cases.iter().map(|case| kernels.insert_full(case.kernel.as_str()).0).collect(),
+        verdict: Vec<usize> = cases.iter().map(|case| verdicts.insert_full(verdict_word(case)).0).collect(),
+        reason: Vec<usize> = cases.iter().map(|case| reasons.insert_full(reason(case)).0).collect(),
+        kernels: IndexSet<&'a str> = kernels,
+        verdicts: IndexSet<&'a str> = verdicts,
+        reasons: IndexSet<&'a str> = reasons,
+        case: Vec<&'a str> = cases.iter().map(|case| case.case.as_str()).collect(),
+        inputs: Vec<&'a str> = cases.iter().map(|case| case.inputs.as_str()).collect(),
+        device: Vec<Option<u32>> = cases.iter().map(|case| case.device).collect(),
+        median: Vec<Option<f64>> = number(|case| case.median_us, 1e3),
+        half: Vec<Option<f64>> = number(|case| case.half_width_percent, 1e2),
+        ratio: Vec<Option<f64>> = number(ratio_to_production, 1e3),
+    }
+}
+
+/// Returns all cases as JSON, compressed by zlib and in base64.
+fn packed_table(results: &RunResults) -> io::Result<String> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    let mut serializer = serde_json::Serializer::new(&mut encoder);
-    let mut table = serializer.serialize_map(None)?;
-    table.serialize_entry("kernels", &kernels.texts)?;
-    table.serialize_entry("verdicts", &verdicts.texts)?;
-    table.serialize_entry("reasons", &reasons.texts)?;
-    table.serialize_entry("kernel", &kernel)?;
-    table.serialize_entry("verdict", &verdict)?;
-    table.serialize_entry("reason", &reason)?;
-    table.serialize_entry("case", &Column(|| cases().map(|case| case.case.as_str())))?;
-    table.serialize_entry("inputs", &Column(|| cases().map(|case| &case.inputs)))?;
-    table.serialize_entry("device", &Column(|| cases().map(|case| case.device)))?;
-    table.serialize_entry("median", &number(|case| case.median_us, 1e3))?;
-    table.serialize_entry("half", &number(|case| case.half_width_percent, 1e2))?;
-    table.serialize_entry("ratio", &number(ratio_to_production, 1e3))?;
-    SerializeMap::end(table)?;
+    serde_json::to_writer(&mut encoder, &CaseColumns::new(&results.cases))?;
     Ok(STANDARD.encode(encoder.finish()?))
 }

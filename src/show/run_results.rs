@@ -70,13 +70,6 @@ pub(crate) fn ratio_to_production(case: &ShownCase) -> Option<f64> {
     Some(1.0 + case.production_percent? / 100.0)
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct NotableCase {
-    /// Index in [`RunResults::cases`].
-    pub(crate) index: usize,
-    pub(crate) why: String,
-}
-
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KernelResults {
     pub(crate) cases: usize,
@@ -139,7 +132,8 @@ pub(crate) struct RunResults {
     pub(crate) collections: Vec<CollectionRecord>,
     pub(crate) kernels: BTreeMap<KernelName, KernelResults>,
     pub(crate) devices: BTreeMap<u32, DeviceResults>,
-    pub(crate) notable: Vec<NotableCase>,
+    /// Indices of the cases to look at, each with the reason.
+    pub(crate) notable: Vec<(usize, String)>,
     /// Tables that cannot be read, so that numbers of their kernels are missing: kernel and problem.
     pub(crate) unread_tables: Vec<String>,
     /// Last lines of the logs of the cases that are listed for each cause.
@@ -161,7 +155,6 @@ impl RunResults {
         let records = ledger.run_cases(run)?;
         let numbers = RunNumbers::read(database, ledger, (run, &past.folder, cache), &records)?;
         let cases = shown_cases(records, &numbers, &past.folder);
-        let unread_tables = numbers.unread_tables;
         for case in &cases {
             let Some(kernel) = kernels.get_mut(&case.kernel) else { continue };
             kernel.cases += 1;
@@ -170,23 +163,25 @@ impl RunResults {
             kernel.ratios.extend(ratio_to_production(case));
         }
         kernels.values_mut().for_each(|kernel| kernel.ratios.sort_by(f64::total_cmp));
-        let devices = device_results(ledger, past, &collections, cache)?;
-        let notable = notable_cases(&cases);
-        let listed =
-            causes_of(&cases).into_iter().flat_map(|(.., of_cause)| of_cause.into_iter().take(MAX_OF_CAUSE));
-        let logs = last_log_lines(listed.filter_map(|index| cases[index].log.as_ref()).take(MAX_LOGS));
-        Ok(Self {
+        let mut results = Self {
             past: past.clone(),
             database: database.folder().to_owned(),
             device_profile: database.device().to_owned(),
+            kernels,
+            devices: device_results(ledger, past, &collections, cache)?,
+            notable: notable_cases(&cases),
+            unread_tables: numbers.unread_tables,
+            logs: BTreeMap::new(),
             cases,
             collections,
-            kernels,
-            devices,
-            notable,
-            unread_tables,
-            logs,
-        })
+        };
+        let causes = results.causes();
+        let listed = causes.iter().flat_map(|(.., of_cause)| of_cause.iter().take(MAX_OF_CAUSE));
+        let paths: BTreeSet<&PathBuf> =
+            listed.filter_map(|index| results.cases[*index].log.as_ref()).take(MAX_LOGS).collect();
+        let logs = paths.into_iter().filter_map(|path| Some((path.clone(), log_excerpt(path)?)));
+        results.logs = logs.collect();
+        Ok(results)
     }
 
     /// Returns the number of cases by verdict, the most first.
@@ -198,8 +193,22 @@ impl RunResults {
         counts
     }
 
+    /// Returns the cases without a result by verdict and cause, the most frequent cause first.
     pub(crate) fn causes(&self) -> Vec<(&'static str, String, Vec<usize>)> {
-        causes_of(&self.cases)
+        let cases = &self.cases;
+        let mut causes: BTreeMap<(&'static str, [&str; 3]), Vec<usize>> = BTreeMap::new();
+        for (index, case) in cases.iter().enumerate().filter(|(_, case)| !has_result(case)) {
+            causes.entry((verdict_word(case), cause_group(case))).or_default().push(index);
+        }
+        let text = |of: &[usize]| {
+            let first = cause(&cases[of[0]]);
+            let is_one = of.iter().all(|index| cause(&cases[*index]) == first);
+            if is_one { first } else { format!("such as: {first}") }
+        };
+        let mut causes: Vec<_> =
+            causes.into_iter().map(|((verdict, _), of)| (verdict, text(&of), of)).collect();
+        causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
+        causes
     }
 
     /// Returns start and end of the run; if the run did not end regularly, the end of its last collection counts.
@@ -219,22 +228,6 @@ impl RunResults {
 
 pub(crate) const fn seconds_between(start: Nanos, end: Nanos) -> f64 {
     float(end.0.saturating_sub(start.0)) / 1e9
-}
-
-/// Returns the cases without a result by verdict and cause, the most frequent cause first.
-fn causes_of(cases: &[ShownCase]) -> Vec<(&'static str, String, Vec<usize>)> {
-    let mut causes: BTreeMap<(&'static str, [&str; 3]), Vec<usize>> = BTreeMap::new();
-    for (index, case) in cases.iter().enumerate().filter(|(_, case)| !has_result(case)) {
-        causes.entry((verdict_word(case), cause_group(case))).or_default().push(index);
-    }
-    let text = |of: &[usize]| {
-        let first = cause(&cases[of[0]]);
-        let is_one = of.iter().all(|index| cause(&cases[*index]) == first);
-        if is_one { first } else { format!("such as: {first}") }
-    };
-    let mut causes: Vec<_> = causes.into_iter().map(|((verdict, _), of)| (verdict, text(&of), of)).collect();
-    causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
-    causes
 }
 
 fn device_results(
@@ -292,8 +285,8 @@ fn describe_unused(status: &DeviceStatus, has_ended: bool) -> Option<String> {
 
 /// Chooses the cases to look at: one failure of each cause, then contradictions, then wide intervals and the greatest deviations from
 /// production; half as fast deviates as much as twice as fast.
-fn notable_cases(cases: &[ShownCase]) -> Vec<NotableCase> {
-    let mut scored: Vec<(f64, NotableCase)> = Vec::new();
+fn notable_cases(cases: &[ShownCase]) -> Vec<(usize, String)> {
+    let mut scored: Vec<(f64, usize, String)> = Vec::new();
     let mut named: BTreeSet<(Verdict, [&str; 3])> = BTreeSet::new();
     for (index, case) in cases.iter().enumerate() {
         let half = case.half_width_percent.unwrap_or_default();
@@ -316,15 +309,10 @@ fn notable_cases(cases: &[ShownCase]) -> Vec<NotableCase> {
                 }
             }
         };
-        scored.push((score, NotableCase { index, why }));
+        scored.push((score, index, why));
     }
-    scored.sort_by(|(one, a), (other, b)| other.total_cmp(one).then(a.index.cmp(&b.index)));
-    scored.into_iter().take(MAX_NOTABLE).map(|(_, notable)| notable).collect()
-}
-
-fn last_log_lines<'c>(paths: impl Iterator<Item = &'c PathBuf>) -> BTreeMap<PathBuf, String> {
-    let paths: BTreeSet<&PathBuf> = paths.collect();
-    paths.into_iter().filter_map(|path| Some((path.clone(), log_excerpt(path)?))).collect()
+    scored.sort_by(|(one, a, _), (other, b, _)| other.total_cmp(one).then(a.cmp(b)));
+    scored.into_iter().take(MAX_NOTABLE).map(|(_, index, why)| (index, why)).collect()
 }
 
 /// Returns the last lines of a log; `None` if it cannot be read or is empty.

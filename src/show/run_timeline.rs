@@ -5,10 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::value::RawValue;
+
 use super::prelude::*;
 use crate::profile::timeline::{
-    CollectiveArrival, FreeGap, GapCause, MissingPart, RunTimeline, StepTimes, StreamTimes, VendorSteps,
-    sum_lengths, waits_by_rank,
+    CollectiveArrival, FreeGap, GapCause, MissingPart, RunTimeline, StepDifference, StepTimes, StreamTimes,
+    VendorSteps, sum_lengths, waits_by_rank,
 };
 
 /// Collectives that the table of late ranks shows.
@@ -268,139 +270,91 @@ pub(super) fn missing_text<'r>(
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-/// What `timeline --format json` prints: a record for each step, each late collective, and each difference to the vendor's
-/// table. Times are nanoseconds; those that need kernels are null without them.
-#[derive(Serialize, JsonSchema)]
-#[serde(tag = "item", rename_all = "snake_case")]
-pub(crate) enum TimelineRecord<'a> {
-    Step(Box<StepRecord<'a>>),
-    Collective {
-        collective: &'a str,
-        step: Option<u64>,
-        transfer_ns: Option<i64>,
-        last_rank: Option<u32>,
-        /// By rank.
-        durations_ns: &'a BTreeMap<u32, i64>,
-    },
-    VendorDifference {
-        file: &'a Path,
-        step: Option<u64>,
-        column: &'static str,
-        there_ns: i64,
-        here_ns: i64,
-    },
-}
-
-/// Step of one device.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct StepRecord<'a> {
-    rank: Option<u32>,
-    device: Option<u32>,
-    step: Option<u64>,
-    files: Option<&'a [PathBuf]>,
-    form: Option<String>,
-    start_ns: i64,
-    span_ns: i64,
-    computing_ns: Option<i64>,
-    communication_ns: i64,
-    collective_ns: i64,
-    point_to_point_ns: i64,
-    overlapped_ns: Option<i64>,
-    not_overlapped_ns: Option<i64>,
-    free_ns: Option<i64>,
-    stage_ns: i64,
-    bubble_ns: i64,
-    not_overlapped_excluding_receive_ns: Option<i64>,
-    preparing_ns: Option<i64>,
-    other_tasks_before_ns: i64,
-    other_tasks_behind_ns: i64,
-    kernels: usize,
-    collectives: usize,
-    free_by_cause_ns: Option<BTreeMap<&'static str, i64>>,
-    gaps: Option<usize>,
-    longest_gaps: Option<Vec<GapRecord<'a>>>,
-    streams: &'a [StreamTimes],
-    not_recorded: Option<Vec<String>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct GapRecord<'a> {
-    start_ns: i64,
-    gap_ns: i64,
-    cause: &'static str,
-    before: Option<&'a str>,
-    after: Option<&'a str>,
-    /// Kind of the other device tasks in the gap that take the most time.
-    inside: Option<&'a str>,
-    inside_ns: Option<i64>,
-}
-
-impl<'a> StepTimesReport<'a> {
-    pub(crate) fn records(&self) -> Vec<TimelineRecord<'a>> {
-        let steps = self.times.iter().map(|times| TimelineRecord::Step(Box::new(self.step_record(times))));
-        let arrivals = self.arrivals.iter().map(|arrival| TimelineRecord::Collective {
-            collective: &arrival.name,
-            step: arrival.step,
-            transfer_ns: arrival.straggler().map(|(_, transfer)| transfer),
-            last_rank: arrival.last_rank(),
-            durations_ns: &arrival.durations,
-        });
-        let differences = self.vendor.iter().flat_map(|vendor| {
-            vendor.differences.iter().map(|difference| TimelineRecord::VendorDifference {
-                file: &vendor.file,
-                step: difference.step,
-                column: difference.column,
-                there_ns: difference.theirs,
-                here_ns: difference.ours,
-            })
-        });
-        steps.chain(arrivals).chain(differences).collect()
-    }
-
-    fn step_record(&self, times: &'a StepTimes) -> StepRecord<'a> {
-        let run = self.run_of(times);
-        let name = |id| run.map(|run| run.names.text(id));
-        let has_kernels = self.has_kernels(times);
+record! {
+    /// Step of one device. Times that need kernels are null without them.
+    StepRecord<'a>(report: &StepTimesReport<'a>, times: &'a StepTimes)
+    with {
+        let run = report.run_of(times);
+        let has_kernels = report.has_kernels(times);
         let known = |time: i64| has_kernels.then_some(time);
-        let gap = |gap: &FreeGap| GapRecord {
-            start_ns: gap.span.start,
-            gap_ns: gap.span.length(),
-            cause: gap.cause.into(),
-            before: name(gap.before),
-            after: name(gap.after),
-            inside: gap.other_tasks.and_then(|(kind, _)| name(kind)),
-            inside_ns: gap.other_tasks.map(|(_, time)| time),
-        };
-        StepRecord {
-            rank: times.rank,
-            device: times.device,
-            step: times.step,
-            files: run.map(|run| &*run.files),
-            form: run.and_then(|run| run.form).map(|form| form.to_string()),
-            start_ns: times.span.start,
-            span_ns: times.span.length(),
-            computing_ns: known(times.computing),
-            communication_ns: times.communication,
-            collective_ns: times.collective,
-            point_to_point_ns: times.point_to_point,
-            overlapped_ns: known(times.overlapped),
-            not_overlapped_ns: known(times.not_overlapped),
-            free_ns: known(times.free),
-            stage_ns: times.stage(),
-            bubble_ns: times.bubble,
-            not_overlapped_excluding_receive_ns: known(times.not_overlapped_excluding_receive()),
-            preparing_ns: times.preparing,
-            other_tasks_before_ns: times.other_before,
-            other_tasks_behind_ns: times.other_behind,
-            kernels: times.kernels,
-            collectives: times.collectives,
-            free_by_cause_ns: has_kernels.then(|| {
-                times.free_by_cause.iter().map(|(cause, time)| (<&str>::from(*cause), *time)).collect()
-            }),
-            gaps: has_kernels.then_some(times.gaps.len()),
-            longest_gaps: has_kernels.then(|| times.gaps.iter().take(self.gaps).map(gap).collect()),
-            streams: &times.streams,
-            not_recorded: run.map(|run| run.missing.iter().map(ToString::to_string).collect()),
-        }
+        let by_cause = || times.free_by_cause.iter().map(|(cause, time)| (<&str>::from(*cause), *time)).collect();
+        let gaps = || times.gaps.iter().take(report.gaps).map(|gap| GapRecord::new(gap, run)).collect();
+    } {
+        item: &'static str = "step",
+        rank: Option<u32> = times.rank,
+        device: Option<u32> = times.device,
+        step: Option<u64> = times.step,
+        files: Option<&'a [PathBuf]> = run.map(|run| &*run.files),
+        form: Option<String> = run.and_then(|run| run.form).map(|form| form.to_string()),
+        start_ns: i64 = times.span.start,
+        span_ns: i64 = times.span.length(),
+        computing_ns: Option<i64> = known(times.computing),
+        communication_ns: i64 = times.communication,
+        collective_ns: i64 = times.collective,
+        point_to_point_ns: i64 = times.point_to_point,
+        overlapped_ns: Option<i64> = known(times.overlapped),
+        not_overlapped_ns: Option<i64> = known(times.not_overlapped),
+        free_ns: Option<i64> = known(times.free),
+        stage_ns: i64 = times.stage(),
+        bubble_ns: i64 = times.bubble,
+        not_overlapped_excluding_receive_ns: Option<i64> = known(times.not_overlapped_excluding_receive()),
+        preparing_ns: Option<i64> = times.preparing,
+        other_tasks_before_ns: i64 = times.other_before,
+        other_tasks_behind_ns: i64 = times.other_behind,
+        kernels: usize = times.kernels,
+        collectives: usize = times.collectives,
+        free_by_cause_ns: Option<BTreeMap<&'static str, i64>> = has_kernels.then(by_cause),
+        gaps: Option<usize> = has_kernels.then_some(times.gaps.len()),
+        longest_gaps: Option<Vec<GapRecord<'a>>> = has_kernels.then(gaps),
+        streams: &'a [StreamTimes] = &times.streams,
+        not_recorded: Option<Vec<String>> = run.map(|run| run.missing.iter().map(ToString::to_string).collect()),
     }
+}
+
+record! {
+    GapRecord<'a>(gap: &FreeGap, run: Option<&'a RunTimeline>)
+    with { let name = |id| run.map(|run| run.names.text(id)); } {
+        start_ns: i64 = gap.span.start,
+        gap_ns: i64 = gap.span.length(),
+        cause: &'static str = gap.cause.into(),
+        before: Option<&'a str> = name(gap.before),
+        after: Option<&'a str> = name(gap.after),
+        /// Kind of the other device tasks in the gap that take the most time.
+        inside: Option<&'a str> = gap.other_tasks.and_then(|(kind, _)| name(kind)),
+        inside_ns: Option<i64> = gap.other_tasks.map(|(_, time)| time),
+    }
+}
+
+record! {
+    ArrivalRecord<'a>(arrival: &'a CollectiveArrival) {
+        item: &'static str = "collective",
+        collective: &'a str = &arrival.name,
+        step: Option<u64> = arrival.step,
+        transfer_ns: Option<i64> = arrival.straggler().map(|(_, transfer)| transfer),
+        last_rank: Option<u32> = arrival.last_rank(),
+        /// By rank.
+        durations_ns: &'a BTreeMap<u32, i64> = &arrival.durations,
+    }
+}
+
+record! {
+    VendorRecord<'a>(vendor: &'a VendorSteps, difference: &StepDifference) {
+        item: &'static str = "vendor_difference",
+        file: &'a Path = &vendor.file,
+        step: Option<u64> = difference.step,
+        column: &'static str = difference.column,
+        there_ns: i64 = difference.theirs,
+        here_ns: i64 = difference.ours,
+    }
+}
+
+/// What `timeline --format json` prints: a record for each step, each late collective, and each difference to the vendor's
+/// table. Times are nanoseconds.
+pub(crate) fn step_times_records(report: &StepTimesReport<'_>) -> Vec<Box<RawValue>> {
+    let steps = report.times.iter().map(|times| json_record(&StepRecord::new(report, times)));
+    let arrivals = report.arrivals.iter().map(|arrival| json_record(&ArrivalRecord::new(arrival)));
+    let differences = report.vendor.iter().flat_map(|vendor| {
+        vendor.differences.iter().map(move |difference| json_record(&VendorRecord::new(vendor, difference)))
+    });
+    steps.chain(arrivals).chain(differences).collect()
 }

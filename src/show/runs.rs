@@ -102,41 +102,23 @@ fn state_without_end(
     }
 }
 
-/// A run in JSON.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct RunRecordLine<'a> {
-    run: &'a str,
-    kind: &'a str,
-    state: RunStatus,
-    started: Timestamp,
-    ended: Option<Timestamp>,
-    elapsed_s: Option<f64>,
-    exit_code: Option<i64>,
-    seed: u64,
-    cases: usize,
-    /// Number of cases by verdict.
-    verdicts: &'a BTreeMap<String, usize>,
-    process: Option<u32>,
-    host: Option<&'a str>,
-}
-
-impl<'a> RunRecordLine<'a> {
-    pub(crate) fn new(past: &'a PastRun, now: Timestamp) -> Self {
-        let record = &past.record;
-        Self {
-            run: &record.run,
-            kind: &record.kind,
-            state: past.state,
-            started: Timestamp(record.started),
-            ended: record.ended.map(Timestamp),
-            elapsed_s: past.elapsed_seconds(now),
-            exit_code: record.exit,
-            seed: record.seed,
-            cases: record.planned,
-            verdicts: &record.verdicts,
-            process: past.last_status.as_ref().map(|status| status.process),
-            host: past.last_status.as_ref().map(|status| status.host.as_str()),
-        }
+record! {
+    /// A run in JSON.
+    #[derive(JsonSchema)]
+    pub(crate) RunRecordLine<'a>(past: &'a PastRun, now: Timestamp) with { let record = &past.record; } {
+        run: &'a str = &record.run,
+        kind: &'a str = &record.kind,
+        state: RunStatus = past.state,
+        started: Timestamp = Timestamp(record.started),
+        ended: Option<Timestamp> = record.ended.map(Timestamp),
+        elapsed_s: Option<f64> = past.elapsed_seconds(now),
+        exit_code: Option<i64> = record.exit,
+        seed: u64 = record.seed,
+        cases: usize = record.planned,
+        /// Number of cases by verdict.
+        verdicts: &'a BTreeMap<String, usize> = &record.verdicts,
+        process: Option<u32> = past.last_status.as_ref().map(|status| status.process),
+        host: Option<&'a str> = past.last_status.as_ref().map(|status| status.host.as_str()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! State of the jobs of a plan: the queue of Slurm beside the ledgers of the shards.
 
-use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::prelude::*;
-use crate::measure::fleet::{ShardState, SlurmStatus, SlurmSubmission, state_word};
+use crate::measure::fleet::{QueuedTask, ShardState, SlurmStatus, SlurmSubmission, state_word};
 
 /// Returns a line about the jobs, then a table with a row per shard.
 pub(crate) fn slurm_status_text(status: &SlurmStatus, width: Option<usize>) -> String {
@@ -37,23 +37,34 @@ pub(crate) fn slurm_status_text(status: &SlurmStatus, width: Option<usize>) -> S
     text
 }
 
-/// Returns a JSON line per shard, and one for the merge job.
-pub(crate) fn slurm_status_json(status: &SlurmStatus) -> String {
-    let job = &status.submission.array_job;
-    let shards = status.shards.iter().map(|(shard, task)| {
-        let queued = task.as_ref();
-        json!({
-            "shard": shard.number, "state": state_word(shard, queued), "job": format!("{job}_{}", shard.number),
-            "job_state": queued.map(|task| &task.state), "node": queued.map(|task| &task.node),
-            "reason": queued.map(|task| &task.reason), "cases": shard.cases, "done": shard.done,
-            "failed": shard.failed, "complete": shard.is_complete,
-        })
-    });
-    let merge = status.submission.merge_job.iter().map(|job| {
-        let task = status.merge.as_ref();
-        json!({
-            "merge_job": job, "job_state": task.map(|task| &task.state), "reason": task.map(|task| &task.reason),
-        })
-    });
-    shards.chain(merge).map(|line| format!("{line}\n")).collect()
+record! {
+    ShardRecord<'a>(shard: &ShardState, task: Option<&'a QueuedTask>, job: &str) {
+        cases: usize = shard.cases,
+        complete: bool = shard.is_complete,
+        done: usize = shard.done,
+        failed: usize = shard.failed,
+        job: String = format!("{job}_{}", shard.number),
+        job_state: Option<&'a str> = task.map(|task| &*task.state),
+        node: Option<&'a str> = task.map(|task| &*task.node),
+        reason: Option<&'a str> = task.map(|task| &*task.reason),
+        shard: usize = shard.number,
+        state: String = state_word(shard, task),
+    }
+}
+
+record! {
+    MergeRecord<'a>(merge_job: &'a str, task: Option<&'a QueuedTask>) {
+        job_state: Option<&'a str> = task.map(|task| &*task.state),
+        merge_job: &'a str = merge_job,
+        reason: Option<&'a str> = task.map(|task| &*task.reason),
+    }
+}
+
+/// Returns a record per shard, and one for the merge job.
+pub(crate) fn slurm_status_records(status: &SlurmStatus) -> Vec<Box<RawValue>> {
+    let SlurmSubmission { array_job, merge_job, .. } = &status.submission;
+    let shards = status.shards.iter();
+    let shards = shards.map(|(shard, task)| json_record(&ShardRecord::new(shard, task.as_ref(), array_job)));
+    let merge = merge_job.iter().map(|job| json_record(&MergeRecord::new(job, status.merge.as_ref())));
+    shards.chain(merge).collect()
 }

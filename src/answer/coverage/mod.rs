@@ -23,4 +23,6 @@ pub(crate) use in_model::{InModelKernel, InModelKernels, join_kernels, missing_k
 pub use metrics::coverage_metrics;
 pub(crate) use metrics::{CoverageMetrics, MetricRatio, production_note, untimed_note};
 pub use totals::{AnswerClass, kernel_coverage};
-pub(crate) use totals::{CoverageTotals, entry_share, modelled_micros, predicted_time};
+pub(crate) use totals::{
+    CoverageTotals, EntryShare, KernelCoverage, entry_share, modelled_micros, predicted_time,
+};

@@ -29,7 +29,7 @@ pub(super) mod slot_dims;
 pub(super) mod tests;
 
 pub use answer::{AnswerSource, LookupAnswer};
-pub(crate) use answer::{LatencyColumn, MissReason, NearestRow, PartAnswer, UsedRow};
+pub(crate) use answer::{DispatchOverhead, LatencyColumn, MissReason, NearestRow, PartAnswer, UsedRow};
 pub(crate) use attention::{
     layout::KeyOrder,
     work::{AttentionFamily, AttentionWork},

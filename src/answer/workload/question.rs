@@ -1,7 +1,9 @@
 //! The questions of a workload.
 
+use clap::{Args, value_parser};
+
 use crate::{
-    answer::lookup::{OpQuery, QueryTensor},
+    answer::lookup::{OpQuery, QueryTensor, parse_known_dtype, parse_length},
     base::count_text::format_count,
     kernel::{Case, Dtype, Nanos},
 };
@@ -145,15 +147,34 @@ impl Workload {
 }
 
 /// Parameters of questions that do not state them, and types to look up as others.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub struct QuestionDefaults {
+    /// Ranks that share the matrices of a layer, for questions that do not state them
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=65536))]
     pub tp: Option<u64>,
+    /// Ranks that share the experts, likewise
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=65536))]
     pub ep: Option<u64>,
+    /// Ranks of collectives, likewise
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub ranks: Option<u64>,
-    /// Tier of the topology that collectives span.
+    /// Tier of the topology that collectives span, likewise
+    #[arg(long, value_name = "TIER")]
     pub tier: Option<u64>,
-    /// Mean length of the keys of attention.
+    /// Mean length of the keys of attention, likewise
+    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
     pub kv_length: Option<f64>,
-    /// Element types, and those that stand for them.
+    /// Look tensors of one type up as those of another, such as `float16=bf16` for a simulator that has no BF16
+    #[arg(id = "treat_dtype", long = "treat-dtype", value_name = "TYPE=TYPE", value_parser = parse_dtype_pair)]
     pub dtypes: Vec<(Dtype, Dtype)>,
+}
+
+fn parse_dtype_pair(text: &str) -> Result<(Dtype, Dtype), String> {
+    let wrong = || format!("`{text}` is not of the form `float16=bf16`");
+    let known = |name: &str| {
+        let dtype = parse_known_dtype(name).map_err(|error| format!("{}; {}", error.message, error.hint))?;
+        dtype.ok_or_else(wrong)
+    };
+    let (from, to) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((known(from)?, known(to)?))
 }

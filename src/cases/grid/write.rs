@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use rayon::prelude::*;
@@ -17,11 +17,9 @@ use super::{
 use crate::{
     base::{command_error::Failure, suggest::did_you_mean_or},
     database::{
-        Database, DatabaseError, KernelCsv,
+        Database, DatabaseError, KernelCsv, TargetDatabase,
         columns::{self, COMPLETENESS, FROM_GRID, FROM_MUTATION, GRID, SOURCE},
-        database_file::DatabaseFile,
         row_cases::{RowColumns, signature_cells},
-        save_tables,
     },
     kernel::{AttentionCase, Case, DataKind, KernelName, catalogue::Catalogue, device::DeviceProfile},
     profile::{
@@ -199,19 +197,21 @@ pub(crate) struct RowWriter<'a> {
     pub(crate) timed_on: Option<&'a DeviceProfile>,
 }
 
-/// Selected rows of a kernel, and its table if it has new rows that are not written yet.
-type ExtendedTable<'a> = (SelectedRows<'a>, Option<KernelCsv>);
-
 impl RowWriter<'_> {
-    /// Selects the rows of all kernels and appends them to the tables in memory, on all cores.
-    fn extend_tables(&self, database: Option<&Database>) -> Result<Vec<ExtendedTable<'_>>, DatabaseError> {
-        let tables = self.candidates.par_iter().map(|(kernel, source)| {
-            let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
-            let equal = database.map(|database| self.equal_cases(kernel, database)).transpose()?;
-            self.extend_table(kernel, source, table, equal.unwrap_or_default())
-        });
-        // All results are collected first, so that the returned error belongs to the first failing kernel in order.
-        tables.collect::<Vec<_>>().into_iter().collect()
+    /// Selects the rows of all kernels, and writes them unless `dry_run`; all tables are read before.
+    pub(crate) fn add_rows(
+        &self,
+        target: &TargetDatabase<'_>,
+        dry_run: bool,
+    ) -> Result<Vec<SelectedRows<'_>>, DatabaseError> {
+        target.write(dry_run, |database| {
+            let extend = |(kernel, source)| self.extend_table(kernel, source, database);
+            // All results are collected first, so that the returned error belongs to the first failing kernel in order.
+            let extended: Vec<_> = self.candidates.par_iter().map(extend).collect();
+            let (selected, tables): (Vec<_>, Vec<Option<KernelCsv>>) =
+                extended.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+            Ok((tables.into_iter().flatten().collect(), selected))
+        })
     }
 
     /// Returns the cases of rows that have the same call under another name, as cases of this kernel. Kernels to which rows
@@ -226,15 +226,16 @@ impl RowWriter<'_> {
         Ok(cases)
     }
 
+    /// Returns the selected rows of a kernel, and its table if it has new rows that are not written yet.
     fn extend_table<'w>(
         &'w self,
         kernel: &'w KernelName,
         source: &'w CandidateSource<'w>,
-        table: Option<KernelCsv>,
-        equal_cases: Vec<Case>,
-    ) -> Result<ExtendedTable<'w>, DatabaseError> {
-        let rows = table.as_ref().map(|table| read_existing_rows(kernel, table)).transpose()?;
-        let ExistingRows { cases, by_origin } = rows.unwrap_or_default();
+        database: &Database,
+    ) -> Result<(SelectedRows<'w>, Option<KernelCsv>), DatabaseError> {
+        let mut table = database.kernel_csv(kernel)?;
+        let equal_cases = self.equal_cases(kernel, database)?;
+        let ExistingRows { cases, by_origin } = read_existing_rows(kernel, &table)?;
         let mut existing = ExistingCases { rows: by_origin, ..ExistingCases::default() };
         cases.iter().for_each(|(case, _)| _ = existing.insert(case));
         equal_cases.iter().for_each(|case| _ = existing.insert(case));
@@ -248,89 +249,20 @@ impl RowWriter<'_> {
         let mut selected = select_rows(kernel, source.clone(), &request, &existing);
         selected.fastest =
             entry.zip(self.timed_on).map(|(entry, device)| selected.total_fastest(entry, device));
-        let table = table.filter(|_| selected.rows() > 0).map(|mut table| {
+        let is_extended = selected.rows() > 0;
+        if is_extended {
             let recorded_inputs = entry.map_or(0, |entry| entry.recorded_inputs);
             selected.for_each(|row| {
                 append_case(&mut table, recorded_inputs, row.case, &row.attributes, &row.provenance);
             });
-            table
-        });
-        Ok((selected, table))
+        }
+        Ok((selected, is_extended.then_some(table)))
     }
-}
-
-/// Database that gets rows; its folder need not exist.
-#[derive(Debug)]
-pub(crate) struct TargetDatabase<'a> {
-    folder: &'a Path,
-    pub(crate) existing: Option<Database>,
-    file: DatabaseFile,
-}
-
-impl<'a> TargetDatabase<'a> {
-    /// Opens a database, which must be of this kind if it exists.
-    pub(crate) fn open(folder: &'a Path, kind: Option<DataKind>) -> Result<Self, DatabaseError> {
-        let existing = match (Database::is_new(folder)?, kind) {
-            (true, _) => None,
-            (false, Some(kind)) => Some(Database::open_as(folder, kind)?),
-            (false, None) => Some(Database::open(folder)?),
-        };
-        let file = DatabaseFile::new(kind.unwrap_or(DataKind::Npu));
-        Ok(Self { folder, existing, file })
-    }
-
-    pub(crate) fn set_device(&mut self, device: String) {
-        self.file.device = device;
-    }
-
-    pub(crate) fn device(&self) -> &str {
-        self.existing.as_ref().map_or(self.file.device.as_str(), Database::device)
-    }
-
-    pub(crate) fn kind(&self) -> DataKind {
-        self.existing.as_ref().map_or(self.file.kind, Database::kind)
-    }
-
-    /// Selects rows and, unless `dry_run`, writes them, also to a new database; all tables are read before.
-    pub(crate) fn add_rows<'w>(
-        &self,
-        writer: &'w RowWriter<'_>,
-        dry_run: bool,
-    ) -> Result<Vec<SelectedRows<'w>>, DatabaseError> {
-        let extended = match (&self.existing, dry_run) {
-            (database, true) => writer.extend_tables(database.as_ref())?,
-            (None, false) => {
-                let mut extended = Vec::new();
-                Database::create(self.folder, &self.file, |draft| {
-                    let database = Database::open(draft)?;
-                    extended = writer.extend_tables(Some(&database))?;
-                    save(&extended)
-                })?;
-                extended
-            }
-            (Some(database), false) => {
-                let mut lock = database.lock()?;
-                database.existing_ledger()?;
-                let extended = writer.extend_tables(Some(database))?;
-                if extended.iter().any(|(_, table)| table.as_ref().is_some_and(KernelCsv::is_changed)) {
-                    database.initialise(&mut lock)?;
-                }
-                save(&extended)?;
-                extended
-            }
-        };
-        Ok(extended.into_iter().map(|(selected, _)| selected).collect())
-    }
-}
-
-fn save(extended: &[ExtendedTable<'_>]) -> Result<(), DatabaseError> {
-    let tables: Vec<&KernelCsv> = extended.iter().filter_map(|(_, table)| table.as_ref()).collect();
-    save_tables(&tables)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::slice;
+    use std::{path::Path, slice};
 
     use super::*;
     use crate::{

@@ -4,7 +4,7 @@ use super::{super::prelude::*, network_of_profile};
 use crate::{
     kernel::CollectiveKind,
     measure::collective::{DatabaseSweeps, SweepFit, compare_group_sizes},
-    show::collectives::{FitReport, bandwidth_plot, fit_text},
+    show::collectives::{FitReport, bandwidth_plot, fit_records, fit_text},
 };
 
 /// Fits latency and bandwidth to sweeps, and finds the sizes where the algorithm changes
@@ -74,7 +74,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
             file.write(&image)?;
         }
     }
-    emit(options.output.format, &report.records(), |_| fit_text(&report, options.output.width()));
+    emit(options.output.format, &fit_records(&report), |_| fit_text(&report, options.output.width()));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)

@@ -2,8 +2,8 @@
 
 use super::{super::prelude::*, network_of_profile};
 use crate::{
-    database::{ImportReport, ImportedDuration, database_file::DatabaseFile, import_durations, save_tables},
-    kernel::{CollectiveCase, CollectiveKind, Dtype, PartWeights, hccl_environment, hccl_variables},
+    database::{DatabaseError, ImportReport, ImportedDuration, TargetDatabase, import_durations},
+    kernel::{CollectiveCase, Dtype, PartWeights, hccl_environment, hccl_variables},
     measure::collective::{TopologyError, parse_collective, tier_of_group},
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
 };
@@ -53,11 +53,12 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let kind = parse_collective(&options.collective)?;
     let dtype = options.dtype.as_deref().map(parse_dtype).transpose()?;
-    let device = device_of_target(options, &assets)?;
+    let target = open_target(options, &assets)?;
+    let device = &target.file.device;
     let (mut imported, mut notes) = (Vec::new(), Vec::new());
     for file in &options.files {
         let benchmark = CollectiveBenchmark::read(file)?;
-        let (ranks, tier) = group_of(options, &assets, &device, benchmark.ranks)?;
+        let (ranks, tier) = group_of(options, &assets, device, benchmark.ranks)?;
         if let Some((announced, last)) = benchmark.missing_end() {
             notes.push(format!(
                 "`{}` ends at {last} bytes, although its header announces {announced}: it may be cut",
@@ -103,7 +104,12 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
             "correct the benchmark's run; its results were wrong at every size",
         ));
     }
-    let ImportReport { added, updated, same, kept } = write(options, kind, &device, &imported)?;
+    let kernel = KernelName::new(kind.kernel_name())?;
+    let ImportReport { added, updated, same, kept } = target.write(false, |database| {
+        let mut table = database.kernel_csv(&kernel)?;
+        let report = import_durations(&mut table, &imported)?;
+        Ok::<_, DatabaseError>((vec![table], report))
+    })?;
     emit(options.output.format, &[ImportRecord { added, kept, unchanged: same, updated }], |_| {
         let added = format_count(added, "row");
         format!("{added} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n")
@@ -140,32 +146,34 @@ fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
     })
 }
 
-/// Returns the device profile of the existing or new database.
-fn device_of_target(options: &ImportOptions, assets: &AssetFiles) -> Result<String, CommandError> {
-    let folder = &options.database.db;
-    if Database::is_new(folder)? {
-        let Some(device) = &options.device else {
-            return Err(CommandError::bad_input(
-                format!("the device of the new database `{}` is unknown", folder.display()),
-                "give its device profile with `--device`",
-            ));
-        };
-        return Ok(DeviceProfile::load(assets, device)?.device);
-    }
-    let database = Database::open(folder)?;
-    if database.kind() == DataKind::Rehearsal {
-        return Err(CommandError::bad_input(
-            format!("`{}` is of kind `rehearsal`, its numbers are simulated", folder.display()),
+/// Opens the existing or new database, whose device is known.
+fn open_target<'o>(
+    options: &'o ImportOptions,
+    assets: &AssetFiles,
+) -> Result<TargetDatabase<'o>, CommandError> {
+    let mut target = TargetDatabase::open(&options.database.db, None)?;
+    let (folder, device) = (target.folder.display(), target.file.device.as_str());
+    let given = options.device.as_deref();
+    let (problem, hint) = match (given, &target.existing) {
+        (None, None) => (
+            format!("the device of the new database `{folder}` is unknown"),
+            "give its device profile with `--device`",
+        ),
+        (Some(given), None) => {
+            target.file.device = DeviceProfile::load(assets, given)?.device;
+            return Ok(target);
+        }
+        (_, Some(database)) if database.kind() == DataKind::Rehearsal => (
+            format!("`{folder}` is of kind `rehearsal`, its numbers are simulated"),
             "import measured results into a database of kind `npu`",
-        ));
-    }
-    if options.device.as_ref().is_some_and(|device| device != database.device()) {
-        return Err(CommandError::bad_input(
-            format!("the device of `{}` is `{}`", folder.display(), database.device()),
+        ),
+        (Some(given), Some(_)) if given != device => (
+            format!("the device of `{folder}` is `{device}`"),
             "leave `--device` out, or keep one database per device",
-        ));
-    }
-    Ok(database.device().to_owned())
+        ),
+        _ => return Ok(target),
+    };
+    Err(CommandError::bad_input(problem, hint))
 }
 
 fn group_of(
@@ -202,36 +210,6 @@ fn group_of(
         ));
     }
     Ok((ranks, tier))
-}
-
-fn write(
-    options: &ImportOptions,
-    kind: CollectiveKind,
-    device: &str,
-    imported: &[ImportedDuration],
-) -> Result<ImportReport, CommandError> {
-    let kernel = KernelName::new(kind.kernel_name())?;
-    let folder: &Path = &options.database.db;
-    let mut report = ImportReport::default();
-    if Database::is_new(folder)? {
-        let file = DatabaseFile { device: device.to_owned(), ..DatabaseFile::new(DataKind::Npu) };
-        Database::create(folder, &file, |draft| {
-            let mut table = Database::open(draft)?.kernel_csv(&kernel)?;
-            report = import_durations(&mut table, imported)?;
-            table.save()?;
-            Ok::<(), CommandError>(())
-        })?;
-        return Ok(report);
-    }
-    let database = Database::open_as(folder, DataKind::Npu)?;
-    let mut lock = database.lock()?;
-    let mut table = database.kernel_csv(&kernel)?;
-    report = import_durations(&mut table, imported)?;
-    if table.is_changed() {
-        database.initialise(&mut lock)?;
-        save_tables(&[&table])?;
-    }
-    Ok(report)
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -41,7 +41,7 @@ pub(super) struct MessageOptions {
     /// Sizes of the parts of `all_to_all_v`: `hot:4` (each rank sends 4 times as much to rank 0 as to each other rank), weights by
     /// sender and receiver such as `1,2/3,4`, or a CSV file with them; equal by default
     #[arg(long, value_name = "WEIGHTS|FILE", value_parser = parse_parts, default_value = "equal")]
-    parts: PartWeights,
+    pub(super) parts: PartWeights,
     /// Element types, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_dtype, default_value = "bf16")]
     dtypes: Vec<String>,
@@ -75,19 +75,6 @@ pub(super) struct MessageOptions {
 }
 
 impl MessageOptions {
-    pub(super) const fn are_of_workloads(&self) -> bool {
-        !self.workloads.is_empty() || self.model.is_some()
-    }
-
-    pub(super) fn wanted_groups(&self) -> WantedGroups {
-        WantedGroups { ranks: self.ranks.0.clone(), tiers: self.tiers.clone() }
-    }
-
-    /// Returns the sizes of the parts of `all_to_all_v`.
-    pub(super) fn part_weights(&self) -> PartWeights {
-        self.parts.clone()
-    }
-
     /// Returns the combinations of the options without groups. Fails if no collective uses an option.
     pub(super) fn combinations(&self) -> Result<SweepPart, CommandError> {
         if self.parts != PartWeights::Equal && !self.ops.contains(&CollectiveKind::AllToAllV) {
@@ -113,23 +100,17 @@ impl MessageOptions {
         if !self.workloads.is_empty() || of_model.is_empty() || self.ranks.0.iter().all(is_measured) {
             return Ok(());
         }
-        let list = |ranks: &mut dyn Iterator<Item = &usize>| {
-            ranks.map(ToString::to_string).collect::<Vec<_>>().join(",")
-        };
-        let of_model = list(&mut of_model.iter());
+        let (of_model, given) = (joined(&of_model, ","), joined(&self.ranks.0, ","));
         Err(CommandError::usage(
-            format!(
-                "the messages of the model are of {of_model} ranks, `--ranks` is {}",
-                list(&mut self.ranks.0.iter())
-            ),
+            format!("the messages of the model are of {of_model} ranks, `--ranks` is {given}"),
             "leave out `--ranks`, or change the parallelism of the model, such as `--tp`",
         ))
     }
 
     /// Finds the parts of the sweep among the devices of a run.
-    pub(super) fn parts(&self, context: &RunContext) -> Result<Vec<SweepPart>, CommandError> {
-        let wanted = self.wanted_groups();
-        if !self.are_of_workloads() {
+    pub(super) fn sweep_parts(&self, context: &RunContext) -> Result<Vec<SweepPart>, CommandError> {
+        let wanted = WantedGroups { ranks: self.ranks.0.clone(), tiers: self.tiers.clone() };
+        if self.workloads.is_empty() && self.model.is_none() {
             return Ok(vec![SweepPart { groups: context.find_groups(&wanted)?, ..self.combinations()? }]);
         }
         let files: Vec<(PathBuf, f64)> = self.workloads.iter().map(|file| (file.clone(), 1.0)).collect();
@@ -158,8 +139,8 @@ fn parse_ranks(text: &str) -> Result<RankList, String> {
 }
 
 fn parse_kind(text: &str) -> Result<CollectiveKind, String> {
-    let names: Vec<String> = CollectiveKind::ALL.iter().map(ToString::to_string).collect();
-    text.trim().parse().map_err(|_| format!("`{text}` is no collective; known are {}", names.join(", ")))
+    let known = || joined(CollectiveKind::ALL, ", ");
+    text.trim().parse().map_err(|_| format!("`{text}` is no collective; known are {}", known()))
 }
 
 /// Parses weights of parts, or the CSV file that has them.
@@ -174,12 +155,8 @@ fn parse_parts(text: &str) -> Result<PartWeights, String> {
     }
     let content = fs::read_to_string(text).map_err(|error| format!("`{text}`: {error}; {FORMS}"))?;
     // Spreadsheets write a byte order mark.
-    let rows: Vec<&str> = content
-        .trim_start_matches('\u{feff}')
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+    let lines = content.trim_start_matches('\u{feff}').lines().map(str::trim);
+    let rows: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
     if rows.is_empty() {
         return Err(format!("`{text}` is empty; expected a row for each sender"));
     }

@@ -26,35 +26,28 @@ pub(super) struct NodeOptions {
     node_timeout: u64,
 }
 
-/// A step of Slurm with several nodes.
-struct SlurmStep {
-    nodes: usize,
-    node: usize,
-    first_host: String,
-}
-
-impl SlurmStep {
-    /// Returns the step that has started this process; `None` without one, also in a batch script, which runs on one
-    /// node.
-    fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, CommandError> {
-        let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
-        let Some(nodes) = number("SLURM_STEP_NUM_NODES").filter(|nodes| *nodes > 1) else { return Ok(None) };
-        let tasks = number("SLURM_STEP_NUM_TASKS").unwrap_or(nodes);
-        if tasks != nodes {
-            return Err(CommandError::usage(
-                format!("the step of Slurm has {tasks} tasks on {nodes} nodes, expected one on each"),
-                "start it with `srun --ntasks-per-node=1`, or give `--nnodes 1` for a sweep of this node alone",
-            ));
-        }
-        let (Some(node), Some(list)) = (number("SLURM_NODEID"), variable("SLURM_STEP_NODELIST")) else {
-            return Err(CommandError::usage(
-                "SLURM_NODEID or SLURM_STEP_NODELIST is not set in this step of Slurm",
-                "give `--nnodes`, `--node-rank` and `--master-addr`",
-            ));
-        };
-        let first_host = expand_hosts(&list).into_iter().next().unwrap_or_default();
-        Ok(Some(Self { nodes, node, first_host }))
+/// Returns the numbers of nodes and of this one, and the first host of the step of Slurm that has started this process; `None`
+/// without one of several nodes, also in a batch script, which runs on one node.
+fn slurm_step(
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<(usize, usize, String)>, CommandError> {
+    let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
+    let Some(nodes) = number("SLURM_STEP_NUM_NODES").filter(|nodes| *nodes > 1) else { return Ok(None) };
+    let tasks = number("SLURM_STEP_NUM_TASKS").unwrap_or(nodes);
+    if tasks != nodes {
+        return Err(CommandError::usage(
+            format!("the step of Slurm has {tasks} tasks on {nodes} nodes, expected one on each"),
+            "start it with `srun --ntasks-per-node=1`, or give `--nnodes 1` for a sweep of this node alone",
+        ));
     }
+    let (Some(node), Some(list)) = (number("SLURM_NODEID"), variable("SLURM_STEP_NODELIST")) else {
+        return Err(CommandError::usage(
+            "SLURM_NODEID or SLURM_STEP_NODELIST is not set in this step of Slurm",
+            "give `--nnodes`, `--node-rank` and `--master-addr`",
+        ));
+    };
+    let first_host = expand_hosts(&list).into_iter().next().unwrap_or_default();
+    Ok(Some((nodes, node, first_host)))
 }
 
 impl NodeOptions {
@@ -68,8 +61,8 @@ impl NodeOptions {
         let (nodes, node, address) = match self.nnodes {
             Some(1) => return Ok(None),
             Some(nodes) => (usize::from(nodes), self.node_rank, self.master_addr.clone()),
-            None => match SlurmStep::find(variable)? {
-                Some(SlurmStep { nodes, node, first_host }) => {
+            None => match slurm_step(variable)? {
+                Some((nodes, node, first_host)) => {
                     is_slurm_step = true;
                     (nodes, Some(node), self.master_addr.clone().or(Some(first_host)))
                 }

@@ -41,7 +41,7 @@ pub(in crate::cli) struct CommRunOptions {
     refine: bool,
     /// Devices to use, by the numbers of `npu-smi info`, such as `0-15`; by default all of this host
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
-    devices: Option<DeviceList>,
+    pub(in crate::cli) devices: Option<DeviceList>,
     #[command(flatten)]
     deadline: DeadlineOptions,
     /// Rows to measure
@@ -73,29 +73,21 @@ enum BackendArg {
 }
 
 impl CommRunOptions {
-    pub(in crate::cli) const fn has_devices(&self) -> bool {
-        self.devices.is_some()
-    }
-
     /// Returns the backend of the scripts. Fails for times of the CPU in a database of devices.
     fn communication(&self) -> Result<ScriptCommunication, CommandError> {
         match self.backend {
             BackendArg::Hccl => Ok(ScriptCommunication::Hccl),
-            BackendArg::Gloo if self.measurement.kind() == DataKind::Npu => Err(CommandError {
-                message:
-                    "times of gloo are those of the CPU, and are for databases of the rehearsal host only"
-                        .to_owned(),
-                hint: "add `--host rehearsal` with a database of its own, or remove `--backend gloo`"
-                    .to_owned(),
-                exit: ExitStatus::Usage,
-            }),
+            BackendArg::Gloo if self.measurement.host == DataKind::Npu => Err(CommandError::usage(
+                "times of gloo are those of the CPU, and are for databases of the rehearsal host only",
+                "add `--host rehearsal` with a database of its own, or remove `--backend gloo`",
+            )),
             BackendArg::Gloo => Ok(ScriptCommunication::Gloo),
         }
     }
 }
 
 pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> {
-    let kind = options.measurement.kind();
+    let kind = options.measurement.host;
     let communication = options.communication()?;
     let assets = options.measurement.assets.load()?;
     let place = options.nodes.place()?;
@@ -113,55 +105,43 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     options.messages.combinations()?;
     // Nodes compare their versions of torch when they agree on the sweep.
     if communication == ScriptCommunication::Gloo && !options.dry_run && place.is_none() {
-        require_gloo(&base.python).map_err(|error| CommandError {
-            message: format!("the backend gloo cannot run: {error}"),
-            hint: "give a Python with torch by `--python`".to_owned(),
-            exit: ExitStatus::CannotMeasure,
+        require_gloo(&base.python).map_err(|error| {
+            let problem = format!("the backend gloo cannot run: {error}");
+            CommandError::cannot_measure(problem, "give a Python with torch by `--python`")
         })?;
     }
-    let part_weights = options.messages.part_weights();
+    let part_weights = options.messages.parts.clone();
     let sweep = CollectiveSweep { parts: Vec::new(), environment, part_weights, communication, nodes: None };
     if let Some(place) = place.as_ref().filter(|place| place.node > 0) {
         if options.dry_run {
             print_note("node 0 prints the preview of the sweep");
             return Ok(ExitStatus::Done);
         }
-        let follower = SweepFollower {
-            kind,
-            assets,
-            options: &base,
-            sweep: &sweep,
-            place,
-            screen: run_screen(options.output.format),
-        };
-        return follower.follow(|context| options.messages.parts(context));
+        let screen = run_screen(options.output.format);
+        let follower = SweepFollower { kind, assets, options: &base, sweep: &sweep, place, screen };
+        return follower.follow(|context| options.messages.sweep_parts(context));
     }
     check_device(options.device.as_deref(), &options.measurement.assets, &options.database.db)?;
     // Before the hosts are looked at, which takes seconds.
-    let listener = place.as_ref().filter(|_| !options.dry_run);
-    if listener.is_some() {
-        end_programs_of_killed_run(&options.database.db);
-    }
-    let listener = listener.map(NodeListener::open).transpose()?;
+    let listener = match &place {
+        Some(place) if !options.dry_run => {
+            end_programs_of_killed_run(&options.database.db);
+            Some(NodeListener::open(place)?)
+        }
+        _ => None,
+    };
     let database = SweepDatabase::find(&options.database.db, kind, &assets, options.device.as_deref())?;
-    let mut context = RunContext::find(
-        database.planning_folder(),
-        kind,
-        assets.clone(),
-        &base,
-        run_screen(options.output.format),
-    )?;
+    let (planned, screen) = (database.planning_folder(), run_screen(options.output.format));
+    let mut context = RunContext::find(planned, kind, assets.clone(), &base, screen)?;
     if let Some(place) = &place {
         context.set_node_count(place.nodes)?;
     }
-    let parts = options.messages.parts(&context)?;
+    let parts = options.messages.sweep_parts(&context)?;
     let sweep = CollectiveSweep { parts, nodes: context.layout, ..sweep };
     let run_options = RunOptions { sweep: Some(sweep.clone()), ..base.clone() };
     let preview = context.preview_sweep(&run_options, options.deadline.deadline().map(Deadline::rest))?;
     if options.dry_run {
-        if let Some(note) = database.draft_note() {
-            print_note(&note);
-        }
+        database.draft_note().iter().for_each(|note| print_note(note));
         emit(options.output.format, &preview.lines, |_| sweep_table(&preview, options.output.width()));
         return Ok(ExitStatus::Done);
     }
@@ -176,9 +156,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     };
     drop(context);
     let exit = database.create().and_then(|(folder, note)| {
-        if let Some(note) = note {
-            print_note(&note);
-        }
+        note.iter().for_each(|note| print_note(note));
         let rounds = SweepRounds {
             folder: &folder,
             kind,

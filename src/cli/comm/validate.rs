@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     measure::collective::{DatabaseSweeps, ModelVerdict, compare_with_model},
-    show::collectives::{ModelReport, model_text},
+    show::collectives::{ModelReport, model_records, model_text},
 };
 
 /// Compares measured collectives with the analytic model of a device profile
@@ -54,7 +54,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
         kind: database.kind(),
         tolerance: options.tolerance,
     };
-    emit(options.output.format, &report.records(), |_| model_text(&report, options.output.width()));
+    emit(options.output.format, &model_records(&report), |_| model_text(&report, options.output.width()));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);
@@ -64,5 +64,5 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
             "give a device profile whose network has the tiers of the rows with `--device`",
         ));
     }
-    Ok(if has(ModelVerdict::Fail) { ExitStatus::SomeNotOk } else { ExitStatus::Done })
+    Ok(ExitStatus::done_if(!(has(ModelVerdict::Fail))))
 }

@@ -18,5 +18,5 @@ pub(crate) use slurm_jobs::{
     SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job, own_program, render_slurm_sweep, state_word,
     submit_script,
 };
-pub(crate) use slurm_output::expand_hosts;
+pub(crate) use slurm_output::{QueuedTask, expand_hosts};
 pub(crate) use volcano::{VOLCANO_VALUES, volcano_manifest};

@@ -30,4 +30,4 @@ pub(crate) use read::{RunReadError, read_runs};
 pub(crate) use run::{DeviceTask, HostMark, HostRange, MissingPart, RunMemory, RunTimeline, SignatureId};
 pub(crate) use step_times::{StepTimes, StreamTimes, step_times};
 pub(crate) use stragglers::{CollectiveArrival, collective_arrivals, repeated_rank, waits_by_rank};
-pub(crate) use vendor_steps::VendorSteps;
+pub(crate) use vendor_steps::{StepDifference, VendorSteps};

@@ -2,12 +2,14 @@
 
 use std::{fmt::Write as _, path::Path};
 
+use serde_json::value::RawValue;
+
 use super::{super::prelude::*, SweepKeyRecord, four_digits};
 use crate::{
     kernel::{CommandSizes, DataKind, SweepCommand, collective::CommNetwork},
     measure::collective::{
-        AlgorithmSwitch, MAX_SIZES, MIN_SIZES, RangeLine, ScalingComparison, ScalingOfGroups, SweepFit,
-        SweepPoint, size_text,
+        AlgorithmSwitch, MAX_SIZES, MIN_SIZES, RangeLine, ScalingComparison, ScalingOfGroups, Sweep,
+        SweepFit, SweepPoint, size_text,
     },
 };
 
@@ -185,116 +187,71 @@ fn scaling_text(scaling: &ScalingOfGroups) -> String {
 }
 
 /// What `comm fit --format json` prints: a record for each sweep, then one for each comparison of group sizes.
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum FitRecord<'a> {
-    Sweep(Box<SweepRecord<'a>>),
-    Scaling {
-        #[schemars(with = "String")]
-        kind: DataKind,
-        scaling: &'a ScalingOfGroups,
-    },
+pub(crate) fn fit_records(report: &FitReport<'_>) -> Vec<Box<RawValue>> {
+    let sweeps = report.fits.iter().map(|fit| json_record(&SweepRecord::new(report, fit)));
+    let scaling = report.scaling.iter();
+    let scaling = scaling.map(|scaling| json_record(&ScalingRecord { kind: report.kind, scaling }));
+    sweeps.chain(scaling).collect()
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct SweepRecord<'a> {
-    #[serde(flatten)]
-    key: SweepKeyRecord<'a>,
-    size_semantics: &'a str,
-    bus_factor: f64,
-    link_peak_gb_per_s: Option<f64>,
-    /// Command that measures the sizes around the changes.
-    refining_command: Option<String>,
-    points: Vec<PointRecord>,
-    lines: Vec<LineRecord<'a>>,
-    changes: Vec<ChangeRecord<'a>>,
+#[derive(Serialize)]
+struct ScalingRecord<'a> {
+    kind: DataKind,
+    scaling: &'a ScalingOfGroups,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct PointRecord {
-    message_bytes: u64,
-    bandwidth_bytes: u64,
-    us: f64,
-    ci95_us: Option<(f64, f64)>,
-    algbw_gb_per_s: f64,
-    busbw_gb_per_s: f64,
-    /// Number of rows whose median the duration is.
-    rows: usize,
-    by_npubench: bool,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct LineRecord<'a> {
-    first_bytes: u64,
-    last_bytes: u64,
-    algorithm: &'a str,
-    latency_us: f64,
-    latency_ci95_us: Option<(f64, f64)>,
-    algbw_gb_per_s: Option<f64>,
-    /// The upper end is null if nothing bounds it.
-    algbw_ci95_gb_per_s: Option<(f64, f64)>,
-    half_bandwidth_bytes: Option<f64>,
-    error_percent: f64,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct ChangeRecord<'a> {
-    #[serde(flatten)]
-    change: &'a AlgorithmSwitch,
-    /// True if the duration jumps.
-    discontinuity: bool,
-    /// True if the sizes around it differ by at most a quarter.
-    located: bool,
-}
-
-impl<'f> FitReport<'f> {
-    pub(crate) fn records(&self) -> Vec<FitRecord<'f>> {
-        let sweeps = self.fits.iter().map(|fit| FitRecord::Sweep(Box::new(self.sweep_record(fit))));
-        let kind = self.kind;
-        let scaling = self.scaling.iter().map(|scaling| FitRecord::Scaling { kind, scaling });
-        sweeps.chain(scaling).collect()
+record! {
+    SweepRecord<'a>(report: &FitReport<'_>, fit: &'a SweepFit) with { let sweep = &fit.sweep; } {
+        #[serde(flatten)]
+        key: SweepKeyRecord<'a> = SweepKeyRecord::new(sweep, report.kind),
+        size_semantics: &'a str = sweep.kind.size_semantics(),
+        bus_factor: f64 = sweep.bus_factor(),
+        link_peak_gb_per_s: Option<f64> = fit.peak(report.network),
+        /// Command that measures the sizes around the changes.
+        refining_command: Option<String> = report.refining_command(fit),
+        points: Vec<PointRecord> = sweep.points.iter().map(|point| PointRecord::new(sweep, point)).collect(),
+        lines: Vec<LineRecord<'a>> = fit.ranges.iter().map(|range| LineRecord::new(sweep, range)).collect(),
+        changes: Vec<ChangeRecord<'a>> = fit.switches.iter().map(ChangeRecord::new).collect(),
     }
+}
 
-    fn sweep_record(&self, fit: &'f SweepFit) -> SweepRecord<'f> {
-        let SweepFit { sweep, ranges, switches } = fit;
-        let point = |point: &SweepPoint| {
-            let (algorithm, bus) = sweep.bandwidths(point.bandwidth_bytes, point.micros);
-            PointRecord {
-                message_bytes: point.message,
-                bandwidth_bytes: point.bandwidth_bytes,
-                us: point.micros,
-                ci95_us: point.interval,
-                algbw_gb_per_s: algorithm,
-                busbw_gb_per_s: bus,
-                rows: point.rows,
-                by_npubench: !point.is_foreign,
-            }
-        };
-        let line = |range: &'f RangeLine| LineRecord {
-            first_bytes: sweep.points[range.first].message,
-            last_bytes: sweep.points[range.end - 1].message,
-            algorithm: &range.algorithm,
-            latency_us: range.line.alpha,
-            latency_ci95_us: range.line.alpha_interval(),
-            algbw_gb_per_s: range.line.gigabytes_per_second(),
-            algbw_ci95_gb_per_s: range.line.bandwidth_interval(),
-            half_bandwidth_bytes: range.line.half_bandwidth_bytes(),
-            error_percent: 100.0 * range.line.relative_error(),
-        };
-        let change = |change: &'f AlgorithmSwitch| ChangeRecord {
-            change,
-            discontinuity: change.is_discontinuity(),
-            located: change.is_located,
-        };
-        SweepRecord {
-            key: SweepKeyRecord::new(sweep, self.kind),
-            size_semantics: sweep.kind.size_semantics(),
-            bus_factor: sweep.bus_factor(),
-            link_peak_gb_per_s: fit.peak(self.network),
-            refining_command: self.refining_command(fit),
-            points: sweep.points.iter().map(point).collect(),
-            lines: ranges.iter().map(line).collect(),
-            changes: switches.iter().map(change).collect(),
-        }
+record! {
+    PointRecord(sweep: &Sweep, point: &SweepPoint)
+    with { let bandwidths = sweep.bandwidths(point.bandwidth_bytes, point.micros); } {
+        message_bytes: u64 = point.message,
+        bandwidth_bytes: u64 = point.bandwidth_bytes,
+        us: f64 = point.micros,
+        ci95_us: Option<(f64, f64)> = point.interval,
+        algbw_gb_per_s: f64 = bandwidths.0,
+        busbw_gb_per_s: f64 = bandwidths.1,
+        /// Number of rows whose median the duration is.
+        rows: usize = point.rows,
+        by_npubench: bool = !point.is_foreign,
+    }
+}
+
+record! {
+    LineRecord<'a>(sweep: &Sweep, range: &'a RangeLine) {
+        first_bytes: u64 = sweep.points[range.first].message,
+        last_bytes: u64 = sweep.points[range.end - 1].message,
+        algorithm: &'a str = &range.algorithm,
+        latency_us: f64 = range.line.alpha,
+        latency_ci95_us: Option<(f64, f64)> = range.line.alpha_interval(),
+        algbw_gb_per_s: Option<f64> = range.line.gigabytes_per_second(),
+        /// The upper end is null if nothing bounds it.
+        algbw_ci95_gb_per_s: Option<(f64, f64)> = range.line.bandwidth_interval(),
+        half_bandwidth_bytes: Option<f64> = range.line.half_bandwidth_bytes(),
+        error_percent: f64 = 100.0 * range.line.relative_error(),
+    }
+}
+
+record! {
+    ChangeRecord<'a>(change: &'a AlgorithmSwitch) {
+        #[serde(flatten)]
+        change: &'a AlgorithmSwitch = change,
+        /// True if the duration jumps.
+        discontinuity: bool = change.is_discontinuity(),
+        /// True if the sizes around it differ by at most a quarter.
+        located: bool = change.is_located,
     }
 }

@@ -4,8 +4,8 @@ mod fit;
 mod model;
 mod plot;
 
-pub(crate) use fit::{FitReport, fit_text};
-pub(crate) use model::{ModelReport, model_text};
+pub(crate) use fit::{FitReport, fit_records, fit_text};
+pub(crate) use model::{ModelReport, model_records, model_text};
 pub(crate) use plot::bandwidth_plot;
 
 use super::{prelude::*, run_lines::device_ranges};
@@ -20,31 +20,16 @@ use crate::{
     },
 };
 
-/// What identifies a sweep, in JSON.
-#[derive(Serialize, JsonSchema)]
-struct SweepKeyRecord<'a> {
-    #[schemars(with = "String")]
-    kind: DataKind,
-    #[schemars(with = "String")]
-    collective: CollectiveKind,
-    ranks: u64,
-    tier: Option<u64>,
-    dtype: Option<&'a str>,
-    environment: &'a str,
-    part_weights: String,
-}
-
-impl<'a> SweepKeyRecord<'a> {
-    fn new(sweep: &'a Sweep, kind: DataKind) -> Self {
-        Self {
-            kind,
-            collective: sweep.kind,
-            ranks: sweep.key.ranks,
-            tier: sweep.key.tier,
-            dtype: sweep.key.dtype.as_ref().map(Dtype::as_str),
-            environment: &sweep.key.environment,
-            part_weights: sweep.key.parts.to_string(),
-        }
+record! {
+    /// What identifies a sweep, in JSON.
+    SweepKeyRecord<'a>(sweep: &'a Sweep, kind: DataKind) {
+        kind: DataKind = kind,
+        collective: CollectiveKind = sweep.kind,
+        ranks: u64 = sweep.key.ranks,
+        tier: Option<u64> = sweep.key.tier,
+        dtype: Option<&'a str> = sweep.key.dtype.as_ref().map(Dtype::as_str),
+        environment: &'a str = &sweep.key.environment,
+        part_weights: String = sweep.key.parts.to_string(),
     }
 }
 
@@ -96,20 +81,14 @@ pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width
         .print(width)
 }
 
-/// Groups of one size in JSON, with the links of their tier.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct GroupRecord<'a> {
-    tier: usize,
-    ranks: usize,
-    grid: &'a [u64],
-    link: Option<&'a CommTier>,
-    groups: &'a [Vec<u32>],
-}
-
-impl<'a> GroupRecord<'a> {
-    pub(crate) fn new(network: &'a CommNetwork, GroupChoice { size, groups }: &'a GroupChoice) -> Self {
-        let link = network.tiers.get(size.tier);
-        Self { tier: size.tier, ranks: size.ranks, grid: &network.grid, link, groups }
+record! {
+    /// Groups of one size in JSON, with the links of their tier.
+    pub(crate) GroupRecord<'a>(network: &'a CommNetwork, choice: &'a GroupChoice) {
+        tier: usize = choice.size.tier,
+        ranks: usize = choice.size.ranks,
+        grid: &'a [u64] = &network.grid,
+        link: Option<&'a CommTier> = network.tiers.get(choice.size.tier),
+        groups: &'a [Vec<u32>] = &choice.groups,
     }
 }
 

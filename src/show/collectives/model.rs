@@ -42,34 +42,22 @@ pub(crate) fn model_text(report: &ModelReport<'_>, width: Option<usize>) -> Stri
     )
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ModelRecord<'a> {
-    #[serde(flatten)]
-    key: SweepKeyRecord<'a>,
-    message_bytes: u64,
-    us: f64,
-    model_us: Option<f64>,
-    /// Measured by predicted time.
-    ratio: Option<f64>,
-    verdict: ModelVerdict,
-    by_npubench: bool,
-    device: &'a str,
-    tolerance: f64,
+record! {
+    pub(crate) ModelRecord<'a>(row: &'a ModelComparison<'a>, report: &ModelReport<'a>) {
+        #[serde(flatten)]
+        key: SweepKeyRecord<'a> = SweepKeyRecord::new(row.sweep, report.kind),
+        message_bytes: u64 = row.point.message,
+        us: f64 = row.point.micros,
+        model_us: Option<f64> = row.predicted_us,
+        /// Measured by predicted time.
+        ratio: Option<f64> = row.ratio(),
+        verdict: ModelVerdict = row.verdict,
+        by_npubench: bool = !row.point.is_foreign,
+        device: &'a str = report.device,
+        tolerance: f64 = report.tolerance,
+    }
 }
 
-impl<'r> ModelReport<'r> {
-    pub(crate) fn records(&self) -> Vec<ModelRecord<'r>> {
-        let record = |row: &'r ModelComparison<'r>| ModelRecord {
-            key: SweepKeyRecord::new(row.sweep, self.kind),
-            message_bytes: row.point.message,
-            us: row.point.micros,
-            model_us: row.predicted_us,
-            ratio: row.ratio(),
-            verdict: row.verdict,
-            by_npubench: !row.point.is_foreign,
-            device: self.device,
-            tolerance: self.tolerance,
-        };
-        self.comparisons.iter().map(record).collect()
-    }
+pub(crate) fn model_records<'r>(report: &ModelReport<'r>) -> Vec<ModelRecord<'r>> {
+    report.comparisons.iter().map(|row| ModelRecord::new(row, report)).collect()
 }

@@ -121,17 +121,14 @@ pub(super) fn sections(calls: &[ComparedCall<'_>], max: usize) -> impl Iterator<
 
 /// Returns a call as cells of the CSV, in which the columns of calls begin at `first`.
 pub(super) fn call_cells(call: &ComparedCall<'_>, first: usize) -> Vec<String> {
-    let sides = [call.base, call.other];
-    let [base, other] = sides.map(|side| or_empty(side.map(|own| own.total)));
-    let [base_calls, other_calls] = sides.map(|side| or_empty(side.map(|_| 1)));
-    let [base_self, other_self] = sides.map(|side| or_empty(side.and_then(|own| own.self_time)));
-    let [base_step, other_step] = sides.map(|side| or_empty(side.and_then(|own| own.step)));
-    let [base_number, other_number] = sides.map(|side| or_empty(side.map(|own| own.number)));
-    let [base_kernels, other_kernels] = sides.map(|side| {
-        let kernels = side.into_iter().flat_map(|own| &own.kernels);
-        joined(kernels.map(|(name, time)| format!("{name} {time}")), "; ")
-    });
-    let [base_copies, other_copies] = sides.map(|side| or_empty(side.and_then(|own| own.copies)));
+    let pair = |cell: fn(&RecordedCall<'_>) -> Option<String>| {
+        [call.base, call.other].map(|side| or_empty(side.and_then(cell)))
+    };
+    fn text<D: ToString>(value: Option<D>) -> Option<String> {
+        value.map(|value| value.to_string())
+    }
+    let [base, other] = pair(|own| text(Some(own.total)));
+    let [base_calls, other_calls] = pair(|_| text(Some(1)));
     let own = call.base_or_other();
     let mut cells = vec![
         call.kind.to_string(),
@@ -143,21 +140,16 @@ pub(super) fn call_cells(call: &ComparedCall<'_>, first: usize) -> Vec<String> {
         other_calls,
         call.difference().to_string(),
         or_empty(call.ratio()),
-        base_self,
-        other_self,
     ];
+    cells.extend(pair(|own| text(own.self_time)));
     cells.resize(first, String::new());
-    cells.extend([
-        call.thread.to_string(),
-        base_step,
-        other_step,
-        base_number,
-        other_number,
-        or_empty(call.other.map(|own| own.shapes)),
-        base_kernels,
-        other_kernels,
-        base_copies,
-        other_copies,
-    ]);
+    cells.push(call.thread.to_string());
+    cells.extend(pair(|own| text(own.step)));
+    cells.extend(pair(|own| text(Some(own.number))));
+    cells.push(or_empty(call.other.map(|own| own.shapes)));
+    cells.extend(pair(|own| {
+        Some(joined(own.kernels.iter().map(|(name, time)| format!("{name} {time}")), "; "))
+    }));
+    cells.extend(pair(|own| text(own.copies)));
     cells
 }

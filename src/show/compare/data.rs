@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Number, value::RawValue};
+
 use super::{
     super::{emit::csv_text, prelude::*, run_modules::InModelRecord},
     ComparisonReport,
@@ -11,7 +13,9 @@ use super::{
 };
 use crate::{
     answer::coverage::InModelKernel,
-    profile::timeline::{CallKind, ComparedCall, ComparedPart, ComparedRow, RecordedCall, TimeSum},
+    profile::timeline::{
+        AttributedTime, CallKind, ComparedCall, ComparedPart, ComparedRow, RecordedCall, TimeSum,
+    },
 };
 
 /// Part of the kernels with their durations alone.
@@ -91,169 +95,121 @@ fn alone_record(pair: &ComparedKernel<'_>) -> Option<Vec<String>> {
     ])
 }
 
-/// What `compare --format json` prints: the comparison, then a record for each part of the difference, each row, each call,
-/// and each kernel in the database. Times are nanoseconds, those of rows and kernels per step.
-#[derive(Serialize, JsonSchema)]
-#[serde(tag = "item", rename_all = "snake_case")]
-pub(crate) enum ComparisonRecord<'a> {
-    Comparison {
-        base_files: &'a [PathBuf],
-        other_files: &'a [PathBuf],
-        base_steps: usize,
-        other_steps: usize,
-        span_difference_ns: f64,
-        by_kernel_name: bool,
-        not_compared: &'a [String],
-    },
-    Difference {
-        part: &'static str,
-        name: &'a str,
-        shapes: &'a str,
-        difference_ns: f64,
-        /// True for what no row explains.
-        remainder: bool,
-    },
-    Row {
-        part: &'static str,
-        name: &'a str,
-        shapes: &'a str,
-        /// `bytes` or `ns`.
-        unit: &'static str,
-        base: Option<SumRecord>,
-        other: Option<SumRecord>,
-        difference: Option<f64>,
-        ratio: Option<f64>,
-    },
-    Call {
-        part: &'static str,
-        name: Option<&'a str>,
-        thread: usize,
-        base: Option<CallRecord<'a>>,
-        other: Option<CallRecord<'a>>,
-        difference_ns: i64,
-        ratio: Option<f64>,
-    },
-    Kernel {
-        /// `base` or `other`.
-        run: &'static str,
-        #[serde(flatten)]
-        kernel: Box<InModelRecord<'a, f64, f64>>,
-    },
-}
-
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct SumRecord {
-    total: Option<f64>,
-    calls: f64,
-    mean: Option<f64>,
-    shortest: Option<i64>,
-    longest: Option<i64>,
-    #[serde(rename = "self", skip_serializing_if = "Option::is_none")]
-    self_total: Option<f64>,
-}
-
-impl SumRecord {
-    fn new(row: &ComparedRow, sum: TimeSum) -> Self {
-        let mean = (row.has_total() && sum.calls > 0.0).then(|| sum.total / sum.calls);
-        Self {
-            total: row.has_total().then_some(sum.total),
-            calls: sum.calls,
-            mean,
-            shortest: sum.shortest,
-            longest: sum.longest,
-            self_total: sum.self_total,
-        }
+record! {
+    HeadRecord<'a>(report: &ComparisonReport<'a>) {
+        item: &'static str = "comparison",
+        base_files: &'a [PathBuf] = &report.base.files,
+        other_files: &'a [PathBuf] = &report.other.files,
+        base_steps: usize = report.base_sums.steps,
+        other_steps: usize = report.other_sums.steps,
+        span_difference_ns: f64 = report.comparison.span_difference,
+        by_kernel_name: bool = report.comparison.by_kernel_name,
+        not_compared: &'a [String] = &report.comparison.not_compared,
     }
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct CallRecord<'a> {
-    step: Option<u64>,
-    /// Number among the calls of the name in the step, from 1.
-    call: usize,
-    start_ns: i64,
-    shapes: &'a str,
-    total_ns: i64,
-    self_ns: Option<i64>,
-    copies_ns: Option<i64>,
-    /// Null for modules.
-    kernels: Option<Vec<CalledKernel<'a>>>,
+record! {
+    DifferenceRecord<'a>(part: &'a AttributedTime) {
+        item: &'static str = "difference",
+        part: &'static str = part.kind,
+        name: &'a str = &part.name,
+        shapes: &'a str = &part.shapes,
+        difference_ns: f64 = part.difference,
+        /// True for what no row explains.
+        remainder: bool = part.is_remainder,
+    }
 }
 
-#[derive(Serialize, JsonSchema)]
+record! {
+    RowRecord<'a>(row: &'a ComparedRow) {
+        item: &'static str = "row",
+        part: &'static str = row.part.into(),
+        name: &'a str = &row.name,
+        shapes: &'a str = &row.shapes,
+        unit: &'static str = if row.part == ComparedPart::Memory { "bytes" } else { "ns" },
+        base: Option<SumRecord> = row.base.map(|sum| SumRecord::new(row, sum)),
+        other: Option<SumRecord> = row.other.map(|sum| SumRecord::new(row, sum)),
+        difference: Option<f64> = row.has_total().then(|| row.difference()),
+        ratio: Option<f64> = row.ratio(),
+    }
+}
+
+record! {
+    SumRecord(row: &ComparedRow, sum: TimeSum) {
+        total: Option<f64> = row.has_total().then_some(sum.total),
+        calls: f64 = sum.calls,
+        mean: Option<f64> = (row.has_total() && sum.calls > 0.0).then(|| sum.total / sum.calls),
+        shortest: Option<i64> = sum.shortest,
+        longest: Option<i64> = sum.longest,
+        #[serde(rename = "self", skip_serializing_if = "Option::is_none")]
+        self_total: Option<f64> = sum.self_total,
+    }
+}
+
+record! {
+    CallRecord<'a>(call: &'a ComparedCall<'a>) {
+        item: &'static str = "call",
+        part: &'static str = call.kind.into(),
+        name: Option<&'a str> = call.base_or_other().map(|own| &*own.name),
+        thread: usize = call.thread,
+        base: Option<SideRecord<'a>> = call.base.map(|own| SideRecord::new(own, call.kind)),
+        other: Option<SideRecord<'a>> = call.other.map(|own| SideRecord::new(own, call.kind)),
+        difference_ns: i64 = call.difference(),
+        ratio: Option<f64> = call.ratio(),
+    }
+}
+
+record! {
+    SideRecord<'a>(own: &'a RecordedCall<'a>, kind: CallKind)
+    with { let kernels = own.kernels.iter(); } {
+        step: Option<u64> = own.step,
+        /// Number among the calls of the name in the step, from 1.
+        call: usize = own.number,
+        start_ns: i64 = own.start,
+        shapes: &'a str = own.shapes,
+        total_ns: i64 = own.total,
+        self_ns: Option<i64> = own.self_time,
+        copies_ns: Option<i64> = own.copies,
+        /// Null for modules.
+        kernels: Option<Vec<CalledKernel<'a>>> = (kind == CallKind::OperatorCall)
+            .then(|| kernels.map(|(kernel, time)| CalledKernel { kernel, duration_ns: *time }).collect()),
+    }
+}
+
+#[derive(Serialize)]
 struct CalledKernel<'a> {
     kernel: &'a str,
     duration_ns: i64,
 }
 
-impl<'a> ComparisonReport<'a> {
-    #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
-    pub(crate) fn records(&self) -> Vec<ComparisonRecord<'a>> {
-        let comparison = self.comparison;
-        let mut records = vec![ComparisonRecord::Comparison {
-            base_files: &self.base.files,
-            other_files: &self.other.files,
-            base_steps: self.base_sums.steps,
-            other_steps: self.other_sums.steps,
-            span_difference_ns: comparison.span_difference,
-            by_kernel_name: comparison.by_kernel_name,
-            not_compared: &comparison.not_compared,
-        }];
-        records.extend(comparison.attribution.iter().map(|part| ComparisonRecord::Difference {
-            part: part.kind,
-            name: &part.name,
-            shapes: &part.shapes,
-            difference_ns: part.difference,
-            remainder: part.is_remainder,
-        }));
-        records.extend(comparison.rows.iter().map(|row| ComparisonRecord::Row {
-            part: row.part.into(),
-            name: &row.name,
-            shapes: &row.shapes,
-            unit: if row.part == ComparedPart::Memory { "bytes" } else { "ns" },
-            base: row.base.map(|sum| SumRecord::new(row, sum)),
-            other: row.other.map(|sum| SumRecord::new(row, sum)),
-            difference: row.has_total().then(|| row.difference()),
-            ratio: row.ratio(),
-        }));
-        records.extend(self.calls.unwrap_or_default().iter().map(call_record));
-        let Some(joined) = self.in_model else { return records };
-        let runs = [("base", self.base_sums, joined.base), ("other", self.other_sums, joined.other)];
-        for (run, sums, found) in runs {
-            let steps = sums.steps as f64;
-            records.extend(found.kernels.iter().map(|kernel| {
-                let (calls, total) = (kernel.calls as f64 / steps, kernel.total as f64 / steps);
-                let excess = kernel.excess().map(|excess| excess / steps);
-                let kernel = Box::new(InModelRecord::new(kernel, calls, total, excess));
-                ComparisonRecord::Kernel { run, kernel }
-            }));
-        }
-        records
-    }
+#[derive(Serialize)]
+struct KernelRecord<'a> {
+    item: &'static str,
+    /// `base` or `other`.
+    run: &'static str,
+    #[serde(flatten)]
+    kernel: InModelRecord<'a>,
 }
 
-fn call_record<'a>(call: &ComparedCall<'a>) -> ComparisonRecord<'a> {
-    let side = |own: &'a RecordedCall<'a>| {
-        let kernels = own.kernels.iter();
-        let kernels = kernels.map(|(kernel, duration_ns)| CalledKernel { kernel, duration_ns: *duration_ns });
-        CallRecord {
-            step: own.step,
-            call: own.number,
-            start_ns: own.start,
-            shapes: own.shapes,
-            total_ns: own.total,
-            self_ns: own.self_time,
-            copies_ns: own.copies,
-            kernels: (call.kind == CallKind::OperatorCall).then(|| kernels.collect()),
-        }
-    };
-    ComparisonRecord::Call {
-        part: call.kind.into(),
-        name: call.base_or_other().map(|own| &*own.name),
-        thread: call.thread,
-        base: call.base.map(side),
-        other: call.other.map(side),
-        difference_ns: call.difference(),
-        ratio: call.ratio(),
+/// What `compare --format json` prints: the comparison, then a record for each part of the difference, each row, each call,
+/// and each kernel in the database. Times are nanoseconds, those of rows and kernels per step.
+#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
+pub(crate) fn comparison_records(report: &ComparisonReport<'_>) -> Vec<Box<RawValue>> {
+    let comparison = report.comparison;
+    let mut records = vec![json_record(&HeadRecord::new(report))];
+    records.extend(comparison.attribution.iter().map(|part| json_record(&DifferenceRecord::new(part))));
+    records.extend(comparison.rows.iter().map(|row| json_record(&RowRecord::new(row))));
+    records.extend(report.calls.unwrap_or_default().iter().map(|call| json_record(&CallRecord::new(call))));
+    let Some(joined) = report.in_model else { return records };
+    let runs = [("base", report.base_sums, joined.base), ("other", report.other_sums, joined.other)];
+    for (run, sums, found) in runs {
+        let per_step = |time: f64| time / sums.steps as f64;
+        let number = |count: f64| Number::from_f64(per_step(count)).unwrap_or_else(|| 0.into());
+        records.extend(found.kernels.iter().map(|kernel| {
+            let (calls, total) = (number(kernel.calls as f64), number(kernel.total as f64));
+            let kernel = InModelRecord::new(kernel, calls, total, kernel.excess().map(per_step));
+            json_record(&KernelRecord { item: "kernel", run, kernel })
+        }));
     }
+    records
 }

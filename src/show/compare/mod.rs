@@ -6,7 +6,9 @@ mod kernels;
 
 use std::path::Path;
 
-pub(crate) use data::comparison_csv;
+use strum::IntoEnumIterator as _;
+
+pub(crate) use data::{comparison_csv, comparison_records};
 
 use super::{
     prelude::*,
@@ -25,19 +27,6 @@ use crate::{
 };
 
 const TEMPLATE: &str = "comparison.html.hbs";
-
-const PARTS: [ComparedPart; 10] = [
-    ComparedPart::Overall,
-    ComparedPart::KernelClass,
-    ComparedPart::KernelType,
-    ComparedPart::Kernel,
-    ComparedPart::Operator,
-    ComparedPart::HostCall,
-    ComparedPart::Collective,
-    ComparedPart::CollectiveTask,
-    ComparedPart::Module,
-    ComparedPart::Memory,
-];
 
 #[derive(Debug)]
 pub(crate) struct ComparisonReport<'a> {
@@ -159,7 +148,7 @@ pub(crate) fn comparison_page(
         name: part_name(part),
         shapes: &part.shapes,
     });
-    let parts = PARTS.into_iter().filter_map(|part| part_section(report, part, usize::MAX));
+    let parts = ComparedPart::iter().filter_map(|part| part_section(report, part, usize::MAX));
     let calls = calls::sections(report.calls.unwrap_or_default(), calls::MAX_PAGE_ROWS);
     let in_model = kernels::section(report, usize::MAX);
     let page = ComparisonPage {
@@ -182,7 +171,7 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize
     let mut text = run_text("base ", report.base, report.base_sums);
     text.push_str(&run_text("other", report.other, report.other_sums));
     text.push_str(&attribution_text(report, width));
-    for part in PARTS {
+    for part in ComparedPart::iter() {
         let most = match part {
             ComparedPart::Overall | ComparedPart::KernelClass => usize::MAX,
             _ => report.rows,

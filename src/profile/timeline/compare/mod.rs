@@ -16,7 +16,9 @@ use sums::Sums;
 pub(crate) use sums::{RunSums, TimeSum};
 
 /// Section of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumIter, strum::IntoStaticStr,
+)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ComparedPart {
     Overall,

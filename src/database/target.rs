@@ -1,0 +1,62 @@
+//! Database that a command writes tables into, existing or new.
+
+use std::{env, path::Path};
+
+use super::{Database, DatabaseError, KernelCsv, database_file::DatabaseFile, save_tables};
+use crate::{base::files::ScratchFolder, kernel::DataKind};
+
+/// Database that gets rows; its folder need not exist.
+#[derive(Debug)]
+pub(crate) struct TargetDatabase<'a> {
+    pub(crate) folder: &'a Path,
+    /// The database; `None` if it is to be created.
+    pub(crate) existing: Option<Database>,
+    /// What its `database.yaml` gets.
+    pub(crate) file: DatabaseFile,
+}
+
+impl<'a> TargetDatabase<'a> {
+    /// Opens a database, which must be of this kind if it exists; a new one is of kind `npu` without one.
+    pub(crate) fn open(folder: &'a Path, kind: Option<DataKind>) -> Result<Self, DatabaseError> {
+        let existing = match (Database::is_new(folder)?, kind) {
+            (true, _) => None,
+            (false, Some(kind)) => Some(Database::open_as(folder, kind)?),
+            (false, None) => Some(Database::open(folder)?),
+        };
+        let new = || DatabaseFile::new(kind.unwrap_or(DataKind::Npu));
+        let file = existing.as_ref().map_or_else(new, |database| database.file.clone());
+        Ok(Self { folder, existing, file })
+    }
+
+    /// Writes the tables that `change` returns; all are changed in memory before the first is written. A dry run writes nothing.
+    pub(crate) fn write<T, E: From<DatabaseError>>(
+        &self,
+        dry_run: bool,
+        change: impl FnOnce(&Database) -> Result<(Vec<KernelCsv>, T), E>,
+    ) -> Result<T, E> {
+        let save = |tables: &[KernelCsv]| save_tables(&tables.iter().collect::<Vec<_>>());
+        let Some(database) = &self.existing else {
+            let scratch = dry_run.then(ScratchFolder::create).transpose();
+            let scratch = scratch.map_err(DatabaseError::io("write into", &env::temp_dir()))?;
+            let draft = scratch.as_ref().map(|scratch| scratch.path().join("database"));
+            return Database::create(draft.as_deref().unwrap_or(self.folder), &self.file, |folder| {
+                let (tables, changed) = change(&Database::open(folder)?)?;
+                save(&tables)?;
+                Ok(changed)
+            });
+        };
+        if dry_run {
+            return Ok(change(database)?.1);
+        }
+        let mut lock = database.lock()?;
+        database.existing_ledger()?;
+        let (mut tables, changed) = change(database)?;
+        tables.retain(KernelCsv::is_changed);
+        if !tables.is_empty() {
+            database.initialise(&mut lock)?;
+            database.set_file(&self.file)?;
+        }
+        save(&tables)?;
+        Ok(changed)
+    }
+}
