@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use super::{
     grid::{load_grids, select_kernels},
-    measurement_options::MeasurementOptions,
-    options::{parse_gib, parse_percentage},
     prelude::*,
 };
 use crate::{
@@ -13,13 +11,11 @@ use crate::{
         adapt::{AdaptSession, AdaptSettings, KernelDesign},
         adaptive::{AdaptiveOptions, grid_candidates},
         fill::{FillOutcome, FillSession},
-        lookup_database::LookupDatabase,
     },
     cases::grid::{
         SelectionRequest,
         definition::{CandidateSpace, GridModels},
     },
-    kernel::default_memory_budget,
     show::adapt::{AdaptRecord, ChosenRecord, adapt_line, adapt_table, chosen_table},
 };
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, thread};
 
-use super::{options::FailOnOption, prelude::*};
+use super::prelude::*;
 use crate::{
     kernel::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
     measure::{database_check::DatabaseCheck, vendor_check::slot_texts},

@@ -1,13 +1,11 @@
 //! `npubench collect`: profiles of servers, from the start of the profiler to the analysed profile of every rank.
 
-use std::{ffi::OsString, fs, num::NonZeroUsize, time::Duration};
+use std::{ffi::OsString, fs, num::NonZeroUsize};
 
 use serde_json::Value;
 
 use super::{
-    coverage::JsonOutput,
     ingest::{self, IngestOptions},
-    option_values::parse_limit,
     prelude::*,
 };
 use crate::{

@@ -1,10 +1,8 @@
 //! `npubench coverage`: the answers of a database for workloads, and what is missing.
 
-use clap::ArgGroup;
-
-use super::{prelude::*, question_options::QuestionOptions};
+use super::prelude::*;
 use crate::{
-    answer::coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
+    answer::coverage::{coverage_gaps, production_note, untimed_note},
     show::{
         coverage::{CoverageReport, coverage_csv, coverage_records, coverage_text},
         coverage_page::coverage_page,
@@ -41,30 +39,6 @@ pub(super) struct CoverageOptions {
     output: JsonOutput,
     #[command(flatten)]
     assets: AssetOptions,
-}
-
-/// The form of the output.
-#[derive(Debug, Args)]
-pub(super) struct JsonOutput {
-    /// Output format; `json` prints JSON Lines
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
-    /// The same as `--format json`
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
-    #[command(flatten)]
-    wide: WideOption,
-}
-
-impl JsonOutput {
-    /// Returns the width that tables may have; `None` without a limit.
-    pub(super) fn width(&self) -> Option<usize> {
-        self.wide.width()
-    }
-
-    pub(super) const fn format(&self) -> OutputFormat {
-        if self.json { OutputFormat::Json } else { self.format }
-    }
 }
 
 pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError> {

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::{options::DatabaseArgument, prelude::*};
+use super::prelude::*;
 use crate::{
     database::{
         IssueSeverity, LintIssue, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,

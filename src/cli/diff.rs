@@ -1,13 +1,8 @@
 //! `npubench diff`: compares two databases or runs.
 
-use super::{
-    option_values::parse_percent,
-    prelude::*,
-    runs::{find_run, past_runs, run_command},
-};
+use super::prelude::*;
 use crate::{
     base::shell_argument::quoted_argument,
-    kernel::{CacheState, CaseId},
     measure::{
         evidence::{MeasuredSide, compare_sides, repeat_commands},
         filtered_cases::filter_sides,

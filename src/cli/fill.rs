@@ -2,19 +2,9 @@
 
 use std::sync::Arc;
 
-use clap::ArgGroup;
-
-use super::{
-    measurement_options::MeasurementOptions, plan::devices_of_host, prelude::*,
-    question_options::QuestionOptions,
-};
+use super::{plan::devices_of_host, prelude::*};
 use crate::{
-    answer::{
-        coverage::CoverageAnalyzer,
-        fill::{FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
-    },
-    base::deadline::Deadline,
-    cases::plan::InitialCosts,
+    answer::fill::{FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
     show::fill::{FillResult, fill_records, fill_result_text, fill_text},
 };
 

@@ -1,15 +1,12 @@
 //! `npubench grid audit`: comparison of a database or of grids with the density standard.
 
-use clap::ArgGroup;
-
-use super::{grid, options::given_or_usual_folder, prelude::*, question_options::QuestionOptions};
+use super::{grid, prelude::*};
 use crate::{
-    answer::coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
+    answer::coverage::{AuditedQuestion, audit_questions},
     cases::grid::{
         AxisAudit, GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
     },
-    kernel::default_memory_budget,
     show::{
         audit::{audit_table, axis_records},
         question_audit::{QuestionRecord, question_table},

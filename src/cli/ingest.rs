@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use super::{options::check_device, prelude::*};
+use super::prelude::*;
 use crate::{
     answer::kernel_gaps::{ProfileGaps, gaps_of_groups},
-    database::{DatabaseError, MergeReport, TargetDatabase, merge_collectives, merge_groups},
+    database::{DatabaseError, MergeReport, merge_collectives, merge_groups},
     kernel::SoftwareVersions,
     measure::{
         collective::production_collectives::PlacedCollectives,

@@ -1,22 +1,17 @@
 //! `npubench m6`: predicted time of a forward pass against that of a recorded run.
 
-use super::{
-    coverage::JsonOutput,
-    options::given_or_usual_folder,
-    prelude::*,
-    step_options::{NAMED_MODEL, StepOptions},
-};
+use super::prelude::*;
 use crate::{
     answer::{
-        coverage::{CoverageAnalyzer, predicted_time},
-        lookup_database::{LookupDatabase, WorkloadSelection},
+        coverage::predicted_time,
+        lookup_database::WorkloadSelection,
         workload::{
             FORWARD_ANCHOR, PredictedTime, QuestionDefaults, read_passes_of_kernels, read_predicted_time,
         },
     },
     kernel::Nanos,
     profile::{DiscoveredProfiles, ProfileFile},
-    show::m6::{M6Report, ProfiledPass, m6_records, m6_text},
+    show::m6::{ProfiledPass, m6_records, m6_text},
 };
 
 /// Compares the predicted time of a forward pass with that of a recorded run (M6)
@@ -136,8 +131,8 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
     if complete == 0 {
         print_note("the only forward pass may begin before the recorded run");
     }
-    let report = M6Report { predicted, passes: &passes };
-    let width = options.output.width();
-    emit(options.output.format(), &m6_records(&report), |_| m6_text(&report, width));
+    emit(options.output.format(), &m6_records(&predicted, &passes), |_| {
+        m6_text(&predicted, &passes, options.output.width())
+    });
     Ok(ExitStatus::Done)
 }

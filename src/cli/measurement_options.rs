@@ -1,11 +1,7 @@
 //! Options of commands that measure: host, launches, scripts and assets.
 
-use super::{
-    options::{FailOnOption, ProfilerOptions, SkewOption},
-    prelude::*,
-};
+use super::prelude::*;
 use crate::{
-    cases::plan::LaunchCount,
     measure::{recorder::LogLevel, run_options::BusyPolicy},
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };

@@ -1,9 +1,6 @@
 //! `npubench models`: lists language models, or the kernels of a step of one.
 
-use super::{
-    prelude::*,
-    step_options::{ModelStepOptions, NAMED_MODEL},
-};
+use super::prelude::*;
 use crate::{
     answer::lookup_database::step_of_model,
     cases::llm::LlmModel,

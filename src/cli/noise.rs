@@ -1,9 +1,6 @@
 //! `npubench noise`: shows where the width of the intervals comes from.
 
-use super::{
-    prelude::*,
-    runs::{past_runs, run_command},
-};
+use super::prelude::*;
 use crate::{
     measure::evidence::NoiseBudget,
     show::noise::{NoiseRecord, noise_text},

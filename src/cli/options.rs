@@ -12,10 +12,9 @@ use clap::{
 };
 use strum::VariantNames as _;
 
-pub(super) use super::option_values::{
-    DeviceList, parse_case_prefix, parse_devices, parse_gib, parse_rows, parse_seed,
+use super::option_values::{
+    DeviceList, parse_budget, parse_case_prefix, parse_devices, parse_percent, parse_skew, parse_until,
 };
-use super::option_values::{parse_budget, parse_percent, parse_skew, parse_until};
 pub(super) use crate::show::emit::OutputFormat;
 use crate::{
     base::{
@@ -86,6 +85,30 @@ impl TableOptions {
     /// Returns the width that tables may have; `None` without a limit.
     pub(super) fn width(&self) -> Option<usize> {
         self.wide.width()
+    }
+}
+
+/// The form of the output.
+#[derive(Debug, Args)]
+pub(super) struct JsonOutput {
+    /// Output format; `json` prints JSON Lines
+    #[arg(long, value_enum, default_value = "plain")]
+    format: OutputFormat,
+    /// The same as `--format json`
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    #[command(flatten)]
+    wide: WideOption,
+}
+
+impl JsonOutput {
+    /// Returns the width that tables may have; `None` without a limit.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.wide.width()
+    }
+
+    pub(super) const fn format(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { self.format }
     }
 }
 

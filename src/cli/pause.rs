@@ -1,6 +1,6 @@
 //! `npubench pause` and `npubench unpause`: reserve devices for other users, and release them.
 
-use super::{prelude::*, runs::past_runs, status::live_run};
+use super::{prelude::*, status::live_run};
 use crate::{
     measure::{engine::PausedDevices, run_state::DeviceStatus, status_file::RunStatusFile},
     show::run_lines::device_ranges,

@@ -2,14 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::{
-    measurement_options::WARM_UP,
-    options::{CacheChoice, ProfilerOptions, SelectionOptions},
-    prelude::*,
-};
+use super::prelude::*;
 use crate::{
-    base::deadline::Deadline,
-    cases::plan::{InitialCosts, LaunchCount},
     measure::{
         device,
         device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},

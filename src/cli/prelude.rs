@@ -1,21 +1,30 @@
 //! What most commands use.
 
-pub(super) use std::path::{Path, PathBuf};
+pub(super) use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-pub(super) use clap::{Args, Subcommand, ValueEnum};
+pub(super) use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 pub(super) use schemars::JsonSchema;
 pub(super) use serde::Serialize;
 
-pub(super) use super::options::{
-    AssetOptions, CacheOption, DATABASE_VARIABLE, DatabaseFolder, DeadlineOptions, DeviceList, FilterOption,
-    KernelArguments, KernelFilter, LeaseOption, OutputFormat, OutputOptions, PythonOption, ResourceOptions,
-    TableOptions, WideOption, parse_devices,
+pub(super) use super::{
+    measurement_options::{MeasurementOptions, WARM_UP},
+    option_values::*,
+    options::*,
+    question_options::QuestionOptions,
+    runs::{find_run, no_run, past_runs, run_command},
+    step_options::{ModelStepOptions, NAMED_MODEL, StepOptions},
 };
 pub(super) use crate::{
+    answer::{coverage::CoverageAnalyzer, lookup_database::LookupDatabase},
     base::{
         assets::AssetFiles,
         command_error::{CommandError, Failure},
         count_text::format_count,
+        deadline::Deadline,
         exit::ExitStatus,
         files::ScratchFolder,
         print::{print_data, print_hint, print_note, print_warning},
@@ -23,8 +32,12 @@ pub(super) use crate::{
         shell_argument::quoted_path,
         suggest::did_you_mean_or,
     },
-    database::Database,
-    kernel::{DataKind, KernelName, catalogue::Catalogue, device::DeviceProfile, timestamp::Timestamp},
+    cases::plan::{InitialCosts, LaunchCount, UpdateMode},
+    database::{Database, TargetDatabase},
+    kernel::{
+        CacheState, CaseId, DataKind, Dtype, KernelName, Verdict, catalogue::Catalogue,
+        default_memory_budget, device::DeviceProfile, timestamp::Timestamp,
+    },
     measure::run_options::RunOptions,
     show::{
         cells::{counted, joined, or_empty, with_counts},

@@ -13,7 +13,6 @@ use crate::{
             AnswerSource, BatchPhase, ListField, LookupAnswer, LookupEngine, LookupError, OpQuery,
             QueryFields, ShapeField, parse_length, parse_phase, parse_shapes,
         },
-        lookup_database::LookupDatabase,
     },
     base::json_error::json_message,
     show::lookup::{LookupRecord, LookupReport, lookup_text},

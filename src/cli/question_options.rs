@@ -1,12 +1,8 @@
 //! Options that name the questions of workloads.
 
-use super::{
-    prelude::*,
-    step_options::{NAMED_MODEL, StepOptions},
-};
+use super::prelude::*;
 use crate::answer::{
-    coverage::CoverageAnalyzer,
-    lookup_database::{LookupDatabase, WorkloadSelection},
+    lookup_database::WorkloadSelection,
     workload::{QuestionDefaults, Workload, parse_weighted_path},
 };
 

@@ -1,9 +1,6 @@
 //! `npubench render`: prints the script or the manifest of a kernel as a run would write them.
 
-use super::{
-    options::{SkewOption, parse_case_prefix},
-    prelude::*,
-};
+use super::prelude::*;
 use crate::{
     cases::plan::DEFAULT_LAUNCHES,
     database::row_cases,
@@ -108,7 +105,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         host: 0,
         host_numbers: HostNumbers::default(),
         seed: options.seed,
-        warm_up: super::measurement_options::WARM_UP,
+        warm_up: WARM_UP,
         measured: DEFAULT_LAUNCHES,
         flush_bytes: None,
         expert_skew: options.skew.expert_skew,

@@ -1,9 +1,6 @@
 //! `npubench reparse`: assesses collections again from their artefacts.
 
-use super::{
-    prelude::*,
-    runs::{find_run, past_runs},
-};
+use super::prelude::*;
 use crate::{
     measure::reparse::reparse_runs,
     show::repair::{reparse_summary, reparse_table},

@@ -1,15 +1,10 @@
 //! `npubench resume`: continues a run that was interrupted.
 
-use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _};
+use std::{fs, os::unix::fs::MetadataExt as _};
 
-use super::{
-    options::parse_kernels,
-    prelude::*,
-    runs::{find_run, past_runs, run_command},
-};
+use super::prelude::*;
 use crate::{
     database::ledger::{CaseRecord, Ledger, RunRecord},
-    kernel::{CaseId, Verdict},
     measure::{filtered_cases::run_cache, nodes::session::resume_on_all_nodes, run_context::RunContext},
 };
 

@@ -1,14 +1,11 @@
 //! `npubench run`: measures the cases of a database.
 
 use super::{
-    measurement_options::MeasurementOptions,
-    options::{CacheChoice, SelectionOptions},
     prelude::*,
     resume::{is_interrupted, resume_run},
 };
 use crate::{
     database::{ShardNumber, ledger::Ledger},
-    kernel::CacheState,
     measure::{
         fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
         run_context::{EndedRun, RunContext, new_run_id},

@@ -1,10 +1,6 @@
 //! `npubench report`: the page of one run.
 
-use super::{
-    prelude::*,
-    question_options::QuestionOptions,
-    runs::{find_run, past_runs},
-};
+use super::prelude::*;
 use crate::{
     answer::coverage_change::coverage_changes,
     measure::filtered_cases::run_cache,

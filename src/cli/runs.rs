@@ -1,6 +1,6 @@
 //! `npubench runs`: lists the runs of a database.
 
-use super::{options::parse_case_prefix, prelude::*};
+use super::prelude::*;
 use crate::{
     database::ledger::Ledger,
     show::runs::{PastRun, RunRecordLine, run_history, runs_table},
@@ -78,7 +78,10 @@ pub(super) fn find_run<'a>(
             let is_case = parse_case_prefix(name).is_ok() && name.parse::<u64>().is_err();
             let why = or_empty(is_case.then(|| format!("`npubench why {name} --db {db}` explains a case; ")));
             (
-                format!("the id of no run of this database begins with `{name}`; the latest is {}", id(latest)),
+                format!(
+                    "the id of no run of this database begins with `{name}`; the latest is {}",
+                    id(latest)
+                ),
                 format!("{why}`npubench runs --db {db}` lists all runs"),
             )
         }

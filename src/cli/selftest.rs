@@ -82,7 +82,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         print_note(&format!("{}{mark}", if counts.is_empty() { "no results" } else { &counts }));
         if outcome.exit == ExitStatus::Interrupted {
             let has_result = |number: &u32| outcome.reports.iter().any(|report| report.number == *number);
-                let left = joined(experiments.iter().filter(|number| !has_result(number)), ",");
+            let left = joined(experiments.iter().filter(|number| !has_result(number)), ",");
             print_note(&format!(
                 "interrupted: no result of experiments {left}; `--experiments {left}` runs them"
             ));

@@ -1,14 +1,8 @@
 //! `npubench shard`: cuts the plan of a run into shards.
 
-use super::{
-    measurement_options::WARM_UP,
-    option_values::{parse_shard_count, parse_within},
-    options::parse_case_prefix,
-    plan::devices_of_host,
-    prelude::*,
-};
+use super::{plan::devices_of_host, prelude::*};
 use crate::{
-    cases::plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
+    cases::plan::PlannedCase,
     kernel::timestamp::format_duration,
     measure::{
         engine::dry_run,

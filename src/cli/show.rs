@@ -1,9 +1,6 @@
 //! `npubench show`: lists the cases of a run.
 
-use super::{
-    prelude::*,
-    runs::{find_run, past_runs},
-};
+use super::prelude::*;
 use crate::{
     base::print::output_has_colors,
     measure::{

@@ -2,7 +2,6 @@
 
 use super::{
     TopCommand,
-    option_values::parse_shard_count,
     prelude::*,
     run::RunCommandOptions,
     shard::divide_database,

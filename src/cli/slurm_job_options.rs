@@ -1,10 +1,8 @@
 //! Options of all jobs of Slurm.
 
-use std::time::Duration;
-
 use clap::{Parser as _, builder::NonEmptyStringValueParser};
 
-use super::{CommandLine, TopCommand, option_values::parse_limit, prelude::*};
+use super::{CommandLine, TopCommand, prelude::*};
 use crate::{
     base::process::find_program,
     kernel::render::SlurmJob,

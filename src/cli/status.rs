@@ -1,9 +1,6 @@
 //! `npubench status`: shows the active run from another terminal.
 
-use super::{
-    prelude::*,
-    runs::{no_run, past_runs},
-};
+use super::prelude::*;
 use crate::show::{
     runs::{PastRun, RunStatus},
     status::status_table,

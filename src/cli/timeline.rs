@@ -1,8 +1,6 @@
 //! `npubench timeline`: computing, communication and free time of the steps of a recorded run.
 
-use std::collections::BTreeSet;
-
-use super::{coverage::JsonOutput, prelude::*};
+use super::prelude::*;
 use crate::{
     answer::recorded_runs::{nothing_on_device, read_all_runs, require_steps},
     profile::timeline::{

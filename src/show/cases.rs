@@ -1,10 +1,6 @@
 //! `npubench show`: the cases of a run with their numbers, the slowest ones and those that deviate most, and the state of the run.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashSet, fs};
 
 use super::{
     prelude::*,
@@ -15,7 +11,7 @@ use super::{
 use crate::{
     base::print::TextStyle,
     database::ledger::{CaseRecord, CollectionRecord},
-    kernel::{CaseId, Cause, KernelName, RUNTIME, Verdict, signature_attributes, split_signature},
+    kernel::{RUNTIME, signature_attributes, split_signature},
     measure::{
         case_numbers::RunNumbers,
         recorder::{case_log, collection_log},

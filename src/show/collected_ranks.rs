@@ -1,7 +1,5 @@
 //! Ranks whose profiles `npubench collect` has collected and analysed.
 
-use std::path::Path;
-
 use super::prelude::*;
 use crate::measure::collect::{AnalysedRank, RankState};
 

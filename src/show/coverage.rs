@@ -1,9 +1,5 @@
 //! Coverage of workloads: tables, JSON lines, and a CSV with every question.
 
-use std::collections::BTreeMap;
-
-use serde_json::value::RawValue;
-
 use super::{
     emit::csv_text,
     lookup::{ErrorRecord, error_text},
@@ -19,7 +15,7 @@ use crate::{
         lookup::{AnswerSource, QueryTensor},
     },
     database::{InterpolationErrors, KernelInterpolationError},
-    kernel::{DataKind, Dims, Dtype, TensorFormat},
+    kernel::{Dims, TensorFormat},
 };
 
 /// Kernels that a table on screen has; JSON and the page have all.

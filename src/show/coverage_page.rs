@@ -31,7 +31,7 @@ fn page_data(report: &CoverageReport<'_>) -> Value {
     json!({
         "title": format!("Coverage of {}", report.database),
         "database": report.database, "kind": report.kind.as_str(),
-        "is_rehearsal": report.kind == crate::kernel::DataKind::Rehearsal,
+        "is_rehearsal": report.kind == DataKind::Rehearsal,
         "names": metrics.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         "metrics": rows.collect::<Vec<_>>(),
         "workloads": report.coverages.iter().map(workload_data).collect::<Vec<_>>(),

@@ -1,13 +1,11 @@
 //! Result of a comparison of two databases or runs, as a table with a summary or as lines of JSON.
 
-use std::collections::BTreeMap;
-
 use strum::IntoEnumIterator as _;
 
 use super::{cases::distinguishable_inputs, prelude::*};
 use crate::{
     base::stats::{ComparisonVerdict, FALSE_DISCOVERY_RATE},
-    kernel::{KernelName, Verdict, signature_attributes, split_signature},
+    kernel::{signature_attributes, split_signature},
     measure::evidence::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide},
 };
 

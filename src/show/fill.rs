@@ -1,9 +1,5 @@
 //! Fills: the cases that close gaps, the forecast, and the coverage that was reached.
 
-use std::collections::BTreeMap;
-
-use serde_json::value::RawValue;
-
 use super::prelude::*;
 use crate::answer::{
     coverage::{FillCase, FilledBy},
@@ -83,14 +79,13 @@ pub(crate) fn fill_text(report: &FillPreview<'_>, width: Option<usize>) -> Strin
         let composites = format_count(in_part, "composite");
         text += &format!("{composites} with other parts that may be missing: not in the expected share\n");
     }
-    text += &match report.fill.unmeasured.len() {
-        0 => String::new(),
-        1 => "1 row has a duration of production profiles only: it counts in M5, and is measured as well\n"
-            .to_owned(),
-        rows => format!(
-            "{rows} rows have durations of production profiles only: they count in M5, and are measured as well\n"
-        ),
-    };
+    let unmeasured = report.fill.unmeasured.len();
+    if unmeasured > 0 {
+        let (rows, have) = (format_count(unmeasured, "row"), if unmeasured == 1 { "has" } else { "have" });
+        text += &format!(
+            "{rows} {have} durations of production profiles only: they count in M5, and are measured as well\n"
+        );
+    }
     let between = report.fill.cases.len() - cases.len();
     if between > 0 {
         let between = format_count(between, "case");

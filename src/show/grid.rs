@@ -1,7 +1,5 @@
 //! Selected rows of grids and mutations: a table, JSON lines and notes.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::prelude::*;
 use crate::{
     cases::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows},

@@ -2,10 +2,7 @@
 //! `npubench kernels --missing`.
 
 use super::prelude::*;
-use crate::{
-    answer::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, time_ratio},
-    kernel::Nanos,
-};
+use crate::answer::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, time_ratio};
 
 /// Returns a table of the gaps on AI cores with their share of the time, tables of AI CPU kernels and of collectives, and
 /// the share of each kind of gap.

@@ -1,14 +1,11 @@
 //! Answer of a lookup, as text or JSON.
 
-use std::collections::BTreeMap;
-
 use super::{coverage::number, prelude::*, table::cut_in_middle};
 use crate::{
     answer::lookup::{
         AnswerSource, DispatchOverhead, LookupAnswer, NearestRow, OpQuery, PartAnswer, UsedRow,
     },
     database::{InterpolationErrors, KernelInterpolationError},
-    kernel::{DataKind, KernelName},
 };
 
 #[derive(Debug)]

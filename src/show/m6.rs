@@ -1,26 +1,12 @@
 //! M6: predicted against recorded time of forward passes, as a table and JSON lines.
 
-use std::collections::BTreeMap;
-
-use serde_json::value::RawValue;
-
 use super::prelude::*;
-use crate::{
-    answer::workload::{ForwardPass, PredictedTime},
-    kernel::Nanos,
-};
+use crate::answer::workload::{ForwardPass, PredictedTime};
 
 #[derive(Debug)]
 pub(crate) struct ProfiledPass {
     pub(crate) file: String,
     pub(crate) pass: ForwardPass,
-}
-
-/// The prediction of a forward pass, and recorded ones.
-#[derive(Debug)]
-pub(crate) struct M6Report<'a> {
-    pub(crate) predicted: PredictedTime,
-    pub(crate) passes: &'a [ProfiledPass],
 }
 
 /// Times of a pass, or means of several passes, in nanoseconds, without the time of AI CPUs.
@@ -44,31 +30,29 @@ impl PassTimes {
     }
 }
 
-impl M6Report<'_> {
-    fn predicted_times(&self) -> PassTimes {
-        PassTimes::new(self.predicted.compute, self.predicted.communication)
-    }
+fn predicted_times(predicted: &PredictedTime) -> PassTimes {
+    PassTimes::new(predicted.compute, predicted.communication)
+}
 
-    /// Returns the mean times of the complete passes, or of all if none is, for each number of tokens: the phases of a
-    /// run have different times.
-    fn mean_times(&self) -> Vec<MeanTimes> {
-        let is_any_complete = self.passes.iter().any(|pass| pass.pass.is_complete);
-        let mut groups: BTreeMap<Option<u64>, Vec<&ForwardPass>> = BTreeMap::new();
-        for ProfiledPass { pass, .. } in self.passes {
-            if pass.is_complete || !is_any_complete {
-                groups.entry(pass.tokens).or_default().push(pass);
-            }
+/// Returns the mean times of the complete passes, or of all if none is, for each number of tokens: the phases of a run have
+/// different times.
+fn mean_times(passes: &[ProfiledPass]) -> Vec<MeanTimes> {
+    let is_any_complete = passes.iter().any(|pass| pass.pass.is_complete);
+    let mut groups: BTreeMap<Option<u64>, Vec<&ForwardPass>> = BTreeMap::new();
+    for ProfiledPass { pass, .. } in passes {
+        if pass.is_complete || !is_any_complete {
+            groups.entry(pass.tokens).or_default().push(pass);
         }
-        let mean = |(tokens, passes): (Option<u64>, Vec<&ForwardPass>)| {
-            #[expect(clippy::cast_precision_loss, reason = "a number of passes")]
-            let mean = |time: fn(&ForwardPass) -> Nanos| {
-                passes.iter().map(|pass| float(time(pass).0)).sum::<f64>() / passes.len() as f64
-            };
-            let (compute, communication) = (mean(|pass| pass.compute), mean(|pass| pass.communication));
-            MeanTimes { tokens, passes: passes.len(), times: PassTimes { compute, communication } }
-        };
-        groups.into_iter().map(mean).collect()
     }
+    let mean = |(tokens, passes): (Option<u64>, Vec<&ForwardPass>)| {
+        #[expect(clippy::cast_precision_loss, reason = "a number of passes")]
+        let mean = |time: fn(&ForwardPass) -> Nanos| {
+            passes.iter().map(|pass| float(time(pass).0)).sum::<f64>() / passes.len() as f64
+        };
+        let (compute, communication) = (mean(|pass| pass.compute), mean(|pass| pass.communication));
+        MeanTimes { tokens, passes: passes.len(), times: PassTimes { compute, communication } }
+    };
+    groups.into_iter().map(mean).collect()
 }
 
 struct MeanTimes {
@@ -84,42 +68,34 @@ struct M6Row<'a> {
     tokens: Option<u64>,
     kernels: Option<u64>,
     times: PassTimes,
-    ratios: Option<RatioRecord>,
+    is_recorded: bool,
 }
 
-pub(crate) fn m6_text(report: &M6Report<'_>, width: Option<usize>) -> String {
-    let predicted = report.predicted_times();
-    let passes = report.passes.iter().zip(1..).map(|(ProfiledPass { pass, .. }, number)| {
-        let times = PassTimes::new(pass.compute, pass.communication);
-        M6Row {
-            name: number.to_string(),
-            pass: Some(pass),
-            tokens: pass.tokens,
-            kernels: Some(pass.kernels),
-            times,
-            ratios: Some(times.ratios(predicted)),
-        }
-    });
-    let means = report.mean_times().into_iter().map(|MeanTimes { tokens, passes, times }| M6Row {
-        name: format!("mean of {passes}"),
-        pass: None,
+pub(crate) fn m6_text(predicted: &PredictedTime, passes: &[ProfiledPass], width: Option<usize>) -> String {
+    let row = |name: String, pass, tokens, kernels, times| M6Row {
+        name,
+        pass,
         tokens,
-        kernels: None,
+        kernels,
         times,
-        ratios: Some(times.ratios(predicted)),
-    });
-    let prediction = M6Row {
-        name: "predicted".to_owned(),
-        pass: None,
-        tokens: None,
-        kernels: Some(report.predicted.events),
-        times: predicted,
-        ratios: None,
+        is_recorded: true,
     };
-    let rows: Vec<M6Row<'_>> = passes.chain(means).chain([prediction]).collect();
+    let recorded = passes.iter().zip(1..).map(|(ProfiledPass { pass, .. }, number)| {
+        let times = PassTimes::new(pass.compute, pass.communication);
+        row(number.to_string(), Some(pass), pass.tokens, Some(pass.kernels), times)
+    });
+    let means = mean_times(passes).into_iter();
+    let means =
+        means.map(|mean| row(format!("mean of {}", mean.passes), None, mean.tokens, None, mean.times));
+    let times = predicted_times(predicted);
+    let prediction = row("predicted".to_owned(), None, None, Some(predicted.events), times);
+    let prediction = M6Row { is_recorded: false, ..prediction };
+    let rows: Vec<M6Row<'_>> = recorded.chain(means).chain([prediction]).collect();
     let ms = |nanos: f64| decimals3(nanos / 1e6);
     let ratio = |row: &M6Row<'_>, of: fn(&RatioRecord) -> Option<f64>| {
-        or_empty(row.ratios.as_ref().map(|ratios| or_dash(of(ratios).map(|ratio| format!("{ratio:.4}")))))
+        let ratio =
+            |row: &M6Row<'_>| or_dash(of(&row.times.ratios(times)).map(|ratio| format!("{ratio:.4}")));
+        or_empty(row.is_recorded.then(|| ratio(row)))
     };
     let table = Table::new(&rows)
         .text("pass", 0, |row| &row.name)
@@ -134,11 +110,11 @@ pub(crate) fn m6_text(report: &M6Report<'_>, width: Option<usize>) -> String {
         .number("M6 compute", 2, |row| ratio(row, |ratios| ratios.compute))
         .number("M6 comm", 2, |row| ratio(row, |ratios| ratios.communication))
         .text("complete", 4, |row| or_empty(row.pass.map(|pass| yes_no(pass.is_complete))));
-    let others = (report.predicted.others > 0).then(|| {
+    let others = (predicted.others > 0).then(|| {
         format!(
             "{} invocations without an answer of the database, {} ms, are not in the prediction\n",
-            report.predicted.others,
-            millis(report.predicted.others_time.0)
+            predicted.others,
+            millis(predicted.others_time.0)
         )
     });
     table.print(width) + &or_empty(others)
@@ -202,10 +178,10 @@ record! {
 }
 
 /// Returns M6 in JSON: a record for each pass, then one for each mean, then one with the prediction.
-pub(crate) fn m6_records(report: &M6Report<'_>) -> Vec<Box<RawValue>> {
-    let predicted = report.predicted_times();
-    let passes = (1..).zip(report.passes);
+pub(crate) fn m6_records(prediction: &PredictedTime, passes: &[ProfiledPass]) -> Vec<Box<RawValue>> {
+    let predicted = predicted_times(prediction);
+    let means = mean_times(passes).into_iter().map(|mean| json_record(&MeanRecord::new(&mean, predicted)));
+    let passes = (1..).zip(passes);
     let passes = passes.map(|(number, pass)| json_record(&PassRecord::new(number, pass, predicted)));
-    let means = report.mean_times().into_iter().map(|mean| json_record(&MeanRecord::new(&mean, predicted)));
-    passes.chain(means).chain([json_record(&PredictionRecord::new(&report.predicted))]).collect()
+    passes.chain(means).chain([json_record(&PredictionRecord::new(prediction))]).collect()
 }

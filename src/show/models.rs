@@ -1,7 +1,5 @@
 //! Language models and the kernels of their steps: tables and JSON lines.
 
-use std::collections::BTreeMap;
-
 use super::{
     coverage::{dims_list, dtype_list, tensors_text},
     prelude::*,

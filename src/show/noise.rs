@@ -1,11 +1,8 @@
 //! `npubench noise`: the noise budget of a database with advice.
 
-use std::collections::BTreeSet;
-
 use super::prelude::*;
 use crate::{
     base::stats::{MeasurementDesign, VarianceSources},
-    kernel::DataKind,
     measure::evidence::{ControlLevel, KernelNoise, NoiseBudget},
 };
 
@@ -109,24 +106,18 @@ fn design_changes(budget: &NoiseBudget) -> Vec<ChangeRecord> {
     changes
 }
 
-/// Returns a typical number, rounded, with its noun.
-fn typical(number: f64, one: &str, several: &str) -> String {
-    let rounded = number.round();
-    format!("{rounded:.0} {}", if rounded == 1.0 { one } else { several })
-}
-
 pub(crate) fn noise_text(record: &NoiseRecord<'_>, budget: &NoiseBudget, width: Option<usize>) -> String {
     let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
     let mut text = format!(
-        "{} in {} on {} in {}; a typical case has {} in {} on {} in {}{}\n\n",
+        "{} in {} on {} in {}; a typical case has {:.0} launches in {} on {} in {}{}\n\n",
         format_count(budget.cases, "case"),
         format_count(budget.collections, "collection"),
         format_count(budget.devices, "device"),
         format_count(budget.runs, "run"),
-        typical(launches, "launch", "launches"),
-        typical(collections, "collection", "collections"),
-        typical(devices, "device", "devices"),
-        typical(runs, "run", "runs"),
+        launches,
+        format_count(collections.round(), "collection"),
+        format_count(devices.round(), "device"),
+        format_count(runs.round(), "run"),
         record.kind.mark(),
     );
     let deviation =
@@ -144,19 +135,16 @@ pub(crate) fn noise_text(record: &NoiseRecord<'_>, budget: &NoiseBudget, width: 
         let less = 100.0 * (1.0 - change.width_factor);
         text += &format!("{less:>5.0} % narrower with {}\n", change.change);
     }
-    for (count, noun) in [(budget.devices, "device"), (budget.runs, "run"), (budget.hosts, "host")] {
-        if (2..FEW_EFFECTS).contains(&count) {
-            text += &format!("{}: their deviation is uncertain\n", format_count(count, noun));
+    for (count, noun, one) in [
+        (budget.devices, "device", "one device: its level is unknown; measure on others\n"),
+        (budget.runs, "run", "one run: differences between nights are unknown\n"),
+        (budget.hosts, "host", "one host: `npubench diff` compares it with another\n"),
+    ] {
+        match count {
+            1 => text += one,
+            2..FEW_EFFECTS => text += &format!("{count} {noun}s: their deviation is uncertain\n"),
+            _ => {}
         }
-    }
-    if budget.devices == 1 {
-        text += "one device: its level is unknown; measure on others\n";
-    }
-    if budget.runs == 1 {
-        text += "one run: differences between nights are unknown\n";
-    }
-    if budget.hosts == 1 {
-        text += "one host: `npubench diff` compares it with another\n";
     }
     text.push('\n');
     text += &Table::new(budget.kernels.iter().take(MAX_KERNELS))
@@ -199,15 +187,4 @@ fn control_levels(levels: &[ControlLevel], width: Option<usize>) -> String {
     let more =
         or_empty((more > 0).then(|| format!("and {} nearer to the others\n", format_count(more, "device"))));
     format!("\ncontrol kernels, off the median of all devices and runs in %\n{table}{more}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn typical_number_of_one_has_no_plural() {
-        let launches = [1.0, 1.4, 1.6, 12.0].map(|number| typical(number, "launch", "launches"));
-        assert_eq!(launches, ["1 launch", "1 launch", "2 launches", "12 launches"]);
-    }
 }

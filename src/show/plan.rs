@@ -1,12 +1,10 @@
 //! `npubench plan`: cases by kernel, predicted duration, and reasons of cases that would not be measured.
 
-use std::collections::BTreeMap;
-
 use super::{cases::SimilarCases, prelude::*};
 use crate::{
     base::stats::{PrecisionAim, least_repeats},
     cases::plan::{InitialCosts, PlannedCase, RunPlan},
-    kernel::{CacheState, Cause, IdentifiedCase, KernelName, Verdict},
+    kernel::IdentifiedCase,
     measure::engine::PlanPreview,
 };
 

@@ -1,7 +1,5 @@
 //! Audits of the rows that answer workloads: a table and JSON lines.
 
-use std::collections::BTreeMap;
-
 use super::prelude::*;
 use crate::answer::coverage::{AuditedAnswer, AuditedQuestion};
 

@@ -1,7 +1,5 @@
 //! What is printed at the end of a run: tables of its cases, lines about failures, and the next command.
 
-use std::{collections::BTreeMap, path::Path};
-
 use super::{
     cases::{CaseTables, shown_cases},
     prelude::*,
@@ -9,20 +7,14 @@ use super::{
 };
 use crate::{
     base::{
-        exit::ExitStatus,
-        print::{output_has_colors, print_data, print_note, print_warning},
-        shell_argument::quoted_path,
-        stats::median_of_floats,
+        exit::ExitStatus, print::output_has_colors, shell_argument::quoted_path, stats::median_of_floats,
     },
     cases::plan::RecordedTime,
     database::{
         Database,
         ledger::{Ledger, LedgerError},
     },
-    kernel::{
-        CacheState, CaseOutcome, DataKind, FailingVerdicts, IdentifiedCase, KernelName, Verdict,
-        render::ScriptCommunication,
-    },
+    kernel::{CaseOutcome, FailingVerdicts, IdentifiedCase, render::ScriptCommunication},
     measure::{
         case_numbers::{CaseNumbers, RunNumbers},
         evidence::{ProductionStates, clock_limits},

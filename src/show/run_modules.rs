@@ -1,5 +1,9 @@
 //! Time by module of a recorded run: tables, CSV, JSON lines and a workbook.
 
+use indexmap::IndexMap;
+use rust_xlsxwriter::{Workbook, XlsxError};
+use serde_json::Number;
+
 use super::{emit::csv_text, prelude::*, run_timeline::missing_text, table::cut_in_middle};
 use crate::{
     answer::{
@@ -9,9 +13,6 @@ use crate::{
     kernel::Dims,
     profile::timeline::{LaunchedTask, MissingPart, RunTimeline, Utilisation, sum_lengths},
 };
-use indexmap::IndexMap;
-use rust_xlsxwriter::{Workbook, XlsxError};
-use serde_json::{Number, value::RawValue};
 
 /// Longest text of a cell of a workbook in characters (specifications and limits of Excel).
 const MAX_CELL: usize = 32_767;

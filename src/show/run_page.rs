@@ -20,10 +20,7 @@ use super::{
 use crate::{
     answer::coverage_change::CoverageChange,
     base::assets::AssetFiles,
-    kernel::{
-        KernelName,
-        render::{RenderError, render_page},
-    },
+    kernel::render::{RenderError, render_page},
 };
 
 const TEMPLATE: &str = "report.html.hbs";

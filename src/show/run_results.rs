@@ -1,10 +1,8 @@
 //! Results of one run: its cases with the numbers of the run, its devices, and the cases to look at.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{Read as _, Seek as _, SeekFrom},
-    path::{Path, PathBuf},
 };
 
 use super::{
@@ -18,7 +16,6 @@ use crate::{
         Database, DatabaseError,
         ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
     },
-    kernel::{CacheState, Cause, KernelName, Nanos, Verdict},
     measure::{
         case_numbers::RunNumbers,
         run_state::{DeviceActivity, DeviceStatus},

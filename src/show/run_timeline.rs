@@ -1,12 +1,5 @@
 //! Times of the steps of a recorded run: tables and JSON lines.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
-
-use serde_json::value::RawValue;
-
 use super::prelude::*;
 use crate::profile::timeline::{
     CollectiveArrival, FreeGap, GapCause, MissingPart, RunTimeline, StepDifference, StepTimes, StreamTimes,
@@ -59,14 +52,9 @@ impl<'a> StepTimesReport<'a> {
         for times in self.times {
             for stream in &times.streams {
                 let key = (times.run, times.device, stream.stream);
-                let sum = sums.entry(key).or_insert(StreamTimes {
-                    stream: stream.stream,
-                    kernels: 0,
-                    tasks: 0,
-                    computing: 0,
-                    waiting: 0,
-                    others: 0,
-                });
+                let sum = sums
+                    .entry(key)
+                    .or_insert_with(|| StreamTimes { stream: stream.stream, ..Default::default() });
                 sum.kernels += stream.kernels;
                 sum.tasks += stream.tasks;
                 sum.computing = sum_lengths([sum.computing, stream.computing]);

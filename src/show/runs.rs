@@ -1,7 +1,5 @@
 //! `npubench runs`: the runs of a database with their states.
 
-use std::{collections::BTreeMap, path::PathBuf};
-
 use super::prelude::*;
 use crate::{
     base::{

@@ -1,7 +1,5 @@
 //! State of the jobs of a plan: the queue of Slurm beside the ledgers of the shards.
 
-use serde_json::value::RawValue;
-
 use super::prelude::*;
 use crate::measure::fleet::{QueuedTask, ShardState, SlurmStatus, SlurmSubmission, state_word};
 

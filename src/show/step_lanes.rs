@@ -1,7 +1,5 @@
 //! Trace for Perfetto with lanes for the times of the steps of a recorded run.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::{

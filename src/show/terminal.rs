@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsString,
     io::{self, IsTerminal as _, Write as _},
-    process::{Command, ExitStatus, Stdio},
+    process::{Command, Stdio},
     sync::Arc,
 };
 
@@ -39,10 +39,10 @@ pub(crate) fn print_paged(text: &str) {
 
 /// Returns true if a pager has shown the text. A failed one is named in a warning.
 fn show_in_pager(text: &str) -> bool {
-    let Some(mut command) = pager_command(env::var_os("NPUBENCH_PAGER"), env::var_os("PAGER")) else {
-        return false;
-    };
-    let program = pager_name(&command);
+    let (own, of_all) = (env::var_os("NPUBENCH_PAGER"), env::var_os("PAGER"));
+    let program =
+        own.as_ref().or(of_all.as_ref()).map_or("less".into(), |pager| pager.to_string_lossy()).into_owned();
+    let Some(mut command) = pager_command(own, of_all) else { return false };
     if env::var_os("LESS").is_none_or(|options| options.is_empty()) {
         command.env("LESS", "FRX");
     }
@@ -53,49 +53,29 @@ fn show_in_pager(text: &str) -> bool {
         // The user may leave the pager before its input ends.
         let _ = input.write_all(text.as_bytes());
     }
-    let Some(problem) = pager.wait().map_or_else(|error| Some(error.to_string()), pager_problem) else {
-        return true;
+    let problem = match pager.wait().map(|status| status.code()) {
+        Ok(Some(0)) => return true,
+        // A shell ends so without the program.
+        Ok(Some(126 | 127)) => "cannot be started".to_owned(),
+        Ok(Some(code)) => format!("failed with exit code {code}"),
+        Ok(None) => "was ended by a signal".to_owned(),
+        Err(error) => error.to_string(),
     };
     print_warning(&format!("the pager `{program}` {problem}; the output follows without it"));
     print_hint("`NPUBENCH_PAGER=cat` switches pagers off");
     false
 }
 
-/// Returns the failure of a pager by its exit status; `None` if it has shown its input, or the user has left it.
-fn pager_problem(status: ExitStatus) -> Option<String> {
-    match status.code() {
-        Some(0) => None,
-        // A shell ends so without the program.
-        Some(126 | 127) => Some("cannot be started".to_owned()),
-        Some(code) => Some(format!("failed with exit code {code}")),
-        None => Some("was ended by a signal".to_owned()),
-    }
-}
-
-/// Returns the pager as the user has written it.
-fn pager_name(command: &Command) -> String {
-    let name = match command.get_program() {
-        shell if shell == "sh" => command.get_args().last().unwrap_or(shell),
-        program => program,
-    };
-    name.to_string_lossy().into_owned()
-}
-
 /// Returns the command of the pager by the variables; `None` for none.
 fn pager_command(own: Option<OsString>, of_all: Option<OsString>) -> Option<Command> {
-    match own.or(of_all) {
-        Some(pager) if pager.is_empty() || pager == "cat" => None,
-        Some(pager) => {
-            let mut command = Command::new("sh");
-            command.arg("-c").arg(pager);
-            Some(command)
-        }
-        None => {
-            let mut command = Command::new("less");
-            command.arg("-FRX");
-            Some(command)
-        }
-    }
+    let (program, words): (&str, Vec<OsString>) = match own.or(of_all) {
+        None => ("less", vec!["-FRX".into()]),
+        Some(pager) if pager.is_empty() || pager == "cat" => return None,
+        Some(pager) => ("sh", vec!["-c".into(), pager]),
+    };
+    let mut command = Command::new(program);
+    command.args(words);
+    Some(command)
 }
 
 #[cfg(test)]

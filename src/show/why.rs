@@ -1,10 +1,10 @@
 //! The page that explains one number.
 
-use std::{collections::BTreeSet, fmt::Write as _, path::Path};
+use std::fmt::Write as _;
 
 use super::{prelude::*, run_lines::device_ranges};
 use crate::{
-    kernel::{CacheState, render::files::EVIDENCE},
+    kernel::render::files::EVIDENCE,
     measure::evidence::{
         BracketEvidence, CaseEvidence, CollectionEvidence, ControlEvidence, ReadingEvidence, ResultEvidence,
         StateEvidence,

@@ -2,8 +2,8 @@
 
 use super::{super::prelude::*, network_of_profile};
 use crate::{
-    database::{DatabaseError, ImportReport, ImportedDuration, TargetDatabase, import_durations},
-    kernel::{CollectiveCase, Dtype, PartWeights, hccl_environment, hccl_variables},
+    database::{DatabaseError, ImportReport, ImportedDuration, import_durations},
+    kernel::{CollectiveCase, PartWeights, hccl_environment, hccl_variables},
     measure::collective::{TopologyError, parse_collective, tier_of_group},
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
 };

@@ -1,19 +1,13 @@
 //! Options of a sweep that state its collectives, groups, types and message sizes.
 
-use std::{collections::BTreeSet, fs};
+use std::fs;
 
-use clap::ArgGroup;
-
-use super::super::{
-    option_values::parse_within,
-    prelude::*,
-    step_options::{ModelStepOptions, NAMED_MODEL},
-};
+use super::super::prelude::*;
 use crate::{
     answer::{
         lookup_database::WorkloadSelection, workload::QuestionDefaults, workload_messages::WorkloadMessages,
     },
-    kernel::{CollectiveKind, Dtype, PartWeights},
+    kernel::{CollectiveKind, PartWeights},
     measure::{
         collective::sweep_session::{SweepPart, WantedGroups},
         run_context::RunContext,

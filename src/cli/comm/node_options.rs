@@ -1,7 +1,5 @@
 //! Options of a sweep over several nodes.
 
-use std::time::Duration;
-
 use super::super::prelude::*;
 use crate::measure::{fleet::expand_hosts, nodes::NodePlace};
 

@@ -1,13 +1,8 @@
 //! `npubench comm run`: measures collectives over message sizes.
 
-use super::{
-    super::{measurement_options::MeasurementOptions, options::check_device, prelude::*},
-    message_options::MessageOptions,
-    node_options::NodeOptions,
-};
+use super::{super::prelude::*, message_options::MessageOptions, node_options::NodeOptions};
 use crate::{
-    base::{deadline::Deadline, process::end_orphans},
-    cases::plan::UpdateMode,
+    base::process::end_orphans,
     kernel::render::ScriptCommunication,
     measure::{
         collective::{

@@ -2,10 +2,7 @@
 
 use std::ops::Bound;
 
-use super::{
-    super::{option_values::parse_within, prelude::*},
-    network_of_profile,
-};
+use super::{super::prelude::*, network_of_profile};
 use crate::{
     measure::collective::{DatabaseSweeps, ModelVerdict, compare_with_model},
     show::collectives::{ModelReport, model_records, model_text},

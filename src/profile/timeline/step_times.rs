@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Work of a stream; times are nanoseconds.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct StreamTimes {
     /// Number of the stream; `None` if it is not recorded.
     pub(crate) stream: Option<u32>,

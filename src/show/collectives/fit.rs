@@ -1,12 +1,10 @@
 //! Fits of sweeps as tables in the style of nccl-tests, or as JSON lines.
 
-use std::{fmt::Write as _, path::Path};
-
-use serde_json::value::RawValue;
+use std::fmt::Write as _;
 
 use super::{super::prelude::*, SweepKeyRecord, four_digits};
 use crate::{
-    kernel::{CommandSizes, DataKind, SweepCommand, collective::CommNetwork},
+    kernel::{CommandSizes, SweepCommand, collective::CommNetwork},
     measure::collective::{
         AlgorithmSwitch, MAX_SIZES, MIN_SIZES, RangeLine, ScalingComparison, ScalingOfGroups, Sweep,
         SweepFit, SweepPoint, size_text,

@@ -11,7 +11,7 @@ pub(crate) use plot::bandwidth_plot;
 use super::{prelude::*, run_lines::device_ranges};
 use crate::{
     kernel::{
-        CollectiveKind, DataKind, Dtype,
+        CollectiveKind,
         collective::{CommNetwork, CommTier},
     },
     measure::collective::{

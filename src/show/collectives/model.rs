@@ -2,7 +2,7 @@
 
 use super::{super::prelude::*, SweepKeyRecord, four_digits};
 use crate::{
-    kernel::{DataKind, Dtype, PartWeights},
+    kernel::PartWeights,
     measure::collective::{ModelComparison, ModelVerdict},
 };
 

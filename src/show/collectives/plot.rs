@@ -5,7 +5,7 @@ use super::super::{
     svg::{Plot, PlotArea},
 };
 use crate::{
-    kernel::{CollectiveKind, DataKind, collective::CommNetwork},
+    kernel::{CollectiveKind, collective::CommNetwork},
     measure::collective::{SweepFit, size_text},
 };
 

@@ -1,8 +1,6 @@
 //! Comparison of two recorded runs as CSV and as JSON lines.
 
-use std::path::PathBuf;
-
-use serde_json::{Number, value::RawValue};
+use serde_json::Number;
 
 use super::{
     super::{emit::csv_text, prelude::*, run_modules::InModelRecord},
