@@ -103,7 +103,10 @@ pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Res
     }
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let info = device::query_npu_smi(&[], scratch.path(), &AtomicBool::new(false)).map_err(|error| {
-        CommandError::cannot_measure(error.to_string(), "give the devices of the run, such as `--devices 0-15`")
+        CommandError::cannot_measure(
+            error.to_string(),
+            "give the devices of the run, such as `--devices 0-15`",
+        )
     })?;
     Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
 }
