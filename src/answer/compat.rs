@@ -5,23 +5,12 @@ use std::sync::Arc;
 
 use super::{
     lookup::{
-        LookupEngine,
-        answer::{AnswerSource, LatencyColumn, Listed, LookupAnswer, Micros, MissReason},
-        attention::{
-            AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, TokenMatch,
-            work::{AttentionFamily, AttentionRegime, AttentionWork},
-        },
-        collective::{CollectiveMessage, CollectiveRow, CollectiveTable, neighbouring_sizes},
-        compute::{VariantsOfKernels, missed},
-        elementwise::{ElementwiseOutput, output_of_query},
-        engine::{CandidateKernels, LookupRules},
-        kernel_index::KernelIndex,
-        kernel_rows::{IndexedRow, KernelRows},
-        match_rows::{KernelsQuery, TILES, fills_tiles},
-        query::{AttentionParameters, InputSlot, OpQuery, input_slots},
-        row_answers::{answer_of_row, choose_median},
-        rules::{MatchRule, Padding, RuleKind},
-        slot_dims::SlotDims,
+        AnswerSource, AttentionFamily, AttentionParameters, AttentionRegime, AttentionTable, AttentionWork,
+        CONFIDENCE, CandidateKernels, CollectiveMessage, CollectiveRow, CollectiveTable, ElementwiseOutput,
+        IndexedRow, InputSlot, KernelIndex, KernelRows, KernelsQuery, LENGTH_TOLERANCE, LatencyColumn,
+        Listed, LookupAnswer, LookupEngine, LookupRules, MatchRule, Micros, MissReason, OpQuery, Padding,
+        RuleKind, SlotDims, TILES, TokenMatch, VariantsOfKernels, answer_of_row, choose_median, fills_tiles,
+        input_slots, missed, neighbouring_sizes, output_of_query,
     },
     op_mapping::{MessageInterpolation, OpMapping},
 };

@@ -155,7 +155,7 @@ fn query_of_options(options: &QueryOptions) -> Result<OpQuery, CommandError> {
         phase: attention.phase.map(|phase| <&str>::from(phase).to_owned()),
         ..QueryFields::default()
     };
-    fields.into_query().map_err(|error| CommandError::bad_input(error.message, error.hint))
+    fields.into_query()
 }
 
 /// Answers the lines of a file one by one, so that a process can wait for each answer. The exit status is that of the
@@ -226,7 +226,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     if options.compat {
         print_note("this is the answer of the superseded tool (--compat)");
     }
-    let collective = engine.kernels_of_query(&query).into_iter().find(KernelName::is_collective);
+    let collective = engine.kernels_of(&query.op, &query.inputs).into_iter().find(KernelName::is_collective);
     let command =
         collective.and_then(|kernel| engine.collective_command(&query, &kernel, answer.miss.as_ref()));
     if is_miss && let Some(command) = command {

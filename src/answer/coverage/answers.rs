@@ -1,6 +1,6 @@
 //! Lookups of the questions of a workload.
 
-use super::totals::{AnswerClass, CoverageTotals};
+use super::{AnswerClass, CoverageTotals};
 use crate::{
     answer::{
         lookup::{AnswerSource, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery, RuleKind},
@@ -140,7 +140,7 @@ impl CoverageAnalyzer<'_> {
     fn has_entry(&self, question: &WorkloadQuestion) -> Option<bool> {
         let mut is_known = false;
         for query in question.queries() {
-            let kernels = self.kernels_of(&query.op);
+            let kernels = self.engine.kernels_of(&query.op, &[]);
             if kernels.iter().any(KernelName::is_collective) {
                 continue;
             }
@@ -150,16 +150,6 @@ impl CoverageAnalyzer<'_> {
             }
         }
         is_known.then_some(false)
-    }
-
-    /// Returns the kernels of an operator in the mapping, else the kernel of this name. Operators of a framework have a
-    /// dot in their names, kernels have none.
-    pub(super) fn kernels_of(&self, op: &str) -> Vec<KernelName> {
-        match self.engine.mapping().operator(op) {
-            Some(operator) => operator.kernels.iter().map(|kernel| kernel.name.clone()).collect(),
-            None if op.contains('.') => Vec::new(),
-            None => KernelName::new(op).into_iter().collect(),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{answers::CoverageAnalyzer, closing::GapClosing};
+use super::{CoverageAnalyzer, GapClosing};
 use crate::{
     answer::{
         attention_call::{AttentionCall, CACHE_BLOCK},

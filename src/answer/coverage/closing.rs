@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use super::{
-    answers::{AnsweredQuestion, CoverageAnalyzer},
-    totals::AnswerClass,
-};
+use super::{AnswerClass, AnsweredQuestion, CoverageAnalyzer};
 use crate::{
     answer::{
         lookup::{CompositeStep, LookupAnswer, MissReason, OpQuery, UsualRules, composite_steps},
@@ -98,7 +95,7 @@ impl CoverageAnalyzer<'_> {
         if answer.class == AnswerClass::Missing {
             return self.assess_gap(answer).case;
         }
-        self.closing_by_case(answer, &self.engine.kernels_of_query(answer.query)).1
+        self.closing_by_case(answer, &self.engine.kernels_of(&answer.query.op, &answer.query.inputs)).1
     }
 
     pub(super) fn assess_gap(&self, answer: &AnsweredQuestion<'_>) -> GapAssessment {
@@ -171,8 +168,10 @@ impl CoverageAnalyzer<'_> {
         reason: Option<&MissReason>,
     ) -> (GapClosing, Option<Case>) {
         let op = answer.query.op.as_str();
-        let own =
-            part.map_or_else(|| self.engine.kernels_of_query(answer.query), |part| self.kernels_of(part));
+        let own = match part {
+            Some(part) => self.engine.kernels_of(part, &[]),
+            None => self.engine.kernels_of(op, &answer.query.inputs),
+        };
         let kernel = own.first().map_or_else(|| part.unwrap_or(op), KernelName::as_str).to_owned();
         if let Some(closing) = self.closing_of_reason(answer.query, &own, &kernel, reason) {
             return (closing, None);
@@ -297,12 +296,7 @@ fn add_missing_parts<'a>(
         return;
     }
     let (mut name, mut reason, mut hides_others) = (name, answer.miss.as_ref(), false);
-    while let Some(
-        MissReason::CommSubKernelMiss(part, inner)
-        | MissReason::SubKernelMiss(part, inner)
-        | MissReason::AttentionSubKernelMiss(part, inner),
-    ) = reason
-    {
+    while let Some(MissReason::SubKernelMiss { part, reason: inner, .. }) = reason {
         (name, reason, hides_others) = (Some(part.as_str()), Some(inner.as_ref()), true);
     }
     missing.push(MissingPart { name, reason, hides_others });

@@ -3,11 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage},
-    gaps::gap_key,
-    totals::AnswerClass,
-};
+use super::{AnswerClass, AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage, gap_key};
 use crate::{
     answer::lookup::AnswerSource,
     cases::grid::{GridAuditor, SparseAxis},

@@ -2,7 +2,7 @@
 //!
 //! They weigh kernels against each other; they are no latencies and answer no query.
 
-use super::answers::CoverageAnalyzer;
+use super::CoverageAnalyzer;
 use crate::{
     answer::{
         lookup::{OpQuery, QueryTensor},
@@ -84,7 +84,7 @@ impl CoverageAnalyzer<'_> {
     fn kernels_that_run(&self, op: &str, depth: usize) -> Vec<KernelName> {
         let parts = self.engine.mapping().operator(op).map_or(&[][..], MappedOperator::parts);
         if parts.is_empty() || depth >= MAX_NESTED {
-            return self.kernels_of(op).into_iter().take(1).collect();
+            return self.engine.kernels_of(op, &[]).into_iter().take(1).collect();
         }
         let mut kernels: Vec<KernelName> = Vec::new();
         for part in parts {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::gaps::CoverageGap;
+use super::CoverageGap;
 use crate::kernel::{CaseId, IdentifiedCase};
 
 /// Maximum ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a

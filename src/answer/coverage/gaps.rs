@@ -2,15 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage},
-    closing::{GapAssessment, GapClosing},
-    totals::AnswerClass,
-};
+use super::{AnswerClass, AnsweredQuestion, CoverageAnalyzer, GapAssessment, GapClosing, WorkloadCoverage};
 use crate::{
     answer::{
-        lookup::KernelTraits,
-        lookup::{OpQuery, QueryTensor},
+        lookup::{KernelTraits, OpQuery, QueryTensor},
         workload::WorkloadQuestion,
     },
     kernel::{AttentionCase, IdentifiedCase, KernelName},

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{answers::CoverageAnalyzer, closing::GapClosing, totals::AnswerClass};
+use super::{AnswerClass, CoverageAnalyzer, GapClosing};
 use crate::{
     answer::{
         lookup::{AnswerSource, LatencyColumn, LookupEngine, UsedRow},

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    answers::{AnsweredQuestion, WorkloadCoverage},
-    totals::AnswerClass,
-};
+use super::{AnswerClass, AnsweredQuestion, WorkloadCoverage};
 use crate::answer::lookup::{LatencyColumn, LookupAnswer, UsedRow};
 
 /// Operators that one fused kernel replaces: a group is one function, which hits if all of its members do. Names are

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::answers::{AnsweredQuestion, WorkloadCoverage};
+use super::{AnsweredQuestion, WorkloadCoverage};
 use crate::{
     answer::{lookup::LookupAnswer, workload::PredictedTime},
     kernel::{KernelName, Nanos},

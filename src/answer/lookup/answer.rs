@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use strum::{Display, IntoStaticStr};
 
-use super::rules::{MatchRule, Padding, RuleKind};
+use super::{MatchRule, Padding, RuleKind};
 use crate::kernel::{KernelName, Tensor};
 
 /// A duration in microseconds.
@@ -181,12 +181,13 @@ pub enum MissReason {
     /// The table has no rows of this number of ranks in this tier.
     #[strum(to_string = "no_rows_of_group: {0} ranks")]
     NoRowsOfGroup(u64),
-    #[strum(to_string = "comm_sub_kernel_miss:{0}: {1}")]
-    CommSubKernelMiss(String, Box<Self>),
-    #[strum(to_string = "sub_kernel_miss:{0}: {1}")]
-    SubKernelMiss(String, Box<Self>),
-    #[strum(to_string = "attention_sub_kernel_miss:{0}: {1}")]
-    AttentionSubKernelMiss(String, Box<Self>),
+    /// A part of a composite has no answer. `kind` is `comm_`, `attention_`, or empty for other kernels.
+    #[strum(to_string = "{kind}sub_kernel_miss:{part}: {reason}")]
+    SubKernelMiss {
+        kind: &'static str,
+        part: String,
+        reason: Box<Self>,
+    },
     /// Lookups of this kind do not exist.
     #[strum(to_string = "unsupported query mode {0}")]
     UnsupportedQueryMode(&'static str),
@@ -243,16 +244,13 @@ impl MissReason {
 
     /// Returns the reason without places in files.
     pub(crate) fn without_places(&self) -> Self {
-        let short = |reason: &Self| Box::new(reason.without_places());
         match self {
             Self::CsvNotFound(Listed(tables)) => {
                 let tables = tables.iter().map(|table| MissingTable { place: None, ..table.clone() });
                 Self::CsvNotFound(Listed(tables.collect()))
             }
-            Self::CommSubKernelMiss(name, reason) => Self::CommSubKernelMiss(name.clone(), short(reason)),
-            Self::SubKernelMiss(name, reason) => Self::SubKernelMiss(name.clone(), short(reason)),
-            Self::AttentionSubKernelMiss(name, reason) => {
-                Self::AttentionSubKernelMiss(name.clone(), short(reason))
+            Self::SubKernelMiss { kind, part, reason } => {
+                Self::SubKernelMiss { kind, part: part.clone(), reason: Box::new(reason.without_places()) }
             }
             other => other.clone(),
         }
@@ -269,7 +267,8 @@ impl MissReason {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+#[strum(to_string = "{name} {row} instead of {query}")]
 pub struct AttentionDifference {
     /// Name of the attribute: the name of its key in queries if it has one.
     pub name: &'static str,
@@ -280,12 +279,6 @@ pub struct AttentionDifference {
 impl AttentionDifference {
     pub(crate) fn new(name: &'static str, row: &dyn fmt::Display, query: &dyn fmt::Display) -> Self {
         Self { name, row: row.to_string(), query: query.to_string() }
-    }
-}
-
-impl fmt::Display for AttentionDifference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} instead of {}", self.name, self.row, self.query)
     }
 }
 

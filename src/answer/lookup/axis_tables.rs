@@ -5,11 +5,7 @@ use std::{collections::HashMap, sync::OnceLock};
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
-use super::{
-    elementwise::broadcast_pattern,
-    kernel_rows::{KernelRows, RowForm, has_blocked},
-    slot_dims::SlotDims,
-};
+use super::{KernelRows, RowForm, SlotDims, broadcast_pattern, has_blocked};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AxisSystem {

@@ -1,13 +1,9 @@
 //! Kernels that write caches: their time does not depend on the capacity of a cache, the first dimension of its input.
 
 use super::{
-    answer::{LatencyColumn, Listed, LookupAnswer, MissReason},
-    attention::work::as_coordinate,
-    kernel_index::{KernelIndex, group_rows},
-    kernel_rows::{IndexedRow, KernelRows},
-    query::{InputSlot, QueryTensor},
-    row_answers::{choose_median, interpolated_answer, kind_of_dims},
-    rules::{KernelTraits, MatchRule, RuleKind},
+    IndexedRow, InputSlot, KernelIndex, KernelRows, KernelTraits, LatencyColumn, Listed, LookupAnswer,
+    MatchRule, MissReason, QueryTensor, RuleKind, as_coordinate, choose_median, group_rows,
+    interpolated_answer, kind_of_dims,
 };
 use crate::{
     base::stats::simplex_interpolation::{ValuedPoint, interpolate},

@@ -4,19 +4,14 @@
 use std::path::Path;
 
 use super::{
-    answer::{
-        AnswerSource, DispatchOverhead, LatencyColumn, Listed, LookupAnswer, Micros, MissReason, UsedRow,
-    },
-    engine::{LookupEngine, best_of},
-    index::LookupError,
-    kernel_rows::LatencyReader,
-    query::{OpQuery, QueryTensor, element_bytes},
-    row_answers::verdict_factor,
-    rules::{MatchRule, RuleKind},
+    AnswerSource, DispatchOverhead, LatencyColumn, LatencyReader, Listed, LookupAnswer, LookupEngine,
+    LookupError, MatchRule, Micros, MissReason, OpQuery, QueryTensor, RuleKind, UsedRow, best_of,
+    element_bytes, verdict_factor,
 };
 use crate::{
     answer::op_mapping::{
-        KernelPolicy, MappedKernel, MessageBytes, MessageInterpolation, OperatorRoute, RankGroup,
+        CommunicationRule, KernelPolicy, MappedKernel, MessageBytes, MessageInterpolation, OperatorRoute,
+        RankGroup,
     },
     database::{
         CollectiveOverhead, DatabaseError, KernelCsv,
@@ -74,10 +69,7 @@ impl LookupEngine {
 
     /// Returns true if the collective of a product's whole output has an answer.
     pub(crate) fn answers_message_of_product(&self, kernel: &KernelName, query: &OpQuery) -> bool {
-        let Ok(bytes) = message_of_product(query, MessageBytes::FullOutput, None) else { return false };
-        let (ranks, tier) = (query.ranks.unwrap_or_default(), query.tier);
-        let interpolation = MessageInterpolation::default();
-        let message = CollectiveMessage { bytes, ranks, tier, dtype: None, interpolation };
+        let Ok(message) = message_of_product(query, None) else { return false };
         let answer = self.lookup_message(&MappedKernel::unmapped(kernel.clone()), &message);
         answer.is_ok_and(|answer| answer.latency.is_some() && answer.miss.is_none())
     }
@@ -90,8 +82,37 @@ impl LookupEngine {
         kernel: &KernelName,
         reason: Option<&MissReason>,
     ) -> Option<String> {
-        let (folder, data_kind) = (self.index.folder(), self.index.kind());
-        Some(sweep_of_query(query, kernel, reason, folder, data_kind)?.to_string())
+        let collective = CollectiveKind::of_kernel(kernel)?;
+        let is_group = |ranks: &u64| *ranks == 2 || *ranks > 2 && collective != CollectiveKind::SendReceive;
+        let ranks = query.ranks.filter(is_group)?;
+        // A collective has one input; further inputs belong to a composite.
+        let message = message_of_query(Some(kernel), query, query.op != kernel.as_str()).ok();
+        let message = message.filter(|_| query.inputs.len() == 1).map(|message| message.bytes);
+        // Rows of the default type answer for types that no sweep has.
+        let dtype = query.inputs.first().and_then(|input| input.dtype.as_ref());
+        let dtype = dtype.filter(|dtype| dtype.is_of_messages());
+        let element = dtype.unwrap_or(&Dtype::Bf16).bytes()?;
+        let granularity = collective.size_granularity(element, ranks);
+        let sizes = match (reason, message) {
+            (Some(MissReason::MessageOutOfRange { bytes, .. }), _) => {
+                CommandSizes::around(*bytes, granularity)
+            }
+            (_, Some(bytes)) => CommandSizes::ladder_to(bytes, granularity)?,
+            (_, None) => CommandSizes::default_of(granularity),
+        };
+        let command = SweepCommand {
+            database: self.index.folder(),
+            data_kind: self.index.kind(),
+            collective,
+            ranks,
+            tier: query.tier,
+            dtype,
+            environment: "",
+            parts: &PartWeights::Equal,
+            sizes,
+            measures_again: false,
+        };
+        Some(command.to_string())
     }
 }
 
@@ -126,18 +147,12 @@ pub(crate) fn message_of_query(
         input.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
     });
     let scatters = kernel.is_some_and(|kernel| kernel.as_str() == REDUCE_SCATTER);
-    let bytes = match bytes {
-        Some(bytes) if is_operator && scatters => bytes.is_multiple_of(ranks).then(|| bytes / ranks),
-        bytes => bytes,
-    };
-    let bytes = bytes.ok_or(MissReason::MessageUnknown)?;
-    Ok(CollectiveMessage {
-        bytes,
-        ranks,
-        tier: query.tier,
-        dtype,
-        interpolation: MessageInterpolation::default(),
-    })
+    let mut bytes = bytes.ok_or(MissReason::MessageUnknown)?;
+    if is_operator && scatters {
+        bytes = bytes.is_multiple_of(ranks).then(|| bytes / ranks).ok_or(MissReason::MessageUnknown)?;
+    }
+    let interpolation = MessageInterpolation::default();
+    Ok(CollectiveMessage { bytes, ranks, tier: query.tier, dtype, interpolation })
 }
 
 /// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an
@@ -154,22 +169,24 @@ pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
     outer.iter().chain([&n, &size]).try_fold(1_u64, |product, dim| product.checked_mul(*dim))
 }
 
-/// Returns the message of a composite's collective; the error is the reason of a miss.
+/// Returns the message of a composite's collective, or of the one that replaces it by a rule; the error is the reason of a miss.
 pub(crate) fn message_of_product(
     query: &OpQuery,
-    mode: MessageBytes,
-    group: Option<RankGroup>,
-) -> Result<u64, MissReason> {
+    rule: Option<&CommunicationRule>,
+) -> Result<CollectiveMessage, MissReason> {
     let ranks = query.ranks.ok_or(MissReason::RanksNotGiven)?;
+    let group = rule.and_then(|rule| rule.group_type);
     if group == Some(RankGroup::TensorParallel) && query.tp_size != Some(ranks) {
         return Err(MissReason::RanksNotGiven);
     }
     let bytes = product_bytes(&query.inputs).ok_or(MissReason::MessageUnknown)?;
-    match mode {
-        MessageBytes::FullOutput => Ok(bytes),
-        MessageBytes::PerRankOutput if ranks > 1 && bytes.is_multiple_of(ranks) => Ok(bytes / ranks),
-        MessageBytes::PerRankOutput | MessageBytes::RoutedInput => Err(MissReason::MessageUnknown),
-    }
+    let bytes = match rule.map(|rule| rule.message_bytes_mode).unwrap_or_default() {
+        MessageBytes::FullOutput => bytes,
+        MessageBytes::PerRankOutput if ranks > 1 && bytes.is_multiple_of(ranks) => bytes / ranks,
+        MessageBytes::PerRankOutput | MessageBytes::RoutedInput => return Err(MissReason::MessageUnknown),
+    };
+    let interpolation = rule.map(|rule| rule.interpolation_method).unwrap_or_default();
+    Ok(CollectiveMessage { bytes, ranks, tier: query.tier, dtype: None, interpolation })
 }
 
 /// Returns true if no latency and bandwidth give both durations: the larger message is faster, or takes longer than in proportion to
@@ -408,45 +425,6 @@ fn median_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
     let mut equal: Vec<&CollectiveRow> = rows.iter().filter(|row| row.bytes == bytes).copied().collect();
     equal.sort_by(|one, other| one.latency.total_cmp(&other.latency).then(one.line.cmp(&other.line)));
     equal[(equal.len() - 1) / 2]
-}
-
-/// Returns the command for a database; `None` for a collective that no sweep has, and without the number of ranks.
-pub(crate) fn sweep_of_query<'q>(
-    query: &'q OpQuery,
-    kernel: &KernelName,
-    reason: Option<&MissReason>,
-    database: &'q Path,
-    data_kind: DataKind,
-) -> Option<SweepCommand<'q>> {
-    let collective = CollectiveKind::of_kernel(kernel)?;
-    let is_group = |ranks: &u64| *ranks == 2 || *ranks > 2 && collective != CollectiveKind::SendReceive;
-    let ranks = query.ranks.filter(is_group)?;
-    // A collective has one input; further inputs belong to a composite.
-    let is_operator = query.op != kernel.as_str();
-    let message = message_of_query(Some(kernel), query, is_operator).ok();
-    let message = message.filter(|_| query.inputs.len() == 1).map(|message| message.bytes);
-    // Rows of the default type answer for types that no sweep has.
-    let dtype = query.inputs.first().and_then(|input| input.dtype.as_ref());
-    let dtype = dtype.filter(|dtype| dtype.is_of_messages());
-    let element = dtype.unwrap_or(&Dtype::Bf16).bytes()?;
-    let granularity = collective.size_granularity(element, ranks);
-    let sizes = match (reason, message) {
-        (Some(MissReason::MessageOutOfRange { bytes, .. }), _) => CommandSizes::around(*bytes, granularity),
-        (_, Some(bytes)) => CommandSizes::ladder_to(bytes, granularity)?,
-        (_, None) => CommandSizes::default_of(granularity),
-    };
-    Some(SweepCommand {
-        database,
-        data_kind,
-        collective,
-        ranks,
-        tier: query.tier,
-        dtype,
-        environment: "",
-        parts: &PartWeights::Equal,
-        sizes,
-        measures_again: false,
-    })
 }
 
 #[cfg(test)]

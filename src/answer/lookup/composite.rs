@@ -1,15 +1,9 @@
 //! Static composites: the kernels that run for one operator, and the sum of their answers.
 
 use super::{
-    answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
-    attention::work::AttentionFamily,
-    collective::{CollectiveMessage, message_of_product},
-    engine::{LookupEngine, LookupRules},
-    index::LookupError,
-    interpolation::InterpolationKind,
-    match_rows::{KernelsQuery, QuerySource},
-    query::{OpQuery, input_slots},
-    rules::{MatchRule, RuleKind},
+    AnswerSource, AttentionFamily, CollectiveMessage, InterpolationKind, KernelsQuery, LookupAnswer,
+    LookupEngine, LookupError, LookupRules, MatchRule, Micros, MissReason, OpQuery, PartAnswer, QuerySource,
+    RuleKind, input_slots, message_of_product,
 };
 use crate::{
     answer::op_mapping::{CompositePart, MappedKernel, MappedOperator},
@@ -32,29 +26,19 @@ impl LookupEngine {
                     (name, answer)
                 }
                 CompositeStep::Collective(kernel) => {
+                    let name = Some(kernel.name.as_str());
                     let rule = operator.sequence_parallel().filter(|rule| {
-                        let source = rule.source_kernel_type.as_deref();
-                        query.is_sequence_parallel && source == Some(kernel.name.as_str())
+                        query.is_sequence_parallel && rule.source_kernel_type.as_deref() == name
                     });
                     let kernel = match rule {
                         Some(rule) => MappedKernel { name: rule.kernel_type.name.clone(), ..kernel },
                         None => kernel,
                     };
-                    let mode = rule.map(|rule| rule.message_bytes_mode).unwrap_or_default();
-                    let group = rule.and_then(|rule| rule.group_type);
-                    let answer = match message_of_product(query, mode, group) {
-                        Ok(bytes) => {
-                            let ranks = query.ranks.unwrap_or_default();
-                            let interpolation =
-                                rule.map(|rule| rule.interpolation_method).unwrap_or_default();
-                            let tier = query.tier;
-                            let message =
-                                CollectiveMessage { bytes, ranks, tier, dtype: None, interpolation };
-                            self.lookup_message(&kernel, &message)?
-                        }
+                    let answer = match message_of_product(query, rule) {
+                        Ok(message) => self.lookup_message(&kernel, &message)?,
                         Err(reason) => LookupAnswer::missed(reason),
                     };
-                    (kernel.name.as_str().to_owned(), answer)
+                    (kernel.name.to_string(), answer)
                 }
                 CompositeStep::Kernels(kernels) => {
                     let answer = self.lookup_kernels(operator, &kernels, query, answers.is_empty())?;
@@ -67,18 +51,8 @@ impl LookupEngine {
         Ok(sum_of_parts(answers))
     }
 
-    /// Looks a kernel of a composite up that has the inputs of the operator.
-    pub(super) fn lookup_first_kernel(
-        &self,
-        operator: &MappedOperator,
-        kernel: &KernelName,
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
-        self.lookup_kernels(operator, &[MappedKernel::unmapped(kernel.clone())], query, true)
-    }
-
-    /// Looks a step of a composite up, of whose kernels one runs.
-    fn lookup_kernels(
+    /// Looks a step of a composite up, of whose kernels one runs. The first step has the inputs of the operator.
+    pub(super) fn lookup_kernels(
         &self,
         operator: &MappedOperator,
         kernels: &[MappedKernel],
@@ -136,24 +110,17 @@ fn is_missed(part: &PartAnswer) -> bool {
     part.answer.source == AnswerSource::Miss
 }
 
-fn reason_of_part(part: &PartAnswer) -> (String, Box<MissReason>) {
-    (part.name.clone(), Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped)))
-}
-
-fn sub_kernel_miss(part: &PartAnswer) -> MissReason {
-    let (name, reason) = reason_of_part(part);
-    MissReason::SubKernelMiss(name, reason)
+fn sub_kernel_miss(kind: &'static str, part: &PartAnswer) -> MissReason {
+    let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+    MissReason::SubKernelMiss { kind, part: part.name.clone(), reason }
 }
 
 /// Adds up the parts of a composite; the answer is a miss if one of them is.
 pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
     let is_collective = |part: &PartAnswer| KernelName::is_collective_name(&part.name);
     if let Some(part) = parts.iter().find(|part| is_missed(part)) {
-        let (name, reason) = reason_of_part(part);
-        return LookupAnswer::missed(match is_collective(part) {
-            true => MissReason::CommSubKernelMiss(name, reason),
-            false => MissReason::SubKernelMiss(name, reason),
-        });
+        let kind = if is_collective(part) { "comm_" } else { "" };
+        return LookupAnswer::missed(sub_kernel_miss(kind, part));
     }
     let is_computed = |part: &PartAnswer| part.answer.source != AnswerSource::Measured;
     let computes_kernel = parts.iter().any(|part| is_computed(part) && !is_collective(part));
@@ -164,15 +131,13 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
     };
     let least = parts.iter().map(|part| part.answer.confidence).fold(1.0, f64::min);
     LookupAnswer {
-        latency: Some(Micros(
-            parts.iter().filter_map(|part| part.answer.latency).map(|latency| latency.0).sum(),
-        )),
+        latency: Some(Micros(parts.iter().filter_map(|part| Some(part.answer.latency?.0)).sum())),
         // The sum is as good as its worst part.
         source: parts.iter().map(|part| part.answer.source).max().unwrap_or(AnswerSource::Measured),
         confidence: f64::min(confidence, least),
         rule: Some(MatchRule::of_kind(RuleKind::SumOfParts)),
         equal_rows: 1,
-        miss: parts.iter().find(|part| part.answer.miss.is_some()).map(sub_kernel_miss),
+        miss: parts.iter().find(|part| part.answer.miss.is_some()).map(|part| sub_kernel_miss("", part)),
         parts,
         ..LookupAnswer::default()
     }
@@ -187,26 +152,22 @@ pub(crate) fn sum_of_known_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
 }
 
 /// Adds up the kernels of a shape-dependent composite. Attention must have an answer; of others one must, or all if the
-/// mapping states so.
+/// mapping states so. The confidence of a sum that lacks parts is at most their share.
 pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> LookupAnswer {
-    let is_attention = |part: &PartAnswer| {
+    let is_attention = |part: &&PartAnswer| {
         KernelName::new(&part.name).is_ok_and(|name| AttentionFamily::of_kernel(&name).is_some())
     };
-    if let Some(part) = parts.iter().find(|part| is_attention(part) && is_missed(part)) {
-        let (name, reason) = reason_of_part(part);
-        return LookupAnswer::missed(MissReason::AttentionSubKernelMiss(name, reason));
+    if let Some(part) = parts.iter().filter(is_attention).find(|part| is_missed(part)) {
+        return LookupAnswer::missed(sub_kernel_miss("attention_", part));
     }
-    let Some(reason) = parts.iter().find(|part| is_missed(part)).map(sub_kernel_miss) else {
+    let Some(missed) = parts.iter().find(|part| is_missed(part)) else {
         return if let [part] = parts.as_slice() { part.answer.clone() } else { sum_of_parts(parts) };
     };
+    let reason = sub_kernel_miss("", missed);
     if requires_all || parts.iter().all(is_missed) {
         return LookupAnswer::missed(reason);
     }
-    partial_sum(sum_of_parts(parts.iter().filter(|part| !is_missed(part)).cloned().collect()), parts, reason)
-}
-
-/// Returns a sum that lacks parts; the confidence is at most their share.
-fn partial_sum(known: LookupAnswer, parts: Vec<PartAnswer>, reason: MissReason) -> LookupAnswer {
+    let known = sum_of_parts(parts.iter().filter(|part| !is_missed(part)).cloned().collect());
     #[expect(clippy::cast_precision_loss, reason = "a few parts")]
     let share = known.parts.len() as f64 / parts.len() as f64;
     LookupAnswer {

@@ -1,19 +1,10 @@
 //! Lookup of kernels by the shapes of their inputs.
 
 use super::{
-    answer::{AnswerSource, Listed, LookupAnswer, MissReason},
-    cache_rows::CacheQuery,
-    engine::{CandidateKernels, LookupEngine, best_of},
-    index::LookupError,
-    interpolation::{InterpolationKind, interpolate_rows},
-    kernel_index::KernelIndex,
-    match_rows::{
-        FusedProduct, KernelsQuery, QuerySource, RequiredOutput, RowMatch, find_exact, find_padded,
-        token_variants,
-    },
-    query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
-    row_answers::choose_row,
-    slot_dims::SlotDims,
+    AnswerSource, CacheQuery, CandidateKernels, FusedProduct, InputSlot, InputVariant, InterpolationKind,
+    KernelIndex, KernelsQuery, Listed, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery,
+    QuerySource, QueryTensor, RequiredOutput, RowMatch, SlotDims, best_of, choose_row, find_exact,
+    find_padded, input_slots, input_variants, interpolate_rows, recorded_inputs, token_variants,
 };
 use crate::{
     answer::op_mapping::{ComputeSubcategory, MappedKernel, MappedOperator, ShardAxis, TpLinearProjection},
@@ -112,7 +103,7 @@ impl LookupEngine {
         query: &KernelsQuery<'_>,
     ) -> LookupAnswer {
         if kernels.indices.is_empty() {
-            return LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing.clone())));
+            return kernels.missed();
         }
         let variants = kernels.indices.iter().map(|index| {
             let slots = recorded_slots(index, query.slots.clone(), query.source == QuerySource::Operator);

@@ -1,16 +1,9 @@
 //! Element-wise operators: rows with the same output, also of another element type.
 
 use super::{
-    answer::{Listed, LookupAnswer, MissReason},
-    engine::{CandidateKernels, LookupEngine},
-    index::LookupError,
-    interpolation::{InterpolationKind, interpolate_rows},
-    kernel_index::KernelIndex,
-    match_rows::{KernelsQuery, RowMatch, find_exact},
-    query::{InputSlot, OpQuery, compared_tensors, input_slots, input_variants},
-    row_answers::choose_row,
-    rules::{MatchRule, RuleKind},
-    slot_dims::SlotDims,
+    CandidateKernels, InputSlot, InterpolationKind, KernelIndex, KernelsQuery, Listed, LookupAnswer,
+    LookupEngine, LookupError, MatchRule, MissReason, OpQuery, RowMatch, RuleKind, SlotDims, choose_row,
+    compared_tensors, find_exact, input_slots, input_variants, interpolate_rows,
 };
 use crate::{answer::op_mapping::MappedOperator, kernel::Dtype};
 
@@ -22,7 +15,7 @@ impl LookupEngine {
     ) -> Result<LookupAnswer, LookupError> {
         let kernels = self.candidates(&operator.kernels)?;
         if kernels.indices.is_empty() {
-            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing))));
+            return Ok(kernels.missed());
         }
         Ok(self.rules.lookup_elementwise(self, &kernels, query))
     }

@@ -4,25 +4,11 @@
 use std::{fmt, path::Path, sync::Arc};
 
 use super::{
-    answer::{
-        AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, MissingTable, NearestRow, UsedRow,
-    },
-    attention::{
-        AttentionTable,
-        layout::KeyOrder,
-        work::{AttentionFamily, AttentionWork, parameters_of_case},
-    },
-    collective::{CollectiveMessage, CollectiveTable},
-    compute::{VariantsOfKernels, ordered_kernels, prepared_slots, recorded_slots},
-    index::{DatabaseIndex, LookupError},
-    kernel_index::KernelIndex,
-    kernel_rows::KernelRows,
-    match_rows::KernelsQuery,
-    query::{
-        AttentionParameters, InputSlot, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs,
-    },
-    rules::{KernelTraits, RuleKind},
-    slot_dims::SlotDims,
+    AnswerSource, AttentionFamily, AttentionParameters, AttentionTable, AttentionWork, CollectiveMessage,
+    CollectiveTable, DatabaseIndex, InputSlot, KernelIndex, KernelRows, KernelTraits, KernelsQuery, KeyOrder,
+    LatencyColumn, LookupAnswer, LookupError, Micros, MissReason, MissingTable, NearestRow, OpQuery,
+    QueryTensor, RuleKind, SlotDims, UsedRow, VariantsOfKernels, input_slots, input_variants,
+    ordered_kernels, parameters_of_case, prepared_slots, recorded_inputs, recorded_slots,
 };
 use crate::{
     answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
@@ -204,8 +190,15 @@ pub(crate) struct UsualRules;
 impl LookupRules for UsualRules {}
 
 pub(crate) struct CandidateKernels<'e> {
-    pub(in crate::answer) indices: Vec<&'e KernelIndex>,
-    pub(super) missing: Vec<MissingTable>,
+    pub(crate) indices: Vec<&'e KernelIndex>,
+    missing: Vec<MissingTable>,
+}
+
+impl CandidateKernels<'_> {
+    /// Returns the answer if none of the kernels has a table.
+    pub(super) fn missed(&self) -> LookupAnswer {
+        LookupAnswer::missed(MissReason::CsvNotFound(Listed(self.missing.clone())))
+    }
 }
 
 impl LookupEngine {
@@ -324,15 +317,15 @@ fn dims_distance(index: &KernelIndex, input: usize, query: &SlotDims, row: &Slot
 const PROBE_LATENCY: &str = "1";
 
 impl LookupEngine {
-    /// Returns the kernels of a query, in the order of preference for its inputs.
-    pub(crate) fn kernels_of_query(&self, query: &OpQuery) -> Vec<KernelName> {
-        match self.mapping.operator(&query.op) {
+    /// Returns the kernels of an operator in the order of preference for these inputs, else the kernel of this name.
+    pub(crate) fn kernels_of(&self, op: &str, inputs: &[QueryTensor]) -> Vec<KernelName> {
+        match self.mapping.operator(op) {
             Some(operator) => {
-                ordered_kernels(operator, &query.inputs).into_iter().map(|kernel| kernel.name).collect()
+                ordered_kernels(operator, inputs).into_iter().map(|kernel| kernel.name).collect()
             }
             // Operators of a framework have a dot in their names, kernels have none.
-            None if query.op.contains('.') => Vec::new(),
-            None => KernelName::new(&query.op).into_iter().collect(),
+            None if op.contains('.') => Vec::new(),
+            None => KernelName::new(op).into_iter().collect(),
         }
     }
 
@@ -385,7 +378,7 @@ impl LookupEngine {
         let engine = Self { mapping: Arc::clone(&self.mapping), index, rules: Arc::clone(&self.rules) };
         let answer = match self.mapping.operator(&query.op) {
             Some(operator) if !operator.parts().is_empty() => {
-                engine.lookup_first_kernel(operator, &case.kernel, query)
+                engine.lookup_kernels(operator, &[MappedKernel::unmapped(case.kernel.clone())], query, true)
             }
             _ => engine.lookup(query),
         };

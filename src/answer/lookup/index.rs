@@ -6,13 +6,7 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
-use super::{
-    answer::UsedRow,
-    attention::{AttentionTable, work::AttentionFamily},
-    collective::CollectiveTable,
-    kernel_index::KernelIndex,
-    kernel_rows::KernelRows,
-};
+use super::{AttentionFamily, AttentionTable, CollectiveTable, KernelIndex, KernelRows, UsedRow};
 use crate::{
     answer::op_mapping::OpMapping,
     base::command_error::Failure,

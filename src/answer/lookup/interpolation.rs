@@ -1,17 +1,9 @@
 //! Interpolation between rows that differ along one to three axes only.
 
 use super::{
-    answer::{LatencyColumn, LookupAnswer},
-    attention::work::as_coordinate,
-    axis_tables::{AxisRow, AxisSystem, compact, query_coordinates},
-    kernel_index::KernelIndex,
-    match_rows::{
-        FittingForm, KernelsQuery, compare_class, fitting_forms, have_different_attributes, token_variants,
-    },
-    query::InputVariant,
-    row_answers::{interpolated_answer, kind_of_dims},
-    rules::MatchRule,
-    slot_dims::SlotDims,
+    AxisRow, AxisSystem, FittingForm, InputVariant, KernelIndex, KernelsQuery, LatencyColumn, LookupAnswer,
+    MatchRule, SlotDims, as_coordinate, compact, compare_class, fitting_forms, have_different_attributes,
+    interpolated_answer, kind_of_dims, query_coordinates, token_variants,
 };
 use crate::{
     answer::op_mapping::GenericAxis,
@@ -206,26 +198,16 @@ fn bracket<T>(
         let value = index.rows.rows[number as usize].latency_in(column)?;
         Some(ValuedPoint { at: [as_coordinate(at), 0.0, 0.0], value, row: number })
     };
-    let middle = rows.partition_point(|row| key(row).0 < target);
-    let (below, above) = rows.split_at(middle);
-    let mut points: Vec<ValuedPoint> = Vec::new();
-    let mut extend = |candidates: &mut dyn Iterator<Item = &T>| {
-        let mut nearest = None;
-        for row in candidates {
-            if nearest.is_some_and(|at| at != key(row).0) {
-                break;
-            }
-            if let Some(point) = point(row) {
-                nearest = Some(key(row).0);
-                points.push(point);
-            }
-        }
-        nearest
-    };
-    if extend(&mut above.iter()) != Some(target) {
-        extend(&mut below.iter().rev());
-    }
-    points
+    let (below, above) = rows.split_at(rows.partition_point(|row| key(row).0 < target));
+    let sides: [&mut dyn Iterator<Item = &T>; 2] = [&mut above.iter(), &mut below.iter().rev()];
+    sides.into_iter().flat_map(|side| nearest_points(side.filter_map(point), |point| point.at[0])).collect()
+}
+
+/// Returns the first point and those behind it at the same coordinate.
+pub(crate) fn nearest_points<P>(points: impl Iterator<Item = P>, at: impl Fn(&P) -> f64) -> Vec<P> {
+    let mut points = points.peekable();
+    let Some(nearest) = points.peek().map(&at) else { return Vec::new() };
+    points.take_while(|point| at(point).total_cmp(&nearest).is_eq()).collect()
 }
 
 fn answer(

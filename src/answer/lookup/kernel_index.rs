@@ -8,13 +8,7 @@ use std::{
 
 use foldhash::fast::FixedState;
 
-use super::{
-    axis_tables::AxisTables,
-    kernel_rows::{IndexedRow, KernelRows},
-    query::InputSlot,
-    rules::KernelTraits,
-    slot_dims::SlotDims,
-};
+use super::{AxisTables, IndexedRow, InputSlot, KernelRows, KernelTraits, SlotDims};
 
 const MAX_INPUTS: usize = 40;
 

@@ -8,10 +8,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
-use super::{
-    answer::LatencyColumn,
-    slot_dims::{MAX_RANK, SlotDims},
-};
+use super::{LatencyColumn, MAX_RANK, SlotDims};
 use crate::{
     answer::op_mapping::KernelPolicy,
     database::{DatabaseError, KernelCsv, columns, row_cases::RowColumns},

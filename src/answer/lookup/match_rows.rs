@@ -2,13 +2,8 @@
 //! of products that communicate.
 
 use super::{
-    answer::MissReason,
-    interpolation::InterpolationKind,
-    kernel_index::KernelIndex,
-    kernel_rows::{IndexedRow, RowForm, TensorForm, has_blocked},
-    query::{InputSlot, InputVariant, OpQuery, QueryTensor},
-    rules::{MatchRule, Padding, RuleKind},
-    slot_dims::SlotDims,
+    IndexedRow, InputSlot, InputVariant, InterpolationKind, KernelIndex, MatchRule, MissReason, OpQuery,
+    Padding, QueryTensor, RowForm, RuleKind, SlotDims, TensorForm, has_blocked,
 };
 use crate::kernel::{Dtype, EP_SIZE, KernelName, WORLD_SIZE};
 

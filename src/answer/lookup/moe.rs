@@ -1,14 +1,9 @@
 //! Fused mixtures of experts: the inputs of the kernel, and what runs beside it.
 
 use super::{
-    answer::{AnswerSource, Listed, LookupAnswer, MissReason, PartAnswer},
-    collective::CollectiveMessage,
-    composite::sum_of_known_parts,
-    engine::LookupEngine,
-    index::LookupError,
-    match_rows::{KernelsQuery, QuerySource, find_exact},
-    query::{OpQuery, QueryTensor, element_bytes, input_slots, input_variants},
-    row_answers::choose_row,
+    AnswerSource, CollectiveMessage, KernelsQuery, Listed, LookupAnswer, LookupEngine, LookupError,
+    MissReason, OpQuery, PartAnswer, QuerySource, QueryTensor, choose_row, element_bytes, find_exact,
+    input_slots, input_variants, sum_of_known_parts,
 };
 use crate::{
     answer::op_mapping::{
@@ -74,16 +69,11 @@ impl LookupEngine {
     ) -> Result<LookupAnswer, LookupError> {
         let Some(moe) = moe else { return Ok(LookupAnswer::missed(MissReason::DecomposeFailed)) };
         let kernels = self.candidates(std::slice::from_ref(&embedded.kernel_type))?;
-        let inputs = match embedded.input_projection {
-            InputProjection::ResidualNormFromActivation => moe.norm_inputs(),
-            InputProjection::RoutingWeightCast => vec![moe.cast_input()],
-        };
+        let inputs = moe.embedded_inputs(embedded.input_projection);
         let (slots, source) = (input_slots(&inputs), QuerySource::Part);
         let query = KernelsQuery { slots, is_prefix: true, source, ..KernelsQuery::default() };
         let Some(dtype) = &embedded.output_dtype else { return Ok(self.match_kernels(&kernels, &query)) };
-        let Some(index) = kernels.indices.first() else {
-            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing))));
-        };
+        let Some(index) = kernels.indices.first() else { return Ok(kernels.missed()) };
         let mut reason = MissReason::InputCountMismatch;
         let variants = input_variants(index.traits, query.slots.clone());
         let mut matches = find_exact(index, &variants, &query, &mut reason);
@@ -181,16 +171,19 @@ fn stack_weights(inputs: &[QueryTensor]) -> Vec<QueryTensor> {
 }
 
 impl MoeInputs {
-    /// Returns the inputs of the normalisation that runs before: activation, residual, weight and bias.
-    pub(crate) fn norm_inputs(&self) -> Vec<QueryTensor> {
-        let hidden = self.activation.dims.last().copied().into_iter().collect();
-        let vector = QueryTensor { dims: hidden, ..self.activation.clone() };
-        vec![self.activation.clone(), self.activation.clone(), vector.clone(), vector]
-    }
-
-    /// Returns the input of the cast of routing weights, which have the type of the activation.
-    pub(crate) fn cast_input(&self) -> QueryTensor {
-        QueryTensor { dims: self.routing.dims.clone(), dtype: self.activation.dtype.clone(), format: None }
+    fn embedded_inputs(&self, projection: InputProjection) -> Vec<QueryTensor> {
+        let activation = &self.activation;
+        match projection {
+            InputProjection::ResidualNormFromActivation => {
+                let hidden = activation.dims.last().copied().into_iter().collect();
+                let vector = QueryTensor { dims: hidden, ..activation.clone() };
+                vec![activation.clone(), activation.clone(), vector.clone(), vector]
+            }
+            // Routing weights have the type of the activation.
+            InputProjection::RoutingWeightCast => {
+                vec![QueryTensor { dims: self.routing.dims.clone(), format: None, ..activation.clone() }]
+            }
+        }
     }
 
     /// Returns the bytes of the activation, once for each expert that a token is sent to.

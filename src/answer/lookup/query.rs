@@ -1,10 +1,6 @@
 //! Queries, and the forms in which a row may show their inputs.
 
-use super::{
-    attention::work::{as_coordinate, mean},
-    rules::{KernelTraits, RuleKind},
-    slot_dims::{MAX_RANK, SlotDims},
-};
+use super::{KernelTraits, MAX_RANK, RuleKind, SlotDims, as_coordinate, mean};
 use crate::kernel::{Dtype, Tensor, TensorFormat};
 
 /// Tensor of a query. An element type or a format that is not given is not compared.
@@ -288,17 +284,11 @@ pub(crate) fn input_variants<'q>(traits: KernelTraits, slots: Vec<InputSlot<'q>>
         };
         has_three.then(|| InputVariant { kind, slots: slots.iter().map(slot).collect() })
     };
-    let flat = traits
-        .flattens_batch
-        .then(|| reshaped(RuleKind::FlattenThreeDims, |b, s, d| [b.saturating_mul(s), d]))
-        .flatten();
-    let merged = traits
-        .merges_last_dims
-        .then(|| reshaped(RuleKind::MergeLastDims, |t, h, d| [t, h.saturating_mul(d)]))
-        .flatten();
+    let flat = reshaped(RuleKind::FlattenThreeDims, |b, s, d| [b.saturating_mul(s), d]);
+    let merged = reshaped(RuleKind::MergeLastDims, |t, h, d| [t, h.saturating_mul(d)]);
     let mut variants = vec![InputVariant { kind: RuleKind::Identity, slots }];
-    variants.extend(flat);
-    variants.extend(merged);
+    variants.extend(flat.filter(|_| traits.flattens_batch));
+    variants.extend(merged.filter(|_| traits.merges_last_dims));
     variants
 }
 

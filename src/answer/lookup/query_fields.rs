@@ -4,9 +4,9 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 use strum::VariantNames as _;
 
-use super::query::{AttentionParameters, BatchPhase, OpQuery, QueryTensor};
+use super::{AttentionParameters, BatchPhase, OpQuery, QueryTensor};
 use crate::{
-    base::suggest::did_you_mean_or,
+    base::{command_error::CommandError, suggest::did_you_mean_or},
     kernel::{Dtype, TensorFormat},
 };
 
@@ -108,19 +108,19 @@ impl QueryFields {
     }
 
     /// Returns the query. The error names the key that is missing or wrong.
-    pub(crate) fn into_query(self) -> Result<OpQuery, QueryTextError> {
+    pub(crate) fn into_query(self) -> Result<OpQuery, CommandError> {
         if self.op.trim().is_empty() {
-            return Err(QueryTextError::new("`op` is missing", HINT));
+            return Err(CommandError::bad_input("`op` is missing", HINT));
         }
         if self.count.is_some() || self.duration_us.is_some() {
             let hint = "`count` and `duration_us` are keys of a list of `npubench coverage`";
-            return Err(QueryTextError::new("a query has no invocations", hint));
+            return Err(CommandError::bad_input("a query has no invocations", hint));
         }
         check_degrees([self.tp, self.ep, self.ranks])?;
         let sizes = [("batch", self.batch), ("kv_heads", self.kv_heads), ("topk", self.topk)];
         if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == Some(0)) {
             let hint = "give a number from 1 on, or leave it out";
-            return Err(QueryTextError::new(format!("`{key}` is 0"), hint));
+            return Err(CommandError::bad_input(format!("`{key}` is 0"), hint));
         }
         check_kv_length(self.kv_length)?;
         let [kv_lengths, query_lengths] =
@@ -129,13 +129,13 @@ impl QueryFields {
         let (kv_lengths, query_lengths) = (kv_lengths?, query_lengths?);
         if self.kv_length.is_some() && !kv_lengths.is_empty() {
             let hint = "give one of them: the mean follows from the lengths";
-            return Err(QueryTextError::new("`kv_length` is given beside `kv_lengths`", hint));
+            return Err(CommandError::bad_input("`kv_length` is given beside `kv_lengths`", hint));
         }
         let phase = self.phase.as_deref().map(parse_phase).transpose();
         let phase_hint = "name the phase of the batch, or give `query_lengths`";
-        let phase = phase.map_err(|problem| QueryTextError::new(problem, phase_hint))?;
+        let phase = phase.map_err(|problem| CommandError::bad_input(problem, phase_hint))?;
         let tensors = |shapes: ShapeField, dtypes: &ListField, formats: &[String]| {
-            let shapes = shapes.into_shapes().map_err(|problem| QueryTextError::new(problem, HINT))?;
+            let shapes = shapes.into_shapes().map_err(|problem| CommandError::bad_input(problem, HINT))?;
             query_tensors(&shapes, &dtypes.0, formats)
         };
         let query = OpQuery {
@@ -161,7 +161,7 @@ impl QueryFields {
             },
         };
         let hint = "give the shapes as the framework has them";
-        query.check().map_err(|error| QueryTextError::new(error.to_string(), hint))?;
+        query.check().map_err(|error| CommandError::bad_input(error.to_string(), hint))?;
         Ok(query)
     }
 }
@@ -180,17 +180,17 @@ fn is_length(length: f64) -> bool {
 }
 
 /// Refuses a mean length of keys that no sequence has.
-pub(crate) fn check_kv_length(length: Option<f64>) -> Result<(), QueryTextError> {
+pub(crate) fn check_kv_length(length: Option<f64>) -> Result<(), CommandError> {
     match length {
         Some(length) if !is_length(length) => {
-            Err(QueryTextError::new("`kv_length` is not a number of tokens above 0", HINT))
+            Err(CommandError::bad_input("`kv_length` is not a number of tokens above 0", HINT))
         }
         _ => Ok(()),
     }
 }
 
 /// Refuses impossible numbers of ranks, of tensor and expert parallelism and of collectives.
-pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), QueryTextError> {
+pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), CommandError> {
     let degrees = [("tp", tp, MAX_DEGREE), ("ep", ep, MAX_DEGREE), ("ranks", ranks, MAX_RANKS)];
     let wrong = degrees.into_iter().find_map(|(key, degree, most)| {
         degree.filter(|degree| !(1..=most).contains(degree)).map(|degree| (key, degree, most))
@@ -198,7 +198,7 @@ pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), Que
     match wrong {
         Some((key, degree, most)) => {
             let hint = format!("give a number of ranks from 1 to {most}");
-            Err(QueryTextError::new(format!("`{key}` is {degree}"), hint))
+            Err(CommandError::bad_input(format!("`{key}` is {degree}"), hint))
         }
         None => Ok(()),
     }
@@ -235,10 +235,10 @@ impl ListField {
         Self(split_list(text))
     }
 
-    pub(super) fn into_numbers(self, key: &str) -> Result<Vec<u64>, QueryTextError> {
+    pub(super) fn into_numbers(self, key: &str) -> Result<Vec<u64>, CommandError> {
         let wrong = |text: &str| {
             let problem = format!("`{text}` in `{key}`, expected whole numbers");
-            QueryTextError::new(problem, "give numbers such as `4096,3000`")
+            CommandError::bad_input(problem, "give numbers such as `4096,3000`")
         };
         self.0.iter().map(|text| text.parse().map_err(|_| wrong(text))).collect()
     }
@@ -278,18 +278,6 @@ impl<'de> Deserialize<'de> for ListField {
             }
         }
         Ok(Self(found))
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct QueryTextError {
-    pub(crate) message: String,
-    pub(crate) hint: String,
-}
-
-impl QueryTextError {
-    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: hint.into() }
     }
 }
 
@@ -334,25 +322,25 @@ pub(crate) fn parse_dtype(name: &str) -> Option<Dtype> {
 
 /// Parses a type that a user writes; `None` for a tensor whose type is not compared. The error is for names that are no
 /// type of CANN: they would be compared, and equal none.
-pub(crate) fn parse_known_dtype(name: &str) -> Result<Option<Dtype>, QueryTextError> {
+pub(crate) fn parse_known_dtype(name: &str) -> Result<Option<Dtype>, CommandError> {
     let dtype = parse_dtype(name);
     if dtype.as_ref().is_none_or(Dtype::is_of_cann) {
         return Ok(dtype);
     }
     let hint = "give a type of torch or of the profiler, such as `bf16`, `float32` or `INT8`";
     let hint = did_you_mean_or(name.trim(), Dtype::cann_names(), || hint.to_owned());
-    Err(QueryTextError::new(format!("`{}` is no element type", name.trim()), hint))
+    Err(CommandError::bad_input(format!("`{}` is no element type", name.trim()), hint))
 }
 
 /// Parses a format that a user writes, as [`parse_known_dtype`].
-fn parse_known_format(name: &str) -> Result<Option<TensorFormat>, QueryTextError> {
+fn parse_known_format(name: &str) -> Result<Option<TensorFormat>, CommandError> {
     let format = TensorFormat::parse(&name.to_uppercase());
     if format.as_ref().is_none_or(TensorFormat::is_of_cann) {
         return Ok(format);
     }
     let hint = "give a format of the profiler, such as `ND` or `FRACTAL_NZ`";
     let hint = did_you_mean_or(name.trim(), TensorFormat::cann_names(), || hint.to_owned());
-    Err(QueryTextError::new(format!("`{}` is no format", name.trim()), hint))
+    Err(CommandError::bad_input(format!("`{}` is no format", name.trim()), hint))
 }
 
 /// Returns tensors of these shapes. Types and formats are one for all, or one for each, or none.
@@ -360,7 +348,7 @@ pub(crate) fn query_tensors(
     shapes: &[Vec<u64>],
     dtypes: &[String],
     formats: &[String],
-) -> Result<Vec<QueryTensor>, QueryTextError> {
+) -> Result<Vec<QueryTensor>, CommandError> {
     let count = shapes.len();
     let dtypes = spread(dtypes, count, "types", parse_known_dtype)?;
     let formats = spread(formats, count, "formats", parse_known_format)?;
@@ -373,14 +361,14 @@ fn spread<T: Clone>(
     items: &[String],
     count: usize,
     what: &str,
-    parse: impl Fn(&str) -> Result<Option<T>, QueryTextError>,
-) -> Result<Vec<Option<T>>, QueryTextError> {
+    parse: impl Fn(&str) -> Result<Option<T>, CommandError>,
+) -> Result<Vec<Option<T>>, CommandError> {
     let items = items.iter().map(|item| parse(item.trim())).collect::<Result<Vec<Option<T>>, _>>()?;
     match items.len() {
         0 => Ok(vec![None; count]),
         1 => Ok(vec![items[0].clone(); count]),
         given if given == count => Ok(items),
-        given => Err(QueryTextError::new(
+        given => Err(CommandError::bad_input(
             format!("{given} {what} are given for {count} shapes"),
             format!("give one of the {what} for all shapes, or one for each, with `;` between them"),
         )),
@@ -493,7 +481,7 @@ mod query_text_tests {
         for name in ["bf16", "torch.bfloat16", "DT_BF16", "Int4", "HIFLOAT8", "float8_e4m3fn", "UINT64"] {
             assert!(parse_known_dtype(name).expect(name).is_some(), "{name}");
         }
-        assert_eq!(parse_known_dtype(""), Ok(None));
+        assert!(parse_known_dtype("").is_ok_and(|dtype| dtype.is_none()));
         let problem = parse_shapes("4;4,x").expect_err("a letter");
         assert!(problem.starts_with("shape 2 is `4,x`, expected lengths"), "{problem}");
     }

@@ -1,12 +1,8 @@
 //! Answers from rows: of those that fit a query equally well, and between rows.
 
 use super::{
-    answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
-    kernel_index::KernelIndex,
-    kernel_rows::KernelRows,
-    match_rows::RowMatch,
-    rules::{MatchRule, Padding, RuleKind},
-    slot_dims::SlotDims,
+    AnswerSource, KernelIndex, KernelRows, LatencyColumn, LookupAnswer, MatchRule, Micros, MissReason,
+    Padding, RowMatch, RuleKind, SlotDims, UsedRow,
 };
 use crate::kernel::{Dtype, Verdict};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::slot_dims::SlotDims;
+use super::SlotDims;
 use crate::kernel::{Dtype, KernelName};
 
 /// Rule that leads from a query to rows. The names are the same as in the superseded tool.

@@ -6,9 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
-    load::{line_of, parse_time},
-    question::tensor_bytes,
+    DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion, line_of, parse_time,
+    tensor_bytes,
 };
 use crate::{
     answer::lookup::{OpQuery, QueryTensor, parse_dims, parse_dtype},

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{DurationKind, QuestionDefaults, Workload, WorkloadError, WorkloadQuestion, load::parse_time};
+use super::{DurationKind, QuestionDefaults, Workload, WorkloadError, WorkloadQuestion, parse_time};
 use crate::{
     answer::lookup::{QueryFields, check_degrees, check_kv_length},
     base::{

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
-    forward_pass::{CollectiveSums, collective_sums},
+    CollectiveSums, DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
+    collective_sums,
 };
 use crate::{
     answer::lookup::{LookupEngine, OpQuery, QueryTensor},

@@ -1,17 +1,11 @@
 //! Interpolation between rows of attention.
 
-use super::{
-    AttentionRow, AttentionTable, TokenMatch,
-    work::{AttentionFamily, AttentionWork, as_coordinate},
-};
 use crate::{
     answer::{
         lookup::{
-            answer::{LatencyColumn, LookupAnswer},
-            interpolation::MAX_DIMS,
-            kernel_rows::KernelRows,
-            row_answers::{PADDED_CONFIDENCE, interpolated_answer, kind_of_dims},
-            rules::{MatchRule, Padding},
+            AttentionFamily, AttentionRow, AttentionTable, AttentionWork, KernelRows, LatencyColumn,
+            LookupAnswer, MAX_DIMS, MatchRule, PADDED_CONFIDENCE, Padding, TokenMatch, as_coordinate,
+            interpolated_answer, kind_of_dims,
         },
         op_mapping::AxisTransform,
     },
@@ -138,20 +132,14 @@ impl AttentionTable {
             let (below, above) = candidates.split_at(middle);
             let sides: [&mut dyn Iterator<Item = &u32>; 2] = [&mut below.iter().rev(), &mut above.iter()];
             for side in sides {
-                let mut nearest = None;
                 let fitting = side.map(|row| self.row(*row)).filter(|row| {
                     has_batch(&row.work, query)
                         && has_skew(&row.work, query)
                         && tokens.allows_phases(&row.work, query)
                         && line.rows.rows[row.number as usize].latency_in(line.column).is_some()
                 });
-                for row in fitting {
-                    if nearest.is_some_and(|length: f64| length.total_cmp(&row.work.kv_length).is_ne()) {
-                        break;
-                    }
-                    nearest = Some(row.work.kv_length);
-                    points.push(line.point(row, query, padding));
-                }
+                let nearest = nearest_points(fitting, |row| row.work.kv_length);
+                points.extend(nearest.into_iter().map(|row| line.point(row, query, padding)));
             }
         }
         points

@@ -1,8 +1,10 @@
 //! Attention: rows by query shape, heads, layout and lengths of the keys.
 
 mod interpolation;
-pub(super) mod layout;
-pub(in crate::answer) mod work;
+mod layout;
+mod work;
+
+pub(crate) use self::{layout::*, work::*};
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,20 +14,9 @@ use std::{
 use indexmap::IndexSet;
 
 use super::{
-    answer::{AttentionDifference, Listed, LookupAnswer, MissReason},
-    attention::{
-        layout::KeyOrder,
-        work::{AttentionFamily, AttentionRegime, AttentionWork},
-    },
-    cache_rows::CacheQuery,
-    engine::{CandidateKernels, LookupEngine, best_of},
-    index::LookupError,
-    kernel_index::KernelIndex,
-    kernel_rows::KernelRows,
-    match_rows::{MAX_PADDING, match_padding},
-    query::{BatchLengths, OpQuery, QueryTensor, compared_tensors},
-    row_answers::{PADDED_CONFIDENCE, choose_median},
-    rules::{MatchRule, Padding, RuleKind},
+    AttentionDifference, BatchLengths, CacheQuery, CandidateKernels, KernelIndex, KernelRows, Listed,
+    LookupAnswer, LookupEngine, LookupError, MAX_PADDING, MatchRule, MissReason, OpQuery, PADDED_CONFIDENCE,
+    Padding, QueryTensor, RuleKind, best_of, choose_median, compared_tensors, match_padding,
 };
 use crate::{
     answer::op_mapping::MappedKernel,
@@ -402,7 +393,6 @@ impl LookupEngine {
         lookup: impl Fn(&KernelIndex) -> Result<LookupAnswer, LookupError>,
     ) -> Result<LookupAnswer, LookupError> {
         let answers = kernels.indices.iter().map(|index| lookup(index));
-        let missing = || LookupAnswer::missed(MissReason::CsvNotFound(Listed(kernels.missing.clone())));
-        Ok(best_of(answers, &*self.rules)?.unwrap_or_else(missing))
+        Ok(best_of(answers, &*self.rules)?.unwrap_or_else(|| kernels.missed()))
     }
 }

@@ -1,10 +1,9 @@
 //! The work of a call of attention, as rows and queries have it.
 
-use super::layout::{CallShapes, KeyOrder, OrderProblem, QueryOrder, QuerySizes};
 use crate::{
     answer::lookup::{
-        answer::{AttentionDifference, MissReason},
-        query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor},
+        AttentionDifference, AttentionParameters, BatchLengths, BatchPhase, CallShapes, KeyOrder, MissReason,
+        OpQuery, OrderProblem, QueryOrder, QuerySizes, QueryTensor,
     },
     kernel::{
         AttentionCase, AttentionSlot, Case, CaseAttributes, Dtype, KernelName, Slot,

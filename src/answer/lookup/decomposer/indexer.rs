@@ -1,13 +1,11 @@
 //! Selection of keys: projections, norm, the cache of keys, and the scores.
 
-use super::{SubKernel, SubKernelQuery, batch_of, is_index, phase_of, tokens_of_rank};
+use super::{batch_of, is_index, phase_of, tokens_of_rank};
 use crate::{
     answer::{
         lookup::{
-            answer::MissReason,
-            attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
-            engine::LookupRules,
-            query::{OpQuery, QueryTensor, compared_tensors},
+            AttentionFamily, AttentionRegime, AttentionWork, LookupRules, MissReason, OpQuery, QueryTensor,
+            SubKernel, SubKernelQuery, compared_tensors,
         },
         op_mapping::{MappedKernel, MappedOperator},
     },

@@ -1,13 +1,11 @@
 //! Latent attention, also over selected keys.
 
-use super::{SubKernel, SubKernelQuery, batch_of, is_index, phase_of, tokens_of_rank};
+use super::{batch_of, is_index, phase_of, tokens_of_rank};
 use crate::{
     answer::{
         lookup::{
-            answer::MissReason,
-            attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
-            engine::LookupRules,
-            query::{AttentionParameters, BatchPhase, OpQuery, QueryTensor, compared_tensors},
+            AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchPhase, LookupRules,
+            MissReason, OpQuery, QueryTensor, SubKernel, SubKernelQuery, compared_tensors,
         },
         op_mapping::{DecomposedOperator, DecomposerOptions, TokenPartition},
     },

@@ -1,12 +1,8 @@
 //! Preparation of latent attention: projections, norms, positions, and the cache.
 
-use super::{SubKernel, SubKernelQuery};
 use crate::{
     answer::{
-        lookup::{
-            answer::MissReason,
-            query::{OpQuery, QueryTensor, compared_tensors},
-        },
+        lookup::{MissReason, OpQuery, QueryTensor, SubKernel, SubKernelQuery, compared_tensors},
         op_mapping::{DecomposedOperator, DecomposerOptions, OpaqueKernel, TokenPartition},
     },
     kernel::{Dtype, TensorFormat},

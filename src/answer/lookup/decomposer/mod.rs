@@ -5,14 +5,9 @@ mod latent_attention;
 mod latent_preprocess;
 
 use super::{
-    answer::{LookupAnswer, MissReason, PartAnswer},
-    attention::work::AttentionWork,
-    cache_rows::CacheQuery,
-    composite::sum_of_sub_kernels,
-    engine::{LookupEngine, LookupRules},
-    index::LookupError,
-    match_rows::{KernelsQuery, QuerySource},
-    query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor, input_slots},
+    AttentionParameters, AttentionWork, BatchLengths, BatchPhase, CacheQuery, KernelsQuery, LookupAnswer,
+    LookupEngine, LookupError, LookupRules, MissReason, OpQuery, PartAnswer, QuerySource, QueryTensor,
+    input_slots, sum_of_sub_kernels,
 };
 use crate::{
     answer::op_mapping::{DecomposedOperator, DecomposerOptions, MappedKernel, MappedOperator},

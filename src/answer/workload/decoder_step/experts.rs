@@ -1,7 +1,8 @@
 //! Feed-forward: dense layers, and layers with experts.
 
-use super::{DecoderStep, DecoderStepError, INT8_BLOCK, KernelCall, StepBuilder, dynamic_quantisation};
+use super::{INT8_BLOCK, KernelCall, StepBuilder, dynamic_quantisation};
 use crate::{
+    answer::workload::{DecoderStep, DecoderStepError},
     cases::llm::{ExpertSizes, ParallelLayout, WeightProduct, WeightProductRole as Role},
     kernel::{CaseAttributes, Dtype, EP_SIZE},
 };
