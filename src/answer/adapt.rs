@@ -192,13 +192,13 @@ impl AdaptSession {
                 break;
             }
             let batch = self.choose(&mut database.engine)?;
-            let fill_case = |(case, _): ChosenCase| FillCase { case, value: 1.0, is_refinement: false };
-            let cases: Vec<FillCase> = batch.into_iter().map(fill_case).collect();
-            let cases: Vec<&FillCase> = cases.iter().collect();
-            if cases.is_empty() {
+            if batch.is_empty() {
                 break;
             }
             drop(database);
+            let fill_case = |(case, _): ChosenCase| FillCase { case, value: 1.0, is_refinement: false };
+            let cases: Vec<FillCase> = batch.into_iter().map(fill_case).collect();
+            let cases: Vec<&FillCase> = cases.iter().collect();
             if !runs.session.has_time_for(&cases)? {
                 print_note("no time is left for a further batch");
                 break;

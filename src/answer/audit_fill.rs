@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     answer::{
-        coverage::{CoverageAnalyzer, audit_questions},
-        lookup_database::{LookupDatabase, load_workloads, prepare_workloads},
+        coverage::{CoverageAnalyzer, add_equal_calls, audit_questions},
+        lookup_database::{LookupDatabase, load_workloads},
         step_cases::StepSelection,
         workload::{DurationKind, QuestionDefaults, Workload},
     },
@@ -40,8 +40,10 @@ pub(crate) fn missing_cases(
         let questions = steps.derive_named(assets, models)?.questions;
         workloads.push(Workload::new("steps of models".to_owned(), DurationKind::Unknown, questions));
     }
-    prepare_workloads(&mut workloads, catalogue);
-    workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
+    for workload in &mut workloads {
+        add_equal_calls(workload, catalogue);
+        workload.notes.iter().for_each(|note| print_note(note));
+    }
     let analyzer = CoverageAnalyzer { engine: &lookup.engine, catalogue };
     let coverages = analyzer.answer_workloads(&workloads)?;
     let density = DensityFile::load(assets, catalogue)?;

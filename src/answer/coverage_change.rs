@@ -48,20 +48,16 @@ pub(crate) fn coverage_changes(
         let shares = coverages.iter().map(|coverage| {
             let totals = coverage.totals();
             let share = |class| totals.time_share(class).or_else(|| totals.count_share(class));
-            let shares: Vec<Option<f64>> =
-                AnswerClass::ALL.iter().map(|class| share(*class).map(|share| 100.0 * share)).collect();
-            (coverage.workload.name.clone(), shares)
+            (coverage.workload.name.clone(), AnswerClass::ALL.map(|class| Some(100.0 * share(class)?)))
         });
-        Ok(shares.collect::<BTreeMap<String, Vec<Option<f64>>>>())
+        Ok(shares.collect::<BTreeMap<String, [Option<f64>; 3]>>())
     });
     let (before, after) = (before?, after?);
     let changes = after.into_iter().map(|(workload, after)| {
-        let before = before.get(&workload);
-        let classes = AnswerClass::ALL
-            .iter()
-            .enumerate()
-            .map(|(at, class)| (class.to_string(), before.and_then(|before| before[at]), after[at]));
-        CoverageChange { classes: classes.collect(), workload }
+        let before = before.get(&workload).copied().unwrap_or_default();
+        let shares = AnswerClass::ALL.iter().zip(before).zip(after);
+        let classes = shares.map(|((class, before), after)| (class.to_string(), before, after)).collect();
+        CoverageChange { classes, workload }
     });
     Ok(changes.collect())
 }
@@ -91,24 +87,16 @@ fn copy_without(database: &Database, cases: &BTreeSet<CaseId>, folder: &Path) ->
     let copy = Database::open(folder)?;
     for kernel in copy.kernels_and_collectives()? {
         let Ok(mut table) = copy.kernel_csv(&kernel) else { continue };
-        let numbers: Vec<String> = table
-            .column_names()
-            .iter()
-            .filter(|name| {
-                name.starts_with("MicroBench ")
-                    || *name == columns::AVERAGE
-                    || *name == collective_rows::DURATION
-            })
-            .cloned()
-            .collect();
-        let empty: Vec<(&str, String)> = numbers.iter().map(|name| (name.as_str(), String::new())).collect();
-        let rows = (0..table.len()).filter(|row| {
-            table
-                .cell_text(*row, columns::CASE)
-                .is_some_and(|case| cases.contains(&CaseId::from_stored(case.trim())))
+        let mut numbers = table.column_names().to_vec();
+        numbers.retain(|name| {
+            name.starts_with("MicroBench ") || name == columns::AVERAGE || name == collective_rows::DURATION
         });
-        for row in rows.collect::<Vec<_>>() {
-            table.update_row(row, &empty)?;
+        let empty: Vec<(&str, String)> = numbers.iter().map(|name| (name.as_str(), String::new())).collect();
+        for row in 0..table.len() {
+            let case = table.cell_text(row, columns::CASE);
+            if case.is_some_and(|case| cases.contains(&CaseId::from_stored(case.trim()))) {
+                table.update_row(row, &empty)?;
+            }
         }
         if table.is_changed() {
             table.save()?;

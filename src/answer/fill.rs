@@ -115,23 +115,19 @@ impl FillSession {
         Ok(context)
     }
 
-    /// Returns the cases that can be launched on this host. The preview has the reasons of the others.
-    fn launchable<'f>(&self, cases: &[&'f FillCase]) -> Result<Vec<&'f FillCase>, CommandError> {
-        let context = self.context()?;
-        let devices = context.chips.len();
-        let can_be_planned =
-            |case: &&&FillCase| plan_fill_case(&context.catalogue, &context.profile, case, devices).is_ok();
-        Ok(cases.iter().filter(can_be_planned).copied().collect())
+    /// Returns the cases that can be launched on this host, as they are planned. The preview has the reasons of the others.
+    fn launchable<'f>(context: &RunContext, cases: &[&'f FillCase]) -> Vec<(&'f FillCase, PlannedCase)> {
+        let plan =
+            |case| plan_fill_case(&context.catalogue, &context.profile, case, context.chips.len()).ok();
+        cases.iter().filter_map(|case| Some((*case, plan(case)?))).collect()
     }
 
     /// Returns true if the first measurement of at least one of the cases is predicted to end before the deadline.
     pub(crate) fn has_time_for(&self, cases: &[&FillCase]) -> Result<bool, CommandError> {
         let context = self.context()?;
         let devices: Vec<u32> = context.chips.iter().map(|chip| chip.physical_id).collect();
-        let planned = |case: &&&FillCase| {
-            plan_fill_case(&context.catalogue, &context.profile, case, devices.len()).ok()
-        };
-        let planned: Vec<PlannedCase> = cases.iter().filter_map(|case| planned(&case)).collect();
+        let planned: Vec<PlannedCase> =
+            Self::launchable(&context, cases).into_iter().map(|(_, planned)| planned).collect();
         let costs = InitialCosts::new(self.options.warm_up, self.options.launches);
         let preview = dry_run(self.kind, &costs, &planned, &devices, self.deadline.map(Deadline::rest));
         Ok(preview.cases.iter().any(Result::is_ok))
@@ -144,14 +140,13 @@ impl FillSession {
         let Some(ledger) = database.existing_ledger()? else { return Ok(Vec::new()) };
         let estimates = JointEstimates::from_ledger(&ledger, self.options.cache)?;
         let cases = cases_of_rows(&database, used)?;
-        let weighted = cases.into_iter().filter(|(case, _)| estimates.collection_count(case.id()) > 0);
-        let mut weighted: Vec<FillCase> = weighted
-            .map(|(case, time)| {
-                let width = estimates.of_case(case.id()).map(|median| median.estimate.half_width);
-                let width = width.filter(|width| width.is_finite()).unwrap_or(UNKNOWN_WIDTH);
-                FillCase { value: time * width, case, is_refinement: false }
-            })
-            .collect();
+        let weighted = |(case, time): (IdentifiedCase, f64)| {
+            let width = estimates.of_case(case.id()).map(|median| median.estimate.half_width);
+            let width = width.filter(|width| width.is_finite()).unwrap_or(UNKNOWN_WIDTH);
+            FillCase { value: time * width, case, is_refinement: false }
+        };
+        let measured = cases.into_iter().filter(|(case, _)| estimates.collection_count(case.id()) > 0);
+        let mut weighted: Vec<FillCase> = measured.map(weighted).collect();
         weighted.sort_by(|one, other| other.value.total_cmp(&one.value));
         let all: f64 = weighted.iter().map(|case| case.value).sum();
         let mut sum = 0.0;
@@ -204,7 +199,8 @@ impl FillRuns<'_> {
                 break;
             }
             attempted.extend(cases.iter().map(|case| case.case.id().clone()));
-            let cases = self.session.launchable(&cases)?;
+            let launchable = FillSession::launchable(&self.session.context()?, &cases);
+            let cases: Vec<&FillCase> = launchable.iter().map(|(case, _)| *case).collect();
             if pass > 0 && !cases.is_empty() {
                 print_note(&format!("{} left to measure", format_count(cases.len(), "case")));
             }
@@ -221,21 +217,21 @@ impl FillRuns<'_> {
             print_note("time is left: the cases between brackets are measured as well");
             self.measure_cases(&refinements)?;
         }
-        self.measure_further(|| Ok(state()?.used))
+        self.measure_further(state)
     }
 
     /// Measures the rows of the workloads with ever higher precision until the deadline, or until further collections cannot
     /// narrow their intervals.
     fn measure_further(
         &mut self,
-        used_rows: impl Fn() -> Result<Vec<UsedRowTime>, CommandError>,
+        state: impl Fn() -> Result<FillState, CommandError>,
     ) -> Result<(), CommandError> {
         let mut precision = self.session.options.precision.unwrap_or(DEFAULT_PRECISION);
         let mut max_collections = self.session.options.max_collections.max(MIN_COLLECTIONS);
         for _ in 0..MAX_HALVINGS {
             // Half the width needs four times the collections.
             (precision, max_collections) = (precision / 2.0, max_collections * 4);
-            let rows = self.session.rows_to_repeat(&used_rows()?)?;
+            let rows = self.session.rows_to_repeat(&state()?.used)?;
             let rows: Vec<&FillCase> = rows.iter().collect();
             if rows.is_empty() || !self.outcome.may_go_on() || !self.session.has_time_for(&rows)? {
                 break;
@@ -253,11 +249,31 @@ impl FillRuns<'_> {
         if cases.is_empty() {
             return Ok(());
         }
-        let context = self.session.context()?;
-        context.database.initialise(&mut self.lock)?;
-        add_rows(&context.database, &context.catalogue, cases, &self.session.stop, &mut self.outcome.added)?;
-        drop(context);
+        self.add_rows(cases)?;
         self.run(cases, self.session.options.clone())?;
+        Ok(())
+    }
+
+    /// Adds rows without results for those cases that have none, table by table until a stop.
+    fn add_rows(&mut self, cases: &[&FillCase]) -> Result<(), CommandError> {
+        let RunContext { database, catalogue, .. } = &self.session.context()?;
+        database.initialise(&mut self.lock)?;
+        let mut by_kernel: BTreeMap<&KernelName, Vec<&IdentifiedCase>> = BTreeMap::new();
+        for case in cases {
+            by_kernel.entry(&case.case.kernel).or_default().push(&case.case);
+        }
+        for (kernel, mut cases) in by_kernel {
+            if self.session.is_stopping() {
+                break;
+            }
+            let present = database.case_ids(kernel)?;
+            cases.retain(|case| !present.contains(case.id()));
+            if !cases.is_empty() {
+                let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
+                add_absent_rows(database, kernel, &cases, recorded_inputs, &BTreeMap::new())?;
+                self.outcome.added += cases.len();
+            }
+        }
         Ok(())
     }
 
@@ -289,10 +305,7 @@ impl FillRuns<'_> {
 impl FillOutcome {
     /// Returns what a stopped command has saved, and the commands that go on; `None` if it was not stopped.
     pub(crate) fn stop_note(&self, command: &str, db: &Path) -> Option<String> {
-        let rows = match self.added {
-            1 => "1 row was added".to_owned(),
-            added => format!("{added} rows were added"),
-        };
+        let rows = format_count(self.added, "new row");
         let resumes = match self.exit {
             ExitStatus::Interrupted => {
                 format!("`npubench resume --db {}` continues the last run; ", quoted_path(db))
@@ -301,7 +314,7 @@ impl FillOutcome {
         };
         self.is_stopped.then(|| {
             format!(
-                "stopped: {rows}, and all results so far are saved; {resumes}`npubench {command}` with the same options measures what \
+                "stopped: {rows} and all results so far are saved; {resumes}`npubench {command}` with the same options measures what \
                  is left"
             )
         })
@@ -310,35 +323,6 @@ impl FillOutcome {
     pub(crate) fn may_go_on(&self) -> bool {
         !self.is_stopped && matches!(self.exit, ExitStatus::Done | ExitStatus::SomeNotOk)
     }
-}
-
-/// Adds rows without results for those cases that have none, table by table until a stop. `added` counts them.
-fn add_rows(
-    database: &Database,
-    catalogue: &Catalogue,
-    cases: &[&FillCase],
-    stop: &AtomicBool,
-    added: &mut usize,
-) -> Result<(), CommandError> {
-    let mut by_kernel: BTreeMap<&KernelName, Vec<&IdentifiedCase>> = BTreeMap::new();
-    for case in cases {
-        by_kernel.entry(&case.case.kernel).or_default().push(&case.case);
-    }
-    for (kernel, mut cases) in by_kernel {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let present = database.case_ids(kernel)?;
-        cases.retain(|case| !present.contains(case.id()));
-        if cases.is_empty() {
-            continue;
-        }
-        let count = cases.len();
-        let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
-        add_absent_rows(database, kernel, &cases, recorded_inputs, &BTreeMap::new())?;
-        *added += count;
-    }
-    Ok(())
 }
 
 #[derive(Clone, Debug)]
@@ -416,22 +400,18 @@ impl<'w> FillPreview<'w> {
         let coverages = analyzer.answer_workloads(workloads)?;
         let gaps = coverage_gaps(analyzer, &coverages);
         let fill = fill_cases(analyzer, &coverages, &gaps, folder)?;
-        let planned: Vec<Result<PlannedCase, String>> = fill
-            .needed()
-            .map(|case| plan_fill_case(analyzer.catalogue, host.profile, case, host.devices.len()))
-            .collect();
+        let plan = |case| plan_fill_case(analyzer.catalogue, host.profile, case, host.devices.len());
+        let planned: Vec<Result<PlannedCase, String>> = fill.needed().map(plan).collect();
         let cases: Vec<PlannedCase> = planned.iter().flatten().cloned().collect();
         let PlanPreview { cases: scheduled, duration, .. } =
             dry_run(host.kind, &host.costs, &cases, host.devices, host.budget);
         let mut scheduled = scheduled.into_iter();
-        let mut end = |_: PlannedCase| match scheduled.next().unwrap_or(Err(Cause::NotReached)) {
-            Ok(slot) => Ok(slot.ends_at),
-            Err(cause) => Err(NotMeasured::NotInTime(cause.to_string())),
+        let mut end = |planned: Result<PlannedCase, String>| {
+            planned.map_err(NotMeasured::NotLaunchable)?;
+            let slot = scheduled.next().unwrap_or(Err(Cause::NotReached));
+            Ok(slot.map_err(|cause| NotMeasured::NotInTime(cause.to_string()))?.ends_at)
         };
-        let ends: Vec<_> = planned
-            .into_iter()
-            .map(|planned| planned.map_err(NotMeasured::NotLaunchable).and_then(&mut end))
-            .collect();
+        let ends: Vec<_> = planned.into_iter().map(&mut end).collect();
         let in_time: BTreeSet<&CaseId> =
             fill.needed().zip(&ends).filter(|(_, end)| end.is_ok()).map(|(case, _)| case.case.id()).collect();
         let share_before = coverage_metrics(&coverages).time.value();
@@ -453,17 +433,14 @@ pub(crate) fn plan_fill_case(
     case: &FillCase,
     devices: usize,
 ) -> Result<PlannedCase, String> {
-    let planned = planned_case(catalogue, profile, case.case.clone()).map_err(|(_, outcome)| {
-        let CaseOutcome { verdict, reason } = outcome;
-        format!("{verdict}: {reason}")
-    })?;
-    if planned.devices > devices {
-        return Err(format!(
-            "it needs {} devices of one host at once, the run has {devices}",
-            planned.devices
-        ));
+    let planned = planned_case(catalogue, profile, case.case.clone())
+        .map_err(|(_, CaseOutcome { verdict, reason })| format!("{verdict}: {reason}"))?;
+    match planned.devices {
+        needed if needed > devices => {
+            Err(format!("it needs {needed} devices of one host at once, the run has {devices}"))
+        }
+        _ => Ok(PlannedCase { value: case.value, ..planned }),
     }
-    Ok(PlannedCase { value: case.value, ..planned })
 }
 
 /// Chooses cases for gaps, and those of the rows that answer workloads by durations of production profiles, of kernels that can be

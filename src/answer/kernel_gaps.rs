@@ -125,33 +125,70 @@ pub(crate) fn find_kernel_gaps(
     notes.extend(without_shapes.iter().map(|error| format!("{error}; the file is left out")));
     let untimed: u64 = records.without_duration.values().sum();
     if untimed > 0 {
-        let verb = if untimed == 1 { "is" } else { "are" };
-        let records = format_count(untimed, "record");
-        notes.push(format!("{records} without a duration {verb} left out"));
+        notes.push(format!("left out: {} without a duration", format_count(untimed, "record")));
     }
     let shapeless = records.without_shapes.clone();
     let mut kernels = records.into_kernels();
     // The notes on attributes concern an ingest; here, a row without attributes is a gap and has a reason.
     add_attributes(&mut kernels, &files, RankCounts::default())?;
-    let mut collector = GapCollector::of_groups(catalogue, &kernels);
-    for (kernel, records) in &shapeless {
-        collector.add_shapeless(kernel, records);
-    }
-    Ok((collector.into_gaps(), notes))
+    Ok((gaps_of_groups(catalogue, &kernels, &shapeless), notes))
 }
 
+/// Returns the gaps of records with shapes and of those without, the longest time first.
 pub(crate) fn gaps_of_groups(
     catalogue: &Catalogue,
     kernels: &BTreeMap<KernelName, Vec<RecordGroup>>,
+    shapeless: &BTreeMap<String, ShapelessRecords>,
 ) -> ProfileGaps {
-    GapCollector::of_groups(catalogue, kernels).into_gaps()
-}
-
-struct GapCollector<'a> {
-    catalogue: &'a Catalogue,
-    gaps: BTreeMap<(KernelEngine, String, Option<GapKind>), GapRecords>,
-    ai_core_kernels: BTreeSet<String>,
-    ai_core_time: Nanos,
+    let mut found = ProfileGaps::default();
+    let mut ai_core_kernels: BTreeSet<&str> = BTreeSet::new();
+    let mut gaps: BTreeMap<(KernelEngine, &str, Option<GapKind>), GapRecords> = BTreeMap::new();
+    let mut add = |engine, kernel, (records, time), gap: Option<(Option<GapKind>, String)>| {
+        if engine == KernelEngine::AiCore {
+            ai_core_kernels.insert(kernel);
+            found.ai_core_time += time;
+        }
+        if let Some((kind, reason)) = gap {
+            let gap = gaps.entry((engine, kernel, kind)).or_default();
+            *gap.reasons.entry(reason).or_default() += time;
+            gap.records += records;
+            gap.time += time;
+        }
+    };
+    let without_entry = |kernel: &str| match catalogue.not_launchable_reason(kernel) {
+        Some(reason) => (Some(GapKind::NotLaunchable), reason.to_owned()),
+        None => (Some(GapKind::NoEntry), String::new()),
+    };
+    for (kernel, group) in
+        kernels.iter().flat_map(|(kernel, groups)| groups.iter().map(move |group| (kernel, group)))
+    {
+        let gap = match catalogue.entry(kernel) {
+            None => Some(without_entry(kernel.as_str())),
+            Some(entry) => entry.resolve_call(&group.case).err().map(|why| {
+                let kind = if why.is_contradiction { GapKind::InvalidArgs } else { GapKind::Unsupported };
+                (Some(kind), why.problem)
+            }),
+        };
+        let records = (group.record_count() as u64, group.total_duration());
+        add(engine_of(kernel.as_str(), &group.core), kernel.as_str(), records, gap);
+    }
+    for (kernel, records) in shapeless {
+        let has_entry = KernelName::new(kernel).is_ok_and(|kernel| catalogue.entry(&kernel).is_some());
+        let engine = engine_of(kernel, &records.core);
+        let gap = match engine {
+            KernelEngine::Collective => (None, String::new()),
+            _ if has_entry => (Some(GapKind::WithoutShapes), String::new()),
+            _ => without_entry(kernel),
+        };
+        add(engine, kernel.as_str(), (records.count, records.duration), Some(gap));
+    }
+    found.kernels = ai_core_kernels.len();
+    found.gaps.extend(gaps.into_iter().map(|((engine, kernel, kind), gap)| {
+        let (records, time, reason) = (gap.records, gap.time, gap.main_reason());
+        KernelGap { kernel: kernel.to_owned(), engine, kind, records, time, reason }
+    }));
+    found.gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time));
+    found
 }
 
 /// Records of a gap, with their total time by reason.
@@ -169,85 +206,7 @@ impl GapRecords {
         // Of reasons with equal times, the alphabetically first one is taken.
         let longest = self.reasons.into_iter().rev().max_by_key(|(_, time)| *time);
         let reason = longest.map(|(reason, _)| reason).unwrap_or_default();
-        match others {
-            0 => reason,
-            1 => format!("{reason}; and one other reason"),
-            others => format!("{reason}; and {others} other reasons"),
-        }
-    }
-}
-
-impl<'a> GapCollector<'a> {
-    fn of_groups(catalogue: &'a Catalogue, kernels: &BTreeMap<KernelName, Vec<RecordGroup>>) -> Self {
-        let (gaps, ai_core_kernels, ai_core_time) = Default::default();
-        let mut collector = Self { catalogue, gaps, ai_core_kernels, ai_core_time };
-        for (kernel, groups) in kernels {
-            for group in groups {
-                let gap = match catalogue.entry(kernel) {
-                    None => Some(collector.gap_without_entry(kernel.as_str())),
-                    Some(entry) => {
-                        entry.resolve_call(&group.case).err().map(|why| match why.is_contradiction {
-                            false => (GapKind::Unsupported, why.problem),
-                            true => (GapKind::InvalidArgs, why.problem),
-                        })
-                    }
-                };
-                let gap = gap.map(|(kind, reason)| (Some(kind), reason));
-                let records = (group.record_count() as u64, group.total_duration());
-                collector.add(kernel.as_str(), &group.core, records, |_| gap);
-            }
-        }
-        collector
-    }
-
-    fn add_shapeless(&mut self, kernel: &str, records: &ShapelessRecords) {
-        let has_entry = KernelName::new(kernel).is_ok_and(|kernel| self.catalogue.entry(&kernel).is_some());
-        let (without_kind, reason) = self.gap_without_entry(kernel);
-        self.add(kernel, &records.core, (records.count, records.duration), |engine| {
-            Some(match engine {
-                KernelEngine::Collective => (None, String::new()),
-                _ if has_entry => (Some(GapKind::WithoutShapes), String::new()),
-                _ => (Some(without_kind), reason),
-            })
-        });
-    }
-
-    fn gap_without_entry(&self, kernel: &str) -> (GapKind, String) {
-        match self.catalogue.not_launchable_reason(kernel) {
-            Some(reason) => (GapKind::NotLaunchable, reason.to_owned()),
-            None => (GapKind::NoEntry, String::new()),
-        }
-    }
-
-    /// Adds records with their time, and the kind and the reason of their gap if they have one.
-    fn add(
-        &mut self,
-        kernel: &str,
-        core: &str,
-        (records, time): (u64, Nanos),
-        gap: impl FnOnce(KernelEngine) -> Option<(Option<GapKind>, String)>,
-    ) {
-        let engine = engine_of(kernel, core);
-        if engine == KernelEngine::AiCore {
-            self.ai_core_kernels.insert(kernel.to_owned());
-            self.ai_core_time += time;
-        }
-        if let Some((kind, reason)) = gap(engine) {
-            let gap = self.gaps.entry((engine, kernel.to_owned(), kind)).or_default();
-            *gap.reasons.entry(reason).or_default() += time;
-            gap.records += records;
-            gap.time += time;
-        }
-    }
-
-    fn into_gaps(self) -> ProfileGaps {
-        let gaps = self.gaps.into_iter().map(|((engine, kernel, kind), gap)| {
-            let (records, time, reason) = (gap.records, gap.time, gap.main_reason());
-            KernelGap { kernel, engine, kind, records, time, reason }
-        });
-        let mut gaps: Vec<KernelGap> = gaps.collect();
-        gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time));
-        ProfileGaps { gaps, kernels: self.ai_core_kernels.len(), ai_core_time: self.ai_core_time }
+        if others == 0 { reason } else { format!("{reason}; and {}", format_count(others, "other reason")) }
     }
 }
 

@@ -61,11 +61,6 @@ impl LookupDatabase {
     }
 }
 
-/// Completes workloads as all commands look them up: with the other names of the kernels' calls.
-pub(crate) fn prepare_workloads(workloads: &mut [Workload], catalogue: &Catalogue) {
-    workloads.iter_mut().for_each(|workload| add_equal_calls(workload, catalogue));
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadSelection<'a> {
     pub(crate) files: &'a [(PathBuf, f64)],
@@ -86,7 +81,7 @@ impl WorkloadSelection<'_> {
             step.set_defaults(&QuestionDefaults { tp: None, ep: None, ..self.defaults.clone() });
             workloads.push(step);
         }
-        prepare_workloads(&mut workloads, catalogue);
+        workloads.iter_mut().for_each(|workload| add_equal_calls(workload, catalogue));
         Ok(workloads)
     }
 
@@ -98,10 +93,12 @@ impl WorkloadSelection<'_> {
     ) -> Result<Vec<Workload>, CommandError> {
         let mut workloads = self.load(assets, analyzer.catalogue)?;
         let device = database.device(assets)?;
-        if let Some(network) = &device.comm {
-            workloads.iter_mut().for_each(|workload| set_tiers(workload, &network.grid));
+        for workload in &mut workloads {
+            if let Some(network) = &device.comm {
+                set_tiers(workload, &network.grid);
+            }
+            estimate_durations(workload, analyzer, &device);
         }
-        workloads.iter_mut().for_each(|workload| estimate_durations(workload, analyzer, &device));
         Ok(workloads)
     }
 }
@@ -123,8 +120,7 @@ pub(crate) fn step_of_model(
     model: &str,
     step: &DecoderStep,
 ) -> Result<Workload, CommandError> {
-    let derived = decoder_step(&LlmModel::load(assets, model)?, step);
-    Ok(derived?)
+    Ok(decoder_step(&LlmModel::load(assets, model)?, step)?)
 }
 
 /// Reads workloads with their weights, and sets what their questions lack. A file twice is an error; equal names get the path of the

@@ -11,7 +11,7 @@ use crate::{
         coverage::{InModelKernels, join_kernels},
         lookup_database::LookupDatabase,
     },
-    base::{assets::AssetFiles, command_error::CommandError},
+    base::{assets::AssetFiles, command_error::CommandError, count_text::format_count},
     kernel::{catalogue::Catalogue, device::DeviceProfile},
     profile::{
         device_of_profile,
@@ -49,34 +49,18 @@ pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<(Vec<RunTimeline>, Vec<
 fn notes_on_run(run: &RunTimeline) -> Vec<String> {
     let file = run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
     let counts = [
-        (run.untimed, "record without a valid time is left out", "records without a valid time are left out"),
-        (
-            run.repeated,
-            "record of a collective repeats another on another stream and does not count",
-            "records of collectives repeat others on another stream and do not count",
-        ),
+        (run.untimed, "without a valid time, left out"),
+        (run.repeated, "of a collective that repeats another on another stream, not counted"),
         (
             run.without_row,
-            "kernel or collective of trace_view.json is not in the table of kernels, which may be cut; it counts, without \
-             type and shapes",
-            "kernels and collectives of trace_view.json are not in the table of kernels, which may be cut; they count, \
-             without type and shapes",
+            "of trace_view.json that is not in the table of kernels, which may be cut: counted without type and shapes",
         ),
-        (
-            run.unfinished_ranges,
-            "range of mstx has no end behind its start and is left out",
-            "ranges of mstx have no end behind their start and are left out",
-        ),
-        (
-            run.unnamed,
-            "event is of a process without a `process_name` and is left out",
-            "events are of processes without a `process_name` and are left out",
-        ),
+        (run.unfinished_ranges, "of a range of mstx without an end behind its start, left out"),
+        (run.unnamed, "of a process without a `process_name`, left out"),
     ];
-    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
-    let mut notes: Vec<String> = counts
-        .map(|(count, one, many)| format!("`{file}`: {count} {}", if count == 1 { one } else { many }))
-        .collect();
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let mut notes: Vec<String> =
+        counts.map(|(count, text)| format!("`{file}`: {} {text}", format_count(count, "record"))).collect();
     notes.extend(run.unknown_schema.as_ref().map(|version| {
         format!(
             "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.x); compare the times with the vendor's"

@@ -135,15 +135,17 @@ impl StepSelection {
             dp: given_or(&self.dp, &own.dp),
         };
         let layouts = degrees.usable(model);
-        let lost_tp = self.tp.iter().find(|tp| layouts.iter().all(|layout| layout.tp != **tp));
-        let lost_ep = self.ep.iter().find(|ep| layouts.iter().all(|layout| layout.ep != **ep));
-        let lost_dp = self.dp.iter().find(|dp| layouts.iter().all(|layout| layout.dp != **dp));
-        if [lost_tp, lost_ep, lost_dp].iter().all(Option::is_none) && !layouts.is_empty() {
+        let lost = |given: &[u64], degree: fn(&ParallelLayout) -> u64| {
+            given.iter().copied().find(|given| layouts.iter().all(|layout| degree(layout) != *given))
+        };
+        let (tp, ep) = (lost(&self.tp, |layout| layout.tp), lost(&self.ep, |layout| layout.ep));
+        let dp = lost(&self.dp, |layout| layout.dp);
+        if [tp, ep, dp].iter().all(Option::is_none) && !layouts.is_empty() {
             return Ok(layouts);
         }
-        let tp = lost_tp.or(degrees.tp.first()).copied().unwrap_or(1);
-        let ep = lost_ep.or(degrees.ep.first()).copied().unwrap_or(1);
-        let layout = ParallelLayout { tp, ep, dp: lost_dp.copied().unwrap_or(1) };
+        let or_first = |lost: Option<u64>, degrees: &[u64]| lost.or(degrees.first().copied()).unwrap_or(1);
+        let (tp, ep) = (or_first(tp, &degrees.tp), or_first(ep, &degrees.ep));
+        let layout = ParallelLayout { tp, ep, dp: dp.unwrap_or(1) };
         let reason = model.share(layout).err().map_or_else(String::new, |reason| format!(": {reason}"));
         Err(CommandError::bad_input(
             format!("{} does not run with {layout}{reason}", model.model),

@@ -7,15 +7,14 @@ use std::{
 
 use super::{
     coverage::CoverageAnalyzer,
-    lookup::{LookupEngine, OpQuery},
+    lookup::OpQuery,
     lookup_database::{LookupDatabase, WorkloadSelection},
-    workload::Workload,
 };
 use crate::{
     base::command_error::CommandError,
     kernel::{CollectiveKind, Dtype},
     measure::{
-        collective::sweep_session::{SweepGroup, SweepPart, WantedGroups},
+        collective::sweep_session::{SweepPart, WantedGroups},
         run_context::RunContext,
     },
 };
@@ -30,23 +29,26 @@ pub(crate) struct WorkloadMessages {
 impl WorkloadMessages {
     /// Finds the collectives of workloads with their message sizes, types and groups. `wanted` has the numbers of
     /// ranks of questions that state none, and the tiers of those without one.
-    fn find(
-        workloads: &[Workload],
-        engine: &LookupEngine,
+    pub(crate) fn of_run(
+        context: &RunContext,
+        selection: &WorkloadSelection<'_>,
+        mapping: Option<&Path>,
         wanted: &WantedGroups,
-        find_groups: impl Fn(&WantedGroups) -> Result<Vec<SweepGroup>, CommandError>,
     ) -> Result<Self, CommandError> {
+        let database = LookupDatabase::open(context.database.folder(), mapping)?;
+        let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &context.catalogue };
+        let workloads = selection.load_with_durations(&context.assets, &database, &analyzer)?;
         let mut sizes: BTreeMap<(CollectiveKind, String, u64, Option<u64>), BTreeSet<u64>> = BTreeMap::new();
         let mut notes: BTreeSet<String> = BTreeSet::new();
-        for query in workloads.iter().flat_map(|workload| &workload.questions).map(|question| &question.query)
-        {
+        for question in workloads.iter().flat_map(|workload| &workload.questions) {
+            let query = &question.query;
             let ranks: Vec<Option<u64>> = match (query.ranks, wanted.ranks.as_slice()) {
                 (None, ranks @ [_, ..]) => ranks.iter().map(|ranks| Some(*ranks as u64)).collect(),
                 (ranks, _) => vec![ranks],
             };
             for ranks in ranks {
                 let query = OpQuery { ranks, ..query.clone() };
-                let Some((kernel, message)) = engine.collective_of_query(&query) else { continue };
+                let Some((kernel, message)) = database.engine.collective_of_query(&query) else { continue };
                 let kind = CollectiveKind::of_kernel(&kernel);
                 let dtype = message.dtype.as_ref().and_then(Dtype::torch_name);
                 match (kind, dtype) {
@@ -70,7 +72,7 @@ impl WorkloadMessages {
                 .and_then(|tier| usize::try_from(tier).ok())
                 .map_or_else(|| wanted.tiers.clone(), |tier| vec![tier]);
             let groups = WantedGroups { ranks: vec![usize::try_from(ranks).unwrap_or(usize::MAX)], tiers };
-            match find_groups(&groups) {
+            match context.find_groups(&groups) {
                 Ok(groups) => parts.push(SweepPart {
                     kinds: vec![kind],
                     dtypes: vec![dtype],
@@ -94,17 +96,5 @@ impl WorkloadMessages {
             return Err(CommandError::bad_input(format!("the workloads give no message: {reason}"), hint));
         }
         Ok(Self { parts, notes })
-    }
-
-    pub(crate) fn of_run(
-        context: &RunContext,
-        selection: &WorkloadSelection<'_>,
-        mapping: Option<&Path>,
-        wanted: &WantedGroups,
-    ) -> Result<Self, CommandError> {
-        let database = LookupDatabase::open(context.database.folder(), mapping)?;
-        let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &context.catalogue };
-        let workloads = selection.load_with_durations(&context.assets, &database, &analyzer)?;
-        Self::find(&workloads, &database.engine, wanted, |groups| context.find_groups(groups))
     }
 }

@@ -127,7 +127,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     target.file.profiled_on = stack;
     let mut kernels = groups.into_kernels();
     left_out.extend(add_attributes(&mut kernels, &files, rank_counts)?);
-    let gaps = gaps_of_groups(&Catalogue::load(&assets)?, &kernels);
+    let gaps = gaps_of_groups(&Catalogue::load(&assets)?, &kernels, &BTreeMap::new());
     let ranks = ProfileRanks::of_files(&files);
     let merged = target.write(options.dry_run, |database| {
         let (mut tables, mut merged) = (Vec::new(), BTreeMap::new());

@@ -76,7 +76,7 @@ fn real_rows_are_those_of_the_vendors_statistic() {
         let Some(expected) = reference(&format!("module_statistic_{variant}_db.json")) else { return };
         let Some(profile) = marked_profile(&context, variant) else { return };
         let ran = context.run(&["modules", &profile.to_string_lossy(), "--format", "csv"]);
-        let unfinished = "1 range of mstx has no end behind its start and is left out";
+        let unfinished = "1 record of a range of mstx without an end behind its start, left out";
         assert_eq!((ran.code, ran.stderr.contains(unfinished)), (0, variant == "hostile"), "{}", ran.stderr);
         let (rows, outside) = own_rows(&ran.stdout);
         let expected = reference_rows(&expected["ModuleStatistic"]["rows"]);

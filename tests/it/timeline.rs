@@ -69,8 +69,8 @@ fn both_forms_of_a_run_are_printed_alike() {
     write_database(&context.path("db_ascend_pt/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db"), "");
     context.write("db_ascend_pt/ASCEND_PROFILER_OUTPUT/step_trace_time.csv", &STEPS.replace("62.0", "62.5"));
     let text = context.run("timeline text_ascend_pt");
-    let note = "`text_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json`: 1 record of a collective repeats another on \
-                another stream and does not count\n";
+    let note = "`text_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json`: 1 record of a collective that repeats \
+                another on another stream, not counted\n";
     assert_eq!((text.code, &*text.stderr), (0, note));
     insta::assert_snapshot!(text.stdout);
     let database = context.run("timeline db_ascend_pt");

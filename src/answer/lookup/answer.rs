@@ -267,8 +267,7 @@ impl MissReason {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Display)]
-#[strum(to_string = "{name} {row} instead of {query}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttentionDifference {
     /// Name of the attribute: the name of its key in queries if it has one.
     pub name: &'static str,
@@ -279,6 +278,12 @@ pub struct AttentionDifference {
 impl AttentionDifference {
     pub(crate) fn new(name: &'static str, row: &dyn fmt::Display, query: &dyn fmt::Display) -> Self {
         Self { name, row: row.to_string(), query: query.to_string() }
+    }
+}
+
+impl fmt::Display for AttentionDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} instead of {}", self.name, self.row, self.query)
     }
 }
 

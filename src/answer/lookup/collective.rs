@@ -20,7 +20,7 @@ use crate::{
             TOPOLOGY_TIER as TIER,
         },
     },
-    kernel::{CollectiveKind, CommandSizes, DataKind, Dtype, KernelName, PartWeights, SweepCommand, Verdict},
+    kernel::{CollectiveKind, CommandSizes, Dtype, KernelName, PartWeights, SweepCommand, Verdict},
 };
 
 impl LookupEngine {

@@ -1,9 +1,9 @@
 //! Static composites: the kernels that run for one operator, and the sum of their answers.
 
 use super::{
-    AnswerSource, AttentionFamily, CollectiveMessage, InterpolationKind, KernelsQuery, LookupAnswer,
-    LookupEngine, LookupError, LookupRules, MatchRule, Micros, MissReason, OpQuery, PartAnswer, QuerySource,
-    RuleKind, input_slots, message_of_product,
+    AnswerSource, AttentionFamily, InterpolationKind, KernelsQuery, LookupAnswer, LookupEngine, LookupError,
+    LookupRules, MatchRule, Micros, MissReason, OpQuery, PartAnswer, QuerySource, RuleKind, input_slots,
+    message_of_product,
 };
 use crate::{
     answer::op_mapping::{CompositePart, MappedKernel, MappedOperator},

@@ -2,9 +2,9 @@
 
 use super::{
     AnswerSource, CacheQuery, CandidateKernels, FusedProduct, InputSlot, InputVariant, InterpolationKind,
-    KernelIndex, KernelsQuery, Listed, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery,
-    QuerySource, QueryTensor, RequiredOutput, RowMatch, SlotDims, best_of, choose_row, find_exact,
-    find_padded, input_slots, input_variants, interpolate_rows, recorded_inputs, token_variants,
+    KernelIndex, KernelsQuery, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery, QuerySource,
+    QueryTensor, RequiredOutput, RowMatch, SlotDims, best_of, choose_row, find_exact, find_padded,
+    input_slots, input_variants, interpolate_rows, recorded_inputs, token_variants,
 };
 use crate::{
     answer::op_mapping::{ComputeSubcategory, MappedKernel, MappedOperator, ShardAxis, TpLinearProjection},

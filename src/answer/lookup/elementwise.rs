@@ -1,9 +1,9 @@
 //! Element-wise operators: rows with the same output, also of another element type.
 
 use super::{
-    CandidateKernels, InputSlot, InterpolationKind, KernelIndex, KernelsQuery, Listed, LookupAnswer,
-    LookupEngine, LookupError, MatchRule, MissReason, OpQuery, RowMatch, RuleKind, SlotDims, choose_row,
-    compared_tensors, find_exact, input_slots, input_variants, interpolate_rows,
+    CandidateKernels, InputSlot, InterpolationKind, KernelIndex, KernelsQuery, LookupAnswer, LookupEngine,
+    LookupError, MatchRule, MissReason, OpQuery, RowMatch, RuleKind, SlotDims, choose_row, compared_tensors,
+    find_exact, input_slots, input_variants, interpolate_rows,
 };
 use crate::{answer::op_mapping::MappedOperator, kernel::Dtype};
 

@@ -6,7 +6,7 @@ use std::{fmt, path::Path, sync::Arc};
 use super::{
     AnswerSource, AttentionFamily, AttentionParameters, AttentionTable, AttentionWork, CollectiveMessage,
     CollectiveTable, DatabaseIndex, InputSlot, KernelIndex, KernelRows, KernelTraits, KernelsQuery, KeyOrder,
-    LatencyColumn, LookupAnswer, LookupError, Micros, MissReason, MissingTable, NearestRow, OpQuery,
+    LatencyColumn, Listed, LookupAnswer, LookupError, Micros, MissReason, MissingTable, NearestRow, OpQuery,
     QueryTensor, RuleKind, SlotDims, UsedRow, VariantsOfKernels, input_slots, input_variants,
     ordered_kernels, parameters_of_case, prepared_slots, recorded_inputs, recorded_slots,
 };

@@ -30,7 +30,7 @@ pub(super) mod tests;
 
 pub use self::{answer::*, engine::*, index::*, query::*, rules::*};
 pub(crate) use self::{
-    attention::*, axis_tables::*, cache_rows::*, collective::*, composite::*, compute::*, elementwise::*,
-    interpolation::*, kernel_index::*, kernel_rows::*, match_rows::*, query_fields::*, row_answers::*,
-    slot_dims::*,
+    attention::*, axis_tables::*, cache_rows::*, collective::*, composite::*, compute::*, decomposer::*,
+    elementwise::*, interpolation::*, kernel_index::*, kernel_rows::*, match_rows::*, query_fields::*,
+    row_answers::*, slot_dims::*,
 };

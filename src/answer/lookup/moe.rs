@@ -1,9 +1,9 @@
 //! Fused mixtures of experts: the inputs of the kernel, and what runs beside it.
 
 use super::{
-    AnswerSource, CollectiveMessage, KernelsQuery, Listed, LookupAnswer, LookupEngine, LookupError,
-    MissReason, OpQuery, PartAnswer, QuerySource, QueryTensor, choose_row, element_bytes, find_exact,
-    input_slots, input_variants, sum_of_known_parts,
+    AnswerSource, CollectiveMessage, KernelsQuery, LookupAnswer, LookupEngine, LookupError, MissReason,
+    OpQuery, PartAnswer, QuerySource, QueryTensor, choose_row, element_bytes, find_exact, input_slots,
+    input_variants, sum_of_known_parts,
 };
 use crate::{
     answer::op_mapping::{

@@ -5,7 +5,7 @@ use crate::{
         lookup::{
             AttentionFamily, AttentionRow, AttentionTable, AttentionWork, KernelRows, LatencyColumn,
             LookupAnswer, MAX_DIMS, MatchRule, PADDED_CONFIDENCE, Padding, TokenMatch, as_coordinate,
-            interpolated_answer, kind_of_dims,
+            interpolated_answer, kind_of_dims, nearest_points,
         },
         op_mapping::AxisTransform,
     },
