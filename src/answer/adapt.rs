@@ -130,7 +130,6 @@ impl AdaptSession {
         Self { settings, kernels, chosen: 0 }
     }
 
-    /// Returns true if the estimates of all kernels are at most the target.
     pub(crate) fn is_met(&self) -> bool {
         self.kernels.iter().all(|kernel| kernel.design.is_met())
     }
@@ -208,7 +207,6 @@ impl AdaptSession {
         Ok(())
     }
 
-    /// Writes the estimates of the kernels that have one beside their tables.
     fn publish(&self, database: &LookupDatabase) -> Result<(), CommandError> {
         let database = database.database()?;
         let mut errors = InterpolationErrors::load(&database)?;

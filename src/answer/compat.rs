@@ -160,7 +160,6 @@ const EQUAL_TOKENS: TokenMatch =
 const PADDED_TOKENS: TokenMatch =
     TokenMatch { reach: LARGE_TILE - 1, is_padded: is_padded_number, ..EQUAL_TOKENS };
 
-/// Returns true if a number is a smaller one, completed to a tile.
 fn is_padded_number(query: u64, row: u64) -> bool {
     fills_tiles(query, row, &TILES) || fills_tiles(query, row, &[LARGE_TILE])
 }

@@ -76,7 +76,6 @@ fn first_measured(ledger: &Ledger, record: &RunRecord) -> Result<BTreeSet<CaseId
     Ok(first)
 }
 
-/// Copies the tables of a database into a new folder, without the measurements of some cases.
 fn copy_without(database: &Database, cases: &BTreeSet<CaseId>, folder: &Path) -> Result<(), CommandError> {
     fs::create_dir_all(folder).map_err(DatabaseError::io("create", folder))?;
     let entries = fs::read_dir(database.folder()).map_err(DatabaseError::io("list", database.folder()))?;

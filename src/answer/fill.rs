@@ -71,7 +71,6 @@ pub(crate) struct FillSession {
 pub(crate) struct FillOutcome {
     pub(crate) exit: ExitStatus,
     pub(crate) added: usize,
-    /// Number of runs that measured rows of the workloads further.
     pub(crate) further_runs: usize,
     pub(crate) is_stopped: bool,
 }
@@ -161,7 +160,6 @@ impl FillSession {
     }
 }
 
-/// Runs of a command, and what they have reached so far.
 #[derive(Debug)]
 pub(crate) struct FillRuns<'s> {
     pub(crate) session: &'s FillSession,
@@ -359,7 +357,6 @@ pub(crate) struct PredictedHost<'a> {
     pub(crate) budget: Option<f64>,
 }
 
-/// Answers of a database for workloads, their gaps, and the cases that close them.
 #[derive(Debug)]
 pub(crate) struct FillPreview<'w> {
     pub(crate) gaps: Vec<CoverageGap<'w>>,
@@ -368,16 +365,13 @@ pub(crate) struct FillPreview<'w> {
     pub(crate) ends: Vec<Result<f64, NotMeasured>>,
     /// Seconds until the last one ends.
     pub(crate) seconds: f64,
-    /// M5 of all workloads together before; `None` without times.
     pub(crate) share_before: Option<f64>,
     /// M5 if all cases with an end are measured.
     pub(crate) share_forecast: Option<f64>,
 }
 
-/// Reason why a case is not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotMeasured {
-    /// It would end after the deadline.
     NotInTime(String),
     NotLaunchable(String),
 }
@@ -390,7 +384,6 @@ impl NotMeasured {
 }
 
 impl<'w> FillPreview<'w> {
-    /// Finds the gaps of workloads, and predicts which of them are closed on a host before its deadline.
     pub(crate) fn new(
         analyzer: &CoverageAnalyzer<'_>,
         workloads: &'w [Workload],
@@ -512,7 +505,6 @@ fn cases_of_rows(
 }
 
 impl Database {
-    /// Returns the cases of the rows of a kernel; none without a table.
     pub(super) fn case_ids(&self, kernel: &KernelName) -> Result<BTreeSet<CaseId>, CommandError> {
         if !self.kernel_path(kernel).exists() {
             return Ok(BTreeSet::new());

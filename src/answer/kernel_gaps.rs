@@ -191,7 +191,6 @@ pub(crate) fn gaps_of_groups(
     found
 }
 
-/// Records of a gap, with their total time by reason.
 #[derive(Default)]
 struct GapRecords {
     records: u64,
@@ -200,7 +199,6 @@ struct GapRecords {
 }
 
 impl GapRecords {
-    /// Returns the reason with the longest total time, and the number of other reasons.
     fn main_reason(self) -> String {
         let others = self.reasons.len().saturating_sub(1);
         // Of reasons with equal times, the alphabetically first one is taken.
@@ -210,7 +208,6 @@ impl GapRecords {
     }
 }
 
-/// Returns the engine that follows from the kernel's name and its `Accelerator Core`.
 fn engine_of(kernel: &str, core: &str) -> KernelEngine {
     match core {
         _ if KernelName::is_collective_record(kernel, core) => KernelEngine::Collective,

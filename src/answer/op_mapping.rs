@@ -364,13 +364,7 @@ pub struct TpLinearProjection {
     pub shard_axis: ShardAxis,
     /// Lengths of this dimension that all ranks have together; any other length is already the length on one rank.
     pub logical_global_dims: Vec<u64>,
-    otherwise: Option<ProjectionDefault>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ProjectionDefault {
-    PhysicalLocal,
+    otherwise: Option<OnlyValue>,
 }
 
 /// Dimension of a product that ranks share.
@@ -381,6 +375,18 @@ pub enum ShardAxis {
     /// The contracted dimension.
     Input,
     Output,
+}
+
+/// Values of keys for which there is no other value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OnlyValue {
+    PhysicalLocal,
+    /// The number of blocks of a cache is ignored.
+    PoolDim0Agnostic,
+    OpaqueKernelQuery,
+    /// Lookup by the attributes of the preparation of latent attention.
+    MlapoPreprocess,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -449,28 +455,15 @@ pub struct DecomposerOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KvCacheQuery {
-    mode: KvCacheMode,
+    mode: OnlyValue,
     pub block_size: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum KvCacheMode {
-    /// The number of blocks is ignored.
-    PoolDim0Agnostic,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VisibleKernelRegime {
     pub requires_sequence_parallel: bool,
-    otherwise: InvisibleKernelQuery,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum InvisibleKernelQuery {
-    OpaqueKernelQuery,
+    otherwise: OnlyValue,
 }
 
 /// Group that shares tokens.
@@ -486,20 +479,13 @@ pub enum TokenPartition {
 #[serde(deny_unknown_fields)]
 pub struct OpaqueKernel {
     pub kernel_type: String,
-    query_mode: OpaqueQueryMode,
+    query_mode: OnlyValue,
     pub block_size: u64,
     pub cache_mode: String,
     pub quant_mode: String,
     pub enable_inner_out: bool,
     pub weight_quantized: bool,
     pub weight_format: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum OpaqueQueryMode {
-    /// Lookup by the attributes of the preparation of latent attention.
-    MlapoPreprocess,
 }
 
 /// Layout of attention whose context is shared among ranks.

@@ -25,7 +25,6 @@ use crate::{
 const DAY: i64 = 86_400_000_000_000;
 /// Length of a run beyond which a recorded time must be wrong: no profile is that long.
 const MAX_RUN: i64 = 2 * DAY;
-/// Largest number of steps that an error lists.
 const LISTED_STEPS: usize = 20;
 
 /// Reads the runs of all paths, each once. Returns notes on what was left out, too.
@@ -76,7 +75,6 @@ fn notes_on_run(run: &RunTimeline) -> Vec<String> {
     notes
 }
 
-/// Returns the error of profiles in which nothing ran on a device.
 pub(crate) fn nothing_on_device() -> CommandError {
     CommandError::bad_input(
         "the profiles have neither a kernel nor a collective with a time",
@@ -228,7 +226,6 @@ impl ComparedRun {
         Ok(Self { run, memory })
     }
 
-    /// Sums up the run per step, of some steps or of all.
     pub(crate) fn sum_up(&self, steps: &[u64], domain: &str) -> Result<RunSums, CommandError> {
         let mut times = step_times(0, &self.run);
         let file = self.run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
@@ -262,7 +259,6 @@ impl AloneDatabase {
         Ok(Self { database, catalogue })
     }
 
-    /// Looks up the kernels of runs for which `is_counted` returns true.
     pub(crate) fn join(
         &self,
         runs: &[RunTimeline],

@@ -53,12 +53,10 @@ pub(crate) struct StepSelection {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepCases {
-    /// Cases by kernel, each case once.
     pub(crate) cases: ListedCases,
     pub(crate) questions: Vec<WorkloadQuestion>,
     /// Collectives of the steps, which have no rows of cases.
     pub(crate) collectives: BTreeSet<String>,
-    /// Notes on parts of the models that are left out.
     pub(crate) notes: BTreeSet<String>,
 }
 
@@ -177,7 +175,6 @@ impl StepSelection {
     }
 }
 
-/// Returns the given items, or the usual ones if none is given.
 fn given_or<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
     if given.is_empty() { usual.to_vec() } else { given.to_vec() }
 }

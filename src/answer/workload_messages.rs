@@ -19,7 +19,6 @@ use crate::{
     },
 };
 
-/// Parts of a sweep for the messages of workloads, with notes on those that have none.
 #[derive(Debug, Default)]
 pub(crate) struct WorkloadMessages {
     pub(crate) parts: Vec<SweepPart>,

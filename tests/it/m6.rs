@@ -3,7 +3,7 @@
 use std::fs;
 
 use npubench::{
-    answer::workload::{FORWARD_ANCHOR, read_forward_passes, read_predicted_time},
+    answer::workload::{FORWARD_ANCHOR, read_passes_of_kernels, read_predicted_time},
     kernel::Nanos,
 };
 use serde_json::Value;
@@ -133,7 +133,7 @@ fn communication_counts_once() {
             ("MatMulV2", 50.0, 2000.0),
         ]),
     );
-    let pass = &read_forward_passes(&path, None).expect("a pass").passes[0];
+    let pass = &read_passes_of_kernels(&path, None, &[]).expect("a pass").passes[0];
     assert_eq!(
         (pass.compute, pass.communication, pass.aicpu),
         (Nanos(50_000), Nanos(150_000), Nanos(500_000))
@@ -145,7 +145,8 @@ fn communication_counts_once() {
         ("hcom_allGather_", 100.0, 1000.0),
         ("hcom_allReduce_", 100.0, 1000.0),
     ]);
-    let pass = &read_forward_passes(&context.write("more.csv", &more), None).expect("a pass").passes[0];
+    let pass =
+        &read_passes_of_kernels(&context.write("more.csv", &more), None, &[]).expect("a pass").passes[0];
     assert_eq!((pass.communication, pass.kernels), (Nanos(300_000), 3));
 }
 
@@ -178,7 +179,7 @@ fn forward_passes_are_cut_behind_their_anchors() {
     ];
     rows.reverse();
     let path = context.write("kernel_details.csv", &(header.to_owned() + &rows.concat()));
-    let found = read_forward_passes(&path, Some(FORWARD_ANCHOR)).expect("passes");
+    let found = read_passes_of_kernels(&path, Some(FORWARD_ANCHOR), &[]).expect("passes");
     let shown: Vec<_> = found
         .passes
         .iter()
@@ -293,7 +294,7 @@ fn passes_that_cannot_be_cut_are_refused() {
 #[test]
 fn a_real_run_is_summed() {
     let Some(path) = shared("real/llm_step_rank0/ASCEND_PROFILER_OUTPUT/kernel_details.csv") else { return };
-    let passes = read_forward_passes(&path, None).expect("a pass").passes;
+    let passes = read_passes_of_kernels(&path, None, &[]).expect("a pass").passes;
     assert_eq!(passes.len(), 1);
     let mut reader = csv::Reader::from_path(&path).expect("a table");
     let header = reader.headers().expect("a header").clone();
@@ -305,5 +306,5 @@ fn a_real_run_is_summed() {
         sums[usize::from(row[kernel].starts_with("hcom_"))] += time.0;
     }
     assert_eq!([passes[0].compute.0, passes[0].communication.0], sums);
-    assert!(read_forward_passes(&path, Some(FORWARD_ANCHOR)).is_err());
+    assert!(read_passes_of_kernels(&path, Some(FORWARD_ANCHOR), &[]).is_err());
 }

@@ -13,7 +13,6 @@ pub(super) enum CandidateState {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LineBracket {
     pub(super) ends: [usize; 2],
-    /// Open candidates between them, in the order of positions.
     pub(super) inside: Vec<usize>,
 }
 
@@ -73,7 +72,6 @@ fn middle(candidates: &[usize]) -> Option<usize> {
     candidates.get(candidates.len() / 2).copied()
 }
 
-/// Row with its position and the logarithm of its latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LinePoint {
     pub(super) position: f64,

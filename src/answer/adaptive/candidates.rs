@@ -60,7 +60,6 @@ pub fn grid_candidates(
 
 struct GridLine<'s> {
     space: &'s CandidateSpace,
-    /// Place of the number of tokens among the numbers, with its values ascending.
     tokens: Option<(usize, &'s [i64])>,
 }
 

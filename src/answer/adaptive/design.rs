@@ -8,7 +8,6 @@ use crate::{
     base::stats::SplitMix64,
 };
 
-/// Share of a batch that is chosen at random.
 const RANDOM_SHARE: f64 = 0.1;
 /// Maximum factor between expected errors and errors of hold-outs, in either direction.
 const MAX_CORRECTION: f64 = 5.0;
@@ -39,7 +38,6 @@ pub struct AdaptiveOptions {
 pub enum ChoiceReason {
     /// The end of a line, beyond which nothing is answered.
     LineEnd,
-    /// The middle of a bracket with this expected error.
     WorstBracket(f64),
     HoldOut,
 }
@@ -64,7 +62,6 @@ impl ChosenCandidate {
 #[derive(Clone, Copy, Debug)]
 struct HoldOut {
     error: f64,
-    /// Error that was expected in its bracket.
     expected: Option<f64>,
 }
 
@@ -82,7 +79,6 @@ pub struct AdaptiveDesign {
     lines: Vec<Vec<usize>>,
     states: Vec<CandidateState>,
     hold_outs: Vec<HoldOut>,
-    /// Candidates that were chosen and not recorded yet.
     pending: BTreeMap<usize, ChosenCandidate>,
     random: SplitMix64,
 }
@@ -304,7 +300,6 @@ impl AdaptiveDesign {
         Ok(answer.filter(|latency| latency.0 > 0.0).map_or(0.0, |latency| (latency.0.ln() - smooth).abs()))
     }
 
-    /// Returns the ratio of the latencies at the ends of a bracket as an absolute logarithm.
     fn range_of(&self, ends: [usize; 2]) -> f64 {
         match ends.map(|end| self.states[end]) {
             [CandidateState::Measured(low), CandidateState::Measured(high)] => (low / high).ln().abs(),

@@ -31,7 +31,6 @@ impl AnsweredQuestion<'_> {
         self.reason_by(ToString::to_string)
     }
 
-    /// Returns the reason without places in files.
     pub(super) fn short_reason(&self) -> String {
         self.reason_by(|miss| miss.without_places().to_string())
     }
@@ -120,10 +119,7 @@ impl CoverageAnalyzer<'_> {
                 break;
             }
         }
-        let (query, answer) = match best {
-            Some((query, answer)) => (query, Some(answer)),
-            None => (&question.query, None),
-        };
+        let (query, answer) = best.map_or((&question.query, None), |(query, answer)| (query, Some(answer)));
         let class = answer.as_ref().map_or(AnswerClass::Missing, |answer| class_of_source(answer.source));
         let rule = answer.as_ref().and_then(|answer| answer.rule).map(|rule| rule.kind);
         let is_free = matches!(rule, Some(RuleKind::ZeroCost | RuleKind::AcceptedMiss));

@@ -91,19 +91,20 @@ impl CoverageAnalyzer<'_> {
             let reason = problem.unwrap_or_else(|| "the catalogue has no form for these inputs".to_owned());
             return Err(unknown(reason));
         }
-        let mut misses = Vec::new();
-        candidates.retain(|candidate| {
-            let miss = self.engine.unanswered_reason(query, &candidate.case);
-            misses.extend(miss.as_ref().map(|miss| not_answered(&candidate.case, miss)));
-            miss.is_none()
+        let mut first_miss = None;
+        candidates.retain(|candidate| match self.engine.unanswered_reason(query, &candidate.case) {
+            Some(miss) => {
+                first_miss.get_or_insert_with(|| not_answered(&candidate.case, &miss));
+                false
+            }
+            None => true,
         });
-        if candidates.is_empty() {
-            return Err(unknown(misses.swap_remove(0)));
+        if let Some(miss) = first_miss.filter(|_| candidates.is_empty()) {
+            return Err(unknown(miss));
         }
         choose(&candidates, &rows).map_err(|forms| {
-            unknown(format!(
-                "the inputs fit several of its calls ({forms}), and no row of it shows which one runs"
-            ))
+            let problem = "and no row of it shows which one runs";
+            unknown(format!("the inputs fit several of its calls ({forms}), {problem}"))
         })
     }
 
@@ -154,7 +155,6 @@ impl CoverageAnalyzer<'_> {
     }
 }
 
-/// Returns the reason why a lookup does not accept a row as the row of a query.
 fn not_answered(case: &Case, miss: &str) -> String {
     let dtypes: Vec<&str> = case.inputs.iter().flatten().map(|tensor| tensor.dtype.as_str()).collect();
     format!("lookups would not answer it by a row of {} ({}): {miss}", case.shapes(), dtypes.join(";"))
@@ -343,28 +343,27 @@ fn complete_outputs(
             Some(Some(Tensor { dims: output.dims.clone(), dtype: output.dtype.clone()?, format }))
         })
         .collect();
+    let resolved = |outputs: Vec<Slot>| -> Result<Case, String> {
+        let complete = Case { outputs, ..case.clone() };
+        entry.resolve_call(&complete).map_err(|problem| problem.to_string())?;
+        Ok(complete)
+    };
+    if !is_operator && !given.is_empty() {
+        return resolved(given);
+    }
     let elements = |dims: &[u64]| dims.iter().fold(1_u64, |product, dim| product.saturating_mul(*dim));
     let computed = || -> Result<Case, String> {
         let outputs = entry.resolve_call(case).map_err(|problem| problem.to_string())?.outputs;
-        if let (Some(wanted), Some(found)) = (query.outputs.first(), outputs.first())
-            && elements(&wanted.dims) != elements(&found.dims)
-        {
-            return Err("the call of the catalogue has another output".to_owned());
+        match (query.outputs.first(), outputs.first()) {
+            (Some(wanted), Some(found)) if elements(&wanted.dims) != elements(&found.dims) => {
+                Err("the call of the catalogue has another output".to_owned())
+            }
+            _ => resolved(outputs.into_iter().map(Some).collect()),
         }
-        let complete = Case { outputs: outputs.into_iter().map(Some).collect(), ..case.clone() };
-        entry.resolve_call(&complete).map_err(|problem| problem.to_string())?;
-        Ok(complete)
     };
-    let stated = || -> Result<Case, String> {
-        let complete = Case { outputs: given.clone(), ..case.clone() };
-        entry.resolve_call(&complete).map_err(|problem| problem.to_string())?;
-        Ok(complete)
-    };
-    match is_operator {
-        true => computed()
-            .or_else(|problem| if given.is_empty() { Err(problem) } else { stated().or(Err(problem)) }),
-        false if given.is_empty() => computed(),
-        false => stated(),
+    match computed() {
+        Err(problem) if !given.is_empty() => resolved(given).or(Err(problem)),
+        computed => computed,
     }
 }
 
@@ -401,20 +400,18 @@ fn attention_case(query: &OpQuery, kernel: &KernelName) -> Result<Case, GapClosi
     if lengths.queries.iter().chain(&lengths.keys).any(|length| *length == 0) {
         return Err(unknown("a sequence has no queries or no keys"));
     }
-    let phase = lengths.phase();
-    let block = regime.block_size.unwrap_or(CACHE_BLOCK);
-    if block == 0 && phase == BatchPhase::Decode {
-        return Err(unknown(
-            "the keys of a decode step are in blocks: `block_size` is 0, give a number above it",
-        ));
-    }
-    let block = match phase {
-        BatchPhase::Prefill => None,
-        BatchPhase::Decode => Some(block),
-        BatchPhase::Mixed => {
-            return Err(unknown(
-                "cases are derived for complete prompts and for decode steps, not for mixed batches",
-            ));
+    let block = match (lengths.phase(), regime.block_size.unwrap_or(CACHE_BLOCK)) {
+        (BatchPhase::Prefill, _) => None,
+        (BatchPhase::Decode, 0) => {
+            let problem =
+                "the keys of a decode step are in blocks: `block_size` is 0, give a number above it";
+            return Err(unknown(problem));
+        }
+        (BatchPhase::Decode, block) => Some(block),
+        (BatchPhase::Mixed, _) => {
+            let problem =
+                "cases are derived for complete prompts and for decode steps, not for mixed batches";
+            return Err(unknown(problem));
         }
     };
     let sum = |lengths: &[u64]| lengths.iter().try_fold(0_u64, |sum, length| sum.checked_add(*length));

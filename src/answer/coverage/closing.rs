@@ -93,30 +93,26 @@ impl CoverageAnalyzer<'_> {
     /// if no call measures it.
     pub(super) fn case_to_measure(&self, answer: &AnsweredQuestion<'_>) -> Option<Case> {
         if answer.class == AnswerClass::Missing {
-            return self.assess_gap(answer).case;
+            return self.assess_gap(answer).1;
         }
         self.closing_by_case(answer, &self.engine.kernels_of(&answer.query.op, &answer.query.inputs)).1
     }
 
-    pub(super) fn assess_gap(&self, answer: &AnsweredQuestion<'_>) -> GapAssessment {
-        let question = answer.question;
+    /// Returns what closes a gap, the case whose measurement does if the question determines one, and true if everything
+    /// else of the question has an answer.
+    pub(super) fn assess_gap(&self, answer: &AnsweredQuestion<'_>) -> (GapClosing, Option<Case>, bool) {
         let Some(found) = &answer.answer else {
-            let closing = match &question.unreadable {
+            let closing = match &answer.question.unreadable {
                 Some(UnreadableReason::NoShapes | UnreadableReason::NoDuration) => GapClosing::RecordedShapes,
                 _ => GapClosing::QueryParameter("shapes".to_owned()),
             };
-            return GapAssessment { closing, case: None, is_only_part: true };
+            return (closing, None, true);
         };
         let mut missing = Vec::new();
         add_missing_parts(found, None, &mut missing);
-        let first = missing.first();
-        let (part, reason) = first.map_or((None, None), |part| (part.name, part.reason));
-        let (closing, case) = self.closing_of_miss(answer, part, reason);
-        let is_only_part = match missing.as_slice() {
-            [part] => self.is_only_part(answer.query, part),
-            _ => false,
-        };
-        GapAssessment { closing, case, is_only_part }
+        let first = missing.first().copied().unwrap_or_default();
+        let (closing, case) = self.closing_of_miss(answer, first.name, first.reason);
+        (closing, case, missing.len() == 1 && self.is_only_part(answer.query, first))
     }
 
     /// Returns true if a kernel of an operator has the inputs of the operator, as the first one of a composite has.
@@ -133,14 +129,12 @@ impl CoverageAnalyzer<'_> {
 
     /// Returns true if all other parts of an operator have answers. A miss hides the parts behind the first one that is
     /// missing; of these only collectives of a product follow from its shapes.
-    fn is_only_part(&self, query: &OpQuery, part: &MissingPart<'_>) -> bool {
+    fn is_only_part(&self, query: &OpQuery, part: MissingPart<'_>) -> bool {
         let operator = self.engine.mapping().operator(&query.op);
         match operator.map(|operator| &operator.route) {
             Some(OperatorRoute::StaticComposite(parts)) if part.hides_others => {
                 let first = first_step(parts);
-                let is_first =
-                    part.name.is_some_and(|name| first.iter().any(|first| first.name.as_str() == name));
-                is_first
+                first.iter().any(|first| Some(first.name.as_str()) == part.name)
                     && parts.iter().skip(first.len()).all(|part| match part {
                         CompositePart::Kernel(kernel) => self.sums_product(&kernel.name, query),
                         CompositePart::Operator(_) => false,
@@ -154,7 +148,6 @@ impl CoverageAnalyzer<'_> {
         }
     }
 
-    /// Returns true if the sum of a product over its ranks has an answer.
     fn sums_product(&self, collective: &KernelName, query: &OpQuery) -> bool {
         collective.as_str() == "hcom_allReduce_"
             && !query.is_sequence_parallel
@@ -183,15 +176,16 @@ impl CoverageAnalyzer<'_> {
                 _ => (closing, case),
             };
         }
-        let has_entry = |kernel: &&KernelName| self.catalogue.entry(kernel).is_some();
-        match own.iter().find(has_entry) {
-            Some(_) if reason == Some(&MissReason::NotMeasured) => (GapClosing::ExistingRow { kernel }, None),
+        let known = own.iter().find(|kernel| self.catalogue.entry(kernel).is_some());
+        let closing = match known {
+            Some(_) if reason == Some(&MissReason::NotMeasured) => GapClosing::ExistingRow { kernel },
             Some(known) => {
                 let reason = format!("it is a part of {op} whose inputs are not those of the operator");
-                (GapClosing::UnknownCase { kernel: known.as_str().to_owned(), reason }, None)
+                GapClosing::UnknownCase { kernel: known.to_string(), reason }
             }
-            None => (self.closing_by_entry(kernel), None),
-        }
+            None => self.closing_by_entry(kernel),
+        };
+        (closing, None)
     }
 
     /// Returns the closing by a row with its case, or by an entry that can measure one.
@@ -203,20 +197,17 @@ impl CoverageAnalyzer<'_> {
         if let Some(case) = &answer.question.case
             && let Some(entry) = self.catalogue.entry(&case.kernel)
         {
-            let kernel = case.kernel.as_str().to_owned();
-            return match entry.resolve_call(case) {
+            let kernel = case.kernel.to_string();
+            return match entry.resolve_call(case).map_err(|problem| problem.to_string()) {
                 Ok(_) => (GapClosing::ExactCase { kernel }, Some(case.clone())),
-                Err(problem) => {
-                    (GapClosing::CatalogueEntry { kernel, problem: Some(problem.to_string()) }, None)
-                }
+                Err(problem) => (GapClosing::CatalogueEntry { kernel, problem: Some(problem) }, None),
             };
         }
         match self.case_of_query(answer.query, kernels) {
-            Ok(case) => (GapClosing::ExactCase { kernel: case.kernel.as_str().to_owned() }, Some(case)),
-            Err(Some(closing)) => (closing, None),
-            Err(None) => {
-                let kernel = kernels.first().map_or(answer.query.op.as_str(), KernelName::as_str);
-                (self.closing_by_entry(kernel.to_owned()), None)
+            Ok(case) => (GapClosing::ExactCase { kernel: case.kernel.to_string() }, Some(case)),
+            Err(closing) => {
+                let kernel = || kernels.first().map_or(answer.query.op.as_str(), KernelName::as_str);
+                (closing.unwrap_or_else(|| self.closing_by_entry(kernel().to_owned())), None)
             }
         }
     }
@@ -268,16 +259,7 @@ impl CoverageAnalyzer<'_> {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct GapAssessment {
-    pub(super) closing: GapClosing,
-    /// The case whose measurement closes it; `None` if none does, or if the question does not determine it.
-    pub(super) case: Option<Case>,
-    /// True if everything else of the question has an answer.
-    pub(super) is_only_part: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct MissingPart<'a> {
     name: Option<&'a str>,
     reason: Option<&'a MissReason>,
@@ -290,9 +272,10 @@ fn add_missing_parts<'a>(
     name: Option<&'a str>,
     missing: &mut Vec<MissingPart<'a>>,
 ) {
-    let parts = || answer.parts.iter().filter(|part| is_missing(&part.answer));
-    if parts().next().is_some() {
-        parts().for_each(|part| add_missing_parts(&part.answer, Some(&part.name), missing));
+    let is_missing = |answer: &LookupAnswer| answer.latency.is_none() || answer.miss.is_some();
+    let mut parts = answer.parts.iter().filter(|part| is_missing(&part.answer)).peekable();
+    if parts.peek().is_some() {
+        parts.for_each(|part| add_missing_parts(&part.answer, Some(&part.name), missing));
         return;
     }
     let (mut name, mut reason, mut hides_others) = (name, answer.miss.as_ref(), false);
@@ -300,10 +283,6 @@ fn add_missing_parts<'a>(
         (name, reason, hides_others) = (Some(part.as_str()), Some(inner.as_ref()), true);
     }
     missing.push(MissingPart { name, reason, hides_others });
-}
-
-const fn is_missing(answer: &LookupAnswer) -> bool {
-    answer.latency.is_none() || answer.miss.is_some()
 }
 
 /// Returns the kernels of which the first one of a composite is: all leading products, or one kernel.

@@ -37,7 +37,6 @@ impl AuditedQuestion {
     }
 }
 
-/// Rows of a database, read when they are needed.
 struct RowIndex<'a> {
     auditor: GridAuditor<'a>,
     database: &'a Database,
@@ -106,15 +105,12 @@ impl RowIndex<'_> {
     ) -> Result<Option<SparseAxis>, DatabaseError> {
         let mut used = Vec::new();
         for row in answered.answer.iter().flat_map(|answer| &answer.rows) {
-            let rows = match self.by_line.get(&row.kernel) {
-                Some(rows) => rows,
-                None => {
-                    let rows = row_cases(&row.kernel, &self.database.kernel_csv(&row.kernel)?)?;
-                    let rows = rows.into_iter().filter_map(|row| Some((row.line, row.case.ok()?)));
-                    self.by_line.entry(row.kernel.clone()).or_insert(rows.collect())
-                }
-            };
-            used.extend(rows.get(&u64::from(row.line)).cloned());
+            if !self.by_line.contains_key(&row.kernel) {
+                let rows = row_cases(&row.kernel, &self.database.kernel_csv(&row.kernel)?)?;
+                let rows = rows.into_iter().filter_map(|row| Some((row.line, row.case.ok()?)));
+                self.by_line.insert(row.kernel.clone(), rows.collect());
+            }
+            used.extend(self.by_line[&row.kernel].get(&u64::from(row.line)).cloned());
         }
         Ok(self.auditor.sparse_axis(case, &used))
     }
@@ -136,6 +132,6 @@ impl RowIndex<'_> {
             }
             self.planned.insert(case.kernel.clone(), signatures);
         }
-        Ok(self.planned.get(&case.kernel).is_some_and(|known| known.contains(&case.signature())))
+        Ok(self.planned[&case.kernel].contains(&case.signature()))
     }
 }

@@ -21,7 +21,6 @@ const COMPUTE_SHARE: f64 = 0.7;
 const MEMORY_SHARE: f64 = 0.6;
 const CUBE_LAUNCH: f64 = 5e-6;
 const VECTOR_LAUNCH: f64 = 2e-6;
-/// Maximum number of composites within each other.
 const MAX_NESTED: usize = 8;
 
 /// Sets durations by the roofline of a device if no question has one. Operators without a kernel take no time;

@@ -21,7 +21,6 @@ pub(crate) struct FillCase {
     pub(crate) is_refinement: bool,
 }
 
-/// Condition under which a gap is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FilledBy {
     Case(CaseId),
@@ -33,12 +32,10 @@ pub(crate) enum FilledBy {
     Nothing,
 }
 
-/// Cases that close the gaps of workloads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FillCases {
     /// The cases, the most valuable first; refinements last.
     pub(crate) cases: Vec<FillCase>,
-    /// What fills each gap, by the index of the gap.
     pub(crate) filled_by: Vec<FilledBy>,
     /// Cases that close no gap: rows that answer with durations of production profiles only.
     pub(crate) unmeasured: BTreeSet<CaseId>,
@@ -130,7 +127,6 @@ impl FillCases {
     }
 }
 
-/// Sorts cases: the most valuable first, refinements last.
 fn sort_cases(cases: &mut [FillCase]) {
     cases.sort_by(|one, other| {
         one.is_refinement.cmp(&other.is_refinement).then(other.value.total_cmp(&one.value))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AnswerClass, AnsweredQuestion, CoverageAnalyzer, GapAssessment, GapClosing, WorkloadCoverage};
+use super::{AnswerClass, AnsweredQuestion, CoverageAnalyzer, GapClosing, WorkloadCoverage};
 use crate::{
     answer::{
         lookup::{KernelTraits, OpQuery, QueryTensor},
@@ -29,7 +29,6 @@ pub struct CoverageGap<'w> {
     pub share: Option<f64>,
     pub workloads: Vec<&'w str>,
     pub reason: String,
-    /// The reason without places in files.
     pub(crate) short_reason: String,
     pub closing: GapClosing,
     /// The case whose measurement closes it; `None` if none does, or if the question does not determine it.
@@ -55,16 +54,18 @@ pub fn coverage_gaps<'w>(
     let mut gaps: BTreeMap<String, CoverageGap<'w>> = BTreeMap::new();
     for coverage in coverages {
         let weight = coverage.workload.weight;
-        #[expect(clippy::cast_precision_loss, reason = "weighted sums are printed with a few digits")]
-        let weighted_time =
-            |answer: &AnsweredQuestion<'w>| answer.question.time.map(|time| weight * time.0 as f64);
         for answer in &coverage.answers {
-            all_time += weighted_time(answer).unwrap_or(0.0);
+            #[expect(clippy::cast_precision_loss, reason = "weighted sums are printed with a few digits")]
+            let (time, count) = (
+                answer.question.time.map(|time| weight * time.0 as f64),
+                weight * answer.question.count as f64,
+            );
+            all_time += time.unwrap_or(0.0);
             if answer.class != AnswerClass::Missing {
                 continue;
             }
             let gap = gaps.entry(gap_key(answer)).or_insert_with(|| {
-                let GapAssessment { closing, case, is_only_part } = analyzer.assess_gap(answer);
+                let (closing, case, is_only_part) = analyzer.assess_gap(answer);
                 CoverageGap {
                     question: answer.question,
                     query: answer.query,
@@ -80,12 +81,8 @@ pub fn coverage_gaps<'w>(
                     bracket: None,
                 }
             });
-            #[expect(clippy::cast_precision_loss, reason = "weighted sums are printed with a few digits")]
-            let count = weight * answer.question.count as f64;
             gap.count += count;
-            if let Some(time) = weighted_time(answer) {
-                gap.time = Some(gap.time.unwrap_or(0.0) + time);
-            }
+            gap.time = time.map(|time| gap.time.unwrap_or(0.0) + time).or(gap.time);
             if !gap.workloads.contains(&coverage.workload.name.as_str()) {
                 gap.workloads.push(&coverage.workload.name);
             }
@@ -117,14 +114,11 @@ fn set_brackets(analyzer: &CoverageAnalyzer<'_>, gaps: &mut [CoverageGap<'_>]) {
         }
     }
     for (number, members) in groups.into_values().enumerate() {
-        let tokens: BTreeSet<u64> = members.iter().map(|(_, tokens)| *tokens).collect();
-        if tokens.len() < MIN_BRACKETED {
-            continue;
-        }
-        let (Some(least), Some(most)) = (tokens.first(), tokens.last()) else { continue };
-        for (at, tokens) in &members {
+        let all: BTreeSet<u64> = members.iter().map(|(_, tokens)| *tokens).collect();
+        let (Some(&min), Some(&max)) = (all.first(), all.last()) else { continue };
+        for (at, tokens) in members.iter().filter(|_| all.len() >= MIN_BRACKETED) {
             if let GapClosing::ExactCase { kernel } = &gaps[*at].closing {
-                let (kernel, min, max, count) = (kernel.clone(), *least, *most, members.len());
+                let (kernel, count) = (kernel.clone(), members.len());
                 gaps[*at].bracket = Some(GapBracket { number, tokens: *tokens });
                 gaps[*at].closing = GapClosing::InterpolationBracket { kernel, min, max, gaps: count };
             }

@@ -39,7 +39,6 @@ pub(crate) struct AloneDuration {
 #[derive(Clone, Debug)]
 pub(crate) struct InModelKernel {
     pub(crate) case: Case,
-    /// Name of its first call in the model.
     name: String,
     cells: [String; 6],
     pub(crate) calls: u64,
@@ -53,28 +52,11 @@ pub(crate) struct InModelKernel {
 }
 
 impl InModelKernel {
-    fn new(case: Case, name: String, cells: [String; 6]) -> Self {
-        let query = LookupEngine::query_of_case(&case);
-        let question = WorkloadQuestion { case: Some(case.clone()), ..WorkloadQuestion::new(query, 0) };
-        Self {
-            case,
-            name,
-            cells,
-            calls: 0,
-            total: 0,
-            alone: None,
-            reason: String::new(),
-            closing: None,
-            question,
-        }
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
     pub(crate) fn mean(&self) -> f64 {
         self.total as f64 / self.calls.max(1) as f64
     }
 
-    /// Returns the duration in the model in relation to that alone.
     pub(crate) fn slowdown(&self) -> Option<f64> {
         self.alone.map(|alone| self.mean() / alone.duration)
     }
@@ -157,9 +139,20 @@ pub(crate) fn join_kernels(
                     let text = format!("{} {}", case.kernel, case.signature());
                     let at = *by_case.entry(text).or_insert(joined.kernels.len());
                     if at == joined.kernels.len() {
-                        let cells = run.signature_cells(signature).map(str::to_owned);
-                        let name = run.names.text(task.name).to_owned();
-                        joined.kernels.push(InModelKernel::new(case, name, cells));
+                        joined.kernels.push(InModelKernel {
+                            question: WorkloadQuestion {
+                                case: Some(case.clone()),
+                                ..WorkloadQuestion::new(LookupEngine::query_of_case(&case), 0)
+                            },
+                            case,
+                            name: run.names.text(task.name).to_owned(),
+                            cells: run.signature_cells(signature).map(str::to_owned),
+                            calls: 0,
+                            total: 0,
+                            alone: None,
+                            reason: String::new(),
+                            closing: None,
+                        });
                     }
                     joined.by_signature.insert(key, at);
                     at
@@ -186,13 +179,12 @@ impl InModelKernels {
         let mut intervals: BTreeMap<KernelName, HashMap<u64, (f64, f64)>> = BTreeMap::new();
         for (kernel, answered) in self.kernels.iter_mut().zip(analyzer.answer_workload(&workload)?.answers) {
             kernel.reason = answered.reason();
-            kernel.closing =
-                (answered.class == AnswerClass::Missing).then(|| analyzer.assess_gap(&answered).closing);
-            let Some(answer) = answered.answer else { continue };
-            let Some(latency) = answer.latency.filter(|latency| latency.0 > 0.0) else { continue };
             if answered.class == AnswerClass::Missing {
+                kernel.closing = Some(analyzer.assess_gap(&answered).0);
                 continue;
             }
+            let Some(answer) = answered.answer else { continue };
+            let Some(latency) = answer.latency.filter(|latency| latency.0 > 0.0) else { continue };
             // The duration in another model is not the duration of the kernel alone.
             if answer.rows.iter().any(|row| row.column != LatencyColumn::Replay) {
                 let name = kernel.case.kernel.as_str().to_owned();

@@ -29,7 +29,6 @@ const FUSED_GROUPS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Maximum number of names of operators in a note.
 const SHOWN_NAMES: usize = 6;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

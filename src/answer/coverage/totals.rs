@@ -108,31 +108,23 @@ pub fn kernel_coverage(coverage: &WorkloadCoverage<'_>) -> Vec<KernelCoverage> {
 /// Share of what the catalogue cannot measure, among kernels that run and are no collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EntryShare {
-    /// Kernels without an entry, and all.
     pub(crate) kernels: (u64, u64),
-    /// Invocations without an entry, and all.
     pub(crate) invocations: (u64, u64),
     /// Time in nanoseconds without an entry, and all.
     pub(crate) time: (i64, i64),
 }
 
 pub(crate) fn entry_share(coverage: &WorkloadCoverage<'_>) -> EntryShare {
-    let mut share = EntryShare::default();
-    let mut names: [BTreeSet<&str>; 2] = [BTreeSet::new(), BTreeSet::new()];
-    for answer in &coverage.answers {
-        let Some(has_entry) = answer.has_entry else { continue };
-        let (count, time) = (answer.question.count, answer.question.time.map_or(0, |time| time.0));
-        names[1].insert(&answer.question.query.op);
-        share.invocations.1 = share.invocations.1.saturating_add(count);
-        share.time.1 = share.time.1.saturating_add(time);
-        if !has_entry {
-            names[0].insert(&answer.question.query.op);
-            share.invocations.0 = share.invocations.0.saturating_add(count);
-            share.time.0 = share.time.0.saturating_add(time);
-        }
-    }
-    share.kernels = (names[0].len() as u64, names[1].len() as u64);
-    share
+    let sums = |is_counted: fn(bool) -> bool| {
+        let answers = coverage.answers.iter().filter(|answer| answer.has_entry.is_some_and(is_counted));
+        let names: BTreeSet<&str> = answers.clone().map(|answer| answer.question.query.op.as_str()).collect();
+        answers.fold((names.len() as u64, 0_u64, 0_i64), |(names, count, time), answer| {
+            let own = answer.question.time.map_or(0, |time| time.0);
+            (names, count.saturating_add(answer.question.count), time.saturating_add(own))
+        })
+    };
+    let (without, all) = (sums(|has_entry| !has_entry), sums(|_| true));
+    EntryShare { kernels: (without.0, all.0), invocations: (without.1, all.1), time: (without.2, all.2) }
 }
 
 /// Sums the latencies of all complete answers; collectives are summed separately. Invocations without a complete answer
@@ -142,8 +134,6 @@ pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelN
     let mut predicted = PredictedTime::default();
     for answered in &coverage.answers {
         let count = answered.question.count;
-        let latency =
-            answered.answer.as_ref().and_then(|answer| answer.latency).map_or(0.0, |latency| latency.0);
         let is_named =
             kernels.is_empty() || kernels.iter().any(|kernel| kernel.as_str() == answered.query.op);
         let add = |sum: &mut Nanos, micros: f64| {
@@ -157,7 +147,8 @@ pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelN
                 predicted.others = predicted.others.saturating_add(count);
                 predicted.others_time += answered.question.time.unwrap_or_default();
             }
-            (_, Some(answer)) if latency > 0.0 => {
+            (_, Some(answer)) => {
+                let latency = answer.latency.map_or(0.0, |latency| latency.0);
                 let [compute, communication] = match kernels {
                     [] => {
                         let communication = communication_of(answered, answer, latency);
@@ -171,7 +162,6 @@ pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelN
                 add(&mut predicted.communication, communication);
                 add(&mut predicted.compute, compute);
             }
-            _ => {}
         }
     }
     predicted
@@ -207,7 +197,6 @@ pub(crate) fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
     coverage.answers.iter().map(micros).sum()
 }
 
-/// Returns the part of a latency that collectives take.
 fn communication_of(answered: &AnsweredQuestion<'_>, answer: &LookupAnswer, latency: f64) -> f64 {
     let is_collective = KernelName::is_collective_name;
     if answer.parts.is_empty() {

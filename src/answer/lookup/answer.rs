@@ -124,13 +124,9 @@ pub enum MissReason {
     /// Rows with these inputs have these numbers of ranks, and none has the number of ranks of the query.
     #[strum(to_string = "rank_count_mismatch: rows with these inputs are of {0} ranks")]
     RankCountMismatch(Listed<u64>),
-    /// Rows have another number of inputs.
     InputCountMismatch,
-    /// Rows with these shapes have other element types.
     DtypeMismatch,
-    /// Rows with these shapes have other formats.
     FormatMismatch,
-    /// Rows with these inputs have another output.
     OutputMismatch,
     /// Rows with these shapes have different element types, and the query names none.
     AmbiguousDtype,
@@ -188,7 +184,6 @@ pub enum MissReason {
         part: String,
         reason: Box<Self>,
     },
-    /// Lookups of this kind do not exist.
     #[strum(to_string = "unsupported query mode {0}")]
     UnsupportedQueryMode(&'static str),
 }
@@ -242,7 +237,6 @@ impl MissReason {
         }
     }
 
-    /// Returns the reason without places in files.
     pub(crate) fn without_places(&self) -> Self {
         match self {
             Self::CsvNotFound(Listed(tables)) => {
@@ -325,7 +319,6 @@ impl LookupAnswer {
         Self { miss: Some(reason), ..Self::default() }
     }
 
-    /// Returns the rows of the answer and of all its parts.
     pub(crate) fn all_rows(&self) -> Vec<&UsedRow> {
         let parts = self.parts.iter().flat_map(|part| part.answer.all_rows());
         self.rows.iter().chain(parts).collect()

@@ -155,7 +155,6 @@ fn fits(rows: &KernelRows, row: &IndexedRow, query: &CacheQuery) -> bool {
             .all(|(name, value)| form.attributes.get(name).is_none_or(|recorded| is_same(recorded, value)))
 }
 
-/// Returns the rows whose caches are nearest in size to the caches of a query.
 fn with_nearest_capacity(
     rows: &KernelRows,
     numbers: Vec<u32>,

@@ -71,7 +71,6 @@ impl KernelIndex {
         found.into_iter().flatten().map(|(_, row)| (*row, &self.rows.rows[*row as usize]))
     }
 
-    /// Returns the leading inputs of a row; none if it has fewer.
     fn leading_inputs(&self, row: &IndexedRow, count: usize) -> Option<Vec<SlotDims>> {
         let has_inputs = self.rows.form(row).inputs.len() >= count;
         has_inputs.then(|| (0..count).map(|input| self.rows.logical_input(row, input)).collect())

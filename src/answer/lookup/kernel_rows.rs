@@ -134,7 +134,6 @@ impl KernelRows {
         }
     }
 
-    /// Returns the columns of latencies in the order of preference.
     pub(crate) const fn columns(&self) -> [LatencyColumn; LatencyColumn::COUNT] {
         if self.policy.prefers_profiling {
             [LatencyColumn::Production, LatencyColumn::Replay, LatencyColumn::Profile]
@@ -180,7 +179,6 @@ impl KernelRows {
     }
 }
 
-/// Columns with latencies, and those that qualify them.
 pub(super) struct LatencyReader {
     pub(super) columns: Vec<usize>,
     latencies: [Vec<usize>; LatencyColumn::COUNT],

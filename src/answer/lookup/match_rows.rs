@@ -27,7 +27,6 @@ pub(crate) struct KernelsQuery<'q> {
     pub(crate) source: QuerySource,
 }
 
-/// Origin of the inputs of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum QuerySource {
     /// A kernel by its own name, with the inputs in its order.
@@ -211,7 +210,6 @@ pub(crate) fn token_variants<'q>(variants: &[InputVariant<'q>]) -> Vec<InputVari
     found
 }
 
-/// Form of a kernel that fits the types and formats of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FittingForm {
     pub(crate) form: u32,

@@ -13,7 +13,6 @@ use crate::{
 };
 
 impl LookupEngine {
-    /// Looks a fused mixture of experts up, and what runs beside it.
     pub(super) fn lookup_moe(
         &self,
         operator: &MappedOperator,

@@ -261,7 +261,6 @@ impl InputSlot<'_> {
     }
 }
 
-/// Returns two tensors of equal outer dimensions as one, concatenated along the last dimension.
 fn concatenated<'q>(gate: &InputSlot<'q>, up: &InputSlot<'q>) -> Option<InputSlot<'q>> {
     let (one, other) = (gate.dims.without_leading_ones(2), up.dims.without_leading_ones(2));
     match (one.as_slice(), other.as_slice()) {

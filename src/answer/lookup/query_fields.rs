@@ -107,7 +107,6 @@ impl QueryFields {
         value.ok_or(expected)
     }
 
-    /// Returns the query. The error names the key that is missing or wrong.
     pub(crate) fn into_query(self) -> Result<OpQuery, CommandError> {
         if self.op.trim().is_empty() {
             return Err(CommandError::bad_input("`op` is missing", HINT));
@@ -179,7 +178,6 @@ fn is_length(length: f64) -> bool {
     length.is_finite() && length > 0.0
 }
 
-/// Refuses a mean length of keys that no sequence has.
 pub(crate) fn check_kv_length(length: Option<f64>) -> Result<(), CommandError> {
     match length {
         Some(length) if !is_length(length) => {
@@ -189,7 +187,6 @@ pub(crate) fn check_kv_length(length: Option<f64>) -> Result<(), CommandError> {
     }
 }
 
-/// Refuses impossible numbers of ranks, of tensor and expert parallelism and of collectives.
 pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), CommandError> {
     let degrees = [("tp", tp, MAX_DEGREE), ("ep", ep, MAX_DEGREE), ("ranks", ranks, MAX_RANKS)];
     let wrong = degrees.into_iter().find_map(|(key, degree, most)| {
@@ -332,7 +329,6 @@ pub(crate) fn parse_known_dtype(name: &str) -> Result<Option<Dtype>, CommandErro
     Err(CommandError::bad_input(format!("`{}` is no element type", name.trim()), hint))
 }
 
-/// Parses a format that a user writes, as [`parse_known_dtype`].
 fn parse_known_format(name: &str) -> Result<Option<TensorFormat>, CommandError> {
     let format = TensorFormat::parse(&name.to_uppercase());
     if format.as_ref().is_none_or(TensorFormat::is_of_cann) {

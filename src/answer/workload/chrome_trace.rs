@@ -148,35 +148,32 @@ pub(super) fn read_trace(path: &Path) -> Result<Workload, WorkloadError> {
     let processes = TraceProcesses::read(path, false)?;
     let (all, others) = (processes.by_name.len(), processes.others);
     let kept = processes.distinct(false);
-    let mut notes = Vec::new();
+    let (file, mut notes) = (path.display(), Vec::new());
     match kept.as_slice() {
-        [(name, _)] if all > 1 => notes.push(format!(
-            "`{}` has {all} processes with the same operators: process {name} is read",
-            path.display()
-        )),
+        [(name, _)] if all > 1 => {
+            notes.push(format!(
+                "`{file}` has {all} processes with the same operators: process {name} is read"
+            ));
+        }
         [_] | [] => {}
-        kept => notes.push(format!(
-            "`{}` has {all} processes: {} with different operators are added",
-            path.display(),
-            kept.len()
-        )),
+        kept => {
+            let count = kept.len();
+            notes.push(format!("`{file}` has {all} processes: {count} with different operators are added"));
+        }
     }
     if others > 0 {
         notes.push(format!(
-            "`{}`: {others} events without shapes, inputs, kernel and source are left out",
-            path.display()
+            "`{file}`: {others} events without shapes, inputs, kernel and source are left out"
         ));
     }
-    let mut questions: Vec<(usize, WorkloadQuestion)> = kept
-        .into_iter()
-        .flat_map(|(_, process)| process.operators)
-        .map(|((op, shapes, dtypes), OperatorEvents { order, count, time })| {
-            let question = question_of_event(&op, &shapes, &dtypes, count);
-            (order, WorkloadQuestion { time: Some(time), ..question })
-        })
-        .collect();
-    questions.sort_by_key(|(order, _)| *order);
-    let questions = questions.into_iter().map(|(_, question)| question).collect();
+    let operators = kept.into_iter().flat_map(|(_, process)| process.operators);
+    let mut operators: Vec<(OperatorKey, OperatorEvents)> = operators.collect();
+    operators.sort_by_key(|(_, events)| events.order);
+    let question = |((op, shapes, dtypes), events): (OperatorKey, OperatorEvents)| WorkloadQuestion {
+        time: Some(events.time),
+        ..question_of_event(&op, &shapes, &dtypes, events.count)
+    };
+    let questions = operators.into_iter().map(question).collect();
     let mut workload = Workload::new(String::new(), DurationKind::Predicted, questions);
     workload.notes = notes;
     Ok(workload)

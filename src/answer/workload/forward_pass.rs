@@ -60,13 +60,8 @@ pub struct ForwardPasses {
     pub untimed: u64,
 }
 
-/// Reads the forward passes of a kernel table. A pass ends with its anchor; anchors without another kernel between them
-/// end one pass. Without an anchor the whole table is one pass.
-pub fn read_forward_passes(path: &Path, anchor: Option<&str>) -> Result<ForwardPasses, WorkloadError> {
-    read_passes_of_kernels(path, anchor, &[])
-}
-
-/// Reads the forward passes of a kernel table with the times of some kernels, of all if none is given. Passes are cut and
+/// Reads the forward passes of a kernel table with the times of some kernels, of all if none is given. A pass ends with its anchor;
+/// anchors without another kernel between them end one pass. Without an anchor the whole table is one pass. Passes are cut and
 /// compared by all records.
 pub fn read_passes_of_kernels(
     path: &Path,
@@ -115,20 +110,18 @@ fn cut_passes(
         }
     }
     let mut start = 0;
-    let mut passes: Vec<(ForwardPass, &[PassRecord])> = Vec::new();
-    for end in ends {
-        let part = &records[start..end];
-        passes.push((ForwardPass::of_records(device, part, &[]), part));
-        start = end;
-    }
+    let parts = ends.into_iter().map(|end| &records[std::mem::replace(&mut start, end)..end]);
+    let parts: Vec<&[PassRecord]> = parts.collect();
     found.left_out += (records.len() - start) as u64;
+    let key = |part: &&[PassRecord]| {
+        let all = ForwardPass::of_records(device, part, &[]);
+        (all.kernels, all.tokens)
+    };
+    let keys: Vec<_> = parts.iter().map(key).collect();
     // The first one is whole if another pass has as many kernels and tokens.
-    if let Some(((first, _), others)) = passes.split_first_mut() {
-        let key = (first.kernels, first.tokens);
-        first.is_complete = others.iter().any(|(other, _)| (other.kernels, other.tokens) == key);
-    }
-    found.passes.extend(passes.into_iter().map(|(pass, part)| ForwardPass {
-        is_complete: pass.is_complete,
+    let is_complete = |at: usize| at > 0 || keys[1..].contains(&keys[0]);
+    found.passes.extend(parts.iter().enumerate().map(|(at, part)| ForwardPass {
+        is_complete: is_complete(at),
         ..ForwardPass::of_records(device, part, kernels)
     }));
 }
@@ -195,7 +188,6 @@ fn tokens_of_product(kernel: &str, shapes: &str) -> Option<u64> {
     parse_dims(first)?.first().copied()
 }
 
-/// Reads the records of a table or database by device.
 fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
     let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
     for run in read_runs(path)? {

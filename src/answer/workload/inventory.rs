@@ -28,7 +28,6 @@ struct InventoryOperator<'t> {
     shape_variants: Vec<&'t RawValue>,
 }
 
-/// Inputs and outputs of some invocations of an operator.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ShapeVariant {

@@ -11,12 +11,11 @@ use crate::{
     base::count_text::format_count,
     kernel::{CollectiveKind, KernelName, Nanos},
     profile::{
-        CollectiveSignature, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroups,
+        CollectiveSignature, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroup, RecordGroups,
         RecordedCollectives, RecordedDurations, RecordedGroup, add_attributes, add_table, leave_out_copies,
     },
 };
 
-/// Reads the kernel records of a file, or of all profiles below a folder.
 pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
     let found = ProfileFile::find_all(&[path])?;
     let mut notes: Vec<String> = Vec::new();
@@ -61,15 +60,12 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
     let mut kernels = records.into_kernels();
     // The returned notes are dropped because they concern an ingest.
     add_attributes(&mut kernels, files, RankCounts::default())?;
-    let mut questions = Vec::new();
-    for group in kernels.into_values().flatten() {
-        let query = LookupEngine::query_of_case(&group.case);
-        questions.push(WorkloadQuestion {
-            time: Some(group.total_duration()),
-            case: Some(group.case.clone()),
-            ..WorkloadQuestion::new(query, group.record_count() as u64)
-        });
-    }
+    let question = |group: RecordGroup| WorkloadQuestion {
+        time: Some(group.total_duration()),
+        case: Some(group.case.clone()),
+        ..WorkloadQuestion::new(LookupEngine::query_of_case(&group.case), group.record_count() as u64)
+    };
+    let mut questions: Vec<WorkloadQuestion> = kernels.into_values().flatten().map(question).collect();
     let collectives = RecordedCollectives::of_files(files)?;
     let mut notes = collectives.notes_of_unreadable();
     let mut sized: BTreeMap<String, Vec<WorkloadQuestion>> = BTreeMap::new();
@@ -79,12 +75,9 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
         }
     }
     let mut repeated = 0;
-    let mut groups = shapeless.iter();
-    let collectives =
-        match groups.any(|(kernel, group)| KernelName::is_collective_record(kernel, &group.core)) {
-            true => sums_of_collectives(files)?,
-            false => None,
-        };
+    let has_collectives =
+        shapeless.iter().any(|(kernel, group)| KernelName::is_collective_record(kernel, &group.core));
+    let collectives = if has_collectives { sums_of_collectives(files)? } else { None };
     for (kernel, group) in shapeless {
         let recorded = (group.count, Nanos(group.duration.0.max(0)));
         let once = collectives.as_ref().and_then(|sums| sums.get(&kernel)).copied();

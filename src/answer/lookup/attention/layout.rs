@@ -5,7 +5,6 @@
 //! `pool,N,block,D`. There are at most 256 heads of at most 512 dimensions, which are multiples of 16, and blocks of 16 to 512 tokens.
 //! These rules are from the vendor's reference of `aclnnFusedInferAttentionScore`; older versions refuse some of the combinations.
 
-/// Minimum and maximum dimension of a head.
 const MIN_HEAD_DIM: u64 = 16;
 const MAX_HEAD_DIM: u64 = 512;
 const MAX_HEADS: u64 = 256;
@@ -21,7 +20,6 @@ pub(crate) enum KeyOrder {
     Recorded,
 }
 
-/// Order of the dimensions of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "UPPERCASE")]
 pub(crate) enum QueryOrder {

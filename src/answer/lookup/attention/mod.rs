@@ -27,12 +27,10 @@ use crate::{
 /// Maximum difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
 pub(in crate::answer) const LENGTH_TOLERANCE: f64 = 16.0;
 const LENGTH_SHARE: f64 = 0.02;
-/// Confidence of a row.
 pub(in crate::answer) const CONFIDENCE: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::answer) struct TokenMatch {
-    /// Maximum difference of tokens that fit.
     pub(in crate::answer) reach: u64,
     /// Returns true if the first number of tokens is the second one, padded.
     pub(in crate::answer) is_padded: fn(u64, u64) -> bool,
@@ -53,7 +51,6 @@ const PADDED_TOKENS: TokenMatch = TokenMatch {
 };
 
 impl TokenMatch {
-    /// Returns the numbers of tokens of rows that may fit.
     const fn range(self, tokens: u64) -> RangeInclusive<u64> {
         tokens.saturating_sub(self.reach)..=tokens.saturating_add(self.reach)
     }
@@ -165,7 +162,6 @@ impl AttentionTable {
         })
     }
 
-    /// Returns true if a row without a latency has the work of a query.
     fn has_unmeasured(&self, query: &AttentionWork) -> bool {
         let tolerance = length_tolerance(query.kv_length);
         self.unmeasured.iter().any(|row| {
@@ -386,7 +382,6 @@ impl LookupEngine {
         self.best_answer(&self.candidates(kernels)?, |index| Ok(index.find_cache_write(&query)))
     }
 
-    /// Returns the best answer of several kernels, else the first miss.
     pub(super) fn best_answer(
         &self,
         kernels: &CandidateKernels<'_>,

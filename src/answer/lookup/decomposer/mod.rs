@@ -37,10 +37,8 @@ pub(crate) fn decompose(
     }
 }
 
-/// Inputs by which a kernel of a composite is looked up.
 #[derive(Clone, Debug)]
 pub(crate) enum SubKernelQuery {
-    /// The kernel is looked up by its leading inputs.
     Inputs(Vec<QueryTensor>),
     Attention(Box<AttentionWork>),
     /// The kernel is looked up by its leading inputs, for any capacity of its caches.
@@ -79,7 +77,6 @@ fn tensors<'d, T: Into<Option<&'d Dtype>> + Copy>(inputs: &[(&[u64], T)]) -> Vec
     inputs.iter().map(tensor).collect()
 }
 
-/// Returns true for tensors of indices, as block tables.
 pub(super) fn is_index(tensor: &QueryTensor) -> bool {
     matches!(tensor.dtype, Some(Dtype::Int32 | Dtype::Int64))
 }

@@ -18,43 +18,39 @@ const MAX_LATENT_BLOCKS: u64 = 4096;
 
 impl StepBuilder<'_> {
     pub(super) fn add_attention(&mut self, products: &[WeightProduct]) {
-        let (layers, tokens) = (self.model.layers, self.step.tokens());
+        self.count = self.model.layers;
+        let tokens = self.step.tokens();
         match self.model.attention.clone() {
             LlmAttention::Grouped(grouped) => {
-                self.add_role(products, Role::QkvProj, layers, tokens);
+                self.add_role(products, Role::QkvProj, tokens);
                 self.add_grouped(&grouped);
             }
             LlmAttention::Latent(latent) => {
                 for role in [Role::FusedQkvAProj, Role::QProj, Role::KvAProj] {
-                    self.add_role(products, role, layers, tokens);
+                    self.add_role(products, role, tokens);
                 }
                 self.add_latent(&latent, products);
             }
         }
-        self.add_role(products, Role::OProj, layers, tokens);
-        self.add_all_reduce(layers);
+        self.add_role(products, Role::OProj, tokens);
+        self.add_all_reduce();
     }
 
     fn add_grouped(&mut self, grouped: &GroupedQuery) {
-        let (layers, t, dim) = (self.model.layers, self.step.tokens(), grouped.head_dim);
+        let (t, dim) = (self.step.tokens(), grouped.head_dim);
         let (heads, kv_heads) = (self.share.heads, self.share.kv_heads);
         if grouped.qk_norm && dim == FUSED_HEAD {
             let (q, k) = (heads * dim, kv_heads * dim);
             let all = q + 2 * k;
-            self.add(
-                layers,
-                format!(
-                    "split_qkv_rmsnorm_rope_kernel|split_qkv_rmsnorm_rope_kernel_0: BF16[{t},{all}] BF16[{dim}] \
+            self.add(format!(
+                "split_qkv_rmsnorm_rope_kernel|split_qkv_rmsnorm_rope_kernel_0: BF16[{t},{all}] BF16[{dim}] \
                      -> BF16[{t},{q}] BF16[{t},{k}] BF16[{t},{k}]"
-                ),
-            );
+            ));
         } else {
             for heads in [heads, kv_heads].into_iter().filter(|_| grouped.qk_norm) {
-                self.add(layers, rms_norm(&format!("{t},{heads}"), dim));
+                self.add(rms_norm(&format!("{t},{heads}"), dim));
             }
-            self.add(
-                layers,
-                format!(
+            self.add(format!(
                     "ApplyRotaryPosEmb: BF16[{t},{heads},{dim}] BF16[{t},{kv_heads},{dim}] BF16[{t},1,{dim}] BF16[{t},1,{dim}] \
                      -> BF16[{t},{heads},{dim}] BF16[{t},{kv_heads},{dim}]"
                 ),
@@ -63,44 +59,27 @@ impl StepBuilder<'_> {
         let pool = MIN_BLOCKS.max(8 * t);
         let (keys, cache) =
             (format!("BF16[{t},{kv_heads},{dim}]"), format!("BF16[{pool},{CACHE_BLOCK},{kv_heads},{dim}]"));
-        self.add(
-            layers,
-            format!(
-                "ReshapeAndCacheNdKernel|reshape_and_cache_200000000: {keys} {keys} {cache} {cache} INT32[{t}] \
+        self.add(format!(
+            "ReshapeAndCacheNdKernel|reshape_and_cache_200000000: {keys} {keys} {cache} {cache} INT32[{t}] \
                  -> {cache} {cache}"
-            ),
-        );
-        let call = match self.step.is_decode() {
-            true => self
-                .fused_attention("TND", "3", [heads, kv_heads], self.decode_lengths(true))
-                .packed_case(&Dtype::Bf16, t, [dim, dim], MIN_BLOCKS),
-            false => self.prompts([heads, kv_heads]).packed_case(&Dtype::Bf16, t, [dim, dim], 0),
+        ));
+        let min_blocks = if self.step.is_decode() { MIN_BLOCKS } else { 0 };
+        let call = self.packed_attention([heads, kv_heads]);
+        self.add(KernelCall::of_cases(vec![call.packed_case(&Dtype::Bf16, t, [dim, dim], min_blocks)]));
+    }
+
+    /// Returns the call for packed tokens: of complete prompts, whose keys and values are the tokens themselves, or of a decode step.
+    fn packed_attention(&self, [heads, kv_heads]: [u64; 2]) -> AttentionCall {
+        let lengths = match self.step.is_decode() {
+            true => self.equal_lengths(1),
+            false => SequenceLengths { block: None, ..self.equal_lengths(self.step.context) },
         };
-        self.add(layers, KernelCall::of_cases(vec![call]));
+        AttentionCall { layout: "TND", sparse_mode: "3", heads, kv_heads, lengths }
     }
 
-    fn fused_attention(
-        &self,
-        layout: &'static str,
-        sparse_mode: &'static str,
-        [heads, kv_heads]: [u64; 2],
-        lengths: SequenceLengths,
-    ) -> AttentionCall {
-        AttentionCall { layout, sparse_mode, heads, kv_heads, lengths }
-    }
-
-    /// Returns the call for complete prompts, whose keys and values are the tokens themselves.
-    fn prompts(&self, heads: [u64; 2]) -> AttentionCall {
-        let lengths = self.equal_lengths(self.step.context, self.step.context);
-        self.fused_attention("TND", "3", heads, SequenceLengths { block: None, packed: true, ..lengths })
-    }
-
-    fn decode_lengths(&self, packed: bool) -> SequenceLengths {
-        SequenceLengths { packed, ..self.equal_lengths(1, self.step.context) }
-    }
-
-    fn equal_lengths(&self, queries: u64, keys: u64) -> SequenceLengths {
-        SequenceLengths::equal(self.step.batch, [queries, keys], Some(CACHE_BLOCK))
+    /// Returns sequences with as many queries each, whose keys are in blocks.
+    fn equal_lengths(&self, queries: u64) -> SequenceLengths {
+        SequenceLengths::equal(self.step.batch, [queries, self.step.context], Some(CACHE_BLOCK))
     }
 
     /// Returns the sequences, the blocks of each, and the blocks of the cache.
@@ -110,39 +89,33 @@ impl StepBuilder<'_> {
     }
 
     fn add_latent(&mut self, latent: &LatentAttention, products: &[WeightProduct]) {
-        let (layers, t) = (self.model.layers, self.step.tokens());
+        let t = self.step.tokens();
         let (heads, rope, rank) = (self.share.heads, latent.rope_head_dim, latent.kv_lora_rank);
         if let Some(width) = latent.q_lora_rank {
-            self.add(layers, rms_norm(&t.to_string(), width));
-            self.add_role(products, Role::QBProj, layers, t);
+            self.add(rms_norm(&t.to_string(), width));
+            self.add_role(products, Role::QBProj, t);
         }
         let turned = format!("BF16[{t},1,1,{rope}]");
-        self.add(
-            layers,
-            format!(
-                "InterleaveRope: BF16[{t},{heads},1,{rope}] {turned} {turned} -> BF16[{t},{heads},1,{rope}]"
-            ),
-        );
+        self.add(format!(
+            "InterleaveRope: BF16[{t},{heads},1,{rope}] {turned} {turned} -> BF16[{t},{heads},1,{rope}]"
+        ));
         let pool = MIN_BLOCKS.max(8 * t).min(MAX_LATENT_BLOCKS);
         let caches = format!("BF16[{pool},{CACHE_BLOCK},1,{rope}] BF16[{pool},{CACHE_BLOCK},1,{rank}]");
         let width = rank + rope;
-        self.add(
-            layers,
-            format!(
-                "KvRmsNormRopeCache: BF16[{t},1,1,{width}] BF16[{rank}] {turned} {turned} INT64[{t}] {caches} \
+        self.add(format!(
+            "KvRmsNormRopeCache: BF16[{t},1,1,{width}] BF16[{rank}] {turned} {turned} INT64[{t}] {caches} \
                  -> {caches} {turned} BF16[{t},1,1,{rank}]"
-            ),
-        );
+        ));
         if let Some(indexer) = &latent.indexer {
             for role in [Role::IndexerQ, Role::IndexerK, Role::IndexerWeights] {
-                self.add_role(products, role, layers, t);
+                self.add_role(products, role, t);
             }
             self.add_index_keys(indexer);
         }
         if self.step.is_decode() || latent.indexer.is_some() {
             self.add_absorbed(latent, products);
         } else {
-            self.add_role(products, Role::KvBProj, layers, t);
+            self.add_role(products, Role::KvBProj, t);
             self.add_latent_prompts(latent);
         }
     }
@@ -152,7 +125,7 @@ impl StepBuilder<'_> {
     fn add_latent_prompts(&mut self, latent: &LatentAttention) {
         let (heads, t, rope) = (self.share.heads, self.step.tokens(), latent.rope_head_dim);
         let (nope, v_dim) = (latent.nope_head_dim, latent.v_head_dim);
-        let mut packed = self.prompts([heads, heads]).packed_case(&Dtype::Bf16, t, [nope, v_dim], 0);
+        let mut packed = self.packed_attention([heads, heads]).packed_case(&Dtype::Bf16, t, [nope, v_dim], 0);
         packed.inputs.resize(24, None);
         packed.inputs.extend([(); 2].map(|()| Some(Tensor::new([t, heads, rope], Dtype::Bf16))));
         packed.outputs.push(Some(Tensor::new([t, heads, 1], Dtype::Float)));
@@ -165,12 +138,12 @@ impl StepBuilder<'_> {
                  -> BF16[{t},{heads},{v_dim}] FLOAT[{heads},{t}]"
             ));
         }
-        self.add(self.model.layers, call);
+        self.add(call);
     }
 
     /// Adds attention in the low rank: queries into it, the kernel, values out of it.
     fn add_absorbed(&mut self, latent: &LatentAttention, products: &[WeightProduct]) {
-        let (layers, t) = (self.model.layers, self.step.tokens());
+        let t = self.step.tokens();
         for &WeightProduct { role, count: heads, n, k, .. } in products {
             let inputs = format!("BF16[{heads},{t},{k}] BF16[{heads},{k},{n}]");
             let plain = format!("{inputs} -> BF16[{heads},{t},{n}]");
@@ -178,7 +151,7 @@ impl StepBuilder<'_> {
             match role {
                 Role::AbsorbedK => {
                     let product = KernelCall::from(format!("BatchMatMulV2|BatchMatMulNd: {plain}"));
-                    self.add(layers, product.or(transposed));
+                    self.add(product.or(transposed));
                     let call = match &latent.indexer {
                         Some(indexer) => {
                             self.add_indexer(indexer);
@@ -186,10 +159,10 @@ impl StepBuilder<'_> {
                         }
                         None => self.latent_decode(latent),
                     };
-                    self.add(layers, call);
+                    self.add(call);
                 }
                 Role::AbsorbedV => {
-                    self.add(layers, KernelCall::from(transposed).or(format!("BatchMatMulV2: {plain}")));
+                    self.add(KernelCall::from(transposed).or(format!("BatchMatMulV2: {plain}")));
                 }
                 _ => {}
             }
@@ -205,13 +178,14 @@ impl StepBuilder<'_> {
              BF16[{batch},{heads},1,{rope}] BF16[{pool},1,{CACHE_BLOCK},{rope}] -> BF16[{heads},{batch},1,{rank}]",
             AttentionCase::KERNEL
         ));
-        let attributes = self.fused_attention("BNSD_NBSD", "0", [heads, 1], self.decode_lengths(false));
-        call.with_attributes(attributes.attributes())
+        let lengths = SequenceLengths { packed: false, ..self.equal_lengths(1) };
+        let (layout, sparse_mode, kv_heads) = ("BNSD_NBSD", "0", 1);
+        call.with_attributes(AttentionCall { layout, sparse_mode, heads, kv_heads, lengths }.attributes())
     }
 
     /// Adds the norm of the index keys, which is computed in FLOAT, and their writing to their cache.
     fn add_index_keys(&mut self, indexer: &SparseIndexer) {
-        let (layers, t, dim) = (self.model.layers, self.step.tokens(), indexer.head_dim);
+        let (t, dim) = (self.step.tokens(), indexer.head_dim);
         let (_, _, pool) = self.cache_size();
         let cache = format!("BF16[{},{dim}]", pool * CACHE_BLOCK);
         for call in [
@@ -223,7 +197,7 @@ impl StepBuilder<'_> {
             format!("Cast|CastAiCore: FLOAT[{t},{dim}] -> BF16[{t},{dim}]"),
             format!("ScatterNdUpdate|ScatterNdUpdateAiCore: {cache} INT32[{t},1] BF16[{t},{dim}] -> {cache}"),
         ] {
-            self.add(layers, call);
+            self.add(call);
         }
     }
 
@@ -234,7 +208,7 @@ impl StepBuilder<'_> {
             "LightningIndexer: BF16[{t},{heads},{head_dim}] BF16[{pool},{CACHE_BLOCK},1,{head_dim}] BF16[{t},{heads}] INT32[{batch}] \
              INT32[{batch}] INT32[{batch},{blocks}] -> INT32[{t},1,{top_k}] BF16[]"
         ));
-        self.add(self.model.layers, self.with_lengths(call));
+        self.add(self.with_lengths(call));
     }
 
     fn sparse_attention(&self, latent: &LatentAttention, indexer: &SparseIndexer) -> KernelCall {
@@ -250,8 +224,7 @@ impl StepBuilder<'_> {
 
     /// Sets the lengths of sparse attention: tokens by their ends, keys one by one.
     fn with_lengths(&self, call: KernelCall) -> KernelCall {
-        let queries = self.step.tokens() / self.step.batch.max(1);
-        let lengths = SequenceLengths { packed: true, ..self.equal_lengths(queries, self.step.context) };
+        let lengths = self.equal_lengths(self.step.tokens() / self.step.batch.max(1));
         call.with_attributes(lengths.to_attributes(&CaseAttributes::default()))
     }
 }

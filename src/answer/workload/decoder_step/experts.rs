@@ -64,30 +64,29 @@ impl StepBuilder<'_> {
         products: &[WeightProduct],
         experts: Option<&(ExpertSizes, ExpertTokens)>,
     ) {
-        let (dense, tokens) = (self.dense_layers(), self.step.tokens());
+        self.count = self.model.experts.as_ref().map_or(self.model.layers, |experts| experts.dense_layers);
+        let tokens = self.step.tokens();
         if let Some(width) = self.share.intermediate_size {
-            self.add_role(products, Role::GateUpProj, dense, tokens);
-            self.add_swiglu(dense, tokens, width);
-            self.add_role(products, Role::DownProj, dense, tokens);
+            self.add_role(products, Role::GateUpProj, tokens);
+            self.add_swiglu(tokens, width);
+            self.add_role(products, Role::DownProj, tokens);
         }
-        self.add_all_reduce(dense);
+        self.add_all_reduce();
         if let Some((experts, share)) = experts {
             self.add_experts(experts, *share, products);
         }
     }
 
     fn add_experts(&mut self, experts: &ExpertSizes, share: ExpertTokens, products: &[WeightProduct]) {
-        let (layers, tokens) = (self.model.layers - experts.dense_layers, self.step.tokens());
-        self.add_role(products, Role::Router, layers, tokens);
+        self.count = self.model.layers - experts.dense_layers;
+        let tokens = self.step.tokens();
+        self.add_role(products, Role::Router, tokens);
         let (all, chosen, t) = (experts.experts, experts.top_k, share.tokens);
-        self.add_collective(layers, "hcom_allGather_", [tokens, self.model.hidden_size], share.joined);
-        self.add_message(layers, format!("hcom_allGather_: FLOAT[{tokens},{all}]"), share.joined);
-        self.add(
-            layers,
-            format!(
-                "MoeGatingTopK: FLOAT[{t},{all}] -> FLOAT[{t},{chosen}] INT32[{t},{chosen}] FLOAT[{t},{all}]"
-            ),
-        );
+        self.add_collective("hcom_allGather_", [tokens, self.model.hidden_size], share.joined);
+        self.add_message(format!("hcom_allGather_: FLOAT[{tokens},{all}]"), share.joined);
+        self.add(format!(
+            "MoeGatingTopK: FLOAT[{t},{all}] -> FLOAT[{t},{chosen}] INT32[{t},{chosen}] FLOAT[{t},{all}]"
+        ));
         let up = products.iter().find(|product| product.role == Role::ExpertGateUp);
         let down = products.iter().find(|product| product.role == Role::ExpertDown);
         if let (Some(up), Some(down)) = (up, down) {
@@ -98,36 +97,36 @@ impl StepBuilder<'_> {
                 && up.count <= MAX_EXPERTS
                 && sent.is_some_and(|sent| sent <= MAX_SENT);
             match is_fused {
-                true => self.add_fused_experts(layers, chosen, share, up),
-                false => self.add_grouped_experts(layers, chosen, share, up, down),
+                true => self.add_fused_experts(chosen, share, up),
+                false => self.add_grouped_experts(chosen, share, [up, down]),
             }
         }
         if let Some(width) = self.share.shared_intermediate_size {
-            self.add_role(products, Role::SharedGateUp, layers, tokens);
-            self.add_swiglu(layers, tokens, width);
-            self.add_role(products, Role::SharedDown, layers, tokens);
+            self.add_role(products, Role::SharedGateUp, tokens);
+            self.add_swiglu(tokens, width);
+            self.add_role(products, Role::SharedDown, tokens);
         }
-        self.add_expert_sums(layers, share);
+        self.add_expert_sums(share);
     }
 
     /// Adds what makes the hidden states of all tokens whole again on every device.
-    fn add_expert_sums(&mut self, layers: u64, share: ExpertTokens) {
+    fn add_expert_sums(&mut self, share: ExpertTokens) {
         let hidden = self.model.hidden_size;
-        self.add_collective(layers, "hcom_reduceScatter_", [share.tokens, hidden], share.joined);
+        self.add_collective("hcom_reduceScatter_", [share.tokens, hidden], share.joined);
         if share.parts == 1 {
             // Experts are cut as finely as everything else: one sum of their slices and of shared experts.
-            self.add_all_reduce(layers);
+            self.add_all_reduce();
             return;
         }
-        self.add_collective(layers, "hcom_allReduce_", [share.tokens, hidden], share.slices);
-        self.add_collective(layers, "hcom_allGather_", [share.tokens, hidden], share.parts);
+        self.add_collective("hcom_allReduce_", [share.tokens, hidden], share.slices);
+        self.add_collective("hcom_allGather_", [share.tokens, hidden], share.parts);
         if self.share.shared_intermediate_size.is_some() {
-            self.add_all_reduce(layers);
+            self.add_all_reduce();
         }
     }
 
     /// Adds the kernel that sends tokens to their experts, computes these, and brings the results back.
-    fn add_fused_experts(&mut self, layers: u64, chosen: u64, share: ExpertTokens, up: &WeightProduct) {
+    fn add_fused_experts(&mut self, chosen: u64, share: ExpertTokens, up: &WeightProduct) {
         let (t, hidden, experts, width) = (share.tokens, self.model.hidden_size, up.count, up.n);
         let (kernel, weights) = match self.is_quantised() {
             true => ("DispatchFFNCombine", Dtype::Int8),
@@ -142,86 +141,76 @@ impl StepBuilder<'_> {
         ));
         let mut attributes = CaseAttributes::default();
         attributes.set(EP_SIZE, &self.step.layout.ep.to_string());
-        self.add(layers, call.with_attributes(attributes));
+        self.add(call.with_attributes(attributes));
     }
 
     /// Adds a grouped product for each side of the experts, between a permutation of the tokens and its inverse, and,
     /// with expert parallelism, between two exchanges of rows.
-    fn add_grouped_experts(
-        &mut self,
-        layers: u64,
-        chosen: u64,
-        share: ExpertTokens,
-        up: &WeightProduct,
-        down: &WeightProduct,
-    ) {
+    fn add_grouped_experts(&mut self, chosen: u64, share: ExpertTokens, [up, down]: [&WeightProduct; 2]) {
         let (t, rows, hidden) = (share.tokens, share.rows, self.model.hidden_size);
         let ep = self.step.layout.ep;
-        self.add(
-            layers,
-            format!("MoeTokenPermute: BF16[{t},{hidden}] INT32[{t},{chosen}] -> BF16[{rows},{hidden}] INT32[{rows}]"),
-        );
+        self.add(format!(
+            "MoeTokenPermute: BF16[{t},{hidden}] INT32[{t},{chosen}] -> BF16[{rows},{hidden}] INT32[{rows}]"
+        ));
         if self.is_quantised() {
-            self.add(layers, dynamic_quantisation(rows, hidden));
+            self.add(dynamic_quantisation(rows, hidden));
         }
         if ep > 1 {
-            self.add_dispatch(layers, rows, up.count);
+            self.add_dispatch(rows, up.count);
         }
         if self.is_quantised() {
-            self.add_quantised_experts(layers, rows, up, down);
+            self.add_quantised_experts(rows, up, down);
         } else {
-            self.add(layers, grouped_product(rows, up));
-            self.add_swiglu(layers, rows, up.n / 2);
-            self.add(layers, grouped_product(rows, down));
+            self.add(grouped_product(rows, up));
+            self.add_swiglu(rows, up.n / 2);
+            self.add(grouped_product(rows, down));
         }
         let unpermuted = format!("MoeTokenUnpermute: BF16[{rows},{hidden}] INT32[{rows}]");
         if ep > 1 && up.count > 1 {
-            self.add(layers, format!("{unpermuted} - -> BF16[{rows},{hidden}]"));
+            self.add(format!("{unpermuted} - -> BF16[{rows},{hidden}]"));
         }
-        self.add_collective(layers, "hcom_alltoallv_", [rows, hidden], ep);
-        self.add(layers, format!("{unpermuted} BF16[{t},{chosen}] -> BF16[{t},{hidden}]"));
+        self.add_collective("hcom_alltoallv_", [rows, hidden], ep);
+        self.add(format!("{unpermuted} BF16[{t},{chosen}] -> BF16[{t},{hidden}]"));
     }
 
     /// Adds the exchange of rows, and of their scales, and their order by the experts of the device if it has several.
-    fn add_dispatch(&mut self, layers: u64, rows: u64, experts: u64) {
+    fn add_dispatch(&mut self, rows: u64, experts: u64) {
         let hidden = self.model.hidden_size;
         // The scales of quantised rows are a vector when they are sent, and a column when they are ordered.
         let parts = match self.is_quantised() {
-            true => {
-                let row = format!("INT8[{rows},{hidden}]");
-                vec![[format!("FLOAT[{rows}]"), format!("FLOAT[{rows},1]")], [row.clone(), row]]
-            }
+            true => vec![
+                [format!("FLOAT[{rows}]"), format!("FLOAT[{rows},1]")],
+                [(); 2].map(|()| format!("INT8[{rows},{hidden}]")),
+            ],
             false => vec![[(); 2].map(|()| format!("BF16[{rows},{hidden}]"))],
         };
         for [sent, _] in &parts {
-            self.add_message(layers, format!("hcom_alltoallv_: {sent}"), self.step.layout.ep);
+            self.add_message(format!("hcom_alltoallv_: {sent}"), self.step.layout.ep);
         }
         for [_, ordered] in parts.iter().filter(|_| experts > 1) {
-            self.add(layers, format!("MoeTokenPermute: {ordered} INT32[{rows}] -> {ordered} INT32[{rows}]"));
+            self.add(format!("MoeTokenPermute: {ordered} INT32[{rows}] -> {ordered} INT32[{rows}]"));
         }
     }
 
     /// Adds the products of experts in INT8 with SwiGLU between them: in one kernel with the first where its weight has
     /// whole blocks.
-    fn add_quantised_experts(&mut self, layers: u64, rows: u64, up: &WeightProduct, down: &WeightProduct) {
+    fn add_quantised_experts(&mut self, rows: u64, up: &WeightProduct, down: &WeightProduct) {
         let (height, width) = INT8_BLOCK;
         let (count, n, k) = (up.count, up.n, up.k);
         if n.is_multiple_of(width) && k.is_multiple_of(height) {
             let weight = format!("NZ:INT8[{count},{},{},{height},{width}]", n / width, k / height);
-            self.add(
-                layers,
-                format!(
+            self.add(format!(
                     "GroupedMatmulSwigluQuant: INT8[{rows},{k}] {weight} FLOAT[{count},{n}] FLOAT[{rows}] INT64[{count}] \
                      -> INT8[{rows},{}] FLOAT[{rows}]",
                     n / 2
                 ),
             );
         } else {
-            self.add(layers, grouped_product(rows, up));
-            self.add_swiglu(layers, rows, n / 2);
-            self.add(layers, dynamic_quantisation(rows, n / 2));
+            self.add(grouped_product(rows, up));
+            self.add_swiglu(rows, n / 2);
+            self.add(dynamic_quantisation(rows, n / 2));
         }
-        self.add(layers, grouped_product(rows, down));
+        self.add(grouped_product(rows, down));
     }
 }
 

@@ -117,25 +117,17 @@ pub fn decoder_step(model: &LlmModel, step: &DecoderStep) -> Result<Workload, De
         Some(experts) => Some((experts.clone(), ExpertTokens::of_step(step, experts)?)),
         None => None,
     };
-    let mut builder = StepBuilder { model, step, share, calls: Vec::new() };
+    let mut builder = StepBuilder { model, step, share, count: 1, calls: Vec::new() };
     builder.add_embedding();
     builder.add_norms();
     builder.add_attention(&products);
     builder.add_feed_forward(&products, experts.as_ref());
     builder.add_output(&products);
-    let mut workload = Workload::new(
-        format!(
-            "{} {} {} batch {} context {} {}",
-            model.model,
-            step.layout,
-            step.phase,
-            step.batch,
-            step.context,
-            step.quantisation.as_str()
-        ),
-        DurationKind::Unknown,
-        builder.calls.into_iter().map(KernelCall::into_question).collect(),
-    );
+    let DecoderStep { layout, phase, batch, context, quantisation } = step;
+    let name =
+        format!("{} {layout} {phase} batch {batch} context {context} {}", model.model, quantisation.as_str());
+    let questions = builder.calls.into_iter().map(KernelCall::into_question).collect();
+    let mut workload = Workload::new(name, DurationKind::Unknown, questions);
     workload.notes.extend(model.left_open.iter().map(|note| format!("{}: {note}", model.model)));
     Ok(workload)
 }
@@ -181,29 +173,30 @@ impl KernelCall {
     }
 }
 
-/// Kernels of a step in the order of a layer.
 struct StepBuilder<'m> {
     model: &'m LlmModel,
     step: &'m DecoderStep,
     share: DeviceShare,
+    /// Number of times that the calls run which are added next, such as the number of layers.
+    count: u64,
     calls: Vec<KernelCall>,
 }
 
 impl StepBuilder<'_> {
-    fn add(&mut self, count: u64, call: impl Into<KernelCall>) {
-        if count > 0 {
-            self.calls.push(KernelCall { count, ..call.into() });
+    fn add(&mut self, call: impl Into<KernelCall>) {
+        if self.count > 0 {
+            self.calls.push(KernelCall { count: self.count, ..call.into() });
         }
     }
 
     /// Adds a collective of BF16 tensors, unless a rank is alone.
-    fn add_collective(&mut self, count: u64, kernel: &str, [rows, width]: [u64; 2], ranks: u64) {
-        self.add_message(count, format!("{kernel}: BF16[{rows},{width}]"), ranks);
+    fn add_collective(&mut self, kernel: &str, [rows, width]: [u64; 2], ranks: u64) {
+        self.add_message(format!("{kernel}: BF16[{rows},{width}]"), ranks);
     }
 
-    fn add_message(&mut self, count: u64, call: String, ranks: u64) {
+    fn add_message(&mut self, call: String, ranks: u64) {
         if ranks > 1 {
-            self.add(count, KernelCall { ranks: Some(ranks), ..KernelCall::from(call) });
+            self.add(KernelCall { ranks: Some(ranks), ..KernelCall::from(call) });
         }
     }
 
@@ -211,71 +204,68 @@ impl StepBuilder<'_> {
         self.step.quantisation == QuantisationScheme::W8a8
     }
 
-    fn dense_layers(&self) -> u64 {
-        self.model.experts.as_ref().map_or(self.model.layers, |experts| experts.dense_layers)
-    }
-
     fn add_embedding(&mut self) {
         let (t, hidden, vocab) = (self.step.tokens(), self.model.hidden_size, self.share.vocab_size);
-        self.add(
-            1,
-            format!("GatherV2|GatherV3: BF16[{vocab},{hidden}] INT64[{t}] INT64[1] -> BF16[{t},{hidden}]"),
-        );
-        self.add_all_reduce(1);
+        self.add(format!(
+            "GatherV2|GatherV3: BF16[{vocab},{hidden}] INT64[{t}] INT64[1] -> BF16[{t},{hidden}]"
+        ));
+        self.add_all_reduce();
     }
 
     /// Adds the norms of hidden states: the first has no residual, the others add one; the last is behind the layers.
     fn add_norms(&mut self) {
         let (t, hidden) = (self.step.tokens(), self.model.hidden_size);
-        self.add(1, rms_norm(&t.to_string(), hidden));
+        self.add(rms_norm(&t.to_string(), hidden));
+        self.count = 2 * self.model.layers;
         let inputs = format!("BF16[{t},{hidden}] BF16[{t},{hidden}] BF16[{hidden}]");
         let outputs = format!("BF16[{t},{hidden}] FLOAT[{t},1] BF16[{t},{hidden}]");
         let with_bias = KernelCall::from(format!("AddRmsNormBias: {inputs} BF16[{hidden}] -> {outputs}"));
-        self.add(2 * self.model.layers, with_bias.or(format!("AddRmsNorm: {inputs} -> {outputs}")));
+        self.add(with_bias.or(format!("AddRmsNorm: {inputs} -> {outputs}")));
     }
 
     /// Adds a product of rows by a weight, with the quantisation of the rows.
-    fn add_product(&mut self, count: u64, rows: u64, product: &WeightProduct) {
+    fn add_product(&mut self, rows: u64, product: &WeightProduct) {
         let (n, k) = (product.n, product.k);
         if product.activations != Dtype::Int8 {
             let tensors = format!("BF16[{rows},{k}] BF16[{n},{k}] -> BF16[{rows},{n}]");
-            self.add(count, format!("MatMulV2|MatMulV3|MatMulCommon: {tensors}"));
+            self.add(format!("MatMulV2|MatMulV3|MatMulCommon: {tensors}"));
             return;
         }
         let fixed = format!("AscendQuantV2: BF16[{rows},{k}] BF16[{k}] BF16[{k}] -> INT8[{rows},{k}]");
-        self.add(count, KernelCall::from(dynamic_quantisation(rows, k)).or(fixed));
+        self.add(KernelCall::from(dynamic_quantisation(rows, k)).or(fixed));
         let (height, width) = INT8_BLOCK;
         let weight = match n % width == 0 && k % height == 0 {
             true => format!("NZ:INT8[{},{},{height},{width}]", n / width, k / height),
             false => format!("INT8[{k},{n}]"),
         };
         let tensors = format!("INT8[{rows},{k}] {weight} FLOAT[{n}] INT32[{n}] -> BF16[{rows},{n}]");
-        self.add(count, format!("QuantBatchMatmulV3: {tensors}"));
+        self.add(format!("QuantBatchMatmulV3: {tensors}"));
     }
 
-    fn add_swiglu(&mut self, count: u64, rows: u64, width: u64) {
-        self.add(count, format!("SwiGlu: BF16[{rows},{}] -> BF16[{rows},{width}]", 2 * width));
+    fn add_swiglu(&mut self, rows: u64, width: u64) {
+        self.add(format!("SwiGlu: BF16[{rows},{}] -> BF16[{rows},{width}]", 2 * width));
     }
 
-    fn add_all_reduce(&mut self, count: u64) {
+    fn add_all_reduce(&mut self) {
         let dims = [self.step.tokens(), self.model.hidden_size];
-        self.add_collective(count, "hcom_allReduce_", dims, self.step.layout.tp);
+        self.add_collective("hcom_allReduce_", dims, self.step.layout.tp);
     }
 
     fn add_output(&mut self, products: &[WeightProduct]) {
+        self.count = 1;
         let batch = self.step.batch;
         for product in products.iter().filter(|product| product.role == WeightProductRole::LmHead) {
-            self.add_product(1, batch, product);
+            self.add_product(batch, product);
         }
-        self.add_collective(1, "hcom_allGather_", [batch, self.share.vocab_size], self.step.layout.tp);
-        self.add(1, format!("ArgMaxV2: FLOAT[{batch},{}] INT64[] -> INT32[{batch}]", self.model.vocab_size));
+        self.add_collective("hcom_allGather_", [batch, self.share.vocab_size], self.step.layout.tp);
+        self.add(format!("ArgMaxV2: FLOAT[{batch},{}] INT64[] -> INT32[{batch}]", self.model.vocab_size));
     }
 
     /// Adds the products of attention, and of single matrices in general, of one role.
-    fn add_role(&mut self, products: &[WeightProduct], role: WeightProductRole, count: u64, rows: u64) {
+    fn add_role(&mut self, products: &[WeightProduct], role: WeightProductRole, rows: u64) {
         for product in products.iter().filter(|product| product.role == role) {
             if product.role.product() == ProductKernel::Single {
-                self.add_product(count, rows, product);
+                self.add_product(rows, product);
             }
         }
     }
