@@ -4,8 +4,6 @@
 pub(crate) mod adapt;
 pub mod adaptive;
 mod attention_call;
-pub(crate) mod audit_fill;
-mod call_text;
 pub(crate) mod compat;
 pub mod coverage;
 pub(crate) mod coverage_change;
@@ -17,4 +15,3 @@ pub mod op_mapping;
 pub(crate) mod recorded_runs;
 pub(crate) mod step_cases;
 pub mod workload;
-pub(crate) mod workload_messages;

@@ -1,17 +1,30 @@
-//! Cases of the steps of models, for rows: the kernels of each step and no others.
+//! Cases of the steps of models, for rows: the kernels of each step and no others, and those that an audit misses.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, value_parser};
 
 use crate::{
-    answer::workload::{DecoderStep, StepPhase, WorkloadQuestion, decoder_step},
-    base::{assets::AssetFiles, command_error::CommandError, print::print_note, suggest::did_you_mean_or},
+    answer::{
+        coverage::{CoverageAnalyzer, add_equal_calls, audit_questions},
+        lookup_database::{LookupDatabase, load_workloads},
+        workload::{
+            DecoderStep, DurationKind, QuestionDefaults, StepPhase, Workload, WorkloadQuestion, decoder_step,
+        },
+    },
+    base::{
+        assets::AssetFiles, command_error::CommandError, count_text::format_count, print::print_note,
+        suggest::did_you_mean_or,
+    },
     cases::{
-        grid::{ListedCase, ListedCases},
+        grid::{GridAuditor, ListedCase, ListedCases, definition::DensityFile},
         llm::{LlmModel, ParallelDegrees, ParallelLayout, QuantisationScheme},
     },
-    kernel::KernelName,
+    database::Database,
+    kernel::{KernelName, catalogue::Catalogue},
 };
 
 const DECODE_BATCHES: [u64; 9] = [1, 2, 4, 8, 16, 32, 48, 64, 128];
@@ -177,4 +190,59 @@ impl StepSelection {
 
 fn given_or<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
     if given.is_empty() { usual.to_vec() } else { given.to_vec() }
+}
+
+const ORIGIN: &str = "grid audit";
+
+/// Returns the cases that rows do not answer as the density standard requires, of the questions of workloads and of the
+/// steps of models, with notes on questions without one. The cases belong to the `wanted` kernels, or to all kernels if
+/// none is named.
+pub(crate) fn missing_cases(
+    folder: &Path,
+    workload_files: &[(PathBuf, f64)],
+    models: &[String],
+    steps: &StepSelection,
+    wanted: &[KernelName],
+    assets: &AssetFiles,
+    catalogue: &Catalogue,
+) -> Result<ListedCases, CommandError> {
+    if workload_files.is_empty() && models.is_empty() {
+        let hint =
+            "give `--workload FILE` or `--models NAME`, with `--tp` and `--batch` for some of its steps";
+        return Err(CommandError::bad_input("`--fill-audit` needs workloads or models", hint));
+    }
+    let lookup = LookupDatabase::open(folder, None)?;
+    let mut workloads = load_workloads(workload_files, &QuestionDefaults::default())?;
+    if !models.is_empty() {
+        let questions = steps.derive_named(assets, models)?.questions;
+        workloads.push(Workload::new("steps of models".to_owned(), DurationKind::Unknown, questions));
+    }
+    for workload in &mut workloads {
+        add_equal_calls(workload, catalogue);
+        workload.notes.iter().for_each(|note| print_note(note));
+    }
+    let analyzer = CoverageAnalyzer { engine: &lookup.engine, catalogue };
+    let coverages = analyzer.answer_workloads(&workloads)?;
+    let density = DensityFile::load(assets, catalogue)?;
+    let auditor = GridAuditor { catalogue, density: &density };
+    let audited = audit_questions(&analyzer, auditor, &Database::open(folder)?, &coverages)?;
+    let [mut planned, mut impossible] = [0_usize; 2];
+    let mut cases = ListedCases::new();
+    for row in audited.into_iter().filter(|row| !row.is_answered()) {
+        match row.case {
+            Some(case) if wanted.is_empty() || wanted.contains(&case.kernel) => {
+                let listed = ListedCase { case, origin: ORIGIN.to_owned() };
+                cases.entry(listed.case.kernel.clone()).or_default().push(listed);
+            }
+            Some(_) => {}
+            None if row.is_planned => planned += 1,
+            None => impossible += 1,
+        }
+    }
+    for (count, text) in [(planned, "the row has no latency"), (impossible, "no row is possible")] {
+        if count > 0 {
+            print_note(&format!("{} without an answer: {text}", format_count(count, "question")));
+        }
+    }
+    Ok(cases)
 }

@@ -8,7 +8,6 @@
 //! estimate is from the errors of these hold-outs alone, of answers from before they were measured. Candidates that were
 //! chosen for their errors would not represent the others.
 
-mod brackets;
 mod candidates;
 mod design;
 #[cfg(test)]

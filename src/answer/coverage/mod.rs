@@ -3,14 +3,12 @@
 
 mod answers;
 mod case_builder;
-mod closing;
 mod density;
 mod estimate;
 mod fill_cases;
 mod gaps;
 mod in_model;
 mod metrics;
-mod totals;
 
-pub use self::{answers::*, closing::*, gaps::*, metrics::*, totals::*};
+pub use self::{answers::*, gaps::*, metrics::*};
 pub(crate) use self::{density::*, estimate::*, fill_cases::*, in_model::*};

@@ -2,35 +2,28 @@
 //!
 //! `query` and `query_fields` have the questions, `answer` the answers, `rules` the differences between the shapes of a
 //! framework and those that the profiler records. `engine` chooses the way of looking an operator up by `op_mapping.yaml`;
-//! each way is a file: `compute`, `elementwise`, `attention`, `collective`, `moe`, `composite`, `decomposer`, `cache_rows`.
+//! each way is a file: `compute`, `attention`, `collective`, `composite`, `decomposer`, `cache_rows`.
 
 mod answer;
 mod attention;
-mod axis_tables;
 mod cache_rows;
 mod collective;
 mod composite;
 mod compute;
 mod decomposer;
-mod elementwise;
 mod engine;
-mod index;
 mod interpolation;
 mod kernel_index;
 mod kernel_rows;
 mod match_rows;
-mod moe;
 mod query;
 mod query_fields;
-mod row_answers;
 mod rules;
-mod slot_dims;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub use self::{answer::*, engine::*, index::*, query::*, rules::*};
+pub use self::{answer::*, engine::*, query::*, rules::*};
 pub(crate) use self::{
-    attention::*, axis_tables::*, cache_rows::*, collective::*, composite::*, compute::*, decomposer::*,
-    elementwise::*, interpolation::*, kernel_index::*, kernel_rows::*, match_rows::*, query_fields::*,
-    row_answers::*, slot_dims::*,
+    attention::*, cache_rows::*, collective::*, composite::*, compute::*, interpolation::*, kernel_index::*,
+    kernel_rows::*, match_rows::*, query_fields::*,
 };

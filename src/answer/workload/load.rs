@@ -1,4 +1,4 @@
-//! Loading of a workload, whose kind is recognised by its content.
+//! Loading of a workload, whose kind is recognised by its content, and lists of questions that people write in YAML or CSV.
 
 use std::{
     collections::BTreeMap,
@@ -6,11 +6,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Workload, chrome_trace, inventory, plain, profile_records};
+use super::{
+    DurationKind, QuestionDefaults, Workload, WorkloadQuestion, chrome_trace, inventory, profile_records,
+};
 use crate::{
-    base::{command_error::Failure, files::open_regular, json_error::json_message, yaml::YamlError},
+    answer::lookup::{QueryFields, check_degrees, check_kv_length},
+    base::{
+        command_error::Failure,
+        files::open_regular,
+        json_error::json_message,
+        suggest::did_you_mean_or,
+        yaml::{self, Spanned, YamlError},
+    },
     kernel::Nanos,
     profile::{ProfileError, timeline::RunReadError},
 };
@@ -70,8 +80,8 @@ fn read_workload(path: &Path) -> Result<Workload, WorkloadError> {
         Some(b'{') if text.contains("\"traceEvents\"") => chrome_trace::read_trace(path),
         Some(b'{') => read_json(path),
         Some(_) if is_kernel_table => profile_records::read_profile(path),
-        Some(_) if is_named_table || plain::is_header(first) => plain::parse_table(path, &read_text(path)?),
-        Some(_) => plain::parse_yaml(path, &read_text(path)?),
+        Some(_) if is_named_table || is_header(first) => parse_table(path, &read_text(path)?),
+        Some(_) => parse_yaml(path, &read_text(path)?),
     }
 }
 
@@ -96,7 +106,7 @@ fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
     let keys: BTreeMap<String, &RawValue> = match serde_json::from_str(&text) {
         Ok(keys) => keys,
         // YAML in braces.
-        Err(_) if !text.contains('"') => return plain::parse_yaml(path, &text),
+        Err(_) if !text.contains('"') => return parse_yaml(path, &text),
         Err(error) => {
             return Err(WorkloadError::at_line(path, error.line() as u64, json_message(&error), KINDS));
         }
@@ -104,7 +114,7 @@ fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
     match () {
         () if keys.contains_key("ops") => inventory::parse_inventory(path, &text, &keys),
         () if keys.contains_key("traceEvents") => chrome_trace::read_trace(path),
-        () if keys.contains_key("questions") => plain::parse_yaml(path, &text),
+        () if keys.contains_key("questions") => parse_yaml(path, &text),
         () => {
             let found: Vec<String> = keys.keys().take(8).map(|key| format!("`{key}`")).collect();
             let problem = format!(
@@ -186,6 +196,109 @@ pub fn parse_weighted_path(argument: &str) -> Result<(PathBuf, f64), String> {
         }
         _ => Ok((whole.to_owned(), 1.0)),
     }
+}
+
+const HINT: &str = "docs/coverage.md lists the keys of a question";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuestionFile {
+    name: Option<String>,
+    tp: Option<u64>,
+    ep: Option<u64>,
+    ranks: Option<u64>,
+    tier: Option<u64>,
+    kv_length: Option<f64>,
+    questions: Vec<Spanned<QueryFields>>,
+}
+
+pub(super) fn is_header(line: &str) -> bool {
+    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    cells.contains(&"op") && cells.iter().all(|cell| QueryFields::keys().any(|key| key == *cell))
+}
+
+pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
+    let QuestionFile { name, tp, ep, ranks, tier, kv_length, questions } = yaml::parse(path, text)?;
+    for (key, checked) in [
+        ("tp", check_degrees([tp, None, None])),
+        ("ep", check_degrees([None, ep, None])),
+        ("ranks", check_degrees([None, None, ranks])),
+        ("kv_length", check_kv_length(kv_length)),
+    ] {
+        let line = || yaml::find_value(text, &[key]).line();
+        checked.map_err(|error| WorkloadError::at_line(path, line(), error.message, error.hint))?;
+    }
+    let questions =
+        questions.into_iter().map(|entry| question_of_fields(path, entry.defined.line(), entry.value));
+    let questions = questions.collect::<Result<_, _>>()?;
+    let mut workload = Workload::new(name.unwrap_or_default(), DurationKind::Stated, questions);
+    workload.set_defaults(&QuestionDefaults { tp, ep, ranks, tier, kv_length, dtypes: Vec::new() });
+    Ok(workload)
+}
+
+pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(true).flexible(true).from_reader(text.as_bytes());
+    let header = reader.headers().cloned().unwrap_or_default();
+    let columns: Vec<String> = header.iter().map(|cell| cell.trim().to_owned()).collect();
+    for (at, column) in columns.iter().enumerate() {
+        if QueryFields::keys().all(|key| key != column) {
+            let hint = did_you_mean_or(column, QueryFields::keys(), || {
+                format!("a list has the columns {}", QueryFields::keys().collect::<Vec<_>>().join(", "))
+            });
+            return Err(WorkloadError::at_line(path, 1, format!("unknown column `{column}`"), hint));
+        }
+        if columns[..at].contains(column) {
+            let problem = format!("a second column `{column}`");
+            return Err(WorkloadError::at_line(path, 1, problem, "remove one of them"));
+        }
+    }
+    if !columns.iter().any(|column| column == "op") {
+        return Err(WorkloadError::at_line(path, 1, "the header lacks `op`", HINT));
+    }
+    let mut questions = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(|error| WorkloadError::of_file(path, error.to_string(), HINT))?;
+        let line = record.position().map_or(0, csv::Position::line);
+        if record.len() != columns.len() {
+            let problem = format!("{} fields, the header has {}", record.len(), columns.len());
+            return Err(WorkloadError::at_line(path, line, problem, "shapes with commas need quotes"));
+        }
+        let mut fields = serde_json::Map::new();
+        for (column, cell) in columns.iter().zip(record.iter().map(str::trim)) {
+            if !cell.is_empty() {
+                let value = QueryFields::value_of_text(column, cell).map_err(|expected| {
+                    let problem = format!("`{cell}` in column `{column}`, expected {expected}");
+                    WorkloadError::at_line(path, line, problem, HINT)
+                })?;
+                fields.insert(column.clone(), value);
+            }
+        }
+        let fields = serde_json::from_value(fields.into())
+            .map_err(|error| WorkloadError::at_line(path, line, error.to_string(), HINT))?;
+        questions.push(question_of_fields(path, line, fields)?);
+    }
+    Ok(Workload::new(String::new(), DurationKind::Stated, questions))
+}
+
+fn question_of_fields(
+    path: &Path,
+    line: u64,
+    fields: QueryFields,
+) -> Result<WorkloadQuestion, WorkloadError> {
+    let (count, duration) = (fields.count.unwrap_or(1), fields.duration_us);
+    let query = QueryFields { count: None, duration_us: None, ..fields }.into_query();
+    let query = query.map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
+    let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
+    let product = |one: Nanos| {
+        let time = i64::try_from(count).ok().and_then(|count| one.0.checked_mul(count));
+        time.map(Nanos).ok_or_else(|| {
+            let problem = format!("{count} invocations of this duration are more than 292 years");
+            let hint = "correct `count` or `duration_us`, which is that of one invocation";
+            WorkloadError::at_line(path, line, problem, hint)
+        })
+    };
+    let time = one.map(product).transpose()?;
+    Ok(WorkloadQuestion { time, line: Some(line), ..WorkloadQuestion::new(query, count) })
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ mod decoder_step;
 mod forward_pass;
 mod inventory;
 mod load;
-mod plain;
 mod profile_records;
 mod question;
 

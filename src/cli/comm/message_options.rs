@@ -5,7 +5,8 @@ use std::fs;
 use super::super::prelude::*;
 use crate::{
     answer::{
-        lookup_database::WorkloadSelection, workload::QuestionDefaults, workload_messages::WorkloadMessages,
+        lookup_database::{WorkloadMessages, WorkloadSelection},
+        workload::QuestionDefaults,
     },
     kernel::{CollectiveKind, PartWeights},
     measure::{

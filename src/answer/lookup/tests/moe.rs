@@ -87,13 +87,7 @@ fn mixtures_of_experts_need_their_number_of_ranks() {
 /// Shapes of the kernel's inputs.
 fn kernel_shapes(inputs: &str, dtypes: &str) -> Option<Vec<Vec<u64>>> {
     let query = OpQuery { inputs: tensors(inputs, dtypes), ..OpQuery::default() };
-    Some(
-        crate::answer::lookup::moe::moe_inputs(&query)?
-            .kernel
-            .into_iter()
-            .map(|tensor| tensor.dims)
-            .collect(),
-    )
+    Some(moe_inputs(&query)?.kernel.into_iter().map(|tensor| tensor.dims).collect())
 }
 
 #[test]

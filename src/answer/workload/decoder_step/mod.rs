@@ -10,7 +10,7 @@ use experts::ExpertTokens;
 
 use super::{DurationKind, Workload, WorkloadQuestion};
 use crate::{
-    answer::{call_text::calls, lookup::LookupEngine},
+    answer::{attention_call::calls, lookup::LookupEngine},
     base::command_error::Failure,
     cases::llm::{
         DeviceShare, LayoutError, LlmModel, ParallelLayout, ProductKernel, QuantisationScheme, WeightProduct,
