@@ -58,7 +58,7 @@ impl KernelDesign {
         let known = database.database()?.case_ids(&kernel)?;
         for (index, case) in cases.iter().enumerate() {
             if known.contains(case.id())
-                && let Some(latency) = measured_latency(&database.engine, &design.candidates()[index].query)?
+                && let Some(latency) = measured_latency(&database.engine, &design.candidates[index].query)?
             {
                 design.record(index, Some(latency));
             }
@@ -80,7 +80,7 @@ impl KernelDesign {
         let pending = std::mem::take(&mut self.pending);
         self.has_failed = !pending.is_empty();
         for chosen in pending {
-            let latency = measured_latency(engine, &self.design.candidates()[chosen.candidate].query)?;
+            let latency = measured_latency(engine, &self.design.candidates[chosen.candidate].query)?;
             self.has_failed &= latency.is_none();
             self.design.record(chosen.candidate, latency);
         }

@@ -25,7 +25,6 @@ impl AttentionCall {
         let mut attributes = self.lengths.to_attributes(&CaseAttributes::default());
         let keys = &self.lengths.keys;
         let sum = keys.iter().fold(0_u64, |sum, length| sum.saturating_add(*length));
-        #[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
         let mean = sum as f64 / keys.len().max(1) as f64;
         for (column, cell) in [
             (name::LAYOUT, self.layout.to_owned()),

@@ -115,7 +115,6 @@ impl LookupRules for SupersededTool {
             false if is_fit => (RuleKind::MessageFit, AnswerSource::Interpolated, 0.8),
             false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),
         };
-        #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
         let latency = match kind {
             RuleKind::Message => low.latency,
             RuleKind::MessageFit => {
@@ -206,7 +205,6 @@ fn nearest_work(table: &AttentionTable, rows: &KernelRows, query: &AttentionWork
 }
 
 /// Returns the latency of a message by the line through all sizes with the least squares.
-#[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
 fn fit_of_all_sizes(rows: &[&CollectiveRow], bytes: u64) -> f64 {
     let count = rows.len() as f64;
     let size = |row: &CollectiveRow| row.bytes as f64;
@@ -267,7 +265,6 @@ fn find_first_output(index: &KernelIndex, output: &ElementwiseOutput) -> Option<
         let is_same = form.dtype == output.dtype;
         let scale = match (output.dtype.bytes(), form.dtype.bytes()) {
             _ if is_same => 1.0,
-            #[expect(clippy::cast_precision_loss, reason = "at most 8")]
             (Some(ours), Some(theirs)) => ours as f64 / theirs as f64,
             _ => continue,
         };

@@ -463,7 +463,6 @@ pub(crate) struct UsedRowTime {
 }
 
 impl UsedRowTime {
-    #[expect(clippy::cast_precision_loss, reason = "a weight")]
     pub(crate) fn of_coverages(coverages: &[WorkloadCoverage<'_>]) -> Vec<Self> {
         let mut used = Vec::new();
         for coverage in coverages {

@@ -108,7 +108,6 @@ impl ProfileGaps {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share is printed with four digits")]
 pub(crate) fn time_ratio(part: Nanos, whole: Nanos) -> f64 {
     if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
 }

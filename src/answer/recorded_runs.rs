@@ -7,17 +7,14 @@ use std::{
 };
 
 use crate::{
-    answer::{
-        coverage::{InModelKernels, join_kernels},
-        lookup_database::LookupDatabase,
-    },
-    base::{assets::AssetFiles, command_error::CommandError, count_text::format_count},
+    answer::coverage::InModelKernels,
+    base::{command_error::CommandError, count_text::format_count},
     kernel::{catalogue::Catalogue, device::DeviceProfile},
     profile::{
         device_of_profile,
         timeline::{
-            DeviceTask, LaunchedTask, MissingPart, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory,
-            RunSums, RunTimeline, StepTimes, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
+            LaunchedTask, MissingPart, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums,
+            RunTimeline, StepTimes, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
         },
     },
 };
@@ -244,26 +241,5 @@ impl ComparedRun {
             times.retain(|own| own.step.is_some_and(|step| steps.contains(&step)));
         }
         Ok(RunSums::new(&self.run, &times, steps, self.memory.as_ref(), domain))
-    }
-}
-
-pub(crate) struct AloneDatabase {
-    pub(crate) database: LookupDatabase,
-    catalogue: Catalogue,
-}
-
-impl AloneDatabase {
-    pub(crate) fn open(folder: &Path, assets: &AssetFiles) -> Result<Self, CommandError> {
-        let catalogue = Catalogue::load(assets)?;
-        let database = LookupDatabase::open(folder, None)?;
-        Ok(Self { database, catalogue })
-    }
-
-    pub(crate) fn join(
-        &self,
-        runs: &[RunTimeline],
-        is_counted: &dyn Fn(&DeviceTask) -> bool,
-    ) -> Result<InModelKernels, CommandError> {
-        join_kernels(runs, is_counted, &self.database.engine, &self.catalogue, &self.database.folder)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::{
-    answer::recorded_runs::{AloneDatabase, ComparedRun},
+    answer::{coverage::join_kernels, lookup_database::LookupDatabase, recorded_runs::ComparedRun},
     profile::timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
     show::compare::{
         ComparisonReport, JoinedDatabase, comparison_csv, comparison_page, comparison_records,
@@ -98,12 +98,13 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     }
     let in_model = match &options.db {
         Some(folder) => {
-            let database = AloneDatabase::open(folder, &assets)?;
-            note_simulated(database.database.kind);
+            let (database, catalogue) = (LookupDatabase::open(folder, None)?, Catalogue::load(&assets)?);
+            note_simulated(database.kind);
             let join = |own: &ComparedRun, sums: &RunSums| {
-                database.join(std::slice::from_ref(&own.run), &|task| sums.includes_task(task))
+                let runs = std::slice::from_ref(&own.run);
+                join_kernels(runs, &|task| sums.includes_task(task), &database, &catalogue)
             };
-            Some((database.database.kind, join(&base, &base_sums)?, join(&other, &other_sums)?))
+            Some((database.kind, join(&base, &base_sums)?, join(&other, &other_sums)?))
         }
         None => None,
     };

@@ -3,8 +3,9 @@
 use super::prelude::*;
 use crate::{
     answer::{
-        coverage::missing_kernels_csv,
-        recorded_runs::{AloneDatabase, modules_of_run, nothing_on_device, peak_of_run, read_all_runs},
+        coverage::{join_kernels, missing_kernels_csv},
+        lookup_database::LookupDatabase,
+        recorded_runs::{modules_of_run, nothing_on_device, peak_of_run, read_all_runs},
     },
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
     show::run_modules::{ModulesReport, modules_csv, modules_records, modules_text, modules_workbook},
@@ -101,11 +102,12 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     let apart = |file: Option<ResultFile>| file.map(|file| file.apart_from(inputs())).transpose();
     let (xlsx, missing) = (apart(xlsx)?, apart(missing)?);
     let tables: Vec<ModuleTable> = runs.iter().map(|run| module_table(run, &options.domain)).collect();
-    let database = options.db.as_ref().map(|folder| AloneDatabase::open(folder, &assets)).transpose()?;
+    let database = options.db.as_ref().map(|folder| LookupDatabase::open(folder, None)).transpose()?;
     if let Some(database) = &database {
-        note_simulated(database.database.kind);
+        note_simulated(database.kind);
     }
-    let in_model = database.as_ref().map(|database| database.join(&runs, &|_| true)).transpose()?;
+    let join = |database| join_kernels(&runs, &|_| true, database, &catalogue);
+    let in_model = database.as_ref().map(join).transpose()?;
     let peaks: Vec<Option<PeakRate>> =
         runs.iter().map(|run| peak_of_run(run, options.peak, profile.as_ref())).collect();
     let of_runs = runs.iter().zip(&tables).zip(&peaks).enumerate();
@@ -129,7 +131,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
              `npubench coverage --db {database} --workload {workload}` has what the others need",
             file.path.display(),
             format_count(in_model.missing().len(), "kernel"),
-            database.database.kind.host_option(),
+            database.kind.host_option(),
             database = quoted_path(options.db.as_deref().unwrap_or(&file.path)),
             workload = quoted_path(&file.path)
         ));

@@ -93,7 +93,6 @@ impl<'s> GridLine<'s> {
         let Some((place, values)) = self.tokens else {
             return AdaptiveCandidate { query, line, weight: 1.0, position: 0.0 };
         };
-        #[expect(clippy::cast_precision_loss, reason = "numbers of tokens")]
         let log = |tokens: i64| (tokens.max(1) as f64).ln();
         let at = values.partition_point(|value| *value < numbers[place]);
         let neighbours = [at.saturating_sub(1), (at + 1).min(values.len() - 1)];
@@ -117,7 +116,6 @@ fn with_more_tokens(space: &CandidateSpace) -> CandidateSpace {
     let (Some(&least), Some(&most)) = (values.iter().min(), values.iter().max()) else { return space };
     let mut step = 0;
     loop {
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "numbers of tokens")]
         let tokens = (least as f64 * (f64::from(step) / STEPS_OF_OCTAVE).exp2()).round() as i64;
         if tokens >= most {
             break;

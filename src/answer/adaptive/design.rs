@@ -51,12 +51,6 @@ pub struct ChosenCandidate {
     expected: Option<f64>,
 }
 
-impl ChosenCandidate {
-    const fn new(candidate: usize, reason: ChoiceReason, expected: Option<f64>) -> Self {
-        Self { candidate, reason, predicted: None, expected }
-    }
-}
-
 /// Candidate chosen at random, with its error once it is measured.
 #[derive(Clone, Copy, Debug)]
 struct HoldOut {
@@ -72,7 +66,7 @@ struct RatedBracket {
 
 #[derive(Debug)]
 pub struct AdaptiveDesign {
-    candidates: Vec<AdaptiveCandidate>,
+    pub candidates: Vec<AdaptiveCandidate>,
     options: AdaptiveOptions,
     /// Candidates of each line in the order of positions; the lines in random order.
     lines: Vec<Vec<usize>>,
@@ -104,10 +98,6 @@ impl AdaptiveDesign {
             pending: BTreeMap::new(),
             random,
         }
-    }
-
-    pub fn candidates(&self) -> &[AdaptiveCandidate] {
-        &self.candidates
     }
 
     /// Records the latency of a candidate in microseconds; `None` if it cannot be measured.
@@ -158,7 +148,9 @@ impl AdaptiveDesign {
     /// the rows of all recorded candidates.
     pub fn next_batch(&mut self, engine: &mut LookupEngine) -> Result<Vec<ChosenCandidate>, LookupError> {
         let ends = self.lines.iter().flat_map(|line| open_ends(line, &self.states));
-        let ends = ends.map(|end| ChosenCandidate::new(end, ChoiceReason::LineEnd, None));
+        let reason = ChoiceReason::LineEnd;
+        let ends =
+            ends.map(|candidate| ChosenCandidate { candidate, reason, predicted: None, expected: None });
         let mut batch: Vec<ChosenCandidate> = ends.take(self.options.batch).collect();
         if batch.is_empty() {
             let rated = self.rate_brackets(engine)?;
@@ -196,19 +188,19 @@ impl AdaptiveDesign {
 
     /// Returns random candidates between the ends of their lines: beyond them nothing can be measured.
     fn choose_hold_outs(&mut self, rated: &[RatedBracket], count: usize) -> Vec<ChosenCandidate> {
-        let mut open: Vec<(f64, usize, f64)> = Vec::new();
-        for (&index, error) in
-            rated.iter().flat_map(|rated| rated.bracket.inside.iter().map(|inside| (inside, rated.error)))
-        {
-            // The least of exponential variables with these rates is each one with a probability in proportion to its
-            // weight (Efraimidis and Spirakis, 2006).
-            let uniform = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-            open.push((-(1.0 - uniform).ln() / self.candidates[index].weight, index, error));
+        let mut open: Vec<(f64, ChosenCandidate)> = Vec::new();
+        for RatedBracket { bracket, error } in rated {
+            let (reason, expected) = (ChoiceReason::HoldOut, Some(*error));
+            for &candidate in &bracket.inside {
+                // The least of exponential variables with these rates is each one with a probability in proportion to
+                // its weight (Efraimidis and Spirakis, 2006).
+                let uniform = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+                let key = -(1.0 - uniform).ln() / self.candidates[candidate].weight;
+                open.push((key, ChosenCandidate { candidate, reason, predicted: None, expected }));
+            }
         }
         open.sort_by(|one, other| one.0.total_cmp(&other.0));
-        open.truncate(count);
-        let chosen = |(_, index, error)| ChosenCandidate::new(index, ChoiceReason::HoldOut, Some(error));
-        open.into_iter().map(chosen).collect()
+        open.into_iter().take(count).map(|(_, chosen)| chosen).collect()
     }
 
     /// Adds the middles of the brackets that have the most candidates and the greatest errors.
@@ -222,9 +214,9 @@ impl AdaptiveDesign {
         let middles = rated.into_iter().filter_map(|rated| {
             let inside: Vec<usize> =
                 rated.bracket.inside.iter().copied().filter(|inside| !known.contains(inside)).collect();
-            let middle = self.middle_of(rated.bracket.ends, &inside)?;
-            let reason = ChoiceReason::WorstBracket(rated.error);
-            Some(ChosenCandidate::new(middle, reason, Some(rated.error)))
+            let candidate = self.middle_of(rated.bracket.ends, &inside)?;
+            let (reason, expected) = (ChoiceReason::WorstBracket(rated.error), Some(rated.error));
+            Some(ChosenCandidate { candidate, reason, predicted: None, expected })
         });
         chosen.extend(middles.take(count));
     }
@@ -251,10 +243,8 @@ impl AdaptiveDesign {
             let mut left_out: BTreeMap<usize, f64> = BTreeMap::new();
             for bracket in brackets {
                 let mut error: Option<f64> = None;
-                for end in bracket.ends {
-                    if Some(&end) == rows.first() || Some(&end) == rows.last() {
-                        continue;
-                    }
+                let is_outer = |end: &usize| Some(end) == rows.first() || Some(end) == rows.last();
+                for end in bracket.ends.into_iter().filter(|end| !is_outer(end)) {
                     if let Entry::Vacant(unknown) = left_out.entry(end) {
                         unknown.insert(self.left_out_error(end, engine)?);
                     }
@@ -373,12 +363,6 @@ impl ErrorEstimate {
 }
 
 /// Returns ⌈(count + 1) quantile⌉; `None` if it is greater than the count.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "numbers of hold-outs"
-)]
 fn conformal_rank(count: usize, quantile: f64) -> Option<usize> {
     let rank = ((count + 1) as f64 * quantile - 1e-9).ceil() as usize;
     (1..=count).contains(&rank).then_some(rank)

@@ -13,8 +13,4 @@ mod design;
 #[cfg(test)]
 mod tests;
 
-pub use candidates::{GridCandidate, grid_candidates};
-pub use design::{
-    AdaptiveCandidate, AdaptiveDesign, AdaptiveOptions, ChoiceReason, ChosenCandidate, ErrorEstimate,
-    HOLD_OUTS, log_error,
-};
+pub use self::{candidates::*, design::*};

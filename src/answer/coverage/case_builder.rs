@@ -40,7 +40,7 @@ impl CoverageAnalyzer<'_> {
         query: &OpQuery,
         kernels: &[KernelName],
     ) -> Result<Case, Option<GapClosing>> {
-        let has_table = |kernel: &KernelName| self.engine.knows_table(kernel);
+        let has_table = |kernel: &KernelName| self.engine.index.kernels().any(|known| known == kernel);
         let mut kernels: Vec<&KernelName> =
             kernels.iter().filter(|kernel| self.catalogue.entry(kernel).is_some()).collect();
         kernels.sort_by_key(|kernel| !has_table(kernel));
@@ -429,7 +429,6 @@ fn attention_case(query: &OpQuery, kernel: &KernelName) -> Result<Case, GapClosi
 /// Returns equal sequences of the mean length: the queries of a decode step, or complete prompts. The number of
 /// sequences is stated, or that of the rows of the block table.
 fn equal_lengths(work: &AttentionWork, query: &OpQuery) -> Option<BatchLengths> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
     let length = (work.kv_length.fract() == 0.0 && (1.0..1e12).contains(&work.kv_length))
         .then_some(work.kv_length as u64)?;
     let table = query.inputs.iter().skip(3).find_map(|input| match (&input.dtype, input.dims.as_slice()) {

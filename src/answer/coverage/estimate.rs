@@ -57,7 +57,6 @@ impl CoverageAnalyzer<'_> {
             Some(work) => seconds_of_work(&work, device),
             None => self.seconds_of_query(&question.query, device)?,
         };
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let all = one * question.count as f64;
         Some(Nanos::from_seconds(all)).filter(|time| time.0 >= 0)
     }
@@ -104,7 +103,6 @@ fn is_product(kernel: &KernelName) -> bool {
 
 /// Returns the least work that follows from the shapes of a query; `None` without shapes.
 fn work_of_query(query: &OpQuery, kernel: Option<&KernelName>) -> Option<KernelWork> {
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let elements = |tensor: &QueryTensor| tensor.dims.iter().map(|dim| *dim as f64).product::<f64>();
     let first = query.inputs.first()?;
     let bytes: f64 = query.inputs.iter().chain(&query.outputs).map(tensor_bytes).sum();
@@ -118,7 +116,6 @@ fn work_of_query(query: &OpQuery, kernel: Option<&KernelName>) -> Option<KernelW
 
 /// Returns the columns of a product: of the matrices of the weight, each of which a row is multiplied by one of, the
 /// dimension that is not summed over.
-#[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn columns_of(rows: &QueryTensor, weight: &QueryTensor) -> f64 {
     let is_blocked = matches!(weight.format, Some(TensorFormat::Private(_)));
     let matrix = match weight.dims.as_slice() {

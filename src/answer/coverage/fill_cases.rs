@@ -65,7 +65,6 @@ impl FillCases {
             let rows = bracket_rows(gaps, members);
             let ids = rows.iter().filter_map(|&index| Some(gaps[index].case.as_ref()?.id().clone()));
             let ids: Vec<CaseId> = ids.collect();
-            #[expect(clippy::cast_precision_loss, reason = "at most four rows")]
             let share = members.iter().map(|&index| value_of(&gaps[index])).sum::<f64>() / rows.len() as f64;
             for &index in members {
                 let Some(case) = gaps[index].case.clone() else { continue };
@@ -145,14 +144,11 @@ fn bracket_rows(gaps: &[CoverageGap<'_>], members: &[usize]) -> Vec<usize> {
     sorted.sort_unstable();
     sorted.dedup_by_key(|(tokens, _)| *tokens);
     let (Some(&(least, _)), Some(&(most, _))) = (sorted.first(), sorted.last()) else { return Vec::new() };
-    #[expect(clippy::cast_precision_loss, reason = "numbers of tokens")]
     let log = |tokens: u64| (tokens as f64).ln();
     let span = log(most) - log(least);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 3")]
     let segments = (span / BRACKET_RATIO.ln()).ceil().clamp(1.0, MAX_BRACKET_ROWS as f64 - 1.0) as usize;
     let mut rows: Vec<usize> = Vec::new();
     for place in 0..=segments {
-        #[expect(clippy::cast_precision_loss, reason = "at most three")]
         let wanted = log(least) + span * place as f64 / segments as f64;
         let distance = |tokens: u64| (log(tokens) - wanted).abs();
         let nearest = sorted.iter().min_by(|one, other| distance(one.0).total_cmp(&distance(other.0)));

@@ -62,7 +62,6 @@ pub fn coverage_gaps<'w>(
     for coverage in coverages {
         let weight = coverage.workload.weight;
         for answer in &coverage.answers {
-            #[expect(clippy::cast_precision_loss, reason = "weighted sums are printed with a few digits")]
             let (time, count) = (
                 answer.question.time.map(|time| weight * time.0 as f64),
                 weight * answer.question.count as f64,

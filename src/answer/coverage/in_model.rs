@@ -1,15 +1,13 @@
 //! Durations of kernels in a recorded model compared with durations in a database: how much slower they are in the
 //! model than alone.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::Path,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use super::{AnswerClass, CoverageAnalyzer, GapClosing};
 use crate::{
     answer::{
         lookup::{AnswerSource, LatencyColumn, LookupEngine, UsedRow},
+        lookup_database::LookupDatabase,
         workload::{DurationKind, Workload, WorkloadQuestion},
     },
     base::command_error::CommandError,
@@ -52,7 +50,6 @@ pub(crate) struct InModelKernel {
 }
 
 impl InModelKernel {
-    #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
     pub(crate) fn mean(&self) -> f64 {
         self.total as f64 / self.calls.max(1) as f64
     }
@@ -62,7 +59,6 @@ impl InModelKernel {
     }
 
     /// Returns the time that the calls took more than alone, in nanoseconds; negative if they were faster.
-    #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
     pub(crate) fn excess(&self) -> Option<f64> {
         self.alone.map(|alone| self.total as f64 - alone.duration * self.calls as f64)
     }
@@ -80,7 +76,6 @@ pub(crate) struct InModelKernels {
 
 impl InModelKernels {
     /// Returns what a task of a run took more than alone, in nanoseconds; `None` without a duration alone.
-    #[expect(clippy::cast_precision_loss, reason = "durations have fewer than 53 bits")]
     pub(crate) fn excess_of_task(&self, run: usize, task: &DeviceTask) -> Option<f64> {
         let kernel = self.kernels.get(*self.by_signature.get(&(run, task.kind, task.signature?))?)?;
         kernel.alone.map(|alone| task.span.length() as f64 - alone.duration)
@@ -111,14 +106,13 @@ pub(crate) fn missing_kernels_csv(joined: &InModelKernels) -> Result<String, csv
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Looks up the kernels of all runs for which `is_counted` returns true in a database, whose folder has the intervals of its rows.
+/// Looks up the kernels of all runs for which `is_counted` returns true in a database, whose tables have the intervals of its rows.
 /// Fails if a table cannot be read.
 pub(crate) fn join_kernels(
     runs: &[RunTimeline],
     is_counted: &dyn Fn(&DeviceTask) -> bool,
-    engine: &LookupEngine,
+    database: &LookupDatabase,
     catalogue: &Catalogue,
-    folder: &Path,
 ) -> Result<InModelKernels, CommandError> {
     let mut joined = InModelKernels::default();
     let mut by_case: HashMap<String, usize> = HashMap::new();
@@ -162,13 +156,12 @@ pub(crate) fn join_kernels(
             joined.kernels[at].total = sum_lengths([joined.kernels[at].total, task.span.length()]);
         }
     }
-    joined.look_up(&CoverageAnalyzer { engine, catalogue }, folder)?;
+    joined.look_up(&CoverageAnalyzer { engine: &database.engine, catalogue }, &database.database()?)?;
     Ok(joined)
 }
 
 impl InModelKernels {
-    fn look_up(&mut self, analyzer: &CoverageAnalyzer<'_>, folder: &Path) -> Result<(), CommandError> {
-        let database = Database::open(folder)?;
+    fn look_up(&mut self, analyzer: &CoverageAnalyzer<'_>, database: &Database) -> Result<(), CommandError> {
         for kernel in &mut self.kernels {
             kernel.question.count = kernel.calls;
             kernel.question.time = Some(Nanos(kernel.total));

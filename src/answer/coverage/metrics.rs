@@ -79,7 +79,6 @@ impl CoverageMetrics {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shares are printed with a few digits")]
 pub fn coverage_metrics(coverages: &[WorkloadCoverage<'_>]) -> CoverageMetrics {
     let mut metrics = CoverageMetrics::default();
     for coverage in coverages {
@@ -160,7 +159,6 @@ fn function_name(op: &str) -> &str {
     group.map_or(op, |(name, _)| name)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "numbers of shapes")]
 fn shape_ratio(answers: &[&AnsweredQuestion<'_>]) -> MetricRatio {
     let mut hits: BTreeSet<(&str, Vec<&[u64]>)> = BTreeSet::new();
     let mut all = BTreeSet::new();
@@ -233,7 +231,6 @@ impl CoverageTotals {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share is printed with a few digits")]
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -304,7 +301,6 @@ pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelN
         let is_named =
             kernels.is_empty() || kernels.iter().any(|kernel| kernel.as_str() == answered.query.op);
         let add = |sum: &mut Nanos, micros: f64| {
-            #[expect(clippy::cast_precision_loss, reason = "a number of invocations")]
             let all = Nanos::from_seconds(micros * 1e-6 * count as f64);
             *sum += all;
         };
@@ -354,7 +350,6 @@ fn micros_of_kernels(answer: &LookupAnswer, kernels: &[KernelName]) -> [f64; 2] 
 pub(crate) fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
     let micros = |answered: &AnsweredQuestion<'_>| {
         let latency = answered.answer.as_ref().and_then(|answer| answer.latency);
-        #[expect(clippy::cast_precision_loss, reason = "a number of invocations")]
         let count = answered.question.count as f64;
         match latency {
             Some(latency) => latency.0 * count,

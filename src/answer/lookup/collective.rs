@@ -191,7 +191,6 @@ pub(crate) fn message_of_product(
 
 /// Returns true if no latency and bandwidth give both durations: the larger message is faster, or takes longer than in proportion to
 /// its size. The algorithm changes between the two sizes then. `smaller` and `larger` are bytes with their durations.
-#[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
 pub(crate) fn is_across_change(smaller: (u64, f64), larger: (u64, f64)) -> bool {
     let (sizes, durations) = (larger.0 as f64 / smaller.0 as f64, larger.1 / smaller.1);
     durations < 1.0 - NOISE || durations > sizes * (1.0 + NOISE)
@@ -342,7 +341,6 @@ impl CollectiveTable {
         };
         let [low, high] = [lower, upper].map(|bytes| median_row(&rows, bytes));
         let is_exact = lower == upper;
-        #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
         let share = if is_exact { 0.0 } else { (message.bytes - lower) as f64 / (upper - lower) as f64 };
         let (kind, source, confidence) = match is_exact {
             true => (RuleKind::Message, AnswerSource::Measured, 0.9),
@@ -399,7 +397,6 @@ impl CollectiveTable {
             line: row.line,
             column: row.column,
             latency: Micros(row.latency),
-            #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
             coordinates: (!is_exact).then_some([row.bytes as f64, 0.0, 0.0]),
         };
         if is_exact { vec![used(low)] } else { vec![used(low), used(high)] }

@@ -173,7 +173,6 @@ pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> 
         return LookupAnswer::missed(reason);
     }
     let known = sum_of_parts(parts.iter().filter(|part| !is_missed(part)).cloned().collect());
-    #[expect(clippy::cast_precision_loss, reason = "a few parts")]
     let share = known.parts.len() as f64 / parts.len() as f64;
     LookupAnswer {
         source: AnswerSource::Partial,

@@ -421,7 +421,6 @@ pub(crate) fn find_by_output(
         let dtype = &form.outputs[0].dtype;
         let scale = match (output.dtype.bytes(), dtype.bytes()) {
             _ if !is_scaled && *dtype == output.dtype => 1.0,
-            #[expect(clippy::cast_precision_loss, reason = "at most 8")]
             (Some(ours), Some(theirs)) if is_scaled => ours as f64 / theirs as f64,
             _ => continue,
         };

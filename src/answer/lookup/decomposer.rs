@@ -56,6 +56,17 @@ impl SubKernel {
         Self { kernels: kernels.map(MappedKernel::unmapped).collect(), query }
     }
 
+    fn of_attention(
+        name: &str,
+        dims: [u64; 3],
+        batch: Option<u64>,
+        regime: AttentionRegime,
+        (parameters, family): (&AttentionParameters, AttentionFamily),
+    ) -> Result<Self, MissReason> {
+        let work = AttentionWork::of_parameters(dims, batch, regime, parameters, family)?;
+        Ok(Self::new(&[name], SubKernelQuery::Attention(Box::new(work))))
+    }
+
     pub(crate) fn of_inputs(names: &[&str], inputs: &[(&[u64], &Dtype)]) -> Self {
         Self::new(names, SubKernelQuery::Inputs(tensors(inputs)))
     }
@@ -405,18 +416,23 @@ struct AbsorbedWeights {
     dtype: Dtype,
 }
 
+/// Projection of keys and values: `latent, heads · (nope + v)`, with the dimension of a head without the part with positions.
+#[derive(Clone, Copy, Debug)]
+struct LatentProjection {
+    latent: u64,
+    columns: u64,
+    nope: u64,
+}
+
 #[derive(Clone, Debug)]
 struct LatentInputs {
     tokens: u64,
     heads: u64,
-    /// Dimension of a head without the part with positions; known from the projection of keys.
-    nope: Option<u64>,
     dtype: Dtype,
     block_size: u64,
     batch: Option<u64>,
     absorbed: Option<AbsorbedWeights>,
-    /// Projection of keys and values: `latent, heads · (nope + v)`.
-    projection: Option<(u64, u64)>,
+    projection: Option<LatentProjection>,
     topk: Option<u64>,
 }
 
@@ -452,7 +468,7 @@ impl LatentInputs {
                 let fits = columns.is_multiple_of(heads)
                     && columns / heads > nope
                     && absorbed.as_ref().is_none_or(|weights| weights.latent == latent);
-                fits.then_some((latent, columns, nope))
+                fits.then_some(LatentProjection { latent, columns, nope })
             }
             _ => None,
         };
@@ -460,12 +476,11 @@ impl LatentInputs {
         Some(Self {
             tokens,
             heads,
-            nope: projection.map(|(_, _, nope)| nope),
             dtype,
             block_size,
             batch: batch_of(&query.attention, block_table),
             absorbed,
-            projection: projection.map(|(latent, columns, _)| (latent, columns)),
+            projection,
             topk: query.attention.topk.or(indices),
         })
     }
@@ -502,7 +517,7 @@ impl LatentInputs {
         [absorb, output]
     }
 
-    fn projection_product(&self, (latent, columns): (u64, u64)) -> SubKernel {
+    fn projection_product(&self, LatentProjection { latent, columns, .. }: LatentProjection) -> SubKernel {
         SubKernel::of_inputs(
             &["MatMulV2"],
             &[(&[self.tokens, latent], &self.dtype), (&[latent, columns], &self.dtype)],
@@ -525,15 +540,12 @@ fn decompose_dense(
         ..AttentionRegime::default()
     };
     let attention = |dims: [u64; 3], regime: AttentionRegime| {
-        let (parameters, family) = (&query.attention, AttentionFamily::Fused);
-        let work = AttentionWork::of_parameters(dims, inputs.batch, regime, parameters, family)?;
-        Ok(SubKernel::new(&[AttentionCase::KERNEL], SubKernelQuery::Attention(Box::new(work))))
+        let parameters = (&query.attention, AttentionFamily::Fused);
+        SubKernel::of_attention(AttentionCase::KERNEL, dims, inputs.batch, regime, parameters)
     };
     if inputs.phase(&query.attention)? == BatchPhase::Prefill {
-        let (Some(projection), Some(nope)) = (inputs.projection, inputs.nope) else {
-            return Err(MissReason::DecomposeFailed);
-        };
-        let dims = [inputs.tokens, inputs.heads, nope];
+        let projection = inputs.projection.ok_or(MissReason::DecomposeFailed)?;
+        let dims = [inputs.tokens, inputs.heads, projection.nope];
         return Ok(vec![inputs.projection_product(projection), attention(dims, regime(inputs.heads, "3"))?]);
     }
     let weights = inputs.absorbed.as_ref().ok_or(MissReason::DecomposeFailed)?;
@@ -561,24 +573,15 @@ fn decompose_sparse(
     let heads = if is_divided && !has_all_heads { inputs.heads.saturating_mul(tp) } else { inputs.heads };
     let topk = inputs.topk.ok_or(MissReason::ContextMissing("topk"))?;
     let sparse_attention = |latent: u64| {
-        let regime = AttentionRegime {
-            dtype: Some(inputs.dtype.clone()),
-            kv_heads: Some(1),
-            sparse_mode: Some("3".to_owned()),
-            layout: Some("TND".to_owned()),
-            topk: Some(topk),
-            block_size: Some(inputs.block_size),
-            ..AttentionRegime::default()
-        };
-        let (dims, family) = ([tokens, heads, latent], AttentionFamily::Sparse);
-        let work = AttentionWork::of_parameters(dims, inputs.batch, regime, &attention, family)?;
-        Ok(SubKernel::new(&[SPARSE_ATTENTION], SubKernelQuery::Attention(Box::new(work))))
+        let regime = AttentionRegime::of_selection(&inputs.dtype, topk, Some(inputs.block_size));
+        let (dims, parameters) = ([tokens, heads, latent], (&attention, AttentionFamily::Sparse));
+        SubKernel::of_attention(SPARSE_ATTENTION, dims, inputs.batch, regime, parameters)
     };
     let Some(weights) = &inputs.absorbed else {
         let (BatchPhase::Prefill, Some(projection)) = (phase, inputs.projection) else {
             return Err(MissReason::DecomposeFailed);
         };
-        return Ok(vec![inputs.projection_product(projection), sparse_attention(projection.0)?]);
+        return Ok(vec![inputs.projection_product(projection), sparse_attention(projection.latent)?]);
     };
     let [absorb, output] = inputs.absorbed_products(weights, operator, [heads, tokens]);
     let mut kernels = vec![absorb, sparse_attention(weights.latent)?, output];
@@ -703,24 +706,13 @@ fn decompose_indexer(
         &["ScatterNdUpdate", "ScatterNdUpdateAiCore"],
         &[(&[0, head_dim], Some(own)), (&[all, 1], Some(&Dtype::Int32)), (&[all, head_dim], Some(own))],
     ));
-    let regime = AttentionRegime {
-        dtype: Some(inputs.dtype.clone()),
-        kv_heads: Some(1),
-        sparse_mode: Some("3".to_owned()),
-        layout: Some("TND".to_owned()),
-        topk: Some(topk),
-        block_size: inputs.cache.iter().rev().nth(1).copied(),
-        ..AttentionRegime::default()
-    };
-    let (dims, family) = ([tokens, heads, head_dim], AttentionFamily::Indexer);
-    let work = AttentionWork::of_parameters(dims, inputs.batch, regime, &attention, family)?;
-    let mut scores = SubKernel::new(&[], SubKernelQuery::Attention(Box::new(work)));
-    scores.kernels.extend(
-        operator
-            .primary_kernel_type
-            .clone()
-            .or_else(|| KernelName::new(SCORES).ok().map(MappedKernel::unmapped)),
-    );
+    let regime =
+        AttentionRegime::of_selection(&inputs.dtype, topk, inputs.cache.iter().rev().nth(1).copied());
+    let (dims, parameters) = ([tokens, heads, head_dim], (&attention, AttentionFamily::Indexer));
+    let mut scores = SubKernel::of_attention(SCORES, dims, inputs.batch, regime, parameters)?;
+    if let Some(primary) = &operator.primary_kernel_type {
+        scores.kernels = vec![primary.clone()];
+    }
     scores.kernels.extend(operator.kernels.iter().cloned());
     kernels.push(scores);
     Ok(kernels)

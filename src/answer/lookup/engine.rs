@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub struct LookupEngine {
     pub(super) mapping: Arc<OpMapping>,
-    pub(super) index: DatabaseIndex,
+    pub(in crate::answer) index: DatabaseIndex,
     pub(super) rules: Arc<dyn LookupRules>,
 }
 
@@ -282,7 +282,6 @@ pub(crate) fn nearest_rows(index: &KernelIndex, slots: &[InputSlot<'_>], limit: 
         .map(|(number, row)| {
             let form = rows.form(row);
             let missing = slots.len().saturating_sub(form.inputs.len());
-            #[expect(clippy::cast_precision_loss, reason = "a few inputs")]
             let mut distance = missing as f64 * RANK_DISTANCE;
             for (input, (slot, tensor)) in slots.iter().zip(&form.inputs).enumerate() {
                 let recorded = rows.logical_input(row, input);
@@ -309,7 +308,6 @@ pub(crate) fn nearest_rows(index: &KernelIndex, slots: &[InputSlot<'_>], limit: 
     found.into_iter().map(row).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a distance for people")]
 fn dims_distance(index: &KernelIndex, input: usize, query: &SlotDims, row: &SlotDims) -> f64 {
     let [query, row] = [query, row].map(|dims| index.traits.canonical_slot(input, dims));
     if query.as_slice().len() != row.as_slice().len() {
@@ -365,10 +363,6 @@ impl LookupEngine {
             }
         }
         Ok(found)
-    }
-
-    pub(crate) fn knows_table(&self, kernel: &KernelName) -> bool {
-        self.index.kernels().any(|known| known == kernel)
     }
 
     pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {

@@ -90,7 +90,6 @@ pub(crate) struct KernelRows {
     pub(crate) forms: IndexSet<RowForm>,
     pub(crate) rows: Vec<IndexedRow>,
     dims: Vec<u64>,
-    pub(crate) unread: usize,
 }
 
 impl KernelRows {
@@ -109,7 +108,6 @@ impl KernelRows {
                 forms: IndexSet::new(),
                 rows: Vec::with_capacity(table.len()),
                 dims: Vec::with_capacity(table.len() * 8),
-                unread: 0,
             },
             cases: &cases,
             table,
@@ -122,8 +120,16 @@ impl KernelRows {
             case_columns.iter().copied().chain(latencies.columns.iter().copied()).collect();
         table.for_each_cells(&picked, |row, cells| {
             let (case, measured) = cells.split_at(case_columns.len());
-            let (values, verdict) = latencies.read(measured);
-            reader.add_row(row, case, values, verdict);
+            let (latencies, verdict) = latencies.read(measured);
+            let start = reader.rows.dims.len();
+            let form = reader.read_form(row, case);
+            let places = u32::try_from(start).ok().zip(u32::try_from(table.row_line(row)).ok());
+            if let (Some(form), Some((first_dim, line))) = (form, places) {
+                let row = IndexedRow { form, first_dim, line, latencies, verdict, is_hidden: false };
+                reader.rows.rows.push(row);
+            } else {
+                reader.rows.dims.truncate(start);
+            }
         });
         Ok(reader.rows)
     }
@@ -255,24 +261,6 @@ struct RowReader<'a> {
 }
 
 impl RowReader<'_> {
-    fn add_row(
-        &mut self,
-        row: usize,
-        cells: &[&[u8]],
-        latencies: [f64; LatencyColumn::COUNT],
-        verdict: Option<Verdict>,
-    ) {
-        let first_dim = self.rows.dims.len();
-        let form = self.read_form(row, cells);
-        let places = u32::try_from(first_dim).ok().zip(u32::try_from(self.table.row_line(row)).ok());
-        if let (Some(form), Some((first_dim, line))) = (form, places) {
-            self.rows.rows.push(IndexedRow { form, first_dim, line, latencies, verdict, is_hidden: false });
-        } else {
-            self.rows.dims.truncate(first_dim);
-            self.rows.unread += 1;
-        }
-    }
-
     /// Appends the dimensions of a row and returns its form; `None` for a row that is no case.
     fn read_form(&mut self, row: usize, cells: &[&[u8]]) -> Option<u32> {
         self.key.clear();

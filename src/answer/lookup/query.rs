@@ -98,7 +98,6 @@ impl AttentionParameters {
     /// sequence, one sequence, or as many queries as keys.
     pub(crate) fn batch_lengths(&self, tokens: u64) -> Option<BatchLengths> {
         let keys = match (self.kv_lengths.as_slice(), self.batch, self.kv_length) {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
             ([], Some(1), Some(length)) if length.fract() == 0.0 && (1.0..1e15).contains(&length) => {
                 vec![length as u64]
             }

@@ -153,7 +153,6 @@ fn share_time(mut questions: Vec<WorkloadQuestion>, time: Option<Nanos>) -> Vec<
     let mut left = time.0;
     let last = questions.len().saturating_sub(1);
     for (at, question) in questions.iter_mut().enumerate() {
-        #[expect(clippy::cast_precision_loss, reason = "a share of a time")]
         let share = Nanos::from_seconds(time.0 as f64 * 1e-9 * weights[at] / total).0;
         let part =
             if at == last || !share.is_positive() && total <= 0.0 { left } else { share.clamp(0, left) };
@@ -163,7 +162,6 @@ fn share_time(mut questions: Vec<WorkloadQuestion>, time: Option<Nanos>) -> Vec<
     questions
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a weight")]
 fn weight_of_question(question: &WorkloadQuestion) -> f64 {
     let query = &question.query;
     let total: f64 = query.inputs.iter().chain(&query.outputs).map(tensor_bytes).sum();

@@ -64,7 +64,6 @@ pub enum UnreadableReason {
 }
 
 /// Returns the bytes of a tensor, of two for each element if its type is unknown.
-#[expect(clippy::cast_precision_loss, reason = "a weight")]
 pub(crate) fn tensor_bytes(tensor: &QueryTensor) -> f64 {
     let elements = tensor.dims.iter().map(|dim| *dim as f64).product::<f64>();
     elements * tensor.dtype.as_ref().and_then(Dtype::bytes).unwrap_or(2) as f64
@@ -85,10 +84,6 @@ impl WorkloadQuestion {
     /// Returns all queries of the call, the preferred one first.
     pub fn queries(&self) -> impl Iterator<Item = &OpQuery> {
         std::iter::once(&self.query).chain(&self.alternates)
-    }
-
-    pub fn queries_mut(&mut self) -> impl Iterator<Item = &mut OpQuery> {
-        std::iter::once(&mut self.query).chain(&mut self.alternates)
     }
 }
 
@@ -135,7 +130,8 @@ impl Workload {
 
     /// Sets parameters where a question has none, and replaces element types.
     pub fn set_defaults(&mut self, defaults: &QuestionDefaults) {
-        for query in self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut) {
+        let questions = self.questions.iter_mut();
+        for query in questions.flat_map(|own| std::iter::once(&mut own.query).chain(&mut own.alternates)) {
             query.tp_size = query.tp_size.or(defaults.tp);
             query.ep_size = query.ep_size.or(defaults.ep);
             query.ranks = query.ranks.or(defaults.ranks);

@@ -278,7 +278,6 @@ impl AttentionLine<'_> {
     }
 }
 
-#[expect(clippy::float_cmp, reason = "counts are whole, lengths as recorded")]
 fn is_equal_where_known(row: f64, query: f64) -> bool {
     row.is_nan() || query.is_nan() || row == query
 }

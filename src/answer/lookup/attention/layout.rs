@@ -180,7 +180,6 @@ impl CallShapes<'_> {
     }
 
     /// Returns true if a sequence has at most this number of keys, as far as it is known.
-    #[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
     fn holds_keys(&self, most: u64) -> bool {
         self.kv_length.is_none_or(|length| length <= most as f64)
     }

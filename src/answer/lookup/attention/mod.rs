@@ -155,21 +155,16 @@ impl AttentionTable {
         self.missed(rows, work)
     }
 
-    pub(in crate::answer) fn missed(&self, rows: &KernelRows, work: &AttentionWork) -> LookupAnswer {
-        LookupAnswer::missed(match self.has_unmeasured(work) {
-            true => MissReason::NotMeasured,
-            false => self.reason_of_miss(rows, work),
-        })
-    }
-
-    fn has_unmeasured(&self, query: &AttentionWork) -> bool {
+    pub(in crate::answer) fn missed(&self, rows: &KernelRows, query: &AttentionWork) -> LookupAnswer {
         let tolerance = length_tolerance(query.kv_length);
-        self.unmeasured.iter().any(|row| {
+        let has_unmeasured = self.unmeasured.iter().any(|row| {
             (row.tokens, row.heads, row.head_dim) == (query.tokens, query.heads, query.head_dim)
                 && (row.kv_length - query.kv_length).abs() <= tolerance
                 && row.regime.unknown_beside(&query.regime).is_some()
                 && self.compare_lengths(row, query).is_some()
-        })
+        });
+        let reason = || self.reason_of_miss(rows, query);
+        LookupAnswer::missed(if has_unmeasured { MissReason::NotMeasured } else { reason() })
     }
 
     /// Returns the regimes that fit a query, and whether a value of them is unknown.
@@ -259,7 +254,6 @@ impl AttentionTable {
     fn reason_of_miss(&self, rows: &KernelRows, query: &AttentionWork) -> MissReason {
         let regimes: Vec<usize> =
             self.regimes.iter().map(|regime| regime.differences(&query.regime).len()).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a distance")]
         let ratio = |one: u64, other: u64| (one.max(1) as f64 / other.max(1) as f64).ln().abs();
         let distance = |(regime, heads, head_dim, tokens): &(u32, u64, u64, u64)| {
             let numbers = [(*heads, query.heads), (*head_dim, query.head_dim), (*tokens, query.tokens)];

@@ -131,6 +131,19 @@ enum RegimeValue<'a> {
 }
 
 impl AttentionRegime {
+    /// Returns the regime of kernels that select keys, or read selected keys.
+    pub(crate) fn of_selection(dtype: &Dtype, topk: u64, block_size: Option<u64>) -> Self {
+        Self {
+            dtype: Some(dtype.clone()),
+            kv_heads: Some(1),
+            sparse_mode: Some(CAUSAL.to_owned()),
+            layout: Some("TND".to_owned()),
+            topk: Some(topk),
+            block_size,
+            ..Self::default()
+        }
+    }
+
     fn properties(&self) -> [(&'static str, Option<RegimeValue<'_>>); 9] {
         let number = |value: Option<u64>| value.map(RegimeValue::Number);
         let unusual = if self.unusual.is_empty() { "usual" } else { self.unusual.trim_end_matches(';') };
@@ -520,7 +533,6 @@ pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
 pub(crate) const fn as_coordinate(length: u64) -> f64 {
     length as f64
 }

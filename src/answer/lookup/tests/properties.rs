@@ -170,7 +170,6 @@ proptest! {
         for shapes in &wanted {
             for op in operators.iter().chain(&kernels) {
                 let [ranks, tp, ep] = [0, 1, 2].map(|at| Some(numbers[at]));
-                #[expect(clippy::cast_precision_loss, reason = "any number")]
                 let kv_length = Some(numbers[0] as f64);
                 let attention = super::AttentionParameters { kv_length, ..super::AttentionParameters::default() };
                 let mut query = super::OpQuery { ranks, tp_size: tp, ep_size: ep, attention, ..query(op, "", "") };
