@@ -2,7 +2,10 @@
 
 use super::prelude::*;
 use crate::{
-    answer::{step_cases::{StepSelection, missing_cases}, workload::parse_weighted_path},
+    answer::{
+        step_cases::{StepSelection, missing_cases},
+        workload::parse_weighted_path,
+    },
     cases::grid::{
         CasesByKernel, ListedCases, MutationCasesError, database_cases,
         definition::{Mutation, MutationFile},

@@ -30,7 +30,7 @@ pub(crate) fn adapt_line(KernelDesign { kernel, design, .. }: &KernelDesign, tar
             format!("error p50 {p50}, p90 {p90}, max {max} of {}", format_count(hold_outs, "hold-out"))
         }
     };
-    let (rows, candidates) = (format_count(design.measured(), "row"), design.candidates().len());
+    let (rows, candidates) = (format_count(design.measured(), "row"), design.candidates.len());
     format!("{kernel}: {rows} of {candidates} candidates, {estimate}; target {}", error_text(target))
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn adapt_table(kernels: &[KernelDesign], target: f64, width: Option<u
     Table::new(kernels)
         .text("kernel", rank(0).min(16), |one| &one.kernel)
         .number("rows", 1, |one| one.design.measured())
-        .number("candidates", DETAIL, |one| one.design.candidates().len())
+        .number("candidates", DETAIL, |one| one.design.candidates.len())
         .number("hold-outs", DETAIL, |one| one.design.hold_out_errors().len())
         .number("p50", 2, |one| error(one, |estimate| estimate.p50))
         .number("p90", 0, |one| error(one, |estimate| estimate.p90))
@@ -62,7 +62,7 @@ record! {
     } {
         kernel: &'a str = one.kernel.as_str(),
         rows: usize = design.measured(),
-        candidates: usize = design.candidates().len(),
+        candidates: usize = design.candidates.len(),
         hold_outs: usize = design.hold_out_errors().len(),
         p50: Option<f64> = error(|estimate| estimate.p50),
         p90: Option<f64> = error(|estimate| estimate.p90),
