@@ -218,7 +218,7 @@ impl AdaptSession {
                 if known.is_none_or(|known| {
                     KernelInterpolationError { date: error.date.clone(), ..known.clone() } != error
                 }) {
-                    errors.set(&kernel.kernel, error);
+                    errors.kernels.insert(kernel.kernel.to_string(), error);
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::{
         yaml,
         yaml::YamlError,
     },
-    kernel::{DataKind, KernelName},
+    kernel::DataKind,
 };
 
 pub(crate) const INTERPOLATION_ERROR_FILE: &str = "interpolation_error.yaml";
@@ -76,10 +76,6 @@ impl InterpolationErrors {
             return Err(YamlError::of_file(path, problem, "use the npubench that wrote it, or a newer one"));
         }
         Ok(found)
-    }
-
-    pub(crate) fn set(&mut self, kernel: &KernelName, error: KernelInterpolationError) {
-        self.kernels.insert(kernel.as_str().to_owned(), error);
     }
 
     pub(crate) fn save(&self, database: &Database) -> Result<(), DatabaseError> {

@@ -1,9 +1,7 @@
 //! Database folders of kernel CSVs: folder, tables, merge of profiles, write-back of results, checks and
 //! normalization.
 
-mod absent_rows;
 mod backfill;
-mod collective_import;
 mod collective_overheads;
 pub(crate) mod collective_rows;
 pub(crate) mod columns;
@@ -21,15 +19,13 @@ mod normalize;
 mod result_cells;
 pub(crate) mod row_cases;
 mod shard;
-mod table_cases;
 mod target;
 mod write_back;
 mod zero_placeholders;
 
-pub(crate) use absent_rows::add_absent_rows;
 pub(crate) use backfill::{BackfillReport, FilledRow, backfill_database};
-pub(crate) use collective_import::{ImportReport, ImportedDuration, import_durations};
 pub(crate) use collective_overheads::CollectiveOverhead;
+pub(crate) use collective_rows::{ImportReport, ImportedDuration, import_durations};
 pub use columns::COMPUTE_COLUMNS;
 pub(crate) use error::DatabaseError;
 pub use folder::Database;
@@ -47,9 +43,9 @@ pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
 pub(crate) use result_cells::{CellDifference, TableRow};
 pub(crate) use row_cases::{
-    RowCase, RowCaseParser, RowCells, ShownInterval, for_each_measured_case, for_each_row_case, row_cases,
+    RowCase, RowCaseParser, RowCells, ShownInterval, TableCases, for_each_measured_case, for_each_row_case,
+    row_cases,
 };
 pub(crate) use shard::{ShardIdentity, ShardNumber};
-pub(crate) use table_cases::TableCases;
 pub(crate) use target::TargetDatabase;
-pub(crate) use write_back::{WriteBackReport, write_back_kernel};
+pub(crate) use write_back::{WriteBackReport, add_absent_rows, write_back_kernel};

@@ -1,5 +1,7 @@
 //! Rows of a kernel's CSV as cases.
 
+use std::collections::HashSet;
+
 use csv::ByteRecord;
 
 use super::{
@@ -8,8 +10,8 @@ use super::{
     columns,
 };
 use crate::kernel::{
-    CacheState, Case, CaseAttributes, CollectiveCase, Dims, IntervalMethod, KernelName, Nanos, RecordedTask,
-    ShownResult, SignatureCells, Slot, Verdict,
+    CacheState, Case, CaseAttributes, CaseSet, CollectiveCase, Dims, IntervalMethod, KernelName, Nanos,
+    RecordedTask, ShownResult, SignatureCells, Slot, Verdict,
 };
 
 #[derive(Clone, Debug)]
@@ -53,12 +55,6 @@ pub(crate) struct RowCells {
     pub(crate) run: Option<String>,
     pub(crate) interval: ShownInterval,
     pub(crate) ran_as_other: bool,
-}
-
-impl RowCells {
-    pub(crate) fn outcome_columns(cache: CacheState) -> [Option<&'static str>; 2] {
-        [columns::VERDICT, columns::REASON].map(|column| columns::result_column(cache, column))
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -337,6 +333,37 @@ fn format_slots<'a>(slots: impl Iterator<Item = &'a Slot>) -> [String; 3] {
     let [shapes, dtypes, formats] =
         [0, 1, 2].map(|at| cells.iter().map(|slot| slot[at].as_str()).collect::<Vec<_>>().join(";"));
     [format!("\"{shapes}\""), dtypes, formats]
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableCases {
+    pub(crate) ids: CaseSet,
+    /// The first row of each number of inputs with these ranks and formats.
+    pub(crate) examples: Vec<Case>,
+}
+
+impl TableCases {
+    /// Reads the cases of a table; rows that are no case are left out.
+    pub(crate) fn read(kernel: &KernelName, table: &KernelCsv) -> Result<Self, DatabaseError> {
+        let mut found = Self::default();
+        if table.is_empty() {
+            return Ok(found);
+        }
+        let columns = RowColumns::from_table(table)?;
+        let mut known = HashSet::new();
+        table.for_each_row(|_, cells| {
+            let Ok(case) = columns.parse_case(kernel, cells) else { return };
+            found.ids.insert(case.id());
+            let slots = case
+                .inputs
+                .iter()
+                .map(|slot| Some((slot.as_ref()?.dims.len(), slot.as_ref()?.format.clone())));
+            if known.insert(slots.collect::<Vec<_>>()) {
+                found.examples.push(case);
+            }
+        });
+        Ok(found)
+    }
 }
 
 #[cfg(test)]

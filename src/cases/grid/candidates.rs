@@ -8,19 +8,14 @@ use std::{
 
 use foldhash::quality::FixedState;
 
-use super::definition::{AttributeTemplate, CandidateSpace};
+use super::{
+    RejectReason,
+    definition::{AttributeTemplate, CandidateSpace},
+};
 use crate::kernel::{
     Case, CaseAttributes, Dims, MemoryFootprint, TensorFormat,
     expression::{Bindings, CompiledExpr, ExprValue},
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConstraintViolation {
-    /// Position of the expression: derived numbers first, then constraints.
-    pub(crate) position: usize,
-    /// True if it has a value, so that it is a violated constraint.
-    pub(crate) has_value: bool,
-}
 
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
@@ -69,20 +64,14 @@ impl<'a> Candidates<'a> {
 
     /// Computes the derived numbers and checks the constraints. The error is the first derived number without a value,
     /// or else the first constraint that has none or is violated.
-    pub fn check(&mut self) -> Result<&[i64], ConstraintViolation> {
-        let first = self.axis_names();
-        for (position, formula) in self.space.derived.iter().enumerate() {
-            let value = formula.evaluate_at(&self.numbers);
-            self.numbers[first + position] =
-                value.map_err(|_| ConstraintViolation { position, has_value: false })?;
+    pub fn check(&mut self) -> Result<&[i64], RejectReason> {
+        let no_value = |formula: &CompiledExpr| RejectReason::NoValue(formula.source.clone());
+        for (place, formula) in (self.axis_names()..).zip(&self.space.derived) {
+            self.numbers[place] = formula.evaluate_at(&self.numbers).map_err(|_| no_value(formula))?;
         }
-        for (index, formula) in self.space.conditions.iter().enumerate() {
-            let value = formula.evaluate_at(&self.numbers);
-            if value != Ok(1) {
-                return Err(ConstraintViolation {
-                    position: self.space.derived.len() + index,
-                    has_value: value.is_ok(),
-                });
+        for formula in &self.space.conditions {
+            if formula.evaluate_at(&self.numbers).map_err(|_| no_value(formula))? != 1 {
+                return Err(RejectReason::Constraint(formula.source.clone()));
             }
         }
         Ok(&self.numbers)

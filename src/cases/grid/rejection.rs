@@ -1,8 +1,5 @@
 //! Reasons why candidates do not become rows, with a count and an example of each.
 
-use std::collections::BTreeMap;
-
-use super::{ConstraintViolation, definition::CandidateSpace};
 use crate::base::suggest::truncate_for_message;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, thiserror::Error)]
@@ -66,52 +63,4 @@ impl RejectCount {
             self.example.clone_from(&other.example);
         }
     }
-}
-
-/// Rejected candidates of one space. Expressions are counted by position, without a lookup.
-pub(crate) struct RejectTally<'a> {
-    space: &'a CandidateSpace,
-    /// For each expression, derived numbers before constraints: candidates for which it has no value, and candidates
-    /// that violate it.
-    expressions: Vec<[RejectCount; 2]>,
-    others: BTreeMap<RejectReason, RejectCount>,
-}
-
-impl<'a> RejectTally<'a> {
-    pub(crate) fn new(space: &'a CandidateSpace) -> Self {
-        let expressions = vec![<[RejectCount; 2]>::default(); space.derived.len() + space.conditions.len()];
-        Self { space, expressions, others: BTreeMap::new() }
-    }
-
-    pub(crate) fn add_violation(&mut self, violation: ConstraintViolation, numbers: &[i64]) {
-        let space = self.space;
-        self.expressions[violation.position][usize::from(violation.has_value)]
-            .add(|| axis_values(space, numbers));
-    }
-
-    pub(crate) fn add(&mut self, reason: RejectReason, message: Option<String>, numbers: &[i64]) {
-        let space = self.space;
-        self.others.entry(reason).or_default().add(|| message.unwrap_or_else(|| axis_values(space, numbers)));
-    }
-
-    pub(crate) fn finish(self) -> BTreeMap<RejectReason, RejectCount> {
-        let mut all = self.others;
-        let formulas = self.space.derived.iter().chain(&self.space.conditions);
-        for (formula, [no_value, violated]) in formulas.zip(self.expressions) {
-            let source = || formula.source.clone();
-            for (reason, rejected) in
-                [(RejectReason::NoValue(source()), no_value), (RejectReason::Constraint(source()), violated)]
-            {
-                if rejected.count > 0 {
-                    all.entry(reason).or_default().join(&rejected);
-                }
-            }
-        }
-        all
-    }
-}
-
-fn axis_values(space: &CandidateSpace, numbers: &[i64]) -> String {
-    let axes = space.axes.iter().flat_map(|axis| &axis.names).zip(numbers);
-    axes.map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>().join(", ")
 }

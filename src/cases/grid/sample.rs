@@ -1,11 +1,10 @@
 //! Sample of the valid candidates of a grid: a low-discrepancy sequence over the axes in log space, so that small and
 //! large shapes are equally represented, without replacement.
 //!
-//! A point of the sequence falls into one cell of each axis; a cell extends half-way, in log space, to the neighbours
-//! of its value. The candidate in these cells is selected if it is valid and not selected yet. A later selection
-//! follows the same sequence and passes over existing rows. If the sequence does not reach enough candidates in
-//! reasonable time, the rest is selected evenly by index. The same seed gives the same sample on every machine: all
-//! arithmetic is exact or rounded as IEEE 754 defines.
+//! A point of the sequence falls into one cell of each axis; a cell extends half-way to the neighbours of its value. The
+//! candidate in these cells is selected if it is valid and not selected yet. If the sequence does not reach enough candidates,
+//! the rest is selected evenly by index. All arithmetic is exact or rounded as IEEE 754 defines: a seed gives the same sample
+//! on every machine.
 
 use super::definition::{CandidateSpace, GridAxis};
 use crate::base::stats::SplitMix64;

@@ -11,7 +11,6 @@ use super::{
     Candidates, CaseBuilder, ExistingCases, RejectCount, RejectReason,
     definition::{CandidateSpace, SlotTemplate},
     mutate::{CaseMutator, MutantStrata, SizedMutant, sample_mutants},
-    rejection::RejectTally,
     sample::{self, CandidateStratum},
 };
 use crate::kernel::{
@@ -159,29 +158,38 @@ impl<'a> CandidateFilter<'a> {
         if self.accepted.insert(case) { Ok(()) } else { Err((RejectReason::Duplicate, None)) }
     }
 
-    fn valid_candidates(&mut self, space: &CandidateSpace, tally: &mut RejectTally<'_>) -> Vec<u64> {
+    /// Returns the indexes of the valid candidates of a space, and counts the others.
+    fn valid_candidates(
+        &mut self,
+        space: &CandidateSpace,
+        rejected: &mut BTreeMap<RejectReason, RejectCount>,
+    ) -> Vec<u64> {
         let mut candidates = Candidates::new(space);
         let mut builder = CaseBuilder::new(space);
         let mut validator = self.request.entry.map(|entry| CandidateValidator::new(entry, space));
         let mut valid = Vec::new();
         while let Some(index) = candidates.advance() {
-            let numbers = match candidates.check() {
-                Ok(numbers) => numbers,
-                Err(violation) => {
-                    tally.add_violation(violation, candidates.numbers());
-                    continue;
-                }
-            };
-            let checked = match builder.fill(numbers) {
-                Err(formula) => Err((RejectReason::Dimension(formula.source.clone()), None)),
-                Ok(footprint) => self.check(footprint, |_| {
-                    let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut builder, numbers));
-                    refusal.map_or_else(|| Ok(builder.filled()), Err)
-                }),
+            let checked = match candidates.check() {
+                Err(reason) => Err((reason, None)),
+                Ok(numbers) => match builder.fill(numbers) {
+                    Err(formula) => Err((RejectReason::Dimension(formula.source.clone()), None)),
+                    Ok(footprint) => self.check(footprint, |_| {
+                        let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut builder, numbers));
+                        refusal.map_or_else(|| Ok(builder.filled()), Err)
+                    }),
+                },
             };
             match checked {
                 Ok(()) => valid.push(index),
-                Err((reason, message)) => tally.add(reason, message, numbers),
+                Err((reason, message)) => {
+                    let axes = || space.axes.iter().flat_map(|axis| &axis.names).zip(candidates.numbers());
+                    let values =
+                        || axes().map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>();
+                    rejected
+                        .entry(reason)
+                        .or_default()
+                        .add(|| message.unwrap_or_else(|| values().join(", ")));
+                }
             }
         }
         valid
@@ -278,9 +286,9 @@ impl<'a> SelectedRows<'a> {
     ) -> Vec<usize> {
         let mut valid = Vec::with_capacity(spaces.len());
         for space in spaces {
-            let mut tally = RejectTally::new(space);
-            valid.push(filter.valid_candidates(space, &mut tally));
-            self.rejected_by_part.push(tally.finish());
+            let mut rejected = BTreeMap::new();
+            valid.push(filter.valid_candidates(space, &mut rejected));
+            self.rejected_by_part.push(rejected);
             self.candidates += space.candidates();
         }
         let strata = spaces.iter().zip(&valid).zip(&self.rejected_by_part);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    database::{KernelCsv, RowCells},
+    database::{KernelCsv, RowCells, columns},
     kernel::{
         CacheState, Case, CaseId, Nanos,
         case_filter::{CaseFilter, CaseValues},
@@ -58,12 +58,12 @@ impl<'a> FilteredTable<'a> {
         entry: Option<&'a CatalogueEntry>,
     ) -> Self {
         let names = filter.filter.used_names().into_iter();
-        let [verdict, reason] = RowCells::outcome_columns(filter.cache);
-        let index = |column: Option<&str>| column.and_then(|column| table.column_index(column));
+
+        let index = |column| table.column_index(columns::result_column(filter.cache, column)?);
         Self {
             columns: names.filter_map(|name| Some((name, table.column_index(name)?))).collect(),
-            verdict: index(verdict),
-            reason: index(reason),
+            verdict: index(columns::VERDICT),
+            reason: index(columns::REASON),
             filter,
             table,
             entry,

@@ -35,20 +35,7 @@ impl ValueTable {
 }
 
 impl ModelValues {
-    /// Returns the values of a model. Tables have distinct rows, and empty tables are omitted:
-    ///
-    /// | table | columns |
-    /// |---|---|
-    /// | `products`, `products_int8` | n, k |
-    /// | `batched` | count, n, k |
-    /// | `experts`, `experts_int8` | count, n, k |
-    /// | `expert_gate_up`, `expert_gate_up_int8` | count, n, k |
-    /// | `heads` | heads, heads of keys and values, of grouped attention |
-    /// | `latent_heads` | heads, of latent attention |
-    /// | `widths` | width: of hidden states, queries, keys, latent vectors, and inside of feed-forwards |
-    /// | `norm_widths` | width: of hidden states and latent vectors, which are normalised |
-    /// | `quant_widths` | width: of activations in INT8 |
-    /// | `gate_widths` | width: of one half of the inner width of a gated feed-forward |
+    /// Returns the values of a model; docs/grids.md lists the tables. They have distinct rows, and empty tables are omitted.
     pub fn from_model(model: &LlmModel) -> Self {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let numbers = model.constants().into_iter().map(|(name, number)| (name.to_owned(), whole(number)));
