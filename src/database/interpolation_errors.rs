@@ -1,6 +1,6 @@
 //! `interpolation_error.yaml`, the estimated errors of interpolations beside the tables.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,23 +57,17 @@ impl InterpolationErrors {
             return Ok(none);
         }
         let text = read_regular_text(&path).map_err(DatabaseError::io("read", &path))?;
-        let found = Self::parse(&path, &text)?;
+        let found: Self =
+            yaml::parse(&path, &text).map_err(|error| YamlError { hint: HINT.to_owned(), ..error })?;
+        let layout = found.npubench_interpolation_error;
+        if layout > LAYOUT {
+            let problem = format!("layout {layout}, this npubench reads layouts up to {LAYOUT}");
+            let hint = "use the npubench that wrote it, or a newer one";
+            return Err(YamlError::of_file(&path, problem, hint).into());
+        }
         if found.kind != none.kind {
             let problem = format!("estimates of kind `{}` in a database of kind `{}`", found.kind, none.kind);
             return Err(YamlError::of_file(&path, problem, HINT).into());
-        }
-        Ok(found)
-    }
-
-    fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
-        let found: Self =
-            yaml::parse(path, text).map_err(|error| YamlError { hint: HINT.to_owned(), ..error })?;
-        if found.npubench_interpolation_error > LAYOUT {
-            let problem = format!(
-                "layout {}, this npubench reads layouts up to {LAYOUT}",
-                found.npubench_interpolation_error
-            );
-            return Err(YamlError::of_file(path, problem, "use the npubench that wrote it, or a newer one"));
         }
         Ok(found)
     }

@@ -39,14 +39,6 @@ impl MemoryFootprint {
         footprint
     }
 
-    pub(crate) fn add_input(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
-        self.inputs = self.inputs.saturating_add(padded(dims, element, is_blocked));
-    }
-
-    pub(crate) fn add_output(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
-        self.outputs = self.outputs.saturating_add(padded(dims, element, is_blocked));
-    }
-
     /// Returns all bytes that are needed; `u64::MAX` on overflow.
     pub const fn bytes(&self) -> u64 {
         let tensors = self.inputs.saturating_add(self.outputs).saturating_mul(COPIES);
@@ -97,16 +89,14 @@ mod tests {
 
     #[test]
     fn footprint_includes_copies_and_workspace() {
-        let mut footprint = MemoryFootprint::default();
-        footprint.add_input(&[1 << 20], 2, false);
-        footprint.add_output(&[1 << 20], 4, false);
+        let [inputs, outputs] = [2, 4].map(|element| padded(&[1 << 20], element, false));
+        let footprint = MemoryFootprint { inputs, outputs };
         assert_eq!(footprint.bytes(), 2 * (6 << 20) + (4 << 20) + (32 << 20));
     }
 
     #[test]
     fn footprint_saturates_on_overflow() {
-        let mut footprint = MemoryFootprint::default();
-        footprint.add_input(&[u64::MAX, 3], 8, true);
+        let footprint = MemoryFootprint { inputs: padded(&[u64::MAX, 3], 8, true), outputs: 0 };
         assert_eq!(footprint.bytes(), u64::MAX);
     }
 }

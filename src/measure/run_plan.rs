@@ -55,7 +55,8 @@ pub(crate) fn unmerged_plan(
         if let Some(aim) = options.precision_aim() {
             imprecise = imprecise_cases(rows.estimates(), aim);
         }
-        equal_calls.ran_as_other_reasons = ledger.ran_as_other_reasons(options.cache)?;
+        let as_other = ledger.attempts_as_other(options.cache, None)?.into_iter();
+        equal_calls.ran_as_other_reasons = as_other.map(|(case, attempt)| (case, attempt.reason)).collect();
         equal_calls.cases_with_samples = ledger.cases_with_samples(options.cache)?;
         withdrawn = ledger.withdrawn_attempts(options.cache, None)?;
         withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));

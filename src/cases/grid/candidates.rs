@@ -13,7 +13,7 @@ use super::{
     definition::{AttributeTemplate, CandidateSpace},
 };
 use crate::kernel::{
-    Case, CaseAttributes, Dims, MemoryFootprint, TensorFormat,
+    Case, CaseAttributes, Dims, MemoryFootprint,
     expression::{Bindings, CompiledExpr, ExprValue},
 };
 
@@ -87,38 +87,25 @@ impl<'a> Candidates<'a> {
 pub struct CaseBuilder<'a> {
     space: &'a CandidateSpace,
     case: Case,
-    /// Bytes of an element, and true for blocked formats, of each input and output tensor.
-    sizes: Vec<(u64, bool)>,
 }
 
 impl<'a> CaseBuilder<'a> {
     pub fn new(space: &'a CandidateSpace) -> Self {
-        let sizes = space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
-            (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
-        });
-        Self { space, case: space.blank(0), sizes: sizes.collect() }
+        Self { space, case: space.blank(0) }
     }
 
     /// Sets the dimensions and returns the memory; the error is the first expression without a value of at least 1.
     pub fn fill(&mut self, numbers: &[i64]) -> Result<MemoryFootprint, &'a CompiledExpr> {
-        let mut footprint = MemoryFootprint::default();
-        let inputs = self.space.inputs.iter().zip(&mut self.case.inputs).map(|pair| (true, pair));
-        let outputs = self.space.outputs.iter().zip(&mut self.case.outputs).map(|pair| (false, pair));
-        let mut sizes = self.sizes.iter();
-        for (is_input, (template, slot)) in inputs.chain(outputs) {
+        let inputs = self.space.inputs.iter().zip(&mut self.case.inputs);
+        let outputs = self.space.outputs.iter().zip(&mut self.case.outputs);
+        for (template, slot) in inputs.chain(outputs) {
             let (Some(template), Some(tensor)) = (template, slot) else { continue };
             for (formula, dim) in template.dims.iter().zip(&mut tensor.dims) {
                 let value = formula.evaluate_at(numbers).ok().and_then(|value| u64::try_from(value).ok());
                 *dim = value.filter(|dim| *dim >= 1).ok_or(formula)?;
             }
-            let Some((element, is_blocked)) = sizes.next() else { continue };
-            if is_input {
-                footprint.add_input(&tensor.dims, *element, *is_blocked);
-            } else {
-                footprint.add_output(&tensor.dims, *element, *is_blocked);
-            }
         }
-        Ok(footprint)
+        Ok(MemoryFootprint::from_case(&self.case))
     }
 
     /// Sets the attributes and returns the case. The error is the reason why an attribute has no value.

@@ -35,8 +35,7 @@ pub(crate) type ListedCases = BTreeMap<KernelName, Vec<ListedCase>>;
 
 pub(crate) type CandidatesByKernel<'a> = BTreeMap<KernelName, CandidateSource<'a>>;
 
-/// Returns the mutants of cases for the kernels in `wanted` or, if it is empty, for all; a wanted kernel without mutants is
-/// an error.
+/// Returns the mutants of cases for the `wanted` kernels, or for all; one without mutants is an error.
 pub(crate) fn mutation_sources<'a>(
     cases: &'a CasesByKernel,
     mutator: CaseMutator<'a>,
@@ -59,7 +58,6 @@ pub(crate) fn mutation_sources<'a>(
     Ok(sources.collect())
 }
 
-/// Reads the cases of profiles, with the attributes that can be derived.
 pub(crate) fn profile_cases(paths: &[PathBuf], kind: DataKind) -> Result<CasesByKernel, ProfileError> {
     let mut groups = RecordGroups::default();
     let DiscoveredProfiles { files, .. } = ProfileFile::find_all(paths)?;
@@ -78,7 +76,6 @@ pub(crate) fn profile_cases(paths: &[PathBuf], kind: DataKind) -> Result<CasesBy
     Ok(cases.collect())
 }
 
-/// Reads the cases of a database, on all cores, without mutants.
 pub(crate) fn database_cases(database: &Database) -> Result<CasesByKernel, DatabaseError> {
     let cases = database.kernels()?.into_par_iter().map(|kernel| {
         let rows = read_existing_rows(&kernel, &database.kernel_csv(&kernel)?)?;
@@ -117,7 +114,6 @@ impl Failure for MutationCasesError {
     }
 }
 
-/// Cases of a table, and numbers of rows by origin.
 #[derive(Debug, Default)]
 struct ExistingRows {
     /// Cases of all rows that can be parsed as one, each with true for a mutant.

@@ -26,24 +26,20 @@ struct ModelFile {
 
 pub(super) struct ModelFileError {
     pub(super) key: &'static str,
+    /// `{key}` stands for the name of the size in the file.
     problem: String,
-    /// True if the problem is a part of a sentence that begins with the key.
-    is_about_key: bool,
+
     pub(super) hint: &'static str,
 }
 
 impl ModelFileError {
     pub(super) fn problem(&self, key: &str) -> String {
-        if self.is_about_key { format!("`{key}` {}", self.problem) } else { self.problem.clone() }
+        self.problem.replace("{key}", key)
     }
 }
 
 fn fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> ModelFileError {
-    ModelFileError { key, problem: problem.into(), is_about_key: false, hint }
-}
-
-fn key_fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> ModelFileError {
-    ModelFileError { is_about_key: true, ..fault(key, problem, hint) }
+    ModelFileError { key, problem: problem.into(), hint }
 }
 
 fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
@@ -63,7 +59,6 @@ fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
 }
 
 impl LlmModel {
-    /// Parses a model file's text. Sizes that contradict each other are errors.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         let file: ModelFile = yaml::parse(path, text)?;
         let at = |error: ModelFileError| {
@@ -116,8 +111,8 @@ impl LlmModel {
         for (name, size) in self.constants() {
             let least = u64::from(!may_be_none.contains(&name));
             if !(least..=MAX_SIZE).contains(&size) {
-                let problem = format!("cannot be {size}, expected {least} to {MAX_SIZE}");
-                return Err(key_fault(name, problem, "compare with its config.json"));
+                let problem = format!("`{{key}}` cannot be {size}, expected {least} to {MAX_SIZE}");
+                return Err(fault(name, problem, "compare with its config.json"));
             }
         }
         if let LlmAttention::Grouped(GroupedQuery { heads, kv_heads, .. }) = &self.attention
@@ -163,7 +158,7 @@ impl LlmModel {
         for (axis, degrees) in [("tp", tp), ("ep", ep), ("dp", dp)] {
             if degrees.is_empty() || degrees.iter().any(|degree| !(1..=1 << 16).contains(degree)) {
                 let hint = "`[1]` where the model is not spread that way";
-                return Err(key_fault(axis, "must list numbers from 1 to 65536", hint));
+                return Err(fault(axis, "`{key}` must list numbers from 1 to 65536", hint));
             }
         }
         for tp in tp {

@@ -26,7 +26,6 @@ enum MoePlacement {
     AfterFirst,
 }
 
-/// Architectures by their `model_type`.
 const FAMILIES: [(&[&str], AttentionFamily, MoePlacement); 5] = [
     (&["llama", "mistral", "qwen2", "qwen3", "qwen3_vl"], AttentionFamily::Grouped, MoePlacement::None),
     (&["mixtral", "gpt_oss"], AttentionFamily::Grouped, MoePlacement::EveryLayer),
@@ -45,8 +44,7 @@ const COMPARE: &str = "compare with the model's public config.json";
 const IN_PARTS: [&str; 3] = ["qwen3_vl", "qwen3_vl_moe", "glm4v_moe"];
 
 impl LlmModel {
-    /// Reads the `config.json` of a Hugging Face model. Layouts are the powers of two that divide its sizes. Errors
-    /// have the position of the wrong value, the missing key, or the unknown architecture.
+    /// Reads the `config.json` of a Hugging Face model. Layouts are the powers of two that divide its sizes.
     pub fn from_hugging_face(path: &Path) -> Result<Self, YamlError> {
         let text = read_regular_text(path).map_err(|error| {
             YamlError::of_file(path, format!("cannot be read: {error}"), "give the path of a config.json")

@@ -77,9 +77,7 @@ pub struct LatentAttention {
     pub nope_head_dim: u64,
     /// Width of a head's part with position.
     pub rope_head_dim: u64,
-    /// Width of a value head.
     pub v_head_dim: u64,
-    /// Indexer that selects the keys of sparse attention, if the model has one.
     pub indexer: Option<SparseIndexer>,
 }
 
@@ -87,7 +85,6 @@ pub struct LatentAttention {
 #[serde(deny_unknown_fields)]
 pub struct SparseIndexer {
     pub heads: u64,
-    /// Width of a head.
     pub head_dim: u64,
     pub top_k: u64,
 }
@@ -107,8 +104,7 @@ pub struct ExpertSizes {
 }
 
 impl LlmModel {
-    /// Loads a model by its file name or id, regardless of case. The path of a Hugging Face `config.json`, or of its
-    /// folder, is imported. The error for an unknown name has the nearest one.
+    /// Loads a model by file name or id, or imports a Hugging Face `config.json` by its path or folder.
     pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "json") {
@@ -193,7 +189,6 @@ impl LlmModel {
         found
     }
 
-    /// Returns the distinct products of all layouts and number formats of the file.
     pub fn all_gemms(&self) -> BTreeSet<WeightProduct> {
         let layouts = self.layouts.usable(self);
         let each = layouts.iter().flat_map(|layout| self.quantisation.iter().map(move |q| (*layout, *q)));

@@ -161,7 +161,6 @@ fn cut(what: &'static str, size: u64, into: u64, axis: &'static str) -> Result<u
     }
 }
 
-/// Returns the number of rows, padded to a multiple of both `tp` and the padding.
 fn padded(vocab_size: u64, tp: u64) -> u64 {
     let mut step = tp;
     while !step.is_multiple_of(VOCAB_PADDING) {

@@ -43,7 +43,6 @@ pub enum WeightProductRole {
     KvAProj,
     /// Queries of latent attention without a low rank.
     QProj,
-    /// From low-rank queries to heads.
     #[strum(serialize = "q_b_proj")]
     QBProj,
     /// From low-rank keys and values to heads (prefill).
@@ -61,18 +60,15 @@ pub enum WeightProductRole {
     OProj,
     /// Into the dense feed-forward, both halves at once.
     GateUpProj,
-    /// Out of the dense feed-forward.
     DownProj,
     /// Scores of experts; not cut by `tp`.
     Router,
     /// Into the experts, both halves at once.
     ExpertGateUp,
-    /// Out of the experts.
     ExpertDown,
     /// Into the shared experts, both halves at once.
     SharedGateUp,
     SharedDown,
-    /// From the last layer to tokens.
     LmHead,
 }
 
@@ -107,11 +103,8 @@ impl WeightProductRole {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProductKernel {
-    /// One matrix by one weight.
     Single,
-    /// Rows in groups, each by a weight of its own.
     Grouped,
-    /// Products of one size; there are as many of them as weights.
     Batched,
 }
 

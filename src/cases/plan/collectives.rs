@@ -10,13 +10,11 @@ use crate::kernel::{
 };
 
 const ARGUMENT: &str = "collective";
-/// Duration of a collective of a small message, and bandwidth of the links of one device: rough values, with which the first
-/// collections are planned.
+/// Rough values, with which the first collections are planned.
 const START: f64 = 20e-6;
 const LINK_BYTES_PER_SECOND: f64 = 100e9;
 
 impl CollectiveKind {
-    /// Returns the function of torch that launches the collective.
     pub(crate) const fn api(self) -> &'static str {
         match self {
             Self::AllReduce => "torch.distributed.all_reduce",
@@ -37,8 +35,7 @@ impl CollectiveKind {
     }
 }
 
-/// Returns the call of a collective, with the number of its processes, which may run on any devices. If the collective
-/// cannot be launched, the error is its verdict.
+/// Returns the call of a collective, with the number of its processes. The error is its verdict.
 pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, usize), CaseOutcome> {
     let Some(collective) = CollectiveCase::of_case(case) else {
         let cause = Cause::NoCollective { kernel: case.kernel.to_string() };
@@ -90,7 +87,6 @@ pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, us
 }
 
 impl PlannedCase {
-    /// Returns the predicted duration of a launch: the bound of a kernel, or an estimate by the size of a collective.
     pub(crate) fn predicted_launch(&self) -> Nanos {
         let Some(collective) = CollectiveCase::of_case(&self.case) else { return self.fastest };
         let CollectiveCase { kind, message, ranks, parts, .. } = collective;

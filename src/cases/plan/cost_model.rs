@@ -75,7 +75,6 @@ impl fmt::Display for LaunchCount {
     }
 }
 
-/// Kernel that replaces the content of the cache before each launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CacheFlush {
     /// Size of the tensor that it reads; it writes as much.
@@ -84,7 +83,6 @@ pub(crate) struct CacheFlush {
 }
 
 impl CacheFlush {
-    /// Returns the flush of a device: it reads twice the cache.
     pub(crate) fn of_device(profile: &DeviceProfile) -> Self {
         let bytes = (FLUSHED_CACHES * profile.l2_mib) << 20;
         #[expect(clippy::cast_precision_loss, reason = "hundreds of MiB")]
@@ -113,7 +111,6 @@ pub(crate) struct InitialCosts {
 }
 
 impl InitialCosts {
-    /// Creates the default costs for these numbers of launches with a hot cache.
     pub(crate) const fn new(warm_up: u32, launches: LaunchCount) -> Self {
         Self { case: 0.02, launch: 50e-6, warm_up, launches, flush: None }
     }
@@ -126,8 +123,7 @@ impl InitialCosts {
         Self { flush, ..self }
     }
 
-    /// Returns the predicted seconds of a launch of a kernel that takes at least `fastest`, with its flush: about twice
-    /// its roofline bound.
+    /// Returns the predicted seconds of a launch with its flush: about twice the roofline bound.
     fn launch_seconds(&self, fastest: Nanos) -> f64 {
         let flush = self.flush.map_or(0.0, |flush| self.launch + flush.seconds);
         self.launch + 2.0 * fastest.seconds() + flush
@@ -150,14 +146,12 @@ impl InitialCosts {
         self.warm_up + self.sample_count(fastest)
     }
 
-    /// Returns the number of records that the launches of a case leave in the profile: a flush of the cache has one of its
-    /// own.
+    /// Returns the number of records in the profile: a flush of the cache has one of its own.
     pub(crate) fn record_count(&self, fastest: Nanos) -> u32 {
         let of_launch = if self.flush.is_some() { 2 } else { 1 };
         self.launch_count(fastest).saturating_mul(of_launch)
     }
 
-    /// Returns the predicted seconds of a case whose kernel takes at least `fastest`.
     pub(crate) fn case_seconds(&self, fastest: Nanos) -> f64 {
         self.case + SETTLING + f64::from(self.launch_count(fastest)) * self.launch_seconds(fastest)
     }

@@ -14,31 +14,21 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(crate) struct EqualCallEvidence {
-    /// Reasons of the cases whose newest attempt ran as another kernel.
     pub(crate) ran_as_other_reasons: BTreeMap<CaseId, Reason>,
     pub(crate) cases_with_samples: BTreeSet<CaseId>,
 }
 
 /// Search for the measurements of cases that ran as another kernel, in the tables and the ledger.
 pub(super) struct EqualRows<'a> {
-    database: &'a Database,
-    catalogue: &'a Catalogue,
-    cache: CacheState,
-    evidence: &'a EqualCallEvidence,
+    pub(super) database: &'a Database,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) cache: CacheState,
+    pub(super) evidence: &'a EqualCallEvidence,
     /// Cases of the tables, with true if a row shows a measurement.
-    tables: BTreeMap<KernelName, BTreeMap<CaseId, bool>>,
+    pub(super) tables: BTreeMap<KernelName, BTreeMap<CaseId, bool>>,
 }
 
-impl<'a> EqualRows<'a> {
-    pub(super) const fn new(
-        database: &'a Database,
-        catalogue: &'a Catalogue,
-        cache: CacheState,
-        evidence: &'a EqualCallEvidence,
-    ) -> Self {
-        Self { database, catalogue, cache, evidence, tables: BTreeMap::new() }
-    }
-
+impl EqualRows<'_> {
     /// Returns the case as which a case was measured: another kernel with the same call, under any of its names, the type
     /// first; true if a row shows the measurement, else only the ledger has it. `None` without one.
     pub(super) fn find(&mut self, case: &Case) -> Result<Option<(IdentifiedCase, bool)>, DatabaseError> {

@@ -45,7 +45,6 @@ pub(crate) struct FilteredTable<'a> {
     filter: &'a RowFilter,
     table: &'a KernelCsv,
     entry: Option<&'a CatalogueEntry>,
-    /// Names and indices of the columns that the filter compares.
     columns: Vec<(&'a str, usize)>,
     verdict: Option<usize>,
     reason: Option<usize>,

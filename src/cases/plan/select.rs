@@ -45,7 +45,6 @@ pub(crate) struct CaseSelection<'a> {
     /// Ids of cases, or their first digits; all cases if empty.
     pub(crate) cases: &'a [String],
     pub(crate) filter: Option<&'a RowFilter>,
-    /// Cases whose row is accepted by the ledger.
     pub measured: &'a BTreeSet<CaseId>,
     /// Cases whose measurements were all withdrawn. Rows of their runs do not count as measured.
     pub(crate) withdrawn: &'a BTreeMap<CaseId, WithdrawnAttempts>,
@@ -75,19 +74,16 @@ pub(crate) struct PlannedCase {
     pub fastest: Nanos,
     /// Weight of its result; the greatest is measured first.
     pub value: f64,
-    /// Number of devices that it needs at once.
     pub devices: usize,
     /// Groups of devices, the preferred one first, of which it needs one; any devices if empty.
     pub(crate) device_groups: Vec<Vec<u32>>,
     /// True if the row was recorded on an AI CPU, so that the replay may run there.
     pub(crate) is_on_ai_cpu: bool,
-    /// Cases of other rows with the same call, under another name of the kernel or as another kernel that CANN may choose
-    /// for it. They share its launches.
+    /// Cases of other rows with the same call, which share its launches.
     pub(crate) equal_cases: Vec<IdentifiedCase>,
 }
 
 impl PlannedCase {
-    /// Returns all cases that the launches measure: the planned case, then its equal cases.
     pub(crate) fn cases(&self) -> impl Iterator<Item = &IdentifiedCase> {
         iter::once(&self.case).chain(&self.equal_cases)
     }
@@ -111,8 +107,7 @@ pub(crate) struct RunPlan {
     pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
     /// Verdicts of calls that ran as another kernel in an earlier run, which their rows do not show.
     pub(crate) ran_as_other_verdicts: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Cases of the kernels as which such calls ran, with measurements in the ledger that no row shows. A case without a row
-    /// gets one.
+    /// Cases of the kernels as which such calls ran, with measurements in the ledger that no row shows.
     pub(crate) rows_to_insert: Vec<IdentifiedCase>,
 }
 
@@ -143,7 +138,6 @@ impl fmt::Display for MissingTable {
 }
 
 impl RunPlan {
-    /// Moves cases that need more devices at once than the run has to those that are not launched.
     pub(crate) fn refuse_larger_gangs(&mut self, devices: usize) {
         for planned in self.cases.extract_if(.., |planned| planned.devices > devices) {
             let cause = Cause::MoreDevicesThanHost { needed: planned.devices, devices };
@@ -158,9 +152,9 @@ impl RunPlan {
         &mut self,
         case: &IdentifiedCase,
         is_shown: bool,
-        evidence: &EqualCallEvidence,
         rows: &mut EqualRows<'_>,
     ) -> Result<bool, DatabaseError> {
+        let evidence = rows.evidence;
         let earlier = evidence.ran_as_other_reasons.get(case.id());
         if !is_shown && earlier.is_none() {
             return Ok(false);
@@ -180,7 +174,6 @@ impl RunPlan {
         self.cases.iter_mut().for_each(|planned| planned.call.notes.push(remark.clone()));
     }
 
-    /// Adds the skew of expert indices to the notes of cases with routed tokens.
     pub(crate) fn note_skew(&mut self, skew: f64) {
         if skew == 0.0 {
             return;
@@ -248,8 +241,7 @@ impl Failure for PlanError {
     }
 }
 
-/// Selects cases; a case with several rows is selected once. Fails with [`PlanError`] if the database cannot be read,
-/// or a selected kernel or the weight column does not exist.
+/// Selects cases; a case with several rows is selected once.
 pub(crate) fn select_cases(
     database: &Database,
     catalogue: &Catalogue,
@@ -263,9 +255,11 @@ pub(crate) fn select_cases(
     let mut has_weights = false;
     // For each of the given first digits of ids: true if the id of a case begins with them.
     let mut found = vec![false; selection.cases.len()];
-    let mut equal_rows = EqualRows::new(database, catalogue, selection.cache, selection.equal_calls);
+    let CaseSelection { cache, equal_calls: evidence, .. } = *selection;
+    let mut equal_rows = EqualRows { database, catalogue, cache, evidence, tables: BTreeMap::new() };
     let mut judge = RowJudge { catalogue, device, selection, refused: BTreeSet::new() };
     let mut has_match = false;
+    let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
         let filter =
@@ -275,7 +269,7 @@ pub(crate) fn select_cases(
         for row in row_cases(&kernel, &table)? {
             let (shown_cells, recorded_seconds) =
                 (row.cells(selection.cache).clone(), row.recorded_seconds());
-            let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
+
             let case = match row.case {
                 Ok(case) => IdentifiedCase::new(case),
                 Err(problem) => {
@@ -286,23 +280,18 @@ pub(crate) fn select_cases(
             if !is_selected(&case, selection.cases, &mut found) {
                 continue;
             }
-            let row_matches = |filter: &FilteredTable<'_>| {
-                filter.matches(&filter.values(&case, case.id(), (row.row, &shown_cells, row.production)))
-            };
-            if !filter.as_ref().is_none_or(row_matches) {
+            let cells = (row.row, &shown_cells, row.production);
+            if filter.as_ref().is_some_and(|filter| !filter.matches(&filter.values(&case, case.id(), cells)))
+            {
                 continue;
             }
             has_match = true;
             plan.recorded.add_row(case.id(), recorded_seconds);
             let value = selection.case_weights.get(case.id().as_str()).copied();
-            let of_row = || weights.as_ref().map_or(default_value, |weights| weights[row.row]);
-            let value = value.unwrap_or_else(of_row);
+            let value = value.or_else(|| Some(weights.as_ref()?[row.row])).unwrap_or(default_value);
             let in_ledger = selection.measured.contains(case.id());
-            let withdrawn = selection.withdrawn.get(case.id());
-            let is_withdrawn = shown_cells
-                .run
-                .as_ref()
-                .is_some_and(|run| withdrawn.is_some_and(|found| found.runs.contains(run)));
+            let withdrawn = selection.withdrawn.get(case.id()).zip(shown_cells.run.as_ref());
+            let is_withdrawn = withdrawn.is_some_and(|(withdrawn, run)| withdrawn.runs.contains(run));
             if let Some(median) = row.production.filter(|_| compares_production) {
                 plan.production.entry(case.id().clone()).or_insert(median);
             }
@@ -321,16 +310,10 @@ pub(crate) fn select_cases(
                 }
                 continue;
             }
-            let ran_as_other = !is_accepted
-                && plan.add_ran_as_other(
-                    &case,
-                    shown_cells.ran_as_other,
-                    selection.equal_calls,
-                    &mut equal_rows,
-                )?;
-            let is_imprecise = selection.imprecise.contains(case.id());
+            let ran_as_other =
+                !is_accepted && plan.add_ran_as_other(&case, shown_cells.ran_as_other, &mut equal_rows)?;
             if selection.update == UpdateMode::Missing
-                && !is_imprecise
+                && !selection.imprecise.contains(case.id())
                 && !is_unconfirmed
                 && (is_accepted || in_ledger || ran_as_other)
                 && !judge.contradicts_itself(&case)
@@ -351,7 +334,6 @@ pub(crate) fn select_cases(
     if let Some(filter) = selection.filter.filter(|_| !has_match) {
         return Err(PlanError::NothingMatches { filter: filter.filter.as_str().to_owned() });
     }
-
     match selection.weight_column {
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
         _ => Ok(plan),
@@ -378,15 +360,13 @@ struct RowJudge<'a> {
 }
 
 impl RowJudge<'_> {
-    /// Returns true for a row that contradicts itself, so that another tool may have measured another call for it. It is
-    /// reported although it shows a result.
+    /// Returns true for a row that contradicts itself: another tool may have measured another call for it.
     fn contradicts_itself(&self, case: &Case) -> bool {
         let entry = self.catalogue.entry(&case.kernel);
         entry.is_some_and(|entry| entry.resolve_call(case).is_err_and(|refusal| refusal.is_contradiction))
     }
 
-    /// Adds a row to the cases to measure, or to those that are not launched. A further row of a case counts if it is a call
-    /// and the rows before it are refused.
+    /// Adds a row to the cases to measure, or to the refused ones. A further row of a case counts if only it is a call.
     fn add_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
         match planned_case(self.catalogue, self.device, case) {
             Ok(planned) => {
@@ -436,8 +416,7 @@ pub(crate) fn planned_case(
     }
 }
 
-/// Reads the weight of each row from a column; a cell without a finite number has weight 0. `None` if the table does
-/// not have the column.
+/// Reads the weight of each row; a cell without a finite number has weight 0. `None` without the column.
 fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
     let index = table.column_index(column)?;
     let mut weights = vec![0.0; table.len()];
@@ -450,8 +429,7 @@ fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
     Some(weights)
 }
 
-/// Returns the verdict of a resolved case that must not be launched: its number of devices is unknown, or the vendor
-/// check refused this call.
+/// Returns the verdict of a resolved case that must not be launched.
 fn not_launched_outcome(
     catalogue: &Catalogue,
     planned: &PlannedCase,
@@ -494,8 +472,7 @@ fn chosen_kernels(
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-/// Resolves the call of a case, with the number of its processes: each has a device of its own. The error is the verdict of
-/// a case that cannot be replayed.
+/// Resolves the call of a case, with the number of its processes; the error is its verdict.
 fn resolve_call(catalogue: &Catalogue, case: &Case) -> Result<(ResolvedCall, usize), CaseOutcome> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
         let cause = match catalogue.not_launchable_reason(case.kernel.as_str()) {

@@ -131,32 +131,16 @@ impl Ledger {
         })
     }
 
-    /// Visits the accepted samples of every attempt with a measurement, in the order of the attempts; without texts and
-    /// counters, faster than [`Self::for_each_attempt`].
+    /// Visits the accepted samples of every attempt that has some, see [`Self::for_each_attempt`].
     pub(crate) fn for_each_measurement(
         &self,
         cache: CacheState,
         mut visit: impl FnMut(&CollectionSamples),
     ) -> Result<(), LedgerError> {
-        let sql = format!(
-            "SELECT a.case_id, a.collection, c.software, c.device, l.states, l.durations_ns,
-                    CASE a.verdict WHEN 'noisy' THEN a.cause END, a.remarks
-             FROM attempts a JOIN collections c USING (collection) JOIN launch_lists l USING (attempt)
-             WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
-        );
-        self.visit_rows(&sql, [cache], |row| {
-            let (samples, _) = read_samples(row, 4)?;
-            if samples.is_empty() {
-                return Ok(());
+        self.for_each_attempt(cache, |MeasuredAttempt { measured, .. }| {
+            if !measured.samples.is_empty() {
+                visit(&measured);
             }
-            let noise = match row.get_ref(6)?.as_str_or_null()? {
-                Some(cause) => Some(Arc::new(parse_reason(cause, row.get_ref(7)?.as_str()?)?)),
-                None => None,
-            };
-            let (case, collection) = (row.get(0)?, row.get(1)?);
-            let (software, device) = (row.get(2)?, row.get(3)?);
-            visit(&CollectionSamples { case, collection, software, device, noise, samples });
-            Ok(())
         })
     }
 }

@@ -163,7 +163,10 @@ impl Ledger {
 
     pub fn run_cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
         let mut attempts = self.run_attempts(run)?;
-        let mut verdicts = self.run_verdicts(run)?;
+        let sql = "SELECT case_id, verdict, cause, remarks, at_ns FROM verdicts
+                   WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";
+        let mut verdicts: HashMap<CaseId, (Nanos, CaseOutcome)> =
+            self.read_rows(sql, [run], |row| Ok((row.get(0)?, (row.get(4)?, read_outcome(row, 1)?))))?;
         let sql = "SELECT case_id, kernel, signature FROM cases WHERE rowid IN
                        (SELECT c.rowid FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1)";
         let mut cases: Vec<CaseRecord> = self.read_rows(sql, [run], |row| {
@@ -177,12 +180,6 @@ impl Ledger {
         let ordinals: HashMap<CaseId, i64> = self.read_rows(sql, [run], fields)?;
         cases.sort_by_key(|case| ordinals.get(&case.case).copied());
         Ok(cases)
-    }
-
-    fn run_verdicts(&self, run: &str) -> Result<HashMap<CaseId, (Nanos, CaseOutcome)>, LedgerError> {
-        let sql = "SELECT case_id, verdict, cause, remarks, at_ns FROM verdicts
-                   WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";
-        self.read_rows(sql, [run], |row| Ok((row.get(0)?, (row.get(4)?, read_outcome(row, 1)?))))
     }
 
     pub(crate) fn run_kernels(&self, run: &str) -> Result<Vec<KernelName>, LedgerError> {

@@ -105,39 +105,30 @@ impl Ledger {
         self.read_rows(sql, [], fields)
     }
 
-    /// Returns the newest attempt at a case in one state of the cache if it ran as another kernel, as a case of which
-    /// it was measured.
-    pub(crate) fn newest_attempt_as_other(
+    /// Returns the newest attempts in one state of the cache of all cases, or of one, that ran as another kernel, as a case of
+    /// which they were measured.
+    pub(crate) fn attempts_as_other(
         &self,
-        case: &CaseId,
         cache: CacheState,
-    ) -> Result<Option<OtherKernelAttempt>, LedgerError> {
-        let sql =
-            "SELECT a.verdict, a.cause, a.remarks, s.fingerprint FROM attempts a JOIN collections c USING (collection)
-                   LEFT JOIN software s ON s.digest = c.software
-                   WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt DESC LIMIT 1";
-        let newest: Vec<Option<OtherKernelAttempt>> = self.read_rows(sql, params![case, cache], |row| {
-            if row.get::<_, Verdict>(0)? != Verdict::RanAsOther {
-                return Ok(None);
+        case: Option<&CaseId>,
+    ) -> Result<BTreeMap<CaseId, OtherKernelAttempt>, LedgerError> {
+        let condition = match case {
+            Some(_) => "a.case_id = ?2",
+            None => {
+                "?2 IS NULL AND a.case_id IN (SELECT case_id FROM attempts NOT INDEXED WHERE verdict = 'ran_as_other')"
             }
+        };
+        let sql = format!(
+            "SELECT a.case_id, a.cause, a.remarks, s.fingerprint FROM attempts a JOIN collections c USING (collection)
+             LEFT JOIN software s ON s.digest = c.software JOIN
+               (SELECT max(a.attempt) AS attempt FROM attempts a JOIN collections c USING (collection)
+                WHERE c.cache = ?1 AND {condition} GROUP BY a.case_id) USING (attempt)
+             WHERE a.verdict = 'ran_as_other'"
+        );
+        self.read_rows(&sql, params![cache, case], |row| {
             let software = row.get::<_, Option<Json<_>>>(3)?.map(|Json(software)| software);
-            Ok(Some(OtherKernelAttempt { reason: read_reason(row, 1)?, software }))
-        })?;
-        Ok(newest.into_iter().next().flatten())
-    }
-
-    /// Returns the reason of each case whose newest attempt in this state of the cache ran as another kernel, as a case
-    /// of which it was measured.
-    pub(crate) fn ran_as_other_reasons(
-        &self,
-        cache: CacheState,
-    ) -> Result<BTreeMap<CaseId, Reason>, LedgerError> {
-        let sql = "SELECT case_id, cause, remarks FROM attempts JOIN
-                   (SELECT max(a.attempt) AS attempt FROM attempts a JOIN collections c USING (collection)
-                    WHERE c.cache = ?1 AND a.case_id IN (SELECT case_id FROM attempts NOT INDEXED WHERE verdict = 'ran_as_other')
-                    GROUP BY a.case_id) USING (attempt)
-                   WHERE verdict = 'ran_as_other'";
-        self.read_rows(sql, [cache], |row| Ok((row.get(0)?, read_reason(row, 1)?)))
+            Ok((row.get(0)?, OtherKernelAttempt { reason: read_reason(row, 1)?, software }))
+        })
     }
 
     pub(crate) fn cases_with_samples(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
@@ -230,8 +221,9 @@ mod tests {
             [generation(None, &unknown), of_83]
         );
         assert_eq!(ledger.measured_cases(CacheState::Hot).expect("read").len(), 3);
-        let newest =
-            |case: &IdentifiedCase| ledger.newest_attempt_as_other(case.id(), CacheState::Hot).expect("read");
+        let newest = |case: &IdentifiedCase| {
+            ledger.attempts_as_other(CacheState::Hot, Some(case.id())).expect("read").remove(case.id())
+        };
         let attempt = OtherKernelAttempt { reason: "because".into(), software: Some(cann("8.6")) };
         assert_eq!((newest(&replaced), newest(&steady)), (Some(attempt), None));
         assert_eq!(ledger.run_software("r").expect("read"), Some(cann("8.6")));

@@ -177,7 +177,3 @@ fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
     let text = read_regular_text(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
 }
-
-const fn may_be_rehearsed(kind: Option<DataKind>) -> bool {
-    !matches!(kind, Some(DataKind::Npu))
-}

@@ -5,7 +5,7 @@ use csv::ByteRecord;
 use super::{
     FileIssues, LintIssueKind, TableContent,
     cells::{CollectiveRows, KernelRows},
-    join_list, may_be_rehearsed,
+    join_list,
 };
 use crate::{
     base::{
@@ -105,7 +105,7 @@ pub(crate) fn check_table(
         let text = format!("the header ends in {newline:?}, this line does not");
         remarks.add_issue(line, LintIssueKind::LineEndings, text);
     }
-    if let Some((line, count)) = rehearsed.filter(|_| !may_be_rehearsed(kind)) {
+    if let Some((line, count)) = rehearsed.filter(|_| kind == Some(DataKind::Npu)) {
         let text =
             format!("a rehearsed run wrote it ({}), in a folder of kind `npu`", format_count(count, "row"));
         remarks.add_issue(line, LintIssueKind::Rehearsed, text);

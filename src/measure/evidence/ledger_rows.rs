@@ -29,11 +29,6 @@ impl LedgerRows {
         if !ledger.has_collections(cache)? {
             return Ok(Self::default());
         }
-        let mut ran_as_other = BTreeMap::new();
-        for case in ledger.ran_as_other_reasons(cache)?.into_keys() {
-            let newest = ledger.newest_attempt_as_other(&case, cache)?;
-            ran_as_other.extend(newest.map(|newest| (case, newest)));
-        }
         let mut input = EstimateInput::new(ledger)?;
         let mut attempts: CaseMap<Vec<AttemptSamples>> = CaseMap::default();
         ledger.for_each_attempt(cache, |attempt| {
@@ -44,7 +39,8 @@ impl LedgerRows {
         Ok(Self {
             estimates: JointEstimates::from_input(&input, ledger, cache)?,
             attempts,
-            ran_as_other,
+            ran_as_other: ledger.attempts_as_other(cache, None)?,
+
             withdrawn: ledger.withdrawn_attempts(cache, None)?,
         })
     }
@@ -118,7 +114,7 @@ pub(crate) fn case_row(
     case: &CaseId,
     cache: CacheState,
 ) -> Result<Option<RowResult>, LedgerError> {
-    let newest_as_other = ledger.newest_attempt_as_other(case, cache)?;
+    let newest_as_other = ledger.attempts_as_other(cache, Some(case))?.remove(case);
     Ok(pooled_row(case, &ledger.attempt_samples(case, cache)?, None, newest_as_other.as_ref()))
 }
 

@@ -57,18 +57,13 @@ impl ModelValues {
                     values.tables.insert(name.to_owned(), ValueTable { width: 3 - from, numbers });
                 }
             };
-        table("products", ProductKernel::Single, None, &Dtype::Bf16);
-        table("products_int8", ProductKernel::Single, None, &Dtype::Int8);
+        let gate_up = Some(WeightProductRole::ExpertGateUp);
+        for (suffix, dtype) in [("", Dtype::Bf16), ("_int8", Dtype::Int8)] {
+            table(&format!("products{suffix}"), ProductKernel::Single, None, &dtype);
+            table(&format!("experts{suffix}"), ProductKernel::Grouped, None, &dtype);
+            table(&format!("expert_gate_up{suffix}"), ProductKernel::Grouped, gate_up, &dtype);
+        }
         table("batched", ProductKernel::Batched, None, &Dtype::Bf16);
-        table("experts", ProductKernel::Grouped, None, &Dtype::Bf16);
-        table("experts_int8", ProductKernel::Grouped, None, &Dtype::Int8);
-        table("expert_gate_up", ProductKernel::Grouped, Some(WeightProductRole::ExpertGateUp), &Dtype::Bf16);
-        table(
-            "expert_gate_up_int8",
-            ProductKernel::Grouped,
-            Some(WeightProductRole::ExpertGateUp),
-            &Dtype::Int8,
-        );
         let layouts = model.layouts.usable(model);
         let shares: Vec<DeviceShare> =
             layouts.iter().filter_map(|layout| model.share(*layout).ok()).collect();
