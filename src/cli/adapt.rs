@@ -1,7 +1,5 @@
 //! `npubench adapt`: measures cases of grids where interpolations are worst, until their estimated error is small enough.
 
-use std::sync::Arc;
-
 use super::{
     grid::{load_grids, select_kernels},
     prelude::*,
@@ -10,7 +8,7 @@ use crate::{
     answer::{
         adapt::{AdaptSession, AdaptSettings, KernelDesign},
         adaptive::{AdaptiveOptions, grid_candidates},
-        fill::{FillOutcome, FillSession},
+        fill::FillOutcome,
     },
     cases::grid::{
         SelectionRequest,
@@ -67,9 +65,8 @@ pub(super) struct AdaptCommandOptions {
 
 pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandError> {
     let AdaptCommandOptions { database: folder, resources, measurement, .. } = options;
-    let (format, width) = (options.output.format, options.output.width());
-    let assets = measurement.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let format = options.output.format;
+    let (assets, catalogue) = measurement.assets.load_catalogue()?;
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
     let wanted = options.kernels.names()?;
@@ -122,27 +119,20 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
         if chosen.is_empty() {
             print_note("no case is left to choose");
         }
-        let records: Vec<_> = chosen.iter().map(ChosenRecord::new).collect();
-        emit(format, &records, |_| chosen_table(&chosen, width));
+        options.output.emit(chosen.iter().map(ChosenRecord::new), |width| chosen_table(&chosen, width));
         note_simulated(database.kind);
         return Ok(ExitStatus::Done);
     }
     drop(database);
     measurement.print_notes();
-    let fill = FillSession {
-        db: folder.db.clone(),
-        kind: measurement.host,
-        assets,
-        options: run_options,
-        deadline: resources.deadline.deadline(),
-        screen: run_screen(format),
-        stop: Arc::default(),
-    };
+    let deadline = resources.deadline.deadline();
+    let fill = measurement.fill_session(&folder.db, assets, run_options, deadline, format);
     let target = adaptive.target;
     let outcome = session.measure(&fill, |kernel| print_note(&adapt_line(kernel, target)))?;
     let FillOutcome { exit, is_stopped, .. } = outcome;
-    let records: Vec<_> = session.kernels.iter().map(|kernel| AdaptRecord::new(kernel, target)).collect();
-    emit(format, &records, |_| adapt_table(&session.kernels, target, width));
+    options.output.emit(session.kernels.iter().map(|kernel| AdaptRecord::new(kernel, target)), |width| {
+        adapt_table(&session.kernels, target, width)
+    });
     outcome.stop_note("adapt", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
 }

@@ -44,18 +44,19 @@ pub(super) struct CheckOptions {
 }
 
 pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
+    let default = thread::available_parallelism().map_or(1, usize::from).div_ceil(4);
     let mut check = DatabaseCheck::prepare(
         &options.database.db,
         options.assets.load()?,
         &options.kernels.names()?,
         options.filter.filter.as_deref(),
         options.python.program()?,
-        options.processes.unwrap_or_else(default_processes).max(1),
+        options.processes.unwrap_or_else(|| default.clamp(1, 8)).max(1),
         options.again,
     )?;
     let mut reporter = CheckReporter {
         format: options.output.format,
-        bar: Some(CheckProgress::on_stderr(check.total(), check.known())),
+        bar: Some(CheckProgress::on_stderr(check.total())),
         ..CheckReporter::default()
     };
     let is_stopped = check.run(&mut |case, outcome| reporter.report_case(case, outcome))?;
@@ -74,10 +75,6 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         true => ExitStatus::Interrupted,
         false => ExitStatus::done_if(!has_failed && check.plan.unreadable_rows.is_empty()),
     })
-}
-
-fn default_processes() -> usize {
-    thread::available_parallelism().map_or(1, usize::from).div_ceil(4).clamp(1, 8)
 }
 
 record! {

@@ -39,7 +39,6 @@ impl CollectCommand {
     }
 }
 
-/// Form of analysed profiles.
 #[derive(Clone, Copy, Debug, ValueEnum, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 enum ExportArg {
@@ -52,7 +51,6 @@ enum ExportArg {
     Both,
 }
 
-/// Options of the analysis and of what follows.
 #[derive(Debug, Args)]
 struct RankOptions {
     #[command(flatten)]
@@ -166,8 +164,7 @@ impl RankOptions {
         signals: &StopSignals,
     ) -> Result<ExitStatus, CommandError> {
         let CollectedRanks { ranks, problems } = collected;
-        let records: Vec<RankRecord<'_>> = ranks.iter().map(RankRecord::new).collect();
-        emit(self.output.format(), &records, |_| ranks_text(ranks, self.output.width()));
+        self.output.emit(ranks.iter().map(RankRecord::new), |width| ranks_text(ranks, width));
         let complete = ranks.iter().filter(|rank| matches!(rank.state, RankState::Complete { .. }));
         let complete: Vec<PathBuf> = complete.map(|rank| rank.folder.clone()).collect();
         let mut exit = ExitStatus::done_if(problems.is_empty() && complete.len() == ranks.len());
@@ -201,9 +198,8 @@ impl RankOptions {
         let times: Vec<_> =
             runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
         let report = StepTimesReport { runs: &runs, times: &times, arrivals: &[], vendor: &[], gaps: 0 };
-        emit(self.output.format(), &step_times_records(&report), |_| {
-            format!("\n{}", step_times_text(&report, self.output.width()))
-        });
+        self.output
+            .emit(&step_times_records(&report), |width| format!("\n{}", step_times_text(&report, width)));
         Ok(())
     }
 }
@@ -259,7 +255,6 @@ fn analyse(options: &AnalyseOptions) -> Result<ExitStatus, CommandError> {
     options.options.report(&collected, &options.folders, &signals)
 }
 
-/// Reads requests, one JSON object a line.
 fn read_requests(file: &Path) -> Result<Vec<Value>, CommandError> {
     let shown = file.display();
     let wrong = |problem: String| {

@@ -10,7 +10,6 @@ use crate::{
     },
 };
 
-/// Form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ComparisonFormat {
     /// The difference of the step by cause, and tables of the largest differences
@@ -99,12 +98,14 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     let in_model = match &options.db {
         Some(folder) => {
             let (database, catalogue) = (LookupDatabase::open(folder, None)?, Catalogue::load(&assets)?);
-            note_simulated(database.kind);
+            let kind = database.kind;
+            note_simulated(kind);
             let join = |own: &ComparedRun, sums: &RunSums| {
                 let runs = std::slice::from_ref(&own.run);
                 join_kernels(runs, &|task| sums.includes_task(task), &database, &catalogue)
             };
-            Some((database.kind, join(&base, &base_sums)?, join(&other, &other_sums)?))
+            let (base, other) = (join(&base, &base_sums)?, join(&other, &other_sums)?);
+            Some(JoinedDatabase { folder, kind, base, other })
         }
         None => None,
     };
@@ -114,11 +115,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
         base_sums: &base_sums,
         other_sums: &other_sums,
         comparison: &comparison,
-        in_model: options
-            .db
-            .as_deref()
-            .zip(in_model.as_ref())
-            .map(|(folder, (kind, base, other))| JoinedDatabase { folder, kind: *kind, base, other }),
+        in_model: in_model.as_ref(),
         calls: calls.as_deref(),
         rows: options.rows,
     };

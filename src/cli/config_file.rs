@@ -31,7 +31,6 @@ pub(super) struct ConfigOptions {
     output: TableOptions,
 }
 
-/// An option that a file sets.
 #[derive(Clone, Debug, Serialize)]
 struct ConfiguredOption {
     /// Words of the command; empty for all commands with the option.
@@ -136,7 +135,6 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 impl ConfigFiles {
-    /// Reads the files that exist. Fails for a file that cannot be read or has an unknown command or option.
     pub(super) fn read(commands: &Command) -> Result<Self, CommandError> {
         let mut found = Self::default();
         // A folder that cannot be entered has no file: the home folder of `$HOME` is another's for a user of `su`.
@@ -165,7 +163,6 @@ impl ConfigFiles {
         Ok(found)
     }
 
-    /// Makes the values the defaults of their options.
     pub(super) fn apply(&self, commands: Command) -> Command {
         let applied = self.options.iter().filter(|option| !option.is_preceded_by_variable());
         applied.fold(commands, |commands, option| {
@@ -274,10 +271,6 @@ impl TableReader<'_> {
         let ConfiguredOption { command: words, option: name, value, .. } = option;
         let known = options_below(command, words.is_empty());
         let args: Vec<&Arg> = known.iter().copied().filter(|arg| arg.get_long() == Some(name)).collect();
-        if args.is_empty() && !words.is_empty() && option_of(self.commands, name).is_some() {
-            let problem = format!("`--{name}` is an option of all commands, not of one");
-            return Err((problem, "set it above the first table".to_owned()));
-        }
         if args.is_empty() {
             let lists = || "`npubench help COMMAND` lists its options".to_owned();
             let problem = match words.as_str() {
@@ -317,12 +310,12 @@ fn value_texts(value: &DeValue<'_>) -> Option<Vec<String>> {
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
 pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitStatus, CommandError> {
-    emit(options.output.format, &found.options, |set| {
+    options.output.emit(&found.options, |width| {
         for file in candidates() {
             let state = if found.files.contains(&file) { "is used" } else { "does not exist" };
             print_note(&format!("{} {state}", file.display()));
         }
-        if set.is_empty() { String::new() } else { options_table(set, options.output.width()) }
+        if found.options.is_empty() { String::new() } else { options_table(&found.options, width) }
     });
     Ok(ExitStatus::Done)
 }

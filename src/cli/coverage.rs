@@ -50,8 +50,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
         path.as_ref().map(checked).transpose()
     };
     let (csv, html) = (file(&options.csv, "csv")?, file(&options.html, "html")?);
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
     let workloads = options.questions.load(&assets, &database, &analyzer)?;
     let coverages = analyzer.answer_workloads(&workloads)?;
@@ -70,8 +69,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     if let Some(file) = html {
         file.write(&coverage_page(&assets, &report)?)?;
     }
-    let width = options.output.width();
-    emit(options.output.format(), &coverage_records(&report), |_| coverage_text(&report, width));
+    options.output.emit(&coverage_records(&report), |width| coverage_text(&report, width));
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
     production_note(&coverages).iter().for_each(|note| print_note(note));

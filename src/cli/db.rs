@@ -1,7 +1,5 @@
 //! `npubench db`: copies, checks, normalizes, rebuilds and merges whole databases.
 
-use std::slice;
-
 use super::prelude::*;
 use crate::{
     database::{
@@ -173,7 +171,7 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
     if not_started > 0 {
         print_note(&format!("{} not started", format_count(not_started, "shard")));
     }
-    emit(options.output.format, slice::from_ref(&report), |_| merge_text(&report));
+    emit(options.output.format, [&report], || merge_text(&report));
     let is_complete = report.is_complete() && not_started == 0;
     Ok(ExitStatus::done_if(is_complete))
 }
@@ -186,7 +184,7 @@ fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
     };
     let assets = options.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
-    emit(options.output.format, slice::from_ref(&report), |_| rebuild_text(&report));
+    emit(options.output.format, [&report], || rebuild_text(&report));
     Ok(ExitStatus::done_if(report.is_complete()))
 }
 
@@ -194,8 +192,9 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
     let source = Database::open(&options.source)?;
     let rows = copy_shapes(&source, &options.target, options.kind)?;
     let left_out = tables_left_out(&source, &options.target)?;
-    emit(options.output.format, &[CopyRecord { rows, left_out }], |copied| {
-        for name in &copied[0].left_out {
+    let record = CopyRecord { rows, left_out };
+    emit(options.output.format, [&record], || {
+        for name in &record.left_out {
             print_note(&format!("{name} is left out: it is not the table of a kernel"));
         }
         format!("{} copied into {}\n", format_count(rows, "row"), options.target.display())
@@ -215,17 +214,9 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
         false => Vec::new(),
     };
     checked.add_issues(of_ledger.into_iter().chain(issues).chain(evidence).collect());
-    let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
-        .map(|severity| checked.count_severity(severity));
-    let record = CheckRecord {
-        files: checked.files,
-        errors,
-        warnings,
-        notes,
-        findings: checked.remarks.iter().map(FindingRecord::from).collect(),
-        production_not_compared: production_rows,
-    };
-    emit(options.output.format, &[record], |_| issue_lines(folder, &checked));
+    let record = CheckRecord::new(&checked, production_rows);
+    let CheckRecord { errors, warnings, notes, .. } = record;
+    emit(options.output.format, &[record], || issue_lines(folder, &checked));
     print_note(&format!(
         "{}, {}, {} in {} of {}",
         format_count(errors, "error"),
@@ -255,7 +246,7 @@ fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError>
     let folder = &options.database.folder()?;
     let all = normalize_database(&Database::open(folder)?, options.dry_run)?;
     let record = NormalizeRecord { dry_run: options.dry_run, files: &all };
-    emit(options.output.format, &[record], |_| {
+    emit(options.output.format, &[record], || {
         all.iter().map(|report| change_lines(folder, report, options.dry_run)).collect()
     });
     let count = |of: fn(&NormalizeReport) -> bool| all.iter().filter(|report| of(report)).count();
@@ -289,30 +280,25 @@ struct CopyRecord {
     left_out: Vec<String>,
 }
 
-/// Result of `db check` in JSON.
-#[derive(Serialize, JsonSchema)]
-struct CheckRecord<'a> {
-    files: usize,
-    errors: usize,
-    warnings: usize,
-    notes: usize,
-    findings: Vec<FindingRecord<'a>>,
-    /// Number of rows whose `Profiling` cells are not compared.
-    production_not_compared: usize,
+record! {
+    CheckRecord<'a>(checked: &'a LintReport, production_rows: usize) {
+        files: usize = checked.files,
+        errors: usize = checked.count_severity(IssueSeverity::Error),
+        warnings: usize = checked.count_severity(IssueSeverity::Warning),
+        notes: usize = checked.count_severity(IssueSeverity::Note),
+        findings: Vec<FindingRecord<'a>> = checked.remarks.iter().map(FindingRecord::new).collect(),
+        /// Number of rows whose `Profiling` cells are not compared.
+        production_not_compared: usize = production_rows,
+    }
 }
 
-#[derive(Serialize, JsonSchema)]
-struct FindingRecord<'a> {
-    file: &'a str,
-    line: u64,
-    severity: &'static str,
-    kind: &'static str,
-    text: &'a str,
-}
-
-impl<'a> From<&'a LintIssue> for FindingRecord<'a> {
-    fn from(LintIssue { file, line, kind, text }: &'a LintIssue) -> Self {
-        Self { file, line: *line, severity: kind.severity().as_str(), kind: kind.as_str(), text }
+record! {
+    FindingRecord<'a>(issue: &'a LintIssue) {
+        file: &'a str = &issue.file,
+        line: u64 = issue.line,
+        severity: &'static str = issue.kind.severity().as_str(),
+        kind: &'static str = issue.kind.as_str(),
+        text: &'a str = &issue.text,
     }
 }
 

@@ -39,7 +39,8 @@ pub(super) struct DiffOptions {
     #[command(flatten)]
     assets: AssetOptions,
     /// Smallest difference that matters, in percent of the time
-    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = parse_margin)]
+    #[arg(long, value_name = "PERCENT", default_value = "2", 
+          value_parser = |text: &str| parse_percent(text, 100.0).map(|percent| percent / 100.0))]
     margin: f64,
     /// List all cases, not only those that are SLOW or FAST
     #[arg(long)]
@@ -54,7 +55,6 @@ pub(super) struct DiffOptions {
     output: TableOptions,
 }
 
-/// Side of a comparison that is measured again.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RepeatedSide {
     /// The first side
@@ -63,10 +63,6 @@ enum RepeatedSide {
     /// The second side
     #[value(name = "B")]
     Second,
-}
-
-fn parse_margin(text: &str) -> Result<f64, String> {
-    Ok(parse_percent(text, 100.0)? / 100.0)
 }
 
 /// A database with a run if one is named: `DIR` or `DIR@RUN`.
@@ -174,9 +170,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         let database = &sides[1].database;
         filter_sides(filter, database, &catalogue, options.cache.state, [&mut first, &mut second])?;
         if first.known_cases().chain(second.known_cases()).next().is_none() {
-            print_note(
-                "no case of either side matches the filter; `=` distinguishes upper and lower case, `~` does not",
-            );
+            print_note("no case of either side matches the filter");
         }
     }
     let difference = compare_sides([&first, &second], options.margin);
@@ -187,10 +181,10 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         }
         return Ok(ExitStatus::Done);
     }
-    emit_paged(options.output.format, &difference.cases, |_| {
+    emit_paged(options.output.format, &difference.cases, || {
         let names = [first_name.as_str(), second_name.as_str()];
         let summary = diff_summary(&difference, names, [&first, &second], options.margin);
-        diff_table(&difference, options.all, options.output.width()) + &summary
+        diff_table(&difference, options.all, options.output.wide.width()) + &summary
     });
     for (cases, [side, other]) in difference.failed_in_other.iter().zip([["A", "B"], ["B", "A"]]) {
         failed_note(cases, side, other).iter().for_each(|note| print_note(note));

@@ -38,8 +38,7 @@ pub(super) struct DoctorOptions {
 }
 
 pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
     let waiting = WaitingLine::on_stderr("npu-smi");
@@ -88,7 +87,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     points.extend(diagnosis::check_files(&options.db));
     points.extend(unusable_database(&options.db));
     points.extend(paused(&options.db));
-    emit(options.output.format, &points, plain);
+    emit(options.output.format, &points, || plain(&points));
     let is_missing = points.iter().any(|point| point.status == CheckStatus::Missing);
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
 }
@@ -112,14 +111,12 @@ fn database_device(
     })
 }
 
-/// Returns a warning if a folder other than the current one is not a database.
 fn unusable_database(folder: &Path) -> Option<DoctorCheck> {
     let error = Database::open(folder).err().filter(|_| folder != Path::new("."))?;
     let (found, fix) = (error.to_string(), error.hint());
     Some(DoctorCheck::warning("database", found, fix))
 }
 
-/// Devices that `npubench pause` reserved; `None` if no device is paused.
 fn paused(folder: &Path) -> Option<DoctorCheck> {
     let database = Database::open(folder).ok()?;
     let (found, fix) = match PausedDevices::load(&pause_file(&database)) {

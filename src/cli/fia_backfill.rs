@@ -32,31 +32,25 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
     let dump = read_attention_dumps(&options.dump)?;
     let done = backfill_database(&database, &dump, options.add_variants)?;
     let calls = dump.call_count();
-    let record = BackfillRecord {
-        calls,
-        unused_calls: done.unused,
-        rows: &done.rows,
-        complete: done.complete_rows(),
-        added: done.added,
-    };
-    emit(options.output.format, &[record], |_| plain(&done, calls));
+    emit(options.output.format, [BackfillRecord::new(&done, calls)], || plain(&done, calls));
     Ok(ExitStatus::done_if(done.complete_rows() == done.rows.len()))
 }
 
-#[derive(Serialize, JsonSchema)]
-struct BackfillRecord<'a> {
-    calls: usize,
-    /// Calls that no row has.
-    unused_calls: usize,
-    rows: &'a [FilledRow],
-    complete: usize,
-    added: usize,
+record! {
+    BackfillRecord<'a>(done: &'a BackfillReport, calls: usize) {
+        calls: usize = calls,
+        /// Calls that no row has.
+        unused_calls: usize = done.unused,
+        rows: &'a [FilledRow] = &done.rows,
+        complete: usize = done.complete_rows(),
+        added: usize = done.added,
+    }
 }
 
 fn plain(done: &BackfillReport, calls: usize) -> String {
     let mut text = String::new();
     for row in done.rows.iter().filter(|row| !row.is_untouched()) {
-        let remark = row.remark.as_ref().map_or_else(String::new, |remark| format!(" ({remark})"));
+        let remark = or_empty(row.remark.as_ref().map(|remark| format!(" ({remark})")));
         let calls = format_count(row.calls, "call");
         text.push_str(&format!(
             "FusedInferAttentionScore.csv:{}: {} filled in from {calls}: {}{remark}\n",

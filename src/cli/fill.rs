@@ -1,10 +1,8 @@
 //! `npubench fill`: measures what workloads lack in a database.
 
-use std::sync::Arc;
-
 use super::{plan::devices_of_host, prelude::*};
 use crate::{
-    answer::fill::{FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
+    answer::fill::{FillOutcome, FillPreview, FillState, PredictedHost},
     show::fill::{FillResult, fill_records, fill_result_text, fill_text},
 };
 
@@ -40,8 +38,7 @@ pub(super) struct FillOptions {
 pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     let FillOptions { database: folder, questions, resources, measurement, .. } = options;
     let deadline = resources.deadline.deadline();
-    let assets = measurement.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = measurement.assets.load_catalogue()?;
     let database = questions.open(&folder.db)?;
     let format = options.output.format;
     let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
@@ -57,21 +54,13 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         budget: deadline.map(Deadline::rest),
     };
     let preview = FillPreview::new(&analyzer, &workloads, &host, &folder.db)?;
-    emit(format, &fill_records(&preview), |_| fill_text(&preview, options.output.width()));
+    options.output.emit(&fill_records(&preview), |width| fill_text(&preview, width));
     if options.dry_run {
         note_simulated(database.kind);
         return Ok(ExitStatus::done_if(preview.measures_all()));
     }
     measurement.print_notes();
-    let session = FillSession {
-        db: folder.db.clone(),
-        kind: measurement.host,
-        assets,
-        options: run_options,
-        deadline,
-        screen: run_screen(format),
-        stop: Arc::default(),
-    };
+    let session = measurement.fill_session(&folder.db, assets, run_options, deadline, format);
     let state = || {
         let changed = questions.open(&folder.db)?;
         let analyzer = CoverageAnalyzer { engine: &changed.engine, catalogue: &catalogue };
@@ -86,7 +75,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         m5_forecast: preview.share_forecast,
         m5_after: state()?.share,
     };
-    emit(format, &[result], |_| fill_result_text(&result));
+    emit(format, &[result], || fill_result_text(&result));
     outcome.stop_note("fill", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
 }

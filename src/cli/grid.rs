@@ -5,14 +5,15 @@ use super::{
     prelude::*,
 };
 use crate::{
-    answer::step_cases::StepSelection,
+    answer::step_cases::{StepSelection, missing_cases},
     base::{shell_argument::quoted_argument, yaml::YamlError},
     cases::{
         grid::{
-            CandidateSource, CandidatesByKernel, RejectReason, RowWriter, SelectedRows, SelectionRequest,
+            CandidateSource, CandidatesByKernel, CasesByKernel, RejectReason, RowWriter, SelectedRows,
+            SelectionRequest, database_cases,
             definition::{GridFiles, GridModels, MutationFile},
             mutate::CaseMutator,
-            mutation_sources,
+            mutation_sources, profile_cases,
         },
         llm::LlmModel,
     },
@@ -22,12 +23,11 @@ use crate::{
     },
     profile::DeviceEvidence,
     show::{
-        grid::{GridRecord, GridRequest, grid_notes, grid_shapes, grid_table},
+        grid::{GridRecord, grid_notes, grid_shapes, grid_table},
         grid_plot::coverage_plot,
     },
 };
 
-/// Options of `npubench grid`.
 #[derive(Debug, Args)]
 pub(super) struct GridOptions {
     #[command(flatten)]
@@ -90,26 +90,29 @@ impl GridOptions {
 }
 
 pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let wanted = options.kernels.names()?;
-    if options.mutate.is_requested() {
+    if options.mutate.mutate.is_some() {
         let mutations = MutationFile::load(&assets)?;
         let (mutations, wanted) = options.mutate.select_mutations(&mutations, &catalogue, wanted)?;
         let (target, device) = open_target(options, &assets)?;
         let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
-        let cases = options.mutate.read_cases(&target)?;
+        let cases = match (&options.mutate.from[..], &target.existing) {
+            ([], None) => CasesByKernel::new(),
+            ([], Some(database)) => database_cases(database)?,
+            (profiles, _) => profile_cases(profiles, target.file.kind)?,
+        };
         let candidates = mutation_sources(&cases, mutator, &wanted)?;
         return add_rows(options, candidates, &catalogue, &target, &device, None);
     }
     let has_steps = options.steps != StepSelection::default();
-    if options.audit.is_requested() || has_steps {
-        let (models, folder) = ((&*options.models, &options.steps), options.folder());
-        let cases = match options.audit.is_requested() {
-            true => options.audit.missing_cases((&assets, &catalogue), folder, models, &wanted)?,
-            false => options.steps.derive_rows(&assets, &options.models, &wanted)?,
+    if options.audit.fill_audit || has_steps {
+        let (folder, workloads, steps) = (options.folder(), &options.audit.workloads, &options.steps);
+        let cases = match options.audit.fill_audit {
+            true => missing_cases(folder, workloads, &options.models, steps, &wanted, &assets, &catalogue)?,
+            false => steps.derive_rows(&assets, &options.models, &wanted)?,
         };
-        if cases.is_empty() && options.audit.is_requested() {
+        if cases.is_empty() && options.audit.fill_audit {
             print_note("no row to add");
             return Ok(ExitStatus::Done);
         }
@@ -180,13 +183,9 @@ fn add_rows(
     };
     let kernels = writer.add_rows(target, options.dry_run)?;
     let has_shapes = options.shapes
-        || (options.dry_run && (options.steps != StepSelection::default() || options.audit.is_requested()));
-    let request =
-        GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run, has_shapes };
-    let records: Vec<GridRecord<'_>> =
-        kernels.iter().map(|kernel| GridRecord::new(kernel, &request)).collect();
-    emit(options.output.format, &records, |_| {
-        let width = options.output.width();
+        || (options.dry_run && (options.steps != StepSelection::default() || options.audit.fill_audit));
+    let record = |kernel| GridRecord::new(kernel, &options.models, options.seed, options.dry_run, has_shapes);
+    options.output.emit(kernels.iter().map(record), |width| {
         let shapes = if has_shapes { grid_shapes(&kernels, width) } else { String::new() };
         grid_table(&kernels, width) + &shapes
     });

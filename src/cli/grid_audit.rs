@@ -56,8 +56,7 @@ impl AuditOptions {
 }
 
 pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let density = DensityFile::load(&assets, &catalogue)?;
     let wanted = options.kernels.names()?;
     let auditor = GridAuditor { catalogue: &catalogue, density: &density };
@@ -120,8 +119,7 @@ fn audit_workloads(
         return Err(CommandError::bad_input(format!("no workload has a question about `{missing}`"), hint));
     }
     audited.retain(|row| wanted.is_empty() || wanted.iter().any(|kernel| row.kernel == kernel.as_str()));
-    let records: Vec<QuestionRecord<'_>> = audited.iter().map(QuestionRecord::new).collect();
-    emit(options.output.format, &records, |_| question_table(&audited, options.output.width()));
+    options.output.emit(audited.iter().map(QuestionRecord::new), |width| question_table(&audited, width));
     let answered = audited.iter().filter(|row| row.is_answered()).count();
     print_note(&format!(
         "{answered} of {} answered as the density standard requires",
@@ -164,9 +162,9 @@ fn audited_kernels(
 }
 
 fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatus {
-    emit(options.output.format, &axis_records(audits), |_| match audits {
+    options.output.emit(&axis_records(audits), |width| match audits {
         [] => String::new(),
-        _ => audit_table(audits, options.output.width()),
+        _ => audit_table(audits, width),
     });
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
         let rows = format_count(*unread, "row");

@@ -2,51 +2,24 @@
 
 use super::prelude::*;
 use crate::{
-    answer::{
-        step_cases::{StepSelection, missing_cases},
-        workload::parse_weighted_path,
-    },
-    cases::grid::{
-        CasesByKernel, ListedCases, MutationCasesError, database_cases,
-        definition::{Mutation, MutationFile},
-        profile_cases,
-    },
+    answer::workload::parse_weighted_path,
+    cases::grid::definition::{Mutation, MutationFile},
 };
 
-/// Headings of the options in the help.
 const AUDIT: &str = "Rows that an audit misses";
 const MUTATIONS: &str = "Mutations";
 
-/// Workloads that are audited.
 #[derive(Debug, Args)]
 pub(super) struct FillAuditOptions {
     /// Instead of grids: the rows that `npubench grid audit` misses for workloads and for the steps of `--models`
     #[arg(long, help_heading = AUDIT, conflicts_with_all = ["grids", "plot", "mutate"])]
-    fill_audit: bool,
+    pub(super) fill_audit: bool,
     /// Workloads whose questions are audited
     #[arg(long = "workload", help_heading = AUDIT, value_name = "FILE[=WEIGHT]", num_args = 1..,
           requires = "fill_audit", value_parser = parse_weighted_path)]
-    workloads: Vec<(PathBuf, f64)>,
+    pub(super) workloads: Vec<(PathBuf, f64)>,
 }
 
-impl FillAuditOptions {
-    pub(super) const fn is_requested(&self) -> bool {
-        self.fill_audit
-    }
-
-    /// Returns the cases that rows do not answer as the density standard requires, of the wanted kernels or of all.
-    pub(super) fn missing_cases(
-        &self,
-        (assets, catalogue): (&AssetFiles, &Catalogue),
-        folder: &Path,
-        (models, steps): (&[String], &StepSelection),
-        wanted: &[KernelName],
-    ) -> Result<ListedCases, CommandError> {
-        missing_cases(folder, &self.workloads, models, steps, wanted, assets, catalogue)
-    }
-}
-
-/// Mutations, and the cases that they change.
 #[derive(Debug, Args)]
 pub(super) struct MutateOptions {
     /// Instead of grids: existing cases with one change each, by all mutations of grids/mutations.yaml or by these,
@@ -60,17 +33,13 @@ pub(super) struct MutateOptions {
         default_missing_value = "",
         conflicts_with_all = ["models", "grids", "plot"]
     )]
-    mutate: Option<Vec<String>>,
+    pub(super) mutate: Option<Vec<String>>,
     /// Mutate the cases of a profile instead of those of the database; may be repeated
     #[arg(long, help_heading = MUTATIONS, value_name = "PROFILE", requires = "mutate")]
-    from: Vec<PathBuf>,
+    pub(super) from: Vec<PathBuf>,
 }
 
 impl MutateOptions {
-    pub(super) const fn is_requested(&self) -> bool {
-        self.mutate.is_some()
-    }
-
     /// Returns the requested mutations, or all if none is named, and the kernels: the kernels of the other options, and
     /// those that follow `--mutate` in the place of mutations.
     pub(super) fn select_mutations<'a>(
@@ -105,17 +74,5 @@ impl MutateOptions {
         let selected: Vec<&Mutation> = selected.collect::<Result<_, _>>()?;
         let selected = if selected.is_empty() { mutations.all().iter().collect() } else { selected };
         Ok((selected, kernels))
-    }
-
-    /// Reads the cases of the profiles or, if none is given, of the database.
-    pub(super) fn read_cases(
-        &self,
-        target: &TargetDatabase<'_>,
-    ) -> Result<CasesByKernel, MutationCasesError> {
-        Ok(match (&self.from[..], &target.existing) {
-            ([], None) => CasesByKernel::new(),
-            ([], Some(database)) => database_cases(database)?,
-            (profiles, _) => profile_cases(profiles, target.file.kind)?,
-        })
     }
 }

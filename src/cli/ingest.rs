@@ -19,7 +19,6 @@ use crate::{
     },
 };
 
-/// Maximum number of paths that the next commands repeat.
 const MAX_PATHS: usize = 3;
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
@@ -72,12 +71,6 @@ pub(super) struct IngestOptions {
 }
 
 pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
-    if options.paths.iter().any(|path| path.as_os_str() == "-") {
-        return Err(CommandError::bad_input(
-            "standard input is not read: a profile is a file or a folder",
-            "write it to a file first, and give that; a file with this name is `./-`",
-        ));
-    }
     let mut target = TargetDatabase::open(&options.db, options.kind)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
     let ReadProfiles { files, stack, groups, mut collectives, bad, notes } =
@@ -159,7 +152,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         device_source: device.source,
         dry_run: options.dry_run,
     };
-    emit(options.output.format, &[record], |records| result_text(&records[0], &options.db));
+    emit(options.output.format, [&record], || result_text(&record, &options.db));
     if options.output.format == OutputFormat::Plain && !options.dry_run {
         next_steps(options, target.file.kind, &gaps).iter().for_each(|line| print_note(line));
     }
@@ -179,9 +172,7 @@ struct ReadProfiles {
     stack: SoftwareVersions,
     groups: RecordGroups,
     collectives: RecordedCollectives,
-    /// Number of files that are left out by `--skip-bad`.
     bad: usize,
-    /// What was not read.
     notes: Vec<String>,
 }
 
@@ -231,7 +222,6 @@ fn read_profiles(
     Ok((read_records(files, accept_rehearsed)?, RecordedCollectives::of_files(files)?))
 }
 
-/// Returns an error with the other problems of all bad files.
 fn error_of_profiles(error: &ProfileError, bad: &[BadProfile], readable: usize) -> CommandError {
     let mut all = CommandError::bad_input(error.to_string(), error.hint());
     let first = BadProfile::of_error(PathBuf::new(), error).notes();
@@ -303,7 +293,6 @@ fn common_stack(
     Ok(known)
 }
 
-/// Describes the records without which a row cannot be made.
 fn records_left_out(groups: &RecordGroups, collectives: &PlacedCollectives) -> Vec<String> {
     let shapeless = groups.without_shapes.iter().map(|(kernel, records)| (kernel.as_str(), records.count));
     let (mut without_size, shapeless): (Vec<_>, Vec<_>) =
@@ -357,7 +346,6 @@ struct IngestRecord {
     dry_run: bool,
 }
 
-/// Prints what is left out, and returns the counts.
 fn result_text(record: &IngestRecord, db: &Path) -> String {
     let IngestRecord { kept, updated, unchanged, device, device_source, .. } = record;
     record.left_out.iter().for_each(|line| print_note(line));

@@ -37,7 +37,7 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
         return list_missing(options, &catalogue);
     }
     let kernels: Vec<_> = catalogue.entries().map(KernelRecord::new).collect();
-    emit(options.output.format, &kernels, |kernels| kernels_table(kernels, options.output.width()));
+    options.output.emit(&kernels, |width| kernels_table(&kernels, width));
     Ok(ExitStatus::Done)
 }
 
@@ -47,7 +47,6 @@ fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitS
     if gaps.gaps.is_empty() {
         print_note("every kernel can be replayed as it was recorded");
     }
-    let width = options.output.width();
-    emit(options.output.format, &gap_records(&gaps), |_| gaps_table(&gaps, width));
+    options.output.emit(&gap_records(&gaps), |width| gaps_table(&gaps, width));
     Ok(ExitStatus::Done)
 }

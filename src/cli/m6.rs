@@ -131,8 +131,6 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
     if complete == 0 {
         print_note("the only forward pass may begin before the recorded run");
     }
-    emit(options.output.format(), &m6_records(&predicted, &passes), |_| {
-        m6_text(&predicted, &passes, options.output.width())
-    });
+    options.output.emit(&m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
     Ok(ExitStatus::Done)
 }

@@ -1,15 +1,16 @@
 //! Options of commands that measure: host, launches, scripts and assets.
 
+use std::sync::Arc;
+
 use super::prelude::*;
 use crate::{
+    answer::fill::FillSession,
     measure::{recorder::LogLevel, run_options::BusyPolicy},
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
 };
 
-/// Launches of a case before its samples.
 pub(super) const WARM_UP: u32 = 5;
 
-/// Conditions of the measurements.
 #[derive(Debug, Args)]
 pub(super) struct MeasurementOptions {
     /// Treatment of devices on which foreign processes run
@@ -78,6 +79,19 @@ impl MeasurementOptions {
             log: self.log,
             ..self.options_of_one_collection(assets)?
         })
+    }
+
+    /// Returns what the runs of `fill` and `adapt` have in common.
+    pub(super) fn fill_session(
+        &self,
+        db: &Path,
+        assets: AssetFiles,
+        options: RunOptions,
+        deadline: Option<Deadline>,
+        format: OutputFormat,
+    ) -> FillSession {
+        let (db, screen) = (db.to_owned(), run_screen(format));
+        FillSession { db, kind: self.host, assets, options, deadline, screen, stop: Arc::default() }
     }
 
     /// Returns the options of a run on all devices that measures each case in one collection.

@@ -96,7 +96,6 @@ struct CommandLine {
     screen: ScreenOptions,
 }
 
-/// Options of all commands about what they print.
 #[derive(Clone, Copy, Debug, Args)]
 struct ScreenOptions {
     /// Colours; `auto` uses them on a terminal, unless NO_COLOR is set
@@ -257,7 +256,6 @@ fn start_thread_pool() {
     }
 }
 
-/// Returns true for a command that computes on all cores.
 const fn needs_thread_pool(command: &TopCommand) -> bool {
     matches!(
         command,
@@ -288,7 +286,6 @@ fn read_config(commands: &Command, arguments: &[OsString]) -> Result<ConfigFiles
     })
 }
 
-/// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
     let arguments: Vec<OsString> = env::args_os().collect();
     let commands = CommandLine::command();

@@ -31,17 +31,18 @@ pub(super) struct ModelsOptions {
 pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let format = options.output.format;
-    let width = options.output.width();
     match &options.model {
         None => {
             let models = LlmModel::all(&assets)?;
-            let records: Vec<_> = models.iter().map(|(name, model)| ModelRecord::new(name, model)).collect();
-            emit(format, &records, |_| models_table(&models, width));
+            options.output.emit(models.iter().map(|(name, model)| ModelRecord::new(name, model)), |width| {
+                models_table(&models, width)
+            });
         }
         Some(name) => {
             let workload = step_of_model(&assets, name, &options.step.step())?;
-            let records: Vec<_> = workload.questions.iter().map(StepKernelRecord::new).collect();
-            emit(format, &records, |_| step_table(&workload, width));
+            options.output.emit(workload.questions.iter().map(StepKernelRecord::new), |width| {
+                step_table(&workload, width)
+            });
             workload.notes.iter().for_each(|note| print_note(note));
         }
     }

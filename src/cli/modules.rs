@@ -11,10 +11,8 @@ use crate::{
     show::run_modules::{ModulesReport, modules_csv, modules_records, modules_text, modules_workbook},
 };
 
-/// Lines that mark modules and arguments of attention in a script.
 const SNIPPET: &str = include_str!("../../templates/mark_modules.py");
 
-/// Form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModulesFormat {
     /// Tables of modules and of the operators with the most time
@@ -89,8 +87,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
         path.as_ref().map(|path| ResultFile::new(path, options.db.as_deref(), extension)).transpose()
     };
     let (xlsx, missing) = (file(&options.xlsx, "xlsx")?, file(&options.missing, "csv")?);
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let profile =
         options.device_profile.as_deref().map(|name| DeviceProfile::load(&assets, name)).transpose()?;
     let (runs, notes) = read_all_runs(&options.profiles)?;

@@ -35,7 +35,7 @@ pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
         )
     })?;
     let record = NoiseRecord::new(&budget, database.kind());
-    emit(options.output.format, &[record], |record| noise_text(&record[0], &budget, options.output.width()));
+    options.output.emit([&record], |width| noise_text(&record, &budget, width));
     note_simulated(database.kind());
     Ok(ExitStatus::Done)
 }

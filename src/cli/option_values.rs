@@ -45,7 +45,6 @@ const MAX_GIB: u32 = 1 << 20;
 /// Upper limit of device numbers, so that a mistyped range does not become a long list.
 const MAX_DEVICES: u32 = 1024;
 
-/// Parses a size in GiB and returns bytes.
 pub(super) fn parse_gib(text: &str) -> Result<u64, String> {
     let gib = text.parse::<f64>().ok().filter(|gib| *gib > 0.0 && *gib <= f64::from(MAX_GIB));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^50, and positive")]
@@ -53,11 +52,9 @@ pub(super) fn parse_gib(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a number above 0, up to {MAX_GIB}"))
 }
 
-/// A list of devices such as `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceList(pub(super) Vec<u32>);
 
-/// Parses a list of devices; the result is sorted and free of duplicates.
 pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
     let expected = || format!("`{text}` is not a list of devices such as `0-3,8`");
     let number = |part: &str| part.trim().parse::<u32>().ok().filter(|&device| device < MAX_DEVICES);
@@ -75,21 +72,18 @@ pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
     Ok(DeviceList(devices))
 }
 
-/// Parses the first digits of the id of a case.
 pub(super) fn parse_case_prefix(text: &str) -> Result<String, String> {
     let is_id = (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let problem = || format!("`{text}` is not the id of a case, which has 16 hexadecimal digits");
     is_id.then(|| text.to_ascii_lowercase()).ok_or_else(problem)
 }
 
-/// Parses a time limit such as 10m.
 pub(super) fn parse_limit(text: &str) -> Result<Duration, String> {
     let limit = text.parse::<jiff::SignedDuration>().ok().and_then(|limit| Duration::try_from(limit).ok());
     let limit = limit.filter(|limit| !limit.is_zero());
     limit.ok_or_else(|| format!("`{text}` is not a length of time; write it as 30s, 10m or 1h30m"))
 }
 
-/// Parses a length of time and returns seconds.
 pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
     let span = text.parse::<jiff::SignedDuration>();
     let seconds = span.map(|span| span.as_secs_f64());

@@ -10,6 +10,7 @@ use clap::{
     Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use serde::Serialize;
 use strum::VariantNames as _;
 
 use super::option_values::{
@@ -24,16 +25,16 @@ use crate::{
     cases::plan::UpdateMode,
     database::Database,
     kernel::{
-        AicMetrics, CacheState, FailingVerdicts, KernelName, ProfilerSettings, Verdict, device::DeviceProfile,
+        AicMetrics, CacheState, FailingVerdicts, KernelName, ProfilerSettings, Verdict, catalogue::Catalogue,
+        device::DeviceProfile,
     },
     measure::{device::search_path, device_choice::CORRECT_DEVICE},
-    show::terminal::output_width,
+    show::{emit::emit, terminal::output_width},
 };
 
 /// Variable with the database folder of commands without `--db`.
 pub(super) const DATABASE_VARIABLE: &str = "NPUBENCH_DB";
 
-/// The database that a command works on.
 #[derive(Debug, Args)]
 pub(super) struct DatabaseFolder {
     /// Database folder
@@ -48,7 +49,6 @@ pub(super) fn given_or_usual_folder(given: Option<&Path>) -> Option<PathBuf> {
     given.map(Path::to_owned).or_else(usual)
 }
 
-/// The form of a command's output.
 #[derive(Debug, Default, Args)]
 pub(super) struct OutputOptions {
     /// Output format; `json` prints JSON Lines
@@ -56,7 +56,6 @@ pub(super) struct OutputOptions {
     pub(super) format: OutputFormat,
 }
 
-/// Width of tables.
 #[derive(Debug, Args)]
 pub(super) struct WideOption {
     /// Print all columns that have content and whole cells, also on a narrow terminal
@@ -65,30 +64,31 @@ pub(super) struct WideOption {
 }
 
 impl WideOption {
-    /// Returns the width that tables may have; `None` without a limit.
     pub(super) fn width(&self) -> Option<usize> {
         output_width().filter(|_| !self.wide)
     }
 }
 
-/// The form of the output of a command with tables.
 #[derive(Debug, Args)]
 pub(super) struct TableOptions {
     /// Output format; `json` prints JSON Lines
     #[arg(long, value_enum, default_value = "plain")]
     pub(super) format: OutputFormat,
     #[command(flatten)]
-    wide: WideOption,
+    pub(super) wide: WideOption,
 }
 
 impl TableOptions {
-    /// Returns the width that tables may have; `None` without a limit.
-    pub(super) fn width(&self) -> Option<usize> {
-        self.wide.width()
+    /// Prints records as JSON, or the text that fits the width.
+    pub(super) fn emit<R: Serialize>(
+        &self,
+        records: impl IntoIterator<Item = R>,
+        text: impl FnOnce(Option<usize>) -> String,
+    ) {
+        emit(self.format, records, || text(self.wide.width()));
     }
 }
 
-/// The form of the output.
 #[derive(Debug, Args)]
 pub(super) struct JsonOutput {
     /// Output format; `json` prints JSON Lines
@@ -98,21 +98,21 @@ pub(super) struct JsonOutput {
     #[arg(long, conflicts_with = "format")]
     json: bool,
     #[command(flatten)]
-    wide: WideOption,
+    pub(super) wide: WideOption,
 }
 
 impl JsonOutput {
-    /// Returns the width that tables may have; `None` without a limit.
-    pub(super) fn width(&self) -> Option<usize> {
-        self.wide.width()
-    }
-
-    pub(super) const fn format(&self) -> OutputFormat {
-        if self.json { OutputFormat::Json } else { self.format }
+    /// Prints records as JSON, or the text that fits the width.
+    pub(super) fn emit<R: Serialize>(
+        &self,
+        records: impl IntoIterator<Item = R>,
+        text: impl FnOnce(Option<usize>) -> String,
+    ) {
+        let format = if self.json { OutputFormat::Json } else { self.format };
+        emit(format, records, || text(self.wide.width()));
     }
 }
 
-/// The kernels that a command is restricted to.
 #[derive(Debug, Args)]
 pub(super) struct KernelFilter {
     /// Only these kernels, separated by commas
@@ -121,13 +121,11 @@ pub(super) struct KernelFilter {
 }
 
 impl KernelFilter {
-    /// Returns the kernels; an empty list stands for all.
     pub(super) fn names(&self) -> Result<Vec<KernelName>, CommandError> {
         parse_kernels(&self.kernels)
     }
 }
 
-/// Kernels as arguments, or by the option of the commands that run cases.
 #[derive(Debug, Args)]
 pub(super) struct KernelArguments {
     /// Kernels, by default all
@@ -139,13 +137,11 @@ pub(super) struct KernelArguments {
 }
 
 impl KernelArguments {
-    /// Returns the kernels; an empty list stands for all.
     pub(super) fn names(&self) -> Result<Vec<KernelName>, CommandError> {
         parse_kernels(if self.listed.is_empty() { &self.kernels } else { &self.listed })
     }
 }
 
-/// Database folder as an argument, or by the option of other commands.
 #[derive(Debug, Args)]
 pub(super) struct DatabaseArgument {
     /// Database folder
@@ -157,7 +153,6 @@ pub(super) struct DatabaseArgument {
 }
 
 impl DatabaseArgument {
-    /// Returns the folder. Fails if none is given.
     pub(super) fn folder(&self) -> Result<PathBuf, CommandError> {
         let given = self.folder.as_deref().or(self.db.as_deref());
         given_or_usual_folder(given).ok_or_else(|| {
@@ -169,7 +164,6 @@ impl DatabaseArgument {
     }
 }
 
-/// The cases that a command is restricted to.
 #[derive(Debug, Args)]
 pub(super) struct FilterOption {
     /// Only cases for which this is true, such as 'kernel ~ MatMul & m <= 64 & verdict = noisy' (docs/filters.md)
@@ -182,7 +176,6 @@ pub(super) struct FilterOption {
     pub(super) filter: Option<String>,
 }
 
-/// Cases of a run, with its resources.
 #[derive(Debug, Args)]
 pub(super) struct SelectionOptions {
     #[command(flatten)]
@@ -210,7 +203,6 @@ pub(super) struct SelectionOptions {
     pub(super) cache: CacheChoice,
 }
 
-/// Devices and time of a run, and the precision that it aims at.
 #[derive(Debug, Args)]
 pub(super) struct ResourceOptions {
     /// Devices to use, by the numbers of `npu-smi info`, such as `0-3,8`; by default all of this host
@@ -222,7 +214,6 @@ pub(super) struct ResourceOptions {
     pub(super) precision: PrecisionOptions,
 }
 
-/// Deadline of a run.
 #[derive(Debug, Default, Args)]
 #[group(multiple = false)]
 pub(super) struct DeadlineOptions {
@@ -240,7 +231,6 @@ impl DeadlineOptions {
     }
 }
 
-/// Precision of the medians, and the number of collections that it may need.
 #[derive(Debug, Args)]
 pub(super) struct PrecisionOptions {
     /// Measure cases in further collections until half their 95 % interval is within this percentage of the estimate
@@ -257,19 +247,16 @@ pub(super) struct PrecisionOptions {
 }
 
 impl PrecisionOptions {
-    /// Returns the precision of a run; `None` if each case has one collection.
     pub(super) fn aim(&self) -> Option<PrecisionAim> {
         let Self { precision, max_collections } = *self;
         (max_collections > 1).then_some(PrecisionAim { half_width: precision / 100.0, max_collections })
     }
 }
 
-/// Parses a percentage from 0.1 to 50.
 pub(super) fn parse_percentage(text: &str) -> Result<f64, String> {
     parse_percent(text, 50.0)
 }
 
-/// States of the cache that a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum CacheChoice {
     /// With the tensors of the launch before in the cache
@@ -281,7 +268,6 @@ pub(super) enum CacheChoice {
 }
 
 impl CacheChoice {
-    /// Returns the states in the order of their runs.
     pub(super) const fn states(self) -> &'static [CacheState] {
         match self {
             Self::Hot => &[CacheState::Hot],
@@ -291,7 +277,6 @@ impl CacheChoice {
     }
 }
 
-/// State of the cache of the measurements that a command reads.
 #[derive(Debug, Args)]
 pub(super) struct CacheOption {
     /// State of the cache before the launches
@@ -300,7 +285,6 @@ pub(super) struct CacheOption {
     pub(super) state: CacheState,
 }
 
-/// Returns the parser of a value that is one of these names.
 fn parser_of<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
@@ -308,7 +292,6 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }
 
-/// Verdicts that end a command with 1.
 #[derive(Debug, Args)]
 pub(super) struct FailOnOption {
     /// Verdicts for which the exit code is 1, such as `rejected,crashed`; by default all but `ok`, `ran_as_other` and `no_entry`
@@ -333,7 +316,6 @@ impl FailOnOption {
     }
 }
 
-/// The input values of cases with routed tokens.
 #[derive(Debug, Args)]
 pub(super) struct SkewOption {
     /// Skew of the distribution of tokens over experts: the n-th expert has a share of n^-S; 0 is even
@@ -341,7 +323,6 @@ pub(super) struct SkewOption {
     pub(super) expert_skew: f64,
 }
 
-/// Settings of msprof.
 #[derive(Debug, Args)]
 pub(super) struct ProfilerOptions {
     /// Group of counters that msprof reads; `none` reads no counters. The database has columns for PipeUtilization
@@ -356,7 +337,6 @@ impl ProfilerOptions {
     }
 }
 
-/// The Python interpreter of replays and checks.
 #[derive(Debug, Args)]
 pub(super) struct PythonOption {
     /// Python interpreter that has torch and torch_npu
@@ -390,7 +370,6 @@ impl PythonOption {
     }
 }
 
-/// Folder of the leases of devices.
 #[derive(Debug, Args)]
 pub(super) struct LeaseOption {
     /// Existing folder of the files that reserve devices, which containers share; see docs/devices.md
@@ -399,13 +378,11 @@ pub(super) struct LeaseOption {
 }
 
 impl LeaseOption {
-    /// Returns the folder as an absolute path, if one is given.
     pub(super) fn folder(&self) -> Option<PathBuf> {
         self.leases.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
     }
 }
 
-/// Templates, catalogue and device profiles of the user.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct AssetOptions {
     /// Folder with `templates`, `op_replay` or `grids`, whose files replace the built-in ones of the same name
@@ -429,6 +406,12 @@ impl AssetOptions {
         let folder = self.assets.as_ref()?;
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
         Some(format!("--assets={}", folder.display()))
+    }
+
+    pub(super) fn load_catalogue(&self) -> Result<(AssetFiles, Catalogue), CommandError> {
+        let assets = self.load()?;
+        let catalogue = Catalogue::load(&assets)?;
+        Ok((assets, catalogue))
     }
 
     pub(super) fn load(&self) -> Result<AssetFiles, CommandError> {

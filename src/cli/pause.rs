@@ -3,7 +3,7 @@
 use super::{prelude::*, status::live_run};
 use crate::{
     measure::{engine::PausedDevices, run_state::DeviceStatus, status_file::RunStatusFile},
-    show::run_lines::device_ranges,
+    show::run_lines::{device_list, device_ranges},
 };
 
 /// Reserves devices for other users: a run starts no new collection on them
@@ -26,7 +26,6 @@ pub(super) struct UnpauseOptions {
     selection: DeviceSelection,
 }
 
-/// Devices of a database's runs.
 #[derive(Debug, Args)]
 struct DeviceSelection {
     #[command(flatten)]
@@ -96,8 +95,7 @@ pub(super) fn pause_message(paused: &PausedDevices) -> String {
 }
 
 fn devices_are(devices: &[u32]) -> String {
-    let (plural, are) = if devices.len() == 1 { ("", "is") } else { ("s", "are") };
-    format!("device{plural} {} {are}", device_ranges(devices))
+    format!("{} {}", device_list(devices), if devices.len() == 1 { "is" } else { "are" })
 }
 
 fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {

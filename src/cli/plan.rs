@@ -35,8 +35,7 @@ pub(super) struct PlanOptions {
 }
 
 pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let selection = &options.selection;
     let database = Database::open(&selection.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
@@ -73,10 +72,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 if selection.cache == CacheChoice::Both {
                     print_data(&format!("with a {cache} cache:\n"));
                 }
-                let is_followed = Some(&cache) != states.last();
-                let report =
-                    PlanReport { plan: &plan, preview: &preview, further, budget, starts_in, is_followed };
-                print_data(&report.text(Timestamp::now(), options.output.width()));
+                let report = PlanReport { plan: &plan, preview: &preview, further, budget, starts_in };
+                print_data(&report.text(Timestamp::now(), options.output.wide.width()));
                 plan.unreadable_rows.iter().for_each(|row| print_note(&format!("left out: {row}")));
                 plan.missing_tables.iter().for_each(|table| print_note(&table.to_string()));
             }
@@ -93,7 +90,6 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::Done)
 }
 
-/// Returns the given devices, else the devices of the host.
 pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Result<Vec<u32>, CommandError> {
     if let Some(list) = given {
         return Ok(list.0.clone());

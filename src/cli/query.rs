@@ -18,7 +18,6 @@ use crate::{
     show::lookup::{LookupRecord, LookupReport, lookup_text},
 };
 
-/// Rows that a miss shows.
 const NEAREST_ROWS: usize = 5;
 
 /// Looks one operator or kernel up, as a performance model does
@@ -82,7 +81,6 @@ pub(super) struct QueryOptions {
     output: TableOptions,
 }
 
-/// Parameters of attention.
 #[derive(Debug, Args)]
 struct AttentionOptions {
     /// Mean length of the keys of attention
@@ -220,8 +218,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         is_compat: options.compat,
         errors,
     };
-    let width = options.output.width();
-    emit(options.output.format, &[LookupRecord::new(&report)], |_| lookup_text(&report, width));
+    options.output.emit([LookupRecord::new(&report)], |width| lookup_text(&report, width));
     note_simulated(*kind);
     if options.compat {
         print_note("this is the answer of the superseded tool (--compat)");

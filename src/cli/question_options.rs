@@ -6,7 +6,6 @@ use crate::answer::{
     workload::{QuestionDefaults, Workload, parse_weighted_path},
 };
 
-/// Workloads, a step of a model, and the mapping by which they are looked up.
 #[derive(Debug, Args)]
 pub(super) struct QuestionOptions {
     /// Workloads, each with a factor of its counts and times, 1 by default
@@ -27,7 +26,6 @@ pub(super) struct QuestionOptions {
 }
 
 impl QuestionOptions {
-    /// Returns true if workloads or a step of a model are named.
     pub(super) const fn is_requested(&self) -> bool {
         !self.workloads.is_empty() || self.model.is_some()
     }

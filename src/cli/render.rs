@@ -44,8 +44,7 @@ pub(super) struct RenderOptions {
 }
 
 pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let database = Database::open(&options.database.db)?;
     let name = options.listed.as_ref().or(options.kernels.as_ref());
     let kernel = KernelName::new(name.map_or("", String::as_str))?;

@@ -47,8 +47,6 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
     };
     let assets = options.assets.load()?;
     let report = reparse_runs(&database, &mut ledger, &assets, run, options.write)?;
-    emit(options.output.format, std::slice::from_ref(&report), |_| {
-        reparse_table(&report, options.output.width()) + &reparse_summary(&report)
-    });
+    options.output.emit([&report], |width| reparse_table(&report, width) + &reparse_summary(&report));
     Ok(ExitStatus::done_if(report.is_complete()))
 }

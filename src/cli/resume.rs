@@ -118,7 +118,6 @@ fn interrupted_run(
     })
 }
 
-/// Returns true for a run that was stopped or killed.
 pub(super) fn is_interrupted(run: &RunRecord) -> bool {
     run.ended.is_none() || run.exit == Some(i64::from(ExitStatus::Interrupted.code()))
 }

@@ -17,6 +17,6 @@ pub(super) struct RulesOptions {
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
 pub(super) fn run(options: &RulesOptions) -> Result<ExitStatus, CommandError> {
     let rules = verification_rules();
-    emit(options.output.format, &rules, |rules| rules_table(rules, options.output.width()));
+    options.output.emit(&rules, |width| rules_table(&rules, width));
     Ok(ExitStatus::Done)
 }

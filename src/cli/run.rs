@@ -79,7 +79,6 @@ fn run_shard(options: &RunCommandOptions, shard: ShardNumber) -> Result<ExitStat
     }
 }
 
-/// Measures a database in each of these states of the cache.
 fn measure(
     options: &RunCommandOptions,
     db: &Path,
@@ -157,7 +156,6 @@ fn print_interrupted_run(database: &Database, ledger: &Ledger) -> Result<(), Com
     Ok(())
 }
 
-/// Returns what measures a state of the cache that the command did not reach.
 fn measure_later(options: &RunCommandOptions, cache: CacheState) -> String {
     let db = quoted_path(&options.selection.database.db);
     format!("`npubench run --db {db} --cache {cache}` with the same options measures it")

@@ -7,7 +7,6 @@ use crate::{
     show::{junit::run_junit, run_markdown::run_markdown, run_page::report_page, run_results::RunResults},
 };
 
-/// Form of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ReportFormat {
     /// A page that needs no other file and no network

@@ -24,8 +24,9 @@ pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
         print_note("no run has been started on this database");
         return Ok(ExitStatus::Done);
     }
-    let records: Vec<_> = runs.iter().map(|past| RunRecordLine::new(past, now)).collect();
-    emit_paged(options.output.format, &records, |_| runs_table(&runs, now, options.output.width()));
+    emit_paged(options.output.format, runs.iter().map(|past| RunRecordLine::new(past, now)), || {
+        runs_table(&runs, now, options.output.wide.width())
+    });
     Ok(ExitStatus::Done)
 }
 
@@ -40,7 +41,6 @@ pub(super) fn run_command(database: &Database) -> String {
     format!("`npubench run --db {}{}`", quoted_path(database.folder()), database.kind().host_option())
 }
 
-/// Error of a database on which no run has been started.
 pub(super) fn no_run(database: &Database) -> CommandError {
     let problem = "no run has been started on this database";
     CommandError::bad_input(problem, format!("{} starts one", run_command(database)))

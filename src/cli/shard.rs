@@ -95,7 +95,7 @@ fn note_replaced_plan(database: &Database, earlier: &ShardPlan) {
     ));
 }
 
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
 struct ShardRecord<'a> {
     plan: &'a str,
     /// From 1.
@@ -109,22 +109,8 @@ struct ShardRecord<'a> {
     predicted_s: f64,
 }
 
-impl ShardRecord<'_> {
-    fn line(&self, devices: usize) -> String {
-        format!(
-            "{}/{}: {}, {} on {}\n",
-            self.shard,
-            self.shards,
-            format_count(self.cases, "case"),
-            format_duration(self.predicted_s),
-            format_count(devices, "device")
-        )
-    }
-}
-
 pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let database = Database::open(&options.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
     let cache = options.cache.state;
@@ -168,7 +154,11 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
             device_s: shard.device_seconds,
             predicted_s: predict(&cases),
         };
-        emit(options.output.format, &[record], |records| records[0].line(devices.len()));
+        emit(options.output.format, [&record], || {
+            let ShardRecord { cases, predicted_s, .. } = record;
+            let (cases, devices) = (format_count(cases, "case"), format_count(devices.len(), "device"));
+            format!("{number}/{count}: {cases}, {} on {devices}\n", format_duration(predicted_s))
+        });
     }
     for row in &plan.unreadable_rows {
         print_note(&format!("left out: {row}"));

@@ -58,12 +58,7 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
         let catalogue = Catalogue::load(&options.assets.load()?)?;
         let all = cases.len();
         filter_run_cases(filter, &database, &catalogue, &past.record, (&mut cases, &numbers))?;
-        print_note(&match cases.len() {
-            0 => format!(
-                "no case of {all} matches the filter; `=` distinguishes upper and lower case, `~` does not"
-            ),
-            found => format!("{found} of {} match the filter", format_count(all, "case")),
-        });
+        print_note(&format!("{} of {} match the filter", cases.len(), format_count(all, "case")));
     }
     if let Some(path) = &options.timeline {
         let trace = timeline_json(past, &collections, &cases);
@@ -81,9 +76,9 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let cases = shown_cases(cases, &numbers, &past.folder);
     // A large run needs the memory for its table.
     drop((numbers, ledger));
-    emit_paged(options.output.format, &cases, |cases| {
-        let (folder, width) = (past.folder.as_path(), options.output.width());
-        let tables = CaseTables { cases, folder, width, is_painted: output_has_colors() };
+    emit_paged(options.output.format, &cases, || {
+        let (folder, width) = (past.folder.as_path(), options.output.wide.width());
+        let tables = CaseTables { cases: &cases, folder, width, is_painted: output_has_colors() };
         let separator = if cases.is_empty() { "" } else { "\n" };
         let text = tables.all() + separator + &tables.notable();
         text + &run_summary(past, &collections, Timestamp::now())

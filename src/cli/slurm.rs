@@ -122,7 +122,6 @@ impl SlurmCommand {
 }
 
 impl SubmitOptions {
-    /// Returns the options of `npubench run` as the tasks give them, and as they are parsed.
     fn parsed_run_options(&self) -> Result<(Vec<String>, Box<RunCommandOptions>), CommandError> {
         let words: Vec<String> =
             self.run_options.iter().cloned().chain(self.assets.absolute_option()).collect();
@@ -207,7 +206,7 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
         return Ok(ExitStatus::Done);
     };
     let submission = request.submit(&scripts, lock)?;
-    emit(options.output.format, &[SubmissionRecord::new(&submission)], |_| {
+    emit(options.output.format, [SubmissionRecord::new(&submission)], || {
         let merge = submission.merge_job.as_ref().map(|job| format!("; job {job} merges them"));
         format!(
             "job {} measures {} of plan {}: {}{}\n",
@@ -239,9 +238,7 @@ fn planned_database(options: &DatabaseFolder) -> Result<(Database, ShardPlan), C
 fn show_status(options: &SlurmStatusOptions) -> Result<ExitStatus, CommandError> {
     let (database, plan) = planned_database(&options.database)?;
     let status = SlurmStatus::read(&database, &plan)?;
-    emit(options.output.format, &slurm_status_records(&status), |_| {
-        slurm_status_text(&status, options.output.width())
-    });
+    options.output.emit(&slurm_status_records(&status), |width| slurm_status_text(&status, width));
     Ok(match status.left_note(&database) {
         None => ExitStatus::Done,
         Some(note) => {

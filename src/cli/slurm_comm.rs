@@ -59,7 +59,7 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
     }
     let job = submit_script(&script)?;
     let record = SweepJobRecord { job: &job, nodes: options.nodes };
-    emit(options.output.format, &[record], |_| {
+    emit(options.output.format, &[record], || {
         format!("job {job} measures on {}\n", format_count(options.nodes, "node"))
     });
     print_note(&format!(

@@ -9,7 +9,6 @@ use crate::{
     measure::{device::search_path, fleet::own_program},
 };
 
-/// Options for the requests of a job to Slurm.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Slurm")]
 pub(super) struct SlurmJobOptions {

@@ -31,9 +31,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
             format!("try again in a second; the file is {}", live.folder.join("status.json").display()),
         )
     })?;
-    emit(options.output.format, &[status], |_| {
-        status_table(status, Timestamp::now(), options.output.width())
-    });
+    options.output.emit(&[status], |width| status_table(status, Timestamp::now(), width));
     Ok(ExitStatus::Done)
 }
 

@@ -9,7 +9,6 @@ use crate::{
 /// Group of the option that names the model. A requirement of the option itself would be waived beside options with which it conflicts.
 pub(super) const NAMED_MODEL: &str = "named_model";
 
-/// A step of a model by name, with the degrees of its layout.
 #[derive(Debug, Args)]
 pub(super) struct ModelStepOptions {
     /// Tensor parallel: devices that share the matrices of a layer of the model
@@ -29,7 +28,6 @@ impl ModelStepOptions {
     }
 }
 
-/// A step of a model by name.
 #[derive(Debug, Args)]
 pub(super) struct StepOptions {
     /// Data parallel: groups of `--tp` devices, each with its own sequences

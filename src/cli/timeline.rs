@@ -99,8 +99,7 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         trace.write(&step_lanes(&report, domain))?;
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
-    let format = options.output.format();
-    emit(format, &step_times_records(&report), |_| step_times_text(&report, options.output.width()));
+    options.output.emit(&step_times_records(&report), |width| step_times_text(&report, width));
     Ok(ExitStatus::Done)
 }
 

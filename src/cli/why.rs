@@ -28,8 +28,7 @@ pub(super) struct WhyOptions {
 
 pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
+    let (assets, catalogue) = options.assets.load_catalogue()?;
     let device = DeviceProfile::load(&assets, database.device())?;
     let ledger = database.existing_ledger()?;
     let known = find_case(&database, ledger.as_ref(), &options.case)?;
@@ -40,6 +39,6 @@ pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
         device: &device,
     };
     let evidence = sources.collect(&known, options.cache.state)?;
-    emit_paged(options.output.format, &[evidence], |evidence| why_page(&evidence[0], options.output.width()));
+    emit_paged(options.output.format, [&evidence], || why_page(&evidence, options.output.wide.width()));
     Ok(ExitStatus::Done)
 }

@@ -92,13 +92,6 @@ impl DatabaseCheck {
         self.plan.cases.len() + self.plan.not_launched.len()
     }
 
-    /// Number of cases whose outcome is known without a call.
-    pub(crate) fn known(&self) -> usize {
-        let planned = self.plan.cases.iter().zip(&self.digests);
-        let known = planned.filter(|(planned, digest)| self.valid_outcome(planned, digest).is_some());
-        self.plan.not_launched.len() + known.count()
-    }
-
     /// The stored outcome of a call, if neither the call nor the software has changed since.
     fn valid_outcome(&self, planned: &PlannedCase, digest: &str) -> Option<&CheckOutcome> {
         let check = self.stored.get(planned.case.id())?;

@@ -4,7 +4,7 @@ use std::{collections::HashSet, fs};
 
 use super::{
     prelude::*,
-    run_lines::device_ranges,
+    run_lines::device_list,
     runs::{PastRun, verdict_counts},
     table::Room,
 };
@@ -248,7 +248,6 @@ fn deviation(percent: f64) -> f64 {
     (1.0 + percent / 100.0).ln().abs()
 }
 
-/// Number of cases of a list.
 const LISTED: usize = 5;
 /// Largest number of measured cases that are listed all.
 const MAX_WHOLE: usize = 10;
@@ -268,11 +267,7 @@ pub(crate) fn run_summary(past: &PastRun, collections: &[CollectionRecord], now:
     let record = &past.record;
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
     let devices: Vec<u32> = devices.into_iter().collect();
-    let on = match devices.as_slice() {
-        [] => String::new(),
-        [one] => format!(" on device {one}"),
-        _ => format!(" on devices {}", device_ranges(&devices)),
-    };
+    let on = or_empty((!devices.is_empty()).then(|| format!(" on {}", device_list(&devices))));
     let elapsed =
         or_empty(past.elapsed_seconds(now).map(|seconds| format!(", {} elapsed", format_clock(seconds))));
     let verdicts = or_empty((record.planned > 0).then(|| format!(": {}", verdict_counts(record))));

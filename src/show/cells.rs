@@ -21,7 +21,6 @@ pub(crate) const fn yes_no(is_true: bool) -> &'static str {
     if is_true { "yes" } else { "no" }
 }
 
-/// Joins texts with a separator.
 pub(crate) fn joined<D: Display>(items: impl IntoIterator<Item = D>, separator: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }
@@ -36,12 +35,10 @@ pub(crate) fn with_counts<N: Display, D: Display>(counts: impl IntoIterator<Item
     joined(counts.into_iter().map(|(name, count)| format!("{name} {count}")), ", ")
 }
 
-/// Returns a value with three decimals.
 pub(crate) fn decimals3(value: f64) -> String {
     format!("{value:.3}")
 }
 
-/// Returns a value with its sign and these decimals.
 pub(crate) fn signed(value: f64, decimals: usize) -> String {
     format!("{value:+.decimals$}")
 }
@@ -51,18 +48,15 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     or_dash(share.map(|share| format!("{:.2} %", share * 100.0)))
 }
 
-/// Converts a time or a count.
 #[expect(clippy::cast_precision_loss, reason = "times of runs and counts have fewer than 53 bits")]
 pub(crate) const fn float(value: i64) -> f64 {
     value as f64
 }
 
-/// Returns nanoseconds as microseconds with three decimals.
 pub(crate) fn micros(nanos: i64) -> String {
     decimals3(float(nanos) / 1e3)
 }
 
-/// Returns nanoseconds as milliseconds with three decimals.
 pub(crate) fn millis(nanos: i64) -> String {
     decimals3(float(nanos) / 1e6)
 }

@@ -12,12 +12,10 @@ record! {
             RankState::Raw => ("not_analysed", None, None),
         };
     } {
-        /// Null unless the profile is complete.
         collectives: Option<usize> = counts.map(|(_, collectives)| collectives),
         folder: &'a Path = &rank.folder,
         item: &'static str = "profile",
         kernels: Option<usize> = counts.map(|(kernels, _)| kernels),
-        /// Reason of a failed analysis.
         reason: Option<&'a str> = reason,
         state: &'static str = state,
     }

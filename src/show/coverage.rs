@@ -55,7 +55,6 @@ impl CoverageReport<'_> {
     }
 }
 
-/// Returns the tables of the screen: totals, metrics, kernels and gaps.
 pub(crate) fn coverage_text(report: &CoverageReport<'_>, width: Option<usize>) -> String {
     let mut parts = vec![totals_table(report, width), metrics_table(report, width)];
     parts.extend(report.coverages.iter().map(|coverage| kernels_table(report, coverage, width)));
@@ -92,7 +91,7 @@ fn metrics_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
     for (name, metrics) in report.metrics() {
         // The metrics of all workloads together are the last to be left out.
         let room = rank(u8::from(name != "all")).min(8).with_long_header();
-        table = table.number(name, room, |(at, _)| metric_cell(metrics.all()[at].1));
+        table = table.number(name, room, |(at, _)| percent(metrics.all()[at].1.value()));
     }
     table.print(width)
 }
@@ -162,12 +161,10 @@ fn error_lines(report: &CoverageReport<'_>) -> String {
 }
 
 record! {
-    /// Invocations and times by answer in JSON.
     TotalsRecord(totals: &CoverageTotals)
     with { let classes = || AnswerClass::ALL.into_iter().map(|class| (class.to_string(), class)); } {
         invocations: u64 = totals.all_count(),
         time_us: f64 = float(totals.all_time()) / 1e3,
-        /// Invocations whose time is unknown.
         untimed: u64 = totals.untimed,
         counts: BTreeMap<String, u64> = classes().map(|(name, class)| (name, totals.count(class))).collect(),
         times_us: BTreeMap<String, f64> =
@@ -219,10 +216,8 @@ record! {
         outputs: Vec<&'a [u64]> = dims_list(&gap.query.outputs),
         count: f64 = gap.count,
         time_us: Option<f64> = gap.time.map(|time| time / 1e3),
-        /// Part of the time of all workloads.
         share: Option<f64> = gap.share,
         reason: &'a str = &gap.reason,
-        /// Kind of what would close the gap.
         closing: &'static str = gap.closing.kind(),
         closed_by: String = gap.closing.to_string(),
         workloads: &'a [&'a str] = &gap.workloads,
@@ -276,31 +271,20 @@ pub(super) fn dtype_list(tensors: &[QueryTensor]) -> Vec<Option<&str>> {
     present(tensors).map(|tensor| tensor.dtype.as_ref().map(Dtype::as_str)).collect()
 }
 
+const CSV_HEADER: &str =
+    "workload,weight,line,op,inputs,dtypes,count,time_us,class,latency_us,confidence,rule,reason";
+
 pub(crate) fn coverage_csv(report: &CoverageReport<'_>) -> String {
-    let header = [
-        "workload",
-        "weight",
-        "line",
-        "op",
-        "inputs",
-        "dtypes",
-        "count",
-        "time_us",
-        "class",
-        "latency_us",
-        "confidence",
-        "rule",
-        "reason",
-    ];
+    let header = CSV_HEADER.split(',').map(str::to_owned).collect();
     let answers =
         report.coverages.iter().flat_map(|coverage| coverage.answers.iter().map(move |one| (coverage, one)));
     let rows = answers.map(|(coverage, answered)| question_cells(coverage, answered));
-    csv_text([header.map(str::to_owned)].into_iter().chain(rows))
+    csv_text([header].into_iter().chain(rows))
 }
 
-fn question_cells(coverage: &WorkloadCoverage<'_>, answered: &AnsweredQuestion<'_>) -> [String; 13] {
+fn question_cells(coverage: &WorkloadCoverage<'_>, answered: &AnsweredQuestion<'_>) -> Vec<String> {
     let (question, query, answer) = (answered.question, answered.query, answered.answer.as_ref());
-    [
+    vec![
         coverage.workload.name.clone(),
         number(coverage.workload.weight),
         or_empty(question.line),
@@ -328,10 +312,6 @@ pub(super) fn tensors_text(tensors: &[QueryTensor]) -> String {
         format!("{dtype}[{}]{format}", Dims(&tensor.dims))
     };
     joined(present(tensors).map(text), " ")
-}
-
-pub(super) fn metric_cell(ratio: MetricRatio) -> String {
-    percent(ratio.value())
 }
 
 /// Formats a number with at most six decimals.

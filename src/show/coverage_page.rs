@@ -9,7 +9,7 @@ use crate::{
     base::assets::AssetFiles,
     kernel::render::{RenderError, render_page},
     show::{
-        coverage::{CoverageReport, METRICS, metric_cell, number, tensors_text},
+        coverage::{CoverageReport, METRICS, number, tensors_text},
         prelude::*,
     },
 };
@@ -25,7 +25,7 @@ fn page_data(report: &CoverageReport<'_>) -> Value {
     let metrics = report.metrics();
     let rows = METRICS.iter().enumerate().map(|(at, label)| {
         let values: Vec<String> =
-            metrics.iter().map(|(_, metrics)| metric_cell(metrics.all()[at].1)).collect();
+            metrics.iter().map(|(_, metrics)| percent(metrics.all()[at].1.value())).collect();
         json!({"label": label, "values": values})
     });
     json!({

@@ -46,32 +46,33 @@ pub(crate) fn json_record(record: &impl Serialize) -> Box<RawValue> {
     to_raw_value(record).expect("records have texts as keys")
 }
 
-/// Prints records as JSON, one per line, or as the text that `text` makes from them.
-pub(crate) fn emit<R: Serialize>(format: OutputFormat, records: &[R], text: impl FnOnce(&[R]) -> String) {
+pub(crate) fn emit<R: Serialize>(
+    format: OutputFormat,
+    records: impl IntoIterator<Item = R>,
+    text: impl FnOnce() -> String,
+) {
     match format {
         OutputFormat::Json => print_data(&json_lines(records)),
-        OutputFormat::Plain => print_data(&text(records)),
+        OutputFormat::Plain => print_data(&text()),
     }
 }
 
 /// Prints as [`emit`]; a text for reading goes through the pager of the user.
 pub(crate) fn emit_paged<R: Serialize>(
     format: OutputFormat,
-    records: &[R],
-    text: impl FnOnce(&[R]) -> String,
+    records: impl IntoIterator<Item = R>,
+    text: impl FnOnce() -> String,
 ) {
     match format {
         OutputFormat::Json => emit(format, records, text),
-        OutputFormat::Plain => print_paged(&text(records)),
+        OutputFormat::Plain => print_paged(&text()),
     }
 }
 
-/// Returns records as JSON, one per line.
-pub(crate) fn json_lines(records: &[impl Serialize]) -> String {
-    records.iter().map(|record| json_record(record).get().to_owned() + "\n").collect()
+pub(crate) fn json_lines<R: Serialize>(records: impl IntoIterator<Item = R>) -> String {
+    records.into_iter().map(|record| json_record(&record).get().to_owned() + "\n").collect()
 }
 
-/// Prints a note if the durations of a database of this kind are simulated.
 pub(crate) fn note_simulated(kind: DataKind) {
     if kind == DataKind::Rehearsal {
         print_note("the durations of this database are simulated");

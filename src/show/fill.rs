@@ -1,8 +1,10 @@
 //! Fills: the cases that close gaps, the forecast, and the coverage that was reached.
 
+use indexmap::IndexSet;
+
 use super::prelude::*;
 use crate::answer::{
-    coverage::{FillCase, FilledBy},
+    coverage::{CoverageGap, FillCase, FilledBy},
     fill::{FillPreview, NotMeasured},
 };
 
@@ -11,29 +13,20 @@ const SHOWN_CASES: usize = 40;
 /// Reasons of a kind of gaps that the text has; JSON has all.
 const SHOWN_REASONS: usize = 8;
 
-/// Gaps that no case closes, of one kind of closing.
-#[derive(Debug, Default)]
-struct OpenGaps {
-    count: usize,
-    share: f64,
-    /// Operators with what would close their gaps, without repetitions.
-    reasons: Vec<String>,
-}
-
 /// Returns the gaps that no case closes, by what would close them.
-fn not_filled(preview: &FillPreview<'_>) -> BTreeMap<&'static str, OpenGaps> {
-    let mut by_kind: BTreeMap<&'static str, OpenGaps> = BTreeMap::new();
+fn not_filled<'a>(preview: &'a FillPreview<'_>) -> BTreeMap<&'static str, Vec<&'a CoverageGap<'a>>> {
+    let mut by_kind: BTreeMap<&'static str, Vec<&CoverageGap<'_>>> = BTreeMap::new();
     let gaps = preview.gaps.iter().zip(&preview.fill.filled_by);
     for (gap, _) in gaps.filter(|(_, filled_by)| **filled_by == FilledBy::Nothing) {
-        let open = by_kind.entry(gap.closing.kind()).or_default();
-        open.count += 1;
-        open.share += gap.share.unwrap_or(0.0);
-        let reason = format!("{}: {}", gap.query.op, gap.closing);
-        if !open.reasons.contains(&reason) {
-            open.reasons.push(reason);
-        }
+        by_kind.entry(gap.closing.kind()).or_default().push(gap);
     }
     by_kind
+}
+
+/// Returns operators with what would close their gaps, without repetitions.
+fn open_reasons(gaps: &[&CoverageGap<'_>]) -> Vec<String> {
+    let reasons = gaps.iter().map(|gap| format!("{}: {}", gap.query.op, gap.closing));
+    reasons.collect::<IndexSet<String>>().into_iter().collect()
 }
 
 fn in_time(preview: &FillPreview<'_>) -> usize {
@@ -66,8 +59,9 @@ pub(crate) fn fill_text(report: &FillPreview<'_>, width: Option<usize>) -> Strin
     if !cases.is_empty() {
         text += "\n";
     }
-    for (kind, OpenGaps { count, share, reasons }) in not_filled(report) {
-        let (gaps, share) = (format_count(count, "gap"), percent(Some(share)));
+    for (kind, open) in not_filled(report) {
+        let (reasons, share): (_, f64) = (open_reasons(&open), open.iter().filter_map(|gap| gap.share).sum());
+        let (gaps, share) = (format_count(open.len(), "gap"), percent(Some(share)));
         text += &format!("{gaps} of {share} of the time without a case ({kind}):\n");
         text.extend(reasons.iter().take(SHOWN_REASONS).map(|reason| format!("  {reason}\n")));
         if reasons.len() > SHOWN_REASONS {
@@ -110,10 +104,8 @@ record! {
         time_us: f64 = case.value / 1e3,
         /// True for a row that has a duration of production profiles only.
         unmeasured_row: bool = preview.fill.unmeasured.contains(case.case.id()),
-        /// Predicted seconds until the case is measured.
         #[serde(skip_serializing_if = "Option::is_none")]
         end_s: Option<f64> = end.as_ref().ok().copied(),
-        /// Reason why the case is not measured before the deadline.
         #[serde(skip_serializing_if = "Option::is_none")]
         not_launched: Option<&'a str> = end.as_ref().err().map(NotMeasured::reason),
     }
@@ -125,10 +117,9 @@ record! {
         cases: usize = preview.ends.len(),
         in_time: usize = in_time(preview),
         seconds: f64 = preview.seconds,
-        /// Number of gaps that no case closes, by what would close them.
-        not_filled: BTreeMap<&'static str, usize> = open.iter().map(|(kind, open)| (*kind, open.count)).collect(),
+        not_filled: BTreeMap<&'static str, usize> = open.iter().map(|(kind, open)| (*kind, open.len())).collect(),
         reasons: BTreeMap<&'static str, Vec<String>> =
-            open.into_iter().map(|(kind, open)| (kind, open.reasons)).collect(),
+            open.into_iter().map(|(kind, open)| (kind, open_reasons(&open))).collect(),
         in_part: usize = gaps_in_part(preview),
         unmeasured_rows: usize = preview.fill.unmeasured.len(),
         m5_before: Option<f64> = preview.share_before,
@@ -145,7 +136,6 @@ pub(crate) fn fill_records(preview: &FillPreview<'_>) -> Vec<Box<RawValue>> {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct FillResult {
-    /// Number of rows that were added.
     pub(crate) added: usize,
     /// Number of runs that measured rows of the workloads further.
     pub(crate) further_runs: usize,

@@ -1,86 +1,57 @@
 //! Selected rows of grids and mutations: a table, JSON lines and notes.
 
+use std::slice;
+
 use super::prelude::*;
 use crate::{
     cases::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows},
     kernel::attention_attribute,
 };
 
-#[derive(Default)]
-struct GridLine {
-    kernel: String,
-    candidates: u64,
-    /// Rejected candidates by [`RejectReason::label`].
-    rejected: BTreeMap<&'static str, u64>,
-    rows: u64,
-    fastest: Option<f64>,
-    detail: String,
-}
-
-impl GridLine {
-    fn new(kernel: &SelectedRows<'_>) -> Self {
-        let mut rejected = BTreeMap::new();
-        for (reason, RejectCount { count, .. }) in kernel.rejected() {
-            *rejected.entry(reason.label()).or_default() += count;
-        }
-        let detail = match kernel.source {
-            CandidateSource::Grid(_) => joined(kernel.ranges().into_iter().map(format_range), ", "),
-            CandidateSource::Listed(_) => String::new(),
-            CandidateSource::Mutation { .. } => {
-                let mutations = kernel.mutations().filter(|(_, count)| count.rows > 0);
-                with_counts(mutations.map(|(name, count)| (name, count.rows)))
-            }
-        };
-        Self {
-            kernel: kernel.kernel.to_string(),
-            candidates: kernel.candidates,
-            rejected,
-            rows: kernel.rows() as u64,
-            fastest: kernel.fastest,
-            detail,
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.candidates += other.candidates;
-        self.rows += other.rows;
-        for (label, count) in &other.rejected {
-            *self.rejected.entry(label).or_default() += count;
-        }
-        if let Some(seconds) = other.fastest {
-            *self.fastest.get_or_insert_default() += seconds;
-        }
-    }
-}
-
 /// Formats a row for each kernel and a row of sums; reasons that did not occur have no column.
 pub(crate) fn grid_table(kernels: &[SelectedRows<'_>], width: Option<usize>) -> String {
-    let mut lines: Vec<GridLine> = kernels.iter().map(GridLine::new).collect();
-    let mut sum = GridLine { kernel: "all".to_owned(), ..GridLine::default() };
-    lines.iter().for_each(|line| sum.add(line));
-    lines.push(sum);
+    // Each row has its kernels: one, or all.
+    let rows = kernels.iter().map(|kernel| (Some(kernel), slice::from_ref(kernel))).chain([(None, kernels)]);
     // In the order of the reasons; expressions of one kind share a column.
     let reasons: BTreeSet<&RejectReason> =
         kernels.iter().flat_map(|kernel| &kernel.rejected_by_part).flat_map(BTreeMap::keys).collect();
     let mut labels: Vec<&str> = reasons.into_iter().map(RejectReason::label).collect();
     labels.dedup();
-    let number = |count: u64| or_empty(Some(count).filter(|count| *count > 0));
-    let mut table = Table::new(&lines).text("kernel", rank(0).min(12), |line| &line.kernel).number(
-        "candidates",
-        3,
-        |line| number(line.candidates),
-    );
+    let sum = |kernels: &[SelectedRows<'_>], of: &dyn Fn(&SelectedRows<'_>) -> u64| {
+        or_empty(Some(kernels.iter().map(of).sum::<u64>()).filter(|sum| *sum > 0))
+    };
+    let mut table = Table::new(rows)
+        .text("kernel", rank(0).min(12), |(kernel, _)| kernel.map_or("all", |one| one.kernel.as_str()))
+        .number("candidates", 3, |(_, kernels)| sum(kernels, &|kernel| kernel.candidates));
     for label in labels {
-        let rejected = |line: &GridLine| number(line.rejected.get(label).copied().unwrap_or_default());
-        table = table.number(label.replace('_', " "), DETAIL, rejected);
+        let rejected = |kernel: &SelectedRows<'_>| {
+            let of_label = kernel.rejected().into_iter().filter(|(reason, _)| reason.label() == label);
+            of_label.map(|(_, rejected)| rejected.count).sum()
+        };
+        table = table.number(label.replace('_', " "), DETAIL, |(_, kernels)| sum(kernels, &rejected));
     }
     let is_mutation = kernels.iter().any(|kernel| matches!(kernel.source, CandidateSource::Mutation { .. }));
     let detail = if is_mutation { "rows by mutation" } else { "ranges of the rows" };
+    let fastest = |kernels: &[SelectedRows<'_>]| {
+        let seconds = kernels.iter().filter(|kernel| kernel.rows() > 0).filter_map(|kernel| kernel.fastest);
+        or_empty(seconds.reduce(|one, other| one + other).map(format_seconds))
+    };
     table
-        .number("rows", 0, |line| number(line.rows))
-        .number("at least", 2, |line| or_empty(line.fastest.filter(|_| line.rows > 0).map(format_seconds)))
-        .text(detail, rank(1).min(24).wanted(40), |line| &line.detail)
+        .number("rows", 0, |(_, kernels)| sum(kernels, &|kernel| kernel.rows() as u64))
+        .number("at least", 2, |(_, kernels)| fastest(kernels))
+        .text(detail, rank(1).min(24).wanted(40), |(kernel, _)| or_empty(kernel.map(format_detail)))
         .print(width)
+}
+
+fn format_detail(kernel: &SelectedRows<'_>) -> String {
+    match kernel.source {
+        CandidateSource::Grid(_) => joined(kernel.ranges().into_iter().map(format_range), ", "),
+        CandidateSource::Listed(_) => String::new(),
+        CandidateSource::Mutation { .. } => {
+            let mutations = kernel.mutations().filter(|(_, count)| count.rows > 0);
+            with_counts(mutations.map(|(name, count)| (name, count.rows)))
+        }
+    }
 }
 
 fn format_seconds(seconds: f64) -> String {
@@ -98,19 +69,10 @@ fn format_range((name, range): (String, AxisRange)) -> String {
     }
 }
 
-/// Options of `npubench grid` that its JSON output repeats.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GridRequest<'a> {
-    pub models: &'a [String],
-    pub seed: u64,
-    /// True if rows were only counted.
-    pub dry_run: bool,
-    /// True if the shapes of the rows are listed.
-    pub has_shapes: bool,
-}
-
 record! {
-    pub(crate) GridRecord<'a>(kernel: &'a SelectedRows<'a>, request: &GridRequest<'a>)
+    pub(crate) GridRecord<'a>(
+        kernel: &'a SelectedRows<'a>, models: &'a [String], seed: u64, dry_run: bool, has_shapes: bool
+    )
     with {
         let cases = match &kernel.source {
             CandidateSource::Mutation { cases, .. } => Some(cases.len()),
@@ -131,12 +93,12 @@ record! {
         cases: Option<usize> = cases,
         #[serde(skip_serializing_if = "Option::is_none")]
         cases_unread: Option<u64> = cases.map(|_| kernel.unread.count),
-        dry_run: bool = request.dry_run,
+        dry_run: bool = dry_run,
         /// Sum of the fastest possible times of the rows in seconds. Whole nanoseconds, so that rounding errors are not printed.
         fastest_s: Option<f64> = kernel.fastest.map(|seconds| (seconds * 1e9).round() / 1e9),
         kernel: &'a str = kernel.kernel.as_str(),
         #[serde(skip_serializing_if = "Option::is_none")]
-        models: Option<&'a [String]> = cases.is_none().then_some(request.models),
+        models: Option<&'a [String]> = cases.is_none().then_some(models),
         #[serde(skip_serializing_if = "Option::is_none")]
         mutations: Option<BTreeMap<&'a str, MutationCount>> = cases.map(|_| kernel.mutations().collect()),
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,9 +106,9 @@ record! {
         rejected: Vec<RejectRecord<'a>> =
             kernel.rejected().into_iter().map(|(reason, of)| RejectRecord::new(reason, of)).collect(),
         rows: usize = kernel.rows(),
-        seed: u64 = request.seed,
+        seed: u64 = seed,
         #[serde(skip_serializing_if = "Option::is_none")]
-        shapes: Option<Vec<ShapeRecord>> = request.has_shapes.then(shapes),
+        shapes: Option<Vec<ShapeRecord>> = has_shapes.then(shapes),
     }
 }
 

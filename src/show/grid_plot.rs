@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use super::svg::{Plot, PlotArea};
 use crate::cases::grid::{AxisRange, SelectedRows};
 
-/// Width and height of a kernel's panel.
 const PANEL: f64 = 220.0;
-/// Margin on each side of a panel.
 const MARGIN: f64 = 44.0;
-/// Panels in a row.
 const ACROSS: usize = 4;
 
 /// Draws the rows of each kernel over its two axes with most values, both logarithmic, as an SVG image.
@@ -61,7 +58,6 @@ fn log(value: i64) -> f64 {
     (value.max(1) as f64).log2()
 }
 
-/// Returns the range of an axis; one value is in its middle.
 fn log_range(range: AxisRange) -> [f64; 2] {
     let [low, high] = [range.least, range.greatest].map(log);
     if low < high { [low, high] } else { [low - 0.5, low + 0.5] }

@@ -1,5 +1,4 @@
-//! Kernels of a profile that the catalogue cannot replay, with their device time: table and JSON of
-//! `npubench kernels --missing`.
+//! Kernels of a profile that the catalogue cannot replay, with their device time.
 
 use super::prelude::*;
 use crate::answer::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, time_ratio};

@@ -138,9 +138,7 @@ fn nearest_table(nearest: &[NearestRow], width: Option<usize>) -> String {
 record! {
     /// An answer in JSON, or the answer for a part of a composite.
     AnswerRecord<'a>(op: &'a str, answer: &'a LookupAnswer) {
-        /// Operator or kernel of the query, or of the part.
         op: &'a str = op,
-        /// Null for a miss.
         latency_us: Option<f64> = answer.latency.map(|latency| latency.0),
         source: &'static str = answer.source.into(),
         confidence: f64 = answer.confidence,
@@ -189,7 +187,6 @@ record! {
         #[serde(flatten)]
         answer: AnswerRecord<'a> = AnswerRecord::new(&report.query.op, report.answer),
         kind: &'static str = report.kind.as_str(),
-        /// True for an answer of the superseded tool.
         compat: bool = report.is_compat,
         /// The rows that are nearest to a query that has no answer.
         nearest: Vec<NearestRecord<'a>> = report.nearest.iter().map(NearestRecord::new).collect(),

@@ -9,7 +9,6 @@ pub(crate) struct ProfiledPass {
     pub(crate) pass: ForwardPass,
 }
 
-/// Times of a pass, or means of several passes, in nanoseconds, without the time of AI CPUs.
 #[derive(Clone, Copy, Debug)]
 struct PassTimes {
     compute: f64,
@@ -61,7 +60,6 @@ struct MeanTimes {
     times: PassTimes,
 }
 
-/// A row of the table: a pass, a mean, or the prediction.
 struct M6Row<'a> {
     name: String,
     pass: Option<&'a ForwardPass>,
@@ -138,7 +136,6 @@ record! {
     with { let pass = &profiled.pass; } {
         #[serde(flatten)]
         ratios: RatioRecord = PassTimes::new(pass.compute, pass.communication).ratios(predicted),
-        /// From 1.
         pass: usize = number,
         file: &'a str = &profiled.file,
         device: &'a str = &pass.device,

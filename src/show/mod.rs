@@ -1,7 +1,5 @@
 //! Everything that is printed: tables, pages, JSON, progress.
-//!
-//! Standard output has data (`emit`), standard error has notes (`base::print`) and progress. Each answer of a command has
-//! one file here with its records, its table and its text.
+//! Each answer of a command has one file with its records, its table and its text.
 
 pub(crate) mod adapt;
 pub(crate) mod audit;

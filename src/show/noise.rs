@@ -8,7 +8,6 @@ use crate::{
 
 /// Number of devices and runs whose control kernels are shown.
 const MAX_LEVELS: usize = 16;
-/// Number of kernels in the table of kernels.
 const MAX_KERNELS: usize = 10;
 /// Number of devices or runs below which their deviation is uncertain by more than a third.
 const FEW_EFFECTS: usize = 6;

@@ -4,41 +4,57 @@ use super::{cases::SimilarCases, prelude::*};
 use crate::{
     base::stats::{PrecisionAim, least_repeats},
     cases::plan::{InitialCosts, PlannedCase, RunPlan},
-    kernel::IdentifiedCase,
-    measure::engine::PlanPreview,
+    kernel::{CaseOutcome, IdentifiedCase},
+    measure::engine::{PlanPreview, ScheduledSlot},
 };
 
-/// A case of a plan in JSON. A case has no keys without a value.
-#[derive(Default, Serialize, JsonSchema)]
-pub(crate) struct PlannedCaseRecord<'a> {
-    case: &'a str,
-    kernel: &'a str,
-    inputs: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weight: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cost_s: Option<f64>,
-    /// Case with the same call whose launches it shares.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    launched_as: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collection: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    start_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    end_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verdict: Option<Verdict>,
-    /// Reason why the case would not be launched.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_launched: Option<String>,
-    /// Name of the cause of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache: Option<CacheState>,
+record! {
+    /// A case of a plan in JSON. A case has no keys without a value.
+    #[derive(JsonSchema)]
+    pub(crate) PlannedCaseRecord<'a>(
+        case: &'a IdentifiedCase,
+        planned: Option<(&'a PlannedCase, &Result<ScheduledSlot, Cause>, &InitialCosts)>,
+        outcome: Option<&CaseOutcome>,
+        cache: Option<CacheState>
+    ) with {
+        let slot = planned.and_then(|(_, slot, _)| slot.as_ref().ok());
+        let refused = planned.and_then(|(_, slot, _)| slot.as_ref().err());
+        let is_launched = |planned: &PlannedCase| case.id() == planned.case.id();
+        let cost = |(planned, _, costs): (&PlannedCase, _, &InitialCosts)| {
+            if is_launched(planned) { costs.case_seconds(planned.predicted_launch()) } else { 0.0 }
+        };
+        let shared = planned.map(|(planned, ..)| planned).filter(|planned| !is_launched(planned));
+        let reason = |outcome: &CaseOutcome| format!("{}: {}", outcome.verdict, outcome.reason);
+    } {
+        case: &'a str = case.id().as_str(),
+        kernel: &'a str = case.kernel.as_str(),
+        inputs: String = case.shapes(),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<f64> = planned.map(|(planned, ..)| planned.value),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cost_s: Option<f64> = planned.map(cost),
+        /// Case with the same call whose launches it shares.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        launched_as: Option<&'a str> = shared.map(|planned| planned.case.id().as_str()),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        collection: Option<u32> = slot.map(|slot| slot.collection),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device: Option<u32> = slot.map(|slot| slot.device),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        start_s: Option<f64> = slot.map(|slot| slot.starts_at),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        end_s: Option<f64> = slot.map(|slot| slot.ends_at),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        verdict: Option<Verdict> = outcome.map(|outcome| outcome.verdict),
+        /// Reason why the case would not be launched.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        not_launched: Option<String> = refused.map(ToString::to_string).or_else(|| outcome.map(reason)),
+        /// Name of the cause of it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cause: Option<&'static str> = refused.or(outcome.map(|outcome| &outcome.reason.cause)).map(Cause::name),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache: Option<CacheState> = cache,
+    }
 }
 
 /// Returns the cases of a plan, with the state of the cache if it is given: scheduled cases in the order of the plan, each
@@ -49,41 +65,15 @@ pub(crate) fn planned_cases<'a>(
     costs: &InitialCosts,
     cache: Option<CacheState>,
 ) -> Vec<PlannedCaseRecord<'a>> {
-    let record = |case: &'a IdentifiedCase| PlannedCaseRecord {
-        case: case.id().as_str(),
-        kernel: case.kernel.as_str(),
-        inputs: case.shapes(),
-        cache,
-        ..PlannedCaseRecord::default()
-    };
     let scheduled = plan.cases.iter().zip(&preview.cases).flat_map(|(planned, slot)| {
-        planned.cases().map(move |case| {
-            let is_launched = case.id() == planned.case.id();
-            let cost = if is_launched { costs.case_seconds(planned.predicted_launch()) } else { 0.0 };
-            PlannedCaseRecord {
-                weight: Some(planned.value),
-                cost_s: Some(cost),
-                launched_as: (!is_launched).then(|| planned.case.id().as_str()),
-                collection: slot.as_ref().ok().map(|slot| slot.collection),
-                device: slot.as_ref().ok().map(|slot| slot.device),
-                start_s: slot.as_ref().ok().map(|slot| slot.starts_at),
-                end_s: slot.as_ref().ok().map(|slot| slot.ends_at),
-                not_launched: slot.as_ref().err().map(ToString::to_string),
-                cause: slot.as_ref().err().map(Cause::name),
-                ..record(case)
-            }
-        })
+        let of_case = move |case| PlannedCaseRecord::new(case, Some((planned, slot, costs)), None, cache);
+        planned.cases().map(of_case)
     });
-    let others = plan.not_launched.iter().map(|(case, outcome)| PlannedCaseRecord {
-        verdict: Some(outcome.verdict),
-        not_launched: Some(format!("{}: {}", outcome.verdict, outcome.reason)),
-        cause: Some(outcome.reason.cause.name()),
-        ..record(case)
-    });
+    let others = plan.not_launched.iter();
+    let others = others.map(|(case, outcome)| PlannedCaseRecord::new(case, None, Some(outcome), cache));
     scheduled.chain(others).collect()
 }
 
-/// A plan with its prediction, for the text of the screen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanReport<'a> {
     pub(crate) plan: &'a RunPlan,
@@ -94,11 +84,8 @@ pub(crate) struct PlanReport<'a> {
     pub(crate) budget: Option<f64>,
     /// Seconds until the start, for example while another state of the cache is measured first.
     pub(crate) starts_in: f64,
-    /// True if another state of the cache takes the time that this one does not use.
-    pub(crate) is_followed: bool,
 }
 
-/// Predicted time of the collections after the first of each case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FurtherCollections {
     percent: f64,
@@ -122,21 +109,7 @@ impl FurtherCollections {
     }
 }
 
-#[derive(Default)]
-struct PlanLine {
-    measured: usize,
-    not_in_time: usize,
-    not_launched: usize,
-}
-
 impl PlanReport<'_> {
-    /// Returns the seconds of the given time that the run does not use, even with all further collections.
-    fn unused_seconds(&self) -> Option<f64> {
-        let most = self.further.map_or(0.0, |further| further.most);
-        let unused = self.budget.filter(|_| !self.is_followed)? - self.preview.duration - most;
-        Some(unused).filter(|unused| *unused > 0.0)
-    }
-
     /// Returns the shares of the plan in the time of the production records of its rows: to measure, not in time, not launched.
     fn recorded_shares(&self) -> Option<[f64; 3]> {
         let recorded = &self.plan.recorded;
@@ -152,40 +125,36 @@ impl PlanReport<'_> {
     /// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
     pub(crate) fn text(&self, now: Timestamp, width: Option<usize>) -> String {
         let Self { plan, preview, .. } = self;
-        let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
+        // To measure, not in time, not launched.
+        let mut lines: BTreeMap<&KernelName, [usize; 3]> = BTreeMap::new();
         let mut groups: BTreeMap<String, SimilarCases> = BTreeMap::new();
         for (slot, planned) in preview.cases.iter().zip(&plan.cases) {
             for case in planned.cases() {
                 let line = lines.entry(&case.kernel).or_default();
                 let Err(cause) = slot else {
-                    line.measured += 1;
+                    line[0] += 1;
                     continue;
                 };
-                line.not_in_time += 1;
+                line[1] += 1;
                 groups.entry(cause.group().join(" ")).or_default().add(&cause.to_string(), &case.kernel);
             }
         }
         for (case, outcome) in &plan.not_launched {
-            lines.entry(&case.kernel).or_default().not_launched += 1;
+            lines.entry(&case.kernel).or_default()[2] += 1;
             let group = format!("{} {}", outcome.verdict, outcome.reason.cause.group().join(" "));
             let text = format!("{}: {}", outcome.verdict, outcome.reason);
             groups.entry(group).or_default().add(&text, &case.kernel);
         }
-        let sum = |of: fn(&PlanLine) -> usize| lines.values().map(of).sum::<usize>();
-        let all = PlanLine {
-            measured: sum(|line| line.measured),
-            not_in_time: sum(|line| line.not_in_time),
-            not_launched: sum(|line| line.not_launched),
-        };
+        let all = [0, 1, 2].map(|at| lines.values().map(|line| line[at]).sum::<usize>());
         let rows = lines.iter().map(|(kernel, line)| (kernel.as_str(), line));
         let mut text = Table::new(rows.chain((!lines.is_empty()).then_some(("all", &all))))
             .text("kernel", rank(0).min(8), |(kernel, _)| kernel)
-            .number("to measure", 0, |(_, line)| unless_zero(line.measured))
-            .number("not in time", 0, |(_, line)| unless_zero(line.not_in_time))
-            .number("not launched", 0, |(_, line)| unless_zero(line.not_launched))
+            .number("to measure", 0, |(_, line)| unless_zero(line[0]))
+            .number("not in time", 0, |(_, line)| unless_zero(line[1]))
+            .number("not launched", 0, |(_, line)| unless_zero(line[2]))
             .print(width);
         let already_measured = format_count(plan.already_measured, "case");
-        text += &match all.measured {
+        text += &match all[0] {
             0 => format!("no case would be measured; {already_measured} already measured\n"),
             measured => format!(
                 "{} in {} on {} would take about {}; {already_measured} already measured\n",
@@ -201,7 +170,7 @@ impl PlanReport<'_> {
                 "further collections for {percent} % take from {least} to {most}, or the rest of the given time\n"
             );
         }
-        text += &self.time_lines(now, all.measured > 0);
+        text += &self.time_lines(now, all[0] > 0);
         let equal_cases: usize = plan.cases.iter().map(|planned| planned.equal_cases.len()).sum();
         if equal_cases > 0 {
             let cases = format_count(equal_cases, "case");
@@ -229,14 +198,6 @@ impl PlanReport<'_> {
                 }
                 false => format!("the given time ends at {limit}\n"),
             };
-        }
-        if let Some(unused) = self.unused_seconds().filter(|unused| *unused >= 60.0) {
-            text += &format!(
-                "{} of it stay unused: `run` takes more with a smaller `--precision` or a greater `--max-collections`, \
-                 `--update all` measures all rows again, and `npubench fill` and `npubench adapt` measure cases that the \
-                 database lacks\n",
-                format_duration(unused)
-            );
         }
         // Rounded, a share of 0.00 % is nothing.
         let is_shown = |share: f64| share >= 5e-5;

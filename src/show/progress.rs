@@ -1,7 +1,10 @@
 //! Progress on a terminal: a bar for the run and a line per device, a bar for a vendor check, and what a command waits for.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Instant,
 };
 
@@ -15,7 +18,6 @@ use crate::{
     },
 };
 
-/// The display of a run, from its start to its end.
 #[derive(Debug, Default)]
 pub(super) struct ProgressDisplay {
     state: Arc<Mutex<RunState>>,
@@ -97,60 +99,27 @@ fn overall_texts(state: &RunState, now: Timestamp) -> Vec<String> {
     times.map(|time| format!("{time}{late}{waiting}")).collect()
 }
 
-/// Bar of a vendor check, with the words of the bar of a run.
+/// Bar of a vendor check.
 #[derive(Debug)]
 pub(crate) struct CheckProgress {
-    started: Instant,
-    forecast: Arc<Mutex<CheckForecast>>,
+    done: Arc<AtomicUsize>,
     _line: Option<LiveText>,
 }
 
 impl CheckProgress {
-    /// Draws the bar if standard error is a terminal; the outcomes of `known` cases are known before Python starts.
-    pub(crate) fn on_stderr(total: usize, known: usize) -> Self {
-        let started = Instant::now();
-        let forecast = Arc::new(Mutex::new(CheckForecast { total, known, ..CheckForecast::default() }));
-        let shared = Arc::clone(&forecast);
+    /// Draws the bar if standard error is a terminal.
+    pub(crate) fn on_stderr(total: usize) -> Self {
+        let (started, done) = (Instant::now(), Arc::<AtomicUsize>::default());
+        let shared = Arc::clone(&done);
         let line = LiveText::on_stderr(move |width| {
-            let (forecast, elapsed) = (locked(&shared), started.elapsed().as_secs_f64());
-            let texts = match forecast.first {
-                None => vec!["cases, Python imports torch_npu".to_owned()],
-                Some(_) => time_texts(elapsed, forecast.seconds_left(elapsed)),
-            };
-            overall_line(forecast.done, forecast.total, &texts, width)
+            let texts = time_texts(started.elapsed().as_secs_f64(), None);
+            overall_line(shared.load(Ordering::Relaxed), total, &texts, width)
         });
-        Self { started, forecast, _line: line }
+        Self { done, _line: line }
     }
 
     pub(crate) fn add_case(&self) {
-        locked(&self.forecast).add_case(self.started.elapsed().as_secs_f64());
-    }
-}
-
-/// Forecast of the end of a vendor check by the rate since the first outcome of a Python process: the import of torch_npu before it
-/// takes long, and known outcomes take no time.
-#[derive(Debug, Default)]
-struct CheckForecast {
-    total: usize,
-    known: usize,
-    done: usize,
-    /// Seconds and number of outcomes at the first new outcome.
-    first: Option<(f64, usize)>,
-}
-
-impl CheckForecast {
-    fn add_case(&mut self, elapsed: f64) {
-        self.done += 1;
-        if self.done > self.known {
-            self.first.get_or_insert((elapsed, self.done));
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "numbers of cases")]
-    fn seconds_left(&self, elapsed: f64) -> Option<f64> {
-        let (started, before) = self.first?;
-        let (new, open) = (self.done - before, self.total.saturating_sub(self.done));
-        (new > 0).then(|| (elapsed - started) / new as f64 * open as f64)
+        self.done.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -197,7 +166,6 @@ impl RunningCollection {
 /// Line while a command waits for a program that may take long, such as npu-smi or an import of torch_npu.
 #[derive(Debug)]
 pub(crate) struct WaitingLine {
-    /// Name of the program or action, and the start of the wait.
     awaited: Arc<Mutex<(String, Instant)>>,
     _line: Option<LiveText>,
 }
@@ -232,19 +200,6 @@ mod tests {
         measure::run_state::DeviceSnapshot,
     };
 
-    /// Sixteen seconds of imports and stored outcomes are no part of the rate.
-    #[test]
-    fn check_is_predicted_by_its_new_outcomes() {
-        let mut forecast = CheckForecast { total: 300, known: 100, ..CheckForecast::default() };
-        (0..100).for_each(|_| forecast.add_case(0.1));
-        assert_eq!(forecast.seconds_left(15.0), None);
-        (0..10).for_each(|_| forecast.add_case(16.0));
-        (0..100).for_each(|case| forecast.add_case(16.0 + f64::from(case + 1) / 10.0));
-        let left = forecast.seconds_left(26.9).expect("a forecast");
-        assert!((left - 9.0).abs() < 0.01, "{left}");
-        assert_eq!(time_texts(26.9, Some(left))[0], "cases, 0:27 elapsed, 9 seconds left");
-    }
-
     /// A run of ten thousand cases on a narrow terminal.
     #[test]
     fn predicted_end_is_visible_from_36_columns_on() {
@@ -261,7 +216,7 @@ mod tests {
         let mut state = RunState::default();
         let started = RunEvent::RunStarted {
             run: "r".to_owned(),
-            kind: crate::kernel::DataKind::Npu,
+            kind: DataKind::Npu,
             cases: 9,
             not_launched: 0,
             already_measured: 0,

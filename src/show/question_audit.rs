@@ -3,37 +3,22 @@
 use super::prelude::*;
 use crate::answer::coverage::{AuditedAnswer, AuditedQuestion};
 
-#[derive(Default)]
-struct AnswerCounts {
-    measured: usize,
-    dense: usize,
-    sparse: usize,
-    missing: usize,
-    planned: usize,
-    add: usize,
-}
-
 pub(crate) fn question_table(audited: &[AuditedQuestion], width: Option<usize>) -> String {
-    let mut kernels: BTreeMap<&str, AnswerCounts> = BTreeMap::new();
-    for row in audited {
-        let counts = kernels.entry(&row.kernel).or_default();
-        *match row.state {
-            AuditedAnswer::Measured => &mut counts.measured,
-            AuditedAnswer::Dense => &mut counts.dense,
-            AuditedAnswer::Sparse(_) => &mut counts.sparse,
-            AuditedAnswer::Missing(_) => &mut counts.missing,
-        } += 1;
-        counts.planned += usize::from(row.is_planned);
-        counts.add += usize::from(row.case.is_some());
-    }
+    let mut kernels: BTreeMap<&str, Vec<&AuditedQuestion>> = BTreeMap::new();
+    audited.iter().for_each(|row| kernels.entry(&row.kernel).or_default().push(row));
+    let count = |rows: &[&AuditedQuestion], is_counted: fn(&AuditedQuestion) -> bool| {
+        unless_zero(rows.iter().filter(|row| is_counted(row)).count())
+    };
     let counts = Table::new(&kernels)
         .text("kernel", rank(0).min(12), |(kernel, _)| kernel)
-        .number("measured", 3, |(_, counts)| unless_zero(counts.measured))
-        .number("between rows", 4, |(_, counts)| unless_zero(counts.dense))
-        .number("too far apart", 1, |(_, counts)| unless_zero(counts.sparse))
-        .number("missing", 0, |(_, counts)| unless_zero(counts.missing))
-        .number("planned", 2, |(_, counts)| unless_zero(counts.planned))
-        .number("to add", 0, |(_, counts)| unless_zero(counts.add));
+        .number("measured", 3, |(_, rows)| count(rows, |row| matches!(row.state, AuditedAnswer::Measured)))
+        .number("between rows", 4, |(_, rows)| count(rows, |row| matches!(row.state, AuditedAnswer::Dense)))
+        .number("too far apart", 1, |(_, rows)| {
+            count(rows, |row| matches!(row.state, AuditedAnswer::Sparse(_)))
+        })
+        .number("missing", 0, |(_, rows)| count(rows, |row| matches!(row.state, AuditedAnswer::Missing(_))))
+        .number("planned", 2, |(_, rows)| count(rows, |row| row.is_planned))
+        .number("to add", 0, |(_, rows)| count(rows, |row| row.case.is_some()));
     let action = |row: &AuditedQuestion| match (row.is_planned, &row.case) {
         (true, _) => "planned",
         (false, Some(_)) => "to add",
@@ -59,7 +44,6 @@ fn reason(row: &AuditedQuestion) -> String {
 
 record! {
     pub(crate) QuestionRecord<'a>(row: &'a AuditedQuestion) {
-        /// True if a row is to be added.
         add: bool = row.case.is_some(),
         kernel: &'a str = &row.kernel,
         planned: bool = row.is_planned,

@@ -12,6 +12,10 @@ use crate::{
     },
 };
 
+fn unwritten_line(UnwrittenTable { kernel, problem }: &UnwrittenTable) -> String {
+    format!("the table of {kernel} was not written: {problem}")
+}
+
 /// Returns a table of the differences; empty without one.
 pub(crate) fn reparse_table(report: &ReparseReport, width: Option<usize>) -> String {
     let median = |summary: &AttemptSummary| {
@@ -86,9 +90,7 @@ pub(crate) fn reparse_summary(report: &ReparseReport) -> String {
         let replaced = format_count(report.differences.len(), "attempt");
         let rows = format_count(*rows, "row");
         lines.push(format!("replaced {replaced} in the ledger{withdrawn}; wrote {rows}"));
-        for UnwrittenTable { kernel, problem } in unwritten {
-            lines.push(format!("rows of {kernel} could not be written: {problem}"));
-        }
+        lines.extend(unwritten.iter().map(unwritten_line));
     }
     lines.join("\n") + "\n"
 }
@@ -105,11 +107,9 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
         lines.push(format!("{place}: {rows} {}{left}", verb("rebuilt", "can be rebuilt")));
     }
     if let Some(WrittenRows { rows, unwritten, .. }) = &report.written {
-        lines.extend(unwritten.iter().map(|UnwrittenTable { kernel, problem }| {
-            format!(
-                "the table of {kernel} was not written: {problem}; if it cannot be repaired, move it away and repeat the \
-                 command, which writes its rows from the ledger"
-            )
+        lines.extend(unwritten.iter().map(|table| {
+            let hint = "if it cannot be repaired, move it away and repeat the command, which writes its rows from the ledger";
+            format!("{}; {hint}", unwritten_line(table))
         }));
         lines.push(format!("{} written from the ledger", format_count(*rows, "row")));
     } else if report.restored.is_none() && report.missing.is_empty() {
@@ -186,9 +186,7 @@ pub(crate) fn merge_text(report: &MergeReport) -> String {
         format!("{cases} of {kernel} had no row: {rebuilt} added")
     }));
     if let Some(WrittenRows { rows, unwritten, .. }) = &report.written {
-        lines.extend(unwritten.iter().map(|UnwrittenTable { kernel, problem }| {
-            format!("the table of {kernel} was not written: {problem}")
-        }));
+        lines.extend(unwritten.iter().map(unwritten_line));
         lines.push(format!("{} written from the ledger", format_count(*rows, "row")));
     }
     for HostsOfCache { cache, levels } in &report.hosts {

@@ -22,24 +22,6 @@ use crate::{
     },
 };
 
-/// Verdicts of the cases of a kernel, and their numbers.
-#[derive(Debug, Default)]
-struct KernelFindings {
-    verdicts: BTreeMap<Verdict, usize>,
-    half_widths: Vec<f64>,
-    changes: Vec<f64>,
-    deviations: Vec<f64>,
-}
-
-impl KernelFindings {
-    fn add(&mut self, verdict: Verdict, numbers: &CaseNumbers) {
-        *self.verdicts.entry(verdict).or_default() += 1;
-        self.half_widths.extend(numbers.half_width_percent());
-        self.changes.extend(numbers.change_percent());
-        self.deviations.extend(numbers.production_percent());
-    }
-}
-
 /// Returns a table of cases by kernel and verdict, with totals and the medians of their numbers; verdicts that did not occur have no
 /// column.
 fn verdict_table(
@@ -47,36 +29,30 @@ fn verdict_table(
     numbers: &RunNumbers,
     width: Option<usize>,
 ) -> String {
-    let mut all = KernelFindings::default();
-    let mut kernels: BTreeMap<&KernelName, KernelFindings> = BTreeMap::new();
-    for (case, outcome) in findings {
-        let found = numbers.of_case(case.id());
-        kernels.entry(&case.kernel).or_default().add(outcome.verdict, &found);
-        all.add(outcome.verdict, &found);
-    }
-    findings_table(&kernels, &all, width)
-}
-
-fn findings_table(
-    kernels: &BTreeMap<&KernelName, KernelFindings>,
-    all: &KernelFindings,
-    width: Option<usize>,
-) -> String {
-    let rows = kernels.iter().map(|(kernel, found)| (kernel.as_str(), found)).chain([("all", all)]);
+    let mut all: Vec<(&KernelName, Verdict, CaseNumbers)> = findings
+        .iter()
+        .map(|(case, outcome)| (&case.kernel, outcome.verdict, numbers.of_case(case.id())))
+        .collect();
+    all.sort_by_key(|(kernel, ..)| *kernel);
+    let kernels = all.chunk_by(|(one, ..), (other, ..)| one == other);
+    let rows = kernels.map(|found| (found[0].0.as_str(), found)).chain([("all", all.as_slice())]);
     let mut table =
         Table::new(rows)
             .text("kernel", rank(0).min(8), |(name, _)| name)
-            .number("cases", 0, |(_, found)| unless_zero(found.verdicts.values().sum()));
-    for verdict in all.verdicts.keys() {
-        let count = |found: &KernelFindings| found.verdicts.get(verdict).copied().unwrap_or_default();
+            .number("cases", 0, |(_, found)| unless_zero(found.len()));
+    for verdict in all.iter().map(|(_, verdict, _)| *verdict).collect::<BTreeSet<_>>() {
+        let count = |found: &[(_, Verdict, _)]| found.iter().filter(|(_, of, _)| *of == verdict).count();
         table = table.number(verdict.as_str(), 0, |(_, found)| unless_zero(count(found)));
     }
-    let median = |values: &[f64]| median_of_floats(&mut values.to_vec());
-    let change = |values: &[f64]| or_empty(median(values).map(|value| signed(value, 1)));
+    let median = |found: &[(_, _, CaseNumbers)], of: fn(&CaseNumbers) -> Option<f64>| {
+        median_of_floats(&mut found.iter().filter_map(|(.., numbers)| of(numbers)).collect::<Vec<_>>())
+    };
+    let half = |value: Option<f64>| or_empty(value.map(|half| format!("{half:.2}")));
+    let change = |value: Option<f64>| or_empty(value.map(|value| signed(value, 1)));
     table
-        .number("+-%", 1, |(_, found)| or_empty(median(&found.half_widths).map(|half| format!("{half:.2}"))))
-        .number("change %", 3, |(_, found)| change(&found.changes))
-        .number("prod %", 2, |(_, found)| change(&found.deviations))
+        .number("+-%", 1, |(_, found)| half(median(found, CaseNumbers::half_width_percent)))
+        .number("change %", 3, |(_, found)| change(median(found, CaseNumbers::change_percent)))
+        .number("prod %", 2, |(_, found)| change(median(found, CaseNumbers::production_percent)))
         .print(width)
 }
 
@@ -160,7 +136,6 @@ fn run_end_tables(
     Ok(if cases.is_empty() { verdicts } else { format!("{verdicts}\n{}\n", cases.trim_end()) })
 }
 
-/// Number of kernels that a line names.
 const MAX_KERNELS: usize = 8;
 
 /// Returns a line about the cases whose verdicts make the exit code 1, or about a run without any case, then one about those that
@@ -237,20 +212,6 @@ mod tests {
          Cast          1                       1
          MatMulV2      2   1      1
          all           3   1      1            1
-        ");
-    }
-
-    #[test]
-    fn numbers_of_a_kernel_are_medians_of_its_cases() {
-        let mut found = KernelFindings::default();
-        for (change, deviation) in [(1.0, 10.0), (5.0, -20.0), (-30.0, 12.0)] {
-            found.verdicts.insert(Verdict::Ok, 3);
-            found.changes.push(change);
-            found.deviations.push(deviation);
-        }
-        insta::assert_snapshot!(findings_table(&BTreeMap::new(), &found, None), @r"
-         kernel  cases  ok  change %  prod %
-         all         3   3      +1.0   +10.0
         ");
     }
 

@@ -22,7 +22,6 @@ use crate::{
     },
 };
 
-/// Number of devices that differ of which a line gives the deviation.
 const MAX_DEVICES: usize = 8;
 
 /// Prints the events of a run to standard error, on a terminal with a progress display.
@@ -155,7 +154,6 @@ fn verdict_text(verdict: Verdict) -> String {
     }
 }
 
-/// Returns a line about devices that differ, the slowest first.
 fn device_text(devices: &[DeviceDeviation]) -> String {
     let mut sorted: Vec<&DeviceDeviation> = devices.iter().collect();
     sorted.sort_by(|one, other| other.deviation.total_cmp(&one.deviation));
@@ -189,13 +187,12 @@ fn suspicious_text(cases: usize, open: usize, cache: CacheState) -> String {
     format!("{} of earlier runs became suspicious by new measurements; {rest}", format_count(cases, "result"))
 }
 
-/// Returns the note about rows that a run did not replace.
 fn kept_rows_note(rows: usize, kernel: &str) -> String {
     let keep = if rows == 1 { "keeps" } else { "keep" };
     format!("{} of {kernel} {keep} results with more samples than the ledger has", format_count(rows, "row"))
 }
 
-fn device_list(devices: &[u32]) -> String {
+pub(crate) fn device_list(devices: &[u32]) -> String {
     format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, device_ranges(devices))
 }
 
@@ -269,7 +266,6 @@ impl EventSink for TextReporter {
     }
 }
 
-/// Prints events as JSON lines on standard output.
 #[derive(Clone, Copy, Debug, Default)]
 struct JsonLines;
 

@@ -7,7 +7,6 @@ use super::{
     run_results::{RunResults, seconds_between},
 };
 
-/// Number of causes and of kernels that are listed.
 const MAX_LISTED: usize = 10;
 
 pub(crate) fn run_markdown(results: &RunResults) -> String {

@@ -17,7 +17,6 @@ use crate::{
 /// Longest text of a cell of a workbook in characters (specifications and limits of Excel).
 const MAX_CELL: usize = 32_767;
 
-/// Module of rows outside of all modules.
 const OUTSIDE: &str = "[outside modules]";
 
 enum TableCell {
@@ -31,12 +30,11 @@ pub(crate) struct ModulesReport<'a> {
     pub(crate) runs: Vec<RunModules<'a>>,
     /// Kernels with their durations alone; `None` without a database.
     pub(crate) in_model: Option<&'a InModelKernels>,
-    /// Number of operators and kernels to show.
     pub(crate) rows: usize,
 }
 
-fn excess_cell(excess: Option<(f64, i64)>) -> String {
-    or_dash(excess.map(|(excess, _)| decimals3(excess / 1e6)))
+fn excess_cell(excess: Option<f64>) -> String {
+    or_dash(excess.map(|excess| decimals3(excess / 1e6)))
 }
 
 impl ModuleLine<'_> {
@@ -44,7 +42,6 @@ impl ModuleLine<'_> {
         if self.is_outside { OUTSIDE } else { &self.row.module }
     }
 
-    /// Returns modules from the outermost to the innermost.
     fn path(&self) -> String {
         match (self.is_outside, self.row.parent.is_empty()) {
             (true, _) => OUTSIDE.to_owned(),
@@ -62,46 +59,45 @@ impl ModuleLine<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct ModuleSum {
-    total: i64,
-    operators: usize,
-    utilisation: Utilisation,
-    excess: Option<(f64, i64)>,
+fn total_time(lines: &[&ModuleLine<'_>]) -> i64 {
+    sum_lengths(lines.iter().map(|line| line.row.total))
 }
 
-fn sums_by_module(run: &RunModules<'_>) -> IndexMap<String, ModuleSum> {
-    let mut sums: IndexMap<String, ModuleSum> = IndexMap::new();
-    for line in &run.lines {
-        let sum = sums.entry(line.path()).or_default();
-        sum.total = sum_lengths([sum.total, line.row.total]);
-        sum.operators += line.row.calls.len();
-        sum.utilisation.add(line.utilisation.unwrap_or_default());
-        if let Some((excess, time)) = line.excess {
-            let (all, all_time) = sum.excess.unwrap_or_default();
-            sum.excess = Some((all + excess, sum_lengths([all_time, time])));
-        }
-    }
-    sums.sort_by(|_, a, _, b| b.total.cmp(&a.total));
-    sums
+/// Returns the lines of each module, the longest time first.
+fn lines_by_module<'r>(run: &'r RunModules<'_>) -> IndexMap<String, Vec<&'r ModuleLine<'r>>> {
+    let mut modules: IndexMap<String, Vec<&ModuleLine<'_>>> = IndexMap::new();
+    run.lines.iter().for_each(|line| modules.entry(line.path()).or_default().push(line));
+    modules.sort_by(|_, a, _, b| total_time(b).cmp(&total_time(a)));
+    modules
 }
 
 /// Returns a table of modules, one of operators, and with a database one of kernels that are slower than alone.
 pub(crate) fn modules_text(report: &ModulesReport<'_>, width: Option<usize>) -> String {
     let has_database = report.in_model.is_some();
-    let sums: Vec<_> = report.runs.iter().map(|run| (run, sums_by_module(run))).collect();
-    let share = |run: &RunModules<'_>, sum: &ModuleSum| {
+    let modules: Vec<_> = report.runs.iter().map(|run| (run, lines_by_module(run))).collect();
+    let share = |run: &RunModules<'_>, lines: &[&ModuleLine<'_>]| {
         let device_time = run.table.device_time();
-        percent((device_time > 0).then(|| float(sum.total) / float(device_time)))
+        percent((device_time > 0).then(|| float(total_time(lines)) / float(device_time)))
     };
-    let mut text = Table::new(sums.iter().flat_map(|(run, sums)| sums.iter().map(move |sum| (*run, sum))))
+    let operators = |lines: &[&ModuleLine<'_>]| lines.iter().map(|line| line.row.calls.len()).sum::<usize>();
+    let utilisation = |lines: &[&ModuleLine<'_>]| {
+        let mut sum = Utilisation::default();
+        lines.iter().for_each(|line| sum.add(line.utilisation.unwrap_or_default()));
+        percent(sum.ratio())
+    };
+    let excess = |lines: &[&ModuleLine<'_>]| {
+        let excess = lines.iter().filter_map(|line| Some(line.excess?.0)).reduce(|one, other| one + other);
+        or_empty(has_database.then(|| excess_cell(excess)))
+    };
+    let rows = modules.iter().flat_map(|(run, modules)| modules.iter().map(move |module| (*run, module)));
+    let mut text = Table::new(rows)
         .text("rank", 2, |(run, _)| or_dash(run.run.rank))
         .text("module", rank(0).min(16).wanted(30), |(_, (path, _))| path)
-        .number("time ms", 0, |(_, (_, sum))| millis(sum.total))
-        .number("share", 1, |(run, (_, sum))| share(run, sum))
-        .number("operators", DETAIL, |(_, (_, sum))| sum.operators)
-        .number("MFU", 3, |(_, (_, sum))| percent(sum.utilisation.ratio()))
-        .number("excess ms", 1, |(_, (_, sum))| or_empty(has_database.then(|| excess_cell(sum.excess))))
+        .number("time ms", 0, |(_, (_, lines))| millis(total_time(lines)))
+        .number("share", 1, |(run, (_, lines))| share(run, lines))
+        .number("operators", DETAIL, |(_, (_, lines))| operators(lines))
+        .number("MFU", 3, |(_, (_, lines))| utilisation(lines))
+        .number("excess ms", 1, |(_, (_, lines))| excess(lines))
         .print(width);
     text += &operators_table(report, width);
     for run in &report.runs {
@@ -151,11 +147,12 @@ fn operators_table(report: &ModulesReport<'_>, width: Option<usize>) -> String {
         .number("calls", 2, |(_, line)| line.row.calls.len())
         .number("mean us", DETAIL, |(_, line)| decimals3(line.mean() / 1e3))
         .number("MFU", DETAIL, |(_, line)| percent(line.utilisation.and_then(Utilisation::ratio)))
-        .number("excess ms", 1, |(_, line)| or_empty(has_database.then(|| excess_cell(line.excess))));
+        .number("excess ms", 1, |(_, line)| {
+            or_empty(has_database.then(|| excess_cell(line.excess.map(|(excess, _)| excess))))
+        });
     format!("\n{}{}", table.print(width), or_empty(more))
 }
 
-/// Returns the kernels that took the most time more than alone, and those that the database does not have.
 fn in_model_table(in_model: &InModelKernels, rows: usize, width: Option<usize>) -> String {
     let mut text = String::new();
     let known: Vec<_> =
@@ -209,29 +206,21 @@ pub(super) fn input_shapes(kernel: &InModelKernel) -> String {
 }
 
 /// Names of the columns of CSV and workbook: those of the vendor's module statistic, then with a database ours.
-const COLUMNS: [&str; 10] = [
-    "parentModule",
-    "module",
-    "opName",
-    "kernelList",
-    "totalKernelDuration(ns)",
-    "avgKernelDuration(ns)",
-    "opCount",
-    "avgMFU",
-    "rankID",
-    "excessKernelDuration(ns)",
-];
+const COLUMNS: &str = "parentModule,module,opName,kernelList,totalKernelDuration(ns),avgKernelDuration(ns),opCount,avgMFU,\
+    rankID,excessKernelDuration(ns)";
 
 impl<'a> ModulesReport<'a> {
     fn lines(&self) -> impl Iterator<Item = (&RunModules<'a>, &ModuleLine<'a>)> {
         self.runs.iter().flat_map(|run| run.lines.iter().map(move |line| (run, line)))
     }
 
-    const fn column_count(&self) -> usize {
-        if self.in_model.is_some() { COLUMNS.len() } else { COLUMNS.len() - 1 }
+    fn columns(&self) -> Vec<String> {
+        let count = if self.in_model.is_some() { 10 } else { 9 };
+        COLUMNS.split(',').take(count).map(str::to_owned).collect()
     }
 
     fn cells(&self) -> impl Iterator<Item = impl Iterator<Item = TableCell>> {
+        let count_of_columns = self.columns().len();
         let count = |count: usize| float(i64::try_from(count).unwrap_or(i64::MAX));
         let number = |value: Option<f64>| value.map_or(TableCell::Empty, TableCell::Number);
         let cells = move |(run, line): (&RunModules<'_>, &ModuleLine<'_>)| {
@@ -248,11 +237,10 @@ impl<'a> ModulesReport<'a> {
                 number(line.excess.map(|(excess, _)| excess)),
             ]
         };
-        self.lines().map(move |line| cells(line).into_iter().take(self.column_count()))
+        self.lines().map(move |line| cells(line).into_iter().take(count_of_columns))
     }
 }
 
-/// Returns all rows as CSV.
 pub(crate) fn modules_csv(report: &ModulesReport<'_>) -> String {
     let text = |cell: TableCell| match cell {
         TableCell::Text(text) => text,
@@ -260,17 +248,15 @@ pub(crate) fn modules_csv(report: &ModulesReport<'_>) -> String {
         TableCell::Empty => String::new(),
     };
     let rows = report.cells().map(|cells| cells.map(text).collect::<Vec<_>>());
-    let header = COLUMNS[..report.column_count()].iter().map(|name| (*name).to_owned()).collect();
-    csv_text([header].into_iter().chain(rows))
+    csv_text([report.columns()].into_iter().chain(rows))
 }
 
-/// Returns all rows as a workbook with one sheet.
 pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, XlsxError> {
     let mut workbook = Workbook::new();
     let sheet = workbook.add_worksheet();
     sheet.set_name("module_statistic")?;
-    for (column, name) in (0..).zip(&COLUMNS[..report.column_count()]) {
-        sheet.write_string(0, column, *name)?;
+    for (column, name) in (0..).zip(report.columns()) {
+        sheet.write_string(0, column, name)?;
     }
     for (row, cells) in (1..).zip(report.cells()) {
         for (column, cell) in (0..).zip(cells) {
@@ -308,7 +294,6 @@ record! {
         item: &'static str = "operator",
         rank: Option<u32> = run.run.rank,
         parent_module: &'a str = &row.parent,
-        /// Null outside of all modules.
         module: Option<&'a str> = (!line.is_outside).then_some(&*row.module),
         operator: &'a str = names.text(row.operator),
         kernels: Vec<&'a str> = row.kernels.iter().map(|kernel| names.text(*kernel)).collect(),
@@ -363,7 +348,6 @@ record! {
         source: Option<String> = kernel.alone.map(|alone| alone.source.to_string()),
         slowdown: Option<f64> = kernel.slowdown(),
         excess_ns: Option<f64> = excess_ns,
-        /// Reason of a missing duration alone.
         reason: Option<&'a str> = Some(&*kernel.reason).filter(|reason| !reason.is_empty()),
         closed_by: Option<String> = kernel.closing.as_ref().map(ToString::to_string),
     }

@@ -10,7 +10,6 @@ const WIDTH: f64 = 920.0;
 /// Space around the axes at the top and the right, and below them for labels.
 const MARGIN: f64 = 8.0;
 const BELOW: f64 = 38.0;
-/// Height of a row of a device or kernel.
 const ROW: f64 = 16.0;
 const MAX_POINTS: usize = 400;
 const MAX_KERNELS: usize = 40;
@@ -30,13 +29,11 @@ fn line(plot: &mut Plot, points: impl IntoIterator<Item = (f64, f64)>, color: &s
     plot.line(points, &format!("stroke=\"{color}\" stroke-width=\"{width}\""));
 }
 
-/// Draws a bar between two points.
 fn bar(plot: &mut Plot, x: [f64; 2], y: [f64; 2]) {
     let ((left, bottom), (right, top)) = (plot.place(x[0], y[0]), plot.place(x[1], y[1]));
     plot.rect([left, top], [(right - left).max(0.5), bottom - top], &format!("fill=\"{BAR}\""));
 }
 
-/// Draws the horizontal axis with labels at these values.
 fn x_axis(plot: &mut Plot, labels: impl IntoIterator<Item = (f64, String)>, title: &str) {
     let PlotArea { left, right, bottom, x, y: [low, _], .. } = plot.area;
     line(plot, x.map(|x| (x, low)), AXIS, 1.0);
@@ -134,7 +131,7 @@ pub(super) fn temperature_plot(results: &RunResults) -> Option<String> {
 }
 
 pub(super) fn interval_plot(results: &RunResults) -> Option<String> {
-    let widths = results.half_widths();
+    let widths: Vec<f64> = results.cases.iter().filter_map(|case| case.half_width_percent).collect();
     if widths.is_empty() {
         return None;
     }

@@ -23,7 +23,6 @@ use crate::{
     },
 };
 
-/// Number of cases that a reader should look at.
 const MAX_NOTABLE: usize = 20;
 /// Length of the end of a log from which its last lines are taken, in bytes.
 const LOG_END: u64 = 8 << 10;
@@ -72,7 +71,6 @@ pub(crate) struct KernelResults {
     pub(crate) cases: usize,
     pub(crate) measured: usize,
     pub(crate) failed: usize,
-    /// Ratios to production, sorted.
     pub(crate) ratios: Vec<f64>,
 }
 
@@ -119,7 +117,6 @@ impl DeviceResults {
     }
 }
 
-/// Results of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunResults {
     pub(crate) past: PastRun,
@@ -138,7 +135,6 @@ pub(crate) struct RunResults {
 }
 
 impl RunResults {
-    /// Reads the results of a run. Tables that cannot be read have no numbers.
     pub(crate) fn read(
         database: &Database,
         ledger: &Ledger,
@@ -214,13 +210,6 @@ impl RunResults {
         let last = self.collections.iter().filter_map(|collection| collection.ended).max();
         (started, self.past.record.ended.or(last).unwrap_or(started).max(started))
     }
-
-    /// Returns the half widths of the intervals in percent, sorted.
-    pub(crate) fn half_widths(&self) -> Vec<f64> {
-        let mut widths: Vec<f64> = self.cases.iter().filter_map(|case| case.half_width_percent).collect();
-        widths.sort_by(f64::total_cmp);
-        widths
-    }
 }
 
 pub(crate) const fn seconds_between(start: Nanos, end: Nanos) -> f64 {
@@ -268,7 +257,6 @@ fn device_results(
     Ok(devices)
 }
 
-/// Returns the reason why a run did not use a device in its last status.
 fn describe_unused(status: &DeviceStatus, has_ended: bool) -> Option<String> {
     let reason = status.reason.as_deref().unwrap_or("no reason was recorded");
     let time = if has_ended { "at the end" } else { "in the last status" };
@@ -312,7 +300,6 @@ fn notable_cases(cases: &[ShownCase]) -> Vec<(usize, String)> {
     scored.into_iter().take(MAX_NOTABLE).map(|(_, index, why)| (index, why)).collect()
 }
 
-/// Returns the last lines of a log; `None` if it cannot be read or is empty.
 fn log_excerpt(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

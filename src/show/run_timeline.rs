@@ -6,9 +6,7 @@ use crate::profile::timeline::{
     VendorSteps, sum_lengths, waits_by_rank,
 };
 
-/// Collectives that the table of late ranks shows.
 const SHOWN_ARRIVALS: usize = 10;
-/// Differences to the vendor's table that are shown.
 const SHOWN_DIFFERENCES: usize = 12;
 
 #[derive(Debug)]
@@ -17,7 +15,6 @@ pub(crate) struct StepTimesReport<'a> {
     pub(crate) times: &'a [StepTimes],
     pub(crate) arrivals: &'a [CollectiveArrival],
     pub(crate) vendor: &'a [VendorSteps],
-    /// Number of gaps to show.
     pub(crate) gaps: usize,
 }
 
@@ -47,22 +44,14 @@ impl<'a> StepTimesReport<'a> {
         gaps
     }
 
-    fn streams(&self) -> BTreeMap<(usize, Option<u32>, Option<u32>), StreamTimes> {
-        let mut sums: BTreeMap<_, StreamTimes> = BTreeMap::new();
+    fn streams(&self) -> BTreeMap<(usize, Option<u32>, Option<u32>), Vec<&'a StreamTimes>> {
+        let mut streams: BTreeMap<_, Vec<&StreamTimes>> = BTreeMap::new();
         for times in self.times {
             for stream in &times.streams {
-                let key = (times.run, times.device, stream.stream);
-                let sum = sums
-                    .entry(key)
-                    .or_insert_with(|| StreamTimes { stream: stream.stream, ..Default::default() });
-                sum.kernels += stream.kernels;
-                sum.tasks += stream.tasks;
-                sum.computing = sum_lengths([sum.computing, stream.computing]);
-                sum.waiting = sum_lengths([sum.waiting, stream.waiting]);
-                sum.others = sum_lengths([sum.others, stream.others]);
+                streams.entry((times.run, times.device, stream.stream)).or_default().push(stream);
             }
         }
-        sums
+        streams
     }
 
     fn free_by_cause(&self) -> BTreeMap<GapCause, i64> {
@@ -167,19 +156,21 @@ fn gaps_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
 
 fn streams_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
     let streams = report.streams();
+    let time = |steps: &[&StreamTimes], of: fn(&StreamTimes) -> i64| {
+        millis(sum_lengths(steps.iter().map(|times| of(times))))
+    };
     let table = Table::new(&streams)
         .number("rank", 0, |((run, ..), _)| or_dash(report.runs.get(*run).and_then(|run| run.rank)))
         .number("device", DETAIL + 1, |((_, device, _), _)| or_dash(*device))
-        .number("stream", 0, |(_, times)| or_dash(times.stream))
-        .number("computing ms", 0, |(_, times)| millis(times.computing))
-        .number("waiting ms", 1, |(_, times)| millis(times.waiting))
-        .number("other tasks ms", 2, |(_, times)| millis(times.others))
-        .number("kernels", DETAIL, |(_, times)| times.kernels)
-        .number("tasks", DETAIL, |(_, times)| times.tasks);
+        .number("stream", 0, |((.., stream), _)| or_dash(*stream))
+        .number("computing ms", 0, |(_, steps)| time(steps, |times| times.computing))
+        .number("waiting ms", 1, |(_, steps)| time(steps, |times| times.waiting))
+        .number("other tasks ms", 2, |(_, steps)| time(steps, |times| times.others))
+        .number("kernels", DETAIL, |(_, steps)| steps.iter().map(|times| times.kernels).sum::<usize>())
+        .number("tasks", DETAIL, |(_, steps)| steps.iter().map(|times| times.tasks).sum::<usize>());
     if streams.is_empty() { String::new() } else { format!("\n{}", table.print(width)) }
 }
 
-/// Returns the work of the devices outside of the spans of the rows.
 fn others_text(report: &StepTimesReport<'_>) -> String {
     let sum = |part: fn(&StepTimes) -> i64| sum_lengths(report.times.iter().map(part));
     match (sum(|times| times.other_before), sum(|times| times.other_behind)) {
@@ -307,7 +298,6 @@ record! {
         cause: &'static str = gap.cause.into(),
         before: Option<&'a str> = name(gap.before),
         after: Option<&'a str> = name(gap.after),
-        /// Kind of the other device tasks in the gap that take the most time.
         inside: Option<&'a str> = gap.other_tasks.and_then(|(kind, _)| name(kind)),
         inside_ns: Option<i64> = gap.other_tasks.map(|(_, time)| time),
     }
@@ -320,7 +310,6 @@ record! {
         step: Option<u64> = arrival.step,
         transfer_ns: Option<i64> = arrival.straggler().map(|(_, transfer)| transfer),
         last_rank: Option<u32> = arrival.last_rank(),
-        /// By rank.
         durations_ns: &'a BTreeMap<u32, i64> = &arrival.durations,
     }
 }

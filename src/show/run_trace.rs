@@ -1,8 +1,5 @@
-//! Trace of a run for Perfetto and chrome://tracing: a track per device, a slice per collection, and counters of
-//! verdicts.
-//!
-//! The format is the JSON trace event format: complete events (`"ph":"X"`), metadata (`"M"`), counters (`"C"`). Times
-//! are microseconds since the start of the run.
+//! Trace of a run in the JSON trace event format, for Perfetto and chrome://tracing: a track per device, a slice per collection
+//! (`"ph":"X"`), and counters of verdicts (`"C"`). Times are microseconds since the start of the run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,9 +18,7 @@ use crate::{
     show::runs::{PastRun, RunStatus},
 };
 
-/// Mark of files written by this program.
 const TOOL: &str = "npubench";
-/// Process id of all tracks.
 const PROCESS: u32 = 1;
 
 pub(crate) fn timeline_json(
@@ -90,7 +85,6 @@ fn micros_since(at: Nanos, start: Nanos) -> f64 {
     Nanos(at.0.saturating_sub(start.0)).micros()
 }
 
-/// Returns metadata events with the names of the tracks, in the order of devices.
 fn track_events(run: &str, collections: &[CollectionRecord]) -> Vec<Value> {
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
     let name = |device: u32| {
@@ -115,7 +109,6 @@ fn last_known_time(past: &PastRun, collections: &[CollectionRecord]) -> Nanos {
     known.chain(past.record.ended).chain(written).max().unwrap_or(past.record.started)
 }
 
-/// Returns a slice on the track of each device of a collection.
 fn collection_slices(
     collection: &CollectionRecord,
     kernels: &BTreeMap<&CaseId, &KernelName>,

@@ -32,15 +32,12 @@ pub(crate) enum RunStatus {
     Unknown,
 }
 
-/// A run with its state.
 #[derive(Clone, Debug)]
 pub(crate) struct PastRun {
-    /// Record of the run in the ledger.
     pub record: RunRecord,
     pub state: RunStatus,
     /// Last status that the run wrote, if its end is not in the ledger.
     pub last_status: Option<RunStatusFile>,
-    /// Folder of scripts, logs and raw output.
     pub folder: PathBuf,
 }
 
@@ -77,7 +74,6 @@ pub(crate) fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<Pa
     Ok(past.collect())
 }
 
-/// Returns the state of a run whose end is not in the ledger.
 fn state_without_end(
     lock: &LockState,
     status: Option<&RunStatusFile>,

@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::measure::fleet::{QueuedTask, ShardState, SlurmStatus, SlurmSubmission, state_word};
 
-/// Returns a line about the jobs, then a table with a row per shard.
 pub(crate) fn slurm_status_text(status: &SlurmStatus, width: Option<usize>) -> String {
     let SlurmSubmission { plan, array_job, merge_job, submitted, .. } = &status.submission;
     let merge = match (merge_job, &status.merge) {
@@ -58,7 +57,6 @@ record! {
     }
 }
 
-/// Returns a record per shard, and one for the merge job.
 pub(crate) fn slurm_status_records(status: &SlurmStatus) -> Vec<Box<RawValue>> {
     let SlurmSubmission { array_job, merge_job, .. } = &status.submission;
     let shards = status.shards.iter();

@@ -8,9 +8,7 @@ use super::{
 };
 use crate::profile::timeline::{HostMark, HostRange, RunTimeline, TimeSpan};
 
-/// Lanes of a device, from 1.
 const LANES: [&str; 5] = ["Steps", "Computing", "Communication", "Communication (not overlapped)", "Free"];
-/// Lane of the marks of a host.
 const MARKS_LANE: usize = 1;
 
 /// Events of a trace for Perfetto. Its importer takes numbers of processes and threads of 32 bits, of which 0 stands for
@@ -21,51 +19,26 @@ struct LaneWriter {
     origin: i64,
 }
 
-/// Lane of ranges of which each encloses the next one, or ends before it starts.
-struct NestedLane {
-    number: usize,
-    /// Ends of the ranges that are open, the innermost one last.
-    open: Vec<i64>,
-}
-
-impl NestedLane {
-    /// Adds a range that does not start before the last one; false if it crosses an open one.
-    fn add(&mut self, span: TimeSpan) -> bool {
-        while self.open.last().is_some_and(|end| *end <= span.start) {
-            self.open.pop();
-        }
-        let fits = self.open.last().is_none_or(|end| span.end <= *end);
-        if fits {
-            self.open.push(span.end);
-        }
-        fits
+/// Adds a range that does not start before the last one to a lane with the ends of its open ranges, the innermost one last; false
+/// if it crosses an open one.
+fn add_nested(open: &mut Vec<i64>, span: TimeSpan) -> bool {
+    while open.last().is_some_and(|end| *end <= span.start) {
+        open.pop();
     }
+    let fits = open.last().is_none_or(|end| span.end <= *end);
+    if fits {
+        open.push(span.end);
+    }
+    fits
 }
 
 /// Ranges and marks of a run's host, those of one domain of mstx if it is given, else with the modules of torch.
-struct HostEvents<'a> {
-    run: &'a RunTimeline,
-    ranges: Vec<&'a HostRange>,
-    marks: Vec<&'a HostMark>,
-}
+type HostEvents<'a> = (&'a RunTimeline, Vec<&'a HostRange>, Vec<&'a HostMark>);
 
-impl<'a> HostEvents<'a> {
-    fn new(run: &'a RunTimeline, domain: Option<&str>) -> Self {
-        let is_shown = |id| domain.is_none_or(|domain| run.names.text(id) == domain);
-        Self {
-            run,
-            ranges: run.ranges.iter().filter(|range| is_shown(range.domain)).collect(),
-            marks: run.marks.iter().filter(|mark| is_shown(mark.domain)).collect(),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.ranges.is_empty() && self.marks.is_empty()
-    }
-
-    fn starts(&self) -> impl Iterator<Item = i64> {
-        self.ranges.iter().map(|range| range.span.start).chain(self.marks.iter().map(|mark| mark.at))
-    }
+fn host_events<'a>(run: &'a RunTimeline, domain: Option<&str>) -> HostEvents<'a> {
+    let is_shown = |id| domain.is_none_or(|domain| run.names.text(id) == domain);
+    let ranges = run.ranges.iter().filter(|range| is_shown(range.domain)).collect();
+    (run, ranges, run.marks.iter().filter(|mark| is_shown(mark.domain)).collect())
 }
 
 impl LaneWriter {
@@ -90,27 +63,27 @@ impl LaneWriter {
                                 "args": args}));
     }
 
-    fn add_host(&mut self, events: &HostEvents<'_>, process: usize) {
-        if events.is_empty() {
+    fn add_host(&mut self, (run, ranges, marks): &HostEvents<'_>, process: usize) {
+        if ranges.is_empty() && marks.is_empty() {
             return;
         }
-        let HostEvents { run, ranges, marks } = events;
         self.add_name("process_name", process, None, &format!("rank {}, host", or_dash(run.rank)));
         self.add_lane(process, MARKS_LANE, "Marks");
-        let mut threads: BTreeMap<u64, Vec<NestedLane>> = BTreeMap::new();
+        let mut threads: BTreeMap<u64, Vec<(usize, Vec<i64>)>> = BTreeMap::new();
         let mut next = MARKS_LANE + 1;
         for range in ranges {
             let lanes = threads.entry(range.thread).or_default();
-            let found = lanes.iter_mut().position(|lane| lane.add(range.span)).unwrap_or_else(|| {
-                // The upper half of a number in a database is the process.
-                let name = format!("Thread {}", range.thread & u64::from(u32::MAX));
-                self.add_lane(process, next, &name);
-                lanes.push(NestedLane { number: next, open: vec![range.span.end] });
-                next += 1;
-                lanes.len() - 1
-            });
+            let found =
+                lanes.iter_mut().position(|(_, open)| add_nested(open, range.span)).unwrap_or_else(|| {
+                    // The upper half of a number in a database is the process.
+                    let name = format!("Thread {}", range.thread & u64::from(u32::MAX));
+                    self.add_lane(process, next, &name);
+                    lanes.push((next, vec![range.span.end]));
+                    next += 1;
+                    lanes.len() - 1
+                });
             let args = json!({"domain": run.names.text(range.domain)});
-            let place = (process, lanes[found].number);
+            let place = (process, lanes[found].0);
             self.add_slice(place, run.names.text(range.name), range.span, &args);
         }
         for mark in marks {
@@ -127,8 +100,10 @@ impl LaneWriter {
 /// for each host the modules, ranges and marks, or the ranges and marks of one domain of mstx.
 /// Times are microseconds since the first of these of all ranks.
 pub(crate) fn step_lanes(report: &StepTimesReport<'_>, domain: Option<&str>) -> String {
-    let hosts: Vec<HostEvents<'_>> = report.runs.iter().map(|run| HostEvents::new(run, domain)).collect();
-    let of_hosts = hosts.iter().flat_map(HostEvents::starts);
+    let hosts: Vec<HostEvents<'_>> = report.runs.iter().map(|run| host_events(run, domain)).collect();
+    let of_hosts = hosts.iter().flat_map(|(_, ranges, marks)| {
+        ranges.iter().map(|range| range.span.start).chain(marks.iter().map(|mark| mark.at))
+    });
     let origin = report.times.iter().map(|times| times.span.start).chain(of_hosts).min().unwrap_or_default();
     let mut writer = LaneWriter { events: Vec::new(), origin };
     let mut processes: Vec<(usize, Option<u32>)> = Vec::new();

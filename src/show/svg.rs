@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use handlebars::html_escape;
 
-/// An image, with the area in which points are drawn.
 pub(super) struct Plot {
     svg: String,
     pub(super) area: PlotArea,
@@ -41,14 +40,12 @@ impl Plot {
         Self { svg, area: PlotArea::default() }
     }
 
-    /// Starts another area with a frame.
     pub(super) fn start_area(&mut self, area: PlotArea) {
         self.area = area;
         let PlotArea { left, top, right, bottom, .. } = area;
         self.rect([left, top], [right - left, bottom - top], "fill=\"none\" stroke=\"#999\"");
     }
 
-    /// Returns the place of a point in pixels.
     pub(super) fn place(&self, x: f64, y: f64) -> (f64, f64) {
         let part = |value: f64, [low, high]: [f64; 2]| (value - low) / (high - low);
         let PlotArea { left, top, right, bottom, .. } = self.area;
@@ -61,19 +58,16 @@ impl Plot {
         let _ = writeln!(self.svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{text}</text>");
     }
 
-    /// Draws a text that is read upwards.
     pub(super) fn upward_text(&mut self, (x, y): (f64, f64), text: &str) {
         let place = format!("transform=\"translate({x},{y}) rotate(-90)\"");
         let _ = writeln!(self.svg, "<text {place} text-anchor=\"middle\">{text}</text>");
     }
 
-    /// Draws a rectangle by its upper left corner and its size in pixels.
     pub(super) fn rect(&mut self, [x, y]: [f64; 2], [width, height]: [f64; 2], attributes: &str) {
         let size = format!("width=\"{width:.1}\" height=\"{height:.1}\"");
         let _ = writeln!(self.svg, "<rect x=\"{x:.1}\" y=\"{y:.1}\" {size} {attributes}/>");
     }
 
-    /// Draws a line through points of the area.
     pub(super) fn line(&mut self, points: impl IntoIterator<Item = (f64, f64)>, attributes: &str) {
         let points = self.places(points);
         let _ = writeln!(self.svg, "<polyline points=\"{points}\" fill=\"none\" {attributes}/>");

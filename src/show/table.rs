@@ -4,13 +4,10 @@ use std::fmt::{Display, Write as _};
 
 use crate::base::print::{TextStyle, painted};
 
-/// Text in place of what is left out of a cell.
 const GAP: &str = "...";
 /// Smallest rank of columns of details, which are left out before the wanted widths of others become smaller.
 pub(crate) const DETAIL: u8 = 5;
-/// Spaces between two columns.
 const SPACE: usize = 2;
-/// Spaces in front of a line below a row.
 const INDENT: usize = 4;
 
 /// Room of a column: how it gives way on a narrow terminal.
@@ -26,7 +23,6 @@ pub(crate) struct Room {
     has_long_header: bool,
 }
 
-/// Returns the room of a column that is never shortened.
 pub(crate) const fn rank(rank: u8) -> Room {
     Room { rank, min: None, wanted: 0, has_long_header: false }
 }
@@ -69,7 +65,6 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// Returns the cell of a row.
     pub(crate) fn cell(&self, row: usize) -> &str {
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         &self.text[start..self.ends[row]]
@@ -102,7 +97,6 @@ impl<T: Copy> Table<T> {
         Self { rows: rows.into_iter().collect(), columns: Vec::new() }
     }
 
-    /// Adds a column of texts.
     pub(crate) fn text<S: Display>(
         self,
         header: impl Into<String>,
@@ -112,7 +106,6 @@ impl<T: Copy> Table<T> {
         self.column(header.into(), false, room.into(), cell)
     }
 
-    /// Adds a column of numbers, which are aligned to the right.
     pub(crate) fn number<S: Display>(
         self,
         header: impl Into<String>,
@@ -140,7 +133,6 @@ impl<T: Copy> Table<T> {
         self
     }
 
-    /// Colours the cells of the last column.
     pub(crate) fn styled(mut self, style: impl FnMut(T) -> TextStyle) -> Self {
         if let Some(column) = self.columns.last_mut() {
             column.styles = self.rows.iter().copied().map(style).collect();
@@ -156,19 +148,16 @@ impl<T: Copy> Table<T> {
         self
     }
 
-    /// Removes the columns of details.
     pub(crate) fn without_details(mut self) -> Self {
         self.columns.retain(|column| column.room.rank < DETAIL);
         self
     }
 
-    /// Returns the text by [`columns_text`].
     pub(crate) fn print(&self, width: Option<usize>) -> String {
         columns_text(&self.columns, width)
     }
 }
 
-/// A column that is printed, and its width.
 #[derive(Clone, Copy, Debug)]
 struct PlacedColumn<'c> {
     column: &'c Column,
@@ -198,7 +187,6 @@ pub(crate) fn columns_text(columns: &[Column], width: Option<usize>) -> String {
     text
 }
 
-/// Returns the columns that fit with their widths.
 fn place_columns(columns: &[Column], width: Option<usize>) -> Vec<PlacedColumn<'_>> {
     let mut placed: Vec<PlacedColumn<'_>> = Vec::new();
     for column in columns {
@@ -236,7 +224,6 @@ fn leave_out(
     }
 }
 
-/// Returns the width of a line of these columns.
 fn total_width(placed: &[PlacedColumn<'_>], width: impl Fn(&Column, usize) -> usize) -> usize {
     let cells: usize = placed.iter().map(|one| width(one.column, one.width)).sum();
     1 + cells + SPACE * placed.len().saturating_sub(1)

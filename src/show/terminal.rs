@@ -12,7 +12,6 @@ use nix::sys::signal::Signal;
 
 use crate::base::print::{print_data, print_hint, print_warning};
 
-/// Smallest width for which tables are made.
 const MIN_WIDTH: usize = 40;
 
 /// Returns the width for tables on standard output: `COLUMNS`, else the width of the terminal. `None` without either,

@@ -11,13 +11,10 @@ use crate::{
     },
 };
 
-/// Maximum number of lines of the plot of samples.
 const MAX_BINS: usize = 12;
-/// Width of the longest bar.
 const MAX_BAR: usize = 40;
 /// Columns of the plot beside a bar.
 const BESIDE_BAR: usize = 27;
-/// Spaces in front of the lines of a block.
 const BLOCK_INDENT: &str = "  ";
 /// Step of the device's timer in nanoseconds; bins are multiples of it.
 const TIMER_STEP: i64 = 20;
@@ -130,7 +127,6 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
     page.add("software", result.software.as_deref().unwrap_or("not recorded"));
 }
 
-/// Adds the result in the state of the cache that the page does not explain.
 fn add_other_state(page: &mut Page, other: &StateEvidence, cache: CacheState) {
     let StateEvidence { cache: state, result, production_ratio } = other;
     let ratio = production_ratio.map(|ratio| format!("; {:+.1} % of production", 100.0 * (ratio - 1.0)));
@@ -251,7 +247,6 @@ fn collections_table(evidence: &CaseEvidence, width: Option<usize>) -> String {
         .print(width)
 }
 
-/// Returns the control kernels of the collections; empty without one.
 fn controls_table(evidence: &CaseEvidence, width: Option<usize>) -> String {
     let controls =
         || evidence.collections.iter().flat_map(|one| one.controls.iter().map(move |found| (one, found)));
@@ -280,17 +275,11 @@ fn controls_table(evidence: &CaseEvidence, width: Option<usize>) -> String {
     table.print(width)
 }
 
-/// Returns temperature, power and health of the devices of a collection: `38-41 C, 172-180 W, OK`.
 fn readings_text(readings: &[ReadingEvidence]) -> String {
     let range = |values: Vec<f64>, unit: &str| {
-        let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-            (low.min(*value), high.max(*value))
-        });
-        match values.is_empty() {
-            true => None,
-            false if low == high => Some(format!("{low:.0} {unit}")),
-            false => Some(format!("{low:.0}-{high:.0} {unit}")),
-        }
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.into_iter().reduce(f64::max)?;
+        Some(if low == high { format!("{low:.0} {unit}") } else { format!("{low:.0}-{high:.0} {unit}") })
     };
     let temperatures = readings.iter().filter_map(|one| one.temperature_c.map(float)).collect();
     let powers = readings.iter().filter_map(|one| one.power_w).collect();
@@ -300,7 +289,6 @@ fn readings_text(readings: &[ReadingEvidence]) -> String {
     joined(parts.into_iter().flatten(), ", ")
 }
 
-/// Returns a histogram of samples in nanoseconds; `None` without samples.
 fn sample_plot(samples: &[i64], width: Option<usize>) -> Option<String> {
     let longest = width.map_or(MAX_BAR, |width| width.saturating_sub(BESIDE_BAR).clamp(1, MAX_BAR));
     let mut sorted = samples.to_vec();

@@ -22,6 +22,6 @@ pub use select::{
     CandidateSource, ListedCase, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows,
 };
 pub(crate) use write::{
-    CandidatesByKernel, CasesByKernel, ListedCases, MutationCasesError, RowWriter, database_cases,
-    mutation_sources, profile_cases,
+    CandidatesByKernel, CasesByKernel, ListedCases, RowWriter, database_cases, mutation_sources,
+    profile_cases,
 };

@@ -3,7 +3,7 @@
 use super::{super::prelude::*, network_of_profile};
 use crate::{
     measure::collective::{devices_for, reachable_groups, tier_of_group},
-    show::collectives::{GroupChoice, GroupRecord, groups_table},
+    show::collectives::{GroupRecord, groups_table},
 };
 
 /// Lists the groups of devices that span each tier of a network
@@ -46,7 +46,7 @@ pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
     for size in reachable {
         let is_chosen = tier.is_none_or(|tier| tier == size.tier);
         if is_chosen && (ranks.is_empty() || ranks.contains(&size.ranks)) {
-            choices.push(GroupChoice { size, groups: devices_for(grid, devices, size.ranks, size.tier)? });
+            choices.push((size, devices_for(grid, devices, size.ranks, size.tier)?));
         }
     }
     if choices.is_empty() {
@@ -55,8 +55,9 @@ pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
             "give other devices with `--devices`, or list all groups without `--ranks` and `--tier`",
         ));
     }
-    let records: Vec<_> = choices.iter().map(|choice| GroupRecord::new(&network, choice)).collect();
-    emit(options.output.format, &records, |_| groups_table(&network, &choices, options.output.width()));
+    options.output.emit(choices.iter().map(|choice| GroupRecord::new(&network, choice)), |width| {
+        groups_table(&network, &choices, width)
+    });
     if devices.len() > 1 {
         print_note(&format!(
             "all {} devices together span tier {}",

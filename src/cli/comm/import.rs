@@ -110,7 +110,7 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
         let report = import_durations(&mut table, &imported)?;
         Ok::<_, DatabaseError>((vec![table], report))
     })?;
-    emit(options.output.format, &[ImportRecord { added, kept, unchanged: same, updated }], |_| {
+    emit(options.output.format, &[ImportRecord { added, kept, unchanged: same, updated }], || {
         let added = format_count(added, "row");
         format!("{added} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n")
     });

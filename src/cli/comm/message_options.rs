@@ -18,7 +18,6 @@ use crate::{
 /// Group of the options that name workloads. A requirement of one of them would be waived beside options with which it conflicts.
 const WORKLOADS_OR_MODEL: &str = "workloads_or_model";
 
-/// Messages of a sweep: all combinations of collectives, groups, types and sizes, or those of workloads.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new(WORKLOADS_OR_MODEL).args(["workloads", "model"]).multiple(true)))]
 pub(super) struct MessageOptions {
@@ -102,7 +101,6 @@ impl MessageOptions {
         ))
     }
 
-    /// Finds the parts of the sweep among the devices of a run.
     pub(super) fn sweep_parts(&self, context: &RunContext) -> Result<Vec<SweepPart>, CommandError> {
         let wanted = WantedGroups { ranks: self.ranks.0.clone(), tiers: self.tiers.clone() };
         if self.workloads.is_empty() && self.model.is_none() {
@@ -118,7 +116,6 @@ impl MessageOptions {
     }
 }
 
-/// Numbers of ranks; empty for all.
 #[derive(Clone, Debug)]
 struct RankList(Vec<usize>);
 
@@ -138,7 +135,6 @@ fn parse_kind(text: &str) -> Result<CollectiveKind, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is no collective; known are {}", known()))
 }
 
-/// Parses weights of parts, or the CSV file that has them.
 fn parse_parts(text: &str) -> Result<PartWeights, String> {
     const FORMS: &str = "expected `equal`, `hot:4`, weights such as `1,2/3,4`, or a CSV file";
     let problem: String = match text.parse() {
@@ -169,7 +165,6 @@ fn parse_dtype(text: &str) -> Result<String, String> {
     })
 }
 
-/// Parses a number of bytes: `4096`, `1K`, `512M`, `4G`.
 fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -187,7 +182,6 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is no size; write bytes, or a number with K, M or G, such as 512M"))
 }
 
-/// Returns the sizes from the smallest to the largest by a constant ratio.
 fn ladder(from: u64, to: u64, factor: u64) -> Result<Vec<u64>, CommandError> {
     if from > to {
         return Err(CommandError::usage(

@@ -3,7 +3,6 @@
 use super::super::prelude::*;
 use crate::measure::{fleet::expand_hosts, nodes::NodePlace};
 
-/// Place of this process among the nodes of a sweep. The names are those of torchrun.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Several nodes")]
 pub(super) struct NodeOptions {

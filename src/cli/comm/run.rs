@@ -60,7 +60,6 @@ pub(in crate::cli) struct CommRunOptions {
     output: TableOptions,
 }
 
-/// Backend of torch.distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum BackendArg {
     Hccl,
@@ -137,7 +136,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let preview = context.preview_sweep(&run_options, options.deadline.deadline().map(Deadline::rest))?;
     if options.dry_run {
         database.draft_note().iter().for_each(|note| print_note(note));
-        emit(options.output.format, &preview.lines, |_| sweep_table(&preview, options.output.width()));
+        options.output.emit(&preview.lines, |width| sweep_table(&preview, width));
         return Ok(ExitStatus::Done);
     }
     print_note(&sweep_summary(&preview));

@@ -26,17 +26,13 @@ pub(in crate::cli) struct ValidateOptions {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Ratio up to which a row passes, above 1
-    #[arg(long, value_name = "RATIO", default_value = "2", value_parser = parse_tolerance)]
+    #[arg(long, value_name = "RATIO", default_value = "2", 
+          value_parser = |text: &str| parse_within(text, (Bound::Excluded(1.0), Bound::Included(1000.0)), "not a number above 1, up to 1000"))]
     tolerance: f64,
     #[command(flatten)]
     output: TableOptions,
     #[command(flatten)]
     assets: AssetOptions,
-}
-
-fn parse_tolerance(text: &str) -> Result<f64, String> {
-    let range = (Bound::Excluded(1.0), Bound::Included(1000.0));
-    parse_within(text, range, "not a number above 1, up to 1000")
 }
 
 pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError> {
@@ -51,7 +47,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
         kind: database.kind(),
         tolerance: options.tolerance,
     };
-    emit(options.output.format, &model_records(&report), |_| model_text(&report, options.output.width()));
+    options.output.emit(&model_records(&report), |width| model_text(&report, width));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);

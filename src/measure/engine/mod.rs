@@ -13,7 +13,7 @@ mod write_back;
 
 pub(crate) use assess::{AssessmentRules, ReassessedCollection, expected_launches, find_changes};
 pub(crate) use collect::last_line;
-pub(crate) use dry_run::{PlanPreview, dry_run};
+pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use gang::{FollowerRun, SweepNodes};
 pub(crate) use host_monitor::{PausedDevices, pause_file};
 pub(crate) use request::{CollectionSettings, EngineError, ResumedRun, RunOutcome, RunRequest};

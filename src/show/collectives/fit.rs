@@ -18,7 +18,6 @@ pub(crate) struct FitReport<'f> {
     /// Folder of the database, for the commands that measure further sizes.
     pub(crate) database: &'f Path,
     pub(crate) kind: DataKind,
-    /// Network whose link peaks are shown.
     pub(crate) network: Option<&'f CommNetwork>,
 }
 
@@ -205,7 +204,6 @@ record! {
         size_semantics: &'a str = sweep.kind.size_semantics(),
         bus_factor: f64 = sweep.bus_factor(),
         link_peak_gb_per_s: Option<f64> = fit.peak(report.network),
-        /// Command that measures the sizes around the changes.
         refining_command: Option<String> = report.refining_command(fit),
         points: Vec<PointRecord> = sweep.points.iter().map(|point| PointRecord::new(sweep, point)).collect(),
         lines: Vec<LineRecord<'a>> = fit.ranges.iter().map(|range| LineRecord::new(sweep, range)).collect(),
@@ -222,7 +220,6 @@ record! {
         ci95_us: Option<(f64, f64)> = point.interval,
         algbw_gb_per_s: f64 = bandwidths.0,
         busbw_gb_per_s: f64 = bandwidths.1,
-        /// Number of rows whose median the duration is.
         rows: usize = point.rows,
         by_npubench: bool = !point.is_foreign,
     }
@@ -247,7 +244,6 @@ record! {
     ChangeRecord<'a>(change: &'a AlgorithmSwitch) {
         #[serde(flatten)]
         change: &'a AlgorithmSwitch = change,
-        /// True if the duration jumps.
         discontinuity: bool = change.is_discontinuity(),
         /// True if the sizes around it differ by at most a quarter.
         located: bool = change.is_located,

@@ -21,7 +21,6 @@ use crate::{
 };
 
 record! {
-    /// What identifies a sweep, in JSON.
     SweepKeyRecord<'a>(sweep: &'a Sweep, kind: DataKind) {
         kind: DataKind = kind,
         collective: CollectiveKind = sweep.kind,
@@ -57,17 +56,12 @@ mod tests {
 }
 
 /// Groups of one size, the preferred one first.
-#[derive(Clone, Debug)]
-pub(crate) struct GroupChoice {
-    pub(crate) size: GroupSize,
-    pub(crate) groups: Vec<Vec<u32>>,
-}
+pub(crate) type GroupChoice = (GroupSize, Vec<Vec<u32>>);
 
 /// Returns a table of groups with the links of their tiers.
 pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width: Option<usize>) -> String {
-    let rows = choices
-        .iter()
-        .filter_map(|choice| Some((choice.size, &choice.groups, network.tiers.get(choice.size.tier)?)));
+    let rows = choices.iter();
+    let rows = rows.filter_map(|(size, groups)| Some((*size, groups, network.tiers.get(size.tier)?)));
     Table::new(rows)
         .number("tier", 0, |(size, ..)| size.tier)
         .text("links", 1, |(.., tier)| &tier.kind)
@@ -84,11 +78,11 @@ pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width
 record! {
     /// Groups of one size in JSON, with the links of their tier.
     pub(crate) GroupRecord<'a>(network: &'a CommNetwork, choice: &'a GroupChoice) {
-        tier: usize = choice.size.tier,
-        ranks: usize = choice.size.ranks,
+        tier: usize = choice.0.tier,
+        ranks: usize = choice.0.ranks,
         grid: &'a [u64] = &network.grid,
-        link: Option<&'a CommTier> = network.tiers.get(choice.size.tier),
-        groups: &'a [Vec<u32>] = &choice.groups,
+        link: Option<&'a CommTier> = network.tiers.get(choice.0.tier),
+        groups: &'a [Vec<u32>] = &choice.1,
     }
 }
 

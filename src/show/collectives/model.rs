@@ -6,7 +6,6 @@ use crate::{
     measure::collective::{ModelComparison, ModelVerdict},
 };
 
-/// Comparison of the rows of a database with the model of a device profile.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelReport<'r> {
     pub(crate) comparisons: &'r [ModelComparison<'r>],
@@ -49,7 +48,6 @@ record! {
         message_bytes: u64 = row.point.message,
         us: f64 = row.point.micros,
         model_us: Option<f64> = row.predicted_us,
-        /// Measured by predicted time.
         ratio: Option<f64> = row.ratio(),
         verdict: ModelVerdict = row.verdict,
         by_npubench: bool = !row.point.is_foreign,

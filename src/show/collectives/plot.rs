@@ -12,7 +12,6 @@ use crate::{
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
 const MARGIN: f64 = 60.0;
-/// Height of a line of the legend.
 const LEGEND: f64 = 16.0;
 /// Points of a line between two neighbouring sizes.
 const STEPS: u32 = 4;

@@ -10,18 +10,8 @@ pub(super) const MAX_PAGE_ROWS: usize = 1000;
 const KINDS: [CallKind; 2] = [CallKind::OperatorCall, CallKind::ModuleCall];
 
 /// Columns of calls in CSV, behind the columns of the other rows.
-pub(super) const CALL_COLUMNS: [&str; 10] = [
-    "thread",
-    "base step",
-    "other step",
-    "base call",
-    "other call",
-    "other shapes",
-    "base kernels",
-    "other kernels",
-    "base copies",
-    "other copies",
-];
+pub(super) const CALL_COLUMNS: &str = "thread,base step,other step,base call,other call,other shapes,base kernels,other kernels,\
+    base copies,other copies";
 
 const fn heading(kind: CallKind) -> &'static str {
     match kind {

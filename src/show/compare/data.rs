@@ -16,33 +16,22 @@ use crate::{
     },
 };
 
-/// Part of the kernels with their durations alone.
 const ALONE_PART: &str = "kernel_alone";
-const COLUMNS: [&str; 11] = [
-    "part",
-    "name",
-    "shapes",
-    "base",
-    "base calls",
-    "other",
-    "other calls",
-    "difference",
-    "ratio",
-    "base self",
-    "other self",
-];
+const COLUMNS: &str =
+    "part,name,shapes,base,base calls,other,other calls,difference,ratio,base self,other self";
 /// Columns of the kernels with their durations alone, behind the others.
-const ALONE_COLUMNS: [&str; 3] = ["alone", "base slowdown", "other slowdown"];
+const ALONE_COLUMNS: &str = "alone,base slowdown,other slowdown";
 
 /// Returns all rows as CSV; times are nanoseconds per step, memory is bytes. With a database, the kernels with their
 /// durations alone follow, and then the single calls, with columns of their own.
 pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
     let empty = String::new;
-    let mut header = COLUMNS.to_vec();
-    header.extend(report.in_model.iter().flat_map(|_| ALONE_COLUMNS));
+    let mut header: Vec<String> = COLUMNS.split(',').map(str::to_owned).collect();
+    header.extend(report.in_model.iter().flat_map(|_| ALONE_COLUMNS.split(',').map(str::to_owned)));
     let first_of_calls = header.len();
-    header.extend(report.calls.iter().flat_map(|_| CALL_COLUMNS));
-    let mut records = vec![header.iter().map(|name| (*name).to_owned()).collect()];
+    header.extend(report.calls.iter().flat_map(|_| CALL_COLUMNS.split(',').map(str::to_owned)));
+    let width = header.len();
+    let mut records = vec![header];
     records.extend(report.comparison.attribution.iter().map(|part| {
         let kind = format!("difference of the step: {}", part.kind);
         let (name, shapes, difference) = (part_name(part), part.shapes.clone(), part.difference.to_string());
@@ -67,7 +56,7 @@ pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
     records.extend(compared_kernels(report).iter().filter_map(alone_record));
     records.extend(report.calls.unwrap_or_default().iter().map(|call| call_cells(call, first_of_calls)));
     // Rows without the columns of kernels and calls are shorter.
-    records.iter_mut().for_each(|record: &mut Vec<String>| record.resize(header.len(), empty()));
+    records.iter_mut().for_each(|record: &mut Vec<String>| record.resize(width, empty()));
     csv_text(records)
 }
 
@@ -199,7 +188,7 @@ pub(crate) fn comparison_records(report: &ComparisonReport<'_>) -> Vec<Box<RawVa
     records.extend(comparison.rows.iter().map(|row| json_record(&RowRecord::new(row))));
     records.extend(report.calls.unwrap_or_default().iter().map(|call| json_record(&CallRecord::new(call))));
     let Some(joined) = report.in_model else { return records };
-    let runs = [("base", report.base_sums, joined.base), ("other", report.other_sums, joined.other)];
+    let runs = [("base", report.base_sums, &joined.base), ("other", report.other_sums, &joined.other)];
     for (run, sums, found) in runs {
         let per_step = |time: f64| time / sums.steps as f64;
         let number = |count: f64| Number::from_f64(per_step(count)).unwrap_or_else(|| 0.into());

@@ -1,6 +1,6 @@
 //! Kernels of two recorded runs with their durations alone.
 
-use std::collections::{HashMap, HashSet};
+use indexmap::IndexMap;
 
 use super::{
     super::{prelude::*, run_modules::input_shapes},
@@ -11,9 +11,7 @@ use crate::answer::coverage::InModelKernel;
 pub(super) struct ComparedKernel<'a> {
     pub(super) base: Option<&'a InModelKernel>,
     pub(super) other: Option<&'a InModelKernel>,
-    /// Time per step in nanoseconds.
     pub(super) times: [Option<f64>; 2],
-    /// Calls per step.
     pub(super) calls: [Option<f64>; 2],
 }
 
@@ -32,31 +30,24 @@ impl ComparedKernel<'_> {
 pub(super) fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>> {
     let Some(JoinedDatabase { base, other, .. }) = report.in_model else { return Vec::new() };
     let steps = [report.base_sums, report.other_sums].map(|sums| sums.steps as f64);
-    let pair = |base: Option<&'a InModelKernel>, other: Option<&'a InModelKernel>| {
-        let [base_steps, other_steps] = steps;
-        let sides = [(base, base_steps), (other, other_steps)];
+    let mut by_case: IndexMap<CaseId, [Option<&'a InModelKernel>; 2]> = IndexMap::new();
+    for (side, found) in [base, other].into_iter().enumerate() {
+        for kernel in &found.kernels {
+            by_case.entry(kernel.case.id()).or_default()[side] = Some(kernel);
+        }
+    }
+    let pair = |sides: [Option<&'a InModelKernel>; 2]| {
+        let per_step = |of: fn(&InModelKernel) -> f64| {
+            std::array::from_fn(|side| sides[side].map(|kernel| of(kernel) / steps[side]))
+        };
         ComparedKernel {
-            base,
-            other,
-            times: sides.map(|(kernel, steps)| kernel.map(|kernel| kernel.total as f64 / steps)),
-            calls: sides.map(|(kernel, steps)| kernel.map(|kernel| kernel.calls as f64 / steps)),
+            base: sides[0],
+            other: sides[1],
+            times: per_step(|kernel| kernel.total as f64),
+            calls: per_step(|kernel| kernel.calls as f64),
         }
     };
-    let by_case: HashMap<String, &InModelKernel> =
-        other.kernels.iter().map(|kernel| (kernel.case.id().to_string(), kernel)).collect();
-    let mut is_in_base: HashSet<String> = HashSet::new();
-    let mut pairs: Vec<ComparedKernel<'a>> = Vec::new();
-    for kernel in &base.kernels {
-        let case = kernel.case.id().to_string();
-        let same = by_case.get(&case).copied();
-        is_in_base.insert(case);
-        pairs.push(pair(Some(kernel), same));
-    }
-    for kernel in &other.kernels {
-        if !is_in_base.contains(&kernel.case.id().to_string()) {
-            pairs.push(pair(None, Some(kernel)));
-        }
-    }
+    let mut pairs: Vec<ComparedKernel<'a>> = by_case.into_values().map(pair).collect();
     pairs.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
     pairs
 }
@@ -85,7 +76,6 @@ pub(super) fn section(report: &ComparisonReport<'_>, max: usize) -> Option<Secti
     Section::new(heading, table, kernels.len().saturating_sub(max)).filter(|_| has_alone)
 }
 
-/// Returns the line about kernels that the database does not have; empty if it has all.
 pub(super) fn without_duration(report: &ComparisonReport<'_>, database: &JoinedDatabase<'_>) -> String {
     let kernels = compared_kernels(report);
     let is_unknown =
@@ -100,7 +90,6 @@ pub(super) fn without_duration(report: &ComparisonReport<'_>, database: &JoinedD
     }
 }
 
-/// Returns the note in place of the kernels with their durations alone.
 pub(super) fn no_measured_row(report: &ComparisonReport<'_>, database: &JoinedDatabase<'_>) -> String {
     format!(
         "no kernel of base or other has a measured row in the database: `npubench run --db {}{}` measures its rows, `{} --missing \

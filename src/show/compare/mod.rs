@@ -36,31 +36,28 @@ pub(crate) struct ComparisonReport<'a> {
     pub(crate) other_sums: &'a RunSums,
     pub(crate) comparison: &'a RunComparison,
     /// Kernels of base and other with their durations alone; `None` without a database.
-    pub(crate) in_model: Option<JoinedDatabase<'a>>,
+    pub(crate) in_model: Option<&'a JoinedDatabase<'a>>,
     /// Single calls of operators and modules; `None` if they are not listed.
     pub(crate) calls: Option<&'a [ComparedCall<'a>]>,
-    /// Number of rows of a table.
     pub(crate) rows: usize,
 }
 
 /// A database with the kernels of both runs that were looked up in it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct JoinedDatabase<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) kind: DataKind,
-    pub(crate) base: &'a InModelKernels,
-    pub(crate) other: &'a InModelKernels,
+    pub(crate) base: InModelKernels,
+    pub(crate) other: InModelKernels,
 }
 
 struct Section {
     heading: &'static str,
     columns: Vec<Column>,
-    /// Number of rows that are left out.
     more: usize,
 }
 
 impl Section {
-    /// Returns a section; `None` without rows.
     fn new<T>(heading: &'static str, table: Table<T>, more: usize) -> Option<Self> {
         let columns = table.columns;
         columns.iter().any(|column| column.rows() > 0).then_some(Self { heading, columns, more })
@@ -72,61 +69,64 @@ impl Section {
         });
         format!("\n{}\n{}{}", self.heading, columns_text(&self.columns, width), or_empty(more))
     }
+}
 
-    fn page(self) -> PageSection {
+record! {
+    PageSection(section: Section)
+    with {
         let cells = |text: &dyn Fn(&Column) -> String| {
-            let cell = |column: &Column| PageCell {
-                text: text(column),
-                class: if column.is_number { "n" } else { "s" },
-            };
-            self.columns.iter().map(cell).collect()
+            section.columns.iter().map(|column| PageCell::new(column, text(column))).collect::<Vec<_>>()
         };
-        let rows = self.columns.first().map_or(0, Column::rows);
-        PageSection {
-            heading: self.heading,
-            columns: cells(&|column| column.header.clone()),
-            rows: (0..rows).map(|row| cells(&|column| column.cell(row).to_owned())).collect(),
-            more: (self.more > 0).then_some(self.more),
-        }
+        let rows = section.columns.first().map_or(0, Column::rows);
+    } {
+        heading: &'static str = section.heading,
+        columns: Vec<PageCell> = cells(&|column| column.header.clone()),
+        rows: Vec<Vec<PageCell>> = (0..rows).map(|row| cells(&|column| column.cell(row).to_owned())).collect(),
+        more: Option<usize> = (section.more > 0).then_some(section.more),
     }
 }
 
-#[derive(Serialize)]
-struct PageSection {
-    heading: &'static str,
-    columns: Vec<PageCell>,
-    rows: Vec<Vec<PageCell>>,
-    more: Option<usize>,
+record! {
+    PageCell(column: &Column, text: String) {
+        text: String = text,
+        /// `n` for numbers, `s` for texts.
+        class: &'static str = if column.is_number { "n" } else { "s" },
+    }
 }
 
-#[derive(Serialize)]
-struct PageCell {
-    text: String,
-    /// `n` for numbers, `s` for texts.
-    class: &'static str,
+record! {
+    ComparisonPage<'a>(report: &ComparisonReport<'a>)
+    with {
+        let comparison = report.comparison;
+        let largest = comparison.attribution.iter().map(|part| part.difference.abs()).fold(0.0, f64::max);
+        let bars = comparison.attribution.iter().map(|part| AttributionBar::new(part, largest));
+        let parts = ComparedPart::iter().filter_map(|part| part_section(report, part, usize::MAX));
+        let calls = calls::sections(report.calls.unwrap_or_default(), calls::MAX_PAGE_ROWS);
+        let in_model = kernels::section(report, usize::MAX);
+        let unknown = report.in_model.filter(|_| in_model.is_none());
+    } {
+        title: &'static str = "Comparison of two runs",
+        base: String = run_text("base", report.base, report.base_sums),
+        other: String = run_text("other", report.other, report.other_sums),
+        span: String = with_sign(ms(comparison.span_difference)),
+        not_compared: &'a [String] = &comparison.not_compared,
+        attribution: Vec<AttributionBar<'a>> = bars.collect(),
+        sections: Vec<PageSection> = parts.chain(calls).chain(in_model).map(PageSection::new).collect(),
+        no_measured_row: Option<String> = unknown.map(|database| kernels::no_measured_row(report, database)),
+    }
 }
 
-#[derive(Serialize)]
-struct ComparisonPage<'a> {
-    title: &'static str,
-    base: String,
-    other: String,
-    span: String,
-    not_compared: &'a [String],
-    attribution: Vec<AttributionBar<'a>>,
-    sections: Vec<PageSection>,
-    no_measured_row: Option<String>,
-}
-
-#[derive(Serialize)]
-struct AttributionBar<'a> {
-    difference: String,
-    class: &'static str,
-    /// Percent of the widest bar.
-    width: String,
-    kind: &'static str,
-    name: String,
-    shapes: &'a str,
+record! {
+    AttributionBar<'a>(part: &'a AttributedTime, largest: f64)
+    with { let width = if largest > 0.0 { 100.0 * part.difference.abs() / largest } else { 0.0 }; } {
+        difference: String = with_sign(ms(part.difference)),
+        class: &'static str = if part.difference < 0.0 { "shorter" } else { "longer" },
+        /// Percent of the widest bar.
+        width: String = decimals3(width),
+        kind: &'static str = part.kind,
+        name: String = part_name(part),
+        shapes: &'a str = &part.shapes,
+    }
 }
 
 fn part_name(part: &AttributedTime) -> String {
@@ -138,33 +138,7 @@ pub(crate) fn comparison_page(
     assets: &AssetFiles,
     report: &ComparisonReport<'_>,
 ) -> Result<String, RenderError> {
-    let attribution = &report.comparison.attribution;
-    let largest = attribution.iter().map(|part| part.difference.abs()).fold(0.0, f64::max);
-    let bars = attribution.iter().map(|part| AttributionBar {
-        difference: with_sign(ms(part.difference)),
-        class: if part.difference < 0.0 { "shorter" } else { "longer" },
-        width: decimals3(if largest > 0.0 { 100.0 * part.difference.abs() / largest } else { 0.0 }),
-        kind: part.kind,
-        name: part_name(part),
-        shapes: &part.shapes,
-    });
-    let parts = ComparedPart::iter().filter_map(|part| part_section(report, part, usize::MAX));
-    let calls = calls::sections(report.calls.unwrap_or_default(), calls::MAX_PAGE_ROWS);
-    let in_model = kernels::section(report, usize::MAX);
-    let page = ComparisonPage {
-        title: "Comparison of two runs",
-        base: run_text("base", report.base, report.base_sums),
-        other: run_text("other", report.other, report.other_sums),
-        span: with_sign(ms(report.comparison.span_difference)),
-        not_compared: &report.comparison.not_compared,
-        attribution: bars.collect(),
-        no_measured_row: match &in_model {
-            Some(_) => None,
-            None => report.in_model.map(|database| kernels::no_measured_row(report, &database)),
-        },
-        sections: parts.chain(calls).chain(in_model).map(Section::page).collect(),
-    };
-    render_page(assets, TEMPLATE, &page)
+    render_page(assets, TEMPLATE, &ComparisonPage::new(report))
 }
 
 pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize>) -> String {
@@ -180,7 +154,7 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize
     }
     let calls = calls::sections(report.calls.unwrap_or_default(), report.rows);
     text.extend(calls.map(|section| section.text(width)));
-    if let Some(database) = &report.in_model {
+    if let Some(database) = report.in_model {
         match kernels::section(report, report.rows) {
             Some(section) => {
                 text.push_str(&section.text(width));
@@ -228,7 +202,6 @@ fn attribution_text(report: &ComparisonReport<'_>, width: Option<usize>) -> Stri
     format!("\n{start}{end}\n{}", table.print(width))
 }
 
-/// Returns the table of a part, which is `None` without rows.
 fn part_section(report: &ComparisonReport<'_>, part: ComparedPart, max: usize) -> Option<Section> {
     // Operators without kernels have only calls.
     let has_amount = |row: &&ComparedRow| {
