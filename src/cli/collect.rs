@@ -156,7 +156,6 @@ impl RankOptions {
         Ok(AnalysisSettings { python, export, workers, limit, logs })
     }
 
-    /// Prints the ranks and their step times, ingests the complete ones, and returns the exit status.
     fn report(
         &self,
         collected: &CollectedRanks,

@@ -119,7 +119,6 @@ fn excluding_options(command: &Command, option: &Arg) -> Vec<(String, ArgPredica
     others.map(|other| (other.get_id().to_string(), is_given(other))).collect()
 }
 
-/// Options of all files, those that precede last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigFiles {
     files: Vec<PathBuf>,

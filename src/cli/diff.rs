@@ -112,7 +112,6 @@ impl<'a> NamedSide<'a> {
     }
 }
 
-/// Returns the note with the command that measures ambiguous cases of a side again. `None` without such a case.
 fn repeat_note(
     options: &DiffOptions,
     side: &NamedSide<'_>,

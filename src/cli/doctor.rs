@@ -92,7 +92,6 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
 }
 
-/// Compares the device of a database of measurements with the host's chips; `None` for other folders.
 fn database_device(
     folder: &Path,
     assets: &AssetFiles,

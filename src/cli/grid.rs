@@ -213,7 +213,6 @@ pub(super) fn load_grids(
     }
 }
 
-/// Returns the wanted kernels, or all kernels of the grids.
 pub(super) fn select_kernels(
     grids: &GridFiles,
     wanted: &[KernelName],

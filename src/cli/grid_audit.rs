@@ -2,7 +2,10 @@
 
 use super::{grid, prelude::*};
 use crate::{
-    answer::coverage::{AuditedQuestion, audit_questions},
+    answer::{
+        coverage::{AuditedQuestion, audit_questions},
+        workload::QuestionDefaults,
+    },
     cases::grid::{
         AxisAudit, GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
@@ -47,7 +50,6 @@ pub(super) struct AuditOptions {
 }
 
 impl AuditOptions {
-    /// Returns the database to audit; `None` for the grids.
     fn folder(&self) -> Option<PathBuf> {
         let folder = given_or_usual_folder(self.db.as_deref());
         // A database that is always given, by a file or a variable, is not meant beside grids and models.
@@ -60,7 +62,9 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     let density = DensityFile::load(&assets, &catalogue)?;
     let wanted = options.kernels.names()?;
     let auditor = GridAuditor { catalogue: &catalogue, density: &density };
-    if options.questions.is_incomplete() {
+    let has_options =
+        options.questions.defaults != QuestionDefaults::default() || options.questions.mapping.is_some();
+    if has_options && !options.questions.is_requested() {
         let problem = "options of workloads are given, but no workload";
         return Err(CommandError::bad_input(problem, "give `--workload FILE` or `--model NAME`"));
     }
@@ -128,7 +132,6 @@ fn audit_workloads(
     Ok(ExitStatus::done_if(audited.iter().all(AuditedQuestion::is_answered)))
 }
 
-/// Returns the wanted kernels, or all kernels of a database.
 fn database_kernels(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelName>, CommandError> {
     let known = database.kernels()?;
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
@@ -141,7 +144,6 @@ fn database_kernels(database: &Database, wanted: &[KernelName]) -> Result<Vec<Ke
     Ok(if wanted.is_empty() { known } else { wanted.to_vec() })
 }
 
-/// Returns the kernels that the standard covers; a wanted kernel that it does not cover is an error.
 fn audited_kernels(
     auditor: GridAuditor<'_>,
     kernels: Vec<KernelName>,

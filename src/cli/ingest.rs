@@ -235,7 +235,6 @@ fn error_of_profiles(error: &ProfileError, bad: &[BadProfile], readable: usize) 
     all
 }
 
-/// Returns the device that all files show. Files of different devices are refused.
 fn device_of_profiles(files: &[ProfileFile]) -> Result<DeviceEvidence, CommandError> {
     let mut all = DeviceEvidence::default();
     for file in files {
@@ -249,7 +248,6 @@ fn device_of_profiles(files: &[ProfileFile]) -> Result<DeviceEvidence, CommandEr
     Ok(all)
 }
 
-/// Chooses the device of a new database, or compares the profile with the device of an existing one.
 fn device_of_target(
     options: &IngestOptions,
     target: &TargetDatabase<'_>,

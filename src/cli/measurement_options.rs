@@ -66,7 +66,6 @@ impl MeasurementOptions {
         }
     }
 
-    /// Returns the options of a run of missing rows of all kernels.
     pub(super) fn run_options(
         &self,
         resources: &ResourceOptions,
@@ -81,7 +80,6 @@ impl MeasurementOptions {
         })
     }
 
-    /// Returns what the runs of `fill` and `adapt` have in common.
     pub(super) fn fill_session(
         &self,
         db: &Path,

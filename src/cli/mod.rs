@@ -248,7 +248,6 @@ impl GridCommand {
     }
 }
 
-/// Prepares the threads that work on tables: at the process limit the work is done on the thread of the caller.
 fn start_thread_pool() {
     // A failed global pool cannot be built a second time, so that a pool of its own shows whether threads can start.
     if rayon::ThreadPoolBuilder::new().build().is_err() {

@@ -30,7 +30,6 @@ pub(super) struct ModelsOptions {
 
 pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
-    let format = options.output.format;
     match &options.model {
         None => {
             let models = LlmModel::all(&assets)?;

@@ -75,7 +75,6 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
     Ok(ExitStatus::Done)
 }
 
-/// Reads the schema of a function from torch. Several overloads are an error that lists them.
 fn schema_of(python: &str, api: &str) -> Result<String, CommandError> {
     let function = api.rsplit('.').next().unwrap_or(api);
     let waiting = WaitingLine::on_stderr(&format!("torch_npu of {python}"));

@@ -79,7 +79,6 @@ pub(super) struct TableOptions {
 }
 
 impl TableOptions {
-    /// Prints records as JSON, or the text that fits the width.
     pub(super) fn emit<R: Serialize>(
         &self,
         records: impl IntoIterator<Item = R>,
@@ -102,7 +101,6 @@ pub(super) struct JsonOutput {
 }
 
 impl JsonOutput {
-    /// Prints records as JSON, or the text that fits the width.
     pub(super) fn emit<R: Serialize>(
         &self,
         records: impl IntoIterator<Item = R>,

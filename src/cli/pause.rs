@@ -40,7 +40,6 @@ impl DeviceSelection {
         self.devices.as_ref().map(|list| list.0.as_slice())
     }
 
-    /// Returns the named devices for which this is false.
     fn without(&self, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
         self.named().unwrap_or_default().iter().copied().filter(|device| !is_known(*device)).collect()
     }

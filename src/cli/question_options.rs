@@ -19,20 +19,15 @@ pub(super) struct QuestionOptions {
     #[command(flatten)]
     step: StepOptions,
     #[command(flatten)]
-    defaults: QuestionDefaults,
+    pub(super) defaults: QuestionDefaults,
     /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
     #[arg(long, value_name = "FILE")]
-    mapping: Option<PathBuf>,
+    pub(super) mapping: Option<PathBuf>,
 }
 
 impl QuestionOptions {
     pub(super) const fn is_requested(&self) -> bool {
         !self.workloads.is_empty() || self.model.is_some()
-    }
-
-    /// Returns true if options state something about workloads that are not named.
-    pub(super) fn is_incomplete(&self) -> bool {
-        !self.is_requested() && (self.defaults != QuestionDefaults::default() || self.mapping.is_some())
     }
 
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
@@ -43,7 +38,6 @@ impl QuestionOptions {
         LookupDatabase::open(db, self.mapping.as_deref())
     }
 
-    /// Loads the workloads, and estimates the durations that none of their questions has.
     pub(super) fn load(
         &self,
         assets: &AssetFiles,

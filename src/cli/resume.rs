@@ -34,7 +34,6 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     resume_run(&database.db, run.as_deref(), deadline, leases.folder(), output.format)
 }
 
-/// Continues a run of a database; the last interrupted one if none is given.
 pub(super) fn resume_run(
     db: &Path,
     run: Option<&str>,
@@ -80,7 +79,6 @@ fn check_ledger_owner(database: &Database) -> Result<(), CommandError> {
     }
 }
 
-/// Prints the programs that the ledger names, if they are not the default ones.
 fn print_programs(run: &str, options: &RunOptions) {
     let default_python =
         Path::new(&options.python).file_name().is_some_and(|name| name == options.python.as_str());

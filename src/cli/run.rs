@@ -143,7 +143,6 @@ fn measure(
     Ok(exit)
 }
 
-/// Prints that the last run was interrupted: the new one measures what it left open, unless its options exclude that.
 fn print_interrupted_run(database: &Database, ledger: &Ledger) -> Result<(), CommandError> {
     if let Some(last) = ledger.list_runs()?.last().filter(|run| is_interrupted(run)) {
         print_note(&format!(

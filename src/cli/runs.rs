@@ -36,7 +36,6 @@ pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<Past
     Ok((ledger, runs))
 }
 
-/// Returns the command that measures what a database lacks, in backticks.
 pub(super) fn run_command(database: &Database) -> String {
     format!("`npubench run --db {}{}`", quoted_path(database.folder()), database.kind().host_option())
 }

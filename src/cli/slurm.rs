@@ -136,7 +136,6 @@ impl SubmitOptions {
         }
     }
 
-    /// Returns the plan of the database, or a new one of so many shards.
     fn plan(&self, database: &Database) -> Result<ShardPlan, CommandError> {
         let db = quoted_path(database.folder());
         match (ShardPlan::load(database)?, self.shards) {

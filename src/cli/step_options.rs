@@ -22,7 +22,6 @@ pub(super) struct ModelStepOptions {
 }
 
 impl ModelStepOptions {
-    /// Returns the step. Degrees that are not given are 1.
     pub(super) fn step(&self) -> DecoderStep {
         self.step.step(self.tp, self.ep)
     }
@@ -48,7 +47,6 @@ pub(super) struct StepOptions {
 }
 
 impl StepOptions {
-    /// Returns the step. Degrees that are not given are 1.
     pub(super) fn step(&self, tp: Option<u64>, ep: Option<u64>) -> DecoderStep {
         let (tp, ep) = (tp.unwrap_or(1), ep.unwrap_or(1));
         DecoderStep {

@@ -103,7 +103,6 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
     Ok(ExitStatus::Done)
 }
 
-/// Returns the end of a sentence with the domains of mstx of all runs; empty without one.
 fn recorded_domains(runs: &[RunTimeline]) -> String {
     let domains: BTreeSet<&str> = runs.iter().flat_map(RunTimeline::domains).collect();
     let domains: Vec<String> = domains.into_iter().map(|domain| format!("`{domain}`")).collect();

@@ -5,7 +5,6 @@ use crate::cases::grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit};
 
 /// Numbers of a list that the table shows; JSON has all.
 const SHOWN: usize = 4;
-/// Incomplete groups that the table shows.
 const WORST: usize = 3;
 
 pub(crate) fn audit_table(kernels: &[KernelAudit<'_>], width: Option<usize>) -> String {
@@ -105,7 +104,6 @@ record! {
 }
 
 record! {
-    /// Numbers of all and of complete groups, and the incomplete ones.
     GroupsRecord<'a>(axis: &'a AxisAudit<'a>) {
         complete: usize = count_complete(&axis.groups),
         incomplete: Vec<&'a AxisGroup> = axis.groups.iter().filter(|group| !group.is_complete).collect(),

@@ -72,7 +72,6 @@ record! {
     }
 }
 
-/// Returns the cases of a run in the order of its plan.
 pub(crate) fn shown_cases(cases: Vec<CaseRecord>, numbers: &RunNumbers, folder: &Path) -> Vec<ShownCase> {
     cases.into_iter().map(|case| ShownCase::new(case, numbers, folder)).collect()
 }
@@ -206,7 +205,6 @@ fn id_digits(cases: &[ShownCase]) -> usize {
     (MIN_DIGITS..16).find(|digits| is_distinct(*digits)).unwrap_or(16)
 }
 
-/// Returns the style of a verdict; open cases are faint.
 pub(crate) const fn verdict_style(verdict: Option<Verdict>) -> TextStyle {
     match verdict {
         Some(Verdict::Ok | Verdict::RanAsOther) => TextStyle::Good,
@@ -218,11 +216,8 @@ pub(crate) const fn verdict_style(verdict: Option<Verdict>) -> TextStyle {
 
 #[derive(Debug, Default)]
 pub(super) struct SimilarCases {
-    /// Reason of the first one.
     pub(super) first: String,
-    /// True if there are several reasons.
     differ: bool,
-    /// Number of cases by kernel.
     pub(super) kernels: BTreeMap<KernelName, usize>,
 }
 
@@ -262,7 +257,6 @@ fn greatest<'a>(cases: &[&'a ShownCase], value: impl Fn(&ShownCase) -> Option<f6
     valued.into_iter().take(shown).map(|(_, case)| case).collect()
 }
 
-/// Returns the text below the table: state of the run, cases by verdict, collections, folder.
 pub(crate) fn run_summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
     let record = &past.record;
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();

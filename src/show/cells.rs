@@ -2,17 +2,14 @@
 
 use std::fmt::Display;
 
-/// Returns a value as text, `-` without one.
 pub(crate) fn or_dash<D: Display>(value: Option<D>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// Returns a value as text, nothing without one.
 pub(crate) fn or_empty<D: Display>(value: Option<D>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Returns a number as text, nothing for 0.
 pub(crate) fn unless_zero(count: usize) -> String {
     or_empty(Some(count).filter(|count| *count > 0))
 }

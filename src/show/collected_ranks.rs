@@ -21,7 +21,6 @@ record! {
     }
 }
 
-/// Returns a table of the ranks, then the reasons of failed analyses.
 pub(crate) fn ranks_text(ranks: &[AnalysedRank], width: Option<usize>) -> String {
     let name =
         |rank: &AnalysedRank| rank.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -59,7 +59,9 @@ pub(crate) fn coverage_text(report: &CoverageReport<'_>, width: Option<usize>) -
     let mut parts = vec![totals_table(report, width), metrics_table(report, width)];
     parts.extend(report.coverages.iter().map(|coverage| kernels_table(report, coverage, width)));
     parts.extend((!report.gaps.is_empty()).then(|| gaps_table(report, width)));
-    parts.push(entry_lines(report) + &error_lines(report));
+    let errors = report.published_errors().into_iter();
+    let errors = errors.map(|(kernel, error)| error_text(kernel, error) + "\n");
+    parts.push(entry_lines(report) + &errors.collect::<String>());
     parts.join("\n")
 }
 
@@ -155,11 +157,6 @@ fn entry_lines(report: &CoverageReport<'_>) -> String {
     report.coverages.iter().map(line).collect()
 }
 
-fn error_lines(report: &CoverageReport<'_>) -> String {
-    let errors = report.published_errors().into_iter();
-    errors.map(|(kernel, error)| error_text(kernel, error) + "\n").collect()
-}
-
 record! {
     TotalsRecord(totals: &CoverageTotals)
     with { let classes = || AnswerClass::ALL.into_iter().map(|class| (class.to_string(), class)); } {
@@ -191,13 +188,11 @@ record! {
         #[serde(flatten)]
         totals: TotalsRecord = TotalsRecord::new(&kernel.totals),
         questions: usize = kernel.questions,
-        /// Null where no kernel runs, and for collectives.
         has_entry: Option<bool> = kernel.has_entry,
     }
 }
 
 record! {
-    /// Kernels that the catalogue cannot measure.
     WithoutEntryRecord(share: &EntryShare) {
         kernels: u64 = share.kernels.0,
         of_kernels: u64 = share.kernels.1,
@@ -241,7 +236,6 @@ record! {
 }
 
 record! {
-    /// All workloads together, with the gaps.
     AllRecord<'a>(report: &'a CoverageReport<'a>) {
         workload: Option<&'a str> = None,
         database: &'a str = &report.database,
@@ -253,7 +247,6 @@ record! {
     }
 }
 
-/// Returns coverage in JSON: a record for each workload, then one for all of them with the gaps.
 pub(crate) fn coverage_records(report: &CoverageReport<'_>) -> Vec<Box<RawValue>> {
     let each = report.coverages.iter().map(|coverage| json_record(&WorkloadRecord::new(coverage)));
     each.chain([json_record(&AllRecord::new(report))]).collect()

@@ -16,7 +16,6 @@ use crate::{
 
 const TEMPLATE: &str = "coverage.html.hbs";
 
-/// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
 pub(crate) fn coverage_page(assets: &AssetFiles, report: &CoverageReport<'_>) -> Result<String, RenderError> {
     render_page(assets, TEMPLATE, &page_data(report))
 }

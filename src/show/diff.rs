@@ -15,7 +15,6 @@ fn signature_parts(case: &CaseDifference) -> [&str; 4] {
     [&case.kernel, inputs, outputs, signature_attributes(&kernel, &case.signature)]
 }
 
-/// Returns a table of the cases that differ, or of all cases; empty without one.
 pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool, width: Option<usize>) -> String {
     let is_changed = |case: &&CaseDifference| {
         lists_all || matches!(case.verdict, ComparisonVerdict::Slow | ComparisonVerdict::Fast)
@@ -90,7 +89,6 @@ pub(crate) fn failed_note(cases: &[FailedCase], side: &str, other: &str) -> Opti
     ))
 }
 
-/// Returns the median and the quartiles of the changes of all cases.
 fn common_change(difference: &LedgerDifference) -> Option<String> {
     let mut changes: Vec<f64> = difference.cases.iter().filter_map(|case| case.change_percent).collect();
     changes.sort_unstable_by(f64::total_cmp);

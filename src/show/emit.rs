@@ -37,11 +37,7 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// Returns a record as JSON, for a list of records of several types.
-///
-/// # Panics
-///
-/// If the record cannot be serialized, which is a defect: keys of maps that are no texts.
+/// Returns a record as JSON, for a list of records of several types. Panics if a key of a map is no text.
 pub(crate) fn json_record(record: &impl Serialize) -> Box<RawValue> {
     to_raw_value(record).expect("records have texts as keys")
 }
@@ -57,7 +53,6 @@ pub(crate) fn emit<R: Serialize>(
     }
 }
 
-/// Prints as [`emit`]; a text for reading goes through the pager of the user.
 pub(crate) fn emit_paged<R: Serialize>(
     format: OutputFormat,
     records: impl IntoIterator<Item = R>,
@@ -79,11 +74,7 @@ pub(crate) fn note_simulated(kind: DataKind) {
     }
 }
 
-/// Returns records as CSV.
-///
-/// # Panics
-///
-/// If the records have different numbers of cells, which is a defect.
+/// Returns records as CSV. Panics if they have different numbers of cells.
 pub(crate) fn csv_text<R: AsRef<[String]>>(records: impl IntoIterator<Item = R>) -> String {
     let mut csv = csv::Writer::from_writer(Vec::new());
     for record in records {

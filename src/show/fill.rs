@@ -13,7 +13,6 @@ const SHOWN_CASES: usize = 40;
 /// Reasons of a kind of gaps that the text has; JSON has all.
 const SHOWN_REASONS: usize = 8;
 
-/// Returns the gaps that no case closes, by what would close them.
 fn not_filled<'a>(preview: &'a FillPreview<'_>) -> BTreeMap<&'static str, Vec<&'a CoverageGap<'a>>> {
     let mut by_kind: BTreeMap<&'static str, Vec<&CoverageGap<'_>>> = BTreeMap::new();
     let gaps = preview.gaps.iter().zip(&preview.fill.filled_by);
@@ -100,7 +99,6 @@ record! {
         case: &'a str = case.case.id().as_str(),
         kernel: &'a str = case.case.kernel.as_str(),
         inputs: String = case.case.shapes(),
-        /// Time of the workloads that the case stands for.
         time_us: f64 = case.value / 1e3,
         /// True for a row that has a duration of production profiles only.
         unmeasured_row: bool = preview.fill.unmeasured.contains(case.case.id()),
@@ -127,7 +125,6 @@ record! {
     }
 }
 
-/// Returns a fill in JSON: a record for each case, then one of the forecast.
 pub(crate) fn fill_records(preview: &FillPreview<'_>) -> Vec<Box<RawValue>> {
     let cases = preview.fill.needed().zip(&preview.ends);
     let cases = cases.map(|(case, end)| json_record(&CaseRecord::new(case, end, preview)));
@@ -137,7 +134,6 @@ pub(crate) fn fill_records(preview: &FillPreview<'_>) -> Vec<Box<RawValue>> {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct FillResult {
     pub(crate) added: usize,
-    /// Number of runs that measured rows of the workloads further.
     pub(crate) further_runs: usize,
     /// M5 of all workloads together; null without times.
     pub(crate) m5_before: Option<f64>,

@@ -88,7 +88,6 @@ record! {
         };
     } {
         candidates: u64 = kernel.candidates,
-        /// Rows of the database that mutations change.
         #[serde(skip_serializing_if = "Option::is_none")]
         cases: Option<usize> = cases,
         #[serde(skip_serializing_if = "Option::is_none")]

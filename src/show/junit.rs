@@ -23,7 +23,6 @@ fn element(case: &ShownCase) -> Option<&'static str> {
     }
 }
 
-/// Returns the numbers of the tests of a report or a suite as attributes.
 fn count_attributes(cases: &[&ShownCase], has_skipped: bool) -> String {
     let count = |name: &str| cases.iter().filter(|case| element(case) == Some(name)).count();
     let skipped = or_empty(has_skipped.then(|| format!(" disabled=\"{}\"", count("skipped"))));
@@ -33,8 +32,7 @@ fn count_attributes(cases: &[&ShownCase], has_skipped: bool) -> String {
 
 pub(crate) fn run_junit(results: &RunResults) -> String {
     let (mut all, mut suites) = (Vec::new(), String::new());
-    for kernel in results.kernels.keys() {
-        let cases: Vec<_> = results.cases.iter().filter(|case| case.kernel == *kernel).collect();
+    for (kernel, cases) in results.kernels() {
         let (name, counts) = (escaped(kernel.as_str()), count_attributes(&cases, true));
         let _ = writeln!(suites, "    <testsuite name=\"{name}\" {counts}>");
         cases.iter().for_each(|case| push_test(&mut suites, results, case));

@@ -3,8 +3,6 @@
 use super::prelude::*;
 use crate::answer::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, time_ratio};
 
-/// Returns a table of the gaps on AI cores with their share of the time, tables of AI CPU kernels and of collectives, and
-/// the share of each kind of gap.
 pub(crate) fn gaps_table(gaps: &ProfileGaps, width: Option<usize>) -> String {
     let engines = [
         (KernelEngine::AiCore, "AI cores"),
@@ -51,7 +49,6 @@ record! {
         engine: KernelEngine = gap.engine,
         records: u64 = gap.records,
         time_us: f64 = gap.time.micros(),
-        /// Part of the time on AI cores; null for other engines.
         share: Option<f64> = gaps.share(gap).map(|share| (share * 1e6).round() / 1e6),
         gap: Option<GapKind> = gap.kind,
         reason: Option<&'a str> = Some(gap.reason.as_str()).filter(|reason| !reason.is_empty()),

@@ -48,7 +48,6 @@ fn published_error<'a>(
     errors.kernels.get(kernel).map(|error| (kernel, error))
 }
 
-/// Returns an answer as a table of two columns; for a miss the reason and the nearest rows.
 pub(crate) fn lookup_text(report: &LookupReport<'_>, width: Option<usize>) -> String {
     let answer = report.answer;
     let Some(latency) = answer.latency else {
@@ -145,7 +144,6 @@ record! {
         rule: Option<String> = answer.rule.map(|rule| rule.to_string()),
         rows: Vec<RowRecord<'a>> = answer.rows.iter().map(|row| RowRecord::new(row, answer)).collect(),
         equal_rows: usize = answer.equal_rows,
-        /// Reason for a miss, or of the first part that has no answer.
         reason: Option<String> = answer.miss.as_ref().map(ToString::to_string),
         parts: Vec<Self> = answer.parts.iter().map(|part| Self::new(&part.name, &part.answer)).collect(),
         overhead: Option<OverheadRecord<'a>> = answer.overhead.as_ref().map(OverheadRecord::new),
@@ -188,7 +186,6 @@ record! {
         answer: AnswerRecord<'a> = AnswerRecord::new(&report.query.op, report.answer),
         kind: &'static str = report.kind.as_str(),
         compat: bool = report.is_compat,
-        /// The rows that are nearest to a query that has no answer.
         nearest: Vec<NearestRecord<'a>> = report.nearest.iter().map(NearestRecord::new).collect(),
         published_error: Option<ErrorRecord<'a>> = published_error(report.answer, report.errors)
             .map(|(kernel, error)| ErrorRecord::new(kernel, error)),

@@ -168,13 +168,11 @@ record! {
         predicted_compute_us: f64 = predicted.compute.micros(),
         predicted_communication_us: f64 = predicted.communication.micros(),
         predicted_invocations: u64 = predicted.events,
-        /// Invocations that the prediction does not contain.
         other_invocations: u64 = predicted.others,
         other_us: f64 = predicted.others_time.micros(),
     }
 }
 
-/// Returns M6 in JSON: a record for each pass, then one for each mean, then one with the prediction.
 pub(crate) fn m6_records(prediction: &PredictedTime, passes: &[ProfiledPass]) -> Vec<Box<RawValue>> {
     let predicted = predicted_times(prediction);
     let means = mean_times(passes).into_iter().map(|mean| json_record(&MeanRecord::new(&mean, predicted)));

@@ -162,7 +162,6 @@ pub(crate) fn noise_text(record: &NoiseRecord<'_>, budget: &NoiseBudget, width: 
     text
 }
 
-/// Returns the levels of the control kernels, those farthest from the others first; empty with one level.
 fn control_levels(levels: &[ControlLevel], width: Option<usize>) -> String {
     if levels.len() < 2 {
         return String::new();

@@ -78,9 +78,7 @@ pub(crate) fn planned_cases<'a>(
 pub(crate) struct PlanReport<'a> {
     pub(crate) plan: &'a RunPlan,
     pub(crate) preview: &'a PlanPreview,
-    /// Further collections; `None` if each case has one.
     pub(crate) further: Option<FurtherCollections>,
-    /// Given time in seconds; `None` without a deadline.
     pub(crate) budget: Option<f64>,
     /// Seconds until the start, for example while another state of the cache is measured first.
     pub(crate) starts_in: f64,
@@ -91,7 +89,6 @@ pub(crate) struct FurtherCollections {
     percent: f64,
     /// Seconds of the cases that are measured again in any case.
     pub(crate) least: f64,
-    /// Seconds if every case needs the maximum number of collections.
     most: f64,
 }
 
@@ -122,7 +119,6 @@ impl PlanReport<'_> {
         Some([share_of(true)?, share_of(false)?, not_launched])
     }
 
-    /// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
     pub(crate) fn text(&self, now: Timestamp, width: Option<usize>) -> String {
         let Self { plan, preview, .. } = self;
         // To measure, not in time, not launched.
@@ -186,7 +182,6 @@ impl PlanReport<'_> {
         text
     }
 
-    /// Returns lines about the end of the run, the rest of the given time, and the share of the recorded time.
     fn time_lines(&self, now: Timestamp, is_measuring: bool) -> String {
         let mut text = String::new();
         if let Some(budget) = self.budget {

@@ -55,25 +55,18 @@ fn run_text(state: &RunState, now: Timestamp, width: usize) -> String {
 
 /// Returns the line of a run or check: a bar, the number of cases, and the first of the texts that fits, else the last.
 fn overall_line(done: usize, cases: usize, texts: &[String], terminal: usize) -> String {
-    let bar = match bar_width(terminal) {
-        0 => String::new(),
-        width => {
-            let filled = (done.min(cases) * width).checked_div(cases).unwrap_or(width);
-            format!("{}{} ", "█".repeat(filled), "░".repeat(width - filled))
-        }
-    };
-    let mut lines = texts.iter().map(|text| format!("{bar}{done}/{cases} {text}"));
-    let fitting = lines.clone().find(|line| line.chars().count() < terminal);
-    fitting.or_else(|| lines.next_back()).unwrap_or_default()
-}
-
-/// Returns the width of the bar: the numbers and the predicted end behind it are worth more.
-const fn bar_width(terminal: usize) -> usize {
-    match terminal {
+    // The numbers and the predicted end behind it are worth more.
+    let width = match terminal {
         0..=64 => 0,
         65..=89 => 10,
         _ => 30,
-    }
+    };
+    let filled = (done.min(cases) * width).checked_div(cases).unwrap_or(width);
+    let bar = format!("{}{}", "█".repeat(filled), "░".repeat(width - filled));
+    let bar = if bar.is_empty() { bar } else { bar + " " };
+    let mut lines = texts.iter().map(|text| format!("{bar}{done}/{cases} {text}"));
+    let fitting = lines.clone().find(|line| line.chars().count() < terminal);
+    fitting.or_else(|| lines.next_back()).unwrap_or_default()
 }
 
 /// Returns the texts behind a bar of cases, the longest first: the elapsed time and, if it can be predicted, the time that is
@@ -99,7 +92,6 @@ fn overall_texts(state: &RunState, now: Timestamp) -> Vec<String> {
     times.map(|time| format!("{time}{late}{waiting}")).collect()
 }
 
-/// Bar of a vendor check.
 #[derive(Debug)]
 pub(crate) struct CheckProgress {
     done: Arc<AtomicUsize>,
@@ -107,7 +99,6 @@ pub(crate) struct CheckProgress {
 }
 
 impl CheckProgress {
-    /// Draws the bar if standard error is a terminal.
     pub(crate) fn on_stderr(total: usize) -> Self {
         let (started, done) = (Instant::now(), Arc::<AtomicUsize>::default());
         let shared = Arc::clone(&done);

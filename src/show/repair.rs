@@ -16,7 +16,6 @@ fn unwritten_line(UnwrittenTable { kernel, problem }: &UnwrittenTable) -> String
     format!("the table of {kernel} was not written: {problem}")
 }
 
-/// Returns a table of the differences; empty without one.
 pub(crate) fn reparse_table(report: &ReparseReport, width: Option<usize>) -> String {
     let median = |summary: &AttemptSummary| {
         or_empty(summary.median_us.map(|median| format!("{} x {median:.3} us", summary.samples)))
@@ -37,7 +36,6 @@ pub(crate) fn reparse_table(report: &ReparseReport, width: Option<usize>) -> Str
         .print(width)
 }
 
-/// Returns the lines below the table: what could not be assessed, and how much was compared and written.
 pub(crate) fn reparse_summary(report: &ReparseReport) -> String {
     let mut lines: Vec<String> = Vec::new();
     for LeftEvidence { run, collection, case, problem } in &report.left {
@@ -124,7 +122,6 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns lines about a damaged ledger that was restored, or would be.
 fn restored_lines(found: &RestoredLedger, is_written: bool) -> Vec<String> {
     let RestoredLedger { problem, kept, lost_runs, without_evidence, .. } = found;
     let would = if is_written { "was" } else { "would be" };

@@ -56,7 +56,6 @@ fn verdict_table(
         .print(width)
 }
 
-/// Prints the tables of the cases, the place of the rows, and what is left to do.
 pub(super) fn print_run_end(end: &RunEnd<'_>) {
     let RunEnd { recorded, database, ledger, run, folder, options, outcome, nodes, elapsed } = *end;
     if !outcome.outcomes.is_empty() {

@@ -61,7 +61,6 @@ impl TextReporter {
     }
 }
 
-/// Returns the line about an event that changes nothing of the reporter; `None` for events without one.
 fn event_line(event: &RunEvent) -> Option<String> {
     Some(match event {
         RunEvent::OrphansEnded { programs } => {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     prelude::*,
-    run_results::{RunResults, seconds_between},
+    run_results::{RunResults, ratio_range, seconds_between},
 };
 
 const MAX_LISTED: usize = 10;
@@ -55,11 +55,9 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         }
         text.push('\n');
     }
-    let mut kernels: Vec<_> = results
-        .kernels
-        .iter()
-        .filter_map(|(kernel, results)| Some((kernel, results.cases, results.ratio_range()?)))
-        .collect();
+    let kernels = results.kernels().into_iter();
+    let kernels = kernels.filter_map(|(kernel, cases)| Some((kernel, cases.len(), ratio_range(&cases)?)));
+    let mut kernels: Vec<_> = kernels.collect();
     kernels.sort_by(|(.., one), (.., other)| other[1].ln().abs().total_cmp(&one[1].ln().abs()));
     if !kernels.is_empty() {
         text.push_str(
@@ -72,7 +70,6 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
     text
 }
 
-/// Returns a text without the separators of tables.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -28,7 +28,6 @@ enum TableCell {
 #[derive(Debug)]
 pub(crate) struct ModulesReport<'a> {
     pub(crate) runs: Vec<RunModules<'a>>,
-    /// Kernels with their durations alone; `None` without a database.
     pub(crate) in_model: Option<&'a InModelKernels>,
     pub(crate) rows: usize,
 }
@@ -63,7 +62,6 @@ fn total_time(lines: &[&ModuleLine<'_>]) -> i64 {
     sum_lengths(lines.iter().map(|line| line.row.total))
 }
 
-/// Returns the lines of each module, the longest time first.
 fn lines_by_module<'r>(run: &'r RunModules<'_>) -> IndexMap<String, Vec<&'r ModuleLine<'r>>> {
     let mut modules: IndexMap<String, Vec<&ModuleLine<'_>>> = IndexMap::new();
     run.lines.iter().for_each(|line| modules.entry(line.path()).or_default().push(line));
@@ -71,7 +69,6 @@ fn lines_by_module<'r>(run: &'r RunModules<'_>) -> IndexMap<String, Vec<&'r Modu
     modules
 }
 
-/// Returns a table of modules, one of operators, and with a database one of kernels that are slower than alone.
 pub(crate) fn modules_text(report: &ModulesReport<'_>, width: Option<usize>) -> String {
     let has_database = report.in_model.is_some();
     let modules: Vec<_> = report.runs.iter().map(|run| (run, lines_by_module(run))).collect();

@@ -13,8 +13,8 @@ use super::{
     prelude::*,
     run_plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
     run_results::{
-        DeviceResults, KernelResults, MAX_OF_CAUSE, RunResults, ratio_to_production, seconds_between,
-        verdict_word,
+        DeviceResults, MAX_OF_CAUSE, RunResults, has_failed, ratio_range, ratio_to_production,
+        seconds_between, verdict_word,
     },
 };
 use crate::{
@@ -25,7 +25,6 @@ use crate::{
 
 const TEMPLATE: &str = "report.html.hbs";
 
-/// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
 pub(crate) fn report_page(
     assets: &AssetFiles,
     results: &RunResults,
@@ -133,14 +132,16 @@ fn device_data((number, device): (&u32, &DeviceResults)) -> Value {
 }
 
 fn kernel_data(results: &RunResults) -> Vec<Value> {
-    let kernel = |(kernel, results): (&KernelName, &KernelResults)| {
-        let ratio = |at: usize| or_dash(results.ratio_range().map(|range| decimals3(range[at])));
+    let kernel = |(kernel, cases): (&KernelName, Vec<&ShownCase>)| {
+        let ratio = |at: usize| or_dash(ratio_range(&cases).map(|range| decimals3(range[at])));
+        let measured = cases.iter().filter(|case| case.verdict.is_some_and(Verdict::has_samples)).count();
+        let failed = cases.iter().filter(|case| has_failed(case)).count();
         json!({
-            "kernel": kernel.as_str(), "cases": results.cases, "measured": results.measured,
-            "failed": results.failed, "least": ratio(0), "median": ratio(1), "most": ratio(2),
+            "kernel": kernel.as_str(), "cases": cases.len(), "measured": measured,
+            "failed": failed, "least": ratio(0), "median": ratio(1), "most": ratio(2),
         })
     };
-    results.kernels.iter().map(kernel).collect()
+    results.kernels().into_iter().map(kernel).collect()
 }
 
 record! {
@@ -168,7 +169,6 @@ record! {
     }
 }
 
-/// Returns all cases as JSON, compressed by zlib and in base64.
 fn packed_table(results: &RunResults) -> io::Result<String> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     serde_json::to_writer(&mut encoder, &CaseColumns::new(&results.cases))?;

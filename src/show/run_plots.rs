@@ -2,7 +2,7 @@
 
 use super::{
     prelude::*,
-    run_results::{DeviceResults, RunResults, seconds_between},
+    run_results::{DeviceResults, RunResults, ratio_range, seconds_between},
     svg::{Plot, PlotArea},
 };
 
@@ -56,7 +56,6 @@ fn y_axis(plot: &mut Plot, title: &str) {
     plot.upward_text((12.0, bottom / 2.0), title);
 }
 
-/// Names a row of a plot whose rows have the height 1.
 fn row_name(plot: &mut Plot, row: f64, name: &str) {
     let (_, y) = plot.place(plot.area.x[0], row + 0.5);
     plot.text((MARGIN, y + 4.0), "text-anchor=\"start\"", name);
@@ -155,10 +154,10 @@ pub(super) fn interval_plot(results: &RunResults) -> Option<String> {
 /// Returns the smallest, the median and the largest ratio to production of each kernel, those that deviate most at the top. The
 /// axis is logarithmic: half and double are equally far from 1.
 pub(super) fn ratio_plot(results: &RunResults) -> Option<String> {
-    let kernels = results.kernels.iter();
-    let mut kernels: Vec<(&str, [f64; 3])> = kernels
-        .filter_map(|(kernel, results)| Some((kernel.as_str(), results.ratio_range()?.map(f64::log2))))
-        .collect();
+    let by_kernel = results.kernels();
+    let ranges = by_kernel.iter().filter_map(|(kernel, cases)| Some((kernel.as_str(), ratio_range(cases)?)));
+    let mut kernels: Vec<(&str, [f64; 3])> =
+        ranges.map(|(kernel, range)| (kernel, range.map(f64::log2))).collect();
     if kernels.is_empty() {
         return None;
     }

@@ -66,19 +66,11 @@ pub(crate) fn ratio_to_production(case: &ShownCase) -> Option<f64> {
     Some(1.0 + case.production_percent? / 100.0)
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KernelResults {
-    pub(crate) cases: usize,
-    pub(crate) measured: usize,
-    pub(crate) failed: usize,
-    pub(crate) ratios: Vec<f64>,
-}
-
-impl KernelResults {
-    /// Returns the least, the median and the greatest ratio to production; `None` without one.
-    pub(crate) fn ratio_range(&self) -> Option<[f64; 3]> {
-        Some([*self.ratios.first()?, median_of_floats(&mut self.ratios.clone())?, *self.ratios.last()?])
-    }
+/// Returns the least, the median and the greatest ratio to production; `None` without one.
+pub(crate) fn ratio_range(cases: &[&ShownCase]) -> Option<[f64; 3]> {
+    let mut ratios: Vec<f64> = cases.iter().filter_map(|case| ratio_to_production(case)).collect();
+    let median = median_of_floats(&mut ratios)?;
+    Some([ratios[0], median, ratios[ratios.len() - 1]])
 }
 
 #[derive(Clone, Debug, Default)]
@@ -87,7 +79,6 @@ pub(crate) struct DeviceResults {
     /// Time of its collections in seconds, and that part of the run in percent.
     pub(crate) busy_seconds: f64,
     pub(crate) busy_percent: f64,
-    /// Readings of its sensors, in the order of their times.
     pub(crate) readings: Vec<DeviceReading>,
     /// Median of each control kernel in microseconds by position, by the times of its collections.
     pub(crate) controls: BTreeMap<String, Vec<f64>>,
@@ -124,7 +115,6 @@ pub(crate) struct RunResults {
     pub(crate) device_profile: String,
     pub(crate) cases: Vec<ShownCase>,
     pub(crate) collections: Vec<CollectionRecord>,
-    pub(crate) kernels: BTreeMap<KernelName, KernelResults>,
     pub(crate) devices: BTreeMap<u32, DeviceResults>,
     /// Indices of the cases to look at, each with the reason.
     pub(crate) notable: Vec<(usize, String)>,
@@ -143,24 +133,13 @@ impl RunResults {
     ) -> Result<Self, DatabaseError> {
         let run = &past.record.run;
         let collections = ledger.run_collections(run)?;
-        let mut kernels: BTreeMap<KernelName, KernelResults> =
-            ledger.run_kernels(run)?.into_iter().map(|kernel| (kernel, KernelResults::default())).collect();
         let records = ledger.run_cases(run)?;
         let numbers = RunNumbers::read(database, ledger, (run, &past.folder, cache), &records)?;
         let cases = shown_cases(records, &numbers, &past.folder);
-        for case in &cases {
-            let Some(kernel) = kernels.get_mut(&case.kernel) else { continue };
-            kernel.cases += 1;
-            kernel.failed += usize::from(has_failed(case));
-            kernel.measured += usize::from(case.verdict.is_some_and(Verdict::has_samples));
-            kernel.ratios.extend(ratio_to_production(case));
-        }
-        kernels.values_mut().for_each(|kernel| kernel.ratios.sort_by(f64::total_cmp));
         let mut results = Self {
             past: past.clone(),
             database: database.folder().to_owned(),
             device_profile: database.device().to_owned(),
-            kernels,
             devices: device_results(ledger, past, &collections, cache)?,
             notable: notable_cases(&cases),
             unread_tables: numbers.unread_tables,
@@ -177,7 +156,12 @@ impl RunResults {
         Ok(results)
     }
 
-    /// Returns the number of cases by verdict, the most first.
+    pub(crate) fn kernels(&self) -> BTreeMap<&KernelName, Vec<&ShownCase>> {
+        let mut kernels: BTreeMap<&KernelName, Vec<&ShownCase>> = BTreeMap::new();
+        self.cases.iter().for_each(|case| kernels.entry(&case.kernel).or_default().push(case));
+        kernels
+    }
+
     pub(crate) fn verdicts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
         self.cases.iter().for_each(|case| *counts.entry(verdict_word(case)).or_default() += 1);

@@ -99,7 +99,6 @@ fn track_events(run: &str, collections: &[CollectionRecord]) -> Vec<Value> {
     std::iter::once(process).chain(devices.into_iter().flat_map(name)).collect()
 }
 
-/// Returns the last known time of a run, at which slices of unfinished collections end.
 fn last_known_time(past: &PastRun, collections: &[CollectionRecord]) -> Nanos {
     if past.state == RunStatus::Running {
         return Timestamp::now().0;

@@ -50,7 +50,6 @@ impl LaneWriter {
         self.events.push(event);
     }
 
-    /// Adds the name of a lane; the number is also the place of the lane among the lanes of the process.
     fn add_lane(&mut self, process: usize, lane: usize, name: &str) {
         self.add_name("thread_name", process, Some(lane), name);
         self.events.push(json!({"ph": "M", "pid": process, "tid": lane, "name": "thread_sort_index",

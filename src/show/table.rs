@@ -47,11 +47,9 @@ impl From<u8> for Room {
     }
 }
 
-/// A column with the cells of all rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) header: String,
-    /// True if cells are aligned to the right.
     pub(crate) is_number: bool,
     room: Room,
     /// Texts of all cells, so that a column of many rows has two allocations.
@@ -229,7 +227,6 @@ fn total_width(placed: &[PlacedColumn<'_>], width: impl Fn(&Column, usize) -> us
     1 + cells + SPACE * placed.len().saturating_sub(1)
 }
 
-/// Adds a line with the texts of the columns and their styles, without spaces at its end.
 fn push_line<'c>(
     text: &mut String,
     placed: &[PlacedColumn<'c>],
@@ -252,7 +249,6 @@ fn push_line<'c>(
     text.push('\n');
 }
 
-/// Returns a text of at most this many characters: its start and its end.
 pub(crate) fn cut_in_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width || width <= GAP.len() {
@@ -265,7 +261,6 @@ pub(crate) fn cut_in_middle(text: &str, width: usize) -> String {
     format!("{start}{GAP}{end}")
 }
 
-/// Returns the first line of a text, with at most this many characters.
 fn cut_at_end(text: &str, width: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     if line.chars().count() <= width {

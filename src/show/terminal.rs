@@ -36,7 +36,6 @@ pub(crate) fn print_paged(text: &str) {
     }
 }
 
-/// Returns true if a pager has shown the text. A failed one is named in a warning.
 fn show_in_pager(text: &str) -> bool {
     let (own, of_all) = (env::var_os("NPUBENCH_PAGER"), env::var_os("PAGER"));
     let program =
@@ -65,7 +64,6 @@ fn show_in_pager(text: &str) -> bool {
     false
 }
 
-/// Returns the command of the pager by the variables; `None` for none.
 fn pager_command(own: Option<OsString>, of_all: Option<OsString>) -> Option<Command> {
     let (program, words): (&str, Vec<OsString>) = match own.or(of_all) {
         None => ("less", vec!["-FRX".into()]),

@@ -118,7 +118,6 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::Done)
 }
 
-/// Parses variables of HCCL into the key that a sweep with them has.
 fn parse_environment(text: &str) -> Result<String, String> {
     let is_name = |name: &str| {
         !name.is_empty()
@@ -146,7 +145,6 @@ fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
     })
 }
 
-/// Opens the existing or new database, whose device is known.
 fn open_target<'o>(
     options: &'o ImportOptions,
     assets: &AssetFiles,

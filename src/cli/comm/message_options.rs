@@ -69,7 +69,6 @@ pub(super) struct MessageOptions {
 }
 
 impl MessageOptions {
-    /// Returns the combinations of the options without groups. Fails if no collective uses an option.
     pub(super) fn combinations(&self) -> Result<SweepPart, CommandError> {
         if self.parts != PartWeights::Equal && !self.ops.contains(&CollectiveKind::AllToAllV) {
             return Err(CommandError::usage(

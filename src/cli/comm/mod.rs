@@ -36,7 +36,6 @@ impl CommCommand {
     }
 }
 
-/// Returns the network of a device profile. Fails if the profile declares none.
 fn network_of_profile(assets: &AssetFiles, name: &str) -> Result<CommNetwork, CommandError> {
     DeviceProfile::load(assets, name)?.comm.ok_or_else(|| {
         CommandError::bad_input(

@@ -48,7 +48,6 @@ fn slurm_step(
 }
 
 impl NodeOptions {
-    /// Returns the place of this process; `None` for a sweep of one host.
     pub(super) fn place(&self) -> Result<Option<NodePlace>, CommandError> {
         self.place_by(|name| std::env::var(name).ok())
     }

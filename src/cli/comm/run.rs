@@ -67,7 +67,6 @@ enum BackendArg {
 }
 
 impl CommRunOptions {
-    /// Returns the backend of the scripts. Fails for times of the CPU in a database of devices.
     fn communication(&self) -> Result<ScriptCommunication, CommandError> {
         match self.backend {
             BackendArg::Hccl => Ok(ScriptCommunication::Hccl),

@@ -182,11 +182,6 @@ impl Ledger {
         Ok(cases)
     }
 
-    pub(crate) fn run_kernels(&self, run: &str) -> Result<Vec<KernelName>, LedgerError> {
-        let sql = "SELECT DISTINCT c.kernel FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1 ORDER BY 1";
-        self.read_column(sql, [run])
-    }
-
     /// Returns the mean and the median of the samples of some cases in the collections of one run, in microseconds.
     pub(crate) fn run_durations(
         &self,

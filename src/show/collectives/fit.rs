@@ -15,7 +15,6 @@ use crate::{
 pub(crate) struct FitReport<'f> {
     pub(crate) fits: &'f [SweepFit],
     pub(crate) scaling: &'f [ScalingOfGroups],
-    /// Folder of the database, for the commands that measure further sizes.
     pub(crate) database: &'f Path,
     pub(crate) kind: DataKind,
     pub(crate) network: Option<&'f CommNetwork>,

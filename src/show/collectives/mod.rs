@@ -32,7 +32,6 @@ record! {
     }
 }
 
-/// Returns a number with about four digits.
 fn four_digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 1000.0 => 0,

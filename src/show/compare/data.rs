@@ -102,7 +102,6 @@ record! {
         name: &'a str = &part.name,
         shapes: &'a str = &part.shapes,
         difference_ns: f64 = part.difference,
-        /// True for what no row explains.
         remainder: bool = part.is_remainder,
     }
 }

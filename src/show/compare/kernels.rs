@@ -52,7 +52,6 @@ pub(super) fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<Compare
     pairs
 }
 
-/// Returns the kernels with their durations alone; `None` if no kernel has one.
 pub(super) fn section(report: &ComparisonReport<'_>, max: usize) -> Option<Section> {
     let kernels = compared_kernels(report);
     let us = |nanos: f64| decimals3(nanos / 1e3);

@@ -35,14 +35,12 @@ pub(crate) struct ComparisonReport<'a> {
     pub(crate) base_sums: &'a RunSums,
     pub(crate) other_sums: &'a RunSums,
     pub(crate) comparison: &'a RunComparison,
-    /// Kernels of base and other with their durations alone; `None` without a database.
     pub(crate) in_model: Option<&'a JoinedDatabase<'a>>,
     /// Single calls of operators and modules; `None` if they are not listed.
     pub(crate) calls: Option<&'a [ComparedCall<'a>]>,
     pub(crate) rows: usize,
 }
 
-/// A database with the kernels of both runs that were looked up in it.
 #[derive(Debug)]
 pub(crate) struct JoinedDatabase<'a> {
     pub(crate) folder: &'a Path,
@@ -121,7 +119,6 @@ record! {
     with { let width = if largest > 0.0 { 100.0 * part.difference.abs() / largest } else { 0.0 }; } {
         difference: String = with_sign(ms(part.difference)),
         class: &'static str = if part.difference < 0.0 { "shorter" } else { "longer" },
-        /// Percent of the widest bar.
         width: String = decimals3(width),
         kind: &'static str = part.kind,
         name: String = part_name(part),
@@ -133,7 +130,6 @@ fn part_name(part: &AttributedTime) -> String {
     if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() }
 }
 
-/// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
 pub(crate) fn comparison_page(
     assets: &AssetFiles,
     report: &ComparisonReport<'_>,
