@@ -12,7 +12,7 @@ use std::{process::Command, time::Instant};
 use npubench::{
     base::assets::AssetFiles,
     cases::grid::{
-        CandidateSource, Candidates, CaseBuilder, ExistingCases, SelectionRequest,
+        CandidateSource, Candidates, ExistingCases, SelectionRequest,
         definition::{GridFiles, GridModels, Mutation, MutationFile},
         mutate::CaseMutator,
         select_rows,
@@ -48,11 +48,11 @@ fn main() {
     let begun = Instant::now();
     let (mut count, mut bytes) = (0_u64, 0_u64);
     for space in kernels.iter().flat_map(|kernel| grids.spaces_of_kernel(kernel)) {
-        let (mut candidates, mut draft) = (Candidates::new(space), CaseBuilder::new(space));
+        let mut candidates = Candidates::new(space);
         while candidates.advance().is_some() {
             count += 1;
-            if let Ok(footprint) = candidates.check().map(|numbers| draft.fill(numbers)) {
-                bytes = bytes.wrapping_add(footprint.map_or(0, |footprint| footprint.bytes()));
+            if let Ok(footprint) = candidates.check() {
+                bytes = bytes.wrapping_add(footprint.bytes());
             }
         }
     }

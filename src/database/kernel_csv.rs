@@ -199,15 +199,11 @@ impl KernelCsv {
     }
 
     /// Visits some cells of all rows in order. A cell is empty if a row of another length lacks it; removed rows are left out.
-    pub(crate) fn for_each_cells(&self, columns: &[usize], visit: impl FnMut(usize, &[&[u8]])) {
-        self.visit_cells(0..self.rows.len(), columns, visit);
-    }
-
-    fn visit_cells(&self, rows: Range<usize>, columns: &[usize], mut visit: impl FnMut(usize, &[&[u8]])) {
+    pub(crate) fn for_each_cells(&self, columns: &[usize], mut visit: impl FnMut(usize, &[&[u8]])) {
         let mut index = CsvIndex::default();
-        let mut next = rows.start;
-        while next < rows.end {
-            let (piece, count) = self.original_piece(next..rows.end);
+        let mut next = 0;
+        while next < self.rows.len() {
+            let (piece, count) = self.original_piece(next..self.rows.len());
             let bytes = &self.original[piece];
             if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == count {
                 let mut picked = Vec::with_capacity(columns.len());
@@ -254,14 +250,10 @@ impl KernelCsv {
     }
 
     /// Visits the cells of all rows in order, much faster than [`Self::row_byte_cells`] for each row.
-    pub fn for_each_row(&self, visit: impl FnMut(usize, &ByteRecord)) {
-        self.for_each_row_of(0..self.rows.len(), visit);
-    }
-
-    pub(crate) fn for_each_row_of(&self, rows: Range<usize>, mut visit: impl FnMut(usize, &ByteRecord)) {
+    pub fn for_each_row(&self, mut visit: impl FnMut(usize, &ByteRecord)) {
         let columns: Vec<usize> = (0..self.header.len()).collect();
         let mut record = ByteRecord::new();
-        self.visit_cells(rows, &columns, |row, cells| {
+        self.for_each_cells(&columns, |row, cells| {
             record.clear();
             cells.iter().for_each(|cell| record.push_field(cell));
             visit(row, &record);
@@ -414,25 +406,21 @@ impl KernelCsv {
             self.copy_line(out, &self.original[..self.header_end], &names)?;
         }
         let empty_cells = vec![b','; appended];
-        // Adjacent unchanged rows are written in one piece, adjacent changed rows are formatted together.
-        let mut untouched: Range<usize> = 0..0;
+        // Adjacent changed rows are formatted together. The last line of the file may lack its ending.
+        let last = self.rows.iter().rposition(|row| !matches!(row, CsvRow::Removed(_)));
         let are_changed =
             |one: &CsvRow, other: &CsvRow| matches!((one, other), (CsvRow::Changed(..), CsvRow::Changed(..)));
+        let mut next = 0;
         for rows in self.rows.chunk_by(are_changed) {
             match &rows[0] {
-                CsvRow::Original(CsvPosition { range, .. }) if appended == 0 => {
-                    if untouched.end != range.start {
-                        self.copy_rows(out, &untouched)?;
-                        untouched.start = range.start;
-                    }
-                    untouched.end = range.end;
+                CsvRow::Original(place) if appended == 0 && last == Some(next) => {
+                    out.write_all(&self.original[place.range.clone()])?;
                 }
                 CsvRow::Original(place) => {
                     self.copy_line(out, &self.original[place.range.clone()], &empty_cells)?;
                 }
                 CsvRow::Removed(_) => {}
                 CsvRow::Changed(..) => {
-                    self.copy_rows(out, &std::mem::take(&mut untouched))?;
                     let changed = rows.iter().filter_map(|row| match row {
                         CsvRow::Changed(cells, _) => Some(cells),
                         CsvRow::Original(_) | CsvRow::Removed(_) => None,
@@ -445,18 +433,9 @@ impl KernelCsv {
                     )?;
                 }
             }
+            next += rows.len();
         }
-        // The last line of the file may lack its ending.
-        out.write_all(&self.original[untouched])?;
         out.write_all(&self.original[self.tail.clone()])
-    }
-
-    /// Copies rows of the file that others follow; the last of the file may lack its ending, which is added.
-    fn copy_rows(&self, out: &mut dyn Write, range: &Range<usize>) -> io::Result<()> {
-        let bytes = &self.original[range.clone()];
-        out.write_all(bytes)?;
-        let has_ending = bytes.last().is_none_or(|last| matches!(last, b'\n' | b'\r'));
-        out.write_all(if has_ending { b"" } else { self.newline.as_bytes() })
     }
 
     /// Copies a line of the file, with bytes appended before its line ending.

@@ -8,7 +8,6 @@ use super::{
     KernelCsv, RowCase,
     collective_rows::{NUMBER_COLUMNS, measured_cells},
     columns::{self, format_decimals, format_micros},
-    row_cases::RowCaseParser,
 };
 use crate::kernel::{CacheState, Case, CaseOutcome, CollectiveCase, RowResult};
 
@@ -125,17 +124,12 @@ const LAST_DECIMAL: f64 = 1.5e-6;
 pub(crate) struct TableRow<'t> {
     table: &'t KernelCsv,
     pub(crate) parsed: RowCase,
-    cells: Cow<'t, ByteRecord>,
+    cells: ByteRecord,
 }
 
 impl<'t> TableRow<'t> {
     pub(crate) fn read_cells(table: &'t KernelCsv, parsed: RowCase) -> Self {
-        let cells = Cow::Owned(table.row_byte_cells(parsed.row));
-        Self { table, parsed, cells }
-    }
-
-    pub(crate) fn parse_cells(parser: &RowCaseParser<'t>, row: usize, cells: &'t ByteRecord) -> Self {
-        Self { table: parser.table(), parsed: parser.parse_row(row, cells), cells: Cow::Borrowed(cells) }
+        Self { cells: table.row_byte_cells(parsed.row), table, parsed }
     }
 
     pub(crate) fn cell(&self, column: &str) -> Cow<'_, str> {

@@ -200,7 +200,7 @@ enum CaseColumns {
 }
 
 #[derive(Debug)]
-pub(crate) struct RowCaseParser<'t> {
+struct RowCaseParser<'t> {
     kernel: &'t KernelName,
     table: &'t KernelCsv,
     case: CaseColumns,
@@ -213,7 +213,7 @@ pub(crate) struct RowCaseParser<'t> {
 
 impl<'t> RowCaseParser<'t> {
     /// Finds the columns of a table. Fails if a column of the signature is missing, or the sizes of a collective.
-    pub(crate) fn new(kernel: &'t KernelName, table: &'t KernelCsv) -> Result<Self, DatabaseError> {
+    fn new(kernel: &'t KernelName, table: &'t KernelCsv) -> Result<Self, DatabaseError> {
         let [mut hot, mut cold] =
             [CacheState::Hot, CacheState::Cold].map(|cache| ResultColumns::find(table, cache));
         let case = if kernel.is_collective() {
@@ -240,11 +240,7 @@ impl<'t> RowCaseParser<'t> {
         })
     }
 
-    pub(crate) const fn table(&self) -> &'t KernelCsv {
-        self.table
-    }
-
-    pub(crate) fn parse_row(&self, row: usize, cells: &ByteRecord) -> RowCase {
+    fn parse_row(&self, row: usize, cells: &ByteRecord) -> RowCase {
         let production =
             cell_text(cells, self.production).and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok());
         let records = cell_text(cells, self.records).and_then(|cell| cell.parse().ok());

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path, sync::LazyLock};
 use npubench::{
     base::assets::AssetFiles,
     cases::grid::{
-        CandidateSource, Candidates, CaseBuilder, ExistingCases, SelectionRequest,
+        CandidateSource, Candidates, ExistingCases, SelectionRequest,
         definition::{GridFiles, GridModels},
         select_rows,
     },
@@ -251,15 +251,14 @@ fn compiled_rule_accepts_the_candidates_that_the_catalogue_resolves() {
             // An odd step has no factor with the lengths of most axes in common and meets all their values.
             let step = space.candidates().div_ceil(EACH);
             let step = if step > 1 { step | 1 } else { 1 };
-            let (mut candidates, mut draft) = (Candidates::new(space), CaseBuilder::new(space));
+            let mut candidates = Candidates::new(space);
             for index in (0..space.candidates()).step_by(usize::try_from(step).expect("small")) {
                 candidates.go_to(index);
-                let Ok(numbers) = candidates.check() else { continue };
-                let numbers = numbers.to_vec();
-                if draft.fill(&numbers).is_err() {
+                if candidates.check().is_err() {
                     continue;
                 }
-                let case = draft.case(&numbers).expect("attributes");
+                let numbers = candidates.numbers().to_vec();
+                let case = candidates.case().expect("attributes");
                 let (whole, form) = (entry.resolve_call(case), quick.matching_form(&numbers));
                 assert_eq!(
                     form.is_some(),

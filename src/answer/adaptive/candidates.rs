@@ -8,7 +8,7 @@ use super::AdaptiveCandidate;
 use crate::{
     answer::lookup::{LookupEngine, OpQuery},
     cases::grid::{
-        CandidateSource, Candidates, CaseBuilder, ExistingCases, SelectionRequest,
+        CandidateSource, Candidates, ExistingCases, SelectionRequest,
         definition::{CandidateSpace, GridAxis},
         select_rows,
     },
@@ -43,15 +43,15 @@ pub fn grid_candidates(
     let mut found = Vec::new();
     for (space, indices) in spaces.iter().zip(&selected.selected) {
         let line = GridLine::new(space);
-        let (mut candidates, mut builder) = (Candidates::new(space), CaseBuilder::new(space));
+        let mut candidates = Candidates::new(space);
         for index in indices {
             candidates.go_to(*index);
-            let Ok(numbers) = candidates.check() else { continue };
-            if builder.fill(numbers).is_err() {
+            if candidates.check().is_err() {
                 continue;
             }
-            let Ok(case) = builder.case(numbers) else { continue };
-            let candidate = line.candidate(LookupEngine::query_of_case(case), numbers);
+            let numbers = candidates.numbers().to_vec();
+            let Ok(case) = candidates.case() else { continue };
+            let candidate = line.candidate(LookupEngine::query_of_case(case), &numbers);
             found.push(GridCandidate { case: IdentifiedCase::new(case.clone()), candidate });
         }
     }

@@ -20,26 +20,19 @@ use crate::kernel::{
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
     space: &'a CandidateSpace,
-    digits: Vec<usize>,
     numbers: Vec<i64>,
     next: u64,
-    total: u64,
+    case: Case,
 }
 
 impl<'a> Candidates<'a> {
     pub fn new(space: &'a CandidateSpace) -> Self {
-        Self {
-            space,
-            digits: vec![0; space.axes.len()],
-            numbers: vec![0; space.names.len()],
-            next: 0,
-            total: space.candidates(),
-        }
+        Self { space, numbers: vec![0; space.names.len()], next: 0, case: space.blank(0) }
     }
 
     pub fn advance(&mut self) -> Option<u64> {
         let index = self.next;
-        (index < self.total).then(|| self.go_to(index))?;
+        (index < self.space.candidates()).then(|| self.go_to(index))?;
         Some(index)
     }
 
@@ -47,13 +40,13 @@ impl<'a> Candidates<'a> {
     pub fn go_to(&mut self, index: u64) {
         let mut rest = index;
         let mut place = self.axis_names();
-        for (axis, digit) in self.space.axes.iter().zip(&mut self.digits).rev() {
+        for axis in self.space.axes.iter().rev() {
             let (width, length) = (axis.names.len(), axis.len() as u64);
             place -= width;
-            *digit = usize::try_from(rest % length).unwrap_or_default();
+            let digit = usize::try_from(rest % length).unwrap_or_default();
             rest /= length;
             self.numbers[place..place + width]
-                .copy_from_slice(&axis.values[*digit * width..(*digit + 1) * width]);
+                .copy_from_slice(&axis.values[digit * width..(digit + 1) * width]);
         }
         self.next = index + 1;
     }
@@ -62,9 +55,9 @@ impl<'a> Candidates<'a> {
         self.space.names.len() - self.space.derived.len()
     }
 
-    /// Computes the derived numbers and checks the constraints. The error is the first derived number without a value,
-    /// or else the first constraint that has none or is violated.
-    pub fn check(&mut self) -> Result<&[i64], RejectReason> {
+    /// Computes the derived numbers, checks the constraints and sets the dimensions; returns the memory of the case. The error
+    /// is the first number without a value, violated constraint or dimension without a value of at least 1.
+    pub fn check(&mut self) -> Result<MemoryFootprint, RejectReason> {
         let no_value = |formula: &CompiledExpr| RejectReason::NoValue(formula.source.clone());
         for (place, formula) in (self.axis_names()..).zip(&self.space.derived) {
             self.numbers[place] = formula.evaluate_at(&self.numbers).map_err(|_| no_value(formula))?;
@@ -74,45 +67,30 @@ impl<'a> Candidates<'a> {
                 return Err(RejectReason::Constraint(formula.source.clone()));
             }
         }
-        Ok(&self.numbers)
+        let inputs = self.space.inputs.iter().zip(&mut self.case.inputs);
+        let outputs = self.space.outputs.iter().zip(&mut self.case.outputs);
+        for (template, slot) in inputs.chain(outputs) {
+            let (Some(template), Some(tensor)) = (template, slot) else { continue };
+            for (formula, dim) in template.dims.iter().zip(&mut tensor.dims) {
+                let value =
+                    formula.evaluate_at(&self.numbers).ok().and_then(|value| u64::try_from(value).ok());
+                let value = value.filter(|dim| *dim >= 1);
+                *dim = value.ok_or_else(|| RejectReason::Dimension(formula.source.clone()))?;
+            }
+        }
+        Ok(MemoryFootprint::from_case(&self.case))
     }
 
     /// Numbers in the order of [`CandidateSpace::names`]; derived ones are valid after [`Candidates::check`].
     pub fn numbers(&self) -> &[i64] {
         &self.numbers
     }
-}
 
-#[derive(Clone, Debug)]
-pub struct CaseBuilder<'a> {
-    space: &'a CandidateSpace,
-    case: Case,
-}
-
-impl<'a> CaseBuilder<'a> {
-    pub fn new(space: &'a CandidateSpace) -> Self {
-        Self { space, case: space.blank(0) }
-    }
-
-    /// Sets the dimensions and returns the memory; the error is the first expression without a value of at least 1.
-    pub fn fill(&mut self, numbers: &[i64]) -> Result<MemoryFootprint, &'a CompiledExpr> {
-        let inputs = self.space.inputs.iter().zip(&mut self.case.inputs);
-        let outputs = self.space.outputs.iter().zip(&mut self.case.outputs);
-        for (template, slot) in inputs.chain(outputs) {
-            let (Some(template), Some(tensor)) = (template, slot) else { continue };
-            for (formula, dim) in template.dims.iter().zip(&mut tensor.dims) {
-                let value = formula.evaluate_at(numbers).ok().and_then(|value| u64::try_from(value).ok());
-                *dim = value.filter(|dim| *dim >= 1).ok_or(formula)?;
-            }
-        }
-        Ok(MemoryFootprint::from_case(&self.case))
-    }
-
-    /// Sets the attributes and returns the case. The error is the reason why an attribute has no value.
-    pub fn case(&mut self, numbers: &[i64]) -> Result<&Case, String> {
+    /// Sets the attributes of a checked candidate and returns its case. The error is the reason why an attribute has no value.
+    pub fn case(&mut self) -> Result<&Case, String> {
         if !self.space.attributes.is_empty() {
             let mut attributes = CaseAttributes::default();
-            for (column, text) in self.cells(numbers)? {
+            for (column, text) in self.cells()? {
                 attributes.set(column, &text);
             }
             self.case.attributes = attributes;
@@ -120,17 +98,19 @@ impl<'a> CaseBuilder<'a> {
         Ok(&self.case)
     }
 
-    pub const fn filled(&self) -> &Case {
+    /// Returns the case without attributes, or with those of the last call of [`Self::case`].
+    pub(crate) const fn filled(&self) -> &Case {
         &self.case
     }
 
-    pub(crate) fn cells(&self, numbers: &[i64]) -> Result<Vec<(&'a str, String)>, String> {
+    /// Returns the cells of the attribute columns, labels included.
+    pub(crate) fn cells(&self) -> Result<Vec<(&'a str, String)>, String> {
         let mut bindings = None;
         let cells = self.space.attributes.iter().map(|(column, cell)| {
             let text = match cell {
                 AttributeTemplate::Text(text) => text.clone(),
                 AttributeTemplate::Expression(expr) => {
-                    let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
+                    let bindings = bindings.get_or_insert_with(|| self.bindings());
                     match expr.evaluate(bindings).map_err(|error| error.to_string())? {
                         ExprValue::List(items) => Dims(&items).to_string(),
                         value => value.to_string(),
@@ -142,12 +122,11 @@ impl<'a> CaseBuilder<'a> {
         cells.collect()
     }
 
-    fn bindings(&self, numbers: &[i64]) -> Bindings {
+    fn bindings(&self) -> Bindings {
+        let numbers = self.space.names.iter().zip(&self.numbers);
+        let constants = self.space.constants.iter().map(|(name, number)| (name, number));
         let mut bindings = Bindings::default();
-        for (name, number) in self.space.names.iter().zip(numbers) {
-            bindings.set(name, ExprValue::Number(*number));
-        }
-        for (name, number) in &self.space.constants {
+        for (name, number) in numbers.chain(constants) {
             bindings.set(name, ExprValue::Number(*number));
         }
         bindings

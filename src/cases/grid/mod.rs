@@ -15,7 +15,7 @@ mod write;
 
 pub use audit::KernelAudit;
 pub(crate) use audit::{AxisAudit, AxisGap, AxisGroup, GridAuditor, SparseAxis};
-pub use candidates::{Candidates, CaseBuilder, ExistingCases};
+pub use candidates::{Candidates, ExistingCases};
 pub use rejection::{RejectCount, RejectReason};
 pub(crate) use select::AxisRange;
 pub use select::{

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    Candidates, CaseBuilder, ExistingCases, RejectCount, RejectReason,
+    Candidates, ExistingCases, RejectCount, RejectReason,
     definition::{CandidateSpace, SlotTemplate},
     mutate::{CaseMutator, MutantStrata, SizedMutant, sample_mutants},
     sample::{self, CandidateStratum},
@@ -165,19 +165,15 @@ impl<'a> CandidateFilter<'a> {
         rejected: &mut BTreeMap<RejectReason, RejectCount>,
     ) -> Vec<u64> {
         let mut candidates = Candidates::new(space);
-        let mut builder = CaseBuilder::new(space);
         let mut validator = self.request.entry.map(|entry| CandidateValidator::new(entry, space));
         let mut valid = Vec::new();
         while let Some(index) = candidates.advance() {
             let checked = match candidates.check() {
                 Err(reason) => Err((reason, None)),
-                Ok(numbers) => match builder.fill(numbers) {
-                    Err(formula) => Err((RejectReason::Dimension(formula.source.clone()), None)),
-                    Ok(footprint) => self.check(footprint, |_| {
-                        let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut builder, numbers));
-                        refusal.map_or_else(|| Ok(builder.filled()), Err)
-                    }),
-                },
+                Ok(footprint) => self.check(footprint, |_| {
+                    let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut candidates));
+                    refusal.map_or_else(|| Ok(candidates.filled()), Err)
+                }),
             };
             match checked {
                 Ok(()) => valid.push(index),
@@ -212,12 +208,12 @@ impl<'a> CandidateValidator<'a> {
         Self { entry, compiled, agreed }
     }
 
-    fn refusal(&mut self, builder: &mut CaseBuilder<'_>, numbers: &[i64]) -> Option<String> {
-        let form = self.compiled.as_ref().and_then(|rule| rule.matching_form(numbers));
+    fn refusal(&mut self, candidates: &mut Candidates<'_>) -> Option<String> {
+        let form = self.compiled.as_ref().and_then(|rule| rule.matching_form(candidates.numbers()));
         if form.is_some_and(|form| self.agreed[form]) {
             return None;
         }
-        let refusal = match builder.case(numbers) {
+        let refusal = match candidates.case() {
             Ok(case) => self.entry.resolve_call(case).err().map(|refusal| refusal.to_string()),
             Err(problem) => Some(problem),
         };
@@ -421,19 +417,18 @@ impl<'a> SelectedRows<'a> {
         visit: &mut impl FnMut(&SelectedRow<'_>),
     ) {
         let mut candidates = Candidates::new(space);
-        let mut builder = CaseBuilder::new(space);
         let provenance = CandidateSpace::with_seed(&space.origin(), self.seed);
         let axes = &space.names[..space.names.len() - space.derived.len()];
         for index in selected {
             candidates.go_to(*index);
-            let numbers = candidates.check().expect(WAS_VALID);
-            builder.fill(numbers).expect(WAS_VALID);
-            builder.case(numbers).expect(WAS_VALID);
+            candidates.check().expect(WAS_VALID);
+            candidates.case().expect(WAS_VALID);
+            let numbers = candidates.numbers().iter().copied();
             visit(&SelectedRow {
-                case: builder.filled(),
+                case: candidates.filled(),
                 provenance: provenance.clone(),
-                axes: axes.iter().map(String::as_str).zip(numbers.iter().copied()).collect(),
-                attributes: builder.cells(numbers).expect(WAS_VALID),
+                axes: axes.iter().map(String::as_str).zip(numbers).collect(),
+                attributes: candidates.cells().expect(WAS_VALID),
             });
         }
     }

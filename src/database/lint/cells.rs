@@ -1,7 +1,7 @@
 //! Checks of cells: signatures, numbers, keys.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
 
@@ -18,7 +18,9 @@ use crate::{
         },
     },
     database::{
-        collective_rows::{BANDWIDTH, CONTRACT_COLUMNS, DTYPE, DURATION, ENVIRONMENT, PART_WEIGHTS},
+        collective_rows::{
+            BANDWIDTH, CONTRACT_COLUMNS, CollectiveKey, CollectiveKeyColumns, DTYPE, DURATION, KEY_COLUMNS,
+        },
         columns::{self, MeasureKind},
         row_cases::{RowColumns, RowProblem},
         zero_placeholders::ZeroFilled,
@@ -226,12 +228,13 @@ const KEY: usize = 4;
 
 pub(crate) struct CollectiveRows<'a> {
     header: &'a [String],
-    seen: HashMap<Vec<String>, u64>,
+    keys: CollectiveKeyColumns,
+    seen: BTreeMap<CollectiveKey, u64>,
 }
 
 impl<'a> CollectiveRows<'a> {
     pub(crate) fn new(header: &'a [String]) -> Self {
-        Self { header, seen: HashMap::new() }
+        Self { header, keys: CollectiveKeyColumns::find(header), seen: BTreeMap::new() }
     }
 
     pub(crate) fn check_row(&mut self, record: &ByteRecord, line: u64, remarks: &mut FileIssues) {
@@ -259,24 +262,15 @@ impl<'a> CollectiveRows<'a> {
                 remarks.add_issue(line, LintIssueKind::Number, format!("`{name}` {problem}"));
             }
         }
-        let Some(key) = collective_key(self.header, &cells) else { return };
+        let Ok(key) = self.keys.key(record) else { return };
         if let Some(first) = self.seen.get(&key) {
             let columns = CONTRACT_COLUMNS[..KEY].join(", ");
-            let text = format!("the same {columns} as line {first}: {}", key.join(", "));
+            let values: Vec<&str> =
+                KEY_COLUMNS.iter().filter_map(|name| cell(name)).filter(|cell| !cell.is_empty()).collect();
+            let text = format!("the same {columns} as line {first}: {}", values.join(", "));
             remarks.add_issue(line, LintIssueKind::Duplicate, truncate_problem(&text));
         } else {
             self.seen.insert(key, line);
         }
     }
-}
-
-pub(crate) fn collective_key(header: &[String], cells: &StringRecord) -> Option<Vec<String>> {
-    let cell = |name: &&str| {
-        let index = header.iter().position(|column| column == name)?;
-        Some(cells.get(index)?.trim().to_owned())
-    };
-    let mut key: Vec<String> = CONTRACT_COLUMNS[..KEY].iter().map(cell).collect::<Option<_>>()?;
-    let optional = [ENVIRONMENT, PART_WEIGHTS];
-    key.extend(optional.iter().filter_map(cell).filter(|cell| !cell.is_empty()));
-    Some(key)
 }

@@ -6,7 +6,6 @@ mod table;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-pub(crate) use cells::collective_key;
 pub(crate) use remark::{FileIssues, join_list};
 pub(crate) use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;

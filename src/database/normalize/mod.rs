@@ -2,18 +2,20 @@
 
 mod duplicates;
 
-use std::{hash::Hash, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use csv::{ByteRecord, StringRecord};
 use duplicates::merge_rows;
-use indexmap::IndexMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    Database, DatabaseError, KernelCsv, columns,
+    Database, DatabaseError, KernelCsv,
+    collective_rows::CollectiveKeyColumns,
+    columns,
     folder::{file_names, table_stem},
-    lint::{FileIssues, TableContent, check_table, collective_key},
+    lint::{FileIssues, TableContent, check_table},
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
 };
@@ -114,10 +116,10 @@ fn normalize_table(
         report.done.push(whole(format!("every line now ends in {newline:?}, as the header does")));
     }
     let groups = match &content {
-        TableContent::Collective => duplicates(&table, |record| {
-            let cells = StringRecord::from_byte_record_lossy(record.clone());
-            collective_key(table.column_names(), &cells)
-        }),
+        TableContent::Collective => {
+            let keys = CollectiveKeyColumns::find(table.column_names());
+            duplicates(&table, |record| keys.key(record).ok())
+        }
         TableContent::Kernel(kernel) => {
             if table.rename_column(columns::OLD_AVERAGE, columns::AVERAGE) {
                 let (old, new) = (columns::OLD_AVERAGE, columns::AVERAGE);
@@ -175,8 +177,8 @@ fn row_cells(table: &KernelCsv, row: usize) -> Vec<String> {
     cells.iter().map(str::to_owned).collect()
 }
 
-fn duplicates<K: Hash + Eq>(table: &KernelCsv, key: impl Fn(&ByteRecord) -> Option<K>) -> Vec<Vec<usize>> {
-    let mut groups: IndexMap<K, Vec<usize>> = IndexMap::new();
+fn duplicates<K: Ord>(table: &KernelCsv, key: impl Fn(&ByteRecord) -> Option<K>) -> Vec<Vec<usize>> {
+    let mut groups: BTreeMap<K, Vec<usize>> = BTreeMap::new();
     table.for_each_row(|row, record| {
         if let Some(key) = key(record) {
             groups.entry(key).or_default().push(row);

@@ -15,9 +15,10 @@ use super::{
 use crate::{
     base::{count_text::format_count, table::format::quote_cell},
     database::{
-        CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind,
-        RowCaseParser, TableRow, columns, for_each_row_case,
+        CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, TableRow,
+        columns, for_each_row_case,
         ledger::{Ledger, LedgerError},
+        row_cases,
     },
     kernel::{
         CacheState, Case, CaseId, CaseSet, IntervalMethod, KernelName, Nanos, RowResult, Verdict,
@@ -26,9 +27,6 @@ use crate::{
 };
 
 const MAX_CELLS: usize = 4;
-const ROWS_OF_TASK: usize = 256;
-/// Number of such parts of a table whose results are in memory at a time.
-const TASKS_AT_ONCE: usize = 64;
 
 /// A row compared with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -333,23 +331,14 @@ impl<'a> ComparedRows<'a> {
         });
         let (compared, measured) = (compared.collect(), CaseSet::default());
         let mut rows = Self { compared, production_rows: 0, measured };
-        let parser = RowCaseParser::new(kernel, table)?;
-        let firsts: Vec<usize> = (0..table.len()).step_by(ROWS_OF_TASK).collect();
-        for firsts in firsts.chunks(TASKS_AT_ONCE) {
-            let compared = firsts.par_iter().map(|&first| {
-                let mut compared = Vec::with_capacity(ROWS_OF_TASK);
-                table.for_each_row_of(first..table.len().min(first + ROWS_OF_TASK), |row, cells| {
-                    let row = TableRow::parse_cells(&parser, row, cells);
-                    compared.push(ComparedRow::compare(&row, comparisons));
-                });
-                compared
-            });
-            let compared: Vec<Vec<ComparedRow>> = compared.collect();
-            for ComparedRow { line, has_production, found, measured } in compared.into_iter().flatten() {
-                rows.production_rows += usize::from(has_production);
-                rows.compared.iter_mut().zip(found).for_each(|(table, found)| table.add_row(line, found));
-                rows.measured.extend(measured);
-            }
+        let compared = row_cases(kernel, table)?.into_par_iter();
+        let compared =
+            compared.map(|row| ComparedRow::compare(&TableRow::read_cells(table, row), comparisons));
+        let compared: Vec<ComparedRow> = compared.collect();
+        for ComparedRow { line, has_production, found, measured } in compared {
+            rows.production_rows += usize::from(has_production);
+            rows.compared.iter_mut().zip(found).for_each(|(table, found)| table.add_row(line, found));
+            rows.measured.extend(measured);
         }
         Ok(rows)
     }

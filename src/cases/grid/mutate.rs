@@ -1,15 +1,19 @@
-//! Mutants of a case: each declared mutation applied to everything that it fits.
+//! Mutations: cases that differ from an existing case in one respect. Each declared mutation is applied to everything that it
+//! fits.
+
+mod axes;
+mod strata;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::axes::{CaseAxes, MutationAxis};
-use crate::{
-    cases::grid::definition::{Mutation, MutationChange},
-    kernel::{
-        Case, KernelName, Tensor,
-        catalogue::{Catalogue, DimensionRole, FormMismatch, NotReplayable},
-        device::{ComputeUnit, DeviceProfile},
-    },
+use axes::{CaseAxes, MutationAxis};
+pub(crate) use strata::{MutantStrata, SizedMutant, sample_mutants};
+
+use super::definition::{Mutation, MutationChange};
+use crate::kernel::{
+    Case, KernelName, Tensor,
+    catalogue::{Catalogue, DimensionRole, FormMismatch, NotReplayable},
+    device::{ComputeUnit, DeviceProfile},
 };
 
 #[derive(Clone, Debug)]

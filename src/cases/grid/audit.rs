@@ -1,4 +1,8 @@
-//! Audits of databases and of grids: all rows, or all candidates, added to the audit of their kernel.
+//! Density of the values that cases of a kernel have along its axes, compared with the density standard: over all cases
+//! and, for an axis by which a lookup interpolates, for each combination of the numbers that the lookup keeps fixed.
+//! Combinations of several audited axes are not checked.
+
+mod gaps;
 
 use std::{
     cmp::Reverse,
@@ -7,15 +11,15 @@ use std::{
     fmt,
 };
 
+pub(crate) use gaps::{AxisGap, AxisShortfall};
 use rayon::prelude::*;
 
-use super::{AxisGap, AxisShortfall};
+use super::{
+    CandidateSource, ExistingCases, SelectionRequest,
+    definition::{AuditedAxis, AxisPoint, DensityFile, DensityStandard, GridFiles},
+    select_rows,
+};
 use crate::{
-    cases::grid::{
-        CandidateSource, ExistingCases, SelectionRequest,
-        definition::{AuditedAxis, AxisPoint, DensityFile, DensityStandard, GridFiles},
-        select_rows,
-    },
     database::{Database, DatabaseError, for_each_measured_case},
     kernel::{Case, KernelName, catalogue::Catalogue},
 };
