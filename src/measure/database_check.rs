@@ -18,7 +18,7 @@ use crate::{
     cases::plan::{CaseSelection, EqualCallEvidence, PlannedCase, RunPlan, UpdateMode, select_cases},
     database::{
         Database,
-        ledger::{Ledger, LedgerError, NewCheck, StoredCheck},
+        ledger::{Ledger, LedgerError, StoredCheck},
     },
     kernel::{
         CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName, catalogue::Catalogue,
@@ -156,8 +156,6 @@ fn store(
     versions: &str,
     outcomes: &[(&IdentifiedCase, &str, CheckOutcome)],
 ) -> Result<(), LedgerError> {
-    let checks = outcomes.iter();
-    let checks = checks.map(|(case, digest, outcome)| NewCheck { case: case.id().clone(), digest, outcome });
-    let checks: Vec<NewCheck<'_>> = checks.collect();
-    ledger.add_checks(versions, Timestamp::now().0, &checks)
+    let checks = outcomes.iter().map(|(case, digest, outcome)| (case.id(), versions, *digest, outcome));
+    ledger.add_checks(Timestamp::now().0, checks)
 }

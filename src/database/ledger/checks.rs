@@ -8,14 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::{Ledger, LedgerError};
 use crate::kernel::{CaseId, CheckOutcome, Nanos};
 
-#[derive(Clone, Debug)]
-pub struct NewCheck<'a> {
-    pub case: CaseId,
-    /// Digest of the rendered call.
-    pub digest: &'a str,
-    pub outcome: &'a CheckOutcome,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCheck {
     pub digest: String,
@@ -26,18 +18,18 @@ pub struct StoredCheck {
 }
 
 impl Ledger {
-    pub fn add_checks(
+    /// Stores results, and replaces earlier ones: each has case, software, digest of the call and outcome.
+    pub(crate) fn add_checks<'c>(
         &mut self,
-        software: &str,
         at: Nanos,
-        checks: &[NewCheck<'_>],
+        checks: impl IntoIterator<Item = (&'c CaseId, &'c str, &'c str, &'c CheckOutcome)>,
     ) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             let mut insert = tx.prepare(
                 "INSERT OR REPLACE INTO checks (case_id, digest, software, verdict, judge, message, at_ns) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?;
-            for NewCheck { case, digest, outcome: CheckOutcome { verdict, by, message } } in checks {
+            for (case, software, digest, CheckOutcome { verdict, by, message }) in checks {
                 insert.execute(params![case, digest, software, verdict, by, message, at])?;
             }
             Ok(())

@@ -142,11 +142,6 @@ impl Ledger {
         self.read_rows(sql, [prefix], read_case)
     }
 
-    /// Returns all cases in the order in which they were stored, which takes less time than sorting them by id.
-    pub(crate) fn known_cases(&self) -> Result<Vec<KnownCase>, LedgerError> {
-        self.read_rows(ALL_CASES, [], read_case)
-    }
-
     /// Visits case, kernel and signature of all cases: the texts of 100,000 cases need 20 MB.
     pub(crate) fn for_each_case(&self, mut visit: impl FnMut(CaseId, &str, &str)) -> Result<(), LedgerError> {
         self.visit_rows(ALL_CASES, [], |row| {

@@ -32,7 +32,7 @@ mod tests;
 mod values;
 
 pub(crate) use attempts::{AttemptChange, AttemptState, AttemptedCollection, StoredAttempt};
-pub(crate) use checks::{NewCheck, StoredCheck};
+pub(crate) use checks::StoredCheck;
 pub(crate) use clock::{ClockOfRun, EqualAttempt, StoredCycleRate};
 pub(crate) use controls::StoredControl;
 pub(crate) use copy::{LedgerCopy, copy_path, copy_with_journal, journal_path};

@@ -18,7 +18,7 @@ use crate::{
     cases::plan::{InitialCosts, RunPlan},
     database::{
         Database, DatabaseError, ShardIdentity, ShardNumber,
-        ledger::{Ledger, NewCheck, StoredCheck},
+        ledger::{Ledger, StoredCheck},
     },
     kernel::{CacheState, CaseId, Nanos, short_hash},
 };
@@ -210,22 +210,15 @@ impl ShardPlan {
     }
 
     pub(super) fn store_checks(&self, cases: &BTreeSet<CaseId>, path: &Path) -> Result<(), DatabaseError> {
-        let mut by_software: BTreeMap<&str, Vec<NewCheck<'_>>> = BTreeMap::new();
-        for (case, StoredCheck { digest, software, outcome }) in &self.checks {
-            if cases.contains(case) {
-                let check = NewCheck { case: case.clone(), digest, outcome };
-                by_software.entry(software).or_default().push(check);
-            }
-        }
-        if by_software.is_empty() {
+        let checks: Vec<_> = self.checks.iter().filter(|(case, _)| cases.contains(case)).collect();
+        if checks.is_empty() {
             return Ok(());
         }
-        let mut ledger = Ledger::open(path)?;
-        for (software, checks) in by_software {
-            // The time of the check is in the ledger of the divided database.
-            ledger.add_checks(software, Nanos(0), &checks)?;
-        }
-        Ok(())
+        // The time of the check is in the ledger of the divided database.
+        let checks = checks.into_iter().map(|(case, StoredCheck { digest, software, outcome })| {
+            (case, software.as_str(), digest.as_str(), outcome)
+        });
+        Ok(Ledger::open(path)?.add_checks(Nanos(0), checks)?)
     }
 }
 

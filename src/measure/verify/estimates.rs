@@ -232,7 +232,7 @@ impl JointEstimates {
         if input.by_software.is_empty() {
             return Ok(Self { cache, ..Self::default() });
         }
-        Ok(Self { cache, ..input.estimate_cases(&ledger.known_cases()?) })
+        Ok(Self { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
     }
 
     pub(crate) fn collection_count(&self, case: &CaseId) -> usize {
