@@ -17,7 +17,6 @@ pub struct DatabaseFile {
     pub npubench_database: u32,
     /// Measured or rehearsed; set when the folder is created, never changed.
     pub kind: DataKind,
-    /// Device profile whose roofline bounds the rows.
     pub device: String,
     /// Software versions of the ingested profiles; profiles of other versions are not mixed in silently.
     #[serde(default, skip_serializing_if = "SoftwareVersions::is_unknown")]

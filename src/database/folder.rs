@@ -21,7 +21,6 @@ use crate::{
     kernel::{CacheState, CaseId, DataKind, KernelName, SoftwareVersions},
 };
 
-/// Prefix of the ids of rehearsed runs.
 pub(crate) const REHEARSAL_RUN: &str = "rehearsal-";
 
 pub(crate) fn collection_path(collection: u32) -> PathBuf {
@@ -153,7 +152,6 @@ impl Database {
         &self.folder
     }
 
-    /// Returns the folder of ledger, lock and runs.
     pub fn state_folder(&self) -> PathBuf {
         self.folder.join(STATE_FOLDER)
     }

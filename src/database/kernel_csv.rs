@@ -45,7 +45,6 @@ pub struct KernelCsv {
     columns_in_file: usize,
     newline: &'static str,
     rows: Vec<CsvRow>,
-    /// Blank lines after the last row.
     tail: Range<usize>,
     header_renamed: bool,
     changed: bool,
@@ -62,7 +61,6 @@ enum CsvRow {
     Original(CsvPosition),
     /// Cells, and the line of a row of the file; 0 for another row.
     Changed(StringRecord, u64),
-    /// Row of the file that is not written; the indices of the other rows stay.
     Removed(CsvPosition),
 }
 
@@ -438,7 +436,6 @@ impl KernelCsv {
         out.write_all(&self.original[self.tail.clone()])
     }
 
-    /// Copies a line of the file, with bytes appended before its line ending.
     fn copy_line(&self, out: &mut dyn Write, line: &[u8], appended: &[u8]) -> io::Result<()> {
         let body_end =
             line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);

@@ -119,7 +119,6 @@ const ESTIMATED: [&str; 7] = [
 /// Difference of estimated numbers that another machine's logarithm can cause in the last decimal.
 const LAST_DECIMAL: f64 = 1.5e-6;
 
-/// A row of a table with its cells, which are parsed once for all comparisons.
 #[derive(Debug)]
 pub(crate) struct TableRow<'t> {
     table: &'t KernelCsv,

@@ -8,7 +8,7 @@ mod audit;
 mod candidates;
 pub mod definition;
 pub mod mutate;
-mod rejection;
+
 mod sample;
 mod select;
 mod write;
@@ -16,10 +16,11 @@ mod write;
 pub use audit::KernelAudit;
 pub(crate) use audit::{AxisAudit, AxisGap, AxisGroup, GridAuditor, SparseAxis};
 pub use candidates::{Candidates, ExistingCases};
-pub use rejection::{RejectCount, RejectReason};
+
 pub(crate) use select::AxisRange;
 pub use select::{
-    CandidateSource, ListedCase, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows,
+    CandidateSource, ListedCase, MutationCount, RejectCount, RejectReason, SelectedRow, SelectedRows,
+    SelectionRequest, select_rows,
 };
 pub(crate) use write::{
     CandidatesByKernel, CasesByKernel, ListedCases, RowWriter, database_cases, mutation_sources,

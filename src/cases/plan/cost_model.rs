@@ -103,7 +103,6 @@ pub(crate) struct InitialCosts {
     pub case: f64,
     /// One launch, without the device time of the kernel.
     pub launch: f64,
-    /// Launches of a case before its samples.
     pub warm_up: u32,
     pub launches: LaunchCount,
     /// Kernel before each launch; `None` for a hot cache.

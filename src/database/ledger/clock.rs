@@ -22,7 +22,6 @@ pub(crate) struct StoredCycleRate {
     pub(crate) run: String,
     pub(crate) number: u32,
     pub(crate) device: u32,
-    /// Digest of the collection's software; `None` if it is unknown.
     pub(crate) software: Option<String>,
     pub(crate) verdict: Verdict,
     pub(crate) rate: CycleRate,

@@ -120,7 +120,6 @@ impl Ledger {
         self.read_rows("SELECT collection, run FROM collections", [], fields)
     }
 
-    /// Returns the name of the host of each run; runs that do not state it are left out.
     pub(crate) fn run_hosts(&self) -> Result<BTreeMap<String, String>, LedgerError> {
         self.read_rows("SELECT run, host ->> 'host' FROM runs WHERE host ->> 'host' IS NOT NULL", [], fields)
     }

@@ -101,7 +101,6 @@ pub(super) fn read_devices(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec
     }
 }
 
-/// Reads the columns `cycle_rate` and `cycle_rate_error`, which follow each other.
 pub(super) fn read_cycle_rate(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<CycleRate>> {
     let (rate, error): (Option<f64>, Option<f64>) = (row.get(column)?, row.get(column + 1)?);
     Ok(rate.zip(error).map(|(per_microsecond, error)| CycleRate { per_microsecond, error }))
@@ -112,7 +111,6 @@ pub(super) fn parse_reason(cause: &str, remarks: &str) -> rusqlite::Result<Reaso
         .map_err(|error| Error::FromSqlConversionFailure(0, Type::Text, error.into()))
 }
 
-/// Reads the columns of a cause and its remarks, which follow each other.
 pub(super) fn read_reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Reason> {
     parse_reason(row.get_ref(column)?.as_str()?, row.get_ref(column + 1)?.as_str()?)
 }

@@ -198,7 +198,7 @@ pub(super) fn parse_spaces(
                 unused.spaces(&kernel_name, name, shared.models.all(), 1)?;
             }
             let spaces = used.spaces(&kernel_name, name, shared.models.used().iter(), usize::MAX)?;
-            count = count.saturating_add(used.check_candidates(&kernel_name, &spaces, count)?);
+            count = used.count_candidates(&kernel_name, &spaces, count)?;
             let problem = format!("the catalogue has no entry for `{kernel_name}`, so it gets no rows");
             parsed.named.push((kernel_name, used.error(kernel.defined, &problem, HINT)));
             parsed.spaces.extend(spaces);
@@ -308,24 +308,19 @@ impl PatternContext<'_> {
         models.filter(has_all).take(limit).map(|model| bind(Some(model))).collect()
     }
 
-    /// Returns the number of candidates of a kernel's spaces, or an error if the file has too many with them.
-    fn check_candidates(
+    /// Returns the number of candidates of a file with those of a kernel's spaces, or an error if these are too many.
+    fn count_candidates(
         &self,
         kernel: &KernelName,
         spaces: &[CandidateSpace],
         before: u64,
     ) -> Result<u64, YamlError> {
-        let count = spaces.iter().fold(0_u64, |sum, space| sum.saturating_add(space.candidates()));
-        if before.saturating_add(count) <= MAX_CANDIDATES {
+        let count = spaces.iter().fold(before, |sum, space| sum.saturating_add(space.candidates()));
+        if count <= MAX_CANDIDATES {
             return Ok(count);
         }
-        let axes = spaces.iter().flat_map(|space| &space.axes);
-        let longest = axes.max_by_key(|axis| axis.len()).map_or_else(String::new, |axis| {
-            format!("; its longest axis is `{}` with {} values", axis.names.join(","), axis.len())
-        });
-        let others = if before > 0 { format!(" after {before} of the file") } else { String::new() };
         let problem =
-            format!("{count} candidates for `{kernel}`{others}, the limit is {MAX_CANDIDATES}{longest}");
+            format!("{count} candidates of the file up to `{kernel}`, the limit is {MAX_CANDIDATES}");
         let hint = "shorten axes; `where:` is evaluated later and does not reduce the number of candidates";
         let position = self.pattern.axes.as_ref().map_or(self.name.defined, |axes| axes.defined);
         Err(self.error(position, &problem, hint))
