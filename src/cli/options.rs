@@ -305,7 +305,7 @@ impl FailOnOption {
     pub(super) fn verdicts(&self) -> FailingVerdicts {
         let mut failing = match &self.fail_on[..] {
             [] => FailingVerdicts::default(),
-            given => FailingVerdicts::new(given.to_vec()),
+            given => FailingVerdicts(given.to_vec()),
         };
         if self.require_entries {
             failing.add(Verdict::NoEntry);

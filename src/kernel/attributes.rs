@@ -4,7 +4,6 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
 };
 
 use super::{
@@ -12,7 +11,6 @@ use super::{
     collective::{ENVIRONMENT, PARTS, RANKS, TIER},
 };
 
-/// Prefix of the columns of runtime values.
 pub(crate) const RUNTIME: &str = "Runtime ";
 /// Column of the number of ranks that share the experts, on which the time of communicating kernels depends.
 pub(crate) const EP_SIZE: &str = "EP Size";
@@ -102,7 +100,6 @@ impl CaseAttributes {
         }
     }
 
-    /// Returns true if a column has exactly the name of its attribute.
     pub(crate) fn is_name(column: &str) -> bool {
         Self::name_of(column).is_some_and(|name| name == column)
     }
@@ -112,14 +109,12 @@ impl CaseAttributes {
         column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
     }
 
-    /// Returns the columns that a grid may set for every kernel, explanations included.
     pub(crate) fn grid_columns() -> impl Iterator<Item = String> {
         let labels = LABELS.into_iter().filter(|label| !MADE.contains(label));
         let labels = labels.map(|label| format!("{RUNTIME}{label}"));
         attention_attribute::ALL.into_iter().chain([EP_SIZE]).map(str::to_owned).chain(labels)
     }
 
-    /// Returns true if the cells of a column are derived from the row and cannot be set.
     pub(crate) fn is_derived_column(column: &str) -> bool {
         column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
     }
@@ -160,9 +155,10 @@ impl CaseAttributes {
         let name = Self::name_of(column);
         let earlier = name.as_deref().and_then(|name| self.0.get(name).cloned());
         self.set(column, cell);
+        let is_mean_of = |text: &str, mean: &str| mean.parse().is_ok_and(|mean| is_mean(text, mean));
         if let (Some(earlier), Some(name)) = (earlier, name)
             && let Some(value) = self.0.get_mut(&*name)
-            && !is_same_mean(&earlier, value)
+            && !(earlier == *value || is_mean_of(&earlier, value) || is_mean_of(value, &earlier))
         {
             let values = BTreeSet::from([earlier, value.clone()]);
             *value = values.into_iter().collect::<Vec<_>>().join(" and ");
@@ -192,7 +188,6 @@ impl CaseAttributes {
         }
     }
 
-    /// Returns the contradiction between a label with a shape and the inputs.
     pub(crate) fn contradicting_shape(&self) -> Option<String> {
         let (column, value) = self.iter().find(|(column, _)| Self::is_shape_label(column))?;
         Some(format!("`{column}` is {value}, which is not the shape of the recorded input"))
@@ -202,7 +197,6 @@ impl CaseAttributes {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns true for columns that repeat the shape of an input.
     pub(crate) fn is_shape_label(column: &str) -> bool {
         runtime_column(column).is_some_and(|name| SHAPE_LABELS.iter().any(|(label, _)| *label == name))
     }
@@ -220,14 +214,6 @@ impl CaseAttributes {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns true if [`AVG_SEQ_LEN`] is the mean of these lengths.
-    pub(super) fn has_mean_of(&self, lengths: &[u64]) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
-        let mean = lengths.iter().map(|length| *length as f64).sum::<f64>() / lengths.len().max(1) as f64;
-        self.get(AVG_SEQ_LEN).is_some_and(|recorded| is_mean(recorded, mean))
-    }
-
-    /// Returns the attributes that are missing or different in `other`.
     pub(super) fn without(&self, other: &Self) -> Self {
         let differs = self.0.iter().filter(|(name, value)| other.0.get(*name) != Some(*value));
         Self(differs.map(|(name, value)| (name.clone(), value.clone())).collect())
@@ -251,21 +237,17 @@ impl CaseAttributes {
     /// Appends `|name=value;name=value`; nothing without attributes.
     pub(super) fn append_to(&self, text: &mut String) {
         for (index, (name, value)) in self.iter().enumerate() {
-            let _ = write!(text, "{}{name}=", if index == 0 { '|' } else { ';' });
+            text.extend([if index == 0 { "|" } else { ";" }, name, "="]);
             for c in value.chars() {
                 // Separators in a value must not look like another attribute.
-                let _ = if matches!(c, '|' | ';' | '=' | '%') {
-                    write!(text, "%{:02X}", c as u32)
-                } else {
-                    write!(text, "{c}")
-                };
+                match c {
+                    '|' | ';' | '=' | '%' => text.push_str(&format!("%{:02X}", c as u32)),
+                    c => text.push(c),
+                }
             }
         }
     }
-}
 
-impl CaseAttributes {
-    /// Parses the attributes of a signature, as [`Self::append_to`] writes them; `None` for another text.
     pub(super) fn from_signature(text: &str) -> Option<Self> {
         let unescaped = |value: &str| -> Option<String> {
             let mut parts = value.split('%');
@@ -333,12 +315,6 @@ pub(crate) fn is_mean(recorded: &str, mean: f64) -> bool {
     let digits = recorded.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let unit = 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
     recorded.parse::<f64>().is_ok_and(|recorded| (-0.500_001..1.0).contains(&((mean - recorded) / unit)))
-}
-
-/// Returns true for two texts of one mean, of which one may be rounded or cut.
-fn is_same_mean(left: &str, right: &str) -> bool {
-    let is_mean_of = |text: &str, mean: &str| mean.parse().is_ok_and(|mean| is_mean(text, mean));
-    left == right || is_mean_of(left, right) || is_mean_of(right, left)
 }
 
 /// Returns true if the shorter of two numbers is the longer one, rounded.

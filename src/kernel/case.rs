@@ -6,6 +6,7 @@ use std::{
     ops::Deref,
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -21,7 +22,6 @@ pub struct Case {
     pub inputs: Vec<Slot>,
     /// Output slots; empty for kernels that work in place, whose outputs the profiler does not show.
     pub outputs: Vec<Slot>,
-    /// Attributes beside the tensors: sequence lengths, layout, EP size.
     pub attributes: CaseAttributes,
 }
 
@@ -67,9 +67,7 @@ pub(crate) type CaseMap<V> = HashMap<CaseId, V, foldhash::fast::FixedState>;
 pub(crate) type CaseSet = HashSet<CaseId, foldhash::fast::FixedState>;
 
 /// Id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(with = "String")]
 pub struct CaseId(Box<str>);
@@ -95,12 +93,10 @@ impl Case {
         (dims.collect(), self.signature())
     }
 
-    /// Computes the id.
     pub fn id(&self) -> CaseId {
         CaseId::of_signature(&self.signature())
     }
 
-    /// Returns the tensor of an input slot; `None` for an empty one.
     pub(crate) fn input(&self, slot: usize) -> Option<&Tensor> {
         self.inputs.get(slot)?.as_ref()
     }
@@ -109,25 +105,20 @@ impl Case {
         self.inputs.iter().chain(&self.outputs).flatten()
     }
 
-    /// Returns the device memory of all inputs and outputs in bytes.
     pub fn bytes(&self) -> u64 {
         self.tensors().fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
     }
 
     /// Formats the shapes of inputs and outputs: `4096,1024;1024 -> 4096,1024`.
     pub fn shapes(&self) -> String {
-        let side = |slots: &[Slot]| {
-            let shapes = slots
-                .iter()
-                .map(|slot| slot.as_ref().map_or_else(String::new, |tensor| Dims(&tensor.dims).to_string()));
-            shapes.collect::<Vec<_>>().join(";")
-        };
+        let shape =
+            |slot: &Slot| slot.as_ref().map_or_else(String::new, |tensor| Dims(&tensor.dims).to_string());
+        let side = |slots: &[Slot]| slots.iter().map(shape).collect::<Vec<_>>().join(";");
         format!("{} -> {}", side(&self.inputs), side(&self.outputs))
     }
 }
 
 impl CaseId {
-    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -140,7 +131,6 @@ impl CaseId {
         Self(short_hash(signature.as_bytes()).into())
     }
 
-    /// Creates an id from text that was stored, such as in the ledger.
     pub(crate) fn from_stored(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
@@ -152,7 +142,6 @@ impl fmt::Display for CaseId {
     }
 }
 
-/// Returns the first 16 hexadecimal digits of a SHA-256.
 pub(crate) fn short_hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

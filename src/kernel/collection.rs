@@ -1,61 +1,40 @@
 //! How a collection measures: settings of msprof, kind of the numbers, state of the cache, purpose.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
+
+use crate::base::stats::{CycleRate, median_of_sorted};
 
 /// Group of counters that msprof reads from the cores, by the names of its option `--aic-metrics`.
 ///
 /// One group can be read per collection. The names are the ones that `msprof --help` prints on A2 and A3.
 #[derive(
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    IntoStaticStr,
-    VariantNames,
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, VariantNames,
 )]
 pub enum AicMetrics {
-    /// Time and share of each pipe; msprof's default, and the only group with columns in the database.
     #[default]
     PipeUtilization,
-    /// Share of the arithmetic units by data type.
     ArithmeticUtilization,
-    /// Bandwidth of L1, L2 and device memory.
     Memory,
-    /// Bandwidth of the L0 buffers.
     MemoryL0,
-    /// Bandwidth of the unified buffer.
     #[serde(rename = "MemoryUB")]
     #[strum(serialize = "MemoryUB")]
     MemoryUb,
-    /// Hits and misses of the L2 cache.
     L2Cache,
-    /// Conflicts of the vector unit.
     ResourceConflictRatio,
-    /// Amount of data moved between memories.
     MemoryAccess,
-    /// No counters: `--ai-core=off`.
     #[serde(rename = "none")]
     #[strum(serialize = "none")]
     Disabled,
 }
 
 /// Settings of msprof that a run chooses. They are stored with its options and in each manifest.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProfilerSettings {
     /// Value of `--task-time`. Only `l1` records types and shapes.
     pub task_time: String,
-    /// Value of `--aic-metrics`.
     pub aic_metrics: AicMetrics,
 }
 
@@ -77,9 +56,7 @@ impl ProfilerSettings {
 }
 
 /// Kind of a database, a run and their numbers, which never changes; no command mixes the two.
-#[derive(
-    Serialize, Deserialize, Display, EnumString, IntoStaticStr, schemars::JsonSchema, clap::ValueEnum,
-)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,7 +91,7 @@ impl DataKind {
 }
 
 /// State of the cache before each launch of a collection. Samples of different states are never pooled or compared.
-#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,7 +117,7 @@ impl CacheState {
     }
 }
 
-#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +134,49 @@ pub enum CollectionPurpose {
 impl CollectionPurpose {
     pub(crate) fn as_str(self) -> &'static str {
         self.into()
+    }
+}
+
+#[derive(Serialize, Deserialize, Display, EnumString)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum ControlKernel {
+    Matmul,
+    Copy,
+    Vector,
+}
+
+#[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum CollectionEnd {
+    Begin,
+    End,
+}
+
+impl CollectionEnd {
+    pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ControlReading {
+    pub(crate) control: ControlKernel,
+    pub(crate) end: CollectionEnd,
+    /// Device as the host numbers it.
+    pub(crate) device: u32,
+    pub(crate) kernel: String,
+    /// Durations of the launches after the warm-up in nanoseconds, in launch order.
+    pub(crate) durations: Vec<i64>,
+    pub(crate) cycle_rate: Option<CycleRate>,
+}
+
+impl ControlReading {
+    pub(crate) fn median(&self) -> Option<f64> {
+        let mut sorted = self.durations.clone();
+        sorted.sort_unstable();
+        median_of_sorted(&sorted)
     }
 }
 

@@ -19,24 +19,16 @@ use crate::base::yaml::{self, YamlError};
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CollectiveKind {
-    /// Every rank has the sum of all.
     AllReduce,
-    /// Every rank has the data of all.
     AllGather,
-    /// Every rank has its part of the sum.
     ReduceScatter,
-    /// Every rank sends an equal part to each rank.
     AllToAll,
-    /// Every rank sends parts of different sizes.
     AllToAllV,
-    /// Every rank has the data of the first.
     Broadcast,
-    /// One rank sends, another receives.
     SendReceive,
 }
 
 impl Dtype {
-    /// Returns true for the types of messages that a sweep measures.
     pub(crate) const fn is_of_messages(&self) -> bool {
         use Dtype::{Bf16, Float, Float16, Int8, Int32, Int64, Uint8};
         matches!(self, Bf16 | Float16 | Float | Int8 | Uint8 | Int32 | Int64)
@@ -59,7 +51,6 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns the collective with a table of this name.
     pub fn of_kernel(kernel: &KernelName) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.kernel_name() == kernel.as_str())
     }
@@ -67,10 +58,7 @@ impl CollectiveKind {
     /// Returns true if each rank needs data of all others, so that all kernels end together. The root of a broadcast and the
     /// sender of a transfer may end before the others, and so may a rank that receives less than the others.
     pub(crate) const fn ends_together(self) -> bool {
-        match self {
-            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll => true,
-            Self::AllToAllV | Self::Broadcast | Self::SendReceive => false,
-        }
+        matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll)
     }
 
     /// Describes which size `message_bytes` is.
@@ -94,9 +82,7 @@ impl CollectiveKind {
         match self {
             Self::AllToAll => bytes.checked_mul(ranks),
             Self::AllToAllV => None,
-            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::Broadcast | Self::SendReceive => {
-                Some(bytes)
-            }
+            _ => Some(bytes),
         }
     }
 
@@ -104,13 +90,10 @@ impl CollectiveKind {
     pub(crate) const fn size_granularity(self, element_bytes: u64, ranks: u64) -> u64 {
         match self {
             Self::AllToAll | Self::AllToAllV => element_bytes.saturating_mul(ranks),
-            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::Broadcast | Self::SendReceive => {
-                element_bytes
-            }
+            _ => element_bytes,
         }
     }
 
-    /// Returns the size of the input of one rank in bytes; `None` above 2^64.
     pub fn send_bytes(self, message: u64, ranks: u64) -> Option<u64> {
         match self {
             Self::ReduceScatter => message.checked_mul(ranks),
@@ -155,13 +138,11 @@ impl CollectiveKind {
     }
 }
 
-/// Attributes of a collective's case, which are columns of no table.
 pub(super) const RANKS: &str = "HCCL Ranks";
 pub(super) const TIER: &str = "HCCL Topology Tier";
 pub(super) const ENVIRONMENT: &str = "HCCL Environment";
 pub(super) const PARTS: &str = "HCCL Part Weights";
 
-/// One collective of one message size.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CollectiveCase {
     pub kind: CollectiveKind,
@@ -173,7 +154,6 @@ pub struct CollectiveCase {
     pub dtype: Dtype,
     /// Variables of HCCL that are set, as `NAME=value` with `;` between them.
     pub environment: String,
-    /// Sizes of the parts of an `all_to_all_v`; equal for all others.
     pub parts: PartWeights,
 }
 
@@ -181,34 +161,31 @@ impl CollectiveCase {
     /// Returns the case. The error is the reason why there is no such call: a size that is no whole number of elements, or
     /// that cannot be divided among the ranks.
     pub fn case(&self) -> Result<Case, String> {
-        let Self { kind, message, ranks, dtype, .. } = self;
+        let Self { kind, message, ranks, dtype, parts, .. } = self;
         let size = dtype.bytes().ok_or_else(|| format!("the size of an element of {dtype} is not known"))?;
+        let (elements, has_equal_parts) = (message / size, *parts == PartWeights::Equal);
+        let is_divided = matches!(kind, CollectiveKind::AllToAll | CollectiveKind::AllToAllV);
         if *message == 0 || *ranks < 2 {
             return Err(format!("a message of {message} bytes over {ranks} ranks is no transfer"));
         }
         if !message.is_multiple_of(size) {
-            return Err(format!(
-                "{message} bytes are not a whole number of elements of {dtype}, {size} bytes each"
-            ));
+            let whole = format!("a whole number of elements of {dtype}, {size} bytes each");
+            return Err(format!("{message} bytes are not {whole}"));
         }
-        let has_equal_parts = self.parts == PartWeights::Equal;
-        let is_divided =
-            matches!(kind, CollectiveKind::AllToAll | CollectiveKind::AllToAllV) && has_equal_parts;
-        if is_divided && !(message / size).is_multiple_of(*ranks) {
-            let elements = message / size;
-            return Err(format!(
-                "{message} bytes are {elements} elements of {dtype}, which {ranks} ranks cannot share equally"
-            ));
+        if is_divided && has_equal_parts && !elements.is_multiple_of(*ranks) {
+            let elements =
+                format!("{elements} elements of {dtype}, which {ranks} ranks cannot share equally");
+            return Err(format!("{message} bytes are {elements}"));
         }
         if !has_equal_parts && *kind != CollectiveKind::AllToAllV {
             return Err("only the parts of an all_to_all_v may differ".to_owned());
         }
-        self.parts.check_ranks(*ranks)?;
+        parts.check_ranks(*ranks)?;
         if *kind == CollectiveKind::SendReceive && *ranks != 2 {
             return Err(format!("a transfer has 2 ranks, not {ranks}"));
         }
         // Parts are whole elements.
-        let received = kind.receive_bytes(message / size, *ranks, &self.parts);
+        let received = kind.receive_bytes(elements, *ranks, parts);
         let received = received.and_then(|elements| elements.checked_mul(size));
         let flat = |bytes: Option<u64>| -> Result<Vec<Slot>, String> {
             let bytes =
@@ -221,7 +198,7 @@ impl CollectiveCase {
         attributes.set(ENVIRONMENT, &self.environment);
         // Equal parts have no attribute, so that their cases have the same ids as cases without this attribute.
         if !has_equal_parts {
-            attributes.set(PARTS, &self.parts.to_string());
+            attributes.set(PARTS, &parts.to_string());
         }
         Ok(Case {
             kernel: KernelName::new(kind.kernel_name()).map_err(|error| error.to_string())?,
@@ -231,7 +208,6 @@ impl CollectiveCase {
         })
     }
 
-    /// Returns the collective of a case; `None` for the case of a kernel.
     pub fn of_case(case: &Case) -> Option<Self> {
         let kind = CollectiveKind::of_kernel(&case.kernel)?;
         let number = |name: &str| case.attributes.get(name)?.parse::<u64>().ok();
@@ -247,7 +223,6 @@ impl CollectiveCase {
     }
 }
 
-/// Number of devices up to which grids are accepted.
 const MAX_DEVICES: u64 = 1 << 20;
 
 /// Grid of devices with its links, the key `comm` of a device profile.
@@ -285,32 +260,29 @@ pub(crate) enum LinkKind {
 
 impl CommNetwork {
     pub(super) fn check(&self, file: &Path, text: &str) -> Result<(), YamlError> {
-        let error = |path: &[&str], problem: &str, hint: &str| {
-            let steps: Vec<&str> = std::iter::once("comm").chain(path.iter().copied()).collect();
-            Err(YamlError::at(file, yaml::find_value(text, &steps), problem, hint))
+        let error = |path: &[&str], problem: String, hint: &str| {
+            let steps = [&["comm"], path].concat();
+            Err(YamlError::at(file, yaml::find_value(text, &steps), &problem, hint))
         };
-        if self.grid.is_empty() {
+        let (grid, tiers) = (&self.grid, &self.tiers);
+        if grid.is_empty() {
             let hint = "give its sizes, such as `grid: [48, 8, 2]`";
-            return error(&["grid"], "the grid has no dimension", hint);
+            return error(&["grid"], "the grid has no dimension".to_owned(), hint);
         }
-        for (index, size) in self.grid.iter().enumerate() {
-            if *size < 2 {
-                let problem = format!("dimension {index} of the grid has size {size}, expected at least 2");
-                return error(&["grid", &index.to_string()], &problem, "remove dimensions of one device");
-            }
+        if let Some((index, size)) = grid.iter().enumerate().find(|(_, size)| **size < 2) {
+            let problem = format!("dimension {index} of the grid has size {size}, expected at least 2");
+            return error(&["grid", &index.to_string()], problem, "remove dimensions of one device");
         }
-        let devices = self.grid.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
+        let devices = grid.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
         if devices.is_none_or(|devices| devices > MAX_DEVICES) {
             let problem = format!("the grid has more than {MAX_DEVICES} devices");
-            return error(&["grid"], &problem, "correct its sizes");
+            return error(&["grid"], problem, "correct its sizes");
         }
-        if self.tiers.len() != self.grid.len() {
-            let problem =
-                format!("the grid has {} dimensions, `tiers` has {}", self.grid.len(), self.tiers.len());
-            return error(&["tiers"], &problem, "give one tier for each dimension, outermost first");
+        if tiers.len() != grid.len() {
+            let problem = format!("the grid has {} dimensions, `tiers` has {}", grid.len(), tiers.len());
+            return error(&["tiers"], problem, "give one tier for each dimension, outermost first");
         }
-        for (index, tier) in self.tiers.iter().enumerate() {
-            let index = index.to_string();
+        for (index, tier) in tiers.iter().enumerate() {
             let CommTier { gb_per_s, latency_us, efficiency, .. } = *tier;
             let is_share = efficiency > 0.0 && efficiency <= 1.0;
             let values = [
@@ -318,11 +290,12 @@ impl CommNetwork {
                 ("latency_us", latency_us, latency_us >= 0.0, "at least 0"),
                 ("efficiency", efficiency, is_share, "above 0 and at most 1"),
             ];
-            for (key, value, is_valid, expected) in values {
-                if !is_valid || !value.is_finite() {
-                    let problem = format!("`{key}` is {value}, expected a number {expected}");
-                    return error(&["tiers", &index, key], &problem, "correct the file and try again");
-                }
+            let mut faulty =
+                values.into_iter().filter(|(_, value, is_valid, _)| !is_valid || !value.is_finite());
+            if let Some((key, value, _, expected)) = faulty.next() {
+                let problem = format!("`{key}` is {value}, expected a number {expected}");
+                let hint = "correct the file and try again";
+                return error(&["tiers", &index.to_string(), key], problem, hint);
             }
         }
         Ok(())

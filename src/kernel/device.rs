@@ -12,7 +12,6 @@ use crate::{
     kernel::{Dtype, Nanos, collective::CommNetwork},
 };
 
-/// Known properties of a device; `None` is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// SoC name such as `Ascend910B3`, or the name of a family, see [`is_of_soc`].
@@ -51,15 +50,13 @@ impl DeviceFacts {
     }
 }
 
-/// Format: `Ascend910B, 24 cube cores, 48 vector cores, 1800 MHz`.
 impl fmt::Display for DeviceFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { soc, cube_cores, vector_cores, clock_mhz } = self;
         let numbers = [(cube_cores, "cube cores"), (vector_cores, "vector cores"), (clock_mhz, "MHz")];
         let numbers = numbers.into_iter().filter_map(|(number, unit)| Some(format!("{} {unit}", (*number)?)));
         let parts: Vec<String> = soc.clone().into_iter().chain(numbers).collect();
-        f.write_str(if parts.is_empty() { "unknown device" } else { "" })?;
-        f.write_str(&parts.join(", "))
+        f.write_str(&if parts.is_empty() { "unknown device".to_owned() } else { parts.join(", ") })
     }
 }
 
@@ -67,21 +64,17 @@ impl fmt::Display for DeviceFacts {
 const MIN_CLOCK: f64 = 0.85;
 const MAX_CLOCK: f64 = 1.01;
 
-/// The unit of the device that bounds a kernel's arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComputeUnit {
     Cube,
     Vector,
-    /// Data movement only.
     Mte,
 }
 
-/// The least work of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelWork {
     pub(crate) flops: f64,
-    /// Bytes that must be read and written once.
     pub(crate) bytes: f64,
     pub(crate) unit: ComputeUnit,
     pub(crate) dtype: Dtype,
@@ -91,27 +84,21 @@ pub struct KernelWork {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
-    /// Name, as performance models use it.
     pub(crate) device: String,
     /// SoC names of the chips with these values, as `torch.npu.get_device_name()` returns them; a name may end in `*`.
     /// If there are no names, the device is compared with no host.
     #[serde(default)]
     pub(crate) soc: Vec<String>,
-    /// Peak of the matrix unit in tera-operations per second, by type.
     pub(crate) cube_tflops: BTreeMap<String, f64>,
-    /// Peak of the vector unit in tera-operations per second, by type.
     pub(crate) vector_tflops: BTreeMap<String, f64>,
     pub(crate) hbm_gib: u64,
-    /// Bandwidth of device memory in TiB/s.
     pub(crate) hbm_tib_per_s: f64,
-    /// Cache shared by all cores, in MiB.
     pub(crate) l2_mib: u64,
     /// Upper bound of the bandwidth of that cache in TB/s, for plausibility checks only.
     pub(crate) l2_ceiling_tb_per_s: f64,
     pub(crate) cube_cores: u32,
     pub vector_cores: u32,
     pub(crate) clock_mhz: u32,
-    /// Network between devices; `None` if it is not declared.
     #[serde(default, skip_serializing)]
     pub(crate) comm: Option<CommNetwork>,
 }
@@ -121,7 +108,6 @@ impl DeviceProfile {
         "ATLAS_800_A3_752T_128G_DIE"
     }
 
-    /// Loads a profile by name. The error for an unknown name lists the existing ones.
     pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let files = assets.device_profiles()?;
         let Some(asset) = files.get(&format!("{name}.yaml")) else {
@@ -133,25 +119,21 @@ impl DeviceProfile {
         Self::parse(&asset.path, &asset.text)
     }
 
-    /// Loads every profile, sorted by name.
     pub(crate) fn load_all(assets: &AssetFiles) -> Result<Vec<Self>, YamlError> {
         let files = assets.device_profiles()?;
         files.values().map(|asset| Self::parse(&asset.path, &asset.text)).collect()
     }
 
-    /// Parses the text of a profile and checks its network.
     pub(super) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
         let profile: Self = yaml::parse(file, text)?;
         profile.comm.as_ref().map_or(Ok(()), |network| network.check(file, text))?;
         Ok(profile)
     }
 
-    /// Returns the name of a chip of the profile; `None` without names.
     pub(crate) fn first_soc(&self) -> Option<&str> {
         self.soc.first().map(|soc| soc.trim_end_matches('*'))
     }
 
-    /// Returns true if a SoC name, or the name of its family, is one of the profile; also for a profile without names.
     pub(crate) fn is_of_soc(&self, stated: &str) -> bool {
         self.soc.is_empty() || self.soc.iter().any(|soc| is_of_soc(stated, soc))
     }
@@ -168,12 +150,10 @@ impl DeviceProfile {
             && facts.clock_mhz.is_none_or(is_clock)
     }
 
-    /// Returns true if a profile shows more cores or a higher clock than the device has.
     pub(crate) fn is_exceeded_by(&self, shown: &DeviceFacts) -> bool {
-        let is_more = |shown: Option<u32>, own: u32| shown.is_some_and(|shown| shown > own);
         let clock = shown.clock_mhz.map_or(0.0, f64::from);
-        is_more(shown.cube_cores, self.cube_cores)
-            || is_more(shown.vector_cores, self.vector_cores)
+        shown.cube_cores > Some(self.cube_cores)
+            || shown.vector_cores > Some(self.vector_cores)
             || clock > f64::from(self.clock_mhz) * MAX_CLOCK
     }
 

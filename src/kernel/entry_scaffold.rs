@@ -13,46 +13,33 @@ pub(crate) fn scaffold_entry(
     schema: Option<&str>,
 ) -> String {
     let parsed = schema.and_then(|text| OperatorSchema::parse(text).ok());
-    let arguments = parsed.as_ref().map(tensor_arguments).unwrap_or_default();
+    let known = || parsed.iter().flat_map(|schema| &schema.arguments);
+    let arguments: Vec<&str> =
+        known().filter(|argument| argument.kind.is_tensor()).map(|argument| argument.name.as_str()).collect();
     let slots = cases.iter().map(|case| case.inputs.len()).max().unwrap_or_default();
     let outputs = cases.iter().map(|case| case.outputs.len()).max().unwrap_or_default();
-    let mut text = format!("kernel: {kernel}\nsummary: TODO, in one line\n");
-    text.push_str(&format!("api: {}\n", api.unwrap_or("torch_npu.TODO")));
-    text.push_str(&format!(
-        "schema: \"{}\"\n",
-        schema.unwrap_or("npu::TODO(Tensor self) -> Tensor").replace('"', "\\\"")
-    ));
-    text.push_str("unit: vector  # TODO: cube, vector or mte\n\
-         # TODO: which slot is which argument; here they stand in the schema's order, which is a guess.\ninputs:\n");
-    for index in 0..slots {
-        text.push_str(&input_entry(index, cases, &arguments));
-    }
+    let schema = schema.unwrap_or("npu::TODO(Tensor self) -> Tensor").replace('"', "\\\"");
+    let inputs: String = (0..slots).map(|index| input_entry(index, cases, &arguments)).collect();
     let dtypes: Vec<String> = (0..outputs).map(|index| output_dtype(index, cases, &arguments)).collect();
-    text.push_str(&format!("outputs: [{}]\nforms:\n", dtypes.join(", ")));
+    let mut text = format!(
+        "kernel: {kernel}\nsummary: TODO, in one line\napi: {}\nschema: \"{schema}\"\n\
+         unit: vector  # TODO: cube, vector or mte\n\
+         # TODO: which slot is which argument; here they stand in the schema's order, which is a guess.\n\
+         inputs:\n{inputs}outputs: [{}]\nforms:\n",
+        api.unwrap_or("torch_npu.TODO"),
+        dtypes.join(", ")
+    );
     for (number, (form, example)) in scaffold_forms(cases, slots, outputs).into_iter().enumerate() {
-        text.push_str(&format!(
-            "  # such as {example}\n  - {{name: form {}, shapes: \"{form}\"}}\n",
-            number + 1
-        ));
+        let name = format!("form {}", number + 1);
+        text += &format!("  # such as {example}\n  - {{name: {name}, shapes: \"{form}\"}}\n");
     }
-    let required = parsed.iter().flat_map(|schema| &schema.arguments);
-    let required: Vec<&str> = required
-        .filter(|argument| !argument.has_default && !argument.kind.is_tensor())
-        .map(|argument| argument.name.as_str())
-        .collect();
+    let required = known().filter(|argument| !argument.has_default && !argument.kind.is_tensor());
+    let required: String =
+        required.map(|argument| format!("  {}: {{constant: TODO}}\n", argument.name)).collect();
     if !required.is_empty() {
-        text.push_str("arguments:\n");
-        for name in required {
-            text.push_str(&format!("  {name}: {{constant: TODO}}\n"));
-        }
+        text += &format!("arguments:\n{required}");
     }
-    text.push_str("# cost: {flops: TODO, bytes: TODO}  # the least that the kernel cannot do without\n");
-    text
-}
-
-fn tensor_arguments(schema: &OperatorSchema) -> Vec<String> {
-    let tensors = schema.arguments.iter().filter(|argument| argument.kind.is_tensor());
-    tensors.map(|argument| argument.name.clone()).collect()
+    text + "# cost: {flops: TODO, bytes: TODO}  # the least that the kernel cannot do without\n"
 }
 
 fn slot_tensors<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [Slot]) -> Vec<&'a Tensor> {
@@ -67,12 +54,12 @@ fn join_distinct<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-fn input_entry(index: usize, cases: &[Case], arguments: &[String]) -> String {
+fn input_entry(index: usize, cases: &[Case], arguments: &[&str]) -> String {
     let tensors = slot_tensors(index, cases, |case| &case.inputs);
     if tensors.is_empty() {
         return "  - ~\n".to_owned();
     }
-    let name = arguments.get(index).map_or_else(|| format!("TODO_{index}"), Clone::clone);
+    let name = arguments.get(index).map_or_else(|| format!("TODO_{index}"), ToString::to_string);
     let formats = join_distinct(tensors.iter().filter_map(|tensor| tensor.format.private()));
     let formats = if formats.is_empty() { formats } else { format!(", formats: [{formats}]") };
     let is_whole = tensors.iter().all(|t| matches!(t.dtype, Dtype::Int32 | Dtype::Int64));
@@ -80,22 +67,20 @@ fn input_entry(index: usize, cases: &[Case], arguments: &[String]) -> String {
     format!("  - {{argument: {name}, values: {values}, dtypes: [{}]{formats}}}\n", dtype_list(&tensors))
 }
 
-fn output_dtype(index: usize, cases: &[Case], arguments: &[String]) -> String {
+fn output_dtype(index: usize, cases: &[Case], arguments: &[&str]) -> String {
     let same = cases.iter().all(|case| {
         let of = |slots: &[Slot], at: usize| slots.get(at).cloned().flatten().map(|tensor| tensor.dtype);
         of(&case.inputs, 0).is_some() && of(&case.outputs, index) == of(&case.inputs, 0)
     });
     match arguments.first() {
-        Some(first) if same => first.clone(),
+        Some(first) if same => (*first).to_owned(),
         None if same => "TODO_0".to_owned(),
         _ => format!("{{recorded: [{}]}}", dtype_list(&slot_tensors(index, cases, |case| &case.outputs))),
     }
 }
 
-/// Dimensions of every slot; `None` for an empty one.
 type SlotShapes = Vec<Option<Vec<u64>>>;
 
-/// Returns a rule, with an example, for each combination of present slots and ranks.
 fn scaffold_forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> {
     let mut by_ranks: BTreeMap<Vec<Option<usize>>, Vec<(SlotShapes, String)>> = BTreeMap::new();
     for case in cases {

@@ -3,24 +3,20 @@
 use crate::base::command_error::Failure;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::case::short_hash;
 
 /// An NPU kernel type as the profiler names it, such as `MatMulV2`.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct KernelName(String);
 
-/// Text that is not a kernel name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelNameError {
-    /// Empty text, or `N/A`.
     #[error("the kernel has no name")]
     Empty,
-    /// Text with control characters, which no profiler writes.
     #[error("the kernel name {0:?} has control characters")]
     Control(String),
 }
@@ -28,7 +24,6 @@ pub enum KernelNameError {
 /// Maximum length of the stem of a file name; file systems allow 255 bytes, including `.csv` and suffixes.
 const MAX_STEM: usize = 120;
 const HASH: usize = 16;
-/// Maximum length of the start of a shortened stem, with space for `%`, `+` and the hash.
 const MAX_BEGIN: usize = MAX_STEM - HASH - 2;
 
 const VARIANT_CORES: [&str; 2] = ["_mix_aic", "_mix_aiv"];
@@ -59,7 +54,6 @@ impl KernelName {
         Ok(Self(format!("{}+{}", &text[..end], short_hash(text.as_bytes()))))
     }
 
-    /// Returns the kernel whose CSV has this stem; `None` if there is no such kernel.
     pub(crate) fn from_file_stem(stem: &str) -> Option<Self> {
         let apart = stem.rsplit_once('%').filter(|(_, hash)| hash.len() == HASH);
         if let Some(kernel) = apart.and_then(|(plain, _)| Self::from_plain_stem(plain))
@@ -72,19 +66,13 @@ impl KernelName {
 
     fn from_plain_stem(stem: &str) -> Option<Self> {
         let encoded = stem.strip_prefix('%').filter(|rest| is_reserved(rest)).unwrap_or(stem);
-        let mut bytes = Vec::with_capacity(encoded.len());
-        let mut rest = encoded.as_bytes();
-        while let [first, tail @ ..] = rest {
-            rest = tail;
-            match (first, tail) {
-                (b'%', [high, low, after @ ..]) => {
-                    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-                    bytes.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
-                    rest = after;
-                }
-                (b'%', _) => return None,
-                (byte, _) => bytes.push(*byte),
-            }
+        let mut parts = encoded.split('%');
+        let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+        for part in parts {
+            let digits =
+                part.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            bytes.extend(&part.as_bytes()[2..]);
         }
         Self::new(&String::from_utf8(bytes).ok()?).ok()
     }
@@ -105,7 +93,6 @@ impl KernelName {
         &self.0
     }
 
-    /// Returns true for a collective, whose rows are in the communication files.
     pub(crate) fn is_collective(&self) -> bool {
         Self::is_collective_name(&self.0)
     }
@@ -148,7 +135,6 @@ impl KernelName {
         stem == self.file_stem() || stem == self.disambiguated_stem()
     }
 
-    /// Returns a stem that is unique even if case is ignored.
     fn disambiguated_stem(&self) -> String {
         format!("{}%{}", self.file_stem(), short_hash(self.0.as_bytes()))
     }

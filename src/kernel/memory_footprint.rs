@@ -4,20 +4,16 @@
 
 use super::{Case, Slot, Tensor};
 
-/// Alignment of a tensor's first byte.
 const ALIGNMENT: u64 = 512;
 const BLOCK_ROWS: u64 = 16;
-/// Bytes of a row of a block in FRACTAL_NZ.
 const BLOCK_BYTES: u64 = 32;
 /// Copies of each input and output. The replay builds tensors from chunks, without temporary tensors of their size; the
 /// second copy stands for the row-major tensor that is converted to a blocked format, for the results of a call that
 /// are allocated before the results of the previous call are freed, and for memory that the allocator cannot use
 /// because of gaps.
 const COPIES: u64 = 2;
-/// Bytes of workspace that the runtime gives to every kernel.
 const FIXED_WORKSPACE: u64 = 32 << 20;
 
-/// Device memory of a case, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryFootprint {
     inputs: u64,
@@ -25,21 +21,14 @@ pub struct MemoryFootprint {
 }
 
 impl MemoryFootprint {
-    /// Computes the memory of a case.
     pub fn from_case(case: &Case) -> Self {
-        let mut footprint = Self::default();
-        let add = |sum: &mut u64, slots: &[Slot]| {
-            for Tensor { dims, dtype, format } in slots.iter().flatten() {
-                let bytes = padded(dims, dtype.bytes().unwrap_or(2), format.private().is_some());
-                *sum = sum.saturating_add(bytes);
-            }
+        let size = |Tensor { dims, dtype, format }: &Tensor| {
+            padded(dims, dtype.bytes().unwrap_or(2), format.private().is_some())
         };
-        add(&mut footprint.inputs, &case.inputs);
-        add(&mut footprint.outputs, &case.outputs);
-        footprint
+        let sum = |slots: &[Slot]| slots.iter().flatten().map(size).fold(0, u64::saturating_add);
+        Self { inputs: sum(&case.inputs), outputs: sum(&case.outputs) }
     }
 
-    /// Returns all bytes that are needed; `u64::MAX` on overflow.
     pub const fn bytes(&self) -> u64 {
         let tensors = self.inputs.saturating_add(self.outputs).saturating_mul(COPIES);
         tensors.saturating_add(self.outputs).saturating_add(FIXED_WORKSPACE)

@@ -8,7 +8,6 @@ pub mod catalogue;
 pub mod cause;
 mod collection;
 pub mod collective;
-mod controls;
 pub mod device;
 pub(crate) mod entry_scaffold;
 pub mod expression;
@@ -16,7 +15,6 @@ mod kernel_name;
 mod memory_footprint;
 pub mod operator_schema;
 mod part_weights;
-mod production;
 pub mod render;
 mod results;
 mod signature;
@@ -25,7 +23,6 @@ mod sweep_command;
 mod tensor;
 mod time;
 pub(crate) mod timestamp;
-mod vendor_check;
 mod verdict;
 
 pub use attention::AttentionCall;
@@ -39,19 +36,18 @@ pub use case::{Case, CaseId, IdentifiedCase};
 pub(crate) use case::{CaseMap, CaseSet, short_hash};
 pub use cause::{Cause, Reason};
 pub use collection::{AicMetrics, CacheState, CollectionPurpose, DataKind, ProfilerSettings};
+pub(crate) use collection::{CollectionEnd, ControlKernel, ControlReading};
 pub use collective::{CollectiveCase, CollectiveKind};
 pub(crate) use collective::{HCCL_VARIABLES, hccl_environment, hccl_variables};
-pub(crate) use controls::{CollectionEnd, ControlKernel, ControlReading};
 pub(crate) use device::{DeviceDeviation, HostDevice, soc_of_chip};
 pub use device::{DeviceFacts, LogicalDeviceId};
 pub use kernel_name::{KernelName, KernelNameError};
 pub use memory_footprint::{MemoryFootprint, default_memory_budget};
 pub use part_weights::PartWeights;
-pub(crate) use production::{PRODUCTION_FACTOR, production_contradiction};
 pub use results::{Attempt, AttemptSamples, EqualCallAttempt, Launch, RecordedTask, RowResult};
 pub(crate) use results::{
-    CONFIRMING_COLLECTIONS, CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult,
-    WithdrawnAttempts,
+    CONFIRMING_COLLECTIONS, CollectionSamples, IntervalMethod, Measurement, MedianInterval,
+    PRODUCTION_FACTOR, ShownResult, WithdrawnAttempts, production_contradiction,
 };
 pub use signature::{CellsError, SignatureCells};
 pub(crate) use signature::{
@@ -63,7 +59,5 @@ pub(crate) use sweep_command::{CommandSizes, SweepCommand};
 pub(crate) use tensor::Dims;
 pub use tensor::{Dtype, Slot, Tensor, TensorFormat};
 pub use time::{DurationList, Nanos, NanosError};
-pub(crate) use vendor_check::CheckVerdict;
-pub use vendor_check::{CheckMethod, CheckOutcome};
-pub(crate) use verdict::FailingVerdicts;
-pub use verdict::{CaseOutcome, Verdict};
+pub use verdict::{CaseOutcome, CheckMethod, CheckOutcome, Verdict};
+pub(crate) use verdict::{CheckVerdict, FailingVerdicts};

@@ -5,9 +5,7 @@ use crate::base::yaml::split_outside_brackets;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorSchema {
-    /// With namespace and overload, such as `aten::add.Tensor`.
     pub(crate) name: String,
-    /// In order; arguments after `*` are keyword-only.
     pub(crate) arguments: Vec<SchemaArgument>,
     pub(crate) returns: usize,
     pub(crate) returns_list: bool,
@@ -17,10 +15,8 @@ pub struct OperatorSchema {
 pub(crate) struct SchemaArgument {
     pub(crate) name: String,
     pub(crate) kind: SchemaType,
-    /// True if `None` is allowed.
     pub(crate) optional: bool,
     pub(crate) has_default: bool,
-    /// True if it stands after `*`.
     pub(crate) keyword_only: bool,
 }
 
@@ -32,7 +28,6 @@ pub(crate) enum SchemaType {
     IntList,
     Float,
     FloatList,
-    /// A number of any type.
     Scalar,
     Bool,
     Str,
@@ -44,7 +39,6 @@ impl SchemaType {
     pub(crate) const fn is_tensor(self) -> bool {
         matches!(self, Self::Tensor | Self::TensorList)
     }
-    /// Returns true if a constant is of this type; false for types that npubench does not interpret.
     pub(crate) fn accepts_constant(self, constant: &serde_json::Value) -> bool {
         let all = |items: &serde_json::Value, kind: Self| {
             items.as_array().is_some_and(|items| items.iter().all(|item| kind.accepts_constant(item)))

@@ -12,12 +12,10 @@ use super::Dims;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PartWeights {
-    /// All parts are equal.
     #[default]
     Equal,
     /// Each rank sends this many times as much to rank 0 as to each other rank, itself included: one expert has the most tokens.
     Hot(u64),
-    /// Weights by sender, then by receiver; there are as many ranks as rows.
     Matrix(Vec<Vec<u64>>),
 }
 
@@ -25,7 +23,6 @@ pub enum PartWeights {
 const MAX_WEIGHT: u64 = 1 << 32;
 
 impl PartWeights {
-    /// Checks that a group of this size can use the weights. The error is the reason why not.
     pub(crate) fn check_ranks(&self, ranks: u64) -> Result<(), String> {
         match self {
             Self::Matrix(rows) if rows.len() as u64 != ranks => {
@@ -35,7 +32,6 @@ impl PartWeights {
         }
     }
 
-    /// Returns the weights of the parts that a rank sends, by receiver.
     fn sent_by(&self, sender: u64, ranks: u64) -> Vec<u64> {
         let place = usize::try_from(sender).unwrap_or(usize::MAX);
         let first = match self {
@@ -86,7 +82,6 @@ impl PartWeights {
     }
 }
 
-/// Sizes of the ranks with the largest transfers, in the unit of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BusiestSizes {
     pub(crate) received: u64,
@@ -121,26 +116,23 @@ impl FromStr for PartWeights {
                 whole(factor).ok_or_else(|| format!("`{text}`: expected `hot:` and a factor up to 2^32"))?;
             return Ok(if factor == 1 { Self::Equal } else { Self::Hot(factor) });
         }
-        let row = |row: &str| -> Result<Vec<u64>, String> {
-            let cells = row.split(',').map(str::trim).map(|cell| {
-                let problem = "is no weight of a part; expected a whole number up to 2^32";
-                whole(cell).ok_or_else(|| format!("`{cell}` {problem}"))
-            });
-            cells.collect()
+        let weight = |cell: &str| {
+            let problem = "is no weight of a part; expected a whole number up to 2^32";
+            whole(cell).ok_or_else(|| format!("`{}` {problem}", cell.trim()))
         };
+        let row = |row: &str| row.split(',').map(weight).collect();
         let rows: Vec<Vec<u64>> = text.split('/').map(row).collect::<Result<_, _>>()?;
         if let Some((number, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != rows.len()) {
+            let (number, weights, count) = (number + 1, row.len(), rows.len());
             return Err(format!(
-                "row {} of the parts has {} weights, but there are {} rows; expected one row for each sender, one weight for each receiver",
-                number + 1,
-                row.len(),
-                rows.len()
+                "row {number} of the parts has {weights} weights, but there are {count} rows; expected one row for each sender, one \
+                 weight for each receiver"
             ));
         }
-        let transfers = rows.iter().enumerate().flat_map(|(sender, row)| {
-            row.iter().enumerate().filter(move |(receiver, weight)| *receiver != sender && **weight > 0)
-        });
-        if transfers.count() == 0 {
+        let sends = |(sender, row): (usize, &Vec<u64>)| {
+            row.iter().enumerate().any(|(receiver, weight)| receiver != sender && *weight > 0)
+        };
+        if !rows.iter().enumerate().any(sends) {
             return Err("no rank sends a part to another one".to_owned());
         }
         Ok(Self::Matrix(rows))

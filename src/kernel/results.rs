@@ -5,22 +5,18 @@ use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 use serde::{Serialize, Serializer};
 
 use super::{
-    CacheState, CaseId, CaseOutcome, DurationList, IdentifiedCase, IdentifiedSoftware, Nanos, Reason, Verdict,
+    CacheState, CaseId, CaseOutcome, Cause, DurationList, IdentifiedCase, IdentifiedSoftware, Nanos, Reason,
+    Verdict,
 };
 use crate::base::stats::{CycleRate, SampleSummary};
 
-/// One launch in the profiler's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Index in its case, from 0, warm-up launches first.
     pub(crate) number: u32,
-    /// True if the launch is not a warm-up, so that its duration is a sample.
     pub(crate) is_measured: bool,
     /// True if the sample is accepted: measured and inside the severe outlier fence.
     pub(crate) is_accepted: bool,
-    /// Start of the kernel.
     pub start: Nanos,
-    /// Duration on the device.
     pub duration: Nanos,
 }
 
@@ -61,34 +57,24 @@ impl RecordedTask {
         parts.join("_")
     }
 
-    pub(crate) fn is_on_vector_cores(&self) -> bool {
-        matches!(self.core.as_str(), "AI_VECTOR_CORE" | "MIX_AIV")
-    }
-
     pub(crate) fn is_on_ai_cpu(&self) -> bool {
         self.core == Self::AI_CPU
     }
 }
 
-/// Result of one collection for one case.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub(crate) case: CaseId,
-    /// Number of launches in the journal of the script.
     pub(crate) launched: u32,
     /// The recorded launches; of a gang, each with the duration of its slowest rank.
     pub launches: Vec<Launch>,
     /// Duration of the fastest rank of each launch; empty without a gang.
     pub fastest_ranks: Vec<Nanos>,
-    /// Means of the profiler's counters over the accepted launches.
     pub counters: Vec<Option<f64>>,
-    /// Operator, state and unit of the first accepted launch.
     pub(crate) task: RecordedTask,
     /// Cycles per time of the accepted launches; `None` if the profile does not show them, and for gangs.
     pub(crate) cycle_rate: Option<CycleRate>,
-    /// Verdict of this attempt.
     pub outcome: CaseOutcome,
-    /// Results of the same launches for other cases with the same call.
     pub(crate) of_equal_calls: Vec<EqualCallAttempt>,
 }
 
@@ -101,7 +87,6 @@ pub struct EqualCallAttempt {
 }
 
 impl Attempt {
-    /// Returns the attempt, then the results of its launches for other cases with the same call.
     pub(crate) fn with_equal_calls(&self) -> impl Iterator<Item = &Self> {
         iter::once(self).chain(self.of_equal_calls.iter().map(|other| &other.attempt))
     }
@@ -122,19 +107,17 @@ impl Attempt {
 }
 
 /// Means of counters in half of the memory of optional numbers: a ledger has some of each attempt.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CounterMeans {
-    /// A counter that was not recorded is NaN.
-    means: Box<[f64]>,
+    /// Bits of numbers; a counter that was not recorded is NaN.
+    means: Box<[u64]>,
 }
 
 impl CounterMeans {
-    /// Returns the mean of the counter with an index; `None` if it was not recorded.
     pub(crate) fn get(&self, index: usize) -> Option<f64> {
-        self.means.get(index).copied().filter(|mean| !mean.is_nan())
+        self.means.get(index).map(|bits| f64::from_bits(*bits)).filter(|mean| !mean.is_nan())
     }
 
-    /// Returns the number of counters, recorded or not.
     pub(crate) const fn len(&self) -> usize {
         self.means.len()
     }
@@ -142,17 +125,10 @@ impl CounterMeans {
 
 impl From<Vec<Option<f64>>> for CounterMeans {
     fn from(means: Vec<Option<f64>>) -> Self {
-        Self { means: means.into_iter().map(|mean| mean.unwrap_or(f64::NAN)).collect() }
+        Self { means: means.into_iter().map(|mean| mean.unwrap_or(f64::NAN).to_bits()).collect() }
     }
 }
 
-impl PartialEq for CounterMeans {
-    fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len() && (0..self.len()).all(|index| self.get(index) == other.get(index))
-    }
-}
-
-/// The accepted samples of one attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptSamples {
     pub(crate) run: Arc<str>,
@@ -161,64 +137,39 @@ pub struct AttemptSamples {
     pub(crate) reason: Arc<Reason>,
     /// Accepted durations in nanoseconds, in launch order.
     pub(crate) samples: DurationList,
-    /// Number of measured launches that are left out as severe outliers.
     pub(crate) outliers: usize,
-    /// Means of the counters over the same launches.
     pub(crate) counters: CounterMeans,
-    /// Operator, state and unit; empty if the profile has none.
     pub(crate) task: Arc<RecordedTask>,
-    /// Software of the collection; `None` if it is unknown.
     pub(crate) software: Option<Arc<IdentifiedSoftware>>,
 }
 
-/// Accepted samples of one attempt, for the fit of all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CollectionSamples {
     pub(crate) case: CaseId,
-    /// Key of the collection in the ledger.
     pub(crate) collection: i64,
-    /// Device of the collection, the first of a gang.
     pub(crate) device: u32,
-    /// Digest of the collection's software; `None` if it is unknown.
     pub(crate) software: Option<Arc<str>>,
-    /// Reason of a collection with verdict `noisy`.
     pub(crate) noise: Option<Arc<Reason>>,
     /// Durations in nanoseconds, in launch order.
     pub(crate) samples: Vec<i64>,
 }
 
-/// Method of an interval.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    strum::Display,
-    strum::EnumString,
-    strum::IntoStaticStr,
-    schemars::JsonSchema,
-)]
+#[derive(strum::Display, strum::EnumString, strum::IntoStaticStr, schemars::JsonSchema)]
 #[schemars(with = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IntervalMethod {
-    /// Ranks of the launches of one collection: differences between collections are not included.
     #[strum(to_string = "launches")]
     Launches,
-    /// Hierarchical bootstrap of two collections.
     #[strum(to_string = "bootstrap")]
     Bootstrap,
-    /// Student's t distribution over the medians of at least three collections.
     #[strum(to_string = "collections")]
     Collections,
-    /// Joint fit of all cases and collections of the same software.
     #[strum(to_string = "joint fit")]
     JointFit,
-    /// The same over collections of one device: how it differs from others is not included.
     #[strum(to_string = "collections on one device")]
     CollectionsOnOneDevice,
     #[strum(to_string = "joint fit on one device")]
     JointFitOnOneDevice,
-    /// Joint fit over devices that differ: the interval contains the uncertainty of their mean.
     #[strum(to_string = "joint fit of unequal devices")]
     JointFitOfUnequalDevices,
 }
@@ -227,17 +178,9 @@ impl IntervalMethod {
     /// Returns true for an estimate from all collections of the ledger: measurements of other cases can change the
     /// interval, or its method.
     pub(crate) const fn depends_on_other_cases(self) -> bool {
-        match self {
-            Self::Launches | Self::Bootstrap => false,
-            Self::Collections
-            | Self::JointFit
-            | Self::CollectionsOnOneDevice
-            | Self::JointFitOnOneDevice
-            | Self::JointFitOfUnequalDevices => true,
-        }
+        !matches!(self, Self::Launches | Self::Bootstrap)
     }
 
-    /// Returns true for a joint fit, which removes effects of collections.
     pub(crate) const fn is_joint_fit(self) -> bool {
         matches!(self, Self::JointFit | Self::JointFitOnOneDevice | Self::JointFitOfUnequalDevices)
     }
@@ -284,9 +227,7 @@ pub(crate) struct Measurement {
     pub(crate) interval: Option<MedianInterval>,
     pub(crate) samples: usize,
     pub(crate) collections: usize,
-    /// Means of the profiler's counters over the same launches.
     pub(crate) counters: Vec<Option<f64>>,
-    /// Operator, state and unit of the newest of these launches that shows them.
     pub(crate) task: RecordedTask,
 }
 
@@ -297,9 +238,7 @@ pub struct RowResult {
     pub(crate) cache: CacheState,
     pub(crate) run: String,
     pub(crate) outcome: CaseOutcome,
-    /// The numbers; `None` for verdicts without a measurement.
     pub(crate) measurement: Option<Measurement>,
-    /// Software of the measurement; `None` without a measurement, or where it was not recorded.
     pub(crate) software: Option<Arc<IdentifiedSoftware>>,
     /// Runs whose rows of the case may show samples that were withdrawn, see [`WithdrawnAttempts`].
     pub(crate) withdrawn_runs: BTreeSet<String>,
@@ -310,20 +249,15 @@ pub struct RowResult {
 pub(crate) struct WithdrawnAttempts {
     /// Runs with attempts at the case from the first withdrawn one on: their rows may show its samples.
     pub(crate) runs: BTreeSet<String>,
-    /// Run and outcome of the last withdrawn attempt.
     pub(crate) last_run: String,
     pub(crate) outcome: CaseOutcome,
 }
 
-/// Result that a row shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShownResult {
-    /// Run of the newest samples; `None` if the row does not record it.
     pub(crate) run: Option<String>,
     pub(crate) verdict: Verdict,
-    /// Number of samples; `None` if an older tool wrote the result.
     pub(crate) samples: Option<usize>,
-    /// Digest of the software; `None` if the row does not record it.
     pub(crate) software: Option<String>,
 }
 
@@ -345,7 +279,7 @@ impl RowResult {
         self.measurement.as_ref().is_some_and(|measured| {
             let more = measured.samples.cmp(&shown.samples.unwrap_or_default());
             let is_of_other_software = shown.samples.is_some()
-                && self.software.as_ref().map(|software| software.digest()) != shown.software.as_deref();
+                && self.software.as_ref().map(|software| &software.digest) != shown.software.as_ref();
             match self.outcome.verdict.cmp(&shown.verdict) {
                 _ if is_of_other_software => true,
                 Ordering::Less => true,
@@ -355,6 +289,33 @@ impl RowResult {
             }
         })
     }
+
+    /// Returns the result compared with the median of the case in production profiles: an accepted one that contradicts it
+    /// becomes `suspicious`, any other gets a remark. Measuring again does not remove the contradiction, because all devices
+    /// of a host may be wrong alike.
+    pub(crate) fn judged_by_production(self, production: Nanos) -> Self {
+        let median = self.measurement.as_ref().map(|measured| measured.summary.median);
+        let Some(contradiction) =
+            median.and_then(|median| production_contradiction(median, production, self.cache))
+        else {
+            return self;
+        };
+        Self { outcome: self.outcome.with_contradiction(contradiction), ..self }
+    }
+}
+
+/// Greatest factor between the medians of replay and production, in either direction. Caches, other kernels on the device and
+/// another clock account for less in most kernels.
+pub(crate) const PRODUCTION_FACTOR: f64 = 1.4;
+
+/// Returns how the median of a replay in nanoseconds contradicts the median of production; `None` if it does not. A
+/// cold cache may make a kernel several times as long, where production finds its tensors in the cache.
+pub(crate) fn production_contradiction(median: f64, production: Nanos, cache: CacheState) -> Option<Cause> {
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let ratio = median / production.0 as f64;
+    let is_longer_by_cache = cache == CacheState::Cold && ratio > 1.0;
+    (ratio.ln().abs() > PRODUCTION_FACTOR.ln() && !is_longer_by_cache)
+        .then(|| Cause::Production { ratio: ratio.into(), median_ns: production })
 }
 
 #[cfg(test)]
@@ -370,5 +331,20 @@ mod tests {
         assert_eq!(name("aclnnAddV3_Add", "Add"), "aclnnAddV3_Add");
         assert_eq!(name("Add_12", "Add"), name("Add_3", "Add"));
         assert_eq!(name("12", ""), "");
+    }
+
+    #[test]
+    fn medians_far_from_production_are_contradictions() {
+        let with = |median, cache| {
+            production_contradiction(median, Nanos(10_000), cache).map(|cause| cause.to_string())
+        };
+        let text = |median: f64| with(median, CacheState::Hot);
+        assert_eq!(text(13_900.0), None);
+        assert_eq!(text(7_200.0), None);
+        let slow = "the median is 1.50 times that of production, 10.000 us";
+        assert_eq!(text(15_000.0).as_deref(), Some(slow));
+        assert!(text(6_000.0).is_some_and(|text| text.starts_with("the median is 0.60 times")));
+        assert_eq!(with(30_000.0, CacheState::Cold), None, "production may find its tensors in the cache");
+        assert_eq!(with(6_000.0, CacheState::Cold), text(6_000.0));
     }
 }

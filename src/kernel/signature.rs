@@ -32,18 +32,13 @@ pub(super) fn canonical_signature(case: &Case) -> String {
 /// Returns the case of a signature, with the inputs and attributes that the signature has: what a rule leaves out is lost,
 /// such as scalars beside tensors. `None` if the text is not the signature of such a case.
 pub(crate) fn case_of_signature(kernel: &KernelName, signature: &str) -> Option<Case> {
-    let (inputs, outputs) = split_signature(kernel, signature);
-    let attributes = CaseAttributes::from_signature(signature_attributes(kernel, signature))?;
-    let case = Case {
-        kernel: kernel.clone(),
-        inputs: slots_of_signature(inputs)?,
-        outputs: slots_of_signature(outputs)?,
-        attributes,
-    };
+    let [inputs, outputs, attributes] = signature_parts(kernel, signature);
+    let [inputs, outputs] = [slots_of_signature(inputs)?, slots_of_signature(outputs)?];
+    let attributes = CaseAttributes::from_signature(attributes)?;
+    let case = Case { kernel: kernel.clone(), inputs, outputs, attributes };
     (canonical_signature(&case) == signature).then_some(case)
 }
 
-/// Parses `32,64:DT_BF16:ND;-`; `None` for another text.
 fn slots_of_signature(text: &str) -> Option<Vec<Slot>> {
     if text.is_empty() {
         return Some(Vec::new());
@@ -64,23 +59,26 @@ fn slots_of_signature(text: &str) -> Option<Vec<Slot>> {
     text.split(';').map(slot).collect()
 }
 
-/// Returns inputs and outputs of a signature; the kernel's name may contain the separator `|`.
-pub(crate) fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
+/// Returns inputs, outputs and attributes of a signature; the kernel's name may contain the separator `|`.
+fn signature_parts<'a>(kernel: &KernelName, signature: &'a str) -> [&'a str; 3] {
     let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
-    let mut sides = slots.unwrap_or_default().split('|');
-    (sides.next().unwrap_or_default(), sides.next().unwrap_or_default())
+    let mut parts = slots.unwrap_or_default().splitn(3, '|');
+    [(); 3].map(|()| parts.next().unwrap_or_default())
 }
 
-/// Returns the attributes of a signature, as `name=value` separated by `;`; empty without any.
+pub(crate) fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
+    let [inputs, outputs, _] = signature_parts(kernel, signature);
+    (inputs, outputs)
+}
+
 pub(crate) fn signature_attributes<'a>(kernel: &KernelName, signature: &'a str) -> &'a str {
-    let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
-    slots.unwrap_or_default().splitn(3, '|').nth(2).unwrap_or_default()
+    signature_parts(kernel, signature)[2]
 }
 
 /// Returns the dimensions of all slots of a signature, and the signature without them: cases with the same rest differ only
 /// in size.
 pub(crate) fn split_signature_dims(kernel: &KernelName, signature: &str) -> (Vec<u64>, String) {
-    let (inputs, outputs) = split_signature(kernel, signature);
+    let [inputs, outputs, attributes] = signature_parts(kernel, signature);
     let mut dims = Vec::new();
     let mut rest = String::with_capacity(signature.len());
     for slot in inputs.split(';').chain(outputs.split(';')) {
@@ -92,11 +90,10 @@ pub(crate) fn split_signature_dims(kernel: &KernelName, signature: &str) -> (Vec
         rest.push_str(form);
         rest.push(';');
     }
-    rest.push_str(signature_attributes(kernel, signature));
+    rest.push_str(attributes);
     (dims, rest)
 }
 
-/// Returns the rule of a kernel, which returns `None` for a case that it does not cover.
 fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     match kernel.as_str() {
         "MatMulV2" | "MatMulCommon" | "MatMulV3" | "MatMulV3Common" => Some(matmul_signature),
@@ -156,11 +153,11 @@ fn write_signature(
             }
         }
     }
-    if case.kernel.as_str() == AttentionCase::KERNEL {
-        AttentionCase::new(case).identifying_attributes().append_to(&mut text);
-    } else {
-        without_derived_values(case, case.attributes.clone()).append_to(&mut text);
-    }
+    let implied = match case.kernel.as_str() {
+        AttentionCase::KERNEL => AttentionCase::new(case).implied_attributes(),
+        _ => CaseAttributes::default(),
+    };
+    without_derived_values(case, case.attributes.without(&implied)).append_to(&mut text);
     text
 }
 
@@ -178,12 +175,11 @@ fn push_number(text: &mut String, number: u64) {
     text.extend(digits[first..].iter().map(|digit| char::from(*digit)));
 }
 
-/// Returns `(M,K);(N,K) -> (M,N)`; a bias and further inputs are unchanged.
 fn matmul_signature(case: &Case) -> Option<String> {
     let (a, b) = (case.inputs.first()?.as_ref()?, case.inputs.get(1)?.as_ref()?);
     let output = case.outputs.first()?.as_ref()?;
     let &[m, n] = output.dims.as_slice() else { return None };
-    let k = shared_dim((StoredMatrix::from_tensor(a)?, m), (StoredMatrix::from_tensor(b)?, n))?;
+    let k = shared_dim((a, m), (b, n))?;
     let mut inputs = signature_slots(&case.inputs);
     let (left, right) = ([m, k], [n, k]);
     inputs[0] = Some(SignatureSlot { dims: &left, ..signature_slot(a) });
@@ -191,47 +187,36 @@ fn matmul_signature(case: &Case) -> Option<String> {
     Some(write_signature(case, &inputs, &signature_slots(&case.outputs)))
 }
 
-/// Stored matrix: its two dimensions, each padded to a multiple of its block, with the block.
-struct StoredMatrix([(u64, u64); 2]);
+/// Length of a stored dimension, padded to whole blocks, and the size of the block.
+type StoredDim = (u64, u64);
 
-impl StoredMatrix {
-    /// Reads two dimensions, or the four dimensions of FRACTAL_NZ: (⌈c/c0⌉, ⌈r/r0⌉, r0, c0) for r rows and c columns.
-    fn from_tensor(tensor: &Tensor) -> Option<Self> {
-        match (tensor.dims.as_slice(), tensor.format.as_str()) {
-            (&[rows, columns], _) => Some(Self([(rows, 1), (columns, 1)])),
-            (&[c1, r1, r0, c0], "FRACTAL_NZ") if r0 > 0 && c0 > 0 => {
-                Some(Self([(r1.checked_mul(r0)?, r0), (c1.checked_mul(c0)?, c0)]))
-            }
-            _ => None,
+/// Returns the other dimension for each dimension of a stored matrix that may be `outer`. The four dimensions of FRACTAL_NZ are
+/// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0) for r rows and c columns.
+fn other_dims(tensor: &Tensor, outer: u64) -> Option<Vec<StoredDim>> {
+    let [rows, columns] = match (tensor.dims.as_slice(), tensor.format.as_str()) {
+        (&[rows, columns], _) => [(rows, 1), (columns, 1)],
+        (&[c1, r1, r0, c0], "FRACTAL_NZ") if r0 > 0 && c0 > 0 => {
+            [(r1.checked_mul(r0)?, r0), (c1.checked_mul(c0)?, c0)]
         }
-    }
-
-    /// Returns the other dimension for each dimension that may be `outer`.
-    fn other_dims(&self, outer: u64) -> impl Iterator<Item = (u64, u64)> {
-        let [rows, columns] = self.0;
-        let pairs = [(rows, columns), (columns, rows)];
-        pairs.into_iter().filter(move |(one, _)| is_padded_length(*one, outer)).map(|(_, other)| other)
-    }
+        _ => return None,
+    };
+    let pairs = [(rows, columns), (columns, rows)].into_iter();
+    Some(pairs.filter(|(one, _)| is_padded_length(*one, outer)).map(|(_, other)| other).collect())
 }
 
 /// Returns true if a stored dimension is the length, padded to complete blocks.
-fn is_padded_length((stored, block): (u64, u64), length: u64) -> bool {
+fn is_padded_length((stored, block): StoredDim, length: u64) -> bool {
     length.div_ceil(block).checked_mul(block) == Some(stored)
 }
 
 /// Returns the contracted dimension of two matrices with their dimensions of the output. The output decides which
 /// dimension of a matrix is contracted, so that a square operand is not ambiguous.
-fn shared_dim((a, m): (StoredMatrix, u64), (b, n): (StoredMatrix, u64)) -> Option<u64> {
-    for one in a.other_dims(m) {
-        for other in b.other_dims(n) {
-            // The dimension with the smaller block is more exact.
-            let (exact, rough) = if one.1 <= other.1 { (one, other) } else { (other, one) };
-            if is_padded_length(rough, exact.0) {
-                return Some(exact.0);
-            }
-        }
-    }
-    None
+fn shared_dim((a, m): (&Tensor, u64), (b, n): (&Tensor, u64)) -> Option<u64> {
+    let others = other_dims(b, n)?;
+    let pairs = other_dims(a, m)?.into_iter().flat_map(|one| others.iter().map(move |other| (one, *other)));
+    // The dimension with the smaller block is more exact.
+    let mut ordered = pairs.map(|(one, other)| if one.1 <= other.1 { (one, other) } else { (other, one) });
+    ordered.find(|(exact, rough)| is_padded_length(*rough, exact.0)).map(|(exact, _)| exact.0)
 }
 
 /// Returns source, index length and output, which determine the sizes and strides that the profiler lists. `None` if the
@@ -289,25 +274,23 @@ fn first_input_signature(case: &Case) -> Option<String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignatureCells<'a> {
-    /// Shapes such as `"4096,1024;1024"`, with or without the literal quotes.
     pub shapes: &'a str,
-    /// Element types such as `DT_BF16;DT_BF16`.
     pub dtypes: &'a str,
-    /// Formats such as `ND;FRACTAL_NZ`.
     pub formats: &'a str,
 }
 
-/// Invalid cells of one side.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CellsError(String);
 
 impl SignatureCells<'_> {
-    /// Parses the cells into slots; empty slots at the end are removed.
     pub fn parse(self) -> Result<Vec<Slot>, CellsError> {
         let list =
             |cell| if str::is_empty(cell) { Vec::new() } else { cell.split(';').map(str::trim).collect() };
-        let shapes = strip_quotes(self.shapes);
+        // The profiler writes literal quotes around shapes.
+        let shapes = self.shapes.trim();
+        let shapes =
+            shapes.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(shapes).trim();
         let dtypes = absent_to_empty(self.dtypes.trim());
         if matches!(shapes, "N/A" | "NA" | "NULL" | "None") || (shapes.is_empty() && dtypes.is_empty()) {
             return Ok(Vec::new());
@@ -346,12 +329,6 @@ impl SignatureCells<'_> {
     }
 }
 
-/// Strips blanks, and the layer of literal quotes of the profiler's shape cells.
-fn strip_quotes(cell: &str) -> &str {
-    let cell = cell.trim();
-    cell.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(cell).trim()
-}
-
 fn absent_to_empty(cell: &str) -> &str {
     if matches!(cell, "N/A" | "NA") { "" } else { cell }
 }
@@ -371,7 +348,6 @@ fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsErr
     dims.collect()
 }
 
-/// Slots of one side with their indices.
 type NumberedSlots<'a> = Vec<(usize, &'a Slot)>;
 
 /// Returns the first difference between a case and a record, inputs in `host_slots` left out; `None` if they match.
@@ -381,26 +357,22 @@ pub(crate) fn signature_mismatch(
     recorded_inputs: &[Slot],
     recorded_outputs: &[Slot],
 ) -> Option<Cause> {
+    let compared = |(slot, _): &(usize, &Slot)| !host_slots.contains(slot);
     let [inputs, recorded] = [case.inputs.as_slice(), recorded_inputs]
-        .map(|slots| slots.iter().enumerate().filter(|(slot, _)| !host_slots.contains(slot)).collect());
+        .map(|slots| slots.iter().enumerate().filter(compared).collect::<NumberedSlots<'_>>());
     let mismatch = side_mismatch(TensorSide::Input, &inputs, &recorded);
     if mismatch.is_some() || case.outputs.is_empty() || recorded_outputs.is_empty() {
         // Kernels that work in place show no outputs.
         return mismatch;
     }
-    let mut sides =
-        [case.outputs.as_slice(), recorded_outputs].map(|slots| slots.iter().enumerate().collect());
     // Omitted results follow the others without dimensions, or are not shown.
     let length = case.outputs.len().min(recorded_outputs.len());
-    let is_omitted = |(_, slot): &(usize, &Slot)| slot.as_ref().is_none_or(Tensor::is_scalar);
-    for slots in &mut sides {
-        let slots: &mut NumberedSlots<'_> = slots;
-        while slots.len() > length && slots.last().is_some_and(is_omitted) {
-            slots.pop();
-        }
-    }
-    let [outputs, recorded_outputs] = sides;
-    side_mismatch(TensorSide::Output, &outputs, &recorded_outputs)
+    let is_shown = |slot: &Slot| slot.as_ref().is_some_and(|tensor| !tensor.is_scalar());
+    let [outputs, recorded] = [case.outputs.as_slice(), recorded_outputs].map(|slots| {
+        let shown = slots.iter().rposition(is_shown).map_or(0, |last| last + 1);
+        slots[..shown.max(length)].iter().enumerate().collect::<NumberedSlots<'_>>()
+    });
+    side_mismatch(TensorSide::Output, &outputs, &recorded)
 }
 
 fn side_mismatch(

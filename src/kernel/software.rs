@@ -11,10 +11,8 @@ use super::case::short_hash;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SoftwareVersions {
-    /// CANN, such as `8.3.RC1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cann: Option<String>,
-    /// torch_npu, such as `2.7.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torch_npu: Option<String>,
 }
@@ -24,9 +22,10 @@ impl SoftwareVersions {
         self.cann.is_none() && self.torch_npu.is_none()
     }
 
-    /// Returns true if a version differs; an unknown version is not a contradiction.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
-        let differ = |mine: &Option<String>, theirs: &Option<String>| matches!((mine, theirs), (Some(mine), Some(theirs)) if mine != theirs);
+        let differ = |mine: &Option<String>, theirs: &Option<String>| {
+            mine.is_some() && theirs.is_some() && mine != theirs
+        };
         differ(&self.cann, &other.cann) || differ(&self.torch_npu, &other.torch_npu)
     }
 
@@ -41,17 +40,18 @@ impl SoftwareVersions {
     }
 }
 
-/// Format: `CANN 8.3.RC1, torch_npu 2.7.1`.
 impl fmt::Display for SoftwareVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = [("CANN", &self.cann), ("torch_npu", &self.torch_npu)];
-        let parts: Vec<String> = known
-            .iter()
-            .filter_map(|(name, version)| Some(format!("{name} {}", version.as_ref()?)))
-            .collect();
-        f.write_str(if parts.is_empty() { "unknown software" } else { "" })?;
-        f.write_str(&parts.join(", "))
+        f.write_str(&joined_versions(
+            known.into_iter().filter_map(|(name, version)| Some((name, version.as_ref()?))),
+        ))
     }
+}
+
+fn joined_versions<V: fmt::Display>(versions: impl Iterator<Item = (impl fmt::Display, V)>) -> String {
+    let versions: Vec<String> = versions.map(|(name, version)| format!("{name} {version}")).collect();
+    if versions.is_empty() { "unknown software".to_owned() } else { versions.join(", ") }
 }
 
 /// Parses the first version in a text such as `Python 3.11.2` or `8.3.RC1`; a part without digits counts as 0. `None`
@@ -72,13 +72,10 @@ pub(crate) fn version_numbers(text: &str) -> Option<[u32; 3]> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SoftwareFingerprint {
-    /// Version of the CANN toolkit, such as `8.3.RC1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cann: Option<String>,
-    /// Inner version of the toolkit, which differs between builds of one version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cann_build: Option<String>,
-    /// Version of CANN's package of operators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cann_operators: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,33 +85,26 @@ pub struct SoftwareFingerprint {
     /// Packages of custom operators: name and digest of each, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub custom_operators: Vec<String>,
-    /// Options of msprof, such as `--task-time=l1 --aic-metrics=PipeUtilization`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiler: Option<String>,
-    /// Variables and switches of torch_npu that collections set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// Versions of the script's process.
     #[serde(flatten)]
     pub imported: ImportedVersions,
 }
 
-/// Versions that a replay script writes into its journal, of the modules that it has imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImportedVersions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
-    /// `torch.__version__`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torch: Option<String>,
-    /// `torch_npu.__version__`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torch_npu: Option<String>,
     /// Version of the installed package, which need not be imported to provide custom operators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vllm_ascend: Option<String>,
-    /// SoC name of the device, such as `Ascend910B3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soc: Option<String>,
 }
@@ -143,7 +133,6 @@ impl SoftwareFingerprint {
         *self == Self::default()
     }
 
-    /// Returns the part that is known before a script has run.
     pub(crate) fn host_part(&self) -> Self {
         self.with_imported(ImportedVersions::default())
     }
@@ -170,7 +159,6 @@ impl SoftwareFingerprint {
         values.chain(environment.map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str()))))
     }
 
-    /// Lists the values that differ, such as `CANN 8.3.RC1, not 8.5.0`; empty if the fingerprints are equal.
     pub(crate) fn differences_from(&self, other: &Self) -> String {
         let [mine, theirs] = [self, other].map(|software| software.values().collect::<IndexMap<_, _>>());
         let added = theirs.keys().filter(|name| !mine.contains_key(*name));
@@ -183,40 +171,23 @@ impl SoftwareFingerprint {
     }
 }
 
-/// Format: `CANN 8.3.RC1, driver 25.0.rc1, torch 2.7.1, torch_npu 2.7.1`, without settings.
 impl fmt::Display for SoftwareFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: [&str; 5] = ["CANN", "driver", "torch", "torch_npu", "vllm_ascend"];
-        let mut values = self.values().filter(|(name, _)| SHOWN.contains(name));
-        let Some((name, value)) = values.next() else { return f.write_str("unknown software") };
-        write!(f, "{name} {value}")?;
-        values.try_for_each(|(name, value)| write!(f, ", {name} {value}"))
+        f.write_str(&joined_versions(self.values().filter(|(name, _)| SHOWN.contains(name))))
     }
 }
 
-/// Fingerprint with its digest and the text of its cell, which are computed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentifiedSoftware {
-    fingerprint: SoftwareFingerprint,
-    digest: String,
-    cell_text: String,
+    pub(crate) fingerprint: SoftwareFingerprint,
+    pub(crate) digest: String,
+    pub(crate) cell_text: String,
 }
 
 impl IdentifiedSoftware {
     pub(crate) fn new(fingerprint: SoftwareFingerprint) -> Self {
         Self { digest: fingerprint.digest(), cell_text: fingerprint.cell_text(), fingerprint }
-    }
-
-    pub(crate) const fn fingerprint(&self) -> &SoftwareFingerprint {
-        &self.fingerprint
-    }
-
-    pub(crate) fn digest(&self) -> &str {
-        &self.digest
-    }
-
-    pub(crate) fn cell_text(&self) -> &str {
-        &self.cell_text
     }
 }
 

@@ -2,12 +2,10 @@
 
 use std::{fmt, path::Path};
 
-use super::{CollectiveKind, DataKind, Dtype, PartWeights, hccl_variables};
+use super::{CollectiveKind, DataKind, Dims, Dtype, PartWeights, hccl_variables};
 use crate::base::shell_argument::quoted_argument;
 
-/// Smallest message of a ladder, if the ranks can share it.
 const LADDER_START: u64 = 1024;
-/// Largest message of the ladder that `comm run` has by default.
 const DEFAULT_LADDER_END: u64 = 512 << 20;
 
 /// `npubench comm run` for one collective, which a shell accepts.
@@ -17,24 +15,18 @@ pub(crate) struct SweepCommand<'c> {
     pub(crate) data_kind: DataKind,
     pub(crate) collective: CollectiveKind,
     pub(crate) ranks: u64,
-    /// Tier of the groups; all if it is `None`.
     pub(crate) tier: Option<u64>,
-    /// Element type; the default if it is `None`.
     pub(crate) dtype: Option<&'c Dtype>,
-    /// Variables of HCCL, as a row has them.
     pub(crate) environment: &'c str,
     pub(crate) parts: &'c PartWeights,
     pub(crate) sizes: CommandSizes,
-    /// True if sizes that the ledger has are measured, too.
     pub(crate) measures_again: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommandSizes {
-    /// The sizes of `comm run` without an option.
     Default,
     Listed(Vec<u64>),
-    /// Doubled sizes from the first to the second.
     Ladder(u64, u64),
 }
 
@@ -54,7 +46,6 @@ impl CommandSizes {
         doubled(from).find(|size| *size >= bytes).map(|to| Self::Ladder(from, to))
     }
 
-    /// Returns the sizes of a lookup whose message is unknown: the default ones, or such as are multiples of `granularity`.
     pub(crate) fn default_of(granularity: u64) -> Self {
         if LADDER_START.is_multiple_of(granularity.max(1)) {
             return Self::Default;
@@ -86,10 +77,7 @@ impl fmt::Display for SweepCommand<'_> {
         }
         match &self.sizes {
             CommandSizes::Default => {}
-            CommandSizes::Listed(sizes) => {
-                let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
-                write!(f, " --sizes {}", sizes.join(","))?;
-            }
+            CommandSizes::Listed(sizes) => write!(f, " --sizes {}", Dims(sizes))?,
             CommandSizes::Ladder(from, to) => write!(f, " --from {from} --to {to}")?,
         }
         f.write_str(if self.measures_again { " --update all" } else { "" })

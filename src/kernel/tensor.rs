@@ -8,19 +8,16 @@ pub type Slot = Option<Tensor>;
 /// Shape, element type and memory format of one input or output.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
-    /// Elements along each dimension, outermost first; empty for a scalar.
     pub dims: Vec<u64>,
     pub dtype: Dtype,
     pub format: TensorFormat,
 }
 
 impl Tensor {
-    /// Creates a row-major tensor.
     pub(crate) fn new(dims: impl Into<Vec<u64>>, dtype: Dtype) -> Self {
         Self { dims: dims.into(), dtype, format: TensorFormat::nd() }
     }
 
-    /// Returns the number of elements; 1 for a scalar. Saturates at the largest `u64`.
     pub fn element_count(&self) -> u64 {
         self.dims.iter().fold(1, |product, &dim| product.saturating_mul(dim))
     }
@@ -64,11 +61,8 @@ impl fmt::Display for Tensor {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub enum Dtype {
-    /// IEEE single precision.
     Float,
-    /// IEEE half precision.
     Float16,
-    /// bfloat16.
     Bf16,
     Double,
     Int8,
@@ -76,9 +70,7 @@ pub enum Dtype {
     Int16,
     Int32,
     Int64,
-    /// One byte, 0 or 1.
     Bool,
-    /// An unknown type with the profiler's name.
     Other(String),
 }
 
@@ -99,9 +91,8 @@ const KNOWN: [DtypeSpellings; 10] = [
 ];
 
 /// Types of outputs that torch_npu does not have: it packs eight INT4 into an INT32.
-const WITHOUT_TORCH_TYPE: [&str; 4] = ["INT4", "UINT16", "UINT32", "UINT64"];
+pub(super) const WITHOUT_TORCH_TYPE: [&str; 4] = ["INT4", "UINT16", "UINT32", "UINT64"];
 
-/// Further types of CANN, which profiles may show.
 const OTHER_CANN_TYPES: [&str; 14] = [
     "INT2",
     "UINT1",
@@ -133,22 +124,14 @@ impl Dtype {
     pub(crate) const INT4: &'static str = "INT4";
     /// Type that CANN gives tensors of bits, such as scales of products, which torch_npu passes as INT64.
     pub(crate) const UINT64: &'static str = "UINT64";
-    /// Name for the type of a tensor whose record has a shape and no type.
     const UNDEFINED: &'static str = "DT_UNDEFINED";
 
-    /// Type of a tensor whose record has a shape and no type.
     pub(crate) fn undefined() -> Self {
         Self::Other(Self::UNDEFINED.to_owned())
     }
 
-    /// Returns true for the type of a tensor whose record has no type.
     pub(crate) fn is_undefined(&self) -> bool {
         matches!(self, Self::Other(name) if name == Self::UNDEFINED)
-    }
-
-    /// Returns true for types that outputs of an entry may have.
-    pub(crate) fn is_recordable(&self) -> bool {
-        self.torch_name().is_some() || WITHOUT_TORCH_TYPE.contains(&self.as_str())
     }
 
     /// Parses a name; `None` for a slot without a tensor (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
@@ -176,14 +159,12 @@ impl Dtype {
             || OTHER_CANN_TYPES.contains(&bare)
     }
 
-    /// Returns the names of the types of CANN, beginning with the types of torch.
     pub(crate) fn cann_names() -> impl Iterator<Item = &'static str> {
         let known =
             KNOWN.iter().flat_map(|entry| [entry.1, entry.2].into_iter().chain(entry.4.iter().copied()));
         known.chain(WITHOUT_TORCH_TYPE).chain(OTHER_CANN_TYPES)
     }
 
-    /// Parses a name of torch, such as `bfloat16`.
     pub(crate) fn from_torch(name: &str) -> Option<Self> {
         KNOWN.iter().find(|entry| entry.2 == name).map(|entry| entry.0.clone())
     }
@@ -192,7 +173,6 @@ impl Dtype {
         KNOWN.iter().find(|entry| entry.0 == *self)
     }
 
-    /// Returns the profiler's name.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Other(name) => name,
@@ -229,7 +209,6 @@ impl Dtype {
         matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
     }
 
-    /// Returns true for the types of sizes, orders and axes.
     pub(crate) const fn is_index(&self) -> bool {
         matches!(self, Self::Int32 | Self::Int64)
     }
@@ -246,11 +225,7 @@ impl Dtype {
         })
     }
 
-    /// Returns the common type of tensors with dimensions, by torch's promotion; `None` for unknown types.
     pub(crate) fn promote_with(&self, other: &Self) -> Option<Self> {
-        if self == other {
-            return Some(self.clone());
-        }
         let rank = |dtype: &Self| match dtype {
             Self::Bool => Some(0),
             Self::Uint8 | Self::Int8 => Some(1),
@@ -262,12 +237,12 @@ impl Dtype {
             Self::Double => Some(7),
             Self::Other(_) => None,
         };
-        let (left, right) = (rank(self)?, rank(other)?);
-        match (left, right) {
-            (1, 1) => Some(Self::Int16),
-            (5, 5) => Some(Self::Float),
-            _ if left > right => Some(self.clone()),
-            _ => Some(other.clone()),
+        match (rank(self), rank(other)) {
+            _ if self == other => Some(self.clone()),
+            (Some(1), Some(1)) => Some(Self::Int16),
+            (Some(5), Some(5)) => Some(Self::Float),
+            (Some(left), Some(right)) => Some(if left > right { self } else { other }.clone()),
+            _ => None,
         }
     }
 }
@@ -278,7 +253,6 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// Arrangement of a tensor's elements in device memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TensorFormat {
     /// Row-major in the order of the dimensions. The profiler shows it under several names (`ND`, `NCHW`, `NCL`,
@@ -290,7 +264,6 @@ pub enum TensorFormat {
 
 const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
 
-/// Formats of CANN that are not row-major.
 const BLOCKED: [&str; 13] = [
     "FRACTAL_NZ",
     "FRACTAL_NZ_C0_16",
@@ -308,7 +281,6 @@ const BLOCKED: [&str; 13] = [
 ];
 
 impl TensorFormat {
-    /// Returns the row-major format `ND`.
     pub fn nd() -> Self {
         Self::Base("ND".to_owned())
     }
@@ -332,14 +304,12 @@ impl TensorFormat {
         BASE.into_iter().chain(BLOCKED)
     }
 
-    /// Returns the profiler's name.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Base(name) | Self::Private(name) => name,
         }
     }
 
-    /// Returns the name of a blocked layout; `None` for row-major.
     pub(crate) fn private(&self) -> Option<&str> {
         match self {
             Self::Private(name) => Some(name),

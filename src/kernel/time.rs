@@ -11,16 +11,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub i64);
 
-/// Cell that is not a time in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NanosError {
-    /// Blanks, `N/A`, `NA` or `-`.
     #[error("is empty or N/A")]
     Absent,
-    /// Text other than digits, one point, digits.
     #[error("is not a number of microseconds such as `48.680`")]
     NotANumber,
-    /// Number beyond 63 bits of nanoseconds.
     #[error("is out of range")]
     OutOfRange,
 }
@@ -40,14 +36,10 @@ impl Nanos {
             [b'-', rest @ ..] => (true, rest),
             rest => (false, rest),
         };
-        let mut whole: i64 = 0;
-        let mut decimals = 0_u32;
-        let mut seen_point = false;
-        let mut seen_digit = false;
+        let (mut whole, mut decimals, mut seen_point) = (0_i64, 0_u32, false);
         for &byte in digits {
             match byte {
                 b'0'..=b'9' => {
-                    seen_digit = true;
                     let digit = i64::from(byte - b'0');
                     let next = match (seen_point, decimals) {
                         (true, 3) => whole.checked_add(i64::from(digit >= 5)),
@@ -61,7 +53,7 @@ impl Nanos {
                 _ => return Err(NanosError::NotANumber),
             }
         }
-        if !seen_digit {
+        if !digits.iter().any(u8::is_ascii_digit) {
             return Err(NanosError::NotANumber);
         }
         let scale = 10_i64.pow(3 - decimals.min(3));
@@ -79,14 +71,12 @@ impl Nanos {
         self.0 as f64 / 1e3
     }
 
-    /// Returns the value in seconds.
     #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
 }
 
-/// Times of many profiles together stay within the range: sums saturate.
 impl std::ops::AddAssign for Nanos {
     fn add_assign(&mut self, other: Self) {
         self.0 = self.0.saturating_add(other.0);
@@ -152,7 +142,6 @@ impl DurationList {
         self.len() == 0
     }
 
-    /// Returns the durations in nanoseconds, in launch order.
     pub(crate) fn to_vec(&self) -> Vec<i64> {
         match &self.offsets {
             DurationOffsets::TwoBytes(offsets) => {

@@ -22,22 +22,18 @@ impl Timestamp {
         Self(Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the instant that is `seconds` later; earlier if negative.
     pub(crate) fn plus_seconds(self, seconds: f64) -> Self {
         Self(Nanos(self.0.0.saturating_add(Nanos::from_seconds(seconds).0)))
     }
 
-    /// Returns the seconds since an earlier instant; negative if that is later.
     pub(crate) fn seconds_since(self, earlier: Self) -> f64 {
         Nanos(self.0.0.saturating_sub(earlier.0.0)).seconds()
     }
 
-    /// Returns date and time of day in the time zone of the user, with its offset from UTC.
     pub(crate) fn local_date_time(self) -> String {
         self.local("%Y-%m-%d %H:%M:%S %:z")
     }
 
-    /// Returns the time of day in the time zone of the user, with its offset from UTC.
     pub(crate) fn local_time(self) -> String {
         self.local("%H:%M:%S %:z")
     }
@@ -92,7 +88,6 @@ const UNITS: [(&str, f64); 6] = [
     ("second", 1.0),
 ];
 
-/// Returns a rounded duration, such as `3 minutes`.
 pub(crate) fn format_duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
     let smaller = |place: usize| UNITS.get(place + 1).map_or(0.0, |(_, smaller)| *smaller);

@@ -53,7 +53,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Every verdict, best first.
     pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -102,13 +101,9 @@ impl Verdict {
 /// Verdicts that make the exit code of a command 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
-pub(crate) struct FailingVerdicts(Vec<Verdict>);
+pub(crate) struct FailingVerdicts(pub(crate) Vec<Verdict>);
 
 impl FailingVerdicts {
-    pub(crate) const fn new(verdicts: Vec<Verdict>) -> Self {
-        Self(verdicts)
-    }
-
     pub(crate) fn contains(&self, verdict: Verdict) -> bool {
         self.0.contains(&verdict)
     }
@@ -129,18 +124,14 @@ impl Default for FailingVerdicts {
     }
 }
 
-/// A verdict with its cause and remarks.
 #[derive(Clone, Debug, PartialEq, Eq, schemars::JsonSchema)]
 #[schemars(with = "CaseOutcomeRecord<'_>")]
 pub struct CaseOutcome {
-    /// The verdict.
     pub verdict: Verdict,
-    /// Its cause, with remarks.
     pub reason: Reason,
 }
 
 impl CaseOutcome {
-    /// Creates an outcome from a cause, or a cause with remarks.
     pub fn new(verdict: Verdict, reason: impl Into<Reason>) -> Self {
         Self { verdict, reason: reason.into() }
     }
@@ -179,7 +170,6 @@ impl CaseOutcome {
     }
 }
 
-/// JSON form of [`CaseOutcome`].
 #[derive(Serialize, schemars::JsonSchema)]
 struct CaseOutcomeRecord<'a> {
     verdict: Verdict,
@@ -200,6 +190,76 @@ impl Serialize for CaseOutcome {
             findings: reason.all().collect(),
         };
         record.serialize(serializer)
+    }
+}
+
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CheckVerdict {
+    Accepted,
+    Rejected,
+    InvalidArgs,
+    Unsupported,
+    Oom,
+    NoEntry,
+    NoMeta,
+    NotInTorchNpu,
+}
+
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckMethod {
+    #[default]
+    Meta,
+    Fake,
+    Rule,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckOutcome {
+    pub(crate) verdict: CheckVerdict,
+    #[serde(rename = "judge")]
+    pub(crate) by: CheckMethod,
+    pub(crate) message: String,
+}
+
+impl CheckVerdict {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns the verdict that a run would give to the case; `None` if it would be launched.
+    pub(crate) const fn run_verdict(self) -> Option<Verdict> {
+        match self {
+            Self::Accepted | Self::NoMeta | Self::NotInTorchNpu => None,
+            Self::Rejected => Some(Verdict::Rejected),
+            Self::InvalidArgs => Some(Verdict::InvalidArgs),
+            Self::Unsupported => Some(Verdict::Unsupported),
+            Self::Oom => Some(Verdict::Oom),
+            Self::NoEntry => Some(Verdict::NoEntry),
+        }
+    }
+}
+
+impl CheckMethod {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl CheckOutcome {
+    pub(crate) fn by_rule(outcome: &CaseOutcome) -> Self {
+        let verdict = match outcome.verdict {
+            Verdict::Unsupported => CheckVerdict::Unsupported,
+            Verdict::NoEntry => CheckVerdict::NoEntry,
+            Verdict::Oom => CheckVerdict::Oom,
+            _ => CheckVerdict::InvalidArgs,
+        };
+        Self { verdict, by: CheckMethod::Rule, message: outcome.reason.to_string() }
     }
 }
 

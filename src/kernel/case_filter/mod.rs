@@ -1,12 +1,11 @@
 //! Filters of cases, as users type them after `--filter`: an expression whose names stand for values of a case.
 
-mod case_values;
 mod evaluate;
 mod names;
 
 use std::{collections::BTreeSet, fmt, ops::Range};
 
-pub(crate) use case_values::CaseValues;
+pub(crate) use evaluate::CaseValues;
 pub(crate) use names::FilterNames;
 
 use super::expression::{Expr, ExprKind, ExprNode, SyntaxError};
@@ -16,12 +15,10 @@ use crate::base::{command_error::Failure, exit::ExitStatus};
 pub struct CaseFilter(Expr);
 
 impl CaseFilter {
-    /// Parses a filter, such as `kernel ~ MatMul & m <= 64`. Fails with [`FilterError`] at the place of the fault.
     pub(crate) fn parse(text: &str) -> Result<Self, FilterError> {
         Expr::parse_any(text).map(Self).map_err(FilterError)
     }
 
-    /// Fails with [`FilterError`] if a name does not exist, or its values cannot be compared in this way.
     pub(crate) fn check_names(&self, names: &FilterNames) -> Result<(), FilterError> {
         names.check(&self.0).map_err(FilterError)
     }
@@ -35,7 +32,6 @@ impl CaseFilter {
         self.0.as_str()
     }
 
-    /// Returns all words that may be names.
     pub(crate) fn used_names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         let mut open = vec![&self.0.root];
@@ -78,10 +74,8 @@ impl Failure for FilterError {
     }
 }
 
-/// Most characters that are shown before the place of a fault, and from it on.
 const SHOWN_BEFORE: usize = 60;
 const SHOWN_FROM: usize = 60;
-/// Text in place of what is left out.
 const LEFT_OUT: &str = "...";
 
 /// The problem, the filter in one line, and a line with carets below the place. A long filter is cut around the place.

@@ -15,12 +15,10 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilterType {
     Text,
-    /// The first digits of an id.
     CaseId,
     Dtype,
     Verdict,
     Cause,
-    /// A number without a unit.
     Number,
     /// A time in microseconds; other units are given with the number.
     Duration,
@@ -92,7 +90,6 @@ pub(super) fn parse_number(of: FilterType, text: &str) -> Option<f64> {
 pub(crate) struct FilterNames(BTreeSet<String>);
 
 impl FilterNames {
-    /// Adds the columns of a table, and the attributes among them by the names of expressions.
     pub(crate) fn add_columns<'a>(&mut self, columns: impl IntoIterator<Item = &'a str>) {
         for column in columns {
             self.0.insert(column.to_owned());
@@ -102,7 +99,6 @@ impl FilterNames {
         }
     }
 
-    /// Adds the dimensions of a kernel, in small letters.
     pub(crate) fn add_dimensions(&mut self, entry: &CatalogueEntry) {
         self.0.extend(entry.bindable_names().into_iter().map(str::to_ascii_lowercase));
     }
@@ -112,7 +108,6 @@ impl FilterNames {
     }
 }
 
-/// A filter that is checked against the names of a command.
 struct FilterCheck<'a> {
     names: &'a FilterNames,
     expr: &'a Expr,
@@ -172,7 +167,6 @@ impl FilterCheck<'_> {
             || names.contains(&name.to_ascii_lowercase())
     }
 
-    /// Refuses parts of a computation that are no whole numbers.
     fn check_number(&self, node: &ExprNode) -> Result<(), SyntaxError> {
         const HINT: &str = "compute with dimensions, attributes and whole numbers";
         match &node.kind {
@@ -192,7 +186,6 @@ impl FilterCheck<'_> {
         }
     }
 
-    /// Refuses comparisons that no value can fulfil.
     fn check_comparison(
         &self,
         name: &str,

@@ -1,4 +1,7 @@
 //! The arguments of a resolved call: tensors with the values that they are filled with, numbers, types.
+//!
+//! In FRACTAL_NZ a matrix of r rows and c columns is stored as (⌈c/c0⌉, ⌈r/r0⌉, r0, c0), after the dimensions of a batch; r0 is
+//! 16, and c0 elements take 32 bytes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,12 +9,11 @@ use serde_json::Value;
 use super::{
     Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, FillKind, FormMismatch,
     SchemaType, TensorSlot, TensorSource,
-    blocked_layout::logical_dims,
     mismatch::{RuleMatch, missing_attribute},
     shape_rule::to_signed,
 };
 use crate::kernel::expression::{BinaryOperator, ExprNumber, product};
-use crate::kernel::{Case, Dtype, Tensor};
+use crate::kernel::{Case, Dtype, Tensor, TensorFormat};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CallArgument {
@@ -26,27 +28,22 @@ pub(crate) struct CallArgument {
 pub(crate) enum ArgumentValue {
     Tensor(TensorArgument),
     Tensors(Vec<TensorArgument>),
-    /// A buffer that the call writes.
     Destination(TensorArgument),
     SameAs(String),
-    /// A type, by torch's name.
     Dtype(String),
     /// HCCL's name of the group of that many processes.
     ProcessGroup(i64),
-    /// A number, text, list or null.
     Value(Value),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TensorArgument {
-    /// Dimensions in memory, without the blocks of a blocked format.
     pub(crate) shape: Vec<u64>,
     pub(crate) dtype: String,
     #[serde(flatten)]
     pub(crate) fill: Fill<i64, Vec<i64>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) on_host: bool,
-    /// The blocked format that it is cast to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) format: Option<String>,
     /// True if the call gets a view with the last two dimensions swapped.
@@ -305,4 +302,45 @@ impl<N: ExprNumber> RuleMatch<N> {
         // The operators also take equal values, such as blocks that sequences share.
         is_enough.map_err(FormMismatch::into_limit)
     }
+}
+
+fn block_width(dtype: &Dtype) -> u64 {
+    32 / dtype.bytes().unwrap_or(2).clamp(1, 32)
+}
+
+/// Returns the dimensions that torch shows for a recorded tensor.
+pub(super) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64>, FormMismatch> {
+    let mut found = RuleMatch::new(Bindings::default());
+    let dims = unblocked_dims(slot, tensor, to_signed(&tensor.dims), &mut found)?;
+    Ok(dims.into_iter().map(i64::unsigned_abs).collect())
+}
+
+pub(super) fn unblocked_dims<N: ExprNumber>(
+    slot: &TensorSlot,
+    Tensor { dtype, format, .. }: &Tensor,
+    dims: Vec<N>,
+    found: &mut RuleMatch<N>,
+) -> Result<Vec<N>, FormMismatch> {
+    let (TensorFormat::Private(_), [batch @ .., c1, r1, r0, c0]) = (format, dims.as_slice()) else {
+        return Ok(dims);
+    };
+    if !slot.formats.iter().any(|format| format == "FRACTAL_NZ") {
+        return Ok(dims);
+    }
+    let width = block_width(dtype);
+    for (dim, expected) in [(r0, 16), (c0, i64::try_from(width).unwrap_or(32))] {
+        found.compare(dim, BinaryOperator::Equal, expected, || {
+            format!("blocks of {r0} by {c0}, in FRACTAL_NZ those of {dtype} are 16 by {width}")
+        })?;
+    }
+    let times = |count: &N, size: &N| N::apply(BinaryOperator::Multiply, count.clone(), size.clone());
+    Ok(batch.iter().cloned().chain([times(r1, r0)?, times(c1, c0)?]).collect())
+}
+
+/// Inverse of [`logical_dims`] for a matrix in FRACTAL_NZ, padded to whole blocks.
+pub(super) fn blocked_dims(dims: &[u64], dtype: &Dtype) -> Option<Vec<u64>> {
+    let [batch @ .., rows, columns] = dims else { return None };
+    let width = block_width(dtype);
+    let blocks = [columns.div_ceil(width), rows.div_ceil(16), 16, width];
+    Some(batch.iter().copied().chain(blocks).collect())
 }

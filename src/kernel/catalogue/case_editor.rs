@@ -9,11 +9,11 @@ use std::{
 
 use super::{
     Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
-    blocked_layout::{blocked_dims, logical_dims},
+    arguments::{blocked_dims, logical_dims},
     resolve::attribute_bindings,
-    slot_pattern::PatternTerm,
+    shape_rule::PatternTerm,
 };
-use crate::kernel::expression::{AlignedLists, NameEquality};
+use crate::kernel::expression::{AlignedLists, NameEquality, evaluate};
 use crate::kernel::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
 
 /// A dimension of a form: a name, or an element of a list.
@@ -43,7 +43,6 @@ pub struct CaseEditor<'a> {
 }
 
 impl CatalogueEntry {
-    /// Matches a case to its form in order to change it. An error if it fits no form.
     pub fn edit_case<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
         let (form, bindings) = self.matching_form(case)?;
         let conditions = form.rule.conditions();
@@ -74,13 +73,12 @@ impl<'a> CaseEditor<'a> {
         found
     }
 
-    /// Returns names of the form's tensors that neither follow from a condition nor are inferred.
     fn free_names(&self) -> Vec<&'a str> {
         let tensors = self.form.tensors().filter_map(|(index, _)| self.form.rule.inputs.get(index));
         let inputs = tensors.flatten().flatten().filter_map(PatternTerm::name);
         let outputs = self.form.rule.outputs.bare_names();
         let follows = |name: &str| {
-            self.equalities.iter().any(|equality| equality.name == name && !equality.names().is_empty())
+            self.equalities.iter().any(|equality| equality.name == name && !equality.value.names().is_empty())
         };
         let inferred = |name: &str| self.form.rule.inferred.iter().any(|(inferred, _)| inferred == name);
         let mut seen = BTreeSet::new();
@@ -101,7 +99,6 @@ impl<'a> CaseEditor<'a> {
         (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
     }
 
-    /// Returns the bytes of an element of the first tensor whose last dimension this is.
     pub(crate) fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
         let (slot, _) = self.form.tensors().find(|(index, _)| {
             let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
@@ -154,7 +151,6 @@ impl<'a> CaseEditor<'a> {
         alike
     }
 
-    /// Returns the changed case; the error is the reason why a shape cannot be computed.
     pub fn build_case(
         &self,
         changes: &[(FormDimension, u64)],
@@ -194,29 +190,25 @@ impl<'a> CaseEditor<'a> {
         Ok(Case { kernel: self.case.kernel.clone(), inputs, outputs, attributes })
     }
 
-    /// Updates the names that follow from changed ones.
     fn propagate_equalities(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
         for _ in 0..self.equalities.len() {
-            let mut is_settled = true;
+            let before = bindings.clone();
             for equality in &self.equalities {
                 let is_given = changes.iter().any(|(dimension, _)| dimension.name == equality.name);
-                if let Some(value) = equality.value(bindings).filter(|_| !is_given)
-                    && bindings.get(&equality.name) != Some(&value)
+                if let Ok(value) = evaluate(&equality.value, bindings)
+                    && !is_given
                 {
                     bindings.set(&equality.name, value);
-                    is_settled = false;
                 }
             }
-            if is_settled {
+            if *bindings == before {
                 break;
             }
         }
     }
 }
 
-/// Variants with other types, formats or forms: transposed weights, work in INT8.
 impl<'a> CaseEditor<'a> {
-    /// Returns the case with types replaced; `None` if it has none of them.
     pub(crate) fn with_dtypes(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
         let mut case = self.case.clone();
         let mut is_changed = false;
@@ -237,52 +229,44 @@ impl<'a> CaseEditor<'a> {
         is_changed.then_some(case)
     }
 
-    /// Returns the case with one tensor at a time in another format, with the argument's name.
     pub(crate) fn with_formats(
         &self,
         formats: &BTreeMap<TensorFormat, TensorFormat>,
     ) -> Vec<(&'a str, Case)> {
-        let mut found = Vec::new();
-        for (index, slot) in self.form.tensors() {
-            let Some(tensor) = self.case.input(index) else { continue };
-            let other = formats.iter().find(|(from, _)| from.same_layout(&tensor.format)).map(|(_, to)| to);
-            let Some(format) = other.filter(|format| !format.same_layout(&tensor.format)) else { continue };
-            if tensor.dims.len() < 2 || !slot.builds(format) {
-                continue;
-            }
-            let Ok(dims) = logical_dims(slot, tensor) else { continue };
-            if let Ok(stored) = stored_tensor(Some(slot), dims, tensor.dtype.clone(), format.clone(), None) {
-                let mut case = self.case.clone();
-                case.inputs[index] = Some(stored);
-                found.push((slot.argument.as_str(), case));
-            }
-        }
-        found
+        let variant = |(index, slot): (usize, &'a TensorSlot)| {
+            let tensor = self.case.input(index)?;
+            let (_, format) = formats.iter().find(|(from, _)| from.same_layout(&tensor.format))?;
+            let is_other =
+                !format.same_layout(&tensor.format) && tensor.dims.len() >= 2 && slot.builds(format);
+            let dims = logical_dims(slot, tensor).ok().filter(|_| is_other)?;
+            let mut case = self.case.clone();
+            let stored = stored_tensor(Some(slot), dims, tensor.dtype.clone(), format.clone(), None);
+            case.inputs[index] = Some(stored.ok()?);
+            Some((slot.argument.as_str(), case))
+        };
+        self.form.tensors().filter_map(variant).collect()
     }
 
     /// Returns the case in forms that differ by the transposition of one tensor in memory, with the argument's name.
     pub(crate) fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
-        let mut found: Vec<(&'a str, Case)> = Vec::new();
-        for form in self.entry.forms.iter().filter(|form| form.is_replayed()) {
-            let differing: Vec<&str> = (form.tensors().map(|(_, slot)| slot.argument.as_str()))
-                .filter(|name| form.is_transposed(name) != self.form.is_transposed(name))
-                .collect();
-            let [argument] = differing[..] else { continue };
+        let types = |case: &Case| -> Vec<Option<Dtype>> {
+            let slots = case.inputs.iter().chain(&case.outputs);
+            slots.map(|slot| slot.as_ref().map(|tensor| tensor.dtype.clone())).collect()
+        };
+        let variant = |form: &'a EntryForm| {
+            let arguments = form.tensors().map(|(_, slot)| slot.argument.as_str());
+            let differs = |name: &&str| form.is_transposed(name) != self.form.is_transposed(name);
+            let differing: Vec<&'a str> = arguments.filter(differs).collect();
+            let [argument] = differing[..] else { return None };
             let is_other = |index: usize| form.tensor(argument).is_some_and(|(place, _)| place == index);
-            let same = form.rule.inputs.len() == self.form.rule.inputs.len()
+            let mut slots = form.rule.inputs.iter().zip(&self.form.rule.inputs).enumerate();
+            let is_same = form.rule.inputs.len() == self.form.rule.inputs.len()
                 && form.with == self.form.with
-                && (form.rule.inputs.iter().zip(&self.form.rule.inputs).enumerate())
-                    .all(|(index, (theirs, mine))| is_other(index) || theirs == mine);
-            let Some(case) = self.rebuild_in_form(self.entry, form).ok().filter(|_| same) else { continue };
-            let types = |case: &Case| -> Vec<Option<Dtype>> {
-                let slots = case.inputs.iter().chain(&case.outputs);
-                slots.map(|slot| slot.as_ref().map(|tensor| tensor.dtype.clone())).collect()
-            };
-            if types(&case) == types(self.case) {
-                found.push((argument, case));
-            }
-        }
-        found
+                && slots.all(|(index, (theirs, mine))| is_other(index) || theirs == mine);
+            let case = self.rebuild_in_form(self.entry, form).ok().filter(|_| is_same)?;
+            (types(&case) == types(self.case)).then_some((argument, case))
+        };
+        self.entry.forms.iter().filter(|form| form.is_replayed()).filter_map(variant).collect()
     }
 
     /// Returns the same work in INT8, with the name of the form: forms of `entry` that quantise this kernel and have the
@@ -295,10 +279,10 @@ impl<'a> CaseEditor<'a> {
             let tensors = form.tensors().filter(|(_, slot)| form.is_transposed(&slot.argument));
             tensors.map(|(index, _)| index).collect()
         };
-        let forms = entry
-            .forms
-            .iter()
-            .filter(|form| form.quantises.contains(&self.entry.kernel) && lying(form) == lying(self.form));
+        let is_same = |form: &&EntryForm| {
+            form.quantises.contains(&self.entry.kernel) && lying(form) == lying(self.form)
+        };
+        let forms = entry.forms.iter().filter(is_same);
         let mut cases: Vec<(&str, Result<Case, String>)> =
             forms.map(|form| (form.rule.name.as_str(), self.rebuild_in_form(entry, form))).collect();
         // Forms differ in the types of their outputs, so that some do not fit.
@@ -317,7 +301,7 @@ impl<'a> CaseEditor<'a> {
         for term in terms() {
             let PatternTerm::Name(name) = term else { continue };
             if bindings.get(name).is_none() {
-                let value = form.rule.conditions().find_map(|one| one.equated_value(name, &bindings));
+                let value = form.rule.conditions().find_map(|one| one.root.equated_value(name, &bindings));
                 bindings.set(name, value.ok_or_else(|| format!("the form needs `{name}`"))?);
             }
         }
@@ -389,13 +373,10 @@ fn stored_tensor(
 fn input_dims(terms: &[PatternTerm], bindings: &Bindings) -> Result<Vec<u64>, String> {
     let mut dims = Vec::with_capacity(terms.len());
     for term in terms {
-        match term {
-            PatternTerm::Number(number) => dims.push(*number),
-            PatternTerm::Name(name) | PatternTerm::Rest(name) => match bindings.get(name) {
-                Some(ExprValue::Number(number)) => dims.push(*number),
-                Some(ExprValue::List(list)) => dims.extend(list),
-                _ => return Err(format!("`{name}` has no value")),
-            },
+        match (term, term.name().and_then(|name| bindings.get(name))) {
+            (PatternTerm::Number(number), _) | (_, Some(ExprValue::Number(number))) => dims.push(*number),
+            (_, Some(ExprValue::List(list))) => dims.extend(list),
+            _ => return Err(format!("`{}` has no value", term.name().unwrap_or_default())),
         }
     }
     check_positive(dims.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default()).collect())
@@ -410,13 +391,11 @@ fn updated_attributes(attributes: &CaseAttributes, bindings: &Bindings) -> CaseA
     let before = attribute_bindings(attributes);
     for (column, _) in attributes.iter() {
         let name = CaseAttributes::variable_name(column);
-        match (bindings.get(&name), before.get(&name)) {
-            (Some(now), Some(then)) if now != then => {
-                if let Ok(items) = now.to_items() {
-                    rewritten.set(column, &Dims(&items).to_string());
-                }
-            }
-            _ => {}
+        if let (Some(now), Some(then)) = (bindings.get(&name), before.get(&name))
+            && now != then
+            && let Ok(items) = now.to_items()
+        {
+            rewritten.set(column, &Dims(&items).to_string());
         }
     }
     rewritten

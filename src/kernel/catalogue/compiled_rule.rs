@@ -11,7 +11,6 @@ use super::{
 use crate::kernel::Case;
 use crate::kernel::expression::{BinaryOperator, CompiledNode, ExprNumber, product};
 
-/// The forms of an entry that cases of one kind may take, in the entry's order.
 #[derive(Clone, Debug)]
 pub struct CompiledRule {
     pub(crate) forms: Vec<CompiledForm>,
@@ -20,15 +19,12 @@ pub struct CompiledRule {
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledForm {
     fits: Vec<CompiledNode>,
-    /// Further conditions under which a case of this form can be called.
     needs: Vec<CompiledNode>,
 }
 
-/// Dimensions of each slot; `None` for an empty one.
 type SlotNodes = [Option<Vec<CompiledNode>>];
 
 impl CompiledRule {
-    /// Returns the index of the form that accepts a candidate.
     pub fn matching_form(&self, numbers: &[i64]) -> Option<usize> {
         let hold = |conditions: &[CompiledNode]| {
             conditions.iter().all(|condition| matches!(condition.evaluate_at(numbers), Ok(1..)))

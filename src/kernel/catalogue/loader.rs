@@ -1,7 +1,7 @@
 //! Loads the catalogue: the entries of all kernels that can be replayed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::OnceLock,
 };
 
@@ -20,31 +20,25 @@ use crate::{
     kernel::{Case, KernelName},
 };
 
-/// All entries, by kernel and by the other names of the kernel in profiles.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     /// Entries, parsed when they are needed: parsing all takes most of the time of a short command.
     entries: BTreeMap<String, CatalogueFile>,
     aliases: BTreeMap<String, String>,
-    /// Reasons of kernels that no call launches alone, by name in profiles.
     not_launchable: BTreeMap<String, String>,
 }
 
-/// A file of the catalogue with its names, and its entry once it has been parsed.
 #[derive(Clone, Debug)]
 struct CatalogueFile {
     kernel: KernelName,
-    /// Names under which the profiler may show the kernel, its own first.
     names: Vec<Spanned<String>>,
     /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
     same_as: Option<Spanned<String>>,
-    /// Reason why no call launches the kernel alone, a part of a sentence; `None` for a kernel with a call.
     not_launchable: Option<String>,
     file: AssetFile,
     parsed: OnceLock<CatalogueEntry>,
 }
 
-/// The keys of a file that are read before the entry is needed.
 #[derive(Deserialize)]
 struct DeclaredNames {
     kernel: Spanned<String>,
@@ -66,7 +60,6 @@ fn part_with_names(text: &str) -> &str {
     &text[..lines.map(str::len).sum()]
 }
 
-/// All keys of a file that declares no call.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "the keys are checked, and read as DeclaredNames")]
@@ -100,7 +93,6 @@ impl CatalogueFile {
         Ok(Self { kernel: name, names, same_as, not_launchable, file, parsed })
     }
 
-    /// Returns the kernel whose entry has the definition: itself, or the one of `same_as:`.
     fn definition(&self) -> &str {
         self.same_as.as_ref().map_or(self.kernel.as_str(), |definition| &definition.value)
     }
@@ -125,7 +117,6 @@ impl CatalogueFile {
         })
     }
 
-    /// Checks that the entries of `same_as:`, and of `runs_as:` in forms of the user, exist and have definitions.
     fn check_definitions(&self, entries: &BTreeMap<String, Self>) -> Result<(), YamlError> {
         let forms = self.parsed.get().into_iter().flat_map(|entry| &entry.forms);
         let of_forms = forms.filter_map(|form| form.runs_as.as_ref());
@@ -151,7 +142,6 @@ impl CatalogueFile {
         Ok(())
     }
 
-    /// Returns the error of a name that another file has, too.
     fn name_error(&self, name: &str, other: &KernelName, hint: &str) -> YamlError {
         let place = self.names.iter().find(|own| own.value == name);
         let place = place.map_or(Location::UNKNOWN, |own| own.defined);
@@ -160,7 +150,6 @@ impl CatalogueFile {
 }
 
 impl Catalogue {
-    /// Reads the names of all entries, and parses and checks the user's entries. A name of two entries is an error.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let files = assets.catalogue()?.into_values().map(CatalogueFile::read);
         let (unlaunchable, files): (Vec<CatalogueFile>, Vec<CatalogueFile>) =
@@ -168,13 +157,13 @@ impl Catalogue {
         let by_kernel = files.into_iter().map(|file| (file.kernel.as_str().to_owned(), file));
         let entries: BTreeMap<String, CatalogueFile> = by_kernel.collect();
         entries.values().try_for_each(|entry| entry.check_definitions(&entries))?;
-        let mut aliases = BTreeMap::new();
+        let mut aliases: BTreeMap<&str, &CatalogueFile> = BTreeMap::new();
         for entry in entries.values() {
             for name in entry.names() {
-                if let Some(other) = aliases.insert(name.to_owned(), &entry.kernel) {
+                if let Some(other) = aliases.insert(name, entry) {
                     let hint =
                         "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
-                    return Err(entry.name_error(name, other, hint));
+                    return Err(entry.name_error(name, &other.kernel, hint));
                 }
             }
         }
@@ -182,26 +171,30 @@ impl Catalogue {
         let mut reasons: BTreeMap<&str, &CatalogueFile> = BTreeMap::new();
         for kernel in &unlaunchable {
             for name in kernel.names() {
-                match reasons.entry(name) {
-                    Entry::Occupied(other) if other.get().file.is_built_in == kernel.file.is_built_in => {
-                        let hint = "give each name in one file with `not_launchable:` only";
-                        return Err(kernel.name_error(name, &other.get().kernel, hint));
-                    }
-                    Entry::Occupied(_) if kernel.file.is_built_in => {}
-                    place => drop(place.insert_entry(kernel)),
+                let other = reasons.get(name).copied();
+                if let Some(other) = other.filter(|other| other.file.is_built_in == kernel.file.is_built_in) {
+                    let hint = "give each name in one file with `not_launchable:` only";
+                    return Err(kernel.name_error(name, &other.kernel, hint));
+                }
+                if other.is_none() || !kernel.file.is_built_in {
+                    reasons.insert(name, kernel);
                 }
             }
         }
-        aliases.retain(|name, kernel| {
-            let is_built_in = entries.get(kernel.as_str()).is_some_and(|entry| entry.file.is_built_in);
-            !(is_built_in && reasons.get(name.as_str()).is_some_and(|reason| !reason.file.is_built_in))
+        aliases.retain(|name, entry| {
+            let is_replaced = reasons.get(name).is_some_and(|reason| !reason.file.is_built_in);
+            !(entry.file.is_built_in && is_replaced)
         });
         // A name that an entry keeps, such as one of the user, can be launched.
-        let reasons = reasons.into_iter().filter(|(name, _)| !aliases.contains_key(*name));
-        let reasons =
-            reasons.filter_map(|(name, kernel)| Some((name.to_owned(), kernel.not_launchable.clone()?)));
-        let not_launchable = reasons.collect();
-        let aliases = aliases.into_iter().map(|(name, kernel)| (name, kernel.as_str().to_owned())).collect();
+        reasons.retain(|name, _| !aliases.contains_key(name));
+        let aliases = aliases
+            .into_iter()
+            .map(|(name, entry)| (name.to_owned(), entry.kernel.as_str().to_owned()))
+            .collect();
+        let reasons = reasons.into_iter();
+        let not_launchable = reasons
+            .filter_map(|(name, kernel)| Some((name.to_owned(), kernel.not_launchable.clone()?)))
+            .collect();
         Ok(Self { entries, aliases, not_launchable })
     }
 
@@ -212,7 +205,6 @@ impl Catalogue {
         self.not_launchable.get(kernel).or_else(of_variant).map(String::as_str)
     }
 
-    /// Returns the entry that replays a kernel, given by any of its names or as a numbered variant of one.
     pub fn entry(&self, kernel: &KernelName) -> Option<&CatalogueEntry> {
         self.reference(kernel).map(|reference| self.parsed(reference))
     }
@@ -234,8 +226,9 @@ impl Catalogue {
         kernel: &'a str,
         definition: &'a str,
     ) -> impl Iterator<Item = &'a CatalogueFile> {
-        self.references()
-            .filter(move |other| other.kernel.as_str() != kernel && other.definition() == definition)
+        let is_other =
+            move |other: &&CatalogueFile| other.kernel.as_str() != kernel && other.definition() == definition;
+        self.references().filter(is_other)
     }
 
     /// Returns the entries with a definition, without the entry of `kernel`: the kernels as which a call with this definition

@@ -6,7 +6,6 @@ use crate::kernel::{
     ingest_option,
 };
 
-/// Reason why a case cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct NotReplayable {
@@ -24,7 +23,6 @@ impl From<FormMismatch> for NotReplayable {
     }
 }
 
-/// Reason why a case does not fit a form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct FormMismatch {
@@ -39,9 +37,7 @@ pub(crate) struct FormMismatch {
 pub(crate) enum MatchStage {
     /// The form cannot be compiled: it needs more of a candidate than ranks and types.
     NotConstant,
-    /// The form is for rows with other attributes.
     Attributes,
-    /// The form has other slots or other numbers of dimensions.
     Structure,
     /// Types or formats, and the dimensions conflict as well.
     Types,
@@ -68,7 +64,6 @@ impl FormMismatch {
         Self::at(MatchStage::NotConstant, "differs between candidates")
     }
 
-    /// Returns a conflict of dimensions as a limit of the form.
     pub(super) fn into_limit(mut self) -> Self {
         if self.stage == MatchStage::Conflict {
             self.stage = MatchStage::Limit;
@@ -109,7 +104,6 @@ impl From<ArithmeticError> for FormMismatch {
     }
 }
 
-/// Returns the reason of a call that needs an attribute which the case lacks, with the source of the attribute.
 pub(super) fn missing_attribute(column: &str) -> String {
     let source = match ingest_option(column) {
         Some(option) => format!("`npubench ingest {option}` sets it"),
@@ -130,7 +124,6 @@ impl<N: ExprNumber> RuleMatch<N> {
         Self { bindings, conditions: Vec::new() }
     }
 
-    /// Checks a condition, or keeps it if it depends on the numbers of a candidate.
     pub(super) fn require(
         &mut self,
         condition: N,
@@ -163,7 +156,6 @@ impl<N: ExprNumber> RuleMatch<N> {
         numbers.iter().try_for_each(|number| self.require(number.has_value(), String::new))
     }
 
-    /// Binds a name; a name that is bound must have the same value.
     pub(super) fn unify(&mut self, name: &str, value: ExprValue<N>) -> Result<(), FormMismatch> {
         let Some(known) = self.bindings.get(name).cloned() else {
             self.bindings.set(name, value);

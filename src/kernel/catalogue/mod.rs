@@ -2,7 +2,6 @@
 //! expressions of these files, and the resolution of a case to its call.
 
 mod arguments;
-mod blocked_layout;
 mod case_editor;
 mod compiled_rule;
 mod entry;
@@ -10,7 +9,6 @@ mod loader;
 mod mismatch;
 mod resolve;
 mod shape_rule;
-mod slot_pattern;
 
 pub use crate::kernel::operator_schema::OperatorSchema;
 pub(crate) use crate::kernel::operator_schema::SchemaType;
@@ -19,14 +17,14 @@ pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::CatalogueEntry;
 pub(crate) use entry::{
-    ArgumentCoverage, DeclaredArgument, DimensionRole, EntryForm, Fill, FillKind, ImpliedValue, InputSlot,
-    LaunchOperator, OutputDtype, TensorSlot, TensorSource,
+    DeclaredArgument, DimensionRole, EntryForm, Fill, FillKind, ImpliedValue, InputSlot, LaunchOperator,
+    OutputDtype, TensorSlot, TensorSource,
 };
 pub use loader::Catalogue;
 pub(crate) use mismatch::FormMismatch;
 pub use mismatch::NotReplayable;
 pub use resolve::ResolvedCall;
+pub(crate) use shape_rule::PatternTerm;
 pub use shape_rule::{ReturnShapes, ShapeRule};
-pub(crate) use slot_pattern::PatternTerm;
 
 use super::expression::{Bindings, CompiledExpr, Expr, ExprError, ExprValue};

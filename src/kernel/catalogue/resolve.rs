@@ -8,8 +8,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use super::{
     Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, FormMismatch,
     ImpliedValue, InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
-    arguments::ArgumentResolver,
-    blocked_layout::unblocked_dims,
+    arguments::{ArgumentResolver, unblocked_dims},
     mismatch::{MatchStage, RuleMatch, missing_attribute},
     shape_rule::to_signed,
 };
@@ -24,25 +23,23 @@ pub struct ResolvedCall {
     pub(crate) form: String,
     /// The kernel whose entry defines the call: the kernel of the case, or the one as which the form runs.
     pub(crate) definition: KernelName,
-    /// The Python function that launches the form.
     pub(crate) api: String,
-    /// Assumptions about what the shapes do not determine.
     pub(crate) notes: Vec<Cause>,
     pub(crate) arguments: Vec<CallArgument>,
-    /// Outputs by the shape rule, as the profiler shows them.
     pub(crate) outputs: Vec<Tensor>,
-    /// Shapes of the tensors that the call returns in Python.
     pub(crate) returns: Vec<Vec<u64>>,
-    /// Least work of the device.
     pub(crate) work: KernelWork,
 }
 
 impl CatalogueEntry {
-    /// Resolves the call by the first form that fits; the error lists what contradicts the entry.
     pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
         case.attributes.contradicting_shape().map_or(Ok(()), |why| Err(FormMismatch::from(why)))?;
         check_numbers(self, &case.attributes)?;
-        check_elements(case)?;
+        let is_empty = |slot: &Slot| slot.as_ref().is_some_and(|tensor| tensor.element_count() == 0);
+        if let Some(index) = case.inputs.iter().position(is_empty) {
+            let problem = format!("input {index} has no elements, so nothing would be launched");
+            return Err(FormMismatch::not_covered(problem).into());
+        }
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
             self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();
         if attempts.is_empty() {
@@ -107,7 +104,6 @@ impl CatalogueEntry {
         Ok((&form.rule.name, bindings))
     }
 
-    /// Returns the names that [`CatalogueEntry::bound_names`] may bind.
     pub(crate) fn bindable_names(&self) -> BTreeSet<&str> {
         let rules = self.forms.iter().map(|form| &form.rule);
         let conditions = rules.clone().flat_map(ShapeRule::conditions).flat_map(Expr::variable_names);
@@ -123,7 +119,14 @@ impl CatalogueEntry {
         check_implied(form, &bindings, &case.attributes)?;
         // A form with other output types is not the recorded one.
         let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs)?;
-        check_recorded_dtypes(&case.outputs, &outputs)?;
+        for (index, (slot, Tensor { dtype, .. })) in case.outputs.iter().zip(&outputs).enumerate() {
+            if let Some(Tensor { dtype: other, .. }) = slot
+                && other != dtype
+            {
+                let problem = format!("output {index} is recorded as {other}, the call gives {dtype}");
+                return Err(FormMismatch::not_covered(problem));
+            }
+        }
         Ok(bindings)
     }
 
@@ -210,7 +213,6 @@ impl CatalogueEntry {
         }
     }
 
-    /// Returns the outputs of a form. `recorded` are the outputs in the profile, empty if there are none.
     pub(super) fn output_tensors(
         &self,
         form: &EntryForm,
@@ -298,21 +300,10 @@ fn collect_notes(form: &EntryForm, fitting: &[(&EntryForm, &Bindings)], inputs: 
     notes
 }
 
-/// Refuses a form that no call launches.
 fn check_replayed(form: &EntryForm) -> Result<(), FormMismatch> {
     form.unsupported.as_ref().map_or(Ok(()), |reason| Err(FormMismatch::not_covered(reason)))
 }
 
-/// Refuses inputs without elements, for which torch launches nothing.
-fn check_elements(case: &Case) -> Result<(), FormMismatch> {
-    let is_empty = |slot: &Slot| slot.as_ref().is_some_and(|tensor| tensor.element_count() == 0);
-    case.inputs.iter().position(is_empty).map_or(Ok(()), |index| {
-        let problem = format!("input {index} has no elements, so nothing would be launched");
-        Err(FormMismatch::not_covered(problem))
-    })
-}
-
-/// Logical dimensions of the input slots, and dimensions of the recorded outputs.
 type RecordedDims = (Vec<Option<Vec<i64>>>, Vec<Vec<i64>>);
 
 fn recorded_dims(form: &EntryForm, case: &Case) -> Result<RecordedDims, FormMismatch> {
@@ -414,18 +405,6 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), FormMismatch> {
-    for (index, (slot, Tensor { dtype, .. })) in recorded.iter().zip(outputs).enumerate() {
-        if let Some(Tensor { dtype: other, .. }) = slot
-            && other != dtype
-        {
-            let problem = format!("output {index} is recorded as {other}, the call gives {dtype}");
-            return Err(FormMismatch::not_covered(problem));
-        }
-    }
-    Ok(())
-}
-
 /// Binds the sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`, and `X_bytes` for a
 /// tensor argument X. The sizes of a tensor are its elements and its bytes.
 pub(super) fn bind_sizes<N: ExprNumber>(
@@ -467,7 +446,6 @@ pub(super) fn logical_inputs<N: ExprNumber>(
     slots.collect()
 }
 
-/// Checks that attributes in expressions are whole numbers.
 fn check_numbers(entry: &CatalogueEntry, attributes: &CaseAttributes) -> Result<(), FormMismatch> {
     let is_text = |column: &str| {
         let variable = CaseAttributes::variable_name(column);
@@ -530,7 +508,14 @@ fn check_implied(
 
 /// Returns the error of a case that fits no form, with the reason of the nearest one and the number of the others.
 fn no_form_fits(case: &Case, misfits: &[(&EntryForm, FormMismatch)]) -> NotReplayable {
-    let Some((nearest, mismatch)) = nearest_form(misfits) else {
+    // A form that no call launches is not the nearest because of its types. Other attributes and other slots are equally far:
+    // one attribute too many is less than two slots.
+    let nearest = misfits.iter().rev().max_by_key(|(form, mismatch)| {
+        let is_replayed = form.is_replayed();
+        let stage = if is_replayed { mismatch.stage } else { mismatch.stage.min(MatchStage::Conflict) };
+        (stage.max(MatchStage::Structure), is_replayed, Reverse(mismatch.conflicts), mismatch.stage)
+    });
+    let Some((nearest, mismatch)) = nearest else {
         return FormMismatch::not_covered(format!("{} has no form for such rows", case.kernel)).into();
     };
     let reason = &mismatch.reason;
@@ -552,26 +537,12 @@ fn no_form_fits(case: &Case, misfits: &[(&EntryForm, FormMismatch)]) -> NotRepla
         };
         format!("{subject}{}{more}: {reason}{others}", nearest.rule.name)
     };
-    NotReplayable { problem, form: nearest.rule.name.clone(), is_contradiction: contradicts_itself(misfits) }
-}
-
-fn contradicts_itself(misfits: &[(&EntryForm, FormMismatch)]) -> bool {
-    let stages = || misfits.iter().map(|(form, mismatch)| (mismatch.stage, form.is_replayed()));
-    let mut agreeing = stages().filter(|(stage, _)| *stage > MatchStage::Conflict);
-    stages().any(|stage| stage == (MatchStage::Conflict, true)) && agreeing.next().is_none()
-}
-
-/// Returns the form that agrees with the case in most parts, of several the first. A form that no call launches is not the
-/// nearest because of its types. Other attributes and other slots are equally far: one attribute too many is less than two
-/// slots.
-fn nearest_form<'a>(
-    misfits: &'a [(&'a EntryForm, FormMismatch)],
-) -> Option<&'a (&'a EntryForm, FormMismatch)> {
-    misfits.iter().rev().max_by_key(|(form, mismatch)| {
-        let is_replayed = form.is_replayed();
-        let stage = if is_replayed { mismatch.stage } else { mismatch.stage.min(MatchStage::Conflict) };
-        (stage.max(MatchStage::Structure), is_replayed, Reverse(mismatch.conflicts), mismatch.stage)
-    })
+    let agrees = misfits.iter().any(|(_, mismatch)| mismatch.stage > MatchStage::Conflict);
+    let is_conflict = |(form, mismatch): &(&EntryForm, FormMismatch)| {
+        form.is_replayed() && mismatch.stage == MatchStage::Conflict
+    };
+    let is_contradiction = misfits.iter().any(is_conflict) && !agrees;
+    NotReplayable { problem, form: nearest.rule.name.clone(), is_contradiction }
 }
 
 #[cfg(test)]

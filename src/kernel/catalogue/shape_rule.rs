@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use super::{
     Bindings, Expr, ExprValue,
     mismatch::{FormMismatch, MatchStage, RuleMatch},
-    slot_pattern::{PatternTerm, check_dimensions, input_terms},
 };
 use crate::base::yaml::split_outside_brackets;
 use crate::kernel::expression::{BinaryOperator, ExprNumber};
@@ -16,12 +15,10 @@ use serde::Deserialize;
 
 #[derive(Clone, Debug)]
 pub struct ShapeRule {
-    /// Name of the form in rows and messages, such as `A x B^T`.
     pub(crate) name: String,
     /// Arguments that are passed as transposed views of the tensors in memory.
     pub(crate) transposed: Vec<String>,
     pub(crate) source: String,
-    /// Pattern of each slot; `None` for a slot that must be empty.
     pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
     pub(crate) outputs: ReturnShapes,
     /// Conditions between dimensions, which the operator's definition states.
@@ -38,7 +35,6 @@ pub(crate) enum OutputTerm {
     Sequence(String),
 }
 
-/// Shapes that follow from a rule's names, such as `T,N,D; 0`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ReturnShapes(pub(crate) Vec<Vec<OutputTerm>>);
@@ -54,14 +50,12 @@ impl TryFrom<String> for ReturnShapes {
 }
 
 impl ReturnShapes {
-    /// Evaluates the shapes; the error is a name without a value or a negative dimension.
     pub(crate) fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, FormMismatch> {
         let shapes = self.shape_nodes(&mut RuleMatch::new(bindings.clone()))?;
         let unsigned = |dims: Vec<i64>| dims.into_iter().map(i64::unsigned_abs).collect();
         Ok(shapes.into_iter().map(unsigned).collect())
     }
 
-    /// Does the same as [`ReturnShapes::evaluate_shapes`] on numbers or on nodes of compiled expressions.
     pub(super) fn shape_nodes<N: ExprNumber>(
         &self,
         found: &mut RuleMatch<N>,
@@ -83,7 +77,6 @@ impl ReturnShapes {
         })
     }
 
-    /// Returns the names that stand alone as a dimension or as several.
     pub(crate) fn bare_names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flatten().filter_map(|term| match term {
             OutputTerm::Sequence(name) => Some(name.as_str()),
@@ -104,7 +97,8 @@ impl ShapeRule {
             arrow.ok_or_else(|| format!("`{rule}` has no `->` between inputs and outputs"))?;
         let inputs = left.split(';').map(|slot| input_terms(slot, rule)).collect::<Result<_, _>>()?;
         let outputs = ReturnShapes(right.split(';').map(output_terms).collect::<Result<_, _>>()?);
-        let (relations, limits) = conditions.into_iter().partition(Expr::relates_names);
+        let (relations, limits) =
+            conditions.into_iter().partition(|condition| condition.root.relates_names());
         let (name, source, inferred) = (name.to_owned(), rule.trim().to_owned(), Vec::new());
         Ok(Self { name, transposed, source, inputs, outputs, relations, limits, inferred })
     }
@@ -183,7 +177,6 @@ impl ShapeRule {
         require_all(&self.limits).map_err(FormMismatch::into_limit)
     }
 
-    /// Returns the number of slots, dimensions, outputs and conditions that a case does not fulfil.
     pub(super) fn count_conflicts(
         &self,
         inputs: &[Option<Vec<i64>>],
@@ -275,7 +268,6 @@ fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, String> {
     terms.collect()
 }
 
-/// Binds names that the inputs leave open to the recorded dimensions at their places.
 fn bind_open_names<N: ExprNumber>(
     terms: &[OutputTerm],
     recorded: &[N],
@@ -316,6 +308,101 @@ fn output_dims<N: ExprNumber>(terms: &[OutputTerm], bindings: &Bindings<N>) -> R
         }
     }
     Ok(dims)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PatternTerm {
+    Name(String),
+    Number(i64),
+    Rest(String),
+}
+
+impl PatternTerm {
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) | Self::Rest(name) => Some(name),
+            Self::Number(_) => None,
+        }
+    }
+}
+
+/// Parses the pattern of a slot; `None` for `-`, a slot that must be empty. `rule` is quoted in errors.
+pub(super) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, String> {
+    let slot = slot.trim();
+    if slot == "-" {
+        return Ok(None);
+    }
+    if slot.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let terms = slot.split(',').map(str::trim).map(|term| {
+        let (name, is_rest) = term.strip_prefix('*').map_or((term, false), |name| (name, true));
+        let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        match (is_name, is_rest, name.parse()) {
+            (true, true, _) => Ok(PatternTerm::Rest(name.to_owned())),
+            (true, false, _) => Ok(PatternTerm::Name(name.to_owned())),
+            (false, false, Ok(number)) => Ok(PatternTerm::Number(number)),
+            _ => Err(format!("`{term}` in `{rule}` is not a name, a number or `*NAME`")),
+        }
+    });
+    let terms: Vec<PatternTerm> = terms.collect::<Result<_, _>>()?;
+    if terms.iter().filter(|term| matches!(term, PatternTerm::Rest(_))).count() > 1 {
+        return Err(format!("slot `{slot}` has more than one `*NAME`, so that their lengths are ambiguous"));
+    }
+    Ok(Some(terms))
+}
+
+fn with_dims<'a, N>(
+    terms: &'a [PatternTerm],
+    mut dims: &'a [N],
+) -> Result<impl Iterator<Item = (&'a PatternTerm, &'a [N])>, String> {
+    let has_rest = terms.iter().any(|term| matches!(term, PatternTerm::Rest(_)));
+    let (rank, fixed) = (dims.len(), terms.len() - usize::from(has_rest));
+    if rank < fixed || (!has_rest && rank != fixed) {
+        let least = if has_rest { "at least " } else { "" };
+        return Err(format!("{rank} dimensions, the rule has {least}{fixed}"));
+    }
+    Ok(terms.iter().map(move |term| {
+        let length = if matches!(term, PatternTerm::Rest(_)) { rank - fixed } else { 1 };
+        let (taken, left) = dims.split_at(length);
+        dims = left;
+        (term, taken)
+    }))
+}
+
+pub(super) fn check_dimensions<N: ExprNumber>(terms: &[PatternTerm], dims: &[N]) -> Result<(), String> {
+    for (term, dims) in with_dims(terms, dims)? {
+        if let PatternTerm::Number(number) = term
+            && dims[0].constant().is_some_and(|dim| dim != *number)
+        {
+            return Err(format!("dimension {} must be {number}", dims[0]));
+        }
+    }
+    Ok(())
+}
+
+impl<N: ExprNumber> RuleMatch<N> {
+    pub(super) fn bind_slot(&mut self, terms: &[PatternTerm], dims: &[N]) -> Result<(), FormMismatch> {
+        with_dims(terms, dims)?.try_for_each(|(term, dims)| self.bind_term(term, dims))
+    }
+
+    /// Does the same, and returns the number of terms with another value than their name or number has; without the right
+    /// number of dimensions, all of them.
+    pub(super) fn count_conflicts(&mut self, terms: &[PatternTerm], dims: &[N]) -> usize {
+        let Ok(pairs) = with_dims(terms, dims) else { return terms.len() };
+        pairs.filter(|(term, dims)| self.bind_term(term, dims).is_err()).count()
+    }
+
+    fn bind_term(&mut self, term: &PatternTerm, dims: &[N]) -> Result<(), FormMismatch> {
+        match term {
+            PatternTerm::Rest(name) => self.unify(name, ExprValue::List(dims.to_vec())),
+            PatternTerm::Name(name) => self.unify(name, ExprValue::Number(dims[0].clone())),
+            PatternTerm::Number(number) => self.compare(&dims[0], BinaryOperator::Equal, *number, || {
+                format!("dimension {} must be {number}", dims[0])
+            }),
+        }
+    }
 }
 
 #[cfg(test)]

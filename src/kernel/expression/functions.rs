@@ -174,14 +174,12 @@ pub(super) fn call<N: ExprNumber>(
     }
 }
 
-/// Longer lists than any batch has sequences.
 const MAX_LENGTH: i64 = 1 << 20;
 
 fn constants<N: ExprNumber>(numbers: &[N]) -> Result<Vec<i64>, ExprError> {
     numbers.iter().map(|number| number.constant().ok_or(ExprError::not_constant())).collect()
 }
 
-/// Returns the shape of an element-wise operation, by numpy's rule, which is torch's as well.
 fn broadcast<N: ExprNumber>(left: &[N], right: &[N]) -> Result<Vec<N>, ArithmeticError> {
     let rank = left.len().max(right.len());
     let dim = |dims: &[N], index: usize| {

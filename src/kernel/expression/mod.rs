@@ -9,19 +9,14 @@
 //! returns the rest as a node, which a grid evaluates for each candidate. Filters evaluate the same tree on the texts and
 //! times of a case (`case_filter`).
 
-mod compiled;
-mod constraints;
 mod evaluate;
 mod functions;
 mod parse;
 mod shape_functions;
 mod value;
 
-pub use compiled::CompiledExpr;
-pub(crate) use compiled::{CompiledNode, VariableSlot};
-pub(crate) use constraints::{AlignedLists, NameEquality};
-pub use evaluate::Expr;
-pub(crate) use evaluate::evaluate;
+pub(crate) use evaluate::{AlignedLists, CompiledNode, NameEquality, VariableSlot, evaluate};
+pub use evaluate::{CompiledExpr, Expr};
 pub(crate) use parse::{ExprKind, ExprNode, SyntaxError};
 pub(crate) use value::{
     ArithmeticError, BinaryOperator, Bindings, ExprError, ExprNumber, ExprValue, product,

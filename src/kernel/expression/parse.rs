@@ -9,7 +9,6 @@ use super::{
     value::BinaryOperator,
 };
 
-/// A node of an expression with its place in the text in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExprNode {
     pub(crate) kind: ExprKind,
@@ -50,14 +49,11 @@ impl ExprNode {
     }
 }
 
-/// A text that is no expression, with the place of the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     pub(crate) text: String,
-    /// In bytes.
     pub(crate) place: Range<usize>,
     pub(crate) problem: String,
-    /// What to write instead; may be empty.
     pub(crate) hint: String,
 }
 
@@ -78,7 +74,6 @@ const MAX_DEPTH: usize = 64;
 /// Most operators: a chain of them is a tree of that depth, which is evaluated recursively.
 const MAX_OPERATORS: usize = 800;
 
-/// How strongly `not`, comparisons, sums and the unary minus bind.
 const NOT: u8 = 3;
 const COMPARISON: u8 = 4;
 const SUM: u8 = 5;
@@ -217,7 +212,6 @@ struct Parser<'a> {
     tokens: Vec<(Token, Range<usize>)>,
     next: usize,
     depth: usize,
-    /// Number of calls around the next token.
     calls: usize,
     operators: usize,
 }
@@ -227,7 +221,6 @@ impl Parser<'_> {
         self.tokens.get(self.next).map(|(token, _)| token)
     }
 
-    /// Returns the place of a token, or the end of the text.
     fn place(&self, index: usize) -> Range<usize> {
         self.tokens.get(index).map_or(self.text.len()..self.text.len(), |(_, place)| place.clone())
     }
@@ -242,7 +235,6 @@ impl Parser<'_> {
         is_next
     }
 
-    /// Returns a node that begins at `start` and ends with the last token taken.
     fn node(&self, start: usize, kind: ExprKind) -> ExprNode {
         let end = self.place(self.next.saturating_sub(1)).end;
         ExprNode { kind, place: start..end }

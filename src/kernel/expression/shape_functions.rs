@@ -1,7 +1,6 @@
 //! Shape functions of the expression language, each with its inverse, which infers an argument from a recorded output:
 //! the order of a permutation, the dimensions of a reduction, the dimension of a concatenation.
 
-/// Returns the index of a dimension, which may be negative to count from the end.
 fn dim_index(dim: i64, rank: usize) -> Result<usize, String> {
     let end = if dim < 0 { i64::try_from(rank).unwrap_or_default() } else { 0 };
     let index = usize::try_from(end.saturating_add(dim)).ok().filter(|index| *index < rank);
@@ -61,7 +60,6 @@ fn extend_order(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
     false
 }
 
-/// Returns the shape without the dimensions `over`, or with 1 at their places.
 pub(super) fn reduce(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>, String> {
     let over = dim_indices(over, dims.len())?;
     let kept = dims.iter().enumerate().filter_map(|(index, dim)| match over.contains(&index) {
@@ -85,7 +83,6 @@ pub(super) fn reduced_dims(from: &[i64], to: &[i64], count: i64) -> Result<Vec<i
     found.ok_or_else(|| format!("no {wanted} of the input's dimensions are reduced in the output"))
 }
 
-/// Returns the shape of tensors concatenated along a dimension.
 pub(super) fn cat(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
     let first = shapes.first().ok_or("no tensor to concatenate")?;
     let along = dim_index(along, first.len())?;
@@ -109,7 +106,6 @@ pub(super) fn cat_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, String>
     found.ok_or_else(|| "the inputs give the output by concatenation along no dimension".to_owned())
 }
 
-/// Returns the shape of equal tensors stacked along a new dimension.
 pub(super) fn stack(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
     let first = shapes.first().ok_or("no tensor to stack")?;
     let along = dim_index(along, first.len() + 1)?;
@@ -128,7 +124,6 @@ pub(super) fn stack_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, Strin
     found.ok_or_else(|| "the inputs give the output by stacking along no dimension".to_owned())
 }
 
-/// Returns the shape repeated along each dimension.
 pub(super) fn tile(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
     if dims.len() != times.len() {
         return Err(format!("{} repeats for {} dimensions", times.len(), dims.len()));
@@ -171,7 +166,6 @@ pub(super) fn pad_amounts(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> 
     Ok(from.iter().zip(to).rev().flat_map(|(from, to)| [0, to - from]).collect())
 }
 
-/// Returns the row-major strides in elements.
 pub(super) fn strides(dims: &[i64]) -> Result<Vec<i64>, String> {
     let mut strides = vec![1_i64; dims.len()];
     for index in (1..dims.len()).rev() {

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::kernel::Dims;
 
-/// An operation on two numbers. Comparisons and logical operations give 1 for true and 0 for false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BinaryOperator {
     Or,
@@ -15,9 +14,7 @@ pub(crate) enum BinaryOperator {
     LessEqual,
     Greater,
     GreaterEqual,
-    /// `~`, of texts.
     Contains,
-    /// `!~`, of texts.
     ContainsNot,
     Add,
     Subtract,
@@ -33,14 +30,12 @@ pub(crate) enum BinaryOperator {
 }
 
 impl BinaryOperator {
-    /// Returns true for comparisons of numbers.
     pub(crate) const fn compares(self) -> bool {
         use BinaryOperator::{Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual};
         matches!(self, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
     }
 }
 
-/// An operation without a result; prints the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArithmeticError {
     #[error("does not fit 63 bits")]
@@ -55,7 +50,6 @@ pub(crate) enum ArithmeticError {
     Broadcast(i64, i64),
 }
 
-/// An expression without a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExprError {
     #[error("`{0}` has no value here")]
@@ -68,7 +62,6 @@ pub(crate) enum ExprError {
 }
 
 impl ExprError {
-    /// Returns the error of a part as the error of the whole expression.
     pub(super) fn within(self, source: &str) -> Self {
         match self {
             Self::Unknown(_) => self,
@@ -168,7 +161,6 @@ pub(crate) enum ExprValue<N = i64> {
 }
 
 impl<N: ExprNumber> ExprValue<N> {
-    /// Returns the number, or the product of a list.
     pub(crate) fn to_number(&self) -> Result<N, ExprError> {
         match self {
             Self::Number(number) => Ok(number.clone()),

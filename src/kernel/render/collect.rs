@@ -13,33 +13,23 @@ pub(crate) struct CollectScript<'a> {
     pub(crate) run: &'a str,
     pub(crate) collection: u32,
     pub(crate) python: &'a str,
-    /// Environment variables; `PATH` is put in front of the present one.
     pub(crate) environment: &'a [(String, String)],
-    /// Variables with fixed values, which follow `environment`.
     pub(crate) pinned: &'a PinnedEnvironment,
     pub(crate) profiler: &'a ProfilerSettings,
-    /// Processes that torchrun starts; `None` for a script without torchrun.
     pub(crate) gang: Option<GangLaunch<'a>>,
-    /// True if the processes communicate on the host, without msprof.
     pub(crate) is_gloo: bool,
 }
 
-/// Processes that torchrun starts on a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GangLaunch<'a> {
-    /// Number of processes on this host.
     pub(crate) ranks: usize,
-    /// Hosts of the gang; `None` for one.
     pub(crate) rendezvous: Option<GangRendezvous<'a>>,
 }
 
-/// Place at which the torchruns of several hosts meet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GangRendezvous<'a> {
     pub(crate) hosts: usize,
-    /// Place of this host among them.
     pub(crate) host: usize,
-    /// Address and port of the store on the first host.
     pub(crate) address: &'a str,
     pub(crate) port: u16,
 }
@@ -56,7 +46,6 @@ impl GangLaunch<'_> {
         format!("{place} --nproc_per_node {}", self.ranks)
     }
 
-    /// Returns true if all processes communicate by the loopback interface.
     fn is_local(&self) -> bool {
         self.rendezvous.is_none_or(|rendezvous| {
             let address = rendezvous.address;
@@ -67,7 +56,6 @@ impl GangLaunch<'_> {
 
 const TEMPLATE: &str = "collect.sh.hbs";
 
-/// Returns the texts of the templates of a collection's scripts.
 pub(crate) fn script_templates(assets: &AssetFiles) -> Result<String, AssetError> {
     let [collect, replay] = [TEMPLATE, REPLAY_TEMPLATE].map(|name| assets.template(name));
     Ok(collect? + &replay?)

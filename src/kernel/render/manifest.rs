@@ -11,31 +11,23 @@ use crate::kernel::{
     catalogue::{CallArgument, ResolvedCall, group_size},
 };
 
-/// Everything that one collection launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     pub(crate) run: String,
     pub(crate) collection: u32,
     pub(crate) kind: DataKind,
-    /// The device, for `torch.npu.set_device`.
     pub device: LogicalDeviceId,
     /// The devices of the processes that torchrun starts, by rank; `device` is the first. Empty without torchrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) gang: Vec<LogicalDeviceId>,
-    /// Hosts of the ranks, in the order of the ranks; empty for one host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<GangHost>,
-    /// Place of the host with this file among the hosts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) host: usize,
-    /// The devices as the host numbers them, and the number of devices that torch must count.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) host_numbers: HostNumbers,
-    /// Seed of the run; each case mixes its id into it.
     pub(crate) seed: u64,
-    /// Launches of a case before its samples.
     pub(crate) warm_up: u32,
-    /// Launches of a case that are samples, unless the case has a number of its own.
     pub(crate) measured: u32,
     /// Size of a tensor that is read before each launch, so that the cache has none of the launch's tensors; `None` for
     /// launches with a warm cache.
@@ -46,20 +38,15 @@ pub struct Manifest {
     pub(crate) expert_skew: f64,
     #[serde(default)]
     pub(crate) profiler: ProfilerSettings,
-    /// Variables and switches of torch_npu with fixed values.
     #[serde(default)]
     pub(crate) environment: PinnedEnvironment,
-    /// The launches that bracket each case.
     pub(crate) sentinels: SentinelLengths,
-    /// Kernels that are launched before the first and after the last case; `None` for a script without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) controls: Option<ControlLaunches>,
-    /// The cases, in launch order.
     pub cases: Vec<ManifestCase>,
 }
 
 impl Manifest {
-    /// Creates the manifest of a collection on one device, without cases and with the default settings.
     pub(crate) fn without_cases(run: &str, collection: u32, kind: DataKind) -> Self {
         Self {
             run: run.to_owned(),
@@ -83,29 +70,24 @@ impl Manifest {
         }
     }
 
-    /// Returns the devices, one per process that launches.
     pub(crate) fn devices(&self) -> &[LogicalDeviceId] {
         if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
     }
 
-    /// Returns the place of the host of a rank; 0 for one host.
     pub(crate) fn host_of_rank(&self, rank: usize) -> usize {
         (0..self.hosts.len()).find(|host| self.ranks_of_host(*host).contains(&rank)).unwrap_or_default()
     }
 
-    /// Returns the ranks of a host; all ranks for one host.
     pub(crate) fn ranks_of_host(&self, host: usize) -> Range<usize> {
         let Some(of_host) = self.hosts.get(host) else { return 0..self.devices().len() };
         let first = self.hosts[..host].iter().map(|before| before.ranks).sum::<usize>();
         first..first + of_host.ranks
     }
 
-    /// Returns true if the ranks are on several hosts, whose clocks differ.
     pub(crate) const fn spans_hosts(&self) -> bool {
         self.hosts.len() > 1
     }
 
-    /// Sets the devices of the processes that torchrun starts, if a case needs a group of processes.
     pub(crate) fn set_gang(&mut self, devices: &[LogicalDeviceId]) {
         if self.group_size().is_some() {
             self.gang = devices.to_vec();
@@ -121,7 +103,6 @@ impl Manifest {
         }
     }
 
-    /// Returns true if a case reads a tensor of these dimensions.
     fn has_input(&self, dims: &[u64]) -> bool {
         let inputs = self.cases.iter().flat_map(|case| &case.record.inputs);
         inputs.flatten().any(|tensor| tensor.dims == dims)
@@ -147,18 +128,14 @@ impl Manifest {
         u32::try_from(self.cases.len() + before + place).unwrap_or(u32::MAX)
     }
 
-    /// Returns the size of the largest group of processes of a case; `None` without such a case.
     pub(crate) fn group_size(&self) -> Option<i64> {
         self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
     }
 }
 
-/// Devices of a collection as `npu-smi` and the host number them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostNumbers {
-    /// Physical numbers by rank; empty if they are unknown.
     pub(crate) devices: Vec<u32>,
-    /// Number of devices that `npu-smi` lists; 0 if it is unknown.
     pub(crate) listed: u32,
     /// True if torch must count exactly the listed devices; else it may count more.
     pub(crate) is_exact: bool,
@@ -170,12 +147,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ControlLaunches {
-    /// Launches of each kernel that are not read, before the others.
     pub(crate) warm_up: u32,
-    /// Launches of each kernel that are read.
     pub(crate) measured: u32,
     pub(crate) kernels: Vec<ControlCall>,
-    /// Launches of the first of these kernels before each case; `None` without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) settling: Option<ClockSettling>,
 }
@@ -210,11 +184,8 @@ impl Default for ClockSettling {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ControlCall {
     pub(crate) control: ControlKernel,
-    /// The Python function that launches it.
     pub(crate) api: String,
-    /// Shapes of its tensors, in the order of the arguments.
     pub(crate) tensors: Vec<Vec<u64>>,
-    /// Their type, by torch's name.
     pub(crate) dtype: String,
 }
 
@@ -239,7 +210,6 @@ impl Default for ControlLaunches {
 }
 
 impl ControlLaunches {
-    /// Returns the number of all launches at both ends, with the sentinels.
     pub(crate) fn launch_count(&self) -> u32 {
         let kernels = u32::try_from(self.kernels.len()).unwrap_or_default();
         2 * kernels * (self.warm_up + self.measured + 2)
@@ -267,12 +237,10 @@ impl Default for SentinelLengths {
 }
 
 impl SentinelLengths {
-    /// Length of the vector in front of a case.
     pub(crate) fn opening(&self, ordinal: u32) -> u64 {
         2 * u64::from(ordinal) + 2
     }
 
-    /// Length of the vector behind a case.
     pub(crate) fn closing_length(&self, ordinal: u32) -> u64 {
         2 * u64::from(ordinal) + 3
     }
@@ -280,44 +248,33 @@ impl SentinelLengths {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestCase {
-    /// Position in the collection, from 0; the lengths of the sentinels contain it.
     pub(crate) ordinal: u32,
     pub case: CaseId,
     pub(crate) seed: u64,
     pub(crate) kernel: String,
-    /// Shapes of the case as text, for people.
     #[serde(default)]
     pub(crate) shapes: String,
     pub(crate) form: String,
-    /// The Python function that launches it.
     pub(crate) api: String,
     pub(crate) arguments: Vec<CallArgument>,
     pub(crate) returns: Vec<Vec<u64>>,
-    /// The profiler's record of each launch.
     pub(crate) record: ExpectedRecord,
-    /// Number of launches that are samples; the collection's number by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) measured: Option<u32>,
 }
 
-/// The profiler's record of a launch, and the least work that the kernel does in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExpectedRecord {
-    /// Input slots; `None` for one without a tensor.
     pub(crate) inputs: Vec<Option<RecordedTensor>>,
     pub(crate) outputs: Vec<RecordedTensor>,
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
 }
 
-/// A tensor by the profiler's names of type and format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecordedTensor {
-    /// Dimensions in memory, of blocks too.
     pub(crate) dims: Vec<u64>,
-    /// Type, such as `DT_BF16`.
     pub(crate) dtype: String,
-    /// Format, such as `ND`.
     pub(crate) format: String,
 }
 
@@ -329,7 +286,6 @@ impl From<&Tensor> for RecordedTensor {
 }
 
 impl RecordedTensor {
-    /// The tensor; `None` where type or format stand for an empty slot.
     pub(crate) fn tensor(&self) -> Option<Tensor> {
         let (dtype, format) = (Dtype::parse(&self.dtype)?, TensorFormat::parse(&self.format)?);
         Some(Tensor { dims: self.dims.clone(), dtype, format })

@@ -8,7 +8,6 @@ mod manifest;
 mod pinned_environment;
 mod replay;
 mod slurm;
-mod template;
 
 pub(crate) use collect::{
     CollectScript, GangLaunch, GangRendezvous, collect_script, script_templates, shell_quoted,
@@ -21,39 +20,85 @@ pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
 pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
 pub(crate) use slurm::{SlurmJob, SlurmShardScripts, slurm_sweep_script};
-pub use template::RenderError;
-pub(crate) use template::{render_page, render_template};
 
-/// File names inside the folder of a collection.
+use handlebars::{Handlebars, html_escape, no_escape};
+use serde::Serialize;
+
+use crate::base::{
+    assets::{AssetError, AssetFiles},
+    command_error::Failure,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    #[error("template `{template}`: {message}")]
+    Template { template: &'static str, message: String },
+    #[error(transparent)]
+    Assets(#[from] AssetError),
+}
+
+impl Failure for RenderError {
+    fn hint(&self) -> String {
+        "the template comes from the folder given with `--assets`; compare it with the built-in one"
+            .to_owned()
+    }
+}
+
+pub(crate) fn render_template(
+    assets: &AssetFiles,
+    template: &'static str,
+    context: &impl Serialize,
+) -> Result<String, RenderError> {
+    render(assets, template, &[], context, no_escape)
+}
+
+pub(crate) fn render_page(
+    assets: &AssetFiles,
+    template: &'static str,
+    context: &impl Serialize,
+) -> Result<String, RenderError> {
+    render(assets, template, &[("page", "page.html.hbs")], context, html_escape)
+}
+
+fn render(
+    assets: &AssetFiles,
+    template: &'static str,
+    partials: &[(&str, &str)],
+    context: &impl Serialize,
+    escape: fn(&str) -> String,
+) -> Result<String, RenderError> {
+    let mut handlebars = Handlebars::new();
+    handlebars.set_strict_mode(true);
+    handlebars.register_escape_fn(escape);
+    let failed = |message: String| RenderError::Template { template, message };
+    for &(name, file) in [(template, template)].iter().chain(partials) {
+        let text = assets.template(file)?;
+        handlebars.register_template_string(name, text).map_err(|error| failed(error.to_string()))?;
+    }
+    handlebars.render(template, context).map_err(|error| failed(error.to_string()))
+}
+
 pub(crate) mod files {
     pub(crate) const REPLAY: &str = "replay.py";
-    /// Launches of the script.
     pub(crate) const MANIFEST: &str = "manifest.json";
-    /// Journal of the script, a line per case.
     pub(crate) const JOURNAL: &str = "launched.jsonl";
 
-    /// The journal of a process among several.
     pub(crate) fn journal(rank: usize) -> String {
         if rank == 0 { JOURNAL.to_owned() } else { format!("launched.{rank}.jsonl") }
     }
 
-    /// Folder with the files of another host of a gang, by its place.
     pub(crate) fn host_folder(host: usize) -> String {
         format!("host{host}")
     }
 
-    /// Starts msprof; can be run again by hand.
     pub(crate) const COLLECT: &str = "collect.sh";
-    /// Parent of msprof's `PROF_*` folders.
     pub(crate) const PROFILE: &str = "profile";
     /// Durations of the fastest and the slowest rank of each launch of a gang.
     pub(crate) const RANKS: &str = "ranks.jsonl";
     /// End and software of the collection and its cases as planned, with which it can be assessed again.
     pub(crate) const CONDITIONS: &str = "conditions.json";
-    /// Output of msprof and of the script.
     pub(crate) const LOG: &str = "collect.log";
     /// Compressed evidence: all files of the folder but the profiler's binary data.
     pub(crate) const EVIDENCE: &str = "evidence.tar.gz";
-    /// Output of a second export.
     pub(crate) const EXPORT_LOG: &str = "export.log";
 }

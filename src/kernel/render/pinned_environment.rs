@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// An environment variable or a switch of torch_npu with a fixed value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PinnedSetting {
     /// Name of the variable; of a switch the attribute below `torch.npu`, or the argument of `set_compile_mode`.
@@ -15,64 +14,57 @@ pub(crate) struct PinnedSetting {
     pub(crate) reason: &'static str,
 }
 
+const fn pin(name: &'static str, value: Option<&'static str>, reason: &'static str) -> PinnedSetting {
+    PinnedSetting { name, value, reason }
+}
+
 /// Variables of torch_npu, of CANN's runtime and of HCCL. Names, defaults and effects are those of the vendor's
 /// references of environment variables; docs/runs.md has the same table.
 pub(crate) const PINNED_VARIABLES: [PinnedSetting; 5] = [
-    PinnedSetting {
-        name: "TASK_QUEUE_ENABLE",
-        value: Some("1"),
-        reason: "the default; with 2, errors of a call and its workspace memory arise in another thread, and the error \
-                 is raised at the next synchronize",
-    },
-    PinnedSetting {
-        name: "TORCH_NPU_COMPACT_ERROR_OUTPUT",
-        value: Some("0"),
-        reason: "the default; with 1, error messages have no error code, which distinguishes faults of the device from \
-                 wrong calls",
-    },
-    PinnedSetting {
-        name: "HCCL_BUFFSIZE",
-        value: Some("200"),
-        reason: "the default, in MB; kernels that communicate exchange data in this buffer",
-    },
-    PinnedSetting {
-        name: "TORCH_NPU_LAZY_FUSION",
-        value: None,
-        reason: "fuses adjacent small operators, also the sentinels, into other kernels",
-    },
-    PinnedSetting {
-        name: "ASCEND_LAUNCH_BLOCKING",
-        value: None,
-        reason: "waits after each launch and disables the task queue, which changes the gaps between launches",
-    },
+    pin(
+        "TASK_QUEUE_ENABLE",
+        Some("1"),
+        "the default; with 2, errors of a call and its workspace memory arise in another thread, and the error \
+         is raised at the next synchronize",
+    ),
+    pin(
+        "TORCH_NPU_COMPACT_ERROR_OUTPUT",
+        Some("0"),
+        "the default; with 1, error messages have no error code, which distinguishes faults of the device from \
+         wrong calls",
+    ),
+    pin(
+        "HCCL_BUFFSIZE",
+        Some("200"),
+        "the default, in MB; kernels that communicate exchange data in this buffer",
+    ),
+    pin(
+        "TORCH_NPU_LAZY_FUSION",
+        None,
+        "fuses adjacent small operators, also the sentinels, into other kernels",
+    ),
+    pin(
+        "ASCEND_LAUNCH_BLOCKING",
+        None,
+        "waits after each launch and disables the task queue, which changes the gaps between launches",
+    ),
 ];
 
 /// Switches of torch_npu, which the replay script sets after it has opened its device. The values are its defaults,
 /// with which inference engines run.
 pub(crate) const PINNED_SWITCHES: [PinnedSetting; 3] = [
-    PinnedSetting {
-        name: "matmul.allow_hf32",
-        value: Some("false"),
-        reason: "the default; products of FLOAT in HF32 take half the time",
-    },
-    PinnedSetting {
-        name: "conv.allow_hf32",
-        value: Some("true"),
-        reason: "the default; convolutions of FLOAT in HF32 take half the time",
-    },
-    PinnedSetting {
-        name: "jit_compile",
-        value: Some("false"),
-        reason: "kernels of the installed binaries, instead of kernels compiled for each shape",
-    },
+    pin("matmul.allow_hf32", Some("false"), "the default; products of FLOAT in HF32 take half the time"),
+    pin("conv.allow_hf32", Some("true"), "the default; convolutions of FLOAT in HF32 take half the time"),
+    pin(
+        "jit_compile",
+        Some("false"),
+        "kernels of the installed binaries, instead of kernels compiled for each shape",
+    ),
 ];
 
-/// The pinned values, as the manifest of a collection and the options of a run record them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedEnvironment {
-    /// Value of each variable; `None` for one that is not set.
     pub(crate) variables: BTreeMap<String, Option<String>>,
-    /// Value of each switch of torch_npu.
     pub(crate) switches: BTreeMap<String, bool>,
 }
 
@@ -90,7 +82,6 @@ impl Default for PinnedEnvironment {
 }
 
 impl PinnedEnvironment {
-    /// Returns the values of all variables and switches by name, without variables that are not set.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
         let variables =
             self.variables.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
-use super::{RenderError, template::render_template};
+use super::{RenderError, render_template};
 use crate::{
     base::assets::AssetFiles,
     kernel::{
         IdentifiedCase, KernelName,
-        catalogue::{ArgumentCoverage, CatalogueEntry, LaunchOperator, OperatorSchema, ResolvedCall},
+        catalogue::{CatalogueEntry, LaunchOperator, OperatorSchema, ResolvedCall},
+        short_hash,
     },
 };
 
@@ -27,7 +27,6 @@ pub(crate) enum ScriptCommunication {
     Gloo,
 }
 
-/// Renders the script of these entries, which also launches collectives if it has a backend for them.
 pub(crate) fn replay_script<'a>(
     assets: &AssetFiles,
     communication: ScriptCommunication,
@@ -71,13 +70,18 @@ pub(crate) fn call_digest(
     resolved: &ResolvedCall,
     entry: Option<&CatalogueEntry>,
 ) -> String {
-    let (call, needs) = entry.map(|entry| (resolved_call(entry, &resolved.api), &entry.needs)).unzip();
+    let calls = entry.map(|entry| {
+        let of_api = entry.operators.iter().find(|operator| operator.api == resolved.api);
+        let launcher = of_api.unwrap_or_else(|| entry.main_operator());
+        let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas);
+        schemas.map(|schema| self::call(entry, launcher, schema)).collect::<Vec<_>>()
+    });
+    let (call, needs) = (calls, entry.map(|entry| &entry.needs));
     let described = json!([case.id(), resolved.form, resolved.arguments, resolved.returns]);
     let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));
-    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    short_hash(text.as_bytes())
 }
 
-/// Renders the calls of an operator, one for each version of its schema, with the names of the version's arguments.
 fn rendered_versions(kernel: &KernelName, entry: &CatalogueEntry, operator: usize) -> Vec<serde_json::Value> {
     let safe = kernel.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
     let safe: String = safe.collect();
@@ -96,13 +100,6 @@ fn rendered_versions(kernel: &KernelName, entry: &CatalogueEntry, operator: usiz
     versions.collect()
 }
 
-fn resolved_call(entry: &CatalogueEntry, api: &str) -> Vec<String> {
-    let launcher = entry.operator_of_api(api).unwrap_or_else(|| entry.main_operator());
-    let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas);
-    schemas.map(|schema| call(entry, launcher, schema)).collect()
-}
-
-/// The operator's name and its arguments' names; arguments that can be passed by place stand first.
 fn schema_names(schema: &OperatorSchema) -> String {
     let names = |keyword_only: bool| -> Vec<&str> {
         let arguments = schema.arguments.iter();
@@ -119,13 +116,13 @@ fn call(entry: &CatalogueEntry, operator: &LaunchOperator, schema: &OperatorSche
     let mut some = Vec::new();
     for argument in &schema.arguments {
         let name = &argument.name;
-        let coverage = entry.argument_coverage(operator, name);
-        positional &= !argument.keyword_only && coverage == ArgumentCoverage::AllForms;
-        match coverage {
-            ArgumentCoverage::AllForms if positional => arguments.push(format!("a[\"{name}\"]")),
-            ArgumentCoverage::AllForms => arguments.push(format!("{name}=a[\"{name}\"]")),
-            ArgumentCoverage::SomeForms => some.push(format!("\"{name}\"")),
-            ArgumentCoverage::NoForm => {}
+        let (is_given, is_always) = entry.argument_coverage(operator, name);
+        positional &= !argument.keyword_only && is_given && is_always;
+        match (is_given, is_always) {
+            (false, _) => {}
+            (true, false) => some.push(format!("\"{name}\"")),
+            _ if positional => arguments.push(format!("a[\"{name}\"]")),
+            _ => arguments.push(format!("{name}=a[\"{name}\"]")),
         }
     }
     if !some.is_empty() {

@@ -7,30 +7,23 @@ use serde_json::{Value, json};
 use super::{RenderError, collect::shell_quoted, render_template};
 use crate::base::assets::AssetFiles;
 
-/// Requests to Slurm that all scripts share.
 #[derive(Clone, Debug)]
 pub(crate) struct SlurmJob {
     /// Generic resource of each node with its number, such as `npu:8`; `None` where the options of npubench name the devices.
     pub(crate) gres: Option<String>,
     pub(crate) partition: Option<String>,
-    /// Time limit, as sbatch reads it.
     pub(crate) time: Option<String>,
-    /// Time between the signal and the time limit in seconds.
     pub(crate) warning_seconds: u32,
-    /// Number of times that a job at its time limit is queued again.
     pub(crate) requeues: u32,
     pub(crate) options: Vec<String>,
-    /// Path of npubench on the nodes.
     pub(crate) npubench: PathBuf,
 }
 
-/// Values of the scripts that measure the shards of a plan and merge them.
 #[derive(Clone, Debug)]
 pub(crate) struct SlurmShardScripts<'a> {
     pub(crate) job: &'a SlurmJob,
     pub(crate) plan: &'a str,
     pub(crate) count: usize,
-    /// Tasks of the array, such as `1-3,7%2`.
     pub(crate) array: &'a str,
     pub(crate) db: &'a Path,
     pub(crate) logs: &'a Path,
@@ -38,7 +31,6 @@ pub(crate) struct SlurmShardScripts<'a> {
     pub(crate) merge_options: &'a [String],
 }
 
-/// Returns the values of a script and of its job.
 fn script_values(job: &SlurmJob, own: Value) -> Value {
     let mut values = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -85,7 +77,6 @@ impl SlurmShardScripts<'_> {
     }
 }
 
-/// Renders the script of a sweep of collectives over nodes, with the arguments of `npubench comm run`.
 pub(crate) fn slurm_sweep_script(
     assets: &AssetFiles,
     job: &SlurmJob,

@@ -19,9 +19,9 @@ use crate::{
         row_cases,
     },
     kernel::{
-        CacheState, Case, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, IdentifiedSoftware,
-        IntervalMethod, KernelName, Launch, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint,
-        Verdict, catalogue::Catalogue, device::DeviceProfile,
+        CacheState, Case, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, IntervalMethod, KernelName,
+        Launch, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint, Verdict, catalogue::Catalogue,
+        device::DeviceProfile,
     },
     measure::verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
 };
@@ -457,7 +457,7 @@ fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowRes
     if is_empty {
         return Some("it has no accepted samples".to_owned());
     }
-    let newest = result.and_then(|row| row.software.as_deref()).map(IdentifiedSoftware::fingerprint);
+    let newest = result.and_then(|row| row.software.as_deref()).map(|software| &software.fingerprint);
     (attempt.software.as_ref() != newest).then(|| match (newest, &attempt.software) {
         (Some(newest), Some(own)) => {
             format!("measured with other software: {}", own.differences_from(newest))
@@ -522,7 +522,7 @@ impl ResultEvidence {
             samples: measured.samples,
             collections: measured.collections,
             interval,
-            software: row.software.as_deref().map(|software| software.cell_text().to_owned()),
+            software: row.software.as_deref().map(|software| software.cell_text.clone()),
             ranks: RankEvidence::of_counters(&measured.counters),
         })
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::{
     database::ledger::{Ledger, LedgerError, OtherKernelAttempt},
     kernel::{
-        AttemptSamples, CacheState, CaseId, CaseMap, Cause, IdentifiedSoftware, RowResult,
-        SoftwareFingerprint, WithdrawnAttempts, cause::SoftwareRelation,
+        AttemptSamples, CacheState, CaseId, CaseMap, Cause, RowResult, SoftwareFingerprint,
+        WithdrawnAttempts, cause::SoftwareRelation,
     },
     measure::verify::{EstimateInput, EstimatedCase, JointEstimates, pool_attempts, pooled_sample_count},
 };
@@ -128,7 +128,7 @@ fn pooled_row(
 ) -> Option<RowResult> {
     let mut row = pool_attempts(case, attempts, estimated)?;
     if let Some(newest) = newest_as_other {
-        let measured = row.software.as_deref().map(IdentifiedSoftware::fingerprint);
+        let measured = row.software.as_deref().map(|software| &software.fingerprint);
         let software = compare_software(newest.software.as_ref(), measured);
         let finding = Box::new(newest.reason.cause.clone());
         row.outcome = row.outcome.with_remark(Cause::LaterAttempt { software, finding });
@@ -154,7 +154,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::kernel::Verdict;
+    use crate::kernel::{IdentifiedSoftware, Verdict};
 
     /// With hundreds of collections, the intervals of all states took longer than the run that wrote the rows.
     #[test]

@@ -353,7 +353,9 @@ fn assess_case(
 /// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large;
 /// `None` for other cases. The blocks of matrix products follow from the tiles of their output, which may be one.
 fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<Cause> {
-    let is_on_one = used.iter().all(|record| record.blocks == Some(1) && record.task.is_on_vector_cores());
+    let is_on_vector_core = |core: &str| matches!(core, "AI_VECTOR_CORE" | "MIX_AIV");
+    let is_on_one =
+        used.iter().all(|record| record.blocks == Some(1) && is_on_vector_core(&record.task.core));
     let tensors = case.inputs.iter().chain(&case.outputs).flatten();
     let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
     (is_on_one && bytes >= ONE_BLOCK_BYTES).then_some(Cause::OneBlock { mib: bytes >> 20 })

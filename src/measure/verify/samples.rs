@@ -557,7 +557,7 @@ mod tests {
             let row = row(attempts);
             (
                 row.measurement.expect("numbers").samples,
-                row.software.and_then(|software| software.fingerprint().cann.clone()),
+                row.software.and_then(|software| software.fingerprint.cann.clone()),
             )
         };
         let (eight, nine) = ((8, Some("8.5".to_owned())), (18, Some("8.3".to_owned())));

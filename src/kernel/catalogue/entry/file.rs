@@ -10,29 +10,28 @@ use serde::{Deserialize, Deserializer};
 use super::{
     CallRequirements, CatalogueEntry, Cost, DeclaredArgument, DimensionRole, EntryForm, Fill, FillKind,
     ImpliedValue, InputSlot, LaunchOperator, OutputDtype, TensorSlot, TensorSource,
-    checks::{check_api, check_form, check_slots, check_version, no_such_argument},
     lists::{expand_lists, is_identifier, positional_rule},
 };
 use crate::{
     base::yaml::{self, Location, Spanned, YamlError, YamlMap, YamlNode},
     kernel::{
         Case, CaseAttributes, CheckMethod, Dtype, KernelName, Slot, Tensor, TensorFormat,
-        catalogue::{OperatorSchema, ReturnShapes, ShapeRule},
+        catalogue::{OperatorSchema, ReturnShapes, SchemaType, ShapeRule},
         device::ComputeUnit,
         expression::Expr,
         normalize_cell,
+        operator_schema::SchemaArgument,
+        tensor::WITHOUT_TORCH_TYPE,
     },
 };
 
 pub(crate) const HINT: &str = "docs/adding-a-kernel.md explains every key";
 
-/// Largest number of a slot, more than any kernel has.
 const MAX_SLOT: usize = 100;
 
 /// A problem of an entry, and the place of the faulty value.
 pub(crate) type Fault = (Location, String);
 
-/// Returns the function that adds a place to an error.
 pub(super) fn at<E: ToString>(place: Location) -> impl FnOnce(E) -> Fault {
     move |error| (place, error.to_string())
 }
@@ -65,7 +64,6 @@ pub(super) struct EntryFile {
     #[serde(default)]
     cost: Cost,
     assumption: Option<String>,
-    /// Attributes that a row may have beside the call's, by column.
     #[serde(default, deserialize_with = "by_column")]
     implied: BTreeMap<String, ImpliedValue>,
     #[serde(default)]
@@ -76,7 +74,6 @@ pub(super) struct EntryFile {
     example: Option<Spanned<DeclaredExample>>,
 }
 
-/// A form; what it declares precedes or completes what the entry declares.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeclaredForm {
@@ -85,20 +82,16 @@ pub(super) struct DeclaredForm {
     schema: Option<Spanned<String>>,
     unsupported: Option<String>,
     pub(super) shapes: Spanned<YamlNode>,
-    /// Outputs, beside shapes by name.
     pub(super) output_shapes: Option<Spanned<String>>,
-    /// The rule as one text, from `shapes:` and `output_shapes:`.
     #[serde(skip)]
     pub(super) rule: String,
     #[serde(default)]
     transposed: Vec<Spanned<String>>,
     #[serde(default, rename = "where")]
     pub(super) conditions: Vec<Expr>,
-    /// Conditions of the form that the operator's definition does not have.
     #[serde(default)]
     pub(super) limits: Vec<Expr>,
     returns: Option<ReturnShapes>,
-    /// Names that the inputs leave open, with expressions of the recorded output.
     #[serde(default)]
     pub(super) infer: BTreeMap<String, Expr>,
     #[serde(default, deserialize_with = "by_column")]
@@ -122,9 +115,7 @@ pub(super) struct DeclaredForm {
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DeclaredInput {
-    /// Number of the profiler's slot, from 0, where empty slots precede it.
     slot: Option<Spanned<usize>>,
-    /// Name in `shapes:` of a slot that is not an argument of the call.
     name: Option<String>,
     pub(super) argument: Option<Spanned<String>>,
     values: Option<Spanned<FillKind>>,
@@ -146,12 +137,10 @@ pub(super) struct DeclaredInput {
     same_as: Option<Spanned<String>>,
 }
 
-/// Input slots; `None` is one that no form reads.
 #[derive(Clone, Deserialize)]
 #[serde(from = "Vec<Spanned<Option<DeclaredInput>>>")]
 pub(super) struct InputList(pub(super) Vec<Spanned<Option<DeclaredInput>>>);
 
-/// An argument that is not a slot; exactly one of the keys that give its value.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DeclaredValue {
@@ -232,7 +221,6 @@ impl TryFrom<DeclaredImplied> for ImpliedValue {
     }
 }
 
-/// A column of attributes, such as `Runtime num_heads`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 struct AttributeColumn(String);
@@ -255,7 +243,6 @@ fn by_column<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     Ok(map.into_iter().map(|(column, value)| (column.0, value)).collect())
 }
 
-/// A small case that one of the forms fits, for tests of the call on a host.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DeclaredExample {
@@ -296,7 +283,6 @@ impl CatalogueEntry {
     }
 }
 
-/// Checks the kernel's name, which must be the name of the file as well.
 pub(crate) fn kernel_of_file(name: &Spanned<String>, file: &Path) -> Result<KernelName, Fault> {
     let kernel = KernelName::new(&name.value).map_err(at(name.defined))?;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -367,7 +353,6 @@ impl EntryFile {
         Ok(entry)
     }
 
-    /// Builds a form of one length of its lists. `place` is where its rule is declared.
     fn build_form(
         &self,
         form: DeclaredForm,
@@ -398,7 +383,12 @@ impl EntryFile {
             }
             arguments.insert(name.value.clone(), value);
         }
-        let with = form.with.into_iter().map(|(column, values)| (column, normal_spellings(&values)));
+        let mut with = form.with;
+        for values in with.values_mut() {
+            let normal = values.drain(..).map(|value| normalize_cell(&value).unwrap_or(value));
+            *values = normal.collect();
+            values.dedup();
+        }
         let kernel_name = |name: &Spanned<String>| KernelName::new(&name.value).map_err(at(name.defined));
         let mut implied = self.implied.clone();
         implied.extend(form.implied);
@@ -413,7 +403,7 @@ impl EntryFile {
             inputs,
             output_dtypes,
             arguments,
-            with: with.collect(),
+            with,
             implied,
             names: BTreeSet::new(),
             assumption: form.assumption.or_else(|| self.assumption.clone()),
@@ -442,7 +432,9 @@ impl EntryFile {
             }
             DeclaredOutput::Recorded { recorded, unlike } => {
                 let dtype = |name: &String| {
-                    let dtype = Dtype::parse(name).filter(Dtype::is_recordable);
+                    let is_of_torch = |dtype: &Dtype| dtype.torch_name().is_some();
+                    let dtype = Dtype::parse(name)
+                        .filter(|dtype| is_of_torch(dtype) || WITHOUT_TORCH_TYPE.contains(&dtype.as_str()));
                     dtype.ok_or_else(|| format!("`{name}` is not a type of outputs"))
                 };
                 let allowed = recorded.iter().map(dtype).collect::<Result<_, _>>();
@@ -469,7 +461,6 @@ impl EntryFile {
 }
 
 impl DeclaredForm {
-    /// Returns the index of the form's operator, which is added if no form before has it.
     fn operator(&self, operators: &mut Vec<LaunchOperator>) -> Result<usize, Fault> {
         let (api, schema) = match (&self.api, &self.schema) {
             (None, None) => return Ok(0),
@@ -492,7 +483,6 @@ impl DeclaredForm {
     }
 }
 
-/// Parses and checks a Python function with its schemas.
 fn launch_operator(
     api: &Spanned<String>,
     schema_text: &Spanned<String>,
@@ -504,11 +494,24 @@ fn launch_operator(
         return fault(api.defined, format!("`{}` is not a function of `torch` or `torch_npu`", api.value));
     }
     let schema = OperatorSchema::parse(&schema_text.value).map_err(at(schema_text.defined))?;
-    check_api(&api.value, &schema).map_err(at(api.defined))?;
+    // torch appends the name of an overload.
+    let overload = schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
+    let without = overload.and_then(|overload| api.value.strip_suffix(&overload)).unwrap_or(&api.value);
+    if without.rsplit('.').next() != Some(schema.short_name()) {
+        let problem = format!("`{}` is not the function of the schema, `{}`", api.value, schema.short_name());
+        return fault(api.defined, problem);
+    }
     let others = other_schemas.iter().map(|text| {
         let other = OperatorSchema::parse(&text.value).map_err(at(text.defined))?;
-        check_version(&schema, &other).map_err(at(text.defined))?;
-        Ok(other)
+        if other.name != schema.name {
+            return fault(text.defined, format!("`{}` is not a version of `{}`", other.name, schema.name));
+        }
+        // Another version must take the arguments of the first.
+        let unknown = |own: &&SchemaArgument| !own.has_default && schema.argument(&own.name).is_none();
+        match other.arguments.iter().find(unknown) {
+            Some(own) => fault(text.defined, no_such_argument(&schema, &own.name)),
+            None => Ok(other),
+        }
     });
     let other_schemas = others.collect::<Result<_, Fault>>()?;
     Ok(LaunchOperator {
@@ -517,14 +520,6 @@ fn launch_operator(
         schema_text: schema_text.value.clone(),
         other_schemas,
     })
-}
-
-/// Returns values of an attribute as cases have them, each once.
-fn normal_spellings(values: &[String]) -> Vec<String> {
-    let normal = values.iter().map(|value| normalize_cell(value).unwrap_or_else(|| value.clone()));
-    let mut normal: Vec<String> = normal.collect();
-    normal.dedup();
-    normal
 }
 
 impl From<Vec<Spanned<Option<DeclaredInput>>>> for InputList {
@@ -548,7 +543,6 @@ impl InputList {
         declared.map(|argument| argument.value.as_str())
     }
 
-    /// Checks the order of the slots, and that their arguments exist.
     fn check(&self, schema: &OperatorSchema) -> Result<(), Fault> {
         for (number, input) in self.0.iter().enumerate() {
             let Some(declared) = &input.value else { continue };
@@ -568,7 +562,6 @@ impl InputList {
 }
 
 impl DeclaredInput {
-    /// The slot's name in `shapes:`; empty for a slot without a name.
     pub(super) fn shape_name(&self) -> &str {
         let argument = self.argument.as_ref().map(|argument| argument.value.as_str());
         self.name.as_deref().or(argument).unwrap_or_default()
@@ -619,7 +612,6 @@ impl DeclaredInput {
     }
 }
 
-/// Returns the values of a tensor: their kind, `values:`, with the values of [`FILL_KEYS`] beside it.
 fn tensor_fill(
     argument: &str,
     place: Location,
@@ -683,7 +675,6 @@ impl DeclaredValue {
         fault(name.defined, problem)
     }
 
-    /// Checks that the schema has the argument, and that the value is of its type.
     fn check(
         &self,
         name: &Spanned<String>,
@@ -720,4 +711,80 @@ impl DeclaredExample {
         let (inputs, outputs) = (slots(self.inputs), slots(self.outputs));
         Case { kernel: kernel.clone(), inputs, outputs, attributes }
     }
+}
+
+pub(super) fn no_such_argument(schema: &OperatorSchema, name: &str) -> String {
+    let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
+    format!("the schema has no argument `{name}`; it has {}", names.join(", "))
+}
+
+pub(super) fn check_slots(form: &EntryForm) -> Result<(), String> {
+    let (rule, name) = (&form.rule, &form.rule.name);
+    let inputs = ("input", rule.inputs.len(), form.inputs.len());
+    for (side, in_form, declared) in [inputs, ("output", rule.outputs.0.len(), form.output_dtypes.len())] {
+        if in_form != declared {
+            return Err(format!("form `{name}` has {in_form} {side} slots, `{side}s:` has {declared}"));
+        }
+    }
+    let is_unused =
+        |index: &usize| rule.takes_slot(*index) && matches!(form.inputs[*index], InputSlot::Ignored);
+    (0..form.inputs.len()).find(is_unused).map_or(Ok(()), |index| {
+        Err(format!("form `{name}` has a shape for slot {index}, which `inputs:` leaves out"))
+    })
+}
+
+/// Checks that the arguments of a form exist and are given once, that none is missing, and that the other tensors to which
+/// slots refer exist. Errors of the whole form have `place`.
+pub(super) fn check_form(
+    form: &EntryForm,
+    schema: &OperatorSchema,
+    transposed: &[Spanned<String>],
+    place: Location,
+) -> Result<(), Fault> {
+    if !form.is_replayed() {
+        return Ok(());
+    }
+    let slots = form.tensors().map(|(_, slot)| (slot.argument.as_str(), slot.place));
+    let names = slots.clone().chain(transposed.iter().map(|name| (name.value.as_str(), name.defined)));
+    for (name, place) in names {
+        if schema.argument(name).is_none() {
+            return Err((place, no_such_argument(schema, name)));
+        }
+    }
+    let mut given: Vec<&str> = form.arguments.keys().map(String::as_str).collect();
+    for (name, place) in slots {
+        let is_list = schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
+        if given.contains(&name) && (!is_list || form.arguments.contains_key(name)) {
+            return Err((place, format!("argument `{name}` is given twice")));
+        }
+        given.push(name);
+    }
+    if let Some(missing) =
+        schema.arguments.iter().find(|known| !known.has_default && !given.contains(&known.name.as_str()))
+    {
+        return Err((place, format!("argument `{}` has no default and is not given", missing.name)));
+    }
+    let index_of = |name: &str| schema.arguments.iter().position(|argument| argument.name == name);
+    let check_same = |argument: &str, other: &str, place: Location| {
+        if form.tensor(other).is_some() && index_of(other) < index_of(argument) {
+            return Ok(());
+        }
+        Err((place, format!("`{argument}` cannot be the same as `{other}`, which is not a tensor before it")))
+    };
+    for (argument, declared) in &form.arguments {
+        if let DeclaredArgument::SameAs(other) = declared {
+            check_same(argument, other, place)?;
+        }
+    }
+    for (_, slot) in form.tensors() {
+        if let Some(other) = slot.same_type_as.as_ref().filter(|name| form.tensor(&name.value).is_none()) {
+            let (name, other_name) = (&form.rule.name, &other.value);
+            let problem = format!("form `{name}` has no tensor `{other_name}` to take the type from");
+            return Err((other.defined, problem));
+        }
+        if let TensorSource::SameAs(other) = &slot.source {
+            check_same(&slot.argument, &other.value, other.defined)?;
+        }
+    }
+    Ok(())
 }

@@ -4,12 +4,10 @@
 use super::file::{DeclaredForm, EntryFile, Fault, at};
 use crate::{
     base::yaml::{Location, YamlNode},
-    kernel::{catalogue::slot_pattern::input_terms, expression::Expr},
+    kernel::{catalogue::shape_rule::input_terms, expression::Expr},
 };
 
-/// Behind a name in a rule: a slot for each tensor of a list.
 const LIST: &str = "...";
-/// Longer lists than CANN's kernels take.
 const MAX_LIST: usize = 64;
 
 /// Returns a form's rule with the place of its errors: a term per input slot, `-` for those without a shape.
@@ -87,13 +85,11 @@ pub(super) fn expand_lists(
     expanded.collect()
 }
 
-/// True for a name of letters, digits and `_` that does not start with a digit.
 pub(super) fn is_identifier(part: &str) -> bool {
     part.bytes().next().is_some_and(|first| !first.is_ascii_digit())
         && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// A term of a rule that stands for a list.
 struct ListTerm<'a> {
     slot: usize,
     term: &'a str,
@@ -179,7 +175,6 @@ fn expand_outputs(form: &mut DeclaredForm, entry: &EntryFile, lists: &[ListTerm<
     form.outputs = Some(outputs);
 }
 
-/// Replaces the names of lists in a term by the names of their tensors with this index.
 fn with_member_names(term: &str, names: &[&str], index: usize) -> String {
     let is_of_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let parts = term.split_inclusive(|character| !is_of_name(character)).map(|part| {

@@ -1,8 +1,6 @@
 //! One entry of the catalogue: `op_replay/<Kernel>.yaml`, parsed and checked against itself.
 
-mod checks;
 mod file;
-mod fill;
 mod lists;
 #[cfg(test)]
 mod tests;
@@ -12,10 +10,9 @@ use std::{
     path::PathBuf,
 };
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 pub(super) use file::{HINT, kernel_of_file};
-pub(crate) use fill::{Fill, FillKind};
 use lists::is_identifier;
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
@@ -65,14 +62,6 @@ pub(crate) struct Cost {
     pub(crate) flops: Option<Expr>,
     /// Bytes that must move; all inputs and outputs once by default.
     pub(crate) bytes: Option<Expr>,
-}
-
-/// Forms that give an argument, of all forms of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ArgumentCoverage {
-    NoForm,
-    SomeForms,
-    AllForms,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,14 +175,13 @@ fn python_modules<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<String>, D::
 impl CallRequirements {
     /// Returns the requirements as texts; empty where the call has none.
     pub(crate) fn words(&self) -> Vec<String> {
-        let mut words: Vec<String> = self.modules.clone();
         let flags = [
             (self.custom_operators, "custom operators"),
             (self.graph, "graph mode"),
             (self.several_devices, "several devices"),
         ];
-        words.extend(flags.into_iter().filter(|(needed, _)| *needed).map(|(_, word)| word.to_owned()));
-        words
+        let flags = flags.into_iter().filter(|(needed, _)| *needed).map(|(_, word)| word.to_owned());
+        self.modules.iter().cloned().chain(flags).collect()
     }
 }
 
@@ -345,20 +333,11 @@ impl CatalogueEntry {
         self.operators.get(form.operator).unwrap_or_else(|| self.main_operator())
     }
 
-    /// Returns the operator of a Python function; `None` if it launches no form.
-    pub(crate) fn operator_of_api(&self, api: &str) -> Option<&LaunchOperator> {
-        self.operators.iter().find(|operator| operator.api == api)
-    }
-
-    /// Returns which of the replayed forms of an operator give an argument.
-    pub(crate) fn argument_coverage(&self, operator: &LaunchOperator, argument: &str) -> ArgumentCoverage {
+    /// Returns true if a replayed form of an operator gives an argument, and if all of them do.
+    pub(crate) fn argument_coverage(&self, operator: &LaunchOperator, argument: &str) -> (bool, bool) {
         let launches = |form: &&EntryForm| self.operator_of(form).api == operator.api && form.is_replayed();
-        let forms: Vec<&EntryForm> = self.forms.iter().filter(launches).collect();
-        match forms.iter().filter(|form| form.gives_argument(argument)).count() {
-            0 => ArgumentCoverage::NoForm,
-            count if count < forms.len() => ArgumentCoverage::SomeForms,
-            _ => ArgumentCoverage::AllForms,
-        }
+        let mut forms = self.forms.iter().filter(launches).map(|form| form.gives_argument(argument));
+        (forms.clone().any(|gives| gives), forms.all(|gives| gives))
     }
 }
 
@@ -432,5 +411,101 @@ impl EntryForm {
 
     pub(crate) fn is_transposed(&self, argument: &str) -> bool {
         self.rule.transposed.iter().any(|name| name == argument)
+    }
+}
+
+/// Values of a tensor, seeded by the case. `B` is the type of a bound or total, `L` of a list of numbers: an expression in
+/// the catalogue, numbers in a call. Each kind has the fields of [`FillKind::keys`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fill<B, L = B> {
+    #[serde(rename = "fill", deserialize_with = "kind_of_manifest")]
+    pub(crate) kind: FillKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) below: Option<B>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) total: Option<B>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) items: Option<L>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) used: Option<L>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queries: Option<L>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keys: Option<L>,
+}
+
+/// A kind of values: the words of `values:`, which docs/adding-a-kernel.md explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::EnumString)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum FillKind {
+    Activation,
+    Weight,
+    Ones,
+    Zeros,
+    Scales,
+    Causal,
+    Index,
+    Zipf,
+    Counting,
+    Distinct,
+    Experts,
+    Cumulative,
+    Counts,
+    Leading,
+    Selection,
+    Listed,
+    Blocks,
+    /// Uninitialised memory that the call writes; not available in the catalogue.
+    #[serde(skip_deserializing)]
+    Empty,
+}
+
+/// Reads a kind of the manifest, which also has [`FillKind::Empty`].
+fn kind_of_manifest<'de, D: Deserializer<'de>>(kind: D) -> Result<FillKind, D::Error> {
+    String::deserialize(kind)?.parse().map_err(D::Error::custom)
+}
+
+impl FillKind {
+    pub(super) const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Index | Self::Zipf | Self::Counting | Self::Distinct | Self::Experts => &["below"],
+            Self::Cumulative | Self::Counts | Self::Leading => &["total"],
+            Self::Listed => &["items"],
+            Self::Selection => &["queries", "keys"],
+            Self::Blocks => &["below", "used"],
+            _ => &[],
+        }
+    }
+}
+
+impl<B, L> From<FillKind> for Fill<B, L> {
+    fn from(kind: FillKind) -> Self {
+        Self { kind, below: None, total: None, items: None, used: None, queries: None, keys: None }
+    }
+}
+
+impl<B, L> Fill<B, L> {
+    pub(crate) fn try_map<C, M, E>(
+        &self,
+        bound: impl Fn(&B) -> Result<C, E>,
+        list: impl Fn(&L) -> Result<M, E>,
+    ) -> Result<Fill<C, M>, E> {
+        Ok(Fill {
+            kind: self.kind,
+            below: self.below.as_ref().map(&bound).transpose()?,
+            total: self.total.as_ref().map(&bound).transpose()?,
+            items: self.items.as_ref().map(&list).transpose()?,
+            used: self.used.as_ref().map(&list).transpose()?,
+            queries: self.queries.as_ref().map(&list).transpose()?,
+            keys: self.keys.as_ref().map(&list).transpose()?,
+        })
+    }
+}
+
+impl<B> Fill<B> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &B> {
+        let Self { kind: _, below, total, items, used, queries, keys } = self;
+        [below, total, items, used, queries, keys].into_iter().flatten()
     }
 }

@@ -3,19 +3,14 @@
 //! Code that decides compares causes and their parameters. Their sentences are made when they are printed or written into a table;
 //! no code reads these. A message of another program is a parameter, unchanged.
 
-#![expect(missing_docs, reason = "each cause has a sentence with its parameters")]
-
-mod decimal;
-
 use std::{
     borrow::Cow,
     fmt::{self, Display, Formatter},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Nanos, Verdict};
-pub(crate) use decimal::Decimal;
 
 /// Why a case has its verdict, or a remark beside that. Its JSON form has the name of the variant as `cause`; percentages are
 /// numbers such as 2.5, times end with their unit. Displayed as a sentence.
@@ -131,7 +126,7 @@ pub enum Cause {
     #[error("{side} {slot} was recorded as {}, the case has {}", or_nothing(.recorded), or_nothing(.expected))]
     OtherSlot { side: TensorSide, slot: usize, recorded: Option<String>, expected: Option<String> },
     // Each operator with its state.
-    #[error("its launches ran as different operators: {}", joined(.operators.iter().map(with_state), ", "))]
+    #[error("its launches ran as different operators: {}", joined(.operators.iter().map(|(operator, state)| format!("{operator} ({state})")), ", "))]
     SeveralOperators { operators: Vec<(String, String)> },
     #[error(
         "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call"
@@ -227,7 +222,7 @@ pub enum Cause {
     #[error("the median is {ratio} times that expected from {cases} cases of other sizes, {expected_ns} us")]
     Neighbours { ratio: Decimal<2>, cases: usize, expected_ns: Nanos },
     // The collections of a row ran different binaries; each value with its number of collections.
-    #[error("its collections {property}: {}", joined(.collections.iter().map(with_count), ", "))]
+    #[error("its collections {property}: {}", joined(.collections.iter().map(|(value, count)| format!("{value} in {count}")), ", "))]
     Variants { property: TaskProperty, collections: Vec<(String, usize)> },
     // The contradiction or pattern of some collections of a row; `of` is the number of all, if the others do not have it.
     #[error("{finding}, {}", scope_text(*.scope, *.collections, *.of))]
@@ -334,7 +329,6 @@ pub enum Cause {
     Recorded { text: String },
 }
 
-/// Maximum number of characters of an exception in a remark.
 const MAX_SUMMARY: usize = 160;
 
 /// Returns a text with control characters, which a message may quote from a damaged file, escaped: a CSV with a NUL byte is not a
@@ -348,7 +342,6 @@ fn plain(text: &str) -> Cow<'_, str> {
     text.chars().map(escaped).collect::<String>().into()
 }
 
-/// Returns the beginning of an exception: of a long one, the details are in the log.
 fn summary(class: &str, message: &str) -> String {
     format!("{class}: {}", plain(message)).chars().take(MAX_SUMMARY).collect()
 }
@@ -366,14 +359,6 @@ fn unreadable_rows(rows: usize) -> String {
 
 fn or_nothing(slot: &Option<String>) -> &str {
     slot.as_deref().unwrap_or("nothing")
-}
-
-fn with_state((operator, state): &(String, String)) -> String {
-    format!("{operator} ({state})")
-}
-
-fn with_count((value, count): &(String, usize)) -> String {
-    format!("{value} in {count}")
 }
 
 fn core_time(ratio: &impl Display) -> String {
@@ -406,7 +391,6 @@ fn later_finding(finding: &Cause) -> String {
     }
 }
 
-/// End of the collections after which a run gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionFailure {
@@ -416,7 +400,6 @@ pub enum CollectionFailure {
     NoReadableProfile,
 }
 
-/// Part of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -425,7 +408,6 @@ pub enum TensorSide {
     Output,
 }
 
-/// Property of a kernel's task in which binaries differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskProperty {
@@ -441,15 +423,12 @@ pub enum TaskProperty {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionScope {
-    /// In each of them.
     Each,
-    /// In their samples together.
     Together,
     /// In the pooled samples of the row.
     Over,
 }
 
-/// Durations of a control kernel at the ends of a collection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error(
     "the control kernel {control} of device {device} took {percent:+} % at the end of the collection, {end_us} instead of \
@@ -464,13 +443,11 @@ pub struct ControlDifference {
     pub(crate) clock: ControlClock,
 }
 
-/// Clock during a change of a control kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlClock {
     #[strum(to_string = "")]
     Unchanged,
-    /// The cycles per time fell as much as the kernel slowed down.
     #[strum(to_string = ", and its cycles per time fell with it")]
     Fell,
     /// They fell in a part of the launches, such as those that waited for another process.
@@ -480,7 +457,6 @@ pub enum ControlClock {
     FellInPart,
 }
 
-/// Relation of the software of an attempt to the software of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum SoftwareRelation {
@@ -493,7 +469,6 @@ pub enum SoftwareRelation {
     Unknown,
 }
 
-/// Kernel as which a call ran and was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherKernel {
     pub(crate) kernel: String,
@@ -502,7 +477,6 @@ pub struct OtherKernel {
     pub(crate) result: Option<(Verdict, Box<Cause>)>,
 }
 
-/// A launch that lasted beyond the start of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("launch {launch} took {took_ns} us, but the next one started {next_after_ns} us after it")]
 pub struct Overlap {
@@ -520,7 +494,6 @@ pub struct ClockDifference {
     pub(crate) is_higher: bool,
     pub(crate) other_device: u32,
     pub(crate) other_collection: u32,
-    /// Run of the other collection if it is another one.
     pub(crate) other_run: Option<String>,
     pub(crate) cycles: Decimal<0>,
     pub(crate) expected_cycles: Decimal<0>,
@@ -545,7 +518,6 @@ impl Display for ClockDifference {
     }
 }
 
-/// A collection that a case broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("device {device} (collection {collection})")]
 pub struct BrokenCollection {
@@ -554,7 +526,6 @@ pub struct BrokenCollection {
 }
 
 impl Cause {
-    /// Returns all results of [`Self::name`].
     pub(crate) fn names() -> impl Iterator<Item = &'static str> + Clone {
         let is_finding = |name: &&str| !matches!(*name, "on_rank" | "in_collections");
         <Self as strum::VariantNames>::VARIANTS.iter().copied().filter(is_finding)
@@ -612,16 +583,45 @@ impl Cause {
     }
 }
 
+/// A number with this many decimals: causes that show the same numbers are equal, and JSON keeps them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Decimal<const PLACES: usize>(f64);
+
+impl<const PLACES: usize> Decimal<PLACES> {
+    pub(crate) const fn value(self) -> f64 {
+        self.0
+    }
+}
+
+impl<const PLACES: usize> From<f64> for Decimal<PLACES> {
+    fn from(number: f64) -> Self {
+        Self(format!("{number:.PLACES$}").parse().ok().filter(|n: &f64| !n.is_nan()).unwrap_or(f64::INFINITY))
+    }
+}
+
+impl<const PLACES: usize> Eq for Decimal<PLACES> {}
+
+/// JSON has no infinity: it is null.
+impl<'de, const PLACES: usize> Deserialize<'de> for Decimal<PLACES> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY)))
+    }
+}
+
+impl<const PLACES: usize> Display for Decimal<PLACES> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if f.sign_plus() { write!(f, "{:+.PLACES$}", self.0) } else { write!(f, "{:.PLACES$}", self.0) }
+    }
+}
+
 /// Cause of a verdict with distinct remarks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Cause that the user can remove.
     pub(crate) cause: Cause,
-    /// Properties of the call, the host and the collections.
     pub(crate) remarks: Vec<Cause>,
 }
 
-/// Sentence of a verdict: the cause, then its remarks.
 impl Display for Reason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         #[cfg(test)]
@@ -745,5 +745,16 @@ mod tests {
         let text = |text: &str| Cause::from(text).to_string();
         assert_eq!(text("`a\0\u{1b}[31mé`"), r"`a\u{0}\u{1b}[31mé`");
         assert_eq!(text("5 µs\nnext"), "5 µs\nnext");
+    }
+
+    #[test]
+    fn numbers_keep_their_decimals_in_json() {
+        for number in [0.05, 1.245, 123_456.789_012, -0.04, f64::INFINITY, 1e-9] {
+            let decimal = Decimal::<3>::from(number);
+            let json = serde_json::to_string(&decimal).expect("a number");
+            assert_eq!(serde_json::from_str::<Decimal<3>>(&json).expect("a number"), decimal, "{json}");
+            assert_eq!(decimal.to_string(), format!("{number:.3}"));
+        }
+        assert_eq!(format!("{:+}", Decimal::<1>::from(3.12)), "+3.1");
     }
 }
