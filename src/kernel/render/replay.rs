@@ -74,7 +74,7 @@ pub(crate) fn call_digest(
         let of_api = entry.operators.iter().find(|operator| operator.api == resolved.api);
         let launcher = of_api.unwrap_or_else(|| entry.main_operator());
         let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas);
-        schemas.map(|schema| self::call(entry, launcher, schema)).collect::<Vec<_>>()
+        schemas.map(|schema| call(entry, launcher, schema)).collect::<Vec<_>>()
     });
     let (call, needs) = (calls, entry.map(|entry| &entry.needs));
     let described = json!([case.id(), resolved.form, resolved.arguments, resolved.returns]);
