@@ -33,7 +33,10 @@ pub(super) fn result_cells<'r>(
         (columns::REASON, reason.to_string()),
         (columns::CASE, result.case.as_str().to_owned()),
         (columns::RUN, result.run.clone()),
-        (columns::SOFTWARE, result.software.as_ref().map_or_else(String::new, |software| software.cell_text.clone())),
+        (
+            columns::SOFTWARE,
+            result.software.as_ref().map_or_else(String::new, |software| software.cell_text.clone()),
+        ),
         (columns::AVERAGE, micros(summary.map(|summary| summary.mean))),
         (columns::MEDIAN, micros(summary.map(|summary| summary.median))),
         (columns::STD, micros(summary.and_then(|summary| summary.std))),
