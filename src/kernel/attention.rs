@@ -59,8 +59,7 @@ pub(crate) enum AttentionSlot {
     KeyRope = 25,
 }
 
-/// Returns attributes without the mean and the numbers of blocks, where they follow from the recorded lengths of keys. Others
-/// contradict the lengths and distinguish the case.
+/// Returns attributes without means and numbers of blocks that follow from the recorded lengths of keys.
 pub(super) fn without_derived_values(case: &Case, attributes: CaseAttributes) -> CaseAttributes {
     let view = AttentionCase::new(case);
     let Some(lengths) = view.recorded_key_lengths() else { return attributes };

@@ -149,8 +149,7 @@ impl CaseAttributes {
         }
     }
 
-    /// Does the same as [`CaseAttributes::set`] for a cell of a row, in which two columns may have the same attribute.
-    /// If these contradict each other, the attribute has both values, with which no call agrees.
+    /// Sets the attribute of a row's cell. Two columns that contradict each other give both values, with which no call agrees.
     pub(crate) fn set_from_row(&mut self, column: &str, cell: &str) {
         let name = Self::name_of(column);
         let earlier = name.as_deref().and_then(|name| self.0.get(name).cloned());
@@ -165,8 +164,7 @@ impl CaseAttributes {
         }
     }
 
-    /// Sets the label of a row that should repeat the shape of an input and has another one, so that the row is a case of its
-    /// own; labels that agree explain the row only.
+    /// Sets a label that should repeat the shape of an input and has another one, so that the row is a case of its own.
     pub(crate) fn set_contradicting_shape(
         &mut self,
         column: &str,
@@ -267,8 +265,7 @@ impl CaseAttributes {
     }
 }
 
-/// Returns the name of a runtime column; `None` if the column is none. The prefix may be in another case or with another
-/// separator, and known names may lack it.
+/// Returns the name of a runtime column. The prefix may be in another case or with another separator, and known names may lack it.
 fn runtime_column(column: &str) -> Option<Cow<'_, str>> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let exact = column.strip_prefix(RUNTIME).filter(|bare| !bare.is_empty());

@@ -331,8 +331,7 @@ pub enum Cause {
 
 const MAX_SUMMARY: usize = 160;
 
-/// Returns a text with control characters, which a message may quote from a damaged file, escaped: a CSV with a NUL byte is not a
-/// text file.
+/// Escapes control characters, which a message may quote from a damaged file: a CSV with a NUL byte is not a text file.
 fn plain(text: &str) -> Cow<'_, str> {
     let is_raw = |c: char| c.is_ascii_control() && c != '\n';
     if !text.contains(is_raw) {
@@ -540,8 +539,7 @@ impl Cause {
         }
     }
 
-    /// Returns what groups causes in summaries: the name, for exceptions their class and message, and for cases that fit no
-    /// form the kernel and the nearest form.
+    /// Returns what groups causes in summaries: the name, and what distinguishes exceptions and forms.
     pub(crate) fn group(&self) -> [&str; 3] {
         match self {
             Self::NoForm { kernel, form, .. } => [self.name(), kernel, form],

@@ -137,6 +137,7 @@ impl CollectionPurpose {
     }
 }
 
+/// Kernels at both ends of each collection, by which devices and nights are compared; no duration is ever scaled by them.
 #[derive(Serialize, Deserialize, Display, EnumString)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

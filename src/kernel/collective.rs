@@ -4,14 +4,17 @@
 //! each collective. Bandwidths follow the convention of nccl-tests (doc/PERFORMANCE.md): the algorithm bandwidth is S / t, the
 //! bus bandwidth S / t times a factor that makes it comparable with the peak of a link.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt, iter, path::Path, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::{Case, CaseAttributes, Dtype, KernelName, PartWeights, Slot, Tensor};
-use crate::base::yaml::{self, YamlError};
+use super::{Case, CaseAttributes, DataKind, Dims, Dtype, KernelName, Slot, Tensor};
+use crate::base::{
+    shell_argument::quoted_argument,
+    yaml::{self, YamlError},
+};
 
 /// A collective, or the transfer between two ranks.
 #[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
@@ -101,8 +104,7 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns the size of the output of one rank in bytes; for `all_to_all_v`, the output of the rank that receives
-    /// most; `None` above 2^64.
+    /// Returns the size in bytes of the output of the rank that receives most; `None` above 2^64.
     pub fn receive_bytes(self, message: u64, ranks: u64, parts: &PartWeights) -> Option<u64> {
         match self {
             Self::AllGather => message.checked_mul(ranks),
@@ -158,8 +160,7 @@ pub struct CollectiveCase {
 }
 
 impl CollectiveCase {
-    /// Returns the case. The error is the reason why there is no such call: a size that is no whole number of elements, or
-    /// that cannot be divided among the ranks.
+    /// Returns the case. The error is the reason why there is no such call.
     pub fn case(&self) -> Result<Case, String> {
         let Self { kind, message, ranks, dtype, parts, .. } = self;
         let size = dtype.bytes().ok_or_else(|| format!("the size of an element of {dtype} is not known"))?;
@@ -330,8 +331,7 @@ pub(crate) fn hccl_environment(variables: &BTreeMap<String, String>) -> String {
     set.collect::<Vec<_>>().join(";")
 }
 
-/// Returns the variables of a key that [`hccl_environment`] made. Parts without the name of a variable belong to the value before
-/// them.
+/// Inverse of [`hccl_environment`]. Parts without the name of a variable belong to the value before them.
 pub(crate) fn hccl_variables(environment: &str) -> BTreeMap<String, String> {
     let mut variables: Vec<(String, String)> = Vec::new();
     for part in environment.split(';') {
@@ -342,6 +342,232 @@ pub(crate) fn hccl_variables(environment: &str) -> BTreeMap<String, String> {
         }
     }
     variables.into_iter().collect()
+}
+
+/// Relative sizes of the parts between all pairs of ranks.
+///
+/// As text, they are empty for equal parts, `hot:4`, or a matrix with one row for each sender, such as
+/// `1,2/3,0`. There is no `;`: a cell with numbers between `,` and `;` would be one list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum PartWeights {
+    #[default]
+    Equal,
+    /// Each rank sends this many times as much to rank 0 as to each other rank, itself included: one expert has the most tokens.
+    Hot(u64),
+    Matrix(Vec<Vec<u64>>),
+}
+
+/// Limit of weights and factors: sums over all ranks stay far below 2^64.
+const MAX_WEIGHT: u64 = 1 << 32;
+
+impl PartWeights {
+    pub(crate) fn check_ranks(&self, ranks: u64) -> Result<(), String> {
+        match self {
+            Self::Matrix(rows) if rows.len() as u64 != ranks => {
+                Err(format!("the matrix of parts is of {} ranks, not of {ranks}", rows.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sent_by(&self, sender: u64, ranks: u64) -> Vec<u64> {
+        let place = usize::try_from(sender).unwrap_or(usize::MAX);
+        let first = match self {
+            Self::Equal => 1,
+            Self::Hot(factor) => *factor,
+            Self::Matrix(rows) => return rows.get(place).cloned().unwrap_or_default(),
+        };
+        let others = usize::try_from(ranks.saturating_sub(1)).unwrap_or_default();
+        iter::once(first).chain(iter::repeat_n(1, others)).collect()
+    }
+
+    /// Returns the sizes of all parts, by sender and receiver, if the rank that sends most sends `message` elements. They
+    /// are rounded so that the sizes of that rank add up to the message.
+    pub(crate) fn part_sizes(&self, message: u64, ranks: u64) -> Vec<Vec<u64>> {
+        let weights: Vec<Vec<u64>> = (0..ranks).map(|sender| self.sent_by(sender, ranks)).collect();
+        let sum = |row: &Vec<u64>| row.iter().map(|weight| u128::from(*weight)).sum::<u128>();
+        let most = weights.iter().map(sum).max().unwrap_or_default().max(1);
+        // Differences of rounded sums, not rounded parts.
+        let until = |weight: u128| u64::try_from(u128::from(message) * weight / most).unwrap_or(u64::MAX);
+        let sizes = |row: &Vec<u64>| -> Vec<u64> {
+            let mut weight = 0;
+            let parts = row.iter().map(|part| {
+                let first = until(weight);
+                weight += u128::from(*part);
+                until(weight) - first
+            });
+            parts.collect()
+        };
+        weights.iter().map(sizes).collect()
+    }
+
+    /// Returns the sizes of the busiest ranks if the rank that sends most sends `message`.
+    pub(crate) fn busiest_sizes(&self, message: u64, ranks: u64) -> BusiestSizes {
+        if *self == Self::Equal {
+            let own = message / ranks.max(1);
+            return BusiestSizes { received: message, with_others: message - own };
+        }
+        let parts = self.part_sizes(message, ranks);
+        let (mut received, mut with_others) = (0, 0);
+        for (rank, sent) in parts.iter().enumerate() {
+            let own = sent.get(rank).copied().unwrap_or_default();
+            let output: u64 = parts.iter().filter_map(|row| row.get(rank)).sum();
+            received = received.max(output);
+            with_others = with_others.max(sent.iter().sum::<u64>() - own).max(output - own);
+        }
+        BusiestSizes { received, with_others }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BusiestSizes {
+    pub(crate) received: u64,
+    /// Sent to others or received from others, without the rank's own part.
+    pub(crate) with_others: u64,
+}
+
+impl fmt::Display for PartWeights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equal => Ok(()),
+            Self::Hot(factor) => write!(f, "hot:{factor}"),
+            Self::Matrix(rows) => {
+                let rows: Vec<String> = rows.iter().map(|row| Dims(row).to_string()).collect();
+                f.write_str(&rows.join("/"))
+            }
+        }
+    }
+}
+
+impl FromStr for PartWeights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if matches!(text, "" | "equal") {
+            return Ok(Self::Equal);
+        }
+        let whole = |cell: &str| cell.trim().parse::<u64>().ok().filter(|weight| *weight <= MAX_WEIGHT);
+        if let Some(factor) = text.strip_prefix("hot:") {
+            let factor =
+                whole(factor).ok_or_else(|| format!("`{text}`: expected `hot:` and a factor up to 2^32"))?;
+            return Ok(if factor == 1 { Self::Equal } else { Self::Hot(factor) });
+        }
+        let weight = |cell: &str| {
+            let problem = "is no weight of a part; expected a whole number up to 2^32";
+            whole(cell).ok_or_else(|| format!("`{}` {problem}", cell.trim()))
+        };
+        let row = |row: &str| row.split(',').map(weight).collect();
+        let rows: Vec<Vec<u64>> = text.split('/').map(row).collect::<Result<_, _>>()?;
+        if let Some((number, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != rows.len()) {
+            let (number, weights, count) = (number + 1, row.len(), rows.len());
+            return Err(format!(
+                "row {number} of the parts has {weights} weights, but there are {count} rows; expected one row for each sender, one \
+                 weight for each receiver"
+            ));
+        }
+        let sends = |(sender, row): (usize, &Vec<u64>)| {
+            row.iter().enumerate().any(|(receiver, weight)| receiver != sender && *weight > 0)
+        };
+        if !rows.iter().enumerate().any(sends) {
+            return Err("no rank sends a part to another one".to_owned());
+        }
+        Ok(Self::Matrix(rows))
+    }
+}
+
+impl TryFrom<String> for PartWeights {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<PartWeights> for String {
+    fn from(weights: PartWeights) -> Self {
+        weights.to_string()
+    }
+}
+
+const LADDER_START: u64 = 1024;
+const DEFAULT_LADDER_END: u64 = 512 << 20;
+
+/// `npubench comm run` for one collective, which a shell accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SweepCommand<'c> {
+    pub(crate) database: &'c Path,
+    pub(crate) data_kind: DataKind,
+    pub(crate) collective: CollectiveKind,
+    pub(crate) ranks: u64,
+    pub(crate) tier: Option<u64>,
+    pub(crate) dtype: Option<&'c Dtype>,
+    pub(crate) environment: &'c str,
+    pub(crate) parts: &'c PartWeights,
+    pub(crate) sizes: CommandSizes,
+    pub(crate) measures_again: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CommandSizes {
+    Default,
+    Listed(Vec<u64>),
+    Ladder(u64, u64),
+}
+
+impl CommandSizes {
+    /// Returns the size itself if it is a multiple of `granularity`, else the multiples beside it.
+    pub(crate) fn around(bytes: u64, granularity: u64) -> Self {
+        let below = bytes - bytes % granularity.max(1);
+        let above = below.checked_add(granularity).filter(|_| below < bytes);
+        Self::Listed([below].into_iter().filter(|size| *size > 0).chain(above).collect())
+    }
+
+    /// Returns doubled sizes, multiples of `granularity`, on both sides of a size; `None` above 2^64.
+    pub(crate) fn ladder_to(bytes: u64, granularity: u64) -> Option<Self> {
+        let doubled = |from: u64| std::iter::successors(Some(from), |size: &u64| size.checked_mul(2));
+        let first = granularity.max(1);
+        let from = doubled(first).take_while(|size| *size <= bytes.min(LADDER_START)).last().unwrap_or(first);
+        doubled(from).find(|size| *size >= bytes).map(|to| Self::Ladder(from, to))
+    }
+
+    pub(crate) fn default_of(granularity: u64) -> Self {
+        if LADDER_START.is_multiple_of(granularity.max(1)) {
+            return Self::Default;
+        }
+        Self::ladder_to(DEFAULT_LADDER_END, granularity).unwrap_or(Self::Default)
+    }
+}
+
+impl fmt::Display for SweepCommand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variables = hccl_variables(self.environment);
+        if !variables.is_empty() {
+            f.write_str("env ")?;
+        }
+        for (name, value) in variables {
+            write!(f, "{} ", quoted_argument(&format!("{name}={value}")))?;
+        }
+        let folder = quoted_argument(&self.database.to_string_lossy());
+        let host = self.data_kind.host_option();
+        write!(f, "npubench comm run --db {folder}{host} --ops {} --ranks {}", self.collective, self.ranks)?;
+        if let Some(tier) = self.tier {
+            write!(f, " --tiers {tier}")?;
+        }
+        if let Some(name) = self.dtype.and_then(Dtype::torch_name) {
+            write!(f, " --dtypes {name}")?;
+        }
+        if *self.parts != PartWeights::Equal {
+            write!(f, " --parts {}", quoted_argument(&self.parts.to_string()))?;
+        }
+        match &self.sizes {
+            CommandSizes::Default => {}
+            CommandSizes::Listed(sizes) => write!(f, " --sizes {}", Dims(sizes))?,
+            CommandSizes::Ladder(from, to) => write!(f, " --from {from} --to {to}")?,
+        }
+        f.write_str(if self.measures_again { " --update all" } else { "" })
+    }
 }
 
 #[cfg(test)]
@@ -522,5 +748,105 @@ mod tests {
         assert_eq!(read["HCCL_ALGO"], "level0:ring;level1:H-D_R");
         assert_eq!(read.len(), 2);
         assert!(hccl_variables("").is_empty());
+    }
+
+    use proptest::prelude::*;
+
+    fn weights(text: &str) -> PartWeights {
+        text.parse().expect("weights")
+    }
+
+    #[test]
+    fn sizes_of_the_busiest_ranks() {
+        // Rank 0 receives 4/7 of each of 4 inputs, one of them its own: 3 * 400 bytes from others.
+        let hot = weights("hot:4").busiest_sizes(700, 4);
+        assert_eq!(hot, BusiestSizes { received: 1600, with_others: 1200 });
+        assert_eq!(weights("").busiest_sizes(700, 4), BusiestSizes { received: 700, with_others: 525 });
+        // Rank 1 sends most: 300 to rank 0 and 100 to itself.
+        let matrix = weights("0,2/3,1");
+        assert_eq!(matrix.part_sizes(400, 2), [[0, 200], [300, 100]]);
+        assert_eq!(matrix.busiest_sizes(400, 2), BusiestSizes { received: 300, with_others: 300 });
+        assert_eq!(weights("hot:1"), PartWeights::Equal);
+    }
+
+    #[test]
+    fn wrong_texts_are_errors_that_name_the_place() {
+        let error = |text: &str| text.parse::<PartWeights>().expect_err(text);
+        assert!(error("1,2/3").starts_with("row 2 of the parts has 1 weights, but there are 2 rows"));
+        assert!(error("1,x/3,4").starts_with("`x` is no weight of a part"));
+        assert!(error("hot:-1").contains("a factor up to 2^32"));
+        assert!(error("hot:99999999999").contains("a factor up to 2^32"));
+        assert_eq!(error("5,0/0,7"), "no rank sends a part to another one");
+        assert!(weights("1,2/3,4").check_ranks(4).expect_err("2 ranks").contains("of 2 ranks, not of 4"));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_of_the_busiest_sender_add_up_to_the_message(
+            rows in (2_usize..6).prop_flat_map(|ranks| {
+                prop::collection::vec(prop::collection::vec(0_u64..9, ranks), ranks)
+            }),
+            message in 1_u64..1 << 40,
+        ) {
+            let ranks = rows.len() as u64;
+            let text = PartWeights::Matrix(rows.clone()).to_string();
+            let Ok(parsed) = text.parse::<PartWeights>() else { return Ok(()) };
+            prop_assert_eq!(&parsed, &PartWeights::Matrix(rows.clone()));
+            let parts = parsed.part_sizes(message, ranks);
+            let sums: Vec<u64> = parts.iter().map(|row| row.iter().sum()).collect();
+            prop_assert_eq!(sums.iter().max(), Some(&message));
+            let most: u64 = rows.iter().map(|row| row.iter().sum()).max().unwrap_or_default();
+            for (part, weight) in parts.iter().flatten().zip(rows.iter().flatten()) {
+                let exact = message as f64 * *weight as f64 / most as f64;
+                prop_assert!((*part as f64 - exact).abs() <= 1.0 + exact * 1e-12);
+                prop_assert!(*weight > 0 || *part == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_such_as_the_ranks_can_share() {
+        use CommandSizes::{Default, Ladder, Listed};
+        assert_eq!(CommandSizes::around(4096, 2), Listed(vec![4096]));
+        for (ranks, expected) in [(3, vec![996, 1002]), (6, vec![996, 1008]), (12, vec![984, 1008])] {
+            let granularity = CollectiveKind::AllToAll.size_granularity(2, ranks);
+            assert_eq!(CommandSizes::around(1000, granularity), Listed(expected), "{ranks} ranks");
+            let Some(Ladder(from, to)) = CommandSizes::ladder_to(50_000, granularity) else {
+                panic!("a ladder of {ranks} ranks")
+            };
+            assert_eq!((from, to), (768, 98_304), "{ranks} ranks");
+            assert_eq!(CommandSizes::default_of(granularity), Ladder(768, 768 << 20), "{ranks} ranks");
+        }
+        assert_eq!(CommandSizes::around(3, 32), Listed(vec![32]));
+        assert_eq!(CommandSizes::around(u64::MAX, 4), Listed(vec![u64::MAX - 3]));
+        assert_eq!(CommandSizes::ladder_to(655_360, 2), Some(Ladder(1024, 1 << 20)));
+        assert_eq!(CommandSizes::ladder_to(128, 2), Some(Ladder(128, 128)));
+        assert_eq!(CommandSizes::ladder_to(u64::MAX, 2), None);
+        assert_eq!(CommandSizes::default_of(32), Default);
+    }
+
+    #[test]
+    fn a_command_has_the_key_of_its_rows_for_a_shell() {
+        let command = SweepCommand {
+            database: Path::new("my db"),
+            data_kind: DataKind::Rehearsal,
+            collective: CollectiveKind::AllGather,
+            ranks: 8,
+            tier: Some(1),
+            dtype: Some(&Dtype::Float),
+            environment: "HCCL_ALGO=level0:ring;level1:H-D_R;HCCL_BUFFSIZE=400",
+            parts: &PartWeights::Equal,
+            sizes: CommandSizes::Listed(vec![1024, 1536]),
+            measures_again: true,
+        };
+        assert_eq!(
+            command.to_string(),
+            "env 'HCCL_ALGO=level0:ring;level1:H-D_R' HCCL_BUFFSIZE=400 npubench comm run --db 'my db' --host rehearsal \
+             --ops all_gather --ranks 8 --tiers 1 --dtypes float32 --sizes 1024,1536 --update all"
+        );
+        let parts: PartWeights = "0,2/3,1".parse().expect("weights");
+        let unequal =
+            SweepCommand { collective: CollectiveKind::AllToAllV, ranks: 2, parts: &parts, ..command };
+        assert!(unequal.to_string().contains(" --parts 0,2/3,1 --sizes"), "{unequal}");
     }
 }

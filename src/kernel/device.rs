@@ -138,8 +138,7 @@ impl DeviceProfile {
         self.soc.is_empty() || self.soc.iter().any(|soc| is_of_soc(stated, soc))
     }
 
-    /// Returns true if nothing that is known of a device contradicts the profile. A device may be set to a lower clock than
-    /// the rated one, but not to a much lower one.
+    /// Returns true if nothing that is known of a device contradicts the profile.
     pub(crate) fn fits(&self, facts: &DeviceFacts) -> bool {
         let is_equal = |known: Option<u32>, own: u32| known.is_none_or(|known| known == own);
         let own_clock = f64::from(self.clock_mhz);

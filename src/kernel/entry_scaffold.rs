@@ -1,5 +1,4 @@
-//! Generates a first entry for a kernel from its recorded cases and its schema. Guesses and gaps are marked with TODO.
-//! Dimensions that are equal in every case get one name.
+//! Generates a first entry for a kernel from its recorded cases and its schema, with guesses and gaps marked with TODO.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,14 +12,11 @@ pub mod device;
 pub(crate) mod entry_scaffold;
 pub mod expression;
 mod kernel_name;
-mod memory_footprint;
 pub mod operator_schema;
-mod part_weights;
 pub mod render;
 mod results;
 mod signature;
 mod software;
-mod sweep_command;
 mod tensor;
 mod time;
 pub(crate) mod timestamp;
@@ -32,18 +29,16 @@ pub(crate) use attention::{
 };
 pub use attributes::CaseAttributes;
 pub(crate) use attributes::{EP_SIZE, RUNTIME, WORLD_SIZE, ingest_option, is_mean, normalize_cell};
-pub use case::{Case, CaseId, IdentifiedCase};
+pub use case::{Case, CaseId, IdentifiedCase, MemoryFootprint, default_memory_budget};
 pub(crate) use case::{CaseMap, CaseSet, short_hash};
 pub use cause::{Cause, Reason};
 pub use collection::{AicMetrics, CacheState, CollectionPurpose, DataKind, ProfilerSettings};
 pub(crate) use collection::{CollectionEnd, ControlKernel, ControlReading};
-pub use collective::{CollectiveCase, CollectiveKind};
-pub(crate) use collective::{HCCL_VARIABLES, hccl_environment, hccl_variables};
+pub use collective::{CollectiveCase, CollectiveKind, PartWeights};
+pub(crate) use collective::{CommandSizes, HCCL_VARIABLES, SweepCommand, hccl_environment, hccl_variables};
 pub(crate) use device::{DeviceDeviation, HostDevice, soc_of_chip};
 pub use device::{DeviceFacts, LogicalDeviceId};
 pub use kernel_name::{KernelName, KernelNameError};
-pub use memory_footprint::{MemoryFootprint, default_memory_budget};
-pub use part_weights::PartWeights;
 pub use results::{Attempt, AttemptSamples, EqualCallAttempt, Launch, RecordedTask, RowResult};
 pub(crate) use results::{
     CONFIRMING_COLLECTIONS, CollectionSamples, IntervalMethod, Measurement, MedianInterval,
@@ -55,7 +50,6 @@ pub(crate) use signature::{
 };
 pub(crate) use software::version_numbers;
 pub use software::{IdentifiedSoftware, ImportedVersions, SoftwareFingerprint, SoftwareVersions};
-pub(crate) use sweep_command::{CommandSizes, SweepCommand};
 pub(crate) use tensor::Dims;
 pub use tensor::{Dtype, Slot, Tensor, TensorFormat};
 pub use time::{DurationList, Nanos, NanosError};

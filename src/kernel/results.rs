@@ -20,8 +20,7 @@ pub struct Launch {
     pub duration: Nanos,
 }
 
-/// If at least so many collections agree on an unusual median, it is accepted, and the case is not measured again for
-/// it.
+/// Number of collections that make an unusual median accepted, so that the case is not measured again for it.
 pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
 
 /// Operator, state and unit of a kernel's task, as the profiler shows them; empty if it does not.
@@ -78,8 +77,7 @@ pub struct Attempt {
     pub(crate) of_equal_calls: Vec<EqualCallAttempt>,
 }
 
-/// Result of launches for a case other than the planned one: that of the kernel that ran, or a row of the same call under
-/// another name or kernel.
+/// Result of launches for another case than the planned one: of the kernel that ran, or a row of the same call.
 #[derive(Clone, Debug)]
 pub struct EqualCallAttempt {
     pub(crate) case: IdentifiedCase,
@@ -175,8 +173,7 @@ pub(crate) enum IntervalMethod {
 }
 
 impl IntervalMethod {
-    /// Returns true for an estimate from all collections of the ledger: measurements of other cases can change the
-    /// interval, or its method.
+    /// Returns true if measurements of other cases can change the interval, or its method.
     pub(crate) const fn depends_on_other_cases(self) -> bool {
         !matches!(self, Self::Launches | Self::Bootstrap)
     }

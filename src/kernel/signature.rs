@@ -75,8 +75,7 @@ pub(crate) fn signature_attributes<'a>(kernel: &KernelName, signature: &'a str) 
     signature_parts(kernel, signature)[2]
 }
 
-/// Returns the dimensions of all slots of a signature, and the signature without them: cases with the same rest differ only
-/// in size.
+/// Returns the dimensions of all slots, and the signature without them: cases with the same rest differ only in size.
 pub(crate) fn split_signature_dims(kernel: &KernelName, signature: &str) -> (Vec<u64>, String) {
     let [inputs, outputs, attributes] = signature_parts(kernel, signature);
     let mut dims = Vec::new();

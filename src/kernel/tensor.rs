@@ -213,8 +213,7 @@ impl Dtype {
         matches!(self, Self::Int32 | Self::Int64)
     }
 
-    /// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others. The error is the
-    /// reason why there is no common type.
+    /// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others.
     pub(crate) fn promote_slots(slots: &[Slot]) -> Result<Self, String> {
         let only_scalars = slots.iter().flatten().all(Tensor::is_scalar);
         let deciding = slots.iter().flatten().filter(|tensor| only_scalars || !tensor.is_scalar());

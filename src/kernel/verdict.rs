@@ -160,8 +160,7 @@ impl CaseOutcome {
         }
     }
 
-    /// Returns the outcome of a measurement that something contradicts: `suspicious` instead of `ok`; any other verdict gets
-    /// the contradiction as a remark.
+    /// Returns `suspicious` instead of `ok`; any other verdict gets the contradiction as a remark.
     pub(crate) fn with_contradiction(self, contradiction: Cause) -> Self {
         match self.verdict {
             Verdict::Ok => Self::with_remarks(Verdict::Suspicious, contradiction, self.reason.remarks),

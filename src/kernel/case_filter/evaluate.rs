@@ -212,8 +212,7 @@ impl CaseValues<'_> {
     }
 }
 
-/// Returns the numbers of a dimension of a case, whatever the case of its letters; empty for a case that fits no form of
-/// the entry.
+/// Returns the numbers of a dimension, whatever the case of its letters; empty for a case that fits no form.
 fn dimension_values(entry: &CatalogueEntry, case: &Case, name: &str) -> Vec<f64> {
     let names = entry.bindable_names().into_iter().filter(|bound| bound.eq_ignore_ascii_case(name));
     let names: Vec<&str> = names.collect();

@@ -48,8 +48,7 @@ struct DeclaredNames {
     also_named: Vec<Spanned<String>>,
 }
 
-/// Returns the start of a file, with the keys of [`DeclaredNames`] only. Embedded files have these keys first, so that a
-/// command does not parse all entries.
+/// Returns the start of an embedded file with the keys of [`DeclaredNames`], so that a command does not parse all entries.
 fn part_with_names(text: &str) -> &str {
     const KEYS: [&str; 4] = ["kernel:", "also_named:", "same_as:", "not_launchable:"];
     let is_other_key = |line: &str| {
@@ -198,8 +197,7 @@ impl Catalogue {
         Ok(Self { entries, aliases, not_launchable })
     }
 
-    /// Returns the reason why no call launches a kernel alone, given by any of its names or as a numbered variant of one;
-    /// `None` if the catalogue has no reason.
+    /// Returns the reason why no call launches a kernel alone, given by any of its names or as a numbered variant of one.
     pub fn not_launchable_reason(&self, kernel: &str) -> Option<&str> {
         let of_variant = || self.not_launchable.get(KernelName::without_variant(kernel)?);
         self.not_launchable.get(kernel).or_else(of_variant).map(String::as_str)
@@ -231,8 +229,7 @@ impl Catalogue {
         self.references().filter(is_other)
     }
 
-    /// Returns the entries with a definition, without the entry of `kernel`: the kernels as which a call with this definition
-    /// may run instead.
+    /// Returns the entries of the kernels as which a call with this definition may run instead of `kernel`.
     pub(crate) fn equal_entries<'a>(
         &'a self,
         kernel: &'a KernelName,
@@ -273,8 +270,7 @@ impl Catalogue {
         self.references().filter(has_key).map(|reference| self.parsed(reference))
     }
 
-    /// Returns the columns that entries read besides shapes: sources of arguments, conditions of forms, and attributes
-    /// that follow from others.
+    /// Returns the columns that entries read besides shapes.
     pub(crate) fn attribute_columns(&self) -> BTreeSet<String> {
         let forms = self.entries().flat_map(|entry| &entry.forms);
         let columns = forms.flat_map(|form| {

@@ -405,8 +405,7 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// Binds the sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`, and `X_bytes` for a
-/// tensor argument X. The sizes of a tensor are its elements and its bytes.
+/// Binds the sizes that cost expressions may use, such as `in_bytes`, `out_numel` and `X_bytes` for a tensor argument X.
 pub(super) fn bind_sizes<N: ExprNumber>(
     bindings: &mut Bindings<N>,
     form: &EntryForm,
@@ -464,8 +463,7 @@ fn check_numbers(entry: &CatalogueEntry, attributes: &CaseAttributes) -> Result<
     }
 }
 
-/// Checks recorded attributes that follow from the shapes and other attributes, or of which the form covers one value. Another
-/// value contradicts the row in the first case only.
+/// Checks recorded attributes that follow from the shapes and other attributes, or of which the form covers one value.
 fn check_implied(
     form: &EntryForm,
     bindings: &Bindings,

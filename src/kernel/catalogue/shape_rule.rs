@@ -387,8 +387,7 @@ impl<N: ExprNumber> RuleMatch<N> {
         with_dims(terms, dims)?.try_for_each(|(term, dims)| self.bind_term(term, dims))
     }
 
-    /// Does the same, and returns the number of terms with another value than their name or number has; without the right
-    /// number of dimensions, all of them.
+    /// Does the same, and returns the number of terms that conflict: without the right number of dimensions, all.
     pub(super) fn count_conflicts(&mut self, terms: &[PatternTerm], dims: &[N]) -> usize {
         let Ok(pairs) = with_dims(terms, dims) else { return terms.len() };
         pairs.filter(|(term, dims)| self.bind_term(term, dims).is_err()).count()

@@ -247,6 +247,7 @@ fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
     node.children().into_iter().for_each(|child| collect_pairs(child, found));
 }
 
+/// An expression compiled for the candidates of a grid: names are indices, and evaluation allocates nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledExpr {
     pub(crate) source: String,

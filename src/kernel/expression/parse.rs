@@ -270,8 +270,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// Parses what a comparison has on its right. Words and signs without blanks between them that are no expression are one
-    /// text, such as `64,1024`.
+    /// Parses the right side of a comparison. Words and signs without blanks that are no expression are one text: `64,1024`.
     fn value(&mut self) -> Result<ExprNode, SyntaxError> {
         let (start, depth, calls, operators) = (self.next, self.depth, self.calls, self.operators);
         let end = self.end_of_run();
@@ -284,8 +283,7 @@ impl Parser<'_> {
         Ok(ExprNode { kind: ExprKind::Text(self.text[place.clone()].to_owned()), place })
     }
 
-    /// Returns the index behind the tokens that follow each other without a blank and may be parts of a text. Before `(` it is
-    /// an expression.
+    /// Returns the index behind the tokens without a blank that may be parts of a text. Before `(` it is an expression.
     fn end_of_run(&self) -> usize {
         let is_part = |token: &Token| match token {
             Token::Word => true,

@@ -29,8 +29,7 @@ pub struct Manifest {
     pub(crate) seed: u64,
     pub(crate) warm_up: u32,
     pub(crate) measured: u32,
-    /// Size of a tensor that is read before each launch, so that the cache has none of the launch's tensors; `None` for
-    /// launches with a warm cache.
+    /// Size of a tensor that is read before each launch to empty the cache; `None` for launches with a warm cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) flush_bytes: Option<u64>,
     /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
@@ -112,8 +111,7 @@ impl Manifest {
         if self.flush_bytes.is_some() { CacheState::Cold } else { CacheState::Hot }
     }
 
-    /// Returns the dimensions of the tensor of int32 that is read before each launch. It has two dimensions, unlike
-    /// those of sentinels. `None` for launches with a warm cache.
+    /// Returns the dimensions of the int32 tensor that is read before each launch: two, unlike those of sentinels.
     pub(crate) fn flush_dims(&self) -> Option<[u64; 2]> {
         self.flush_bytes.map(|bytes| [2, bytes / 8])
     }

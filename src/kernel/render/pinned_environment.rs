@@ -98,8 +98,7 @@ impl PinnedEnvironment {
     }
 }
 
-/// Returns a sentence for each variable of the user's environment that differs from its pinned value. `variable` returns
-/// the value of a variable.
+/// Returns a sentence for each variable of the user's environment that differs from its pinned value.
 pub(crate) fn overridden_variables(variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let overridden = PINNED_VARIABLES.iter().filter_map(|pin| {
         let own = variable(pin.name)?;

@@ -108,8 +108,7 @@ fn schema_names(schema: &OperatorSchema) -> String {
     json!([schema.name, names(false), names(true)]).to_string()
 }
 
-/// Renders the Python call: positional until an argument is left out or keyword-only; arguments that only some forms
-/// give are passed where the case has them.
+/// Renders the Python call; arguments that only some forms give are passed where the case has them.
 fn call(entry: &CatalogueEntry, operator: &LaunchOperator, schema: &OperatorSchema) -> String {
     let mut positional = true;
     let mut arguments = Vec::new();

@@ -733,8 +733,7 @@ pub(super) fn check_slots(form: &EntryForm) -> Result<(), String> {
     })
 }
 
-/// Checks that the arguments of a form exist and are given once, that none is missing, and that the other tensors to which
-/// slots refer exist. Errors of the whole form have `place`.
+/// Checks that the arguments of a form exist and are given once, and that none is missing. Errors of the form have `place`.
 pub(super) fn check_form(
     form: &EntryForm,
     schema: &OperatorSchema,

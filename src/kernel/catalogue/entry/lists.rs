@@ -108,8 +108,7 @@ impl<'a> ListTerm<'a> {
         Err(format!("`{term}` is not the list of a name, such as `*X...`, or of dimensions"))
     }
 
-    /// Returns the slots in a list of the given length, and the names that stand for the name of the list in
-    /// expressions.
+    /// Returns the slots, and the name of the list with the names that stand for it in expressions.
     fn of_length(&self, length: usize) -> (String, Option<(String, String)>) {
         let Some(name) = self.name else {
             return (vec![self.term.trim_end_matches(LIST); length].join("; "), None);
