@@ -159,7 +159,7 @@ const BLOCK_BYTES: u64 = 32;
 const COPIES: u64 = 2;
 const FIXED_WORKSPACE: u64 = 32 << 20;
 
-/// Device memory of a case in bytes. Blocks of FRACTAL_NZ are filled up, and each tensor starts at a multiple of [`ALIGNMENT`].
+/// Device memory of a case in bytes. Blocks of FRACTAL_NZ are filled up, and each tensor starts at a multiple of 512 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryFootprint {
     inputs: u64,

@@ -14,19 +14,10 @@ use super::{Nanos, Verdict};
 
 /// Why a case has its verdict, or a remark beside that. Its JSON form has the name of the variant as `cause`; percentages are
 /// numbers such as 2.5, times end with their unit. Displayed as a sentence.
-#[derive(
-    Clone,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    thiserror::Error,
-    strum::IntoStaticStr,
-    strum::VariantNames,
-)]
-#[serde(tag = "cause", rename_all = "snake_case")]
+#[derive(thiserror::Error, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "snake_case")]
 pub enum Cause {
     // Measured.
     #[error("every launch recorded")]
