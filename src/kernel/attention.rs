@@ -115,7 +115,14 @@ impl<'a> AttentionCase<'a> {
         match *self.dims(AttentionSlot::Key)? {
             [_, size, _, _] if !self.is_fused_attention() => Some(size),
             // Keys in blocks of 16 or 32 columns have the tokens in front of these.
-            [_, size, _] | [_, _, size, _] | [_, _, _, size, _] => Some(size),
+            [_, _, _, size, _] => Some(size),
+            _ => self.block_size(),
+        }
+    }
+
+    fn block_size(&self) -> Option<u64> {
+        match *self.dims(AttentionSlot::Key)? {
+            [_, size, _] | [_, _, size, _] => Some(size),
             _ => None,
         }
     }
@@ -144,11 +151,7 @@ impl<'a> AttentionCase<'a> {
             _ => None,
         };
         set(name::KV_HEADS, kv_heads);
-        let block_size = match key {
-            _ if !paged => Some(0),
-            Some(&[_, size, _] | &[_, _, size, _]) => Some(size),
-            _ => None,
-        };
+        let block_size = if paged { self.block_size() } else { Some(0) };
         set(name::BLOCK_SIZE, block_size);
         set(name::SPARSE_MODE, Some(if self.dims(AttentionSlot::Mask).is_some() { 3 } else { 0 }));
         match (query.map(<[u64]>::len), self.dims(AttentionSlot::QueryRope)) {
@@ -316,11 +319,7 @@ impl AttentionCase<'_> {
         };
         let queries = lengths(name::QUERY_LENGTHS, packed)?;
         let keys = lengths(name::KV_LENGTHS, packed && !self.is_paged())?;
-        let block = match self.dims(AttentionSlot::Key) {
-            _ if !self.is_paged() => None,
-            Some(&[_, size, _] | &[_, _, size, _]) => Some(size),
-            _ => return None,
-        };
+        let block = if self.is_paged() { Some(self.block_size()?) } else { None };
         (queries.len() == keys.len()).then_some(SequenceLengths { queries, keys, block, packed })
     }
 }
