@@ -152,6 +152,7 @@ pub(crate) struct CollectionSamples {
     pub(crate) samples: Vec<i64>,
 }
 
+/// Method of an interval.
 #[derive(strum::Display, strum::EnumString, strum::IntoStaticStr, schemars::JsonSchema)]
 #[schemars(with = "String")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
