@@ -11,7 +11,6 @@ use std::{
     error::Error,
     fs::{self, File},
     io::{BufWriter, Write as _},
-    num::NonZero,
     path::Path,
     time::Instant,
 };
@@ -19,7 +18,7 @@ use std::{
 use npubench::{
     database::{Database, database_file::DatabaseFile, merge_groups},
     kernel::DataKind,
-    profile::{ProfileRanks, ReadOptions, RecordGroups, add_table},
+    profile::{ProfileRanks, RecordGroups, add_table},
 };
 
 fn main() {
@@ -31,10 +30,9 @@ fn main() {
     let rows = write_profile(&file, megabytes << 20);
     let size = fs::metadata(&file).expect("written").len();
     println!("{rows} rows, {} MB, best of {rounds} rounds", size >> 20);
-    let read = |workers: Option<usize>| {
+    let read = || {
         let mut groups = RecordGroups::default();
-        let options = ReadOptions { accept_rehearsed: false, workers: workers.and_then(NonZero::new) };
-        add_table(&mut groups, &file, 0, options).expect("it can be read");
+        add_table(&mut groups, &file, 0, false).expect("it can be read");
         assert_eq!(groups.records, rows);
         groups
     };
@@ -44,20 +42,17 @@ fn main() {
         Database::create(&database, &DatabaseFile::new(DataKind::Npu), |_| Ok::<(), Box<dyn Error>>(()))
             .expect("made");
         let database = Database::open(&database).expect("there");
-        for (kernel, groups) in read(None).into_kernels() {
+        for (kernel, groups) in read().into_kernels() {
             let mut table = database.kernel_csv(&kernel).expect("a table");
             merge_groups(&kernel, &mut table, groups, &ProfileRanks::default(), false).expect("merged");
             table.save().expect("saved");
         }
     };
-    let works: [&dyn Fn(); 4] =
-        [&|| assert_eq!(bare_loop(&file), rows), &|| drop(read(Some(1))), &|| drop(read(None)), &write];
-    let [bare, one, all, whole] = best_of_each(rounds, works);
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let works: [&dyn Fn(); 3] = [&|| assert_eq!(bare_loop(&file), rows), &|| drop(read()), &write];
+    let [bare, grouping, whole] = best_of_each(rounds, works);
     println!("bare loop of the csv crate, one core: {bare:.3} s, the measure of the others");
-    tell("grouping, one core", one, bare, 1.5);
-    tell(&format!("grouping, {cores} cores"), all, bare, 0.8);
-    tell(&format!("ingest into CSVs, {cores} cores"), whole, bare, 0.8);
+    tell("grouping", grouping, bare, 0.8);
+    tell("ingest into CSVs", whole, bare, 0.8);
     println!("peak memory {} MB, limit 100 MB", peak_memory_kb() >> 10);
 }
 

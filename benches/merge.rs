@@ -11,7 +11,7 @@ use std::{error::Error, fmt::Write as _, fs, path::Path, time::Instant};
 use npubench::{
     database::{COMPUTE_COLUMNS, Database, database_file::DatabaseFile, merge_groups},
     kernel::{DataKind, KernelName},
-    profile::{ProfileRanks, ReadOptions, RecordGroups, add_table},
+    profile::{ProfileRanks, RecordGroups, add_table},
 };
 
 const CHANGED: usize = 1000;
@@ -38,8 +38,7 @@ fn main() {
 
     let begun = Instant::now();
     let mut groups = RecordGroups::default();
-    let options = ReadOptions { accept_rehearsed: false, workers: None };
-    add_table(&mut groups, &profile, 0, options).expect("a profile");
+    add_table(&mut groups, &profile, 0, false).expect("a profile");
     let groups = groups.into_kernels().remove(&kernel).expect("its groups");
     let mut table = database.kernel_csv(&kernel).expect("its table");
     let loaded = begun.elapsed().as_secs_f64();

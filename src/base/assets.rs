@@ -16,7 +16,6 @@ static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
 static GRIDS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/grids");
 
-/// Prefix of the paths of embedded files in messages.
 const BUILT_IN: &str = "built-in";
 
 /// The embedded files, overlaid with the files of a folder.
@@ -47,7 +46,6 @@ impl From<AssetError> for YamlError {
     }
 }
 
-/// The path, for messages, and the text of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct AssetFile {
     pub(crate) path: PathBuf,
@@ -57,7 +55,6 @@ pub(crate) struct AssetFile {
 }
 
 impl AssetFile {
-    /// Reads a file of the user.
     pub(crate) fn read(path: &Path) -> Result<Self, AssetError> {
         let failed = |source| AssetError { path: path.to_owned(), source };
         let text = String::from_utf8(read_regular(path).map_err(failed)?).map_err(|error| {
@@ -91,11 +88,8 @@ impl AssetFiles {
         for path in &folders {
             let near = nearest_name(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
             if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
-                return wrong(
-                    path,
-                    "is not a folder of assets and is not read",
-                    format!("did you mean `{near}`?"),
-                );
+                let problem = "is not a folder of assets and is not read";
+                return wrong(path, problem, format!("did you mean `{near}`?"));
             }
         }
         if !folders.iter().any(|path| FOLDERS.contains(&&*name_of(path))) {
@@ -170,7 +164,6 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns the paths in a folder in the order of names; none if the folder is missing.
 fn list_folder(folder: &Path) -> Result<Vec<PathBuf>, AssetError> {
     if !folder.is_dir() {
         return Ok(Vec::new());

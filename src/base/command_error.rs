@@ -6,16 +6,13 @@ use crate::base::exit::ExitStatus;
 
 /// An error that can end a command; `Display` is its message.
 pub trait Failure: Error {
-    /// Returns what the user can do about it.
     fn hint(&self) -> String;
 
-    /// Returns the exit status of the program.
     fn exit_status(&self) -> ExitStatus {
         ExitStatus::BadInput
     }
 }
 
-/// Error of a command: message, hint, and exit status of the program.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) message: String,

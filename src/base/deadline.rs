@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    /// Returns the deadline in a number of seconds from now.
     pub(crate) fn after(seconds: f64) -> Self {
         Self(Instant::now() + Duration::from_secs_f64(seconds))
     }
 
-    /// Returns the seconds until the deadline, 0 once it has passed.
     pub(crate) fn rest(self) -> f64 {
         self.0.saturating_duration_since(Instant::now()).as_secs_f64()
     }

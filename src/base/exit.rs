@@ -2,24 +2,24 @@
 
 use std::process::ExitCode;
 
-/// Exit status of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
+#[repr(u8)]
 pub enum ExitStatus {
     /// The command is complete.
-    Done,
+    Done = 0,
     /// Complete, but some cases did not end `ok`, or a query has no complete answer.
-    SomeNotOk,
+    SomeNotOk = 1,
     /// The command line was wrong.
-    Usage,
+    Usage = 2,
     /// A file, a folder or the configuration is invalid; nothing was changed.
-    BadInput,
+    BadInput = 3,
     /// This host cannot measure.
-    CannotMeasure,
+    CannotMeasure = 4,
     /// Interrupted, or some tables of several could not be written; results that were committed are kept. `npubench
     /// resume` continues a run, the same command any other.
-    Interrupted,
+    Interrupted = 5,
     /// A defect of npubench.
-    Bug,
+    Bug = 70,
 }
 
 impl ExitStatus {
@@ -28,30 +28,8 @@ impl ExitStatus {
         if is_ok { Self::Done } else { Self::SomeNotOk }
     }
 
-    /// Returns the status with an exit code; an unknown one is a defect.
-    pub(crate) fn from_code(code: u8) -> Self {
-        let all = [
-            Self::Done,
-            Self::SomeNotOk,
-            Self::Usage,
-            Self::BadInput,
-            Self::CannotMeasure,
-            Self::Interrupted,
-        ];
-        all.into_iter().find(|status| status.code() == code).unwrap_or(Self::Bug)
-    }
-
-    /// Returns the exit code of the process.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::SomeNotOk => 1,
-            Self::Usage => 2,
-            Self::BadInput => 3,
-            Self::CannotMeasure => 4,
-            Self::Interrupted => 5,
-            Self::Bug => 70,
-        }
+        self as u8
     }
 }
 

@@ -15,7 +15,6 @@ pub(crate) struct IniFile {
 }
 
 impl IniFile {
-    /// Reads a file; `None` if it is missing, not readable or not UTF-8.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let mut text = String::new();
         open_regular(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;

@@ -11,12 +11,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::base::print::is_quiet;
 
-/// Interval at which the lines are drawn again.
 const TICK: Duration = Duration::from_millis(500);
 /// Width of a terminal that does not state it.
 const USUAL_WIDTH: usize = 80;
 
-/// The lines that are drawn now.
 static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Prints to standard error above the lines that are drawn now.

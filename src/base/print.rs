@@ -13,30 +13,24 @@ use anstyle::{AnsiColor, Style};
 use super::live_text::print_above;
 
 static OUTPUT_INCOMPLETE: AtomicBool = AtomicBool::new(false);
-/// Detail of the notes.
 static VERBOSITY: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
 
-/// Detail of the notes on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verbosity {
-    /// Errors and warnings alone.
     Quiet,
     Normal,
     /// In addition, a line for each case and collection of a run.
     Verbose,
 }
 
-/// Sets the detail of the notes for the rest of the process.
 pub(crate) fn set_verbosity(verbosity: Verbosity) {
     VERBOSITY.store(verbosity as u8, Ordering::Relaxed);
 }
 
-/// Returns true if only errors and warnings are printed.
 pub(crate) fn is_quiet() -> bool {
     VERBOSITY.load(Ordering::Relaxed) == Verbosity::Quiet as u8
 }
 
-/// Returns true if lines for each case and collection are printed.
 pub(crate) fn is_verbose() -> bool {
     VERBOSITY.load(Ordering::Relaxed) == Verbosity::Verbose as u8
 }
@@ -58,75 +52,52 @@ pub(crate) fn print_data(text: &str) {
     }
 }
 
-/// Returns true if data could not be printed.
 pub(crate) fn is_output_incomplete() -> bool {
     OUTPUT_INCOMPLETE.load(Ordering::Relaxed)
 }
 
-/// Severity of a note on standard error. A quiet command prints only errors and warnings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Severity {
-    Error,
-    Warning,
-    Hint,
-    Plain,
-}
-
-impl Severity {
-    /// Returns the text with its mark, painted for terminals with colours.
-    fn marked(self, text: &str, is_painted: bool) -> String {
-        let (mark, style) = match self {
-            Self::Error => ("error:", TextStyle::Bad),
-            Self::Warning => ("warning:", TextStyle::Doubtful),
-            Self::Hint => ("hint:", TextStyle::Faint),
-            Self::Plain => return text.to_owned(),
-        };
-        match is_painted {
-            true => format!("{} {text}", painted(mark, style)),
-            false => format!("{mark} {text}"),
-        }
-    }
-}
-
-fn print_marked(severity: Severity, text: &str) {
+/// Prints a text behind a mark in its colour, if it has one.
+fn print_marked(mark: Option<(&str, TextStyle)>, text: &str) {
+    let text = match mark {
+        Some((mark, style)) if notes_have_colors() => format!("{} {text}", painted(mark, style)),
+        Some((mark, _)) => format!("{mark} {text}"),
+        None => text.to_owned(),
+    };
     print_above(|| {
-        let _ = writeln!(io::stderr().lock(), "{}", severity.marked(text, notes_have_colors()));
+        let _ = writeln!(io::stderr().lock(), "{text}");
     });
 }
 
-/// Prints a note to standard error, unless the command is quiet.
+const HINT: Option<(&str, TextStyle)> = Some(("hint:", TextStyle::Faint));
+
 pub(crate) fn print_note(text: &str) {
     if !is_quiet() {
-        print_marked(Severity::Plain, text);
+        print_marked(None, text);
     }
 }
 
-/// Prints what the user can do, unless the command is quiet.
 pub(crate) fn print_hint(text: &str) {
     if !is_quiet() {
-        print_marked(Severity::Hint, text);
+        print_marked(HINT, text);
     }
 }
 
-/// Prints a warning, also in a quiet command.
 pub(crate) fn print_warning(text: &str) {
-    print_marked(Severity::Warning, text);
+    print_marked(Some(("warning:", TextStyle::Doubtful)), text);
 }
 
 /// Prints an error and what the user can do, also in a quiet command.
 pub(crate) fn print_error(message: &str, hint: &str) {
-    print_marked(Severity::Error, message);
-    print_marked(Severity::Hint, hint);
+    print_marked(Some(("error:", TextStyle::Bad)), message);
+    print_marked(HINT, hint);
 }
 
-/// Copies the output of another program to standard error.
 pub(crate) fn print_output(output: &[u8]) {
     print_above(|| {
         let _ = io::stderr().lock().write_all(output);
     });
 }
 
-/// Warns that a file in the folder of a run cannot be written.
 pub(crate) fn report_write_error(path: &Path, error: &io::Error) {
     print_warning(&format!("cannot write `{}`: {error}; the run continues without it", path.display()));
 }
@@ -140,7 +111,6 @@ pub(crate) fn report_first_error(written: io::Result<()>, path: &Path, has_faile
     }
 }
 
-/// Colour of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextStyle {
     Good,
@@ -161,13 +131,11 @@ impl TextStyle {
     }
 }
 
-/// Returns a text in its colour.
 pub(crate) fn painted(text: &str, style: TextStyle) -> String {
     let style = style.style();
     format!("{style}{text}{style:#}")
 }
 
-/// Sets the choice about colours for the rest of the process.
 pub(crate) fn set_colors(choice: clap::ColorChoice) {
     let choice = match choice {
         clap::ColorChoice::Auto => ColorChoice::Auto,
@@ -177,12 +145,10 @@ pub(crate) fn set_colors(choice: clap::ColorChoice) {
     choice.write_global();
 }
 
-/// Returns true if standard output has colours.
 pub(crate) fn output_has_colors() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
-/// Returns true if standard error has colours.
 pub(crate) fn notes_have_colors() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
@@ -193,8 +159,6 @@ mod tests {
 
     #[test]
     fn marks_of_notes_have_colours() {
-        assert_eq!(Severity::Error.marked("no `error:`", false), "error: no `error:`");
-        assert_eq!(Severity::Hint.marked("fix it", true), "\u{1b}[2mhint:\u{1b}[0m fix it");
-        assert_eq!(Severity::Plain.marked("error: quoted", true), "error: quoted");
+        assert_eq!(painted("hint:", TextStyle::Faint), "\u{1b}[2mhint:\u{1b}[0m");
     }
 }

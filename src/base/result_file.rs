@@ -76,7 +76,6 @@ impl ResultFile {
         }
     }
 
-    /// Refuses a file that the command also reads.
     pub(crate) fn apart_from<'p>(
         self,
         mut inputs: impl Iterator<Item = &'p Path>,
@@ -89,12 +88,8 @@ impl ResultFile {
     }
 
     /// Writes the content, in place of an existing one. Fails with [`FileError`]; an existing file is then unchanged.
-    pub(crate) fn write(&self, content: &str) -> Result<(), FileError> {
-        self.write_bytes(content.as_bytes())
-    }
-
-    pub(crate) fn write_bytes(&self, content: &[u8]) -> Result<(), FileError> {
-        write_atomic(&self.path, content)
+    pub(crate) fn write(&self, content: impl AsRef<[u8]>) -> Result<(), FileError> {
+        write_atomic(&self.path, content.as_ref())
     }
 }
 

@@ -8,7 +8,6 @@ pub(crate) fn quoted_argument(text: &str) -> String {
     if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Returns a folder or file as an argument of a shell.
 pub(crate) fn quoted_path(path: &Path) -> String {
     quoted_argument(&path.to_string_lossy())
 }

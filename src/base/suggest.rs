@@ -11,14 +11,11 @@ pub(crate) fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a 
         .map(|word| (strsim::damerau_levenshtein(&wrong, &word.to_lowercase()), word))
         .filter(|(distance, word)| *distance <= (word.len() / 3).max(1))
         .min_by_key(|(distance, word)| {
-            (*distance, Reverse(common_start(&wrong, &word.to_lowercase())), *word)
+            let word_in_lower = word.to_lowercase();
+            let pairs = wrong.chars().zip(word_in_lower.chars());
+            (*distance, Reverse(pairs.take_while(|(one, other)| one == other).count()), *word)
         })
         .map(|(_, word)| word)
-}
-
-/// Returns the number of leading characters that both words have in common.
-fn common_start(one: &str, other: &str) -> usize {
-    one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count()
 }
 
 /// Returns a hint for an unknown word: the most similar known word, or `otherwise`.
@@ -31,7 +28,6 @@ pub(crate) fn did_you_mean_or<'a, S: Into<String>>(
     near.unwrap_or_else(|| otherwise().into())
 }
 
-/// Truncates a text for a message to 100 characters.
 pub(crate) fn truncate_for_message(text: &str) -> String {
     const MAX_CHARACTERS: usize = 100;
     if text.chars().count() <= MAX_CHARACTERS {

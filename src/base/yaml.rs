@@ -18,10 +18,8 @@ use crate::base::suggest::{nearest_name, truncate_for_message};
 const MAX_BYTES: usize = 1 << 20;
 /// Limit of nested lists and mappings: several times what any file needs, and within the stack of any thread.
 const MAX_DEPTH: usize = 32;
-/// The hint of an error without a more specific one.
 const HINT: &str = "correct the file and try again";
 
-/// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", position_prefix(.file, *.line, *.column))]
 pub struct YamlError {
@@ -33,11 +31,9 @@ pub struct YamlError {
     pub column: Option<usize>,
     /// The wrong value and the expected one.
     pub problem: String,
-    /// The recommended action.
     pub hint: String,
 }
 
-/// `file:line:column: `, as far as it is known.
 fn position_prefix(file: &Path, line: Option<usize>, column: Option<usize>) -> String {
     if file.as_os_str().is_empty() {
         return String::new();
@@ -53,7 +49,6 @@ impl Failure for YamlError {
 }
 
 impl YamlError {
-    /// An error that belongs to no line.
     pub(crate) fn of_file(file: &Path, problem: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { file: file.to_owned(), line: None, column: None, problem: problem.into(), hint: hint.into() }
     }
@@ -70,7 +65,6 @@ impl YamlError {
     }
 }
 
-/// Checks that a text is one YAML document without duplicate keys.
 pub(crate) fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
     parse::<YamlNode>(file, text).map(drop)
 }
@@ -91,19 +85,16 @@ pub(crate) fn parse_with_hint<'t, T: Deserialize<'t>>(
         return Err(YamlError::of_file(file, problem, "split the file or remove what is not needed"));
     }
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let (problem, near) = describe(&error, text);
-        let hint = if is_of_a_type(&error) { hint } else { HINT };
+        let mut cause = &error;
+        while let SaphyrError::AliasError { error, .. } = cause {
+            cause = error;
+        }
+        let (problem, near) = describe(cause, text);
+        let is_of_a_type = matches!(cause, SaphyrError::Message { .. });
+        let hint = if is_of_a_type { hint } else { HINT };
         let hint = near.map_or_else(|| hint.to_owned(), |near| format!("did you mean `{near}`?"));
         YamlError::at(file, error.location().unwrap_or(Location::UNKNOWN), &problem, &hint)
     })
-}
-
-/// Returns true if a type of the file reports the error, not the parser.
-fn is_of_a_type(error: &SaphyrError) -> bool {
-    match error {
-        SaphyrError::AliasError { error, .. } => is_of_a_type(error),
-        error => matches!(error, SaphyrError::Message { .. }),
-    }
 }
 
 fn options() -> Options {
@@ -118,7 +109,6 @@ fn options() -> Options {
     options
 }
 
-/// Problem of a parser error, without its position, and the nearest valid name.
 fn describe(error: &SaphyrError, text: &str) -> (String, Option<&'static str>) {
     let found = error.location().and_then(|at| {
         let start = usize::try_from(at.span().byte_offset()?).ok()?;
@@ -130,7 +120,6 @@ fn describe(error: &SaphyrError, text: &str) -> (String, Option<&'static str>) {
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let mut near = None;
     let problem = match error {
-        SaphyrError::AliasError { error, .. } => return describe(error, text),
         SaphyrError::SerdeUnknownField { field, expected, .. } => {
             near = nearest_name(field, expected.iter().copied());
             format!("unknown key `{field}`, expected one of {}", listed(expected))
@@ -142,10 +131,22 @@ fn describe(error: &SaphyrError, text: &str) -> (String, Option<&'static str>) {
         SaphyrError::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
         SaphyrError::DuplicateMappingKey { key: Some(key), .. } => format!("a second key `{key}`"),
         SaphyrError::InvalidScalar { ty, .. } => {
-            let most = greatest_number(ty)
-                .filter(|_| found.trim_matches('`').bytes().all(|byte| byte.is_ascii_digit()));
+            let most = match *ty {
+                "u8" => Some(u8::MAX.into()),
+                "u16" => Some(u16::MAX.into()),
+                "u32" => Some(u32::MAX.into()),
+                "u64" | "usize" => Some(u64::MAX),
+                _ => None,
+            };
+            let most = most.filter(|_| found.trim_matches('`').bytes().all(|byte| byte.is_ascii_digit()));
             let most = most.map_or_else(String::new, |most| format!(" and at most {most}"));
-            format!("found {found}, expected {}{most}", scalar_type(ty))
+            let kind = match ty.as_bytes() {
+                [b'u', ..] => "a whole number of at least 0",
+                [b'i', ..] => "a whole number",
+                b"floating point" => "a number",
+                _ => ty,
+            };
+            format!("found {found}, expected {kind}{most}")
         }
         SaphyrError::InvalidBooleanStrict { .. } => format!("found {found}, expected `true` or `false`"),
         SaphyrError::NullIntoString { .. } => "no value is given, expected a text".to_owned(),
@@ -174,37 +175,10 @@ fn too_deep() -> String {
     format!("is nested too deeply, the limit is {MAX_DEPTH} levels")
 }
 
-/// A Rust type in terms of YAML.
-fn scalar_type(name: &str) -> &str {
-    match name.as_bytes() {
-        [b'u', ..] => "a whole number of at least 0",
-        [b'i', ..] => "a whole number",
-        b"floating point" => "a number",
-        _ => name,
-    }
-}
-
-/// Greatest number of an unsigned type.
-fn greatest_number(name: &str) -> Option<u64> {
-    match name {
-        "u8" => Some(u8::MAX.into()),
-        "u16" => Some(u16::MAX.into()),
-        "u32" => Some(u32::MAX.into()),
-        "u64" | "usize" => Some(u64::MAX),
-        _ => None,
-    }
-}
-
-/// Returns a value as YAML.
-///
-/// # Panics
-///
-/// If the value cannot be serialized, which is a defect: keys of maps that are no scalars.
 pub(crate) fn print<T: serde::Serialize>(value: &T) -> String {
     serde_saphyr::to_string(value).expect("keys are scalars")
 }
 
-/// A mapping in the order of the file.
 pub(crate) type YamlMap<T> = IndexMap<Spanned<String>, T>;
 
 /// A value of any kind. Scalars are kept as text.

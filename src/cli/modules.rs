@@ -137,7 +137,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
         let book = modules_workbook(&report).map_err(|error| {
             CommandError::bad_input(format!("cannot create the workbook: {error}"), "use `--format csv`")
         })?;
-        file.write_bytes(&book)?;
+        file.write(&book)?;
         print_note(&format!("wrote `{}`", file.path.display()));
     }
     print_data(&match options.format {

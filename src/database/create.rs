@@ -14,7 +14,7 @@ use super::{
 use crate::{
     base::files::{
         atomic::sync_folder,
-        scratch::{ScratchFolder, remove_abandoned_drafts},
+        scratch::{DRAFT, ScratchFolder, remove_abandoned},
         stale::is_empty_or_drafts,
         write_atomic,
     },
@@ -50,8 +50,8 @@ impl Database {
             folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = if is_there { folder } else { parent };
         fs::create_dir_all(place).map_err(DatabaseError::io("create", place))?;
-        remove_abandoned_drafts(place);
-        let draft = ScratchFolder::create_draft(place).map_err(DatabaseError::io("write into", place))?;
+        remove_abandoned(place, DRAFT);
+        let draft = ScratchFolder::create_in(place, DRAFT).map_err(DatabaseError::io("write into", place))?;
         write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())
             .map_err(DatabaseError::from)?;
         let filled = fill(draft.path())?;

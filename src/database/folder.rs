@@ -14,8 +14,9 @@ use super::{
 pub(crate) use crate::base::result_file::DATABASE_FILE;
 use crate::{
     base::files::{
-        FolderLock, LockState, read_regular, read_regular_text, scratch::remove_abandoned_drafts, stale,
-        write_atomic,
+        FolderLock, LockState, read_regular, read_regular_text,
+        scratch::{DRAFT, remove_abandoned},
+        stale, write_atomic,
     },
     database::{database_file::DatabaseFile, ledger::Ledger},
     kernel::{CacheState, CaseId, DataKind, KernelName, SoftwareVersions},
@@ -177,7 +178,7 @@ impl Database {
         }
         // Removes drafts of this database, which remain if the command that created it was killed and repeated.
         for place in self.folder.parent().into_iter().chain([&*self.folder]) {
-            remove_abandoned_drafts(place);
+            remove_abandoned(place, DRAFT);
         }
         Ok(lock)
     }

@@ -14,19 +14,20 @@ use std::{
 use csv::{ByteRecord, StringRecord, Terminator, WriterBuilder};
 use csv_core::ReadRecordResult;
 use rayon::prelude::*;
+use simd_csv::TotalReaderBuilder;
 
 use super::DatabaseError;
 use crate::{
     base::{
         files::{atomic::write_atomic_by, read_regular},
         table::{
-            CsvIndex, NeedsFullParser,
+            NeedsFullParser,
             format::{encoding_problem, separator_problem},
             raw_records::{
                 CsvPosition, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending,
                 unify_endings,
             },
-            row_ranges::{PIECE, row_places},
+            row_places,
         },
     },
     kernel::CaseAttributes,
@@ -48,6 +49,8 @@ pub struct KernelCsv {
     tail: Range<usize>,
     header_renamed: bool,
     changed: bool,
+    /// True if `simd-csv` reads the rows of the file as the csv crate does.
+    is_regular: bool,
 }
 
 /// Returns true if a file ends within its first line, the header: its last columns and all rows are missing. npubench ends
@@ -110,13 +113,10 @@ impl KernelCsv {
         }
         table.columns_in_file = table.header.len();
         table.header_end = header.end;
-        match row_places(&original[header.end..], table.header.len()) {
+        match row_places(&original, header.end, table.header.len()) {
             Ok(places) => {
-                let lines = 1 + memchr::memchr_iter(b'\n', &original[..header.end]).count() as u64;
-                table.rows = places
-                    .into_iter()
-                    .map(|place| CsvRow::Original(place.shifted_by(header.end, lines)))
-                    .collect();
+                table.is_regular = true;
+                table.rows = places.into_iter().map(CsvRow::Original).collect();
             }
             // The csv crate parses the rest, and finds the invalid line.
             Err(NeedsFullParser) => {
@@ -198,45 +198,32 @@ impl KernelCsv {
 
     /// Visits some cells of all rows in order. A cell is empty if a row of another length lacks it; removed rows are left out.
     pub(crate) fn for_each_cells(&self, columns: &[usize], mut visit: impl FnMut(usize, &[&[u8]])) {
-        let mut index = CsvIndex::default();
+        let are_originals =
+            |one: &CsvRow, other: &CsvRow| matches!((one, other), (CsvRow::Original(_), CsvRow::Original(_)));
         let mut next = 0;
-        while next < self.rows.len() {
-            let (piece, count) = self.original_piece(next..self.rows.len());
-            let bytes = &self.original[piece];
-            if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == count {
-                let mut picked = Vec::with_capacity(columns.len());
-                for (row, cells) in (next..).zip(index.rows(bytes)) {
-                    picked.clear();
-                    picked.extend(columns.iter().map(|column| cells.get(*column)));
-                    visit(row, &picked);
+        for run in self.rows.chunk_by(are_originals) {
+            match (&run[0], &run[run.len() - 1]) {
+                (CsvRow::Original(first), CsvRow::Original(last)) if self.is_regular => {
+                    let bytes = &self.original[first.range.start..last.range.end];
+                    let mut reader = TotalReaderBuilder::new().has_headers(false).from_bytes(bytes);
+                    let (mut row, mut cells) = (next, simd_csv::ByteRecord::new());
+                    while reader.read_byte_record(&mut cells) {
+                        let picked = columns.iter().map(|column| cells.get(*column).unwrap_or_default());
+                        visit(row, &picked.collect::<Vec<_>>());
+                        row += 1;
+                    }
                 }
-            } else {
-                for row in next..next + count {
-                    if !matches!(self.rows[row], CsvRow::Removed(_)) {
+                (CsvRow::Removed(_), _) => {}
+                _ => {
+                    for row in next..next + run.len() {
                         let cells = self.row_byte_cells(row);
                         let picked = columns.iter().map(|column| cells.get(*column).unwrap_or_default());
                         visit(row, &picked.collect::<Vec<_>>());
                     }
                 }
             }
-            next += count;
+            next += run.len();
         }
-    }
-
-    /// Returns the bytes of unchanged rows from the first of `rows` on, as many as make a piece, and their number; a changed row
-    /// is returned alone and without bytes.
-    fn original_piece(&self, rows: Range<usize>) -> (Range<usize>, usize) {
-        let mut piece = 0..0;
-        let mut count = 0;
-        for row in &self.rows[rows] {
-            match row {
-                CsvRow::Original(place) if count == 0 => piece = place.range.clone(),
-                CsvRow::Original(place) if piece.len() < PIECE => piece.end = place.range.end,
-                _ => break,
-            }
-            count += 1;
-        }
-        (piece, count.max(1))
     }
 
     pub fn row_byte_cells(&self, row: usize) -> ByteRecord {

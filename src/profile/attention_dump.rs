@@ -22,7 +22,6 @@ use crate::{
 pub struct AttentionDump(pub(crate) BTreeMap<AttentionCall, BTreeSet<CaseAttributes>>);
 
 impl AttentionDump {
-    /// Returns the number of distinct calls.
     pub(crate) fn call_count(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
@@ -32,7 +31,6 @@ impl AttentionDump {
     }
 }
 
-/// Fields of a line. Shapes are lists of dimensions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DumpLine {
@@ -61,7 +59,6 @@ struct DumpLine {
 const MAX_LINE: u64 = 16 << 20;
 /// Maximum length of a sequence, low enough that the sum over a batch does not overflow.
 const MAX_SEQUENCE: u64 = 1 << 40;
-/// Layouts of the API; they begin with the dimensions of the query.
 const LAYOUTS: [&str; 11] = [
     "BSH",
     "BSND",
@@ -86,13 +83,13 @@ pub fn read_attention_dumps(files: &[PathBuf]) -> Result<AttentionDump, ProfileE
 }
 
 fn read_dump(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
-    let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = BufReader::new(open_regular(file).map_err(io)?);
+    let io = ProfileError::io(file);
+    let mut input = BufReader::new(open_regular(file).map_err(&io)?);
     let mut text = Vec::new();
     let (mut number, mut calls) = (0, 0_usize);
     loop {
         text.clear();
-        if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut text).map_err(io)? == 0 {
+        if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut text).map_err(&io)? == 0 {
             break;
         }
         number += 1;
@@ -126,7 +123,6 @@ fn parse_line(text: &[u8]) -> Result<(AttentionCall, CaseAttributes), String> {
 }
 
 impl DumpLine {
-    /// Checks that shapes, lengths, heads, layout and block table are consistent.
     fn check_consistency(&self) -> Result<(), String> {
         if self.query.len() < 3 || self.key.len() < 3 || self.value.len() < 3 {
             return Err("`query`, `key` and `value` must be shapes of at least three dimensions".to_owned());
@@ -280,7 +276,6 @@ impl DumpLine {
     }
 
     /// Returns the mean length of a sequence; packed lengths are cumulative.
-    #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
     fn mean_length(&self, lengths: &[u64]) -> f64 {
         let is_packed = self.block_table.is_none() && self.token_dim().is_some();
         let total: u64 =

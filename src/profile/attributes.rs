@@ -1,23 +1,20 @@
 //! Attributes of a profile's groups that are not in the records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ProfileError, ProfileFile, RecordGroup,
-    host_calls::{HostCalls, describe_attention},
+    host_calls::{describe_attention, host_calls},
 };
 use crate::kernel::{AttentionCase, EP_SIZE, KernelName, WORLD_SIZE, ingest_option};
 
-/// Numbers of ranks that no profile records.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RankCounts {
     /// Ranks that share the experts.
     pub ep_size: Option<u64>,
-    /// Ranks of the run.
     pub world_size: Option<u64>,
 }
 
-/// Kernels whose time depends on a number of ranks, with its column.
 const RANK_COLUMNS: [(&[&str], &str); 2] =
     [(&["DispatchFFNCombine", "DispatchFFNCombineBF16"], EP_SIZE), (&["MatmulAllReduce"], WORLD_SIZE)];
 
@@ -39,9 +36,9 @@ pub fn add_attributes(
     }
     let attention = kernels.keys().find(|kernel| kernel.as_str() == AttentionCase::KERNEL).cloned();
     if let Some(groups) = attention.and_then(|kernel| kernels.get_mut(&kernel)) {
-        let mut calls = HostCalls::default();
+        let mut calls = BTreeSet::new();
         for file in files {
-            calls.0.extend(HostCalls::of_profile(&file.0)?.0);
+            calls.append(&mut host_calls(&file.0)?);
         }
         groups.iter_mut().for_each(|group| describe_attention(group, &calls));
     }

@@ -36,6 +36,12 @@ pub(crate) struct BenchmarkError {
     hint: &'static str,
 }
 
+impl BenchmarkError {
+    fn new(file: &Path, line: Option<usize>, problem: impl Into<String>, hint: &'static str) -> Self {
+        Self { file: file.to_owned(), line, problem: problem.into(), hint }
+    }
+}
+
 impl Failure for BenchmarkError {
     fn hint(&self) -> String {
         self.hint.to_owned()
@@ -72,7 +78,7 @@ pub(crate) struct CollectiveBenchmark {
     pub(crate) ranks: Option<u64>,
     lines: Vec<BenchmarkLine>,
     /// Sizes with wrong results on some rank.
-    failed: BTreeSet<u64>,
+    pub(crate) failed: BTreeSet<u64>,
     /// Largest size that the header announces.
     announced: Option<u64>,
 }
@@ -86,21 +92,6 @@ pub(crate) struct BenchmarkDuration {
     pub(crate) dtype: Dtype,
     /// True if the benchmark compared the received data with the expected ones.
     pub(crate) is_checked: bool,
-}
-
-/// Durations of a benchmark, and the sizes that are left out.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BenchmarkDurations {
-    pub(crate) durations: Vec<BenchmarkDuration>,
-    /// Sizes with wrong results, as printed.
-    pub(crate) failed: Vec<u64>,
-}
-
-/// Meaning of a printed size; both are the same for collectives but gathers and scatters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PrintedSize {
-    OfAllRanks,
-    OfOneRank,
 }
 
 /// Parses an element type by its name in a benchmark, torch or a profile, in any case.
@@ -132,7 +123,7 @@ struct LinePlace<'f> {
 impl LinePlace<'_> {
     fn error(self, problem: impl Into<String>) -> BenchmarkError {
         let hint = "give the complete output of one run of hccl_test or nccl-tests";
-        BenchmarkError { file: self.file.to_owned(), line: Some(self.number), problem: problem.into(), hint }
+        BenchmarkError::new(self.file, Some(self.number), problem, hint)
     }
 
     fn number<T: FromStr>(self, cell: &str, column: &str) -> Result<T, BenchmarkError> {
@@ -201,12 +192,8 @@ impl LinePlace<'_> {
 impl CollectiveBenchmark {
     /// Reads the output of one run. Lines that are no part of its table are skipped.
     pub(crate) fn read(file: &Path) -> Result<Self, BenchmarkError> {
-        let error = |problem: String| BenchmarkError {
-            file: file.to_owned(),
-            line: None,
-            problem,
-            hint: "give the text that hccl_test or nccl-tests printed, one run per file",
-        };
+        let hint = "give the text that hccl_test or nccl-tests printed, one run per file";
+        let error = |problem: String| BenchmarkError::new(file, None, problem, hint);
         let cannot = |source: std::io::Error| error(format!("cannot be read: {source}"));
         let found = fs::metadata(file).map_err(cannot)?;
         if !found.is_file() {
@@ -267,22 +254,19 @@ impl CollectiveBenchmark {
             if is_right == Some(false) {
                 failed.insert(bytes);
             }
-            // nccl-tests begins with sizes that are below one element per rank.
-            if bytes == 0 {
-                continue;
+            let is_valid = micros > 0.0 && micros.is_finite() && gigabytes_per_second >= 0.0;
+            match bytes {
+                // nccl-tests begins with sizes that are below one element per rank.
+                0 => {}
+                _ if is_valid => lines.push(line),
+                _ => {
+                    let problem = format!("the time of {bytes} bytes is {micros} us, expected above 0");
+                    return Err(place.error(problem));
+                }
             }
-            if !(micros > 0.0 && micros.is_finite() && gigabytes_per_second >= 0.0) {
-                let problem = format!("the time of {bytes} bytes is {micros} us, expected above 0");
-                return Err(place.error(problem));
-            }
-            lines.push(line);
         }
-        let error = |problem: &str| BenchmarkError {
-            file: file.to_owned(),
-            line: None,
-            problem: problem.to_owned(),
-            hint: "give the text that hccl_test or nccl-tests printed, with its table",
-        };
+        let hint = "give the text that hccl_test or nccl-tests printed, with its table";
+        let error = |problem: &str| BenchmarkError::new(file, None, problem, hint);
         let tool = tool.ok_or_else(|| error("contains no table of hccl_test or nccl-tests"))?;
         if lines.is_empty() {
             return Err(error("the table has no line: the benchmark measured nothing"));
@@ -303,22 +287,23 @@ impl CollectiveBenchmark {
         kind: CollectiveKind,
         ranks: u64,
         dtype: Option<&Dtype>,
-    ) -> Result<BenchmarkDurations, BenchmarkError> {
+    ) -> Result<Vec<BenchmarkDuration>, BenchmarkError> {
         let per_rank = kind.bandwidth_bytes(1, ranks).unwrap_or(1);
-        let scale = self.size_scale(per_rank)?;
+        let is_of_all_ranks = self.sizes_are_of_all_ranks(per_rank)?;
         let mut sizes: BTreeMap<(u64, Dtype), Vec<&BenchmarkLine>> = BTreeMap::new();
         for line in self.lines.iter().filter(|line| !self.failed.contains(&line.bytes)) {
-            let error = |problem: String, hint| self.error(Some(line.number), problem, hint);
+            let error =
+                |problem: String, hint| BenchmarkError::new(&self.file, Some(line.number), problem, hint);
             let Some(dtype) = line.dtype.as_ref().or(dtype) else {
                 return Err(error(
                     format!("{} does not print the element type", self.tool),
                     "give it with `--dtype`, such as FLOAT",
                 ));
             };
-            let message = match scale {
-                PrintedSize::OfOneRank => line.bytes,
-                PrintedSize::OfAllRanks if line.bytes.is_multiple_of(per_rank) => line.bytes / per_rank,
-                PrintedSize::OfAllRanks => {
+            let message = match is_of_all_ranks {
+                false => line.bytes,
+                true if line.bytes.is_multiple_of(per_rank) => line.bytes / per_rank,
+                true => {
                     return Err(error(
                         format!("{} bytes cannot be divided among {ranks} ranks", line.bytes),
                         "correct `--ranks`, or remove the line: the benchmark measured a rounded size",
@@ -333,21 +318,15 @@ impl CollectiveBenchmark {
             let is_checked = lines.iter().all(|line| line.is_right == Some(true));
             BenchmarkDuration { message, micros: f64::midpoint(low, high), dtype, is_checked }
         });
-        Ok(BenchmarkDurations {
-            durations: durations.collect(),
-            failed: self.failed.iter().copied().collect(),
-        })
+        Ok(durations.collect())
     }
 
-    fn error(&self, line: Option<usize>, problem: String, hint: &'static str) -> BenchmarkError {
-        BenchmarkError { file: self.file.clone(), line, problem, hint }
-    }
-
-    /// Compares the bandwidths with size by time, and returns the meaning of the sizes.
-    #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-    fn size_scale(&self, per_rank: u64) -> Result<PrintedSize, BenchmarkError> {
+    /// Compares the bandwidths with size by time. Returns true if sizes are those of all ranks, false for those of one rank;
+    /// both are the same for collectives but gathers and scatters.
+    fn sizes_are_of_all_ranks(&self, per_rank: u64) -> Result<bool, BenchmarkError> {
         const GIBI: f64 = 1.073_741_824;
-        let mut found: Option<PrintedSize> = None;
+        let error = |line, problem: String, hint| Err(BenchmarkError::new(&self.file, line, problem, hint));
+        let mut found: Option<bool> = None;
         // Bandwidths have 2 to 5 decimals, times 2: small ones are rounded too much.
         let decimals = if self.tool == BenchmarkTool::HcclTest { 5e-6 } else { 5e-3 };
         for &BenchmarkLine { number, bytes, micros, gigabytes_per_second, .. } in &self.lines {
@@ -360,27 +339,30 @@ impl CollectiveBenchmark {
             let is_near = |factor: f64| {
                 [factor, factor / GIBI].iter().any(|expected| (ratio / expected - 1.0).abs() < TOLERANCE)
             };
-            let meaning = match () {
-                () if is_near(1.0) => PrintedSize::OfAllRanks,
-                () if is_near(per_rank as f64) => PrintedSize::OfOneRank,
-                () => {
+            let meaning = match is_near(1.0) {
+                true => true,
+                false if is_near(per_rank as f64) => false,
+                false => {
                     let problem = format!(
                         "{gigabytes_per_second} GB/s is not the bandwidth of {bytes} bytes in {micros} us, nor of \
                          {per_rank} times as many"
                     );
-                    return Err(self.error(Some(number), problem, "correct `--collective` and `--ranks`"));
+                    return error(Some(number), problem, "correct `--collective` and `--ranks`");
                 }
             };
             if found.is_some_and(|found| found != meaning) {
                 let problem = "the sizes of this line and of earlier ones have different meanings".to_owned();
-                return Err(self.error(Some(number), problem, "give one run per file"));
+                return error(Some(number), problem, "give one run per file");
             }
             found = Some(meaning);
         }
         let is_known = per_rank == 1 || self.tool == BenchmarkTool::NcclTests;
-        found.or(is_known.then_some(PrintedSize::OfAllRanks)).ok_or_else(|| {
-            let problem = "all bandwidths are rounded too much to show what the sizes mean".to_owned();
-            self.error(None, problem, "measure larger messages as well")
-        })
+        found.or(is_known.then_some(true)).map_or_else(
+            || {
+                let problem = "all bandwidths are rounded too much to show what the sizes mean".to_owned();
+                error(None, problem, "measure larger messages as well")
+            },
+            Ok,
+        )
     }
 }

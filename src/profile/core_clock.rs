@@ -11,9 +11,7 @@ use serde::Deserialize;
 use super::{device_evidence::stated_facts, trace_events::for_each_trace_event};
 use crate::{base::files::named_entries, kernel::Nanos};
 
-/// Share of the set clock from which it counts as reached.
 pub(crate) const REACHED: f64 = 0.97;
-/// Value of the clock from a time on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClockSample {
     pub(crate) at: Nanos,
@@ -36,15 +34,12 @@ pub struct LowClock {
     pub set_mhz: f64,
 }
 
-/// Clock of the device of a `PROF_*` folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CoreClock {
     /// Sorted by time; empty if the profile has no clock.
-    samples: Vec<ClockSample>,
-    /// `None` if the profile does not state it.
-    set_mhz: Option<f64>,
-    /// Reason why a trace could not be read.
-    unreadable: Option<String>,
+    pub(crate) samples: Vec<ClockSample>,
+    pub(crate) set_mhz: Option<f64>,
+    pub(crate) unreadable: Option<String>,
 }
 
 impl CoreClock {
@@ -77,19 +72,6 @@ impl CoreClock {
         Self { samples, set_mhz, unreadable: None }
     }
 
-    pub(crate) fn samples(&self) -> &[ClockSample] {
-        &self.samples
-    }
-
-    /// Returns the reason why a trace of the profile could not be read.
-    pub(crate) fn unreadable(&self) -> Option<&str> {
-        self.unreadable.as_deref()
-    }
-
-    pub(crate) const fn set_mhz(&self) -> Option<f64> {
-        self.set_mhz
-    }
-
     /// Returns the clock at a time: the value of the last sample before this time, else of the first sample.
     pub(crate) fn value_at(&self, at: Nanos) -> Option<f64> {
         let after = self.samples.partition_point(|sample| sample.at <= at);
@@ -97,7 +79,6 @@ impl CoreClock {
         Some(sample.mhz)
     }
 
-    /// Returns the lowest clock in an interval.
     pub(crate) fn lowest_between(&self, start: Nanos, end: Nanos) -> Option<f64> {
         let from = self.samples.partition_point(|sample| sample.at <= start);
         let inside = self.samples.get(from..)?.iter().take_while(|sample| sample.at <= end);
@@ -164,8 +145,8 @@ mod tests {
         std::fs::write(output.join("msprof_1.json"), text).expect("written");
         let read = CoreClock::read(profile.path());
         let expected = [(2_000, 800.0), (1_764_246_877_073_569_640, 1850.0)];
-        assert_eq!(read.samples(), expected.map(|(at, mhz)| ClockSample { at: Nanos(at), mhz }));
+        assert_eq!(read.samples, expected.map(|(at, mhz)| ClockSample { at: Nanos(at), mhz }));
         std::fs::write(output.join("msprof_1.json"), &text[..90]).expect("written");
-        assert!(CoreClock::read(profile.path()).unreadable().is_some());
+        assert!(CoreClock::read(profile.path()).unreadable.is_some());
     }
 }

@@ -4,29 +4,24 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     ProfileError, RecordReader,
-    columns::{CYCLE_COUNTERS, NeededColumns},
+    columns::{CYCLE_COUNTERS, Column, NeededColumns},
 };
 use crate::kernel::DeviceFacts;
 
-/// Numbers of records from which cores and clock are inferred.
 const SAMPLED_RECORDS: usize = 20_000;
-/// Minimum number of records with the same number of blocks.
 const MIN_RECORDS: u32 = 3;
 /// Minimum time in microseconds from which a clock is computed; times have a step of 20 ns.
 const MIN_TIME: f64 = 5.0;
 
-/// Use of the cores by recorded kernels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CoreUsage {
     pub(super) cube: BTreeMap<u32, u32>,
     /// Records by number of blocks, of kernels on vector cores.
     pub(super) vector: BTreeMap<u32, u32>,
-    /// Records by clock in MHz.
     pub(super) clocks: BTreeMap<u32, u32>,
 }
 
 impl CoreUsage {
-    /// Counts a record by its task type.
     pub(super) fn count_blocks(&mut self, core: &str, blocks: u32, records: u32) {
         let counts = match core {
             "AI_CORE" | "MIX_AIC" => &mut self.cube,
@@ -38,7 +33,6 @@ impl CoreUsage {
         }
     }
 
-    /// Reads the first records of a table, without rows of another length.
     pub(super) fn from_table(file: &Path) -> Self {
         let mut usage = Self::default();
         let Ok(mut reader) = RecordReader::open_with(file, NeededColumns::None) else { return usage };
@@ -48,7 +42,7 @@ impl CoreUsage {
                 Err(ProfileError::Ragged { .. }) => continue,
                 _ => break,
             };
-            let Some(blocks) = record.blocks() else { continue };
+            let Some(blocks) = record.number(Column::Blocks) else { continue };
             let core = String::from_utf8_lossy(record.core());
             usage.count_blocks(&core, blocks, 1);
             let [cube, vector] = CYCLE_COUNTERS;
@@ -59,20 +53,14 @@ impl CoreUsage {
             };
             let [time, cycles] = counters.map(|counter| record.counters().nth(counter).flatten());
             if let (Some(time), Some(cycles)) = (time, cycles) {
-                usage.count_clock(time, cycles, blocks);
+                // Cycles of all blocks divided by their time.
+                let clock = (cycles / time / f64::from(blocks.max(1))).round();
+                if time >= MIN_TIME && (100.0..10_000.0).contains(&clock) {
+                    *usage.clocks.entry(clock as u32).or_default() += 1;
+                }
             }
         }
         usage
-    }
-
-    /// Counts the clock of a record: the cycles of all blocks divided by their time.
-    fn count_clock(&mut self, time: f64, cycles: f64, blocks: u32) {
-        let clock = (cycles / time / f64::from(blocks.max(1))).round();
-        if time >= MIN_TIME && (100.0..10_000.0).contains(&clock) {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in 100..10000")]
-            let clock = clock as u32;
-            *self.clocks.entry(clock).or_default() += 1;
-        }
     }
 
     /// Infers the numbers of cores and the clock. Cores are known only if the most blocks of kernels on matrix cores are

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{core_usage::CoreUsage, sqlite};
+use super::{core_usage::CoreUsage, discover::is_of_msprof, sqlite};
 use crate::{
     base::files::{named_entries, read_regular},
     kernel::DeviceFacts,
@@ -20,7 +20,6 @@ use crate::{
 /// Device of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceEvidence {
-    /// What is known.
     pub facts: DeviceFacts,
     /// True if the numbers of cores follow from the records and are not stated by the profiler.
     pub are_cores_inferred: bool,
@@ -28,7 +27,6 @@ pub struct DeviceEvidence {
     pub sources: Vec<&'static str>,
 }
 
-/// Beginning of the name of the folder of a device in a `PROF_*` folder.
 const DEVICE_FOLDER: &str = "device_";
 
 /// Names of msprof for the numbers of platforms, as its exporter writes them into `NPU_INFO`.
@@ -71,7 +69,6 @@ pub fn device_of_profile(file: &Path) -> DeviceEvidence {
 }
 
 impl DeviceEvidence {
-    /// Adds facts that are not known yet.
     fn add_facts(&mut self, source: &'static str, more: DeviceFacts) {
         let before = self.facts.clone();
         let DeviceFacts { soc, cube_cores, vector_cores, clock_mhz } = &mut self.facts;
@@ -117,8 +114,7 @@ impl DeviceEvidence {
 /// Returns the `PROF_*` folders of a table: those above it, else those beside its folder.
 fn prof_folders(file: &Path) -> Vec<PathBuf> {
     let Some(root) = file.ancestors().nth(2) else { return Vec::new() };
-    let is_prof = root.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"));
-    if is_prof { vec![root.to_owned()] } else { named_entries(root, "PROF_", "") }
+    if is_of_msprof(root) { vec![root.to_owned()] } else { named_entries(root, "PROF_", "") }
 }
 
 /// Returns the number of the only device of a `PROF_*` folder, by its folder `device_N`; `None` if it has none or several.
@@ -136,7 +132,6 @@ pub(crate) fn stated_facts(prof: &Path) -> Option<DeviceFacts> {
     files.find_map(|path| read_info(&path))
 }
 
-/// Returns the databases of a profile: the file itself, those beside it, and msprof's.
 fn databases(file: &Path) -> Vec<PathBuf> {
     let own = file.extension().is_some_and(|extension| extension == "db").then(|| file.to_owned());
     let beside = named_entries(file.parent().unwrap_or(Path::new("")), "ascend_pytorch_profiler", ".db");
@@ -146,7 +141,6 @@ fn databases(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Reads an `info.json`; clocks are text in MHz.
 fn read_info(path: &Path) -> Option<DeviceFacts> {
     #[derive(Deserialize)]
     struct ProfiledHost {

@@ -16,44 +16,50 @@ use std::{
 use super::{ProfileError, newest_export::newest_exports};
 use crate::base::{files::open_regular, result_file::DATABASE_FILE};
 
-/// Path of a kernel table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileFile(pub PathBuf);
 
-/// Maximum depth of searched folders.
-const MAX_DEPTH: usize = 12;
-/// Maximum number of folders between a profile's root and its tables.
+pub(super) const MAX_DEPTH: usize = 12;
 const MAX_PARENTS: usize = 4;
 
 /// Folder of a database that contains the profiles of its replays.
-const STATE_FOLDER: &str = ".npubench";
+pub(super) const STATE_FOLDER: &str = ".npubench";
 
-/// Forms of a profile, the preferred first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ProfileFormat {
+pub(super) enum ProfileFormat {
     KernelDetails,
     OpSummary,
     TorchDatabase,
     MsprofDatabase,
+    TorchTrace,
+    MsprofTrace,
 }
 
+/// Starts and ends of the names of files; the tables of kernels first, the preferred ones before the others.
+const NAMES: [(ProfileFormat, &str, &str); 6] = [
+    (ProfileFormat::KernelDetails, "kernel_details", ".csv"),
+    (ProfileFormat::OpSummary, "op_summary", ".csv"),
+    (ProfileFormat::TorchDatabase, "ascend_pytorch_profiler", ".db"),
+    (ProfileFormat::MsprofDatabase, "msprof_", ".db"),
+    (ProfileFormat::TorchTrace, "trace_view", ".json"),
+    (ProfileFormat::MsprofTrace, "msprof_", ".json"),
+];
+
 impl ProfileFormat {
-    fn of_file(path: &Path) -> Option<Self> {
+    pub(super) fn of_file(path: &Path) -> Option<(Self, String)> {
         let name = path.file_name()?.to_string_lossy();
-        let is = |start: &str, end: &str| name.starts_with(start) && name.ends_with(end);
-        match () {
-            () if is("kernel_details", ".csv") => Some(Self::KernelDetails),
-            () if is("op_summary", ".csv") => Some(Self::OpSummary),
-            () if is("ascend_pytorch_profiler", ".db") => Some(Self::TorchDatabase),
-            () if is("msprof_", ".db") => Some(Self::MsprofDatabase),
-            () => None,
-        }
+        NAMES.iter().find_map(|(format, start, end)| {
+            Some((*format, name.strip_prefix(start)?.strip_suffix(end)?.to_owned()))
+        })
+    }
+
+    fn of_table(path: &Path) -> Option<Self> {
+        Self::of_file(path).map(|(format, _)| format).filter(|format| *format <= Self::MsprofDatabase)
     }
 }
 
 type FilesByFormat = BTreeMap<ProfileFormat, Vec<PathBuf>>;
 
-/// Tables of some paths, each profile in one form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoveredProfiles {
     /// Files to read, each once.
@@ -102,12 +108,11 @@ impl ProfileFile {
         paths: &[P],
     ) -> Result<(DiscoveredProfiles, Vec<ProfileError>), ProfileError> {
         let mut search = ProfileSearch::default();
-        let resolve = |path: &Path| resolve_path(path).map_err(|source| io_error(path, source));
         let (mut resolved, mut left_out) = (Vec::new(), Vec::new());
         for path in paths.iter().map(AsRef::as_ref) {
-            match resolve(path) {
+            match resolve_path(path) {
                 Ok(found) => resolved.push((path, found)),
-                Err(error) => left_out.push(error),
+                Err(error) => left_out.push(ProfileError::io(path)(error)),
             }
         }
         if let Some((given, _)) = resolved.iter().find(|(_, path)| is_in_database(path)) {
@@ -117,8 +122,8 @@ impl ProfileFile {
         let mut folders: Vec<_> = resolved.iter().filter(|(_, path)| path.is_dir()).collect();
         folders.sort_by_key(|(_, path)| path);
         for (given, folder) in folders {
-            if let Err(source) = search.add_folder(folder) {
-                left_out.push(io_error(given, source));
+            if let Err(error) = search.add_folder(folder) {
+                left_out.push(ProfileError::io(given)(error));
             } else if search.files_below(folder).next().is_none() {
                 left_out.push(ProfileError::NoProfile((*given).to_owned()));
             }
@@ -144,17 +149,11 @@ fn is_in_database(path: &Path) -> bool {
     path.join(DATABASE_FILE).is_file() || path.iter().any(|part| part == STATE_FOLDER)
 }
 
-fn io_error(path: &Path, source: io::Error) -> ProfileError {
-    ProfileError::Io { file: path.to_owned(), source }
-}
-
-/// State of the search; all paths are canonical.
 #[derive(Debug, Default)]
 struct ProfileSearch {
     profiles: BTreeMap<PathBuf, FilesByFormat>,
     profile_of: BTreeMap<PathBuf, PathBuf>,
     folders: Vec<PathBuf>,
-    /// Files that belong to no profile.
     alone: BTreeSet<PathBuf>,
     /// Folders that are not of a profiler, with files that are read as one profile.
     gathered: BTreeSet<PathBuf>,
@@ -175,7 +174,7 @@ impl ProfileSearch {
         if self.profile_of.contains_key(file) {
             return;
         }
-        match (EnclosingProfile::from_folder(file).profile, ProfileFormat::of_file(file)) {
+        match (EnclosingProfile::from_folder(file).profile, ProfileFormat::of_table(file)) {
             (Some(profile), Some(form)) => self.insert_file(profile, form, file.to_owned()),
             _ => drop(self.alone.insert(file.to_owned())),
         }
@@ -194,17 +193,20 @@ impl ProfileSearch {
 
     fn into_found(mut self, given_paths: &[(&Path, PathBuf)]) -> (DiscoveredProfiles, Vec<ProfileError>) {
         let profiles = mem::take(&mut self.profiles);
-        let gathered: Vec<(PathBuf, FilesByFormat)> = profiles
-            .iter()
-            .filter(|(profile, _)| self.gathered.contains(*profile))
-            .map(|(profile, forms)| (profile.clone(), forms.clone()))
-            .collect();
         let (mut read, mut incomplete): (BTreeMap<PathBuf, Vec<PathBuf>>, _) = (BTreeMap::new(), Vec::new());
-        for (profile, forms) in profiles {
-            let Some(best) = best_form(forms) else { continue };
-            match newest_of_folders(best) {
+        for (profile, forms) in &profiles {
+            // A failed export leaves empty files.
+            let is_filled = |file: &PathBuf| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0);
+            let best = forms.iter().find(|(_, files)| files.iter().any(is_filled));
+            let Some((form, files)) = best.or_else(|| forms.first_key_value()) else { continue };
+            // msprof writes each export of the same records to a new file with its time.
+            let newest = match form {
+                ProfileFormat::OpSummary | ProfileFormat::MsprofDatabase => newest_exports(files.clone()),
+                _ => Ok(files.clone()),
+            };
+            match newest {
                 Ok(files) => {
-                    read.insert(profile, files);
+                    read.insert(profile.clone(), files);
                 }
                 Err(error) => incomplete.push(error),
             }
@@ -219,9 +221,18 @@ impl ProfileSearch {
             Some(SkippedPath { path: (*given).to_owned(), instead: instead_of(path)?, may_differ: false })
         });
         let mut passed_over: Vec<SkippedPath> = skipped.collect();
-        for (folder, forms) in gathered {
-            let files = read.get(&folder).map_or(&[][..], Vec::as_slice);
-            passed_over.extend(files_of_other_forms(files, forms, given_paths));
+        // Of a folder with files of several forms that is not one of a profiler, those of the other forms.
+        for (folder, forms) in profiles.into_iter().filter(|(folder, _)| self.gathered.contains(folder)) {
+            let Some(instead) = read.get(&folder).and_then(|files| files.first()) else { continue };
+            let form = ProfileFormat::of_table(instead);
+            let others = forms.into_iter().filter(|(other, _)| Some(*other) != form);
+            let others = others.flat_map(|(_, files)| files);
+            let others = others.filter(|file| !given_paths.iter().any(|(_, given)| given == file));
+            passed_over.extend(others.map(|path| SkippedPath {
+                path,
+                instead: instead.clone(),
+                may_differ: true,
+            }));
         }
         let mut files: Vec<_> = read.into_values().flatten().chain(self.alone).map(ProfileFile).collect();
         files.sort();
@@ -244,7 +255,7 @@ impl ProfileSearch {
                 self.walk_folder(&entry.path(), &below)?;
             } else if !kind.is_dir()
                 && !kind.is_symlink()
-                && let Some(form) = ProfileFormat::of_file(&entry.path())
+                && let Some(form) = ProfileFormat::of_table(&entry.path())
             {
                 let profile = below.profile.clone().unwrap_or_else(|| {
                     self.gathered.insert(folder.to_owned());
@@ -261,65 +272,35 @@ impl ProfileSearch {
 /// the newest, with all its slices. `folder` may also be a `PROF_*` folder itself.
 pub fn collection_summaries(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
     const TABLES: &str = "mindstudio_profiler_output";
-    let io = |source| ProfileError::Io { file: folder.to_owned(), source };
+    let list = |folder: &Path| {
+        let paths = fs::read_dir(folder).and_then(|all| all.map(|entry| Ok(entry?.path())).collect());
+        paths.map_err(ProfileError::io(folder))
+    };
+    let newest_summary = |folder: &Path| {
+        let mut tables: Vec<PathBuf> = list(folder)?;
+        tables.retain(|path| ProfileFormat::of_table(path) == Some(ProfileFormat::OpSummary));
+        newest_exports(tables)
+    };
     let own = folder.join(TABLES);
     if own.is_dir() {
-        return newest_op_summary(&own);
+        return Ok(newest_summary(&own)?.into_iter().map(ProfileFile).collect());
     }
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        let output = entry.path().join(TABLES);
-        if entry.file_name().to_string_lossy().starts_with("PROF_") && output.is_dir() {
-            found.extend(newest_op_summary(&output)?);
+    for path in list(folder)? {
+        let output = path.join(TABLES);
+        if is_of_msprof(&path) && output.is_dir() {
+            found.extend(newest_summary(&output)?.into_iter().map(ProfileFile));
         }
     }
     found.sort();
     Ok(found)
 }
 
-fn newest_op_summary(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
-    let entries = fs::read_dir(folder)
-        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>());
-    let mut tables = entries.map_err(|source| io_error(folder, source))?;
-    tables.retain(|path| ProfileFormat::of_file(path) == Some(ProfileFormat::OpSummary));
-    Ok(newest_exports(tables)?.into_iter().map(ProfileFile).collect())
+/// Returns true for the name of a folder that msprof writes for a collection.
+pub(super) fn is_of_msprof(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
 }
 
-/// Returns the files of a folder that have another form than the files that are read, except for files that were given.
-fn files_of_other_forms(
-    read: &[PathBuf],
-    forms: FilesByFormat,
-    given_paths: &[(&Path, PathBuf)],
-) -> Vec<SkippedPath> {
-    let Some(instead) = read.first() else { return Vec::new() };
-    let form = ProfileFormat::of_file(instead);
-    let others = forms.into_iter().filter(|(other, _)| Some(*other) != form).flat_map(|(_, files)| files);
-    let others = others.filter(|file| !given_paths.iter().any(|(_, given)| given == file));
-    others.map(|path| SkippedPath { path, instead: instead.clone(), may_differ: true }).collect()
-}
-
-/// Returns the preferred form with a file that is not empty; a failed export leaves empty files.
-fn best_form(mut forms: FilesByFormat) -> Option<(ProfileFormat, Vec<PathBuf>)> {
-    let is_filled = |file: &PathBuf| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0);
-    let filled = forms.iter().find(|(_, files)| files.iter().any(is_filled)).map(|(form, _)| *form);
-    filled.and_then(|form| forms.remove_entry(&form)).or_else(|| forms.pop_first())
-}
-
-fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Result<Vec<PathBuf>, ProfileError> {
-    // msprof writes each export of the same records to a new file with its time.
-    if !matches!(form, ProfileFormat::OpSummary | ProfileFormat::MsprofDatabase) {
-        return Ok(files);
-    }
-    let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
-    for file in files {
-        folders.entry(file.parent().map(Path::to_owned).unwrap_or_default()).or_default().push(file);
-    }
-    let newest: Vec<Vec<PathBuf>> = folders.into_values().map(newest_exports).collect::<Result<_, _>>()?;
-    Ok(newest.concat())
-}
-
-/// Profile that contains a folder.
 #[derive(Clone, Debug, Default)]
 struct EnclosingProfile {
     depth: usize,
@@ -337,12 +318,11 @@ impl EnclosingProfile {
         Self { depth: 0, ..around }
     }
 
-    /// Returns the profile of the entries of a folder.
     fn enter_folder(&self, folder: &Path, holds: impl Fn(&str) -> bool) -> Self {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let is_torch_root =
             name.ends_with("_ascend_pt") || name.ends_with("_ascend_ms") || holds("ASCEND_PROFILER_OUTPUT");
-        let is_prof = name.starts_with("PROF_") || holds("mindstudio_profiler_output");
+        let is_prof = is_of_msprof(folder) || holds("mindstudio_profiler_output");
         let is_root = is_torch_root || is_prof && !self.is_below_torch_root;
         Self {
             depth: self.depth + 1,

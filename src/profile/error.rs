@@ -6,17 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::columns::UnsupportedTable;
+use super::{columns::OF_DATABASE, trace_events::TraceError};
 
 /// Position of a record in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum RecordPosition {
     #[strum(to_string = ":{0}")]
     Line(u64),
-    /// Row of a database's `COMPUTE_TASK_INFO`.
     #[strum(to_string = " (globalTaskId {0})")]
     Task(i64),
-    /// Row of a database's `COMMUNICATION_OP`.
     #[strum(to_string = " (COMMUNICATION_OP, opId {0})")]
     Operation(i64),
     /// Row of another table of a database, by its number from 1.
@@ -27,10 +25,8 @@ pub enum RecordPosition {
 /// Reason why a table of kernels has no column of shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum ShapelessKind {
-    /// Profile without types and shapes of kernels.
     #[strum(to_string = "it was taken at profiler level 0")]
     Level0,
-    /// Table without compute kernels, for which msprof omits the columns.
     #[strum(to_string = "it holds collectives and no other kernel")]
     OnlyCollectives,
 }
@@ -38,7 +34,6 @@ pub enum ShapelessKind {
 /// Unreadable profile, with file and position.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Path that does not exist or cannot be opened or listed.
     #[error("cannot read `{}`: {source}", .file.display())]
     Io {
         file: PathBuf,
@@ -50,48 +45,38 @@ pub enum ProfileError {
         .0.display()
     )]
     NoProfile(PathBuf),
-    /// Export in slices of which some are missing.
-    #[error("`{}`: {problem}", .file.display())]
-    IncompleteExport {
-        /// Newest slice.
+    #[error(
+        "no ascend_pytorch_profiler*.db, msprof_*.db, trace_view.json, kernel_details.csv or op_summary*.csv below `{}`",
+        .0.display()
+    )]
+    NoRun(PathBuf),
+    #[error("`{}` is neither a database of a profiler, a trace, nor a table of kernels", .0.display())]
+    UnknownFile(PathBuf),
+    #[error("`{}`: {source}", .file.display())]
+    Trace {
         file: PathBuf,
-        problem: String,
+        #[source]
+        source: TraceError,
     },
+    #[error("`{}`: {problem}", .file.display())]
+    IncompleteExport { file: PathBuf, problem: String },
     #[error("`{}` is empty", .0.display())]
     Empty(PathBuf),
-    /// Git LFS pointer instead of the data.
     #[error("`{}` is a Git LFS pointer, not the data", .0.display())]
     LfsPointer(PathBuf),
     #[error("`{}` has no shape columns: {why}", .file.display())]
     NoShapes { file: PathBuf, why: ShapelessKind },
-    #[error("{}:1: the header lacks {}{}", .file.display(), quote_names(.missing), describe_other_table(*.is))]
-    MissingColumns {
-        file: PathBuf,
-        missing: Vec<&'static str>,
-        /// Recognized kind of the table.
-        is: Option<UnsupportedTable>,
-    },
+    #[error("{}:1: the header lacks {}{}", .file.display(), quote_names(.missing), .is.map_or_else(String::new, |is| format!("; it holds {is}")))]
+    MissingColumns { file: PathBuf, missing: Vec<&'static str>, is: Option<&'static str> },
     /// JSON, such as a timeline, instead of a table.
     #[error("`{}` is JSON, not a table of kernels", .0.display())]
     Json(PathBuf),
     #[error("`{}` is compressed", .0.display())]
     Compressed(PathBuf),
     #[error("{}:{line}: the row that starts here does not end within {mebibytes} MiB", .file.display())]
-    Endless {
-        file: PathBuf,
-        line: u64,
-        /// Size of the part that was read.
-        mebibytes: u64,
-    },
+    Endless { file: PathBuf, line: u64, mebibytes: u64 },
     #[error("{}:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
-    Ragged {
-        file: PathBuf,
-        line: u64,
-        fields: usize,
-        columns: usize,
-        /// First missing column, or first field without a column.
-        place: String,
-    },
+    Ragged { file: PathBuf, line: u64, fields: usize, columns: usize, place: String },
     #[error("{}{place}: `{cell}` in column `{column}` {problem}", .file.display())]
     Cell {
         file: PathBuf,
@@ -119,21 +104,10 @@ pub enum ProfileError {
     DatabaseFolder(PathBuf),
     #[error("`{}` is not an SQLite database", .0.display())]
     NotDatabase(PathBuf),
-    /// Database shorter than the length in its header.
     #[error("`{}` is truncated: {found} of {expected} bytes", .file.display())]
-    Truncated {
-        file: PathBuf,
-        /// Length in its header.
-        expected: u64,
-        found: u64,
-    },
-    /// Database with changes that are only in its log or journal.
+    Truncated { file: PathBuf, expected: u64, found: u64 },
     #[error("`{}` was not closed: `{}` holds changes that belong to it", .file.display(), .beside.display())]
-    NotClosed {
-        file: PathBuf,
-        /// Log or journal of the database.
-        beside: PathBuf,
-    },
+    NotClosed { file: PathBuf, beside: PathBuf },
     #[error("`{}` has no table `{table}`: {without}", .file.display())]
     MissingTable { file: PathBuf, table: &'static str, without: &'static str },
     #[error("`{}`: table `{table}` lacks {}", .file.display(), quote_names(.missing))]
@@ -146,16 +120,19 @@ pub enum ProfileError {
     },
 }
 
-fn describe_other_table(is: Option<UnsupportedTable>) -> String {
-    is.map_or_else(String::new, |table| format!("; it holds {}", table.0))
-}
-
 fn quote_names(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 impl ProfileError {
-    /// Creates an error for a cell, which is truncated if it is long.
+    pub(crate) fn io(file: &Path) -> impl Fn(io::Error) -> Self {
+        |source| Self::Io { file: file.to_owned(), source }
+    }
+
+    pub(super) fn csv(file: &Path) -> impl Fn(csv::Error) -> Self {
+        |error| Self::io(file)(error.into())
+    }
+
     pub(crate) fn bad_cell(
         file: &Path,
         place: RecordPosition,
@@ -174,7 +151,19 @@ impl ProfileError {
 impl Failure for ProfileError {
     fn hint(&self) -> String {
         let hint = match self {
-            Self::Io { .. } => "check the path and its permissions",
+            Self::Io { .. } | Self::Trace { source: TraceError::Io(_), .. } => {
+                "check the path and its permissions"
+            }
+            Self::Trace { source: TraceError::NoEvents, .. } => {
+                "the file is no trace; give the trace_view.json, kernel_details.csv or database of a profile"
+            }
+            Self::Trace { source: TraceError::Text { .. }, .. } => {
+                "the file may be cut off or still being written; export the profile again, or give its \
+                 ascend_pytorch_profiler_*.db"
+            }
+            Self::NoRun(_) | Self::UnknownFile(_) => {
+                "give the folder of a profile (`*_ascend_pt`), or one of these files"
+            }
             Self::NoProfile(_) => {
                 "give a kernel_details.csv, an op_summary_*.csv, a profiler's database, or a folder that torch_npu.profiler or msprof wrote"
             }
@@ -189,7 +178,7 @@ impl Failure for ProfileError {
             Self::NoShapes { why: ShapelessKind::OnlyCollectives, .. } => {
                 "leave it out; collectives are not read from profiles"
             }
-            Self::MissingColumns { is: Some(UnsupportedTable::OF_DATABASE), .. } => {
+            Self::MissingColumns { is: Some(OF_DATABASE), .. } => {
                 "copy it into the database folder, its file name is the kernel's; `npubench check` checks its rows"
             }
             Self::Json(_) | Self::MissingColumns { is: Some(_), .. } => {

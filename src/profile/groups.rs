@@ -1,6 +1,8 @@
 //! Groups of profile records by signature, with statistics.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use indexmap::{IndexMap, map::Entry};
 
 use super::{
     ProfileError,
@@ -15,20 +17,16 @@ use crate::{
 /// All records of one signature.
 #[derive(Clone, Debug)]
 pub struct RecordGroup {
-    /// The signature.
     pub case: Case,
     /// The six signature cells of the first record.
     pub cells: [String; 6],
-    /// `OP State` of the first record.
     pub state: String,
     /// `Accelerator Core` of the first record.
     pub core: String,
     /// Further cells of the row, by column, that are not in the records.
     pub extra: Vec<(String, String)>,
     first: RecordOrder,
-    /// Numbers of the files with its records, ascending.
     files: Vec<u64>,
-    /// Durations in nanoseconds.
     durations: Vec<i64>,
     counters: CounterSums,
 }
@@ -52,22 +50,18 @@ impl RecordGroup {
         self.extra.push((column.to_owned(), value.to_owned()));
     }
 
-    /// Returns the numbers of the files with its records, ascending.
     pub fn files(&self) -> &[u64] {
         &self.files
     }
 
-    /// Returns the number of records.
     pub fn record_count(&self) -> usize {
         self.durations.len()
     }
 
-    /// Returns the sum of the durations of all records.
     pub fn total_duration(&self) -> Nanos {
         Nanos(self.durations.iter().fold(0, |total, duration| total.saturating_add(*duration)))
     }
 
-    /// Computes the statistics of all records.
     pub fn into_statistics(mut self) -> GroupStatistics {
         GroupStatistics {
             counters: self.counters.counter_means(),
@@ -94,7 +88,6 @@ impl RecordGroup {
 /// Records of a kernel without input shapes, such as those of a collective.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShapelessRecords {
-    /// Number of records.
     pub count: u64,
     /// Sum of the durations that can be read.
     pub duration: Nanos,
@@ -105,13 +98,12 @@ pub struct ShapelessRecords {
 /// Groups of one or several tables, and counts of the other records.
 #[derive(Debug, Default)]
 pub struct RecordGroups {
-    by_cells: HashMap<Vec<u8>, usize, foldhash::fast::RandomState>,
-    groups: Vec<RecordGroup>,
+    /// Groups by their cells.
+    groups: IndexMap<Vec<u8>, RecordGroup, foldhash::fast::RandomState>,
     /// Records without input shapes, by kernel.
     pub without_shapes: BTreeMap<String, ShapelessRecords>,
     /// Records without a duration, by kernel.
     pub without_duration: BTreeMap<String, u64>,
-    /// Number of all records.
     pub records: u64,
     /// Number of the records of the rehearsal host.
     pub rehearsed: u64,
@@ -155,13 +147,9 @@ impl RecordGroups {
             self.key.extend_from_slice(cell);
             self.key.push(b'\n');
         }
-        let index = match self.by_cells.get(&self.key) {
-            Some(index) => *index,
-            None => {
-                self.groups.push(new_group(record, position)?);
-                self.by_cells.insert(self.key.clone(), self.groups.len() - 1);
-                self.groups.len() - 1
-            }
+        let index = match self.groups.get_index_of(&self.key) {
+            Some(index) => index,
+            None => self.groups.insert_full(self.key.clone(), new_group(record, position)?).0,
         };
         let group = &mut self.groups[index];
         // Tables are read from the start; databases are not read in the order of time.
@@ -178,21 +166,15 @@ impl RecordGroups {
         Ok(())
     }
 
-    /// Counts a record without shapes.
     pub(super) fn add_shapeless(&mut self, kernel: &[u8], duration: Option<Nanos>, core: &[u8]) {
         let kernel = String::from_utf8_lossy(kernel);
-        if !self.without_shapes.contains_key(&*kernel) {
-            let records = ShapelessRecords { core: printable_cell(core), ..ShapelessRecords::default() };
-            self.without_shapes.insert(kernel.clone().into_owned(), records);
-        }
-        if let Some(records) = self.without_shapes.get_mut(&*kernel) {
-            records.count += 1;
-            let duration = duration.map_or(0, |duration| duration.0.max(0));
-            records.duration = Nanos(records.duration.0.saturating_add(duration));
-        }
+        let new = || ShapelessRecords { core: printable_cell(core), ..ShapelessRecords::default() };
+        let records = self.without_shapes.entry(kernel.into_owned()).or_insert_with(new);
+        records.count += 1;
+        let duration = duration.map_or(0, |duration| duration.0.max(0));
+        records.duration = Nanos(records.duration.0.saturating_add(duration));
     }
 
-    /// Merges the groups of another reader.
     pub(super) fn merge_groups(&mut self, other: Self) {
         self.records += other.records;
         self.rehearsed += other.rehearsed;
@@ -207,14 +189,11 @@ impl RecordGroups {
             mine.count += count;
             mine.duration = Nanos(mine.duration.0.saturating_add(duration.0));
         }
-        let mut keys: Vec<(Vec<u8>, usize)> = other.by_cells.into_iter().collect();
-        keys.sort_by_key(|(_, index)| *index);
-        for ((key, _), group) in keys.into_iter().zip(other.groups) {
-            match self.by_cells.get(&key) {
-                Some(index) => self.groups[*index].merge_group(group),
-                None => {
-                    self.by_cells.insert(key, self.groups.len());
-                    self.groups.push(group);
+        for (key, group) in other.groups {
+            match self.groups.entry(key) {
+                Entry::Occupied(mut same) => same.get_mut().merge_group(group),
+                Entry::Vacant(new) => {
+                    new.insert(group);
                 }
             }
         }
@@ -231,7 +210,7 @@ impl RecordGroups {
                     && matches!(group.case.inputs.as_slice(), [Some(tensor)]
                         if tensor.dtype.as_str() == "INT32" && *tensor.dims == [length])
             };
-            self.groups.iter().filter(is_sentinel).map(RecordGroup::record_count).sum()
+            self.groups.values().filter(is_sentinel).map(RecordGroup::record_count).sum()
         };
         launches(1) >= PADDING && launches(2) > 0
     }
@@ -240,7 +219,7 @@ impl RecordGroups {
     /// several fitting rows counts. Cells that differ only in spelling are one group.
     pub fn into_kernels(self) -> BTreeMap<KernelName, Vec<RecordGroup>> {
         let mut by_signature: BTreeMap<(KernelName, String), RecordGroup> = BTreeMap::new();
-        for group in self.groups {
+        for group in self.groups.into_values() {
             let key = (group.case.kernel.clone(), group.case.signature());
             match by_signature.get_mut(&key) {
                 Some(same) => same.merge_group(group),
@@ -256,7 +235,6 @@ impl RecordGroups {
     }
 }
 
-/// Returns the text of a cell with invalid bytes and control characters replaced.
 fn printable_cell(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.trim_ascii()).replace(char::is_control, "\u{fffd}")
 }

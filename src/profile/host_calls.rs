@@ -9,10 +9,6 @@ use std::{collections::BTreeSet, path::Path};
 use super::{ProfileError, RecordGroup, operator_details, sqlite};
 use crate::kernel::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, best_shape_matches};
 
-/// Distinct calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct HostCalls(pub(super) BTreeSet<AttentionCall>);
-
 /// Positions of a call's arguments, and the slot of each. Names with `_V2` belong to the second form of the API.
 const ARGUMENTS: [usize; 24] =
     [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26];
@@ -21,26 +17,18 @@ const SLOTS: [usize; 24] =
 const ARGUMENTS_V2: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 9];
 const SLOTS_V2: [usize; 8] = [0, 1, 2, 24, 25, 3, 4, 14];
 
-impl HostCalls {
-    /// Reads the calls of the profile of a kernel table: from `operator_details.csv` beside it, or from the database
-    /// itself. Empty if the host was not recorded.
-    pub(super) fn of_profile(table: &Path) -> Result<Self, ProfileError> {
-        let mut calls = Self::default();
-        if sqlite::is_database(table)? {
-            sqlite::for_each_operator(table, |name, shapes| calls.add_call(name, shapes))?;
-        } else {
-            let file = table.with_file_name("operator_details.csv");
-            if file.is_file() {
-                operator_details::for_each_operator(&file, |name, shapes| calls.add_call(name, shapes))?;
-            }
-        }
-        Ok(calls)
+/// Reads the distinct calls of the profile of a kernel table: from `operator_details.csv` beside it, or from the database
+/// itself. Empty if the host was not recorded.
+pub(super) fn host_calls(table: &Path) -> Result<BTreeSet<AttentionCall>, ProfileError> {
+    let mut calls = BTreeSet::new();
+    let add = |name: &str, shapes: &str| calls.extend(attention_call(name, shapes));
+    let file = table.with_file_name("operator_details.csv");
+    if sqlite::is_database(table)? {
+        sqlite::for_each_operator(table, add)?;
+    } else if file.is_file() {
+        operator_details::for_each_operator(&file, add)?;
     }
-
-    /// Adds a call; other operators are ignored.
-    fn add_call(&mut self, name: &str, shapes: &str) {
-        self.0.extend(attention_call(name, shapes));
-    }
+    Ok(calls)
 }
 
 /// Parses a call from an operator's name and the shapes of its arguments, such as `128,4,128;\n12307,128,128;\n…`
@@ -64,7 +52,7 @@ fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
 }
 
 /// Sets the attributes of a group of the kernel that follow from host calls and shapes, and its completeness.
-pub(super) fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
+pub(super) fn describe_attention(group: &mut RecordGroup, calls: &BTreeSet<AttentionCall>) {
     let kernel = AttentionCase::new(&group.case);
     let mut cells: Vec<(&str, String)> = Vec::new();
     for (column, slot) in [
@@ -74,7 +62,7 @@ pub(super) fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
     ] {
         cells.extend(kernel.dims(slot).map(|dims| (column, Dims(dims).to_string())));
     }
-    match best_shape_matches(&group.case, &calls.0, |call| call).as_slice() {
+    match best_shape_matches(&group.case, calls, |call| call).as_slice() {
         [] => {}
         [call] => {
             cells.push(("operator_input_shapes_raw", call.shapes_cell(&group.case)));

@@ -7,17 +7,14 @@ use super::{COUNTERS, ProfileError, REHEARSAL_PREFIX, RecordPosition};
 /// Names of the columns of the kernel's type, of the six cells of its signature, and of its duration in a reader's source.
 pub(super) type RecordNames = [&'static str; 8];
 
-/// Record of a reader; its cells are borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelRecord<'r> {
     pub(super) file: &'r Path,
     pub(super) place: RecordPosition,
-    /// Columns for messages.
     pub(super) names: &'static RecordNames,
     /// Name of the operator in the model.
     pub(super) name: &'r [u8],
     pub(super) kernel: &'r [u8],
-    /// Shapes, types, formats of the inputs, then of the outputs.
     pub(super) cells: [&'r [u8]; 6],
     /// `dynamic` or `static`, empty if not recorded.
     pub(super) state: &'r [u8],
@@ -26,13 +23,11 @@ pub(super) struct KernelRecord<'r> {
 }
 
 impl KernelRecord<'_> {
-    /// Creates an error for a cell; `column` is its place in the names.
     pub(super) fn bad_cell(&self, column: usize, cell: &[u8], problem: String) -> ProfileError {
         ProfileError::bad_cell(self.file, self.place, self.names[column], cell, problem)
     }
 }
 
-/// Returns true for the name of a record of the rehearsal host; an error unless such are accepted.
 pub(super) fn check_rehearsed(
     name: &[u8],
     accept_rehearsed: bool,
@@ -64,9 +59,7 @@ impl CounterSums {
         }
     }
 
-    /// Returns the mean of each counter; `None` without values.
     pub(super) fn counter_means(&self) -> Vec<Option<f64>> {
-        #[expect(clippy::cast_precision_loss, reason = "a quotient of what was summed exactly")]
         let mean = |(sum, count): &(i128, u64)| (*count > 0).then(|| *sum as f64 / (*count as f64 * 1e6));
         self.0.iter().map(mean).collect()
     }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::ProfileFile;
+use super::{ProfileFile, discover::is_of_msprof};
 use crate::base::{files::open_regular, shell_argument::quoted_path};
 
 /// Number of levels below a given folder that are searched: the folders of the ranks may be in one of their host.
@@ -61,11 +61,6 @@ fn is_of_profiler(folder: &Path) -> bool {
         || fs::read_dir(folder).into_iter().flatten().flatten().any(is_of_rank)
 }
 
-fn is_of_msprof(folder: &Path) -> bool {
-    folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
-}
-
-/// Returns true for a CSV that has a header and no row.
 fn has_header_alone(path: &Path) -> bool {
     if path.extension().is_none_or(|extension| extension != "csv") {
         return false;

@@ -28,9 +28,9 @@ mod trace_events;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::{RankCounts, add_attributes};
-pub(crate) use collective_benchmark::{BenchmarkDurations, CollectiveBenchmark, parse_element_type};
+pub(crate) use collective_benchmark::{CollectiveBenchmark, parse_element_type};
 pub use columns::COUNTERS;
-pub(crate) use columns::{CELLS, NeededColumns, is_recorded};
+pub(crate) use columns::{CELLS, Column, NeededColumns, is_recorded};
 #[cfg(test)]
 pub(crate) use core_clock::ClockSample;
 pub use core_clock::LowClock;
@@ -40,8 +40,8 @@ pub(crate) use device_evidence::{only_device, stated_facts};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub(crate) use error::{ProfileError, RecordPosition};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
+pub use ingest::add_table;
 pub(crate) use ingest::record_problems;
-pub use ingest::{ReadOptions, add_table};
 pub(crate) use missing_tables::profiles_without_records;
 pub(crate) use newest_export::newest_exports;
 pub use profile_ranks::{ProfileRanks, leave_out_copies};

@@ -13,17 +13,16 @@ use super::ProfileError;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ExportedFile {
-    /// Time at the end of the name, 14 digits.
     time: String,
     /// Number of the slice; `None` for a table in one file.
     slice: Option<u32>,
     path: PathBuf,
 }
 
-/// Returns the files of the newest export of each table. Files without a time are kept. Slices that are incomplete are an
+/// Returns the files of the newest export of each table of a folder. Files without a time are kept. Slices that are incomplete are an
 /// error.
 pub(crate) fn newest_exports(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, ProfileError> {
-    let mut tables: BTreeMap<String, Vec<ExportedFile>> = BTreeMap::new();
+    let mut tables: BTreeMap<(PathBuf, String), Vec<ExportedFile>> = BTreeMap::new();
     let mut newest = Vec::new();
     for path in files {
         match parse_name(&path) {
@@ -38,15 +37,16 @@ pub(crate) fn newest_exports(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Profil
     Ok(newest)
 }
 
-/// Splits a name into the table's name, the slice and the time; `None` without a time.
-fn parse_name(path: &Path) -> Option<(String, ExportedFile)> {
+/// Splits a path into the folder and name of the table, and the slice and the time; `None` without a time.
+fn parse_name(path: &Path) -> Option<((PathBuf, String), ExportedFile)> {
     let (table, time) = path.file_stem()?.to_str()?.rsplit_once('_')?;
     if time.len() != 14 || !time.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let sliced = table.rsplit_once("_slice_").and_then(|(table, slice)| Some((table, slice.parse().ok()?)));
     let (table, slice) = sliced.map_or((table, None), |(table, slice)| (table, Some(slice)));
-    Some((table.to_owned(), ExportedFile { time: time.to_owned(), slice, path: path.to_owned() }))
+    let table = (path.parent()?.to_owned(), table.to_owned());
+    Some((table, ExportedFile { time: time.to_owned(), slice, path: path.to_owned() }))
 }
 
 fn newest_of_table(mut files: Vec<ExportedFile>) -> Result<Vec<PathBuf>, ProfileError> {

@@ -10,7 +10,7 @@ use crate::base::files::open_regular;
 
 /// Visits name and input shapes of every operator. A table without shapes, which were not recorded, has none.
 pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {
-    let input = open_regular(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
+    let input = open_regular(file).map_err(ProfileError::io(file))?;
     let mut rows = TableRows::new(input, 0);
     let Some((header, _)) = rows.next_row(file)? else { return Ok(()) };
     if header.as_slice().starts_with(b"version https://git-lfs") {

@@ -1,7 +1,7 @@
 //! Ranks and profiles of kernel tables, and tables that are copies of each other.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
@@ -16,7 +16,7 @@ use crate::base::files::open_regular;
 pub struct ProfileRanks {
     /// Folder of the profile, and name of its rank. Slices of one export have one folder; a profile without a rank counts
     /// as a rank of its own.
-    files: BTreeMap<u64, (PathBuf, String)>,
+    files: Vec<(PathBuf, String)>,
 }
 
 impl ProfileRanks {
@@ -30,13 +30,12 @@ impl ProfileRanks {
             let rank = rank.unwrap_or_else(|| profile.to_string_lossy().into_owned());
             (profile, rank)
         };
-        Self { files: files.iter().zip(0..).map(|(file, number)| (number, of_file(file))).collect() }
+        Self { files: files.iter().map(of_file).collect() }
     }
 
     /// Returns the numbers of ranks and of profiles among files.
     pub fn count_files(&self, numbers: &[u64]) -> (usize, usize) {
-        let known: Vec<&(PathBuf, String)> =
-            numbers.iter().filter_map(|number| self.files.get(number)).collect();
+        let known: Vec<_> = numbers.iter().filter_map(|number| self.files.get(*number as usize)).collect();
         let ranks: BTreeSet<&String> = known.iter().map(|(_, rank)| rank).collect();
         let profiles: BTreeSet<&PathBuf> = known.iter().map(|(profile, _)| profile).collect();
         (ranks.len().max(1), profiles.len().max(1))

@@ -2,31 +2,26 @@
 
 use std::path::PathBuf;
 
+use rayon::prelude::*;
+
 use crate::profile::{
-    ProfileError, ProfileFile, ReadOptions, RecordGroups, RecordedCollectives, SkippedPath, add_table,
-    record_problems,
+    ProfileError, ProfileFile, RecordGroups, RecordedCollectives, SkippedPath, add_table, record_problems,
 };
 
-/// Greatest number of problems of a file that are listed.
 const MAX_PROBLEMS: usize = 10;
 
-/// A file that cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct BadProfile {
     pub(crate) path: PathBuf,
-    /// The first problems.
     pub(crate) problems: Vec<String>,
-    /// Number of those that are not listed.
     pub(crate) further: usize,
 }
 
 impl BadProfile {
-    /// Creates the file of an error that was found before its rows were read.
     pub(crate) fn of_error(path: PathBuf, error: &ProfileError) -> Self {
         Self { path, problems: vec![error.to_string()], further: 0 }
     }
 
-    /// Returns a line for each problem.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.problems.iter().map(|problem| format!("bad: {problem}")).collect();
         if self.further > 0 {
@@ -54,7 +49,6 @@ pub(crate) fn divide_readable(
     (readable, bad)
 }
 
-/// Returns a file with the problems of all its records.
 fn bad_profile(path: PathBuf, error: &ProfileError) -> BadProfile {
     let mut bad = BadProfile::of_error(path, error);
     let problems = match error {
@@ -74,9 +68,10 @@ pub(crate) fn read_records(
     accept_rehearsed: bool,
 ) -> Result<RecordGroups, ProfileError> {
     let mut groups = RecordGroups::default();
-    for (file, number) in files.iter().zip(0..) {
-        add_file(&mut groups, file, number, accept_rehearsed)?;
-    }
+    read_files(files, accept_rehearsed).into_iter().try_for_each(|read| {
+        groups.merge_groups(read?);
+        Ok(())
+    })?;
     Ok(groups)
 }
 
@@ -87,10 +82,10 @@ pub(crate) fn read_records_with_shapes(
 ) -> Result<(RecordGroups, Vec<ProfileError>), ProfileError> {
     let mut groups = RecordGroups::default();
     let mut left_out = Vec::new();
-    for (file, number) in files.iter().zip(0..) {
-        match add_file(&mut groups, file, number, true) {
+    for read in read_files(files, true) {
+        match read {
             Err(error @ ProfileError::NoShapes { .. }) => left_out.push(error),
-            result => result?,
+            read => groups.merge_groups(read?),
         }
     }
     match left_out.len() == files.len() && !left_out.is_empty() {
@@ -99,17 +94,17 @@ pub(crate) fn read_records_with_shapes(
     }
 }
 
-fn add_file(
-    groups: &mut RecordGroups,
-    file: &ProfileFile,
-    number: u64,
-    accept_rehearsed: bool,
-) -> Result<(), ProfileError> {
-    add_table(groups, &file.0, number, ReadOptions { accept_rehearsed, workers: None })?;
-    if groups.has_replay_sentinels() {
-        return Err(ProfileError::Replay(file.0.clone()));
-    }
-    Ok(())
+/// Reads files in parallel.
+fn read_files(files: &[ProfileFile], accept_rehearsed: bool) -> Vec<Result<RecordGroups, ProfileError>> {
+    let read = |(number, file): (usize, &ProfileFile)| {
+        let mut groups = RecordGroups::default();
+        add_table(&mut groups, &file.0, number as u64, accept_rehearsed)?;
+        match groups.has_replay_sentinels() {
+            true => Err(ProfileError::Replay(file.0.clone())),
+            false => Ok(groups),
+        }
+    };
+    files.par_iter().enumerate().map(read).collect()
 }
 
 /// Returns a note for each file that is not read: another export of a profile, or a copy of a file.
@@ -124,8 +119,7 @@ pub(crate) fn left_out_files(other_exports: &[SkippedPath], copies: &[SkippedPat
         }
     });
     let copies = copies.iter().map(|SkippedPath { path, instead, .. }| {
-        let (path, instead) = (path.display(), instead.display());
-        format!("`{path}` is left out: it has the same content as `{instead}`")
+        format!("`{}` is left out: it has the same content as `{}`", path.display(), instead.display())
     });
     exports.chain(copies).collect()
 }

@@ -19,7 +19,6 @@ struct ProfilerInfo {
 }
 
 impl ProfilerInfo {
-    /// Reads the first file of a folder that can be read.
     fn in_folder(folder: &Path) -> Option<Self> {
         let files = named_entries(folder, "profiler_info", ".json");
         files.iter().find_map(|path| serde_json::from_slice(&read_regular(path).ok()?).ok())

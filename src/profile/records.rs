@@ -9,17 +9,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
+use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::{
     COUNTERS, ProfileError, RecordPosition,
-    columns::{CELLS, MAC_TIME, NeededColumns, TableColumns},
+    columns::{CELLS, Column, MAC_TIME, NeededColumns, TableColumns},
     kernel_record::{KernelRecord, RecordNames},
 };
 use crate::{
     base::{
         files::open_regular,
-        table::{cell_index, decimal::parse_micro, raw_records::missing_field_text},
+        table::{decimal::parse_micro, raw_records::missing_field_text},
     },
     kernel::{Nanos, NanosError, RecordedTask, SignatureCells},
 };
@@ -29,16 +29,14 @@ const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counte
 /// Prefix of every `Op Name` of the rehearsal host; it marks simulated records even in a copied table.
 pub const REHEARSAL_PREFIX: &str = "rehearsal_";
 
-const BUFFER: usize = 1 << 18;
+pub(super) const BUFFER: usize = 1 << 18;
 /// Maximum length of a header; keeps a file that is not a table from being read as one line.
 const MAX_HEADER: u64 = 1 << 20;
 /// Maximum length of a row; limits the memory after a quote that is not closed.
-const MAX_ROW: usize = 16 << 20;
+pub(super) const MAX_ROW: usize = 16 << 20;
 
-/// First bytes of compressed files and archives.
 const COMPRESSED: [&[u8]; 5] = [b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"];
 
-/// Header of a table.
 #[derive(Debug)]
 pub(super) struct RecordTable {
     pub(super) file: PathBuf,
@@ -51,22 +49,10 @@ pub(super) struct RecordTable {
     is_crlf: bool,
 }
 
-fn io_error(file: &Path) -> impl Fn(io::Error) -> ProfileError {
-    |source| ProfileError::Io { file: file.to_owned(), source }
-}
-
-fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
-    io_error(file)(match error.into_kind() {
-        ErrorKind::Io(source) => source,
-        other => io::Error::other(format!("{other:?}")),
-    })
-}
-
 fn csv_reader<R: Read>(input: R) -> Reader<R> {
     ReaderBuilder::new().has_headers(false).flexible(true).buffer_capacity(BUFFER).from_reader(input)
 }
 
-/// Refuses a file that is no table by its first bytes.
 fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
     let file = || file.to_owned();
     if start.starts_with(b"version https://git-lfs") {
@@ -83,16 +69,15 @@ fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
 }
 
 impl RecordTable {
-    /// Checks the start of a file and its header.
     pub(super) fn open(file: &Path, needed: NeededColumns) -> Result<Self, ProfileError> {
         let mut start = Vec::new();
         open_regular(file)
             .and_then(|input| input.take(MAX_HEADER).read_to_end(&mut start))
-            .map_err(io_error(file))?;
+            .map_err(ProfileError::io(file))?;
         check_start(&start, file)?;
         let mut csv = csv_reader(&*start);
         let mut header = ByteRecord::new();
-        csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
+        csv.read_byte_record(&mut header).map_err(ProfileError::csv(file))?;
         let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
         let rows = csv.byte_records().map_while(Result::ok);
         let columns = TableColumns::resolve_header(&header, file, needed, rows)?;
@@ -101,20 +86,17 @@ impl RecordTable {
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
     }
 
-    /// Opens the file behind the header.
     pub(super) fn open_rows(&self) -> Result<File, ProfileError> {
-        let mut input = open_regular(&self.file).map_err(io_error(&self.file))?;
-        input.seek(SeekFrom::Start(self.header_bytes)).map_err(io_error(&self.file))?;
+        let mut input = open_regular(&self.file).map_err(ProfileError::io(&self.file))?;
+        input.seek(SeekFrom::Start(self.header_bytes)).map_err(ProfileError::io(&self.file))?;
         Ok(input)
     }
 }
 
-/// Reader that fails after `left` bytes.
 #[derive(Debug)]
-struct RowLimitReader {
-    input: File,
-    /// Remaining bytes of the row.
-    left: usize,
+pub(super) struct RowLimitReader {
+    pub(super) input: File,
+    pub(super) left: usize,
 }
 
 impl Read for RowLimitReader {
@@ -138,13 +120,11 @@ pub(super) struct TableRows {
 }
 
 impl TableRows {
-    /// Creates a reader of an input that starts after `lines_before` lines of the file.
     pub(super) fn new(input: File, lines_before: u64) -> Self {
         let csv = csv_reader(RowLimitReader { input, left: MAX_ROW });
         Self { csv, row: ByteRecord::new(), lines_before }
     }
 
-    /// Reads the next row with its line.
     pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<(&ByteRecord, u64)>, ProfileError> {
         self.csv.get_mut().left = MAX_ROW;
         let begin = self.lines_before + self.csv.position().line();
@@ -158,12 +138,11 @@ impl TableRows {
                 let mebibytes = (MAX_ROW >> 20) as u64;
                 Err(ProfileError::Endless { file: file.to_owned(), line: begin, mebibytes })
             }
-            Err(error) => Err(csv_error(error, file)),
+            Err(error) => Err(ProfileError::csv(file)(error)),
         }
     }
 }
 
-/// Reader of the records of one table.
 #[derive(Debug)]
 pub struct RecordReader {
     table: RecordTable,
@@ -171,7 +150,6 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
-    /// Opens a table and checks its header.
     pub fn open(file: &Path) -> Result<Self, ProfileError> {
         Self::open_with(file, NeededColumns::Signatures)
     }
@@ -199,7 +177,6 @@ impl RecordReader {
     }
 }
 
-/// One kernel record.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelRow<'a> {
     table: &'a RecordTable,
@@ -210,22 +187,25 @@ pub struct KernelRow<'a> {
 #[derive(Clone, Copy, Debug)]
 enum RecordCells<'a> {
     Csv(&'a ByteRecord),
-    Indexed(cell_index::RowCells<'a>),
+    Fast(&'a simd_csv::ByteRecord),
 }
 
 impl<'a> KernelRow<'a> {
-    /// Creates a record of a block of the file. Its line is unknown; [`RecordReader`] counts lines.
-    pub(super) const fn in_block(table: &'a RecordTable, cells: cell_index::RowCells<'a>) -> Self {
-        Self { table, cells: RecordCells::Indexed(cells), line: 0 }
+    /// Creates a record whose line is unknown; [`RecordReader`] counts lines.
+    pub(super) const fn unplaced(table: &'a RecordTable, cells: &'a simd_csv::ByteRecord) -> Self {
+        Self { table, cells: RecordCells::Fast(cells), line: 0 }
     }
 
-    /// Returns a cell; empty without such a column.
+    fn cell(&self, column: Column) -> &'a [u8] {
+        self.cell_at(self.table.columns.place(column))
+    }
+
     #[inline]
-    fn cell(&self, column: Option<usize>) -> &'a [u8] {
+    fn cell_at(&self, column: Option<usize>) -> &'a [u8] {
         let Some(column) = column else { return b"" };
         match self.cells {
             RecordCells::Csv(row) => row.get(column).unwrap_or_default(),
-            RecordCells::Indexed(cells) => cells.get(column),
+            RecordCells::Fast(row) => row.get(column).unwrap_or_default(),
         }
     }
 
@@ -234,43 +214,38 @@ impl<'a> KernelRow<'a> {
         self.line
     }
 
-    /// Returns the kernel's type.
     pub fn kernel(&self) -> &'a [u8] {
-        self.cell(self.table.columns.kernel).trim_ascii()
+        self.cell(Column::Kernel).trim_ascii()
     }
 
     /// Returns the operator's name, empty without such a column.
     pub fn name(&self) -> &'a [u8] {
-        self.cell(self.table.columns.name)
+        self.cell(Column::Name)
     }
 
-    /// Returns the type of the core that ran the kernel, empty without such a column.
     pub(crate) fn core(&self) -> &'a [u8] {
-        self.cell(self.table.columns.core).trim_ascii()
+        self.cell(Column::Core).trim_ascii()
     }
 
-    /// Returns the operator, the state and the unit of the kernel's task.
     pub(crate) fn task(&self) -> RecordedTask {
         let text = |cell: &[u8]| match cell.trim_ascii() {
             b"N/A" => String::new(),
             cell => String::from_utf8_lossy(cell).replace(char::is_control, "\u{fffd}"),
         };
-        let state = text(self.cell(self.table.columns.state));
+        let state = text(self.cell(Column::State));
         let operator = RecordedTask::unnumbered_operator(&text(self.name()), &text(self.kernel()));
         RecordedTask { state, core: text(self.core()), operator }
     }
 
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.
     pub fn signature_cells(&self) -> [&'a [u8]; 6] {
-        self.table.columns.cells.map(|column| self.cell(column))
+        self.table.columns.cells.map(|column| self.cell_at(column))
     }
 
-    /// Returns the cells of the inputs, as text.
     pub fn input_cells(&self) -> Result<SignatureCells<'a>, ProfileError> {
         self.cells_from(0)
     }
 
-    /// Returns the cells of the outputs, as text.
     pub fn output_cells(&self) -> Result<SignatureCells<'a>, ProfileError> {
         self.cells_from(3)
     }
@@ -286,27 +261,25 @@ impl<'a> KernelRow<'a> {
 
     /// Parses the duration; `None` for `N/A`.
     pub fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.parse_time(self.table.columns.duration, "Duration(us)")
+        self.parse_time(Column::Duration, "Duration(us)")
     }
 
     /// Parses the start of the kernel since the epoch; `None` if not recorded.
     pub fn start(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.parse_time(self.table.columns.start, "Start Time(us)")
+        self.parse_time(Column::Start, "Start Time(us)")
     }
 
     /// Parses start and duration, which is between 0 and an hour; `None` if one of both is not recorded.
     pub(crate) fn start_and_duration(&self) -> Result<Option<(Nanos, Nanos)>, ProfileError> {
         let times = self.start()?.zip(self.duration()?);
-        match times {
-            Some((_, duration)) if !(0..=Nanos::MAX_KERNEL.0).contains(&duration.0) => {
-                let cell = self.cell(self.table.columns.duration);
-                Err(self.bad_cell("Duration(us)", cell, "is not between 0 and an hour".to_owned()))
-            }
-            times => Ok(times),
+        if times.is_some_and(|(_, duration)| !(0..=Nanos::MAX_KERNEL.0).contains(&duration.0)) {
+            let (cell, problem) = (self.cell(Column::Duration), "is not between 0 and an hour".to_owned());
+            return Err(self.bad_cell("Duration(us)", cell, problem));
         }
+        Ok(times)
     }
 
-    fn parse_time(&self, column: Option<usize>, name: &'static str) -> Result<Option<Nanos>, ProfileError> {
+    fn parse_time(&self, column: Column, name: &'static str) -> Result<Option<Nanos>, ProfileError> {
         let cell = self.cell(column);
         match Nanos::parse_micros(cell) {
             Ok(time) => Ok(Some(time)),
@@ -319,29 +292,17 @@ impl<'a> KernelRow<'a> {
         ProfileError::bad_cell(&self.table.file, RecordPosition::Line(self.line), column, cell, problem)
     }
 
-    /// Returns true if the table has a column for the device.
     pub fn has_device_column(&self) -> bool {
-        self.table.columns.device.is_some()
+        self.table.columns.place(Column::Device).is_some()
     }
 
     /// Returns the device; `None` if the table has no such column or the record no number in it.
     pub fn device(&self) -> Option<u32> {
-        self.number(self.table.columns.device)
+        self.number(Column::Device)
     }
 
-    pub(crate) fn blocks(&self) -> Option<u32> {
-        self.number(self.table.columns.blocks)
-    }
-
-    pub(crate) fn stream(&self) -> Option<u32> {
-        self.number(self.table.columns.stream)
-    }
-
-    pub(crate) fn step(&self) -> Option<u64> {
-        self.number(self.table.columns.step)
-    }
-
-    fn number<T: std::str::FromStr>(&self, column: Option<usize>) -> Option<T> {
+    /// Returns the number in a column; `None` if the table has no such column or the record no number in it.
+    pub(crate) fn number<T: std::str::FromStr>(&self, column: Column) -> Option<T> {
         std::str::from_utf8(self.cell(column)).ok()?.trim().parse().ok()
     }
 
@@ -350,20 +311,17 @@ impl<'a> KernelRow<'a> {
         self.counter(MAC_TIME).map(|millionths| millionths > 0)
     }
 
-    /// Returns a counter in millionths; `None` if absent or `N/A`.
     #[inline]
     pub(super) fn counter(&self, counter: usize) -> Option<i64> {
-        parse_micro(self.cell(self.table.columns.counters[counter]))
+        parse_micro(self.cell_at(self.table.columns.counters[counter]))
     }
 
     /// Returns the counters in the order of [`COUNTERS`]; `None` if absent or `N/A`.
     pub fn counters(&self) -> impl Iterator<Item = Option<f64>> + 'a {
         let record = *self;
-        #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
         (0..COUNTERS.len()).map(move |counter| Some(record.counter(counter)? as f64 / 1e6))
     }
 
-    /// Returns the record in the form that all readers of kernel records have.
     pub(super) fn as_record(&self) -> KernelRecord<'a> {
         const NAMES: RecordNames =
             ["Type", CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[4], CELLS[5], "Duration(us)"];
@@ -374,8 +332,8 @@ impl<'a> KernelRow<'a> {
             name: self.name(),
             kernel: self.kernel(),
             cells: self.signature_cells(),
-            state: self.cell(self.table.columns.state),
-            core: self.cell(self.table.columns.core),
+            state: self.cell(Column::State),
+            core: self.cell(Column::Core),
         }
     }
 }

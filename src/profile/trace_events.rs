@@ -20,9 +20,7 @@ use crate::{
     profile::timeline::TimeSpan,
 };
 
-/// Bytes that are read at once.
 const BLOCK: usize = 1 << 20;
-/// Maximum length of one event, which limits the memory for a damaged file.
 const MAX_EVENT: usize = 256 << 20;
 
 /// Trace that cannot be read.
@@ -87,12 +85,10 @@ fn parse_time(value: Option<&RawValue>) -> Option<Nanos> {
 }
 
 impl<'a> TraceEvent<'a> {
-    /// Returns the start; `None` if it is missing or no number.
     pub(crate) fn start(&self) -> Option<Nanos> {
         parse_time(self.ts)
     }
 
-    /// Returns the duration; `None` if it is missing or no number.
     pub(crate) fn duration(&self) -> Option<Nanos> {
         parse_time(self.dur)
     }
@@ -107,17 +103,14 @@ impl<'a> TraceEvent<'a> {
         self.dur.is_some_and(|value| value.get() != "null")
     }
 
-    /// Returns the process; empty if it is missing.
     pub(crate) fn process(&self) -> &'a str {
         plain_text(self.pid).unwrap_or_default()
     }
 
-    /// Returns the thread; empty if it is missing.
     pub(crate) fn thread(&self) -> &'a str {
         plain_text(self.tid).unwrap_or_default()
     }
 
-    /// Returns the id of a flow; empty if it is missing.
     pub(crate) fn flow(&self) -> &'a str {
         plain_text(self.id).unwrap_or_default()
     }
@@ -162,13 +155,10 @@ fn first_value<'t, T: Deserialize<'t>>(
     Some(result.map(|result| (values.byte_offset(), result)))
 }
 
-/// Text of a trace, of which one block is in memory.
 struct TraceText {
     file: File,
     block: Vec<u8>,
-    /// Place of the next byte in the block.
     at: usize,
-    /// True if the block ends where the file ends.
     is_read: bool,
     /// Line, and column in bytes, of the start of the block.
     line: u64,
@@ -195,7 +185,6 @@ impl TraceText {
         Ok(read > 0)
     }
 
-    /// Returns the next byte that is not blank; `None` at the end.
     fn peek(&mut self) -> Result<Option<u8>, TraceError> {
         loop {
             while let Some(byte) = self.block.get(self.at) {
@@ -229,7 +218,10 @@ impl TraceText {
                     self.at += length;
                     return result.map_err(|problem| self.error_at(at, &problem));
                 }
-                Some(Err(error)) if !self.is_cut_off(&error) => return Err(self.json_error(&error)),
+                // A number at the end of the block may go on behind it.
+                Some(Err(error)) if !error.is_eof() && self.place_of_error(&error) + 1 < self.block.len() => {
+                    return Err(self.error_at(self.place_of_error(&error), &json_message(&error)));
+                }
                 _ => {}
             }
             if !self.read_more()? {
@@ -245,7 +237,6 @@ impl TraceText {
         self.is_read || end < self.block.len() || matches!(self.block[end - 1], b'}' | b']' | b'"')
     }
 
-    /// Visits the events of a list.
     fn read_list(
         &mut self,
         on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
@@ -272,7 +263,6 @@ impl TraceText {
         }
     }
 
-    /// Visits the events below `traceEvents`, and skips the other keys.
     fn read_object(
         &mut self,
         on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
@@ -312,12 +302,6 @@ impl TraceText {
         if is_found { Ok(()) } else { Err(TraceError::NoEvents) }
     }
 
-    /// Returns true if the text ends where it is wrong: a number at the end of the block may go on behind it.
-    fn is_cut_off(&self, error: &serde_json::Error) -> bool {
-        error.is_eof() || self.place_of_error(error) + 1 >= self.block.len()
-    }
-
-    /// Returns the place of an error in the block.
     fn place_of_error(&self, error: &serde_json::Error) -> usize {
         let rest = &self.block[self.at..];
         let lines = error.line().saturating_sub(1);
@@ -325,11 +309,6 @@ impl TraceText {
         self.at + starts + error.column().saturating_sub(1)
     }
 
-    fn json_error(&self, error: &serde_json::Error) -> TraceError {
-        self.error_at(self.place_of_error(error), &json_message(error))
-    }
-
-    /// Returns line and column of a place of the block.
     fn place_at(&self, at: usize) -> (u64, u64) {
         let before = &self.block[..at.min(self.block.len())];
         match memchr::memrchr(b'\n', before) {

@@ -22,7 +22,7 @@ use crate::{
         yaml::{self, Spanned, YamlError},
     },
     kernel::Nanos,
-    profile::{ProfileError, timeline::RunReadError},
+    profile::ProfileError,
 };
 
 /// Bytes at the start of a file by which its kind is recognised.
@@ -133,8 +133,6 @@ pub enum WorkloadError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     #[error(transparent)]
-    Run(#[from] RunReadError),
-    #[error(transparent)]
     Yaml(#[from] YamlError),
 }
 
@@ -159,7 +157,6 @@ impl Failure for WorkloadError {
         match self {
             Self::Content { hint, .. } => hint.clone(),
             Self::Profile(error) => error.hint(),
-            Self::Run(error) => error.hint(),
             Self::Yaml(error) => error.hint.clone(),
         }
     }

@@ -11,8 +11,8 @@ use crate::{
     base::count_text::format_count,
     kernel::{CollectiveKind, KernelName, Nanos},
     profile::{
-        CollectiveSignature, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroup, RecordGroups,
-        RecordedCollectives, RecordedDurations, RecordedGroup, add_attributes, add_table, leave_out_copies,
+        CollectiveSignature, ProfileFile, RankCounts, RecordGroup, RecordGroups, RecordedCollectives,
+        RecordedDurations, RecordedGroup, add_attributes, leave_out_copies, profile_records::read_records,
     },
 };
 
@@ -24,13 +24,7 @@ pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
         let (path, instead) = (skipped.path.display(), skipped.instead.display());
         notes.push(format!("`{path}` is left out: `{instead}` is of the same profile"));
     }
-    let mut records = RecordGroups::default();
-    for (file, number) in files.iter().zip(0..) {
-        add_table(&mut records, &file.0, number, ReadOptions { accept_rehearsed: true, workers: None })?;
-        if records.has_replay_sentinels() {
-            return Err(ProfileError::Replay(file.0.clone()).into());
-        }
-    }
+    let records = read_records(&files, true)?;
     let mut workload = workload_of_records(records, &files)?;
     workload.notes.splice(0..0, notes);
     Ok(workload)

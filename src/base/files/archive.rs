@@ -41,7 +41,6 @@ fn write_files(target: &Path, folder: &Path, files: &[PathBuf]) -> io::Result<St
     Ok(hex_digits(&output.hash.finalize()))
 }
 
-/// Unpacks a `.tar.gz` into a folder.
 pub(crate) fn unpack_archive(archive: &Path, folder: &Path) -> io::Result<()> {
     let file = io::BufReader::new(open_regular(archive)?);
     let mut archive = tar::Archive::new(GzDecoder::new(file));
@@ -49,7 +48,6 @@ pub(crate) fn unpack_archive(archive: &Path, folder: &Path) -> io::Result<()> {
     archive.unpack(folder)
 }
 
-/// Returns the SHA-256 of a file in hexadecimal digits.
 pub(crate) fn file_digest(path: &Path) -> io::Result<String> {
     let mut hashed = HashingWriter { inner: io::sink(), hash: Sha256::new() };
     io::copy(&mut open_regular(path)?, &mut hashed)?;
@@ -63,7 +61,6 @@ fn hex_digits(bytes: &[u8]) -> String {
     })
 }
 
-/// A writer that computes the digest of all that is written.
 struct HashingWriter<W> {
     inner: W,
     hash: Sha256,

@@ -5,19 +5,14 @@ use std::{
     io::{self, BufWriter, Write as _},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::Path,
-    sync::mpsc::{self, SyncSender},
-    thread,
 };
 
 use tempfile::NamedTempFile;
 
 use super::FileError;
 
-/// Mode of new files, before the umask.
 const DEFAULT_MODE: u32 = 0o666;
 const BUFFER: usize = 1 << 18;
-/// Bytes between two early syncs; smaller files are synced once, at their end.
-const AT_ONCE: usize = 32 << 20;
 
 /// Writes a file by way of a temporary one in the same folder: write, sync, rename, sync of the folder. An existing
 /// file keeps its mode; the target of a symbolic link is replaced. Fails with [`FileError::Io`]; the file is either
@@ -35,7 +30,12 @@ pub(crate) fn write_atomic_by(
     let path = target.as_path();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let draft = call_system(|| create_draft(folder)).map_err(FileError::io("write into", folder))?;
-    call_system(|| write_with_early_sync(draft.as_file(), content)).map_err(FileError::io("write", path))?;
+    let write = || {
+        let mut out = BufWriter::with_capacity(BUFFER, draft.as_file());
+        content(&mut out)?;
+        out.flush()
+    };
+    call_system(write).map_err(FileError::io("write", path))?;
     if let Ok(existing) = fs::metadata(path) {
         let set = || draft.as_file().set_permissions(existing.permissions());
         call_system(set).map_err(FileError::io("set the mode of", path))?;
@@ -64,62 +64,10 @@ fn create_draft(folder: &Path) -> io::Result<NamedTempFile> {
     }
 }
 
-/// Writes a file; the sync of a large one starts before its last bytes are generated.
-fn write_with_early_sync(
-    file: &File,
-    content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
-) -> io::Result<()> {
-    thread::scope(|scope| {
-        let mut early = None;
-        let mut start = || {
-            let (sender, inbox) = mpsc::sync_channel(1);
-            let sync = move || inbox.iter().try_for_each(|()| file.sync_data());
-            early = Some(scope.spawn(sync));
-            sender
-        };
-        let mut out = BufWriter::with_capacity(
-            BUFFER,
-            EarlySync { file, unsynced: 0, start: &mut start, sender: None },
-        );
-        let written = content(&mut out).and_then(|()| out.flush());
-        drop(out);
-        // The operating system reports a disk error only once, to whichever thread syncs first, which must return it.
-        let synced = early
-            .map_or(Ok(()), |early| early.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        written.and(synced)
-    })
-}
-
-/// Writer that starts a sync after each [`AT_ONCE`] bytes, without waiting for it.
-struct EarlySync<'a> {
-    file: &'a File,
-    unsynced: usize,
-    start: &'a mut dyn FnMut() -> SyncSender<()>,
-    sender: Option<SyncSender<()>>,
-}
-
-impl io::Write for EarlySync<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let length = self.file.write(bytes)?;
-        self.unsynced += length;
-        if self.unsynced >= AT_ONCE {
-            self.unsynced = 0;
-            // A running sync makes the request superfluous; the next one covers these bytes.
-            let _ = self.sender.get_or_insert_with(&mut self.start).try_send(());
-        }
-        Ok(length)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), FileError> {
     call_system(|| File::open(folder).and_then(|file| file.sync_all())).map_err(FileError::io("sync", folder))
 }
 
-/// Makes one system call; tests can make it fail.
 fn call_system<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     #[cfg(test)]
     faults::next()?;
@@ -208,25 +156,6 @@ mod tests {
             assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "a draft is left: {error}");
         }
         assert_eq!(failures, 6, "draft, write, mode, sync, rename, sync of the folder");
-    }
-
-    #[test]
-    fn large_file_write_is_atomic() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("large.csv");
-        let piece: Vec<u8> = (0..=250).cycle().take(BUFFER + 7).collect();
-        let pieces = 3 * AT_ONCE / piece.len();
-        write_atomic_by(&path, |out| (0..pieces).try_for_each(|_| out.write_all(&piece))).expect("written");
-        let written = fs::read(&path).expect("there");
-        assert_eq!(written.len(), pieces * piece.len());
-        assert!(written.chunks(piece.len()).all(|chunk| chunk == piece));
-        let failed = write_atomic_by(&path, |out| {
-            (0..pieces).try_for_each(|_| out.write_all(&piece))?;
-            Err(io::Error::from(io::ErrorKind::StorageFull))
-        });
-        assert!(failed.is_err());
-        assert!(fs::read(&path).expect("there") == written, "the old one stays");
-        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "a draft is left");
     }
 
     #[test]

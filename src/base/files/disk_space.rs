@@ -10,13 +10,11 @@ use nix::sys::statvfs::statvfs;
 /// Bytes that a folder with space for small files accepts.
 const PROBE: usize = 64 << 10;
 
-/// Returns the free bytes of the file system of a folder; `None` if they cannot be read.
 pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     let found = statvfs(folder).ok()?;
     Some(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
-/// Returns true if an error means that no space, inode or quota is left.
 pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -26,27 +26,24 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Returns a function that adds action and path to an error of the system.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
 
-    /// Returns true if no disk space is left.
     pub(crate) fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if disk_space::is_disk_full(source))
     }
 }
 
+pub(super) fn is_refused_write(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 impl Failure for FileError {
     fn hint(&self) -> String {
         let hint = match self {
-            Self::Io { source, .. }
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
+            Self::Io { source, .. } if is_refused_write(source) => {
                 "the folder must be writable; check its owner, mode and mount"
             }
             Self::Io { .. } => "check the path, its permissions and the free space",

@@ -14,7 +14,7 @@ use std::{
 
 use nix::{errno::Errno, fcntl::OFlag};
 
-use super::FileError;
+use super::{FileError, error::is_refused_write};
 
 const LOCK: &str = "lock";
 const IGNORE: &str = ".gitignore";
@@ -54,18 +54,12 @@ impl FolderLock {
     /// locked it. Fails with [`FileError::Locked`] with the owner.
     pub(crate) fn take_for_reading(database: &Path, state: &Path) -> Result<Option<Self>, FileError> {
         let path = state.join(LOCK);
-        let opened = match open_options(true).open(&path) {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
-                open_options(false).open(&path).map(|file| (file, false))
-            }
-            opened => opened.map(|file| (file, true)),
-        };
-        let (mut file, is_writable) = match opened {
+        let mut opened = open_options(true).open(&path);
+        let is_writable = !opened.as_ref().is_err_and(is_refused_write);
+        if !is_writable {
+            opened = open_options(false).open(&path);
+        }
+        let mut file = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(open_error(&path))?,
         };
@@ -78,7 +72,6 @@ impl FolderLock {
         Ok(Some(Self { _file: file, created: None }))
     }
 
-    /// Keeps the state folder after the lock is dropped.
     pub fn keep_state(&mut self) {
         self.created = None;
     }
@@ -105,14 +98,13 @@ fn lock_file(
     path: &Path,
     try_lock: impl Fn(&File) -> Result<(), TryLockError>,
 ) -> Result<(), FileError> {
-    let mut tries = 0;
-    let locked = loop {
-        tries += 1;
-        match try_lock(file) {
-            Err(TryLockError::WouldBlock) if tries < TRIES => thread::sleep(STEP),
-            locked => break locked,
+    let mut locked = try_lock(file);
+    for _ in 1..TRIES {
+        if matches!(locked, Err(TryLockError::WouldBlock)) {
+            thread::sleep(STEP);
+            locked = try_lock(file);
         }
-    };
+    }
     match locked {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
@@ -153,7 +145,6 @@ pub struct LockOwner {
 }
 
 impl LockOwner {
-    /// Returns the current process.
     pub fn this_process() -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self { process: process::id(), host: host.to_string_lossy().into_owned() }
@@ -177,7 +168,6 @@ impl FromStr for LockOwner {
     }
 }
 
-/// State of a database's lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockState {
     /// True if a process holds the lock, as far as this host can detect. Some network file systems report only
@@ -188,7 +178,6 @@ pub struct LockState {
 }
 
 impl LockState {
-    /// Reads the lock of a state folder; an unreadable lock counts as free.
     pub(crate) fn read_state(state: &Path) -> Self {
         let Ok(mut file) = File::open(state.join(LOCK)) else { return Self::default() };
         let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));

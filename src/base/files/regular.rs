@@ -24,7 +24,6 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads a file as [`open_regular`] opens it.
 pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.read_to_end(&mut bytes)?;
@@ -68,16 +67,12 @@ pub(crate) fn named_entries(folder: &Path, start: &str, end: &str) -> Vec<PathBu
 }
 
 fn check_kind(kind: FileType) -> io::Result<()> {
-    let name = if kind.is_fifo() {
-        "a named pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else if kind.is_char_device() || kind.is_block_device() {
-        "a device"
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::other(format!("it is {name}, not a regular file")))
+    let is_device = kind.is_char_device() || kind.is_block_device();
+    let kinds = [(kind.is_fifo(), "a named pipe"), (kind.is_socket(), "a socket"), (is_device, "a device")];
+    match kinds.into_iter().find(|(is_kind, _)| *is_kind) {
+        Some((_, name)) => Err(io::Error::other(format!("it is {name}, not a regular file"))),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

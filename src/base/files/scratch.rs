@@ -24,7 +24,6 @@ pub(crate) fn temporary_folder() -> PathBuf {
     absolute(std::env::temp_dir()).unwrap_or_else(|_| PathBuf::from("/tmp"))
 }
 
-/// Temporary folder, removed on drop.
 #[derive(Debug)]
 pub(crate) struct ScratchFolder {
     folder: TempDir,
@@ -33,24 +32,13 @@ pub(crate) struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Creates a folder below `TMPDIR` and removes folders of killed processes.
     pub(crate) fn create() -> io::Result<Self> {
         let place = temporary_folder();
         remove_abandoned(&place, SCRATCH);
-        Self::create_in(&place)
+        Self::create_in(&place, SCRATCH)
     }
 
-    /// Creates a folder in another one.
-    pub(crate) fn create_in(place: &Path) -> io::Result<Self> {
-        Self::create_locked(place, SCRATCH)
-    }
-
-    /// Creates the folder of a new database beside or in its later place.
-    pub(crate) fn create_draft(place: &Path) -> io::Result<Self> {
-        Self::create_locked(place, DRAFT)
-    }
-
-    fn create_locked(place: &Path, prefix: &str) -> io::Result<Self> {
+    pub(crate) fn create_in(place: &Path, prefix: &str) -> io::Result<Self> {
         for _ in 0..TRIES {
             let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(place)?;
             // Until it is locked, another process may take it for abandoned, lock it, and remove it.
@@ -64,8 +52,9 @@ impl ScratchFolder {
                 Err(fs::TryLockError::WouldBlock) => continue,
                 Err(fs::TryLockError::Error(_)) => return Ok(Self { folder, _lock: None }),
             }
-            let is_there = fs::metadata(folder.path()).is_ok_and(|there| is_same(&there, &file));
-            if is_there {
+            let opened = file.metadata()?;
+            let is_same = |there: &fs::Metadata| (there.dev(), there.ino()) == (opened.dev(), opened.ino());
+            if fs::metadata(folder.path()).is_ok_and(|there| is_same(&there)) {
                 return Ok(Self { folder, _lock: Some(file) });
             }
         }
@@ -76,7 +65,6 @@ impl ScratchFolder {
         self.folder.path()
     }
 
-    /// Keeps the folder, which was renamed.
     pub(crate) fn keep(self) {
         let _ = self.folder.keep();
     }
@@ -90,34 +78,22 @@ pub(crate) fn keep_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     Ok(kept)
 }
 
-fn is_same(there: &fs::Metadata, file: &File) -> bool {
-    file.metadata().is_ok_and(|opened| (opened.dev(), opened.ino()) == (there.dev(), there.ino()))
-}
-
 fn open_folder(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags((OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY).bits()).open(path)
 }
 
-/// Removes the folders of new databases in a folder whose processes were killed. Errors are ignored.
-pub(crate) fn remove_abandoned_drafts(place: &Path) {
-    remove_abandoned(place, DRAFT);
-}
-
-/// Removes the own folders with this prefix that no process has locked.
-fn remove_abandoned(place: &Path, prefix: &str) {
+/// Removes the own folders with this prefix that no process has locked. Errors are ignored.
+pub(crate) fn remove_abandoned(place: &Path, prefix: &str) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_named = entry.file_name().to_string_lossy().starts_with(prefix);
-        if is_named && let Some(_lock) = lock_abandoned(&entry.path()) {
+        if is_named
+            && let Ok(folder) = open_folder(&entry.path())
+            && folder.metadata().is_ok_and(|found| found.uid() == geteuid().as_raw())
+            && folder.try_lock().is_ok()
+        {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-}
-
-/// Locks a folder of this user whose process has ended; `None` for any other.
-fn lock_abandoned(path: &Path) -> Option<File> {
-    let folder = open_folder(path).ok()?;
-    let is_own = folder.metadata().is_ok_and(|found| found.uid() == geteuid().as_raw());
-    (is_own && folder.try_lock().is_ok()).then_some(folder)
 }
 
 #[cfg(test)]
@@ -129,7 +105,7 @@ mod tests {
     #[test]
     fn only_own_folders_without_a_process_are_removed() {
         let place = tempfile::tempdir().expect("a folder");
-        let live = ScratchFolder::create_in(place.path()).expect("created");
+        let live = ScratchFolder::create_in(place.path(), SCRATCH).expect("created");
         let path = |name: &str| place.path().join(format!("{SCRATCH}{name}"));
         fs::create_dir(path("dead")).expect("created");
         fs::write(path("dead").join("log"), "text").expect("written");
@@ -158,7 +134,7 @@ mod tests {
                 }
             });
             for _ in 0..200 {
-                let draft = ScratchFolder::create_draft(place.path()).expect("created");
+                let draft = ScratchFolder::create_in(place.path(), DRAFT).expect("created");
                 assert!(fs::write(draft.path().join("Add.csv"), "text").is_ok());
             }
             has_ended.store(true, Ordering::Relaxed);

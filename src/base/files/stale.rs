@@ -1,14 +1,9 @@
 //! Removal of temporary files of killed writers.
 
-use std::{
-    ffi::OsStr,
-    fs::{self, File},
-    path::Path,
-};
+use std::{ffi::OsStr, fs, path::Path};
 
 use super::{open_regular, scratch::DRAFT};
 
-/// Returns true if a folder is missing, empty, or contains only temporary folders of databases.
 pub(crate) fn is_empty_or_drafts(folder: &Path) -> bool {
     let is_draft = |name: &OsStr| name.to_string_lossy().starts_with(DRAFT);
     let entries = fs::read_dir(folder).into_iter().flatten();
@@ -24,13 +19,13 @@ pub(crate) fn remove_unfinished_files(folder: &Path) {
         let written = name.strip_suffix("-journal").unwrap_or(&name);
         let is_temporary = name.starts_with(".npubench-") && written.ends_with(".tmp");
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        // On a file system without locks they are kept: a process may still write them.
-        let lock = |file: File| file.try_lock().ok().map(|()| file);
         let written = folder.join(written);
         let locked = if written.exists() { written } else { entry.path() };
+        // On a file system without locks they are kept: a process may still write them.
         if is_temporary
             && is_file
-            && let Some(_lock) = open_regular(&locked).ok().and_then(lock)
+            && let Ok(file) = open_regular(&locked)
+            && file.try_lock().is_ok()
         {
             let _ = fs::remove_file(entry.path());
         }
@@ -39,6 +34,8 @@ pub(crate) fn remove_unfinished_files(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

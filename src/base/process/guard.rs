@@ -9,7 +9,6 @@ use std::{
 
 use super::end_orphans;
 
-/// A waiting process whose standard input ends with this one.
 #[derive(Debug)]
 pub(crate) struct ProcessGuard {
     child: Child,
@@ -17,7 +16,6 @@ pub(crate) struct ProcessGuard {
 }
 
 impl ProcessGuard {
-    /// Starts the process. `processes` is the folder of the records of running programs.
     pub(crate) fn start(processes: &Path) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("guard").arg(processes);
@@ -36,7 +34,6 @@ impl Drop for ProcessGuard {
     }
 }
 
-/// Waits until standard input ends, then ends the programs that have a record in a folder.
 pub(crate) fn guard_processes(processes: &Path) {
     let mut input = io::stdin().lock();
     let mut buffer = [0; 64];

@@ -25,13 +25,9 @@ use orphans::ProcessRecord;
 pub(crate) use orphans::{ProcessOrigin, end_orphans, process_origin, sees_host_processes};
 use time_limit::{ProcessActivity, TimeLimit};
 
-/// Time limit for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
-/// Time limit for a program to end after SIGKILL.
 const AFTER_KILL: Duration = Duration::from_secs(30);
-/// Time limit for a program that only reads to end after SIGKILL.
 const QUERY_KILL: Duration = Duration::from_secs(1);
-/// Interval at which a wait checks its time limit and its stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A program to run.
@@ -39,7 +35,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub struct CommandSpec<'a> {
     /// Name or path, then arguments.
     pub command: Vec<OsString>,
-    /// Working directory.
     pub folder: &'a Path,
     /// Variables added to the environment.
     pub environment: &'a [(String, String)],
@@ -57,71 +52,52 @@ pub struct CommandSpec<'a> {
 }
 
 impl<'a> CommandSpec<'a> {
-    /// Creates a program without further variables, files and limits.
     pub fn new(command: Vec<OsString>, folder: &'a Path, log: &'a Path, limit: Duration) -> Self {
         Self { command, folder, environment: &[], log, limit, cut_off: None, stdin: None, record: None }
     }
+
+    fn program(&self) -> String {
+        self.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default()
+    }
 }
 
-/// Exit of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitKind {
-    /// It exited with this status.
     Exited(i32),
     /// It was ended by this signal, which npubench did not send.
     Signalled(i32),
-    /// npubench ended it at its time limit.
     TimedOut,
     /// npubench ended it at its cut-off.
     CutOff,
-    /// npubench ended it because the stop flag was set.
     Stopped,
 }
 
-/// Error of running a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// The program does not exist.
     #[error("there is no program `{program}`")]
-    NotFound {
-        /// Name of the program.
-        program: String,
-    },
-    /// It does not end after SIGKILL.
+    NotFound { program: String },
     #[error("`{program}` (process {pid}) does not end, not even by SIGKILL")]
-    Stuck {
-        /// Name of the program.
-        program: String,
-        /// Process id.
-        pid: i32,
-    },
-    /// The operating system refused to run it.
+    Stuck { program: String, pid: i32 },
     #[error("cannot run `{program}`: {source}")]
     Io {
-        /// Name of the program.
         program: String,
-        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
 /// Time limits for a program to end after SIGTERM and after SIGKILL.
-#[derive(Clone, Copy, Debug)]
-struct EndLimits {
-    terminate: Duration,
-    kill: Duration,
-}
+type EndLimits = [Duration; 2];
 
 /// Runs a program until it ends, its time limit passes, or `stop` is set.
 pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
-    run_until(job, stop, EndLimits { terminate: GRACE, kill: AFTER_KILL })
+    run_until(job, stop, [GRACE, AFTER_KILL])
 }
 
 /// Runs a program that only reads, as [`run_command`] does. When it must end, it is killed at once; a process that
 /// waits for a hung driver is left to the system.
 pub(crate) fn run_query(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
-    run_until(job, stop, EndLimits { terminate: Duration::ZERO, kill: QUERY_KILL })
+    run_until(job, stop, [Duration::ZERO, QUERY_KILL])
 }
 
 /// Runs a program as [`run_query`] does, and returns its end and what it printed.
@@ -145,7 +121,7 @@ fn run_until(
     stop: &AtomicBool,
     end_limits: EndLimits,
 ) -> Result<ExitKind, ProcessError> {
-    let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let program = job.program();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let log = fs::File::create(job.log).map_err(failed)?;
     let (first, arguments) = (job.command.first().cloned().unwrap_or_default(), job.command.iter().skip(1));
@@ -190,14 +166,13 @@ fn run_until(
     end
 }
 
-/// Waits until a started program ends, or ends it with its process group.
 fn wait_until(
     handle: &duct::Handle,
     job: &CommandSpec<'_>,
     stop: &AtomicBool,
-    (group, end_limits): (i32, EndLimits),
+    (group, [terminate, kill]): (i32, EndLimits),
 ) -> Result<ExitKind, ProcessError> {
-    let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let program = job.program();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let started = Instant::now();
     let mut limit = TimeLimit::new(job.limit, job.cut_off);
@@ -213,20 +188,15 @@ fn wait_until(
             limit.expiry(started.elapsed(), || ProcessActivity::read(group))
         };
         if let Some(reason) = reason {
-            let has_ended = terminate_group(handle, group, end_limits).map_err(failed)?;
+            signal_group(group, Signal::SIGTERM);
+            handle.wait_timeout(terminate).map_err(failed)?;
+            signal_group(group, Signal::SIGKILL);
+            // A program that waits for a hung driver does not end.
+            let has_ended = handle.wait_timeout(kill).map_err(failed)?.is_some();
             kill_leftovers(group, job.record);
             return if has_ended { Ok(reason) } else { Err(ProcessError::Stuck { program, pid: group }) };
         }
     }
-}
-
-/// Sends SIGTERM to the group, after a grace period SIGKILL, and reaps the program. Returns false if it did not end,
-/// for example because it waits for a hung driver.
-fn terminate_group(handle: &duct::Handle, group: i32, limits: EndLimits) -> io::Result<bool> {
-    signal_group(group, Signal::SIGTERM);
-    handle.wait_timeout(limits.terminate)?;
-    signal_group(group, Signal::SIGKILL);
-    Ok(handle.wait_timeout(limits.kill)?.is_some())
 }
 
 /// Ends the remaining processes of a group whose leader has ended, and descendants outside the group.

@@ -29,19 +29,15 @@ use super::signal_group;
 /// Environment variable with the record path of a program and its descendants.
 pub(super) const MARK: &str = "NPUBENCH_PROCESS";
 
-/// Content of a record file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StartedProcess {
     pid: i32,
     /// Start time in clock ticks since boot.
     start: u64,
-    /// Boot id of the host.
     boot: String,
-    /// Inode of the record file.
     inode: u64,
 }
 
-/// Record file of a running program; removed on drop.
 #[derive(Debug)]
 pub(super) struct ProcessRecord {
     file: File,
@@ -100,7 +96,6 @@ pub(crate) fn end_orphans(folder: &Path) -> usize {
     ended
 }
 
-/// Returns true if the program, or another process of its group, still runs.
 fn is_running(started: &StartedProcess) -> bool {
     if started.boot != boot_id() {
         return false;
@@ -139,7 +134,6 @@ pub(super) fn end_marked(record: &Path) -> usize {
     ended.len()
 }
 
-/// Returns true for a zombie and for a process that does not exist.
 fn has_ended(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X']))
@@ -159,15 +153,12 @@ fn record_of_process(pid: impl Display) -> Option<PathBuf> {
 pub(crate) enum ProcessOrigin {
     /// It, or an ancestor, was started by npubench with a record in the given folder.
     Own,
-    /// It is another program.
     Foreign,
-    /// It has ended.
     Ended,
     /// The environment of the process cannot be read: it belongs to another user.
     Unknown,
 }
 
-/// Returns the origin of a process with respect to the records in a folder.
 pub(crate) fn process_origin(pid: u32, folder: &Path) -> ProcessOrigin {
     if record_of_process(pid).is_some_and(|record| record.starts_with(folder)) {
         return ProcessOrigin::Own;
@@ -177,17 +168,14 @@ pub(crate) fn process_origin(pid: u32, folder: &Path) -> ProcessOrigin {
     }
     let Ok(id) = i32::try_from(pid) else { return ProcessOrigin::Unknown };
     // A process that `/proc` hides still answers to the signal 0, by a refusal.
-    if kill(Pid::from_raw(id), None) == Err(Errno::ESRCH) || has_no_memory(id) {
+    let memory = fs::read_to_string(format!("/proc/{id}/statm")).unwrap_or_default();
+    // The memory of a zombie, and of a process that is ending and will be one, has been released.
+    let has_no_memory = memory.split_ascii_whitespace().next() == Some("0");
+    if kill(Pid::from_raw(id), None) == Err(Errno::ESRCH) || has_no_memory {
         ProcessOrigin::Ended
     } else {
         ProcessOrigin::Unknown
     }
-}
-
-/// Returns true for a process whose memory has been released: a zombie, or one that is ending and will be one.
-fn has_no_memory(pid: i32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    text.split_ascii_whitespace().next() == Some("0")
 }
 
 /// Inode of the first namespace of process ids, which is the host's namespace (`PROC_PID_INIT_INO` of the kernel).

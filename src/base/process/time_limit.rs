@@ -13,24 +13,18 @@ use super::{ExitKind, orphans::stat_fields};
 
 /// Maximum ratio of wall time to the limit, for a hung program with a process that is always runnable.
 const MAX_STRETCH: u32 = 10;
-/// Maximum interval between two readings of the processes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Number of readings of the processes within a short limit.
 const READINGS: u32 = 40;
 /// Milliseconds of a tick of the CPU times in `/proc/PID/stat`, on x86 and ARM.
 const TICK_MS: u64 = 10;
 
-/// State of a program's processes at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessActivity {
-    /// True if a process runs or waits for a core.
     is_runnable: bool,
-    /// CPU time of each process since its start, by process id.
     cpu: BTreeMap<i32, Duration>,
 }
 
 impl ProcessActivity {
-    /// Reads a process and its descendants.
     pub(super) fn read(root: i32) -> Self {
         let mut activity = Self::default();
         let mut waiting = vec![root];
@@ -47,7 +41,6 @@ impl ProcessActivity {
     }
 }
 
-/// Child processes of all threads of a process.
 fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -56,13 +49,10 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Used part of a time limit. Times are durations since the start of the program.
 #[derive(Debug)]
 pub(super) struct TimeLimit {
     limit: Duration,
-    /// Wall time after which the program is ended in any case.
     cut_off: Option<Duration>,
-    /// Counted time up to the last reading.
     used: Duration,
     read_at: Duration,
     cpu: BTreeMap<i32, Duration>,

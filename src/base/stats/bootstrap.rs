@@ -5,9 +5,7 @@
 
 use super::{random::SplitMix64, summary::quantile_of_sorted};
 
-/// Number of resamples, enough for a 95 % percentile interval of a median.
 const RESAMPLES: usize = 2000;
-/// Ends of the interval in thousandths: 95 % lie between.
 const ENDS: (usize, usize) = (25, 975);
 
 /// Returns the 95 % percentile bootstrap interval of the median of all launches, in nanoseconds; `None` for fewer than

@@ -39,7 +39,6 @@ pub(crate) enum ComparisonVerdict {
     Ambiguous,
 }
 
-/// Difference of two independent estimates of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EstimateDifference {
     /// Logarithm of the second median divided by the first.
@@ -47,7 +46,6 @@ pub(crate) struct EstimateDifference {
     /// Half width of its 95 % interval, without regard to other cases.
     pub(crate) half_width: f64,
     standard_error: f64,
-    /// Degrees of freedom of the standard error.
     freedom: f64,
     /// Step of the timer relative to the median: a difference of one step may come from rounding.
     resolution: f64,
@@ -87,7 +85,6 @@ impl EstimateDifference {
         StudentsT::new(0.0, 1.0, self.freedom).map_or(1.0, |student| student.sf(excess / self.standard_error))
     }
 
-    /// Returns the two-sided p value of the hypothesis that the medians are equal.
     fn p_of_equality(&self) -> f64 {
         let excess = (self.log_ratio.abs() - self.resolution).max(0.0);
         (2.0 * self.upper_tail(excess)).min(1.0)
@@ -106,11 +103,11 @@ pub(crate) fn compare_estimates(
     margin: f64,
 ) -> Vec<ComparisonVerdict> {
     let margin = margin.ln_1p();
-    let p_values =
-        |p: &dyn Fn(&EstimateDifference) -> f64| differences.iter().flatten().map(p).collect::<Vec<f64>>();
-    let differ = rejection_threshold(p_values(&EstimateDifference::p_of_equality), FALSE_DISCOVERY_RATE);
-    let equal =
-        rejection_threshold(p_values(&|difference| difference.p_of_difference(margin)), FALSE_DISCOVERY_RATE);
+    let threshold = |p: &dyn Fn(&EstimateDifference) -> f64| {
+        rejection_threshold(differences.iter().flatten().map(p).collect(), FALSE_DISCOVERY_RATE)
+    };
+    let differ = threshold(&EstimateDifference::p_of_equality);
+    let equal = threshold(&|difference| difference.p_of_difference(margin));
     let verdict = |difference: &EstimateDifference| {
         if difference.log_ratio.abs() >= margin {
             return match difference.p_of_equality() <= differ {

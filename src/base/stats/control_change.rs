@@ -2,7 +2,6 @@
 
 use super::{median_of_floats, median_of_sorted};
 
-/// Least relative change that matters.
 pub(crate) const MIN_CONTROL_CHANGE: f64 = 0.03;
 /// Change in standard errors from which it is not chance.
 pub(crate) const CONTROL_CHANGE_ERRORS: f64 = 5.0;
@@ -13,7 +12,6 @@ const LAUNCH_SD_NS: f64 = 200.0;
 /// Ratio of the standard error of the median to the standard error of the mean, for normal samples.
 const MEDIAN_ERROR: f64 = 1.2533;
 
-/// Logarithm of the ratio of two medians, with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ControlChange {
     pub(crate) log_change: f64,
@@ -30,14 +28,12 @@ impl ControlChange {
         Some(Self { log_change: after - before, error: before_error.hypot(after_error) })
     }
 
-    /// Returns true if the change matters and is not chance.
     pub(crate) fn is_significant(&self) -> bool {
         self.log_change.exp_m1().abs() >= MIN_CONTROL_CHANGE
             && self.log_change.abs() > CONTROL_CHANGE_ERRORS * self.error
     }
 }
 
-/// Returns the logarithm of the median and its standard error.
 fn log_median(durations: &[i64]) -> Option<(f64, f64)> {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();

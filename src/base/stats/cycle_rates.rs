@@ -26,9 +26,7 @@ const PRIOR_LAUNCHES: f64 = 4.0;
 /// Logarithm of the ratio of durations by which launches at a lower clock may be shorter than those at a higher one: their own
 /// differences between collections.
 const MAX_SHORTER: f64 = 0.05;
-/// Neighbours in the same collection, before and after a case.
 const NEIGHBOURS: usize = 4;
-/// Number of compared cases from which neighbours are evidence.
 const MIN_NEIGHBOURS: usize = 3;
 /// Passes in which levels of slow collections are corrected before other collections are compared with them.
 const PASSES: usize = 4;
@@ -71,7 +69,6 @@ pub(crate) fn median_of_floats(values: &mut [f64]) -> Option<f64> {
     Some(if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], upper) } else { upper })
 }
 
-/// Returns the median of the values of each key.
 pub(crate) fn medians_by_key<K: Ord>(values: impl IntoIterator<Item = (K, f64)>) -> BTreeMap<K, f64> {
     let mut by_key: BTreeMap<K, Vec<f64>> = BTreeMap::new();
     for (key, value) in values {
@@ -84,15 +81,11 @@ pub(crate) fn medians_by_key<K: Ord>(values: impl IntoIterator<Item = (K, f64)>)
 /// Cycles per time of a case in a collection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CycleReading {
-    /// Number of the case.
     pub case: usize,
-    /// Number of the collection.
     pub collection: usize,
-    /// Number of the run.
     pub run: usize,
     /// Device as the host numbers it.
     pub device: u32,
-    /// Cycles per time of the reading.
     pub rate: CycleRate,
     /// Cycles of a launch, in a unit that is the same for all readings of the case; `None` if they are not known.
     pub cycles: Option<f64>,
@@ -127,7 +120,6 @@ pub struct ClockDeficit {
     pub is_undecided: bool,
 }
 
-/// Logarithmic deficit with its standard error.
 #[derive(Clone, Copy, Debug)]
 struct Deficit {
     value: f64,
@@ -263,7 +255,6 @@ fn is_reading_above(one: &CycleReading, other: &CycleReading) -> bool {
         && Deficit { value: difference, error, reference: None, cases: 1 }.is_significant(CASE_ERRORS)
 }
 
-/// Logarithm of the cycles per time of a reading, corrected by the deficit of its neighbours.
 #[derive(Clone, Copy, Debug)]
 struct ClockLevel {
     value: f64,
@@ -279,7 +270,6 @@ fn compare_levels(one: &ClockLevel, other: &ClockLevel) -> Ordering {
     one.cmp(&other).then(one_level.total_cmp(&other_level))
 }
 
-/// Returns the weighted median of the deficits of each reading and its nearest neighbours.
 fn neighbour_deficits(by_collection: &[Vec<usize>], own: &[Option<Deficit>]) -> Vec<Option<Deficit>> {
     let mut combined = vec![None; own.len()];
     for indices in by_collection {

@@ -2,7 +2,6 @@
 
 use super::SplitMix64;
 
-/// Hash of numbers, in order.
 pub(crate) fn hash_numbers(numbers: &[u64]) -> u64 {
     numbers.iter().fold(0, |hash: u64, &number| SplitMix64::new(hash ^ number).next_u64())
 }

@@ -17,15 +17,12 @@ const MIN_MODE_SAMPLES: usize = 3;
 
 const MIN_STEP_SAMPLES: usize = 3;
 
-/// Pattern of the samples of a collection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum DurationPattern {
-    /// Durations rise or fall.
     Trend {
         /// Change over all samples, relative to the median.
         change: f64,
     },
-    /// Durations are longer or shorter from one sample on.
     Step {
         /// Change relative to the samples before.
         change: f64,
@@ -33,7 +30,6 @@ pub(crate) enum DurationPattern {
         before: usize,
         samples: usize,
     },
-    /// Durations are of two groups.
     TwoModes {
         /// Means in nanoseconds.
         low: f64,

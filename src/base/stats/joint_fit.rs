@@ -76,7 +76,6 @@ pub struct CaseEstimate {
     pub half_width: f64,
     /// Degrees of freedom of the interval; 0 if nothing bounds it.
     pub freedom: f64,
-    /// Number of collections.
     pub collections: usize,
     /// Mean of the effects that were subtracted: `log_median + correction` is the mean of the measured logarithms.
     pub correction: f64,
@@ -98,7 +97,6 @@ impl CaseEstimate {
 pub struct JointFit {
     /// Estimates by the index of the case; `None` for a case without a median.
     pub estimates: Vec<Option<CaseEstimate>>,
-    /// Standard deviations of the effects.
     pub components: EffectComponents,
     /// Variance of an offset as a function of launch noise; `None` if no case has two collections and there is no earlier
     /// one.
@@ -109,7 +107,6 @@ pub struct JointFit {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseMedians {
-    /// Indices of its medians, in the order of measurement.
     medians: Vec<usize>,
     /// Root of the mean square of its launch noise.
     noise: f64,

@@ -11,7 +11,6 @@ const SMALL_PLAN: usize = 400;
 /// One of so many cases of a larger plan is measured twice.
 const REPEATED_PART: usize = 5;
 /// Launches of a case in a collection; with fewer, patterns of the durations are not found.
-#[expect(clippy::cast_precision_loss, reason = "10")]
 const MIN_LAUNCHES: f64 = MIN_SAMPLES as f64;
 const MAX_LAUNCHES: f64 = 64.0;
 /// Variance of the median of normal samples, in units of the variance of a sample divided by their number: π / 2.

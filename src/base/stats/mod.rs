@@ -37,7 +37,7 @@ pub use measurement_rounds::{CaseCosts, MIN_OWN_COLLECTIONS, PrecisionAim, least
 pub(crate) use neighbour_fit::{
     NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR, NeighbourFit, ShapePoint, fit_neighbours,
 };
-pub(crate) use outlier::{OutlierFence, OutlierKind};
+pub(crate) use outlier::OutlierFence;
 pub use random::SplitMix64;
 pub(crate) use summary::{SampleSummary, median, median_of_sorted};
 pub(crate) use variance_sources::{CollectionPlace, MeasurementDesign, VarianceSources};

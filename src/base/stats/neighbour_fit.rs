@@ -1,8 +1,6 @@
 //! Durations expected from cases of other sizes: a line through the nearest ones, in logarithms.
 
-/// Greatest number of the nearest cases through which a line is fitted.
 const MAX_NEIGHBOURS: usize = 8;
-/// Least number of them: a line through fewer fits any duration.
 const MIN_NEIGHBOURS: usize = 5;
 /// Number of cases of the next smaller and of the next larger sizes among which the nearest are searched.
 const SEARCHED: usize = 32;
@@ -23,7 +21,6 @@ pub(crate) struct ShapePoint {
 }
 
 impl ShapePoint {
-    /// Returns the logarithm of the product of all dimensions.
     fn log_size(&self) -> f64 {
         self.log_dims.iter().sum()
     }
@@ -43,24 +40,19 @@ fn neighbour_distance(log_dims: &[f64], others: &[f64]) -> Option<f64> {
     Some(sum / count_dims(log_dims))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of dimensions")]
 fn count_dims(log_dims: &[f64]) -> f64 {
     log_dims.len().max(1) as f64
 }
 
-/// A case near another one.
 #[derive(Clone, Copy, Debug)]
 struct Neighbour {
-    /// Mean distance of the dimensions, see [`neighbour_distance`].
     distance: f64,
-    /// Place in the order of sizes.
     place: usize,
     /// Logarithm of its size relative to the size of the other case.
     log_size: f64,
     log_duration: f64,
 }
 
-/// Duration of a case by the line through its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NeighbourFit {
     pub(crate) log_duration: f64,
@@ -70,7 +62,6 @@ pub(crate) struct NeighbourFit {
 }
 
 impl NeighbourFit {
-    /// Returns true if a measured duration is too far from the line.
     pub(crate) fn contradicts(&self, log_duration: f64) -> bool {
         let limit = NEIGHBOUR_FACTOR.ln().max(NEIGHBOUR_DEVIATIONS * self.deviation);
         (log_duration - self.log_duration).abs() > limit
@@ -152,7 +143,6 @@ fn fit_line(nearest: &[Neighbour]) -> Option<NeighbourFit> {
     };
     let slope = moment(&|size, log| size * log) / moment(&|size, _| size * size);
     let squares = moment(&|size, log| (log - slope * size).powi(2));
-    #[expect(clippy::cast_precision_loss, reason = "at most eight")]
     let count = nearest.len() as f64;
     Some(NeighbourFit {
         log_duration: mean_duration - slope * mean_size,

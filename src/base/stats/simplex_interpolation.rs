@@ -15,7 +15,6 @@ pub(crate) struct ValuedPoint {
     pub(crate) row: u32,
 }
 
-/// Interpolated value with the rows that it is from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct InterpolatedValue {
     pub(crate) value: f64,
@@ -23,7 +22,6 @@ pub(crate) struct InterpolatedValue {
 }
 
 impl InterpolatedValue {
-    /// Returns the rows with their coordinates, in the order of the rows.
     pub(crate) fn used_points(&self, points: &[ValuedPoint]) -> Vec<(u32, [f64; 3])> {
         let at = |row: u32| points.iter().find(|point| point.row == row).map(|point| (row, point.at));
         self.rows.iter().filter_map(|row| at(*row)).collect()
@@ -70,8 +68,6 @@ fn between_neighbours(points: &[ValuedPoint], target: f64) -> Option<Interpolate
     Some(InterpolatedValue { value: low + share * (high - low), rows })
 }
 
-/// Returns the median of the points at a coordinate, with their rows.
-#[expect(clippy::float_cmp, reason = "coordinates are compared with one of them")]
 fn median_at(points: &[ValuedPoint], at: f64) -> (f64, Vec<u32>) {
     let mut equal: Vec<&ValuedPoint> = points.iter().filter(|point| point.at[0] == at).collect();
     (median(&mut equal), equal.iter().map(|point| point.row).collect())
@@ -86,7 +82,6 @@ fn median(points: &mut [&ValuedPoint]) -> f64 {
     }
 }
 
-/// Place with the median of its points.
 #[derive(Clone, Debug)]
 struct InterpolationSite {
     at: [f64; 3],

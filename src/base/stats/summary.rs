@@ -5,7 +5,6 @@
 pub struct SampleSummary {
     /// Number of samples, at least 1.
     pub count: usize,
-    /// Arithmetic mean.
     pub mean: f64,
     /// Median; for an even count the mean of the middle two.
     pub median: f64,
@@ -40,19 +39,16 @@ pub(super) fn mean_of(samples: &[i64]) -> Option<f64> {
     (!samples.is_empty()).then(|| rounded_quotient(sum, samples.len() as u64))
 }
 
-/// Returns the median of samples in ascending order, rounded once; `None` without samples.
 pub(crate) fn median_of_sorted(sorted: &[i64]) -> Option<f64> {
     twice_median_of_sorted(sorted).map(|twice| rounded_quotient(twice, 2))
 }
 
-/// Returns the median of samples, rounded once; `None` without samples.
 pub(crate) fn median(samples: impl IntoIterator<Item = i64>) -> Option<f64> {
     let mut sorted: Vec<i64> = samples.into_iter().collect();
     sorted.sort_unstable();
     median_of_sorted(&sorted)
 }
 
-/// Returns twice the median of values in ascending order, which is always an integer.
 pub(super) fn twice_median_of_sorted<T: Copy + Into<i128> + PartialOrd>(sorted: &[T]) -> Option<i128> {
     debug_assert!(sorted.is_sorted(), "the caller sorts");
     let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
@@ -69,7 +65,6 @@ pub(super) fn quantile_of_sorted<T: Copy + Into<i128>>(sorted: &[T], permille: u
     Some(rounded_quotient(1000 * low + part as i128 * (high - low), 1000))
 }
 
-/// Returns the sample standard deviation; `None` for fewer than two samples.
 fn std_of(samples: &[i64]) -> Option<f64> {
     let count = samples.len() as u64;
     let degrees = count.checked_sub(2)? + 1;

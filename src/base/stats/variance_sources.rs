@@ -103,7 +103,6 @@ impl VarianceSources {
         ]
     }
 
-    /// Returns the standard deviation of the mean of a case's medians.
     pub(crate) fn deviation(&self, design: &MeasurementDesign) -> f64 {
         self.contributions(design).iter().sum::<f64>().sqrt()
     }

@@ -2,58 +2,27 @@
 //!
 //! Sums of whole numbers do not depend on their order, so that parallel reading gives the same bytes.
 
-/// Parses a decimal number in millionths; further digits are dropped. Returns `None` for other text and for negative
-/// numbers, which no counter has.
+/// Parses a decimal number in millionths; further digits are dropped. Returns `None` for other text, for more than twelve
+/// digits before the point, and for negative numbers, which no counter has.
 pub(crate) fn parse_micro(cell: &[u8]) -> Option<i64> {
     const SCALE: [i64; 7] = [1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
     let cell = cell.trim_ascii();
-    if matches!(cell, b"N/A" | b"") {
+    let digits = cell.strip_prefix(b"-").unwrap_or(cell);
+    let point = digits.iter().position(|byte| *byte == b'.').unwrap_or(digits.len());
+    let (whole, fraction) = (&digits[..point], digits.get(point + 1..).unwrap_or_default());
+    if whole.len() > 12 || (whole.is_empty() && fraction.is_empty()) {
         return None;
     }
-    let (negative, digits) = match cell {
-        [b'-', rest @ ..] => (true, rest),
-        rest => (false, rest),
-    };
-    // Twelve digits cannot overflow, and nearly all cells have fewer.
-    if digits.len() > 12 {
-        return overflowing(digits).filter(|value| !negative || *value == 0);
-    }
-    let (mut value, mut decimals, mut point, mut seen) = (0_i64, 0_usize, 0_usize, false);
-    for &byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if digit < 10 {
-            seen = true;
-            if decimals < 6 {
-                value = value * 10 + i64::from(digit);
-                decimals += point;
-            }
-        } else if byte == b'.' && point == 0 {
-            point = 1;
-        } else {
-            return None;
-        }
-    }
-    let value = value * SCALE[decimals];
-    (seen && (!negative || value == 0)).then_some(value)
+    let (kept, dropped) = fraction.split_at(fraction.len().min(6));
+    let value = parse_digits(whole)? * SCALE[0] + parse_digits(kept)? * SCALE[kept.len()];
+    let is_number = dropped.iter().all(u8::is_ascii_digit) && (value == 0 || digits.len() == cell.len());
+    is_number.then_some(value)
 }
 
-/// Parses digits and a point with checks of overflow.
-#[cold]
-fn overflowing(digits: &[u8]) -> Option<i64> {
-    let (whole, fraction) = match digits.iter().position(|byte| *byte == b'.') {
-        Some(point) => (&digits[..point], &digits[point + 1..]),
-        None => (digits, &[][..]),
-    };
-    let kept = &fraction[..fraction.len().min(6)];
-    if !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
-        return None;
-    }
-    let zeros = std::iter::repeat_n(&b'0', 6 - kept.len());
-    whole
+fn parse_digits(digits: &[u8]) -> Option<i64> {
+    digits
         .iter()
-        .chain(kept)
-        .chain(zeros)
-        .try_fold(0_i64, |value, byte| value.checked_mul(10)?.checked_add(i64::from(byte - b'0')))
+        .try_fold(0, |value, byte| byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0')))
 }
 
 #[cfg(test)]

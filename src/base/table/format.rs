@@ -2,10 +2,8 @@
 
 use csv::ByteRecord;
 
-/// Maximum number of characters of a cell in a message.
 const MAX_LENGTH: usize = 60;
 
-/// Returns file content for a message: one line, without control characters, truncated.
 pub(crate) fn quote_cell(text: &str) -> String {
     let mut shown = String::new();
     for (index, character) in text.chars().enumerate() {
@@ -22,13 +20,11 @@ pub(crate) fn quote_cell(text: &str) -> String {
     shown
 }
 
-/// Returns the problem of a text in another encoding, by its byte-order mark.
 pub(crate) fn encoding_problem(bytes: &[u8]) -> Option<&'static str> {
     let is_utf16 = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
     is_utf16.then_some("is UTF-16, expected UTF-8")
 }
 
-/// Returns the problem of a header whose columns are not separated by commas.
 pub(crate) fn separator_problem(header: &ByteRecord) -> Option<String> {
     let only = header.get(0).filter(|_| header.len() == 1)?;
     let only = String::from_utf8_lossy(only);

@@ -6,26 +6,15 @@ use csv::{ByteRecord, ReaderBuilder};
 
 /// UTF-8 byte-order mark, which older tools sometimes wrote.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
-/// First bytes of a Git LFS pointer.
 pub(crate) const LFS: &[u8] = b"version https://git-lfs";
 
-/// Position of a record.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CsvPosition {
     /// Bytes of the record, with preceding blank lines and its own line ending.
     pub(crate) range: Range<usize>,
-    /// Line of its first cell, from 1.
     pub(crate) line: u64,
 }
 
-impl CsvPosition {
-    /// Returns the position in a text in which `bytes` bytes and `lines` lines precede.
-    pub(crate) const fn shifted_by(self, bytes: usize, lines: u64) -> Self {
-        Self { range: self.range.start + bytes..self.range.end + bytes, line: self.line + lines }
-    }
-}
-
-/// Reader of the records of a table, which may have any length.
 #[derive(Debug)]
 pub(crate) struct RawRecords<'a> {
     bytes: &'a [u8],
@@ -39,7 +28,6 @@ impl<'a> RawRecords<'a> {
         Self { bytes, reader, at: 0 }
     }
 
-    /// Reads the next record; `None` at the end.
     pub(crate) fn read_record(&mut self, record: &mut ByteRecord) -> Option<CsvPosition> {
         // Reading from memory does not fail, and records may have any length.
         if !self.reader.read_byte_record(record).unwrap_or(false) {
@@ -72,7 +60,6 @@ fn split_newlines(line: &[u8]) -> (&[u8], &[u8], &[u8]) {
     (&line[..start], &line[start..end], &line[end..])
 }
 
-/// Returns the line endings of a text that consists of them.
 fn line_endings(mut text: &[u8]) -> impl Iterator<Item = &'static str> {
     std::iter::from_fn(move || {
         let (ending, rest) = match text {
@@ -97,7 +84,6 @@ pub(crate) fn has_uniform_endings(line: &[u8], newline: &str) -> bool {
     line_endings(before).chain(line_endings(after)).all(|ending| ending == newline)
 }
 
-/// Returns a record's bytes with the given ending of every line.
 pub(crate) fn unify_endings<'a>(line: &'a [u8], newline: &str) -> Cow<'a, [u8]> {
     if has_uniform_endings(line, newline) {
         return line.into();

@@ -5,7 +5,7 @@ use crate::{
     database::{DatabaseError, ImportReport, ImportedDuration, import_durations},
     kernel::{CollectiveCase, PartWeights, hccl_environment, hccl_variables},
     measure::collective::{TopologyError, parse_collective, tier_of_group},
-    profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
+    profile::{CollectiveBenchmark, parse_element_type},
 };
 
 /// Writes results of hccl_test and nccl-tests into the tables of collectives
@@ -65,9 +65,10 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
                 file.display()
             ));
         }
-        let BenchmarkDurations { durations, failed } = benchmark.durations(kind, ranks, dtype.as_ref())?;
+        let durations = benchmark.durations(kind, ranks, dtype.as_ref())?;
+        let failed = &benchmark.failed;
         if !failed.is_empty() {
-            let sizes = joined(&failed, ", ");
+            let sizes = joined(failed, ", ");
             notes.push(format!("`{}`: wrong results left out: {sizes} bytes", file.display()));
         }
         for duration in durations {

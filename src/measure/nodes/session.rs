@@ -213,7 +213,7 @@ impl SweepFollower<'_> {
         let plan = move |sweep: &str| context.plan_further_cases(&options, sweep);
         match run.follow(connection, plan, |line: &str| print_note(&format!("node: {line}"))) {
             Ok(exit) => {
-                let exit = ExitStatus::from_code(exit);
+                let exit = ExitStatus::from_repr(exit).unwrap_or(ExitStatus::Bug);
                 if !matches!(exit, ExitStatus::Done | ExitStatus::SomeNotOk) {
                     print_note("the sweep is not complete; the output of node 0 has the reason");
                 }

@@ -37,14 +37,15 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let evidence = context.script(folder, "clock", parameters).complete()?;
     let clock =
         evidence.profile_folders().first().map(|profile| CoreClock::read(profile)).unwrap_or_default();
-    if clock.samples().is_empty() {
-        let reason = clock.unreadable().unwrap_or("msprof wrote no `AI Core Freq` events into msprof_*.json");
+    if clock.samples.is_empty() {
+        let reason =
+            clock.unreadable.as_deref().unwrap_or("msprof wrote no `AI Core Freq` events into msprof_*.json");
         return Err(EvidenceError::missing(reason));
     }
     let phases = ClockPhases::find(evidence.readable_records()?)
         .ok_or_else(|| EvidenceError::missing("the marks of the phases are not recorded"))?;
     // The device may be set to a clock below the clock of its chip.
-    let set_mhz = clock.set_mhz().unwrap_or_else(|| f64::from(context.host.profile.clock_mhz));
+    let set_mhz = clock.set_mhz.unwrap_or_else(|| f64::from(context.host.profile.clock_mhz));
     Ok(phases.compare(&clock, set_mhz))
 }
 
@@ -76,7 +77,7 @@ impl ClockPhases {
         let mut time = String::new();
         let (start, end) = ends(&self.after_idle);
         let at_end = value_at(end);
-        match clock.samples().iter().find(|sample| sample.at >= start && sample.mhz >= settled) {
+        match clock.samples.iter().find(|sample| sample.at >= start && sample.mhz >= settled) {
             _ if value_at(start) >= settled => time = "at once".to_owned(),
             Some(sample) if at_end >= settled => {
                 time = format!("after {:.1} ms", Nanos(sample.at.0 - start.0).micros() / 1e3);

@@ -24,7 +24,7 @@ use crate::{
         render::{Manifest, ManifestCase},
     },
     profile::{
-        COUNTERS, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries,
+        COUNTERS, Column, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries,
         only_device,
     },
 };
@@ -179,8 +179,8 @@ fn raw_record(
         inputs: row.input_cells()?.parse().unwrap_or_default(),
         outputs: row.output_cells()?.parse().unwrap_or_default(),
         counters: row.counters().collect(),
-        blocks: row.blocks(),
-        stream: row.stream(),
+        blocks: row.number(Column::Blocks),
+        stream: row.number(Column::Stream),
         low_clock: clock.low_clock(start, duration),
     }))
 }

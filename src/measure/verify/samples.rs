@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{EstimatedCase, EstimatedMedian, controls::control_change};
 use crate::{
     base::stats::{
-        DurationPattern, OutlierFence, OutlierKind, SampleSummary, find_common_modes, find_common_trend,
+        DurationPattern, OutlierFence, SampleSummary, find_common_modes, find_common_trend,
         find_duration_pattern, median, median_interval, median_interval_of_collections,
     },
     kernel::{
@@ -29,7 +29,7 @@ pub(super) const MAX_OUTLIERS: f64 = 0.1;
 pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
     OutlierFence::from_samples(samples, TIMER_QUANTUM_NS).map_or_else(
         || vec![true; samples.len()],
-        |fence| samples.iter().map(|&sample| fence.label_sample(sample) != OutlierKind::Severe).collect(),
+        |fence| samples.iter().map(|&sample| !fence.excludes(sample)).collect(),
     )
 }
 

@@ -20,7 +20,6 @@ use crate::{
     kernel::{Dtype, Nanos},
 };
 
-/// One collective of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::profile) struct CollectiveRecord {
     /// Type of the record, such as `hcom_allReduce_`.
@@ -37,7 +36,6 @@ pub(in crate::profile) struct CollectiveRecord {
     pub(in crate::profile) duration: Option<Nanos>,
 }
 
-/// Ranks of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RecordedGroup {
     /// Numbers of the ranks among all of the run.
@@ -46,10 +44,8 @@ pub(crate) enum RecordedGroup {
     Unknown(String),
 }
 
-/// Common properties of collectives that are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CollectiveSignature {
-    /// Type of the records, such as `hcom_allReduce_`.
     pub(crate) kernel: String,
     pub(crate) group: RecordedGroup,
     /// Number of elements, as HCCL counts them.
@@ -61,17 +57,14 @@ pub(crate) struct CollectiveSignature {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordedDurations {
-    /// Durations in nanoseconds, of all ranks.
     pub(crate) durations: Vec<i64>,
     pub(crate) algorithms: BTreeSet<String>,
     /// Numbers of the files with the records, ascending.
     pub(crate) files: Vec<u64>,
-    /// True if the ranks are stated by the user, and not recorded.
     pub(crate) are_ranks_stated: bool,
 }
 
 impl RecordedDurations {
-    /// Adds the durations of another signature.
     pub(crate) fn merge(&mut self, other: Self) {
         self.durations.extend(other.durations);
         self.algorithms.extend(other.algorithms);
@@ -82,13 +75,11 @@ impl RecordedDurations {
     }
 }
 
-/// Collectives of some profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordedCollectives {
     pub(crate) by_signature: BTreeMap<CollectiveSignature, RecordedDurations>,
     /// Numbers of the collectives without a size or a type, by the type of their records.
     pub(crate) without_size: BTreeMap<String, u64>,
-    /// Problems of traces that could not be read.
     unreadable: Vec<String>,
 }
 
@@ -101,39 +92,32 @@ impl RecordedCollectives {
         for (ProfileFile(file), number) in files.iter().zip(0..) {
             let is_own = sqlite::is_database(file)?;
             // A file beside the table adds sizes to records that have been read from the table.
-            let sources = match sources_beside(file) {
-                Ok(sources) => sources,
-                Err(error) if !is_own => {
-                    found.unreadable.push(error.to_string());
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+            let sources = sources_beside(file);
+            if let (false, Err(error)) = (is_own, &sources) {
+                found.unreadable.push(error.to_string());
+                continue;
+            }
             // Slices of a table have one trace.
-            for source in sources.into_iter().filter(|source| seen.insert(source.clone())) {
-                let (run, read) = match sqlite::is_database(&source)? {
-                    true => (
-                        RunMetadata::of_database(&source),
-                        sqlite::read_collectives(&source).map_err(|error| (error.to_string(), Some(error))),
-                    ),
-                    false => {
-                        let described = |error| (format!("`{}` {error}", source.display()), None);
-                        (RunMetadata::of_profile(file), trace::read_collectives(&source).map_err(described))
-                    }
+            for source in sources?.into_iter().filter(|source| seen.insert(source.clone())) {
+                let (run, read) = if sqlite::is_database(&source)? {
+                    let read = sqlite::read_collectives(&source);
+                    let read = if is_own { Ok(read?) } else { read.map_err(|error| error.to_string()) };
+                    (RunMetadata::of_database(&source), read)
+                } else {
+                    let described = |error| format!("`{}` {error}", source.display());
+                    (RunMetadata::of_profile(file), trace::read_collectives(&source).map_err(described))
                 };
                 match read {
                     Ok(records) => {
                         records.into_iter().for_each(|record| found.add_record(record, number, &run));
                     }
-                    Err((_, Some(error))) if is_own => return Err(error),
-                    Err((problem, _)) => found.unreadable.push(problem),
+                    Err(problem) => found.unreadable.push(problem),
                 }
             }
         }
         Ok(found)
     }
 
-    /// Returns a note for each trace that could not be read.
     pub(crate) fn notes_of_unreadable(&self) -> Vec<String> {
         let note = |trace: &String| {
             format!(

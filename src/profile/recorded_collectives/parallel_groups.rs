@@ -7,12 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Factors of the two halves of the hash, the upper one first.
 const FACTORS: [u32; 2] = [29, 131];
-/// Digits of the hash in the name of a collective.
 const DIGITS: u64 = 1000;
 
-/// Ranks of the groups of one profile, by HCCL's name of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ParallelGroups(BTreeMap<String, Vec<u64>>);
 
@@ -31,7 +28,6 @@ impl ParallelGroups {
         Self(parsed.collect())
     }
 
-    /// Returns the ranks of a group by HCCL's name.
     pub(super) fn of_name(&self, name: &str) -> Option<&[u64]> {
         self.0.get(name).map(Vec::as_slice)
     }
@@ -46,7 +42,6 @@ impl ParallelGroups {
     }
 }
 
-/// Returns the digits of the group in the name of a collective.
 pub(super) fn group_digits(name: &str) -> Option<&str> {
     name.split_once("__")?.1.split('_').next().filter(|digits| !digits.is_empty())
 }

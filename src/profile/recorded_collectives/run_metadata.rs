@@ -8,11 +8,9 @@ use serde_json::Value;
 use super::parallel_groups::ParallelGroups;
 use crate::{base::files::read_regular, kernel::hccl_environment, profile::sqlite};
 
-/// Metadata of the run of a profile that matter for its collectives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunMetadata {
     pub(super) groups: ParallelGroups,
-    /// Recorded variables of HCCL, as the key of rows.
     pub(super) environment: String,
 }
 

@@ -23,7 +23,6 @@ struct CollectiveArguments {
     alg_type: Option<Value>,
 }
 
-/// Reads the collectives of a trace.
 pub(super) fn read_collectives(path: &Path) -> Result<Vec<CollectiveRecord>, TraceError> {
     let mut records = Vec::new();
     for_each_trace_event(path, &mut |event| {
@@ -33,7 +32,6 @@ pub(super) fn read_collectives(path: &Path) -> Result<Vec<CollectiveRecord>, Tra
     Ok(records)
 }
 
-/// Returns the collective of an event; `None` for other events.
 fn record_of_event(event: &TraceEvent<'_>) -> Option<CollectiveRecord> {
     let kernel = event.name.get(..=event.name.find("__")?)?;
     if event.ph != "X" || !KernelName::is_collective_name(kernel) {

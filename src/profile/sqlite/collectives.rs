@@ -18,7 +18,6 @@ pub(super) const TABLE: &str = "COMMUNICATION_OP";
 /// `Accelerator Core` of collectives in a CSV.
 const COMMUNICATION: &[u8] = b"COMMUNICATION";
 
-/// Counts every collective as a record without shapes.
 pub(super) fn add_collectives(
     groups: &mut RecordGroups,
     database: &ProfileDatabase<'_>,
@@ -33,7 +32,6 @@ pub(super) fn add_collectives(
     })
 }
 
-/// Reads the collectives of a database with their sizes; none without the table.
 pub(in crate::profile) fn read_collectives(file: &Path) -> Result<Vec<CollectiveRecord>, ProfileError> {
     let mut records = Vec::new();
     for_each_collective(&ProfileDatabase::open(file)?, &mut |_, record| {
@@ -95,7 +93,6 @@ fn kind_of(name: &str) -> &str {
     name.find("__").map_or("N/A", |at| &name[..=at])
 }
 
-/// Returns a value of the table `META_DATA`; `None` without it.
 pub(in crate::profile) fn metadata(file: &Path, name: &str) -> Option<String> {
     let database = ProfileDatabase::open(file).ok()?;
     let query = "SELECT value FROM META_DATA WHERE name = ?1";

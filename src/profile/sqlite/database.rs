@@ -10,7 +10,6 @@ use super::{
 };
 use crate::profile::{ProfileError, RecordPosition};
 
-/// An open database with its file, for errors.
 #[derive(Debug)]
 pub(crate) struct ProfileDatabase<'f> {
     pub(super) file: &'f Path,
@@ -20,15 +19,15 @@ pub(crate) struct ProfileDatabase<'f> {
 #[derive(Debug)]
 pub(crate) struct TableSchema {
     name: String,
-    /// Names and declared types.
     columns: Vec<(String, String)>,
 }
 
-/// Row of a query.
 #[derive(Clone, Copy)]
 pub(crate) struct DatabaseRow<'r, 's> {
     file: &'r Path,
     row: &'r Row<'s>,
+    /// Place among the rows of the query, from 1.
+    pub(crate) number: u64,
 }
 
 impl<'f> ProfileDatabase<'f> {
@@ -53,7 +52,6 @@ impl<'f> ProfileDatabase<'f> {
         read().map_err(|source| self.error(source))
     }
 
-    /// Reads the schema of a table, `without` which nothing can be read.
     pub(crate) fn required_table(
         &self,
         table: &'static str,
@@ -66,7 +64,6 @@ impl<'f> ProfileDatabase<'f> {
         })
     }
 
-    /// Visits the rows of a query.
     pub(crate) fn for_each_row(
         &self,
         query: &str,
@@ -75,8 +72,10 @@ impl<'f> ProfileDatabase<'f> {
         let sql = |source| self.error(source);
         let mut statement = self.connection.prepare(query).map_err(sql)?;
         let mut rows = statement.query([]).map_err(sql)?;
+        let mut number = 0;
         while let Some(row) = rows.next().map_err(sql)? {
-            visit(DatabaseRow { file: self.file, row })?;
+            number += 1;
+            visit(DatabaseRow { file: self.file, row, number })?;
         }
         Ok(())
     }
@@ -97,7 +96,6 @@ impl<'f> ProfileDatabase<'f> {
 }
 
 impl TableSchema {
-    /// Returns the quoted name of the table for SQL.
     pub(crate) fn quoted_name(&self) -> String {
         quote_name(&self.name)
     }
@@ -121,7 +119,6 @@ impl TableSchema {
         Some(if is_integer { column } else { format!("CAST({column} AS INTEGER)") })
     }
 
-    /// Returns the columns that do not exist.
     pub(crate) fn missing_columns(&self, names: &[&'static str]) -> Vec<&'static str> {
         names.iter().copied().filter(|name| self.find_column(name).is_none()).collect()
     }
@@ -141,20 +138,16 @@ impl<'r> DatabaseRow<'r, '_> {
         self.row.get_ref(column).expect("the query has the column")
     }
 
-    /// Returns a whole number; `None` for any other value.
     pub(crate) fn integer(self, column: usize) -> Option<i64> {
         self.value(column).as_i64().ok()
     }
 
-    /// Returns a whole number that fits an unsigned type; `None` for any other value.
     pub(crate) fn unsigned<T: TryFrom<i64>>(self, column: usize) -> Option<T> {
         T::try_from(self.integer(column)?).ok()
     }
 
-    /// Returns a number; `None` for any other value.
     pub(crate) fn number(self, column: usize) -> Option<f64> {
         match self.value(column) {
-            #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
             ValueRef::Integer(value) => Some(value as f64),
             ValueRef::Real(value) => Some(value),
             _ => None,
@@ -182,30 +175,25 @@ impl<'r> DatabaseRow<'r, '_> {
         name: &'static str,
         place: RecordPosition,
     ) -> Result<Option<i64>, ProfileError> {
-        parse_time(self.value(column)).map_err(|(cell, problem)| {
-            ProfileError::bad_cell(self.file, place, name, cell.as_bytes(), problem.to_owned())
-        })
-    }
-}
-
-/// Time of a cell in nanoseconds, or the wrong cell and its problem.
-pub(super) type ParsedTime = Result<Option<i64>, (String, &'static str)>;
-
-/// Parses whole numbers, also as text: torch_npu writes both.
-pub(super) fn parse_time(value: ValueRef<'_>) -> ParsedTime {
-    match value {
-        ValueRef::Null => Ok(None),
-        ValueRef::Integer(time) => Ok(Some(time)),
-        ValueRef::Real(time) => {
-            Err((time.to_string(), "is a floating point number, which does not hold nanoseconds since 1970"))
-        }
-        ValueRef::Blob(_) => Err(("a blob".to_owned(), "is not a number of nanoseconds")),
-        ValueRef::Text(text) => {
-            let text = String::from_utf8_lossy(text.trim_ascii());
-            match (text.parse(), &*text) {
-                (Ok(time), _) => Ok(Some(time)),
-                (_, "" | "N/A" | "NA" | "-") => Ok(None),
-                _ => Err((text.chars().take(60).collect(), "is not a whole number of nanoseconds")),
+        let wrong = |cell: &str, problem: &str| {
+            Err(ProfileError::bad_cell(self.file, place, name, cell.as_bytes(), problem.to_owned()))
+        };
+        match self.value(column) {
+            ValueRef::Null => Ok(None),
+            ValueRef::Integer(time) => Ok(Some(time)),
+            ValueRef::Real(time) => wrong(
+                &time.to_string(),
+                "is a floating point number, which does not hold nanoseconds since 1970",
+            ),
+            ValueRef::Blob(_) => wrong("a blob", "is not a number of nanoseconds"),
+            // torch_npu also writes whole numbers as text.
+            ValueRef::Text(text) => {
+                let text = String::from_utf8_lossy(text.trim_ascii());
+                match (text.parse(), &*text) {
+                    (Ok(time), _) => Ok(Some(time)),
+                    (_, "" | "N/A" | "NA" | "-") => Ok(None),
+                    _ => wrong(&text, "is not a whole number of nanoseconds"),
+                }
             }
         }
     }

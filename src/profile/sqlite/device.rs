@@ -18,12 +18,10 @@ pub(in crate::profile) fn device_name(file: &Path) -> Option<String> {
 pub(in crate::profile) fn highest_clock(file: &Path) -> Option<u32> {
     let clocks: Vec<Option<f64>> = query(file, "SELECT max(freq) FROM AICORE_FREQ", |row| row.get(0))?;
     let clock = clocks.first().copied().flatten().filter(|clock| (100.0..10_000.0).contains(clock))?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in 100..10000")]
     let clock = clock.round() as u32;
     Some(clock)
 }
 
-/// Counts the blocks of kernels by task type.
 pub(in crate::profile) fn core_usage(file: &Path) -> Option<CoreUsage> {
     let kernels = ProfileDatabase::open(file).ok()?.table("COMPUTE_TASK_INFO").ok()??;
     // Versions of the tables from 1.2.0 on have the second name.
@@ -41,7 +39,6 @@ pub(in crate::profile) fn core_usage(file: &Path) -> Option<CoreUsage> {
     Some(usage)
 }
 
-/// Returns the rows of a query; `None` if the file, a table or a column cannot be read.
 fn query<T>(
     file: &Path,
     sql: &str,

@@ -7,7 +7,6 @@ mod collectives;
 mod database;
 mod device;
 mod open;
-mod ordered_cursor;
 mod pmu;
 mod strings;
 #[cfg(test)]
@@ -24,9 +23,8 @@ pub(crate) use {
 };
 
 use self::{
-    database::{ParsedTime, TableSchema, parse_time},
-    ordered_cursor::OrderedCursor,
-    pmu::PmuQuery,
+    database::TableSchema,
+    pmu::{CounterRows, PmuQuery},
 };
 use super::{
     ProfileError, RecordGroups, RecordPosition,
@@ -91,24 +89,28 @@ pub(super) fn add_database(
     collectives::add_collectives(groups, &database, accept_rehearsed)?;
     let pmu = PmuQuery::new(&database, &mut strings)?;
     let mut of_counters = pmu.as_ref().map(|pmu| prepare(&pmu.sql)).transpose()?;
-    let mut counters = match &mut of_counters {
-        Some(statement) => Some(OrderedCursor::new(statement.query([]).map_err(sql)?, pmu::parse_value)),
-        None => None,
+    let mut counters = match (&mut of_counters, &pmu) {
+        (Some(statement), Some(pmu)) => Some(CounterRows::new(statement.query([]).map_err(sql)?, &pmu.units)),
+        _ => None,
     };
     let [start, end] = ["startNs", "endNs"].map(|name| runs.column_or_null("", name));
     let id_of = |table: &TableSchema| table.integer_column("", "globalTaskId").unwrap_or_default();
-    let mut of_tasks =
-        prepare(&format!("SELECT {}, {start}, {end} FROM {} ORDER BY 1", id_of(&runs), runs.quoted_name()))?;
-    let mut tasks = OrderedCursor::new(of_tasks.query([]).map_err(sql)?, |row| {
-        Ok([parse_time(row.get_ref(1)?), parse_time(row.get_ref(2)?)])
-    });
     let names = NAMES.map(|name| kernels.column_or_null("", name)).join(", ");
     let has_column = NAMES.map(|name| kernels.quoted_column(name).is_some());
-    let query = format!("SELECT {}, {names} FROM {} ORDER BY 1", id_of(&kernels), kernels.quoted_name());
+    // A join with the table itself would depend on an index, which the profilers do not create.
+    let query = format!(
+        "WITH run AS MATERIALIZED (SELECT {} AS run_id, {start} AS run_start, {end} AS run_end FROM {}), \
+         kernel AS (SELECT {} AS kernel_id, {names} FROM {}) \
+         SELECT kernel.*, run_start, run_end FROM kernel LEFT JOIN run ON run_id = kernel_id ORDER BY 1",
+        id_of(&runs),
+        runs.quoted_name(),
+        id_of(&kernels),
+        kernels.quoted_name()
+    );
+    let (mut last_id, mut sums) = (None, None);
     database.for_each_row(&query, &mut |row| {
         let id = row.integer(0);
-        let task = id.unwrap_or_default();
-        let place = RecordPosition::Task(task);
+        let place = RecordPosition::Task(id.unwrap_or_default());
         let mut cells = NAMES.map(|_| NameCell::NoColumn);
         strings.limit_memory();
         for (index, cell) in cells.iter_mut().enumerate().filter(|(index, _)| has_column[*index]) {
@@ -126,27 +128,28 @@ pub(super) fn add_database(
         let kernel = kernel.trim_ascii();
         let names = &RECORD_NAMES;
         let record = KernelRecord { file, place, names, name, kernel, cells: inputs, state, core };
-        let mut sums = match (&mut counters, &pmu, id) {
-            (Some(values), Some(pmu), Some(id)) => {
-                Some(pmu::sums_of_task(values, &pmu.units, id).map_err(sql)?)
-            }
+        if last_id != Some(id) {
+            last_id = Some(id);
+            sums = match (&mut counters, id) {
+                (Some(counters), Some(id)) => Some(counters.sums_of_task(id).map_err(sql)?),
+                _ => None,
+            };
+        }
+        let start = row.time(NAMES.len() + 1, "startNs", place)?;
+        let end = row.time(NAMES.len() + 2, "endNs", place)?;
+        let duration = match (start, end) {
+            (Some(start), Some(end)) => Some(Nanos(end.checked_sub(start).ok_or_else(|| {
+                let problem = format!("is out of range of startNs {start}");
+                ProfileError::bad_cell(file, place, "endNs", end.to_string().as_bytes(), problem)
+            })?)),
             _ => None,
         };
-        let mut run = id.map_or(Ok(None), |id| tasks.next_of(id)).map_err(sql)?;
-        if run.is_none() {
-            return groups.add_record(&record, Ok(None), (file_number, u64::MAX), accept_rehearsed, |_| {});
-        }
-        while let Some(times) = run {
-            let (start, duration) = start_and_duration(&record, times)?;
-            // The counters are added to the first run with a duration; the choice does not change the group's means.
-            let sums = if duration.is_some_and(|time| time.0 > 0) { sums.take() } else { None };
-            let position = start.and_then(|start| u64::try_from(start).ok()).unwrap_or_default();
-            groups.add_record(&record, Ok(duration), (file_number, position), accept_rehearsed, |all| {
-                sums.iter().for_each(|sums| all.merge_sums(sums));
-            })?;
-            run = tasks.next_of(task).map_err(sql)?;
-        }
-        Ok(())
+        // The counters are added to the first run with a duration; the choice does not change the group's means.
+        let sums = if duration.is_some_and(|time| time.0 > 0) { sums.take() } else { None };
+        let position = start.and_then(|start| u64::try_from(start).ok()).unwrap_or_default();
+        groups.add_record(&record, Ok(duration), (file_number, position), accept_rehearsed, |all| {
+            sums.iter().for_each(|sums| all.merge_sums(sums));
+        })
     })
 }
 
@@ -164,21 +167,4 @@ fn check_columns(file: &Path, runs: &TableSchema, kernels: &TableSchema) -> Resu
         }
     }
     Ok(())
-}
-
-/// Returns start and duration of a run; `None` for those that are not recorded.
-fn start_and_duration(
-    record: &KernelRecord<'_>,
-    [start, end]: [ParsedTime; 2],
-) -> Result<(Option<i64>, Option<Nanos>), ProfileError> {
-    let bad_cell = |column, cell: String, problem: String| {
-        ProfileError::bad_cell(record.file, record.place, column, cell.as_bytes(), problem)
-    };
-    let start = start.map_err(|(cell, problem)| bad_cell("startNs", cell, problem.to_owned()))?;
-    let end = end.map_err(|(cell, problem)| bad_cell("endNs", cell, problem.to_owned()))?;
-    let (Some(from), Some(to)) = (start, end) else { return Ok((start, None)) };
-    let duration = to
-        .checked_sub(from)
-        .ok_or_else(|| bad_cell("endNs", to.to_string(), format!("is out of range of startNs {from}")))?;
-    Ok((start, Some(Nanos(duration))))
 }

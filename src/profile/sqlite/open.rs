@@ -7,7 +7,7 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{self, Read as _},
+    io::Read as _,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf, absolute},
 };
@@ -32,8 +32,9 @@ pub(super) fn open_connection(file: &Path) -> Result<Connection, ProfileError> {
     check_closed(file)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let uri = immutable_uri(&absolute(file).map_err(ProfileError::io(file))?);
     let connect = || {
-        let connection = Connection::open_with_flags(immutable_uri(&absolute(file).map_err(to_sql)?), flags)?;
+        let connection = Connection::open_with_flags(uri, flags)?;
         // Sorting uses temporary files beyond 8 MB, so that a database of any size needs little memory. The schema
         // comes from the file and is not trusted.
         connection.execute_batch(
@@ -45,7 +46,6 @@ pub(super) fn open_connection(file: &Path) -> Result<Connection, ProfileError> {
     connect().map_err(|source| database_error(file, source))
 }
 
-/// Creates an error from an SQLite error and its file.
 pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
     let file = file.to_owned();
     match source.sqlite_error_code() {
@@ -54,15 +54,11 @@ pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileErr
     }
 }
 
-fn to_sql(error: io::Error) -> rusqlite::Error {
-    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
-}
-
 fn read_header(file: &Path) -> Result<Vec<u8>, ProfileError> {
     let mut bytes = Vec::new();
     open_regular(file)
         .and_then(|input| input.take(HEADER).read_to_end(&mut bytes))
-        .map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
+        .map_err(ProfileError::io(file))?;
     Ok(bytes)
 }
 
@@ -78,12 +74,11 @@ fn check_header(path: &Path) -> Result<(), ProfileError> {
     if !header.starts_with(MAGIC) {
         return Err(ProfileError::NotDatabase(file));
     }
-    let found = fs::metadata(path).map_err(|source| ProfileError::Io { file: file.clone(), source })?.len();
+    let found = fs::metadata(path).map_err(ProfileError::io(path))?.len();
     let expected = length_by_header(&header).unwrap_or_default().max(MIN_BYTES);
     if found < expected { Err(ProfileError::Truncated { file, expected, found }) } else { Ok(()) }
 }
 
-/// Returns the length stored by the last writer; `None` if its version did not store it.
 fn length_by_header(header: &[u8]) -> Option<u64> {
     let word = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
     let page_size = match u16::from_be_bytes(header.get(16..18)?.try_into().ok()?) {
@@ -109,7 +104,6 @@ fn check_closed(file: &Path) -> Result<(), ProfileError> {
     Ok(())
 }
 
-/// Returns the path as a URI with escaped special characters.
 fn immutable_uri(file: &Path) -> String {
     let mut uri = String::from("file://");
     for &byte in file.as_os_str().as_bytes() {

@@ -5,29 +5,23 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Row, types::ValueRef};
+use rusqlite::{Rows, types::ValueRef};
 
 use super::{
     database::ProfileDatabase,
-    ordered_cursor::OrderedCursor,
     strings::{NameCell, StringTable},
 };
 use crate::profile::{COUNTERS, ProfileError, kernel_record::CounterSums};
 
 /// Name id and value of one counter.
-type PmuValue = (i64, f64);
-
-/// Counter of a name, and the number of millionths of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CounterUnit {
     counter: usize,
     scale: u32,
 }
 
-/// Query of the counters in the order of their tasks.
 pub(super) struct PmuQuery {
     pub(super) sql: String,
-    /// Counters by the ids of their names.
     pub(super) units: HashMap<i64, CounterUnit>,
 }
 
@@ -63,37 +57,52 @@ impl PmuQuery {
     }
 }
 
-/// Parses a row of task, name and value; a value that is not a number becomes NaN, as `N/A` in a CSV.
-pub(super) fn parse_value(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
-    let name = row.get_ref(1)?.as_i64().unwrap_or(i64::MIN);
-    #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
-    let value = match row.get_ref(2)? {
-        ValueRef::Integer(value) => value as f64,
-        ValueRef::Real(value) => value,
-        ValueRef::Text(text) => {
-            std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
-        }
-        _ => f64::NAN,
-    };
-    Ok((name, value))
+/// Rows of the query. SQLite sorts unsorted tables in temporary files.
+pub(super) struct CounterRows<'s> {
+    rows: Rows<'s>,
+    units: &'s HashMap<i64, CounterUnit>,
+    pending: Option<(i64, i64, f64)>,
 }
 
-/// Returns the sums of all values of a task. If a task ran several times under one id, the values of its runs are
-/// summed together; they belong to one group, so its means are correct.
-pub(super) fn sums_of_task(
-    values: &mut OrderedCursor<'_, PmuValue>,
-    units: &HashMap<i64, CounterUnit>,
-    task: i64,
-) -> rusqlite::Result<CounterSums> {
-    let mut sums = CounterSums::default();
-    while let Some((name, value)) = values.next_of(task)? {
-        if let Some(unit) = units.get(&name)
-            && let Some(millionths) = scale_to_millionths(value, unit.scale)
-        {
-            sums.add_value(unit.counter, millionths);
+impl<'s> CounterRows<'s> {
+    pub(super) const fn new(rows: Rows<'s>, units: &'s HashMap<i64, CounterUnit>) -> Self {
+        Self { rows, units, pending: None }
+    }
+
+    /// Returns the sums of all values of a task. Tasks must be given in ascending order. If a task ran several times under one
+    /// id, the values of its runs are summed together; they belong to one group, so its means are correct.
+    pub(super) fn sums_of_task(&mut self, task: i64) -> rusqlite::Result<CounterSums> {
+        let mut sums = CounterSums::default();
+        loop {
+            match self.pending {
+                Some((found, ..)) if found > task => return Ok(sums),
+                Some((found, name, value)) if found == task => {
+                    if let Some(unit) = self.units.get(&name)
+                        && let Some(millionths) = scale_to_millionths(value, unit.scale)
+                    {
+                        sums.add_value(unit.counter, millionths);
+                    }
+                }
+                _ => {}
+            }
+            let Some(row) = self.rows.next()? else {
+                self.pending = None;
+                return Ok(sums);
+            };
+            // A value that is not a number becomes NaN, as `N/A` in a CSV.
+            let value = match row.get_ref(2)? {
+                ValueRef::Integer(value) => value as f64,
+                ValueRef::Real(value) => value,
+                ValueRef::Text(text) => std::str::from_utf8(text)
+                    .ok()
+                    .and_then(|text| text.trim().parse().ok())
+                    .unwrap_or(f64::NAN),
+                _ => f64::NAN,
+            };
+            let number = |column| Ok::<_, rusqlite::Error>(row.get_ref(column)?.as_i64().unwrap_or(i64::MIN));
+            self.pending = Some((number(0)?, number(1)?, value));
         }
     }
-    Ok(sums)
 }
 
 fn counter_unit(name: &[u8]) -> Option<CounterUnit> {
@@ -112,10 +121,8 @@ fn counter_unit(name: &[u8]) -> Option<CounterUnit> {
     })
 }
 
-/// Returns whole millionths; `None` if the value is not a number that a counter can have.
 fn scale_to_millionths(value: f64, scale: u32) -> Option<i64> {
     let scaled = (value * f64::from(scale)).round();
-    #[expect(clippy::cast_possible_truncation, reason = "it was compared with what fits")]
     (0.0..9e18).contains(&scaled).then_some(scaled as i64)
 }
 

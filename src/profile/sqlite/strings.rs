@@ -10,21 +10,17 @@ use rusqlite::{Statement, types::ValueRef};
 use super::database::ProfileDatabase;
 use crate::profile::ProfileError;
 
-/// Text of the profilers for a missing name.
 pub(super) const ABSENT: &[u8] = b"N/A";
 /// Maximum length of a name; call stacks or damaged data may be longer.
 const MAX_LENGTH: i64 = 1 << 20;
-/// Maximum bytes of cached names.
 const MAX_CACHED: usize = 8 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) enum NameCell {
-    /// Missing column.
     NoColumn,
     /// NULL, or a value that cannot be a name.
     Absent,
     Id(i64),
-    /// The name itself.
     Plain(Vec<u8>),
 }
 
@@ -38,7 +34,6 @@ impl NameCell {
     }
 }
 
-/// Reader of names with a cache.
 #[derive(Debug)]
 pub(crate) struct StringTable<'c> {
     database: &'c ProfileDatabase<'c>,
@@ -111,7 +106,6 @@ impl<'c> StringTable<'c> {
         Ok(self.loaded_name(cell).unwrap_or(ABSENT).trim_ascii())
     }
 
-    /// Returns a name as [`Self::name`], with bytes that are not UTF-8 replaced.
     pub(super) fn text(&mut self, cell: &NameCell) -> Result<String, ProfileError> {
         Ok(String::from_utf8_lossy(self.name(cell)?).into_owned())
     }

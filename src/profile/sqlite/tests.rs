@@ -8,8 +8,7 @@ use crate::base::command_error::Failure;
 use crate::{
     kernel::Nanos,
     profile::{
-        COUNTERS, GroupStatistics, ProfileError, ReadOptions, RecordGroup, RecordGroups, RecordPosition,
-        add_table,
+        COUNTERS, GroupStatistics, ProfileError, RecordGroup, RecordGroups, RecordPosition, add_table,
     },
 };
 
@@ -51,8 +50,7 @@ fn create_database(sql: &[&str]) -> ProfilerDatabase {
 
 fn read_as(database: &ProfilerDatabase, accept_rehearsed: bool) -> Result<RecordGroups, ProfileError> {
     let mut groups = RecordGroups::default();
-    let options = ReadOptions { accept_rehearsed, workers: None };
-    add_table(&mut groups, &database.path, 0, options).map(|()| groups)
+    add_table(&mut groups, &database.path, 0, accept_rehearsed).map(|()| groups)
 }
 
 fn read(database: &ProfilerDatabase) -> Result<RecordGroups, ProfileError> {

@@ -15,11 +15,9 @@ use super::{
 };
 use crate::kernel::{Case, Slot};
 
-/// Domain of mstx with the arguments of attention.
 const ATTENTION_DOMAIN: &str = "flash_attn_args";
 /// Longest time from a mark to its operator, in nanoseconds, as in the vendor's tool.
 const MAX_DISTANCE: i64 = 3_000_000;
-/// Kernels with such marks.
 const ATTENTION_KERNELS: [&str; 3] =
     ["FlashAttentionScore", "PromptFlashAttention", "FusedInferAttentionScore"];
 
@@ -29,15 +27,12 @@ const TRAINING_KERNEL: &str = "FlashAttentionScore";
 const BLOCK_TABLE: usize = 14;
 const QUERY_ROPE: usize = 24;
 
-/// Returns true for a kernel whose operations follow from marks.
 pub(super) fn is_attention(kernel: &str) -> bool {
     ATTENTION_KERNELS.contains(&kernel)
 }
 
-/// Longest sequence whose band is counted, query by query.
 const MAX_BAND: i64 = 1 << 24;
 
-/// Lengths of the sequences of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SequenceLengths {
     Each(Vec<u64>),
@@ -78,7 +73,6 @@ impl SequenceLengths {
     }
 }
 
-/// Recorded arguments of one call.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct AttentionArguments {
     /// Order of the dimensions: `BSH`, `SBH`, `BSND`, `BNSD` or `TND`.
@@ -147,12 +141,10 @@ impl AttentionArguments {
         let width =
             elements(&query)?.checked_add(elements(&output)?)?.checked_add(rope)?.checked_div(rows)?;
         let pairs = self.pairs_of_all(&queries, &keys)?;
-        #[expect(clippy::cast_precision_loss, reason = "widths have fewer than 53 bits")]
         let width = width as f64;
         Some(2.0 * width * pairs)
     }
 
-    /// Returns the number of pairs of all sequences; `None` if their numbers differ.
     fn pairs_of_all(&self, queries: &SequenceLengths, keys: &SequenceLengths) -> Option<f64> {
         if queries.count() != keys.count() {
             return None;
@@ -160,7 +152,6 @@ impl AttentionArguments {
         if let (SequenceLengths::Equal { count, length }, SequenceLengths::Equal { length: keys, .. }) =
             (queries, keys)
         {
-            #[expect(clippy::cast_precision_loss, reason = "batches have fewer than 53 bits")]
             return Some(*count as f64 * self.pairs(*length, *keys)?);
         }
         // One of both is a list, which has this number of lengths.
@@ -169,7 +160,6 @@ impl AttentionArguments {
     }
 
     /// Returns the number of pairs of a query and a key that the mask leaves; `None` for an unknown mask.
-    #[expect(clippy::cast_precision_loss, reason = "lengths have fewer than 53 bits")]
     fn pairs(&self, queries: u64, keys: u64) -> Option<f64> {
         let (rows, columns) = (queries as f64, keys as f64);
         let triangle = |length: f64| length * (length + 1.0) / 2.0;
@@ -199,7 +189,6 @@ impl AttentionArguments {
     }
 }
 
-/// Returns the lengths of sequences from their ends; `None` if the ends do not ascend.
 fn lengths(ends: &[u64]) -> Option<Vec<u64>> {
     let starts = std::iter::once(&0).chain(ends);
     ends.iter().zip(starts).map(|(end, start)| end.checked_sub(*start)).collect()

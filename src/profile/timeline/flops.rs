@@ -21,62 +21,38 @@ use crate::kernel::{
     device::{ComputeUnit, DeviceProfile},
 };
 
-/// Domain of mstx with recorded operations.
 const FLOPS_DOMAIN: &str = "mfu_flops";
 /// Operations of a matrix core in a cycle, for types of 16 bits.
 const OPERATIONS: f64 = 8192.0;
 
-/// Peak rate of the matrix units.
 #[derive(Clone, Debug)]
 pub(crate) struct PeakRate {
-    rate: RateKind,
-    /// Origin of the rate, for output.
+    /// Operations a second for all types.
+    given: Option<f64>,
+    /// Tera-operations a second by type.
+    by_type: BTreeMap<String, f64>,
     pub(crate) source: String,
 }
 
-#[derive(Clone, Debug)]
-enum RateKind {
-    /// Operations a second, for all types.
-    Given(f64),
-    /// Operations a second for types of 16 bits.
-    Cores(f64),
-    /// Tera-operations a second by type.
-    Profile(BTreeMap<String, f64>),
-}
-
 impl PeakRate {
-    /// Creates a rate that a user gives, in tera-operations a second.
     pub(crate) fn given(tflops: f64) -> Self {
-        Self { rate: RateKind::Given(tflops * 1e12), source: format!("{tflops} TFLOPS, as given") }
+        let source = format!("{tflops} TFLOPS, as given");
+        Self { given: Some(tflops * 1e12), by_type: BTreeMap::new(), source }
     }
 
-    /// Creates the rate of a device profile.
     pub(crate) fn of_profile(profile: &DeviceProfile) -> Self {
         let source = format!("device profile {}", profile.device);
-        Self { rate: RateKind::Profile(profile.cube_tflops.clone()), source }
+        Self { given: None, by_type: profile.cube_tflops.clone(), source }
     }
 
-    /// Creates a rate from numbers of cores and clock; `None` if one is unknown.
     pub(crate) fn of_facts(facts: &DeviceFacts, sources: &[&str]) -> Option<Self> {
         let (cores, clock) = (facts.cube_cores?, facts.clock_mhz?);
-        let rate = f64::from(cores) * f64::from(clock) * 1e6 * OPERATIONS;
-        let tflops = rate / 1e12;
+        let tflops = f64::from(cores) * f64::from(clock) * 1e6 * OPERATIONS / 1e12;
         let sources = sources.join(", ");
         let source = format!("{tflops:.2} TFLOPS, {cores} matrix cores at {clock} MHz ({sources})");
-        Some(Self { rate: RateKind::Cores(rate), source })
-    }
-
-    /// Returns operations a second for a type; `None` for a type without a rate.
-    fn operations_per_second(&self, dtype: &Dtype) -> Option<f64> {
-        match &self.rate {
-            RateKind::Given(rate) => Some(*rate),
-            RateKind::Cores(rate) => match dtype.as_str() {
-                "FLOAT16" | "DT_BF16" | "FLOAT" => Some(*rate),
-                "INT8" => Some(2.0 * rate),
-                _ => None,
-            },
-            RateKind::Profile(rates) => rates.get(dtype.as_str()).map(|rate| rate * 1e12),
-        }
+        let rates = [("FLOAT16", 1.0), ("DT_BF16", 1.0), ("FLOAT", 1.0), ("INT8", 2.0)];
+        let by_type = rates.map(|(dtype, factor)| (dtype.to_owned(), factor * tflops)).into();
+        Some(Self { given: None, by_type, source })
     }
 }
 
@@ -89,7 +65,6 @@ pub(crate) struct Utilisation {
 }
 
 impl Utilisation {
-    /// Returns operations in relation to capacity; `None` without operations.
     pub(crate) fn ratio(self) -> Option<f64> {
         (self.capacity > 0.0).then(|| self.flops / self.capacity)
     }
@@ -100,7 +75,6 @@ impl Utilisation {
     }
 }
 
-/// Operations of the operators of a run.
 #[derive(Debug)]
 pub(crate) struct RunFlops<'a> {
     run: &'a RunTimeline,
@@ -126,7 +100,6 @@ impl RunTimeline {
 }
 
 impl<'a> RunFlops<'a> {
-    /// Collects the recorded operations of a run. `calls` are the calls of all operators with kernels.
     pub(crate) fn new(
         run: &'a RunTimeline,
         catalogue: &'a Catalogue,
@@ -157,7 +130,6 @@ impl<'a> RunFlops<'a> {
         Self { run, catalogue, peak, recorded, attention, of_kernels: HashMap::new() }
     }
 
-    /// Returns the utilisation of a call; `None` without known operations or rate.
     pub(crate) fn utilisation(&mut self, call: &OperatorCall) -> Option<Utilisation> {
         let recorded = call.operator.and_then(|operator| self.recorded.get(&operator)).copied();
         let mut by_shapes = 0.0;
@@ -178,12 +150,13 @@ impl<'a> RunFlops<'a> {
         }
         let dtype = dtype.or_else(|| self.type_of_call(call))?;
         let flops = recorded.or((by_shapes > 0.0).then_some(by_shapes))?;
-        #[expect(clippy::cast_precision_loss, reason = "durations have fewer than 53 bits")]
+        // Operations a second; `None` for a type without a rate.
+        let of_type = || self.peak.by_type.get(dtype.as_str()).map(|rate| rate * 1e12);
+        let peak = self.peak.given.or_else(of_type)?;
         let seconds = self.run.duration_of_call(call) as f64 / 1e9;
-        Some(Utilisation { flops, capacity: self.peak.operations_per_second(&dtype)? * seconds })
+        Some(Utilisation { flops, capacity: peak * seconds })
     }
 
-    /// Returns operations and type of a product by its shapes.
     fn operations_of_kernel(&mut self, kernel: &DeviceTask) -> Option<(f64, Dtype)> {
         let (run, catalogue) = (self.run, self.catalogue);
         let found = self.of_kernels.entry((kernel.kind, kernel.signature?)).or_insert_with(|| {
@@ -194,7 +167,6 @@ impl<'a> RunFlops<'a> {
         found.clone()
     }
 
-    /// Returns the type of the first input of the longest kernel of a call.
     fn type_of_call(&self, call: &OperatorCall) -> Option<Dtype> {
         let longest = self.run.kernels_of_call(call).max_by_key(|task| task.span.length())?;
         let case = self.run.case_of_kernel(longest)?;

@@ -18,39 +18,29 @@ const SLOW_LAUNCH: i64 = 50_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum GapCause {
-    /// Other device tasks, such as copies, cover at least half of the gap.
     DeviceTask,
-    /// The framework sent nothing.
     Framework,
-    /// The launch by CANN was slow.
     Launch,
     /// The next task was launched before the gap and did not start, for example because it waits for an event.
     Wait,
-    /// The launch was late, and the operator is not recorded.
     Host,
-    /// Launches are not recorded.
     NotRecorded,
 }
 
-/// Gap between the tasks of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeGap {
     pub(crate) span: TimeSpan,
     pub(crate) cause: GapCause,
     /// Time of other device tasks in the gap, and the type of those with the most of it.
     pub(crate) other_tasks: Option<(NameId, i64)>,
-    /// Kernel or collective before the gap.
     pub(crate) before: NameId,
-    /// Kernel or collective behind the gap.
     pub(crate) after: NameId,
 }
 
-/// Finds the gaps between tasks and their causes.
 pub(super) struct GapFinder<'a> {
     run: &'a RunTimeline,
     by_start: Vec<LaunchedSpan>,
     by_end: Vec<LaunchedSpan>,
-    /// Other device tasks by type.
     others: BTreeMap<NameId, TimeSet>,
 }
 
@@ -61,7 +51,6 @@ pub(super) fn is_work(kind: &str) -> bool {
 }
 
 impl<'a> GapFinder<'a> {
-    /// Creates a finder for the tasks of a device.
     pub(super) fn new(run: &'a RunTimeline, device: Option<u32>, mut tasks: Vec<LaunchedSpan>) -> Self {
         tasks.sort_by_key(|task| (task.span.start, task.span.end));
         let mut by_end = tasks.clone();
@@ -76,7 +65,6 @@ impl<'a> GapFinder<'a> {
         Self { run, by_start: tasks, by_end, others }
     }
 
-    /// Returns the gaps in a span, the longest first.
     pub(super) fn find_gaps(&self, busy: &TimeSet, span: TimeSpan) -> Vec<FreeGap> {
         let free = TimeSet::union_of([span]).difference(busy);
         let mut gaps: Vec<FreeGap> = free.spans().iter().map(|gap| self.explain_gap(*gap)).collect();

@@ -3,7 +3,7 @@
 use crate::kernel::Nanos;
 
 /// Time from `start` to `end` in nanoseconds since the epoch; the end does not belong to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TimeSpan {
     pub(crate) start: i64,
     pub(crate) end: i64,
@@ -43,17 +43,14 @@ impl TimeSpan {
         (self.start, -self.end)
     }
 
-    /// Returns the length in nanoseconds.
     pub(crate) const fn length(self) -> i64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Returns true if the other span lies in this one.
     pub(crate) const fn contains(self, other: Self) -> bool {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// Returns the common part; `None` if there is none.
     pub(crate) fn intersection(self, other: Self) -> Option<Self> {
         let common = Self::new(self.start.max(other.start), self.end.min(other.end));
         (common.start < common.end).then_some(common)
@@ -79,12 +76,10 @@ impl TimeSet {
         Self(merged)
     }
 
-    /// Returns the time in both sets or in one of them.
     pub(crate) fn union(&self, other: &Self) -> Self {
         Self::union_of(self.0.iter().chain(&other.0).copied())
     }
 
-    /// Returns the time in this set that is not in the other one.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let mut rest = Vec::new();
         let mut others = other.0.iter().copied().peekable();
@@ -108,17 +103,14 @@ impl TimeSet {
         Self(rest)
     }
 
-    /// Returns the time in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         self.difference(&self.difference(other))
     }
 
-    /// Returns the total length in nanoseconds.
     pub(crate) fn length(&self) -> i64 {
         sum_lengths(self.0.iter().map(|span| span.length()))
     }
 
-    /// Returns the spans in ascending order.
     pub(crate) fn spans(&self) -> &[TimeSpan] {
         &self.0
     }
@@ -128,12 +120,10 @@ impl TimeSet {
         Some(TimeSpan::new(self.0.first()?.start, self.0.last()?.end))
     }
 
-    /// Returns the part in a span.
     pub(crate) fn clip(&self, span: TimeSpan) -> Self {
         Self(self.parts_in(span).collect())
     }
 
-    /// Returns the length of the part in a span, in nanoseconds.
     pub(crate) fn length_in(&self, span: TimeSpan) -> i64 {
         self.parts_in(span).map(TimeSpan::length).sum()
     }

@@ -30,18 +30,15 @@ pub(crate) enum KernelClass {
     Vector,
     #[strum(to_string = "SDMA (Tensor Move)")]
     TensorMove,
-    /// Kernels without type and operator, as at profiler level 0.
     #[strum(to_string = "Other")]
     Other,
 }
 
-/// Classes of the forward and the backward pass.
 type PassClasses = [KernelClass; 2];
 
 const ATTENTION: PassClasses = [KernelClass::AttentionForward, KernelClass::AttentionBackward];
 const CONVOLUTION: PassClasses = [KernelClass::ConvolutionForward, KernelClass::ConvolutionBackward];
 
-/// Parts of the names of operators, with the classes of what they launch.
 const OPERATORS: [(&[&str], PassClasses); 3] = [
     (
         &[
@@ -62,7 +59,6 @@ const OPERATORS: [(&[&str], PassClasses); 3] = [
 pub(crate) struct KernelClassifier<'a> {
     run: &'a RunTimeline,
     nesting: &'a OperatorNesting<'a>,
-    /// True if the profile has types of kernels.
     has_types: bool,
 }
 
@@ -71,7 +67,6 @@ impl<'a> KernelClassifier<'a> {
         Self { run, nesting, has_types: run.kernels().any(|task| task.kind.is_recorded()) }
     }
 
-    /// Returns the class of a kernel; the first rule that holds decides.
     pub(crate) fn class_of(&self, task: &DeviceTask) -> KernelClass {
         let lower = |id: NameId| self.run.names.text(id).to_ascii_lowercase();
         let (kind, name) = (lower(task.kind), lower(task.name));
@@ -109,7 +104,6 @@ impl<'a> KernelClassifier<'a> {
         }
     }
 
-    /// Returns the classes by the outermost operator with a known name.
     fn classes_by_operator(&self, task: &DeviceTask, is_backward: &mut bool) -> Option<PassClasses> {
         let mut found = None;
         for id in self.nesting.chain(task.operator?) {

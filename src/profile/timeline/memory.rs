@@ -5,18 +5,14 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use super::{
-    read::RunReadError,
-    run::{ProfileForm, RunMemory, RunTimeline},
-};
+use super::run::{ProfileForm, RunMemory, RunTimeline};
 use crate::{
     kernel::Nanos,
     profile::{ProfileDatabase, ProfileError},
 };
 
 impl RunMemory {
-    /// Reads the memory of a run; `None` if the profile has none.
-    pub(crate) fn read(run: &RunTimeline) -> Result<Option<Self>, RunReadError> {
+    pub(crate) fn read(run: &RunTimeline) -> Result<Option<Self>, ProfileError> {
         let Some(file) = run.files.first() else { return Ok(None) };
         if run.form == Some(ProfileForm::GpuTrace) {
             return Ok(run.memory.clone());
@@ -61,7 +57,7 @@ fn read_database(file: &Path) -> Result<Option<RunMemory>, ProfileError> {
     Ok((has_peaks || has_allocations).then_some(memory))
 }
 
-fn read_tables(folder: &Path) -> Result<Option<RunMemory>, RunReadError> {
+fn read_tables(folder: &Path) -> Result<Option<RunMemory>, ProfileError> {
     let mut memory = RunMemory::default();
     let (record, columns) = (folder.join("memory_record.csv"), ["Total Reserved", "Total Allocated"]);
     let has_peaks = for_each_row(&record, &columns, &mut |cells, units| {
@@ -76,12 +72,6 @@ fn read_tables(folder: &Path) -> Result<Option<RunMemory>, RunReadError> {
     Ok((has_peaks || has_allocations).then_some(memory))
 }
 
-/// Converts a size with the unit of its column to bytes.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "sizes below 2^53 that are not negative"
-)]
 fn bytes(cell: &str, unit: &str) -> Option<u64> {
     let value: f64 = cell.trim().parse().ok()?;
     let factor = match unit {
@@ -98,13 +88,13 @@ fn for_each_row(
     file: &Path,
     columns: &[&str],
     visit: &mut dyn FnMut(&[&str], &[String]),
-) -> Result<bool, RunReadError> {
+) -> Result<bool, ProfileError> {
     if !file.is_file() {
         return Ok(false);
     }
-    let io = |error: csv::Error| RunReadError::Io { file: file.to_owned(), source: error.into() };
-    let mut csv = csv::ReaderBuilder::new().flexible(true).from_path(file).map_err(io)?;
-    let header = csv.headers().map_err(io)?.clone();
+    let io = ProfileError::csv(file);
+    let mut csv = csv::ReaderBuilder::new().flexible(true).from_path(file).map_err(&io)?;
+    let header = csv.headers().map_err(&io)?.clone();
     let mut places = Vec::new();
     let mut units = Vec::new();
     for column in columns {
@@ -117,7 +107,7 @@ fn for_each_row(
         units.push(unit);
     }
     for row in csv.records() {
-        let row = row.map_err(io)?;
+        let row = row.map_err(&io)?;
         let cells: Vec<&str> = places.iter().map(|at| row.get(*at).unwrap_or_default().trim()).collect();
         visit(&cells, &units);
     }

@@ -26,7 +26,7 @@ pub(crate) use gaps::{FreeGap, GapCause};
 pub(crate) use intervals::{TimeSpan, sum_lengths};
 pub(crate) use modules::{LaunchedTask, MODULE_DOMAIN, ModuleRow, ModuleTable, module_table};
 pub(crate) use names::NameId;
-pub(crate) use read::{RunReadError, read_runs};
+pub(crate) use read::read_runs;
 pub(crate) use run::{DeviceTask, HostMark, HostRange, MissingPart, RunMemory, RunTimeline, SignatureId};
 pub(crate) use step_times::{StepTimes, StreamTimes, step_times};
 pub(crate) use stragglers::{CollectiveArrival, collective_arrivals, repeated_rank, waits_by_rank};

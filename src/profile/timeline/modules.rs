@@ -17,12 +17,9 @@ use super::{
     run::{DeviceTask, OperatorId, RunTimeline, TaskRole},
 };
 
-/// Domain of mstx with the ranges of modules.
 pub(crate) const MODULE_DOMAIN: &str = "Module";
-/// Prefix of modules in the backward pass.
 const BACKWARD: &str = "[Backward]";
 
-/// Kernel or collective that an operator launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaunchedTask {
     Kernel(u32),
@@ -30,7 +27,6 @@ pub(crate) enum LaunchedTask {
     Collective(u32),
 }
 
-/// Call of an operator with what it launched, by start.
 #[derive(Clone, Debug)]
 pub(crate) struct OperatorCall {
     /// The operator; `None` for a kernel that has none, such as one of a replayed graph.
@@ -38,41 +34,34 @@ pub(crate) struct OperatorCall {
     pub(crate) tasks: Vec<LaunchedTask>,
 }
 
-/// Row of the table: the calls of an operator at one place of a module.
 #[derive(Clone, Debug)]
 pub(crate) struct ModuleRow {
     /// Enclosing modules, separated by `/`.
     pub(crate) parent: String,
     pub(crate) module: String,
     pub(crate) operator: NameId,
-    /// Kernels of each call.
     pub(crate) kernels: Vec<NameId>,
     /// Sum of the durations of kernels, in nanoseconds.
     pub(crate) total: i64,
     pub(crate) calls: Vec<OperatorCall>,
 }
 
-/// Time by module of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModuleTable {
     pub(crate) rows: Vec<ModuleRow>,
-    /// Operators outside of all modules, and kernels without an operator.
     pub(crate) outside: Vec<ModuleRow>,
     pub(crate) ranges: usize,
 }
 
 impl ModuleTable {
-    /// Returns the time in modules, in nanoseconds.
     pub(crate) fn attributed(&self) -> i64 {
         sum_lengths(self.rows.iter().map(|row| row.total))
     }
 
-    /// Returns the time in and outside of modules, in nanoseconds.
     pub(crate) fn device_time(&self) -> i64 {
         sum_lengths([self.attributed(), self.outside_time()])
     }
 
-    /// Returns the time outside of modules, in nanoseconds.
     pub(crate) fn outside_time(&self) -> i64 {
         sum_lengths(self.outside.iter().map(|row| row.total))
     }
@@ -87,15 +76,12 @@ struct ModuleRange {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModuleCallTimes {
-    /// Enclosing modules and the module, separated by `/`.
     pub(crate) path: String,
     pub(crate) is_backward: bool,
     pub(crate) start: i64,
     /// Time of the operators that are in no inner module, in nanoseconds.
     pub(crate) self_time: i64,
-    /// Time of all operators within, in nanoseconds.
     pub(crate) total: i64,
-    /// True if an operator within launched something that counts.
     pub(crate) has_work: bool,
 }
 
@@ -132,7 +118,6 @@ impl ModuleRanges {
         ranges.iter().map(|at| self.0[*at].name.as_str()).collect::<Vec<_>>().join("/")
     }
 
-    /// Returns the names of a module and of those that enclose it. `ranges` end with the module.
     fn name(&self, ranges: &[usize]) -> Option<(String, String)> {
         let (module, parents) = ranges.split_last()?;
         let prefix = if self.are_backward(ranges) { BACKWARD } else { "" };
@@ -221,7 +206,6 @@ impl RunTimeline {
         calls.into_iter().filter_map(|call| Some((self.operator(call.operator?)?.span, call))).collect()
     }
 
-    /// Returns name and duration of a kernel, or type and duration of a collective.
     pub(crate) fn launched_name(&self, task: LaunchedTask) -> (NameId, i64) {
         let found = match task {
             LaunchedTask::Kernel(at) => self.tasks.get(at as usize).map(|task| (task.name, task.span)),
@@ -230,7 +214,6 @@ impl RunTimeline {
         found.map_or((NameId::EMPTY, 0), |(name, span)| (name, span.length()))
     }
 
-    /// Returns the kernels of a call, without its collectives.
     pub(super) fn kernels_of_call<'r>(
         &'r self,
         call: &'r OperatorCall,
@@ -241,7 +224,6 @@ impl RunTimeline {
         })
     }
 
-    /// Returns the names of a call and of what it launched.
     fn names_of_call(&self, call: &OperatorCall) -> (NameId, Vec<NameId>) {
         let operator = call.operator.and_then(|id| self.operator(id));
         let launched = call.tasks.iter().map(|task| self.launched_name(*task).0).collect();

@@ -2,21 +2,18 @@
 
 use indexmap::IndexSet;
 
-/// Number of a text in a [`NameTable`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NameId(u32);
 
 impl NameId {
     /// The empty text, which stands for a name that is not recorded.
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// Returns true if a name is recorded.
     pub(crate) fn is_recorded(self) -> bool {
         self != Self::EMPTY
     }
 }
 
-/// Distinct texts of a profile.
 #[derive(Debug)]
 pub(crate) struct NameTable(IndexSet<Box<str>, foldhash::fast::RandomState>);
 

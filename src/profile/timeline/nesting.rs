@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::run::{HostOperator, OperatorId, RunTimeline};
 
-/// Enclosing operators of all operators of a run.
 #[derive(Debug)]
 pub(crate) struct OperatorNesting<'a> {
     operators: &'a [HostOperator],
@@ -37,12 +36,10 @@ impl<'a> OperatorNesting<'a> {
         std::iter::successors(Some(operator), |id| self.parents.get(id.0 as usize).copied().flatten())
     }
 
-    /// Returns the outermost operator around one.
     pub(crate) fn outermost(&self, operator: OperatorId) -> OperatorId {
         self.chain(operator).last().unwrap_or(operator)
     }
 
-    /// Returns true for an operator that no other one encloses.
     pub(crate) fn is_outermost(&self, operator: OperatorId) -> bool {
         self.parents.get(operator.0 as usize).is_some_and(Option::is_none)
     }
@@ -55,7 +52,6 @@ impl<'a> OperatorNesting<'a> {
         self.chain(*last).find(|id| self.operators.get(id.0 as usize).is_some_and(|own| time <= own.span.end))
     }
 
-    /// Returns the outermost operator at a time, of all threads that which started last.
     pub(crate) fn outermost_at(&self, time: i64) -> Option<OperatorId> {
         let found = self.by_thread.keys().filter_map(|thread| self.operator_at(*thread, time));
         found.map(|id| self.outermost(id)).max()
@@ -63,7 +59,6 @@ impl<'a> OperatorNesting<'a> {
 }
 
 impl RunTimeline {
-    /// Returns the enclosing operators of all operators.
     pub(crate) fn nesting(&self) -> OperatorNesting<'_> {
         OperatorNesting::new(&self.operators)
     }

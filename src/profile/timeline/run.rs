@@ -28,15 +28,14 @@ pub(crate) enum ProfileForm {
     GpuTrace,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TaskRole {
-    /// Kernel that computes.
     Kernel,
     /// Kernel that carries out a collective; it is communication, not computing.
     CollectiveKernel,
-    /// Transfer, notification or wait of a collective.
     CollectiveTask,
     /// Any other task: copies between host and device, events, waits for events.
+    #[default]
     Other,
 }
 
@@ -46,22 +45,18 @@ impl TaskRole {
     }
 }
 
-/// Index into [`RunTimeline::operators`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OperatorId(pub(crate) u32);
 
-/// Index into [`RunTimeline::signatures`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SignatureId(pub(crate) u32);
 
-/// Index into [`RunTimeline::collectives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CollectiveId(pub(crate) u32);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceTask {
     pub(crate) span: TimeSpan,
-    /// Number of the device; `None` if it is not recorded.
     pub(crate) device: Option<u32>,
     pub(crate) stream: Option<u32>,
     /// Name of the kernel in the model, such as `aclnnAddmm_MatMulV2_0`.
@@ -71,20 +66,15 @@ pub(crate) struct DeviceTask {
     /// Type of the core that ran a kernel, such as `AI_VECTOR_CORE`; [`NameId::EMPTY`] if it is not recorded.
     pub(crate) core: NameId,
     pub(crate) role: TaskRole,
-    /// Shapes, types and formats of a kernel.
     pub(crate) signature: Option<SignatureId>,
-    /// True if the cube unit was busy; `None` if it is not recorded.
     pub(crate) uses_cube: Option<bool>,
-    /// Innermost operator of the host that launched the task.
     pub(crate) operator: Option<OperatorId>,
-    /// Call of CANN that launched the task.
     pub(crate) launch: Option<TimeSpan>,
     /// Number of the step, which readers take from the kernel table.
     pub(crate) step: Option<u64>,
 }
 
-/// Collective, or transfer between two ranks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Collective {
     pub(crate) span: TimeSpan,
     pub(crate) device: Option<u32>,
@@ -99,7 +89,6 @@ pub(crate) struct Collective {
     pub(crate) step: Option<u64>,
 }
 
-/// Kernel that computes, or collective, with its launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchedSpan {
     pub(super) span: TimeSpan,
@@ -117,7 +106,6 @@ pub(crate) struct CollectiveTask {
     /// Type, such as `Notify_Wait`, `Memcpy` or `RDMASend`.
     pub(crate) kind: NameId,
     pub(crate) plane: Option<u32>,
-    /// Collective that the task carries out; `None` if it is not recorded.
     pub(crate) collective: Option<CollectiveId>,
 }
 
@@ -130,14 +118,12 @@ pub(crate) struct HostOperator {
     pub(crate) shapes: NameId,
 }
 
-/// Operator of the backward pass, with the operator of the forward pass to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BackwardOperator {
     pub(crate) backward: OperatorId,
     pub(crate) forward: OperatorId,
 }
 
-/// Named range of the host: a range of mstx or a module of torch.
 #[derive(Clone, Debug)]
 pub(crate) struct HostRange {
     pub(crate) span: TimeSpan,
@@ -147,7 +133,6 @@ pub(crate) struct HostRange {
     pub(crate) domain: NameId,
 }
 
-/// Named instant of the host.
 #[derive(Clone, Debug)]
 pub(crate) struct HostMark {
     pub(crate) at: i64,
@@ -161,18 +146,14 @@ pub(crate) struct HostStep {
     pub(crate) number: u64,
 }
 
-/// Memory of a run in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunMemory {
-    /// Highest reserved memory of the allocator; `None` if it is not recorded.
     pub(crate) peak_reserved: Option<u64>,
-    /// Highest allocated memory; `None` if it is not recorded.
     pub(crate) peak_allocated: Option<u64>,
     /// Allocations on the host: time in nanoseconds and size.
     pub(crate) allocations: Vec<(i64, u64)>,
 }
 
-/// Part of a run that a profile does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub(crate) enum MissingPart {
     #[strum(to_string = "kernels: without them computing, overlap and free time are unknown")]
@@ -199,7 +180,6 @@ pub(crate) enum MissingPart {
     OtherTasks,
 }
 
-/// Model of the run of one rank.
 #[derive(Debug, Default)]
 pub(crate) struct RunTimeline {
     pub(crate) names: NameTable,
@@ -214,7 +194,6 @@ pub(crate) struct RunTimeline {
     pub(crate) collective_tasks: Vec<CollectiveTask>,
     /// Operators by start, the outer before the inner ones.
     pub(crate) operators: Vec<HostOperator>,
-    /// Calls of the runtime and ranges of users on the host; only of GPUs.
     pub(crate) runtime_calls: Vec<HostOperator>,
     /// Memory in the trace of a GPU; the memory of NPUs is in separate files.
     pub(crate) memory: Option<RunMemory>,
@@ -222,16 +201,13 @@ pub(crate) struct RunTimeline {
     /// Ranges by start, the outer before the inner ones.
     pub(crate) ranges: Vec<HostRange>,
     pub(crate) marks: Vec<HostMark>,
-    /// Steps by start.
     pub(crate) steps: Vec<HostStep>,
     pub(crate) missing: Vec<MissingPart>,
     /// Records whose times are missing or wrong.
     pub(crate) untimed: u64,
-    /// Records that repeat a collective on another stream.
     pub(crate) repeated: u64,
     /// Kernels and collectives of a trace that the table beside it lacks.
     pub(crate) without_row: u64,
-    /// Ranges of mstx without an end.
     pub(crate) unfinished_ranges: u64,
     /// Events of a trace whose process has no name.
     pub(crate) unnamed: u64,
@@ -240,7 +216,6 @@ pub(crate) struct RunTimeline {
 }
 
 impl RunTimeline {
-    /// Returns the domain of mstx of each range and mark.
     pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
         let of_ranges = self.ranges.iter().map(|range| range.domain);
         let all = of_ranges.chain(self.marks.iter().map(|mark| mark.domain));
@@ -254,7 +229,6 @@ impl RunTimeline {
         u32::try_from(place).ok().map(SignatureId)
     }
 
-    /// Returns the cells of a kernel.
     pub(crate) fn signature_cells(&self, id: SignatureId) -> [&str; 6] {
         let cells = self.signatures.get_index(id.0 as usize).copied().unwrap_or([NameId::EMPTY; 6]);
         cells.map(|cell| self.names.text(cell))
@@ -271,17 +245,14 @@ impl RunTimeline {
         (time < self.steps[at].span.end).then_some(at)
     }
 
-    /// Returns the number of the step of the host in which a time lies.
     pub(super) fn host_step_number(&self, time: i64) -> Option<u64> {
         self.host_step_at(time).map(|at| self.steps[at].number)
     }
 
-    /// Returns the kernels that compute.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &DeviceTask> {
         self.tasks.iter().filter(|task| task.role == TaskRole::Kernel)
     }
 
-    /// Returns the kernels that compute, and the collectives of a device.
     pub(super) fn launched_on(&self, device: Option<u32>) -> impl Iterator<Item = LaunchedSpan> {
         let kernels = self.kernels().filter(move |task| task.device == device).map(|task| LaunchedSpan {
             span: task.span,
@@ -300,14 +271,12 @@ impl RunTimeline {
         }))
     }
 
-    /// Returns the devices in ascending order.
     pub(crate) fn devices(&self) -> Vec<Option<u32>> {
         let collectives = self.collectives.iter().map(|one| one.device);
         let devices: BTreeSet<_> = self.kernels().map(|task| task.device).chain(collectives).collect();
         devices.into_iter().collect()
     }
 
-    /// Returns the first start and the last end of kernels and collectives; `None` without them.
     pub(crate) fn hull(&self) -> Option<TimeSpan> {
         let spans = self.kernels().map(|task| task.span).chain(self.collectives.iter().map(|one| one.span));
         spans.reduce(|hull, span| TimeSpan::new(hull.start.min(span.start), hull.end.max(span.end)))
@@ -331,7 +300,6 @@ impl RunTimeline {
         self.steps.dedup();
     }
 
-    /// Sorts the collectives and their tasks, which keep their collectives.
     fn sort_collectives(&mut self) {
         let mut collectives: Vec<(CollectiveId, Collective)> =
             (0..).map(CollectiveId).zip(std::mem::take(&mut self.collectives)).collect();
@@ -349,9 +317,7 @@ impl RunTimeline {
         self.collectives.get(id.0 as usize)
     }
 
-    /// Returns what the profile does not have, after the tasks were assigned to steps.
     pub(super) fn missing_parts(&self) -> Vec<MissingPart> {
-        let none = |found: bool, part: MissingPart| (!found).then_some(part);
         let has_kernels = self.kernels().next().is_some();
         let has_name = |task: &DeviceTask| task.name.is_recorded() || task.kind.is_recorded();
         let has_shapes = |task: &DeviceTask| {
@@ -362,60 +328,29 @@ impl RunTimeline {
             Some(ProfileForm::GpuTrace) => MissingPart::ShapesOfGpu,
             _ => MissingPart::Shapes,
         };
+        let has_types = self.kernels().any(|task| task.kind.is_recorded());
+        let has_steps = !self.steps.is_empty() || self.tasks.iter().any(|task| task.step.is_some());
         let parts = [
-            none(has_kernels, MissingPart::Kernels),
-            none(self.kernels().all(has_name), MissingPart::KernelNames),
-            none(
-                !has_kernels || self.kernels().any(|task| task.kind.is_recorded()),
-                MissingPart::KernelTypes,
-            ),
-            none(!has_kernels || self.kernels().any(has_shapes), without_shapes),
-            none(!self.operators.is_empty(), MissingPart::Operators),
-            none(self.kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
-            none(
-                !self.steps.is_empty() || self.tasks.iter().any(|task| task.step.is_some()),
-                MissingPart::Steps,
-            ),
-            none(self.form != Some(ProfileForm::Table), MissingPart::OtherTasks),
+            (has_kernels, MissingPart::Kernels),
+            (self.kernels().all(has_name), MissingPart::KernelNames),
+            (!has_kernels || has_types, MissingPart::KernelTypes),
+            (!has_kernels || self.kernels().any(has_shapes), without_shapes),
+            (!self.operators.is_empty(), MissingPart::Operators),
+            (self.kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
+            (has_steps, MissingPart::Steps),
+            (self.form != Some(ProfileForm::Table), MissingPart::OtherTasks),
         ];
-        parts.into_iter().flatten().collect()
-    }
-}
-
-impl DeviceTask {
-    /// Creates a task of which nothing else is recorded.
-    pub(super) const fn new(span: TimeSpan, name: NameId, kind: NameId, role: TaskRole) -> Self {
-        Self {
-            span,
-            device: None,
-            stream: None,
-            name,
-            kind,
-            core: NameId::EMPTY,
-            role,
-            signature: None,
-            uses_cube: None,
-            operator: None,
-            launch: None,
-            step: None,
-        }
+        parts.into_iter().filter(|(is_found, _)| !is_found).map(|(_, part)| part).collect()
     }
 }
 
 impl Collective {
-    /// Creates a collective of which nothing else is recorded.
-    pub(super) const fn new(span: TimeSpan, name: NameId, kind: NameId) -> Self {
-        let group = NameId::EMPTY;
-        Self { span, device: None, name, kind, group, operator: None, launch: None, step: None }
-    }
-
     /// Returns true for a transfer between two ranks, which the vendor's tables call p2p.
     pub(crate) fn is_point_to_point(&self, names: &NameTable) -> bool {
         is_point_to_point(names.text(self.kind)) || is_point_to_point(names.text(self.name))
     }
 }
 
-/// Returns true for the name of a transfer between two ranks.
 fn is_point_to_point(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["hcom_send", "hcom_receive", "hcom_batchsendrecv"].iter().any(|prefix| name.starts_with(prefix))
@@ -426,7 +361,6 @@ pub(super) fn is_collective_kernel(name: &str) -> bool {
     name.ends_with("AicpuKernel") || name.ends_with("AivKernel")
 }
 
-/// Returns true for the type of a copy between host and device or on the device.
 pub(super) fn is_copy(kind: &str) -> bool {
     let kind = kind.to_ascii_uppercase();
     ["MEMCPY", "SDMA", "DMA_SQE"].iter().any(|word| kind.contains(word))

@@ -48,7 +48,6 @@ pub(crate) struct StepTimes {
     pub(crate) communication: i64,
     /// Communication without transfers between two ranks.
     pub(crate) collective: i64,
-    /// Transfers between two ranks.
     pub(crate) point_to_point: i64,
     pub(crate) overlapped: i64,
     pub(crate) not_overlapped: i64,
@@ -62,7 +61,6 @@ pub(crate) struct StepTimes {
     /// The same behind the span, of tasks in the step or behind the last row.
     pub(crate) other_behind: i64,
     pub(crate) free_by_cause: BTreeMap<GapCause, i64>,
-    /// Gaps, the longest first.
     pub(crate) gaps: Vec<FreeGap>,
     pub(crate) streams: Vec<StreamTimes>,
     /// Sets of time, for lanes of a trace.

@@ -16,7 +16,6 @@ struct DeviceWindow {
     span: TimeSpan,
 }
 
-/// Sets the step of every task and collective.
 pub(super) fn assign_steps(run: &mut RunTimeline) {
     if run.steps.is_empty() {
         return;
@@ -37,7 +36,6 @@ pub(super) fn assign_steps(run: &mut RunTimeline) {
     }
 }
 
-/// Returns the windows of a device by start, none of which overlap.
 fn device_windows(run: &RunTimeline, device: Option<u32>) -> Vec<DeviceWindow> {
     let mut hulls: Vec<Option<TimeSpan>> = vec![None; run.steps.len()];
     for LaunchedSpan { span, operator, launch, .. } in run.launched_on(device) {

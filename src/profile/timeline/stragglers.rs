@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{intervals::sum_lengths, run::RunTimeline};
 
-/// Collective with its durations on several ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CollectiveArrival {
     pub(crate) name: String,
@@ -26,24 +25,20 @@ impl CollectiveArrival {
         (self.total_wait() > 0).then_some(rank)
     }
 
-    /// Returns the longest wait and its rank.
     pub(crate) fn longest_wait(&self) -> Option<(u32, i64)> {
         let (_, transfer) = self.straggler()?;
         let waits = self.durations.iter().map(|(rank, duration)| (*rank, duration - transfer));
         waits.max_by_key(|(rank, wait)| (*wait, std::cmp::Reverse(*rank)))
     }
 
-    /// Returns the sum of the waits of all ranks.
     pub(crate) fn total_wait(&self) -> i64 {
         let transfer = self.straggler().map_or(0, |(_, transfer)| transfer);
         sum_lengths(self.durations.values().map(|duration| duration - transfer))
     }
 }
 
-/// Waits of one rank in collectives, and waits of others for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RankWaits {
-    /// Time for which the rank waited.
     pub(crate) waited: i64,
     /// Number of collectives at which it arrived last, and others waited.
     pub(crate) last: usize,

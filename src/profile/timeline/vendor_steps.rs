@@ -9,7 +9,6 @@ use crate::{
     profile::{ProfileDatabase, ProfileError},
 };
 
-/// Columns of the vendor's table and ours, in order.
 const COLUMNS: [&str; 9] = [
     "Computing",
     "Communication(Not Overlapped)",
@@ -21,18 +20,6 @@ const COLUMNS: [&str; 9] = [
     "Communication(Not Overlapped and Exclude Receive)",
     "Preparing",
 ];
-/// The same in the database.
-const DATABASE_COLUMNS: [&str; 9] = [
-    "computing",
-    "communication_not_overlapped",
-    "overlapped",
-    "communication",
-    "free",
-    "stage",
-    "bubble",
-    "communication_not_overlapped_and_exclude_receive",
-    "preparing",
-];
 /// Columns of differences of times since the epoch, which the CSV holds as floating point numbers: multiples of 0.25 us.
 const COARSE: [&str; 2] = ["Stage", "Preparing"];
 /// Grid of these in nanoseconds, and the distance of two values on it.
@@ -40,27 +27,21 @@ const COARSE_GRID: i64 = 500;
 /// Error of a sum of the recorded, rounded durations in nanoseconds.
 const ROUNDING: i64 = 30;
 
-/// Value of the vendor's table that differs from ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepDifference {
     pub(crate) step: Option<u64>,
     pub(crate) column: &'static str,
-    /// The vendor's value in nanoseconds.
     pub(crate) theirs: i64,
-    /// Ours in nanoseconds.
     pub(crate) ours: i64,
 }
 
-/// Comparison with a table of the vendor's.
 #[derive(Clone, Debug)]
 pub(crate) struct VendorSteps {
     pub(crate) file: PathBuf,
-    /// Number of steps in both.
     pub(crate) steps: usize,
     pub(crate) differences: Vec<StepDifference>,
 }
 
-/// Row of the vendor's table, in nanoseconds.
 struct VendorRow {
     device: Option<u32>,
     step: Option<u64>,
@@ -68,7 +49,6 @@ struct VendorRow {
 }
 
 impl VendorSteps {
-    /// Compares the table beside a file of a profile with our times; `None` if there is none.
     pub(crate) fn beside(file: &Path, times: &[&StepTimes]) -> Result<Option<Self>, ProfileError> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let database = folder.join("analysis.db");
@@ -99,7 +79,6 @@ impl VendorSteps {
     }
 }
 
-/// Returns our values in the order of the columns.
 fn values_of(own: &StepTimes) -> [Option<i64>; COLUMNS.len()] {
     [
         Some(own.computing),
@@ -119,14 +98,14 @@ fn micros(text: &str) -> Option<i64> {
 }
 
 fn read_table(file: &Path) -> Result<Vec<VendorRow>, ProfileError> {
-    let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut csv = csv::Reader::from_path(file).map_err(|error| io(error.into()))?;
-    let header = csv.headers().map_err(|error| io(error.into()))?.clone();
+    let io = ProfileError::csv(file);
+    let mut csv = csv::Reader::from_path(file).map_err(&io)?;
+    let header = csv.headers().map_err(&io)?.clone();
     let find = |name: &str| header.iter().position(|cell| cell.trim() == name);
     let (device, step, columns) = (find("Device_id"), find("Step"), COLUMNS.map(find));
     let mut rows = Vec::new();
     for row in csv.records() {
-        let row = row.map_err(|error| io(error.into()))?;
+        let row = row.map_err(&io)?;
         let cell =
             |column: Option<usize>| column.and_then(|column| row.get(column)).unwrap_or_default().trim();
         rows.push(VendorRow {
@@ -138,12 +117,14 @@ fn read_table(file: &Path) -> Result<Vec<VendorRow>, ProfileError> {
     Ok(rows)
 }
 
-/// Reads the table of a database; `None` if one of both does not exist.
 fn read_database(file: &Path) -> Result<Option<Vec<VendorRow>>, ProfileError> {
     if !file.is_file() {
         return Ok(None);
     }
-    let columns: Vec<&str> = ["deviceId", "step"].into_iter().chain(DATABASE_COLUMNS).collect();
+    // Their names in the database differ by case and underscores, which are ignored.
+    let columns = COLUMNS.map(|column| column.replace(|c: char| !c.is_ascii_alphanumeric(), ""));
+    let columns: Vec<&str> =
+        ["deviceId", "step"].into_iter().chain(columns.iter().map(String::as_str)).collect();
     let mut found = Vec::new();
     let has_table = ProfileDatabase::open(file)?.for_each_row_of("StepTraceTime", &columns, &mut |row| {
         let values = std::array::from_fn(|column| micros(&row.text(column + 2)));

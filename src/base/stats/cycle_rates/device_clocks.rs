@@ -11,10 +11,8 @@ use super::{COLLECTION_SD, CycleReading, Deficit, MIN_CLOCK_DEFICIT, NEIGHBOUR_E
 /// Smallest difference between all readings of two devices by which one has the higher clock. It is below the reported one,
 /// because the lowest of one device is compared with the highest of the other.
 const MIN_DIFFERENCE: f64 = MIN_CLOCK_DEFICIT / 2.0;
-/// Most devices of other runs, the nearest ones, with which one is compared.
 const MAX_OTHERS: usize = 64;
 
-/// Clock of a device in a run compared with the clocks of other devices and runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockStanding {
     /// The clock is as high as most clocks, or lower than most.
@@ -36,7 +34,6 @@ struct DeviceInRun {
     extremes: Vec<(usize, [Reading; 2])>,
 }
 
-/// Reading with the logarithm of its cycles per time.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     reading: CycleReading,
@@ -64,14 +61,12 @@ pub(super) fn judge_devices(readings: &[CycleReading], awaited: &[(usize, u32)])
             *highest = one;
         }
     }
-    let devices: Vec<DeviceInRun> = grouped
-        .into_iter()
-        .map(|((run, device), extremes)| DeviceInRun {
-            run,
-            device,
-            extremes: extremes.into_iter().collect(),
-        })
-        .collect();
+    let of_device = |((run, device), extremes): ((usize, u32), BTreeMap<usize, [Reading; 2]>)| DeviceInRun {
+        run,
+        device,
+        extremes: extremes.into_iter().collect(),
+    };
+    let devices: Vec<DeviceInRun> = grouped.into_iter().map(of_device).collect();
     let is_known = |one: (usize, u32)| devices.iter().any(|known| (known.run, known.device) == one);
     let awaited: Vec<(usize, u32)> = awaited.iter().copied().filter(|one| !is_known(*one)).collect();
     let standings: HashMap<(usize, u32), ClockStanding> = devices
@@ -85,7 +80,6 @@ pub(super) fn judge_devices(readings: &[CycleReading], awaited: &[(usize, u32)])
     readings.iter().map(|reading| standings[&(reading.run, reading.device)]).collect()
 }
 
-/// Clock of a device in a run beside the judged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OtherClock {
     Lower,
@@ -229,9 +223,8 @@ fn clock_by_lower_devices(devices: &[DeviceInRun], other: usize, lower: &[usize]
 fn most_that_agree(devices: &[DeviceInRun], places: &[usize]) -> usize {
     let agrees =
         |one: usize, other: usize| compare_devices(&devices[one], &devices[other]) == Some(OtherClock::Equal);
-    let counts =
-        places.iter().map(|&one| places.iter().filter(|&&other| one == other || agrees(one, other)).count());
-    counts.max().unwrap_or_default()
+    let count = |&one: &usize| places.iter().filter(|&&other| one == other || agrees(one, other)).count();
+    places.iter().map(count).max().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,14 +6,13 @@
 use super::{
     CaseMedians, CollectionMedian,
     device_effects::{DeviceEffects, device_variance},
-    symmetric_matrix::SquareMatrix,
+    symmetric_matrix::{SquareMatrix, inverse, product, zeros},
 };
 
 /// Iterations; the variances change by less than a percent after them.
 const ITERATIONS: usize = 12;
 /// Variance added to the variance of a median: rounding and offsets that do not follow launch noise.
 const MEDIAN_VARIANCE_FLOOR: f64 = 1e-8;
-/// Variance of common effects at which the iterations begin.
 const FIRST_COMMON: f64 = 1e-5;
 /// Least variances: a variance of 0 would be kept by every further iteration.
 const MIN_COMMON: f64 = 1e-10;
@@ -35,12 +34,9 @@ pub struct EffectComponents {
 pub(super) struct RemovedEffects {
     /// `y_ij - A_j - u_i B_j`, by index of the median.
     pub(super) adjusted: Vec<f64>,
-    /// Posterior variance of the mean effect of each case.
     pub(super) mean_variance: Vec<f64>,
-    /// Degrees of freedom that the effects take.
     pub(super) freedom: f64,
     pub(super) components: EffectComponents,
-    /// Effects of devices; `None` if the collections show none.
     pub(super) devices: Option<DeviceEffects>,
 }
 
@@ -59,19 +55,18 @@ pub(in crate::base::stats) struct EffectGroup {
     count: usize,
     /// True if effects are in units of the launch noise of a case, false if they are relative.
     is_proportional: bool,
-    /// Variance at which the iterations begin.
     first_variance: f64,
 }
 
 impl EffectGroup {
-    fn of_collections(collections: usize, is_proportional: bool) -> Self {
-        let first_variance = if is_proportional { 0.1 } else { FIRST_COMMON };
-        Self {
-            of_collection: (0..collections).collect(),
-            count: collections,
+    /// Effects that all cases of a collection share alike, and those in proportion to launch noise.
+    fn of_collections(count: usize) -> [Self; 2] {
+        [(false, FIRST_COMMON), (true, 0.1)].map(|(is_proportional, first_variance)| Self {
+            of_collection: (0..count).collect(),
+            count,
             is_proportional,
             first_variance,
-        }
+        })
     }
 
     /// Effects that all kernels and several collections share. `of_collection` has the number of each collection's effect.
@@ -79,13 +74,8 @@ impl EffectGroup {
         let count = of_collection.iter().map(|effect| effect + 1).max().unwrap_or_default();
         Self { of_collection, count, is_proportional: false, first_variance: FIRST_COMMON }
     }
-
-    const fn least_variance(&self) -> f64 {
-        if self.is_proportional { MIN_PROPORTIONAL } else { MIN_COMMON }
-    }
 }
 
-/// Variances of a model.
 #[derive(Clone, Debug)]
 pub(in crate::base::stats) struct EffectVariances {
     pub(in crate::base::stats) groups: Vec<f64>,
@@ -96,9 +86,7 @@ pub(in crate::base::stats) struct EffectVariances {
 /// Normal equations of the effects with the cases absorbed, in units of 1 / ve.
 struct AbsorbedEquations {
     groups: Vec<EffectGroup>,
-    /// Index of the first effect of each group.
     offsets: Vec<usize>,
-    /// Number of effects.
     size: usize,
     matrix: SquareMatrix,
     right: Vec<f64>,
@@ -120,7 +108,7 @@ impl AbsorbedEquations {
             groups,
             offsets,
             size,
-            matrix: SquareMatrix::zeros(size),
+            matrix: zeros(size),
             right: vec![0.0; size],
             centred: medians.iter().map(|median| median.log_median).collect(),
             precisions: cases
@@ -155,10 +143,10 @@ impl AbsorbedEquations {
             for &(row, factor) in &own {
                 self.right[row] += precision * factor * self.centred[index];
                 for &(column, other) in &own {
-                    self.matrix[(row, column)] += precision * factor * other;
+                    self.matrix[row][column] += precision * factor * other;
                 }
                 for &(column, other) in &of_case {
-                    self.matrix[(row, column)] -= precision / count * factor * other;
+                    self.matrix[row][column] -= precision / count * factor * other;
                 }
             }
         }
@@ -167,14 +155,14 @@ impl AbsorbedEquations {
     /// Returns the posterior covariance of the effects; `None` if it cannot be computed, which finite medians exclude.
     fn posterior_covariance(&self, variances: &EffectVariances) -> Option<SquareMatrix> {
         let prior = self.prior_variances(variances);
-        let mut precision = SquareMatrix::zeros(self.size);
+        let mut precision = zeros(self.size);
         for row in 0..self.size {
             for column in 0..self.size {
-                precision[(row, column)] = self.matrix[(row, column)] / variances.own;
+                precision[row][column] = self.matrix[row][column] / variances.own;
             }
-            precision[(row, row)] += 1.0 / prior[row];
+            precision[row][row] += 1.0 / prior[row];
         }
-        precision.inverse()
+        inverse(&precision)
     }
 
     fn prior_variances(&self, variances: &EffectVariances) -> Vec<f64> {
@@ -182,30 +170,30 @@ impl AbsorbedEquations {
         groups.flat_map(|(group, variance)| std::iter::repeat_n(*variance, group.count)).collect()
     }
 
-    /// Returns the variances that the posterior of the effects expects, and the degrees of freedom that they take.
     fn update_variances(
         &self,
-        variances: &EffectVariances,
-        posterior: &PosteriorEffects,
-        groups: &[CaseMedians],
-        residuals: &[f64],
+        effects: &[f64],
+        covariance: &SquareMatrix,
+        freedom: f64,
+        cases: &[CaseMedians],
+        shifts: &[f64],
     ) -> EffectVariances {
-        let square = |effect: usize| {
-            posterior.effects[effect] * posterior.effects[effect] + posterior.covariance[(effect, effect)]
+        let square = |effect: usize| effects[effect] * effects[effect] + covariance[effect][effect];
+        let of_case = |(case, precision): (&CaseMedians, &f64)| {
+            let mean = case.medians.iter().map(|&index| shifts[index]).sum::<f64>() / case.count();
+            let squares = case.medians.iter().map(|&index| {
+                let residual = self.centred[index] - (shifts[index] - mean);
+                precision * residual * residual
+            });
+            squares.collect::<Vec<f64>>()
         };
-        let weighted: f64 = groups
-            .iter()
-            .zip(&self.precisions)
-            .flat_map(|(group, precision)| {
-                group.medians.iter().map(move |&index| precision * residuals[index] * residuals[index])
-            })
-            .sum();
-        let measured = groups.iter().filter(|group| !group.medians.is_empty()).count();
-        let free =
-            (self.centred.len() - measured) as f64 - self.used_freedom(variances, &posterior.covariance);
+        let weighted: f64 = cases.iter().zip(&self.precisions).flat_map(of_case).sum();
+        let measured = cases.iter().filter(|case| !case.medians.is_empty()).count();
+        let free = (self.centred.len() - measured) as f64 - freedom;
         let of_group = |(group, offset): (&EffectGroup, &usize)| {
             let squares: f64 = (*offset..offset + group.count).map(square).sum();
-            (squares / group.count as f64).max(group.least_variance())
+            let least = if group.is_proportional { MIN_PROPORTIONAL } else { MIN_COMMON };
+            (squares / group.count as f64).max(least)
         };
         EffectVariances {
             groups: self.groups.iter().zip(&self.offsets).map(of_group).collect(),
@@ -216,28 +204,22 @@ impl AbsorbedEquations {
     fn used_freedom(&self, variances: &EffectVariances, covariance: &SquareMatrix) -> f64 {
         let prior = self.prior_variances(variances);
         let unused: f64 =
-            prior.iter().enumerate().map(|(effect, prior)| covariance[(effect, effect)] / prior).sum();
+            prior.iter().enumerate().map(|(effect, prior)| covariance[effect][effect] / prior).sum();
         self.size as f64 - unused
     }
-}
-
-struct PosteriorEffects {
-    effects: Vec<f64>,
-    /// Covariances of all pairs of effects: the common mean of few collections is uncertain, which the diagonal alone
-    /// would hide.
-    covariance: SquareMatrix,
-    freedom: f64,
 }
 
 struct FittedEffects {
     equations: AbsorbedEquations,
     variances: EffectVariances,
-    posterior: PosteriorEffects,
-    /// Sum of the effects of each median, by its index.
+    effects: Vec<f64>,
+    /// Covariances of all pairs of effects: the common mean of few collections is uncertain, which the diagonal alone
+    /// would hide.
+    covariance: SquareMatrix,
+    freedom: f64,
     shifts: Vec<f64>,
 }
 
-/// Fits effects in `iterations` steps; `None` without medians.
 fn fit_effects(
     medians: &[CollectionMedian],
     cases: &[CaseMedians],
@@ -250,17 +232,19 @@ fn fit_effects(
     let mut last = None;
     for _ in 0..iterations {
         let Some(covariance) = equations.posterior_covariance(&variances) else { break };
-        let scaled = covariance.times(&equations.right);
+        let scaled = product(&covariance, &equations.right);
         let effects: Vec<f64> = scaled.iter().map(|effect| effect / variances.own).collect();
         let freedom = equations.used_freedom(&variances, &covariance);
-        let posterior = PosteriorEffects { effects, covariance, freedom };
-        let shifts = median_effects(medians, cases, &equations, &posterior.effects);
-        let residuals = residuals(cases, &equations.centred, &shifts);
-        variances = equations.update_variances(&variances, &posterior, cases, &residuals);
-        last = Some((posterior, shifts));
+        let shift = |median: &CollectionMedian| {
+            let factors = equations.factors(median, cases[median.case].noise);
+            factors.map(|(effect, factor)| factor * effects[effect]).sum()
+        };
+        let shifts: Vec<f64> = medians.iter().map(shift).collect();
+        variances = equations.update_variances(&effects, &covariance, freedom, cases, &shifts);
+        last = Some((effects, covariance, freedom, shifts));
     }
-    let (posterior, shifts) = last?;
-    Some(FittedEffects { equations, variances, posterior, shifts })
+    let (effects, covariance, freedom, shifts) = last?;
+    Some(FittedEffects { equations, variances, effects, covariance, freedom, shifts })
 }
 
 fn collection_count(medians: &[CollectionMedian]) -> usize {
@@ -275,9 +259,7 @@ pub(in crate::base::stats) fn effect_variances(
     shared: Vec<EffectGroup>,
     iterations: usize,
 ) -> Option<EffectVariances> {
-    let collections = collection_count(medians);
-    let own = [false, true].map(|is_proportional| EffectGroup::of_collections(collections, is_proportional));
-    let groups = own.into_iter().chain(shared).collect();
+    let groups = EffectGroup::of_collections(collection_count(medians)).into_iter().chain(shared).collect();
     fit_effects(medians, cases, groups, iterations).map(|fitted| fitted.variances)
 }
 
@@ -290,15 +272,14 @@ pub(super) fn remove_collection_effects(
     devices: Option<&[usize]>,
 ) -> RemovedEffects {
     let collections = collection_count(medians);
-    let of_collections =
-        || [false, true].map(|is_proportional| EffectGroup::of_collections(collections, is_proportional));
-    let Some(without_devices) = fit_effects(medians, cases, of_collections().to_vec(), ITERATIONS) else {
+    let own = EffectGroup::of_collections(collections);
+    let Some(without_devices) = fit_effects(medians, cases, own.to_vec(), ITERATIONS) else {
         return RemovedEffects::none(medians.iter().map(|median| median.log_median).collect(), cases.len());
     };
     let with_devices = devices.and_then(|devices| {
         let first_variance = device_variance(&without_devices.collection_shifts(medians), medians, devices)?;
         let shared = EffectGroup { first_variance, ..EffectGroup::shared(devices[..collections].to_vec()) };
-        let groups = of_collections().into_iter().chain([shared]).collect();
+        let groups = own.into_iter().chain([shared]).collect();
         fit_effects(medians, cases, groups, ITERATIONS)
     });
     with_devices.unwrap_or(without_devices).remove_from(medians, cases)
@@ -319,18 +300,17 @@ impl FittedEffects {
     }
 
     fn remove_from(&self, medians: &[CollectionMedian], cases: &[CaseMedians]) -> RemovedEffects {
-        let Self { equations, variances, posterior, shifts } = self;
-        let covariance = &posterior.covariance;
+        let Self { equations, variances, effects, covariance, freedom, shifts } = self;
         let mean_variance =
             cases.iter().map(|case| mean_effect_variance(case, medians, equations, covariance)).collect();
         let devices = equations.groups.get(2).map(|group| {
             let range = equations.offsets[2]..equations.offsets[2] + group.count;
-            DeviceEffects::from_posterior(&posterior.effects, covariance, range)
+            DeviceEffects::from_posterior(effects, covariance, range)
         });
         RemovedEffects {
             mean_variance,
             adjusted: medians.iter().zip(shifts).map(|(median, shift)| median.log_median - shift).collect(),
-            freedom: posterior.freedom,
+            freedom: *freedom,
             components: EffectComponents {
                 common: variances.groups[0].sqrt(),
                 proportional: variances.groups[1].sqrt(),
@@ -339,29 +319,6 @@ impl FittedEffects {
             devices,
         }
     }
-}
-
-fn median_effects(
-    medians: &[CollectionMedian],
-    groups: &[CaseMedians],
-    equations: &AbsorbedEquations,
-    effects: &[f64],
-) -> Vec<f64> {
-    let shift = |median: &CollectionMedian| {
-        let factors = equations.factors(median, groups[median.case].noise);
-        factors.map(|(effect, factor)| factor * effects[effect]).sum()
-    };
-    medians.iter().map(shift).collect()
-}
-
-/// Returns the medians minus effects and minus the mean of their case.
-fn residuals(groups: &[CaseMedians], centred: &[f64], shifts: &[f64]) -> Vec<f64> {
-    let mut residuals = centred.to_vec();
-    for group in groups {
-        let mean = group.medians.iter().map(|&index| shifts[index]).sum::<f64>() / group.count();
-        group.medians.iter().for_each(|&index| residuals[index] -= shifts[index] - mean);
-    }
-    residuals
 }
 
 /// Returns `g' C g` with g, the mean of the factors of a case's medians; 0 without medians.
@@ -378,7 +335,7 @@ fn mean_effect_variance(
         .map(|(effect, factor)| (effect, factor / group.count()))
         .collect();
     let pairs = factors.iter().flat_map(|&(row, factor)| {
-        factors.iter().map(move |&(column, other)| factor * other * covariance[(row, column)])
+        factors.iter().map(move |&(column, other)| factor * other * covariance[row][column])
     });
     pairs.sum()
 }

@@ -7,7 +7,6 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
 use super::{CollectionMedian, symmetric_matrix::SquareMatrix};
 
-/// Probability of equal devices below which their effects are fitted.
 const MIN_PROBABILITY: f64 = 0.001;
 
 /// Effects of devices, relative to their mean.
@@ -20,11 +19,10 @@ pub struct DeviceEffects {
 }
 
 impl DeviceEffects {
-    /// Takes the effects at `range` from the posterior of all effects.
     pub(super) fn from_posterior(effects: &[f64], covariance: &SquareMatrix, range: Range<usize>) -> Self {
         let count = range.len() as f64;
         let mean = effects[range.clone()].iter().sum::<f64>() / count;
-        let pairs = range.clone().flat_map(|row| range.clone().map(move |column| covariance[(row, column)]));
+        let pairs = range.clone().flat_map(|row| range.clone().map(move |column| covariance[row][column]));
         Self {
             effects: effects[range.clone()].iter().map(|effect| effect - mean).collect(),
             mean_variance: pairs.sum::<f64>() / (count * count),

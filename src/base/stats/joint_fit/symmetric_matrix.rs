@@ -1,76 +1,51 @@
 //! Dense symmetric matrices, with the inverse by Cholesky's decomposition.
 
-use std::ops::{Index, IndexMut};
-
 /// Square matrix, row by row.
-#[derive(Clone, Debug)]
-pub(super) struct SquareMatrix {
-    size: usize,
-    values: Vec<f64>,
+pub(super) type SquareMatrix = Vec<Vec<f64>>;
+
+pub(super) fn zeros(size: usize) -> SquareMatrix {
+    vec![vec![0.0; size]; size]
 }
 
-impl SquareMatrix {
-    pub(super) fn zeros(size: usize) -> Self {
-        Self { size, values: vec![0.0; size * size] }
-    }
-
-    fn row(&self, row: usize) -> &[f64] {
-        &self.values[row * self.size..][..self.size]
-    }
-
-    pub(super) fn times(&self, vector: &[f64]) -> Vec<f64> {
-        (0..self.size).map(|row| dot(self.row(row), vector)).collect()
-    }
-
-    /// Inverts a symmetric matrix. `None` if it is not positive definite.
-    pub(super) fn inverse(&self) -> Option<Self> {
-        // The matrix is L L'. L is lower triangular.
-        let mut lower = Self::zeros(self.size);
-        for row in 0..self.size {
-            for column in 0..=row {
-                let rest = self[(row, column)] - dot(&lower.row(row)[..column], &lower.row(column)[..column]);
-                if row > column {
-                    lower[(row, column)] = rest / lower[(column, column)];
-                } else if rest > 0.0 && rest.is_finite() {
-                    lower[(row, row)] = rest.sqrt();
-                } else {
-                    return None;
-                }
-            }
-        }
-        // Row i of `upper` is column i of the inverse of L, so that all sums run over rows.
-        let mut upper = Self::zeros(self.size);
-        for column in 0..self.size {
-            upper[(column, column)] = 1.0 / lower[(column, column)];
-            for row in column + 1..self.size {
-                let known = dot(&lower.row(row)[column..row], &upper.row(column)[column..row]);
-                upper[(column, row)] = -known / lower[(row, row)];
-            }
-        }
-        let mut inverse = Self::zeros(self.size);
-        for row in 0..self.size {
-            for column in 0..=row {
-                let value = dot(&upper.row(row)[row..], &upper.row(column)[row..]);
-                inverse[(row, column)] = value;
-                inverse[(column, row)] = value;
-            }
-        }
-        Some(inverse)
-    }
+pub(super) fn product(matrix: &SquareMatrix, vector: &[f64]) -> Vec<f64> {
+    matrix.iter().map(|row| dot(row, vector)).collect()
 }
 
-impl Index<(usize, usize)> for SquareMatrix {
-    type Output = f64;
-
-    fn index(&self, (row, column): (usize, usize)) -> &f64 {
-        &self.values[row * self.size + column]
+/// Inverts a symmetric matrix. `None` if it is not positive definite.
+pub(super) fn inverse(matrix: &SquareMatrix) -> Option<SquareMatrix> {
+    let size = matrix.len();
+    // The matrix is L L'. L is lower triangular.
+    let mut lower = zeros(size);
+    for row in 0..size {
+        for column in 0..=row {
+            let rest = matrix[row][column] - dot(&lower[row][..column], &lower[column][..column]);
+            if row > column {
+                lower[row][column] = rest / lower[column][column];
+            } else if rest > 0.0 && rest.is_finite() {
+                lower[row][row] = rest.sqrt();
+            } else {
+                return None;
+            }
+        }
     }
-}
-
-impl IndexMut<(usize, usize)> for SquareMatrix {
-    fn index_mut(&mut self, (row, column): (usize, usize)) -> &mut f64 {
-        &mut self.values[row * self.size + column]
+    // Row i of `upper` is column i of the inverse of L, so that all sums run over rows.
+    let mut upper = zeros(size);
+    for column in 0..size {
+        upper[column][column] = 1.0 / lower[column][column];
+        for row in column + 1..size {
+            let known = dot(&lower[row][column..row], &upper[column][column..row]);
+            upper[column][row] = -known / lower[row][row];
+        }
     }
+    let mut inverse = zeros(size);
+    for row in 0..size {
+        for column in 0..=row {
+            let value = dot(&upper[row][row..], &upper[column][row..]);
+            inverse[row][column] = value;
+            inverse[column][row] = value;
+        }
+    }
+    Some(inverse)
 }
 
 /// Sums products in eight lanes, which the compiler turns into vector instructions.
@@ -99,19 +74,19 @@ mod tests {
         fn matrix_times_its_inverse_is_the_identity(
             (size, entries) in (1_usize..40).prop_flat_map(|size| (Just(size), vec(-3.0..3.0_f64, size * size)))
         ) {
-            let mut matrix = SquareMatrix::zeros(size);
+            let mut matrix = zeros(size);
             for row in 0..size {
                 for column in 0..size {
                     let products = (0..size).map(|k| entries[row * size + k] * entries[column * size + k]);
-                    matrix[(row, column)] = products.sum::<f64>() + f64::from(u8::from(row == column));
+                    matrix[row][column] = products.sum::<f64>() + f64::from(u8::from(row == column));
                 }
             }
-            let inverse = matrix.inverse().expect("positive definite");
+            let inverse = inverse(&matrix).expect("positive definite");
             for row in 0..size {
                 let unit: Vec<f64> = (0..size).map(|k| f64::from(u8::from(k == row))).collect();
-                let column: Vec<f64> = (0..size).map(|k| inverse[(k, row)]).collect();
+                let column: Vec<f64> = (0..size).map(|k| inverse[k][row]).collect();
                 for (k, expected) in unit.iter().enumerate() {
-                    let found: f64 = (0..size).map(|j| matrix[(k, j)] * column[j]).sum();
+                    let found: f64 = (0..size).map(|j| matrix[k][j] * column[j]).sum();
                     prop_assert!((found - expected).abs() < 1e-9, "{size} {k} {row}: {found}");
                 }
             }
@@ -120,13 +95,11 @@ mod tests {
 
     #[test]
     fn matrices_that_are_not_positive_definite_have_no_inverse() {
-        let mut matrix = SquareMatrix::zeros(2);
-        assert!(matrix.inverse().is_none());
-        for (index, value) in [((0, 0), 1.0), ((0, 1), 2.0), ((1, 0), 2.0), ((1, 1), 1.0)] {
-            matrix[index] = value;
-        }
-        assert!(matrix.inverse().is_none());
-        matrix[(1, 1)] = f64::NAN;
-        assert!(matrix.inverse().is_none());
+        let mut matrix = zeros(2);
+        assert!(inverse(&matrix).is_none());
+        matrix.clone_from(&vec![vec![1.0, 2.0], vec![2.0, 1.0]]);
+        assert!(inverse(&matrix).is_none());
+        matrix[1][1] = f64::NAN;
+        assert!(inverse(&matrix).is_none());
     }
 }

@@ -2,7 +2,6 @@
 
 use statrs::function::{beta::ln_beta, gamma::ln_gamma};
 
-/// Candidates of the degrees of freedom.
 const FREEDOMS: [f64; 10] = [1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, f64::INFINITY];
 /// Slope at which the search begins, and which is kept where all cases have the same launch noise.
 const START_SLOPE: f64 = 0.5;
@@ -10,7 +9,6 @@ const START_SLOPE: f64 = 0.5;
 const MAX_STEPS: usize = 100;
 /// Gain of the mean log density below which a further step changes no digit of a result.
 const MIN_GAIN: f64 = 1e-15;
-/// Variance of the covariate below which its slope is not determined.
 const MIN_COVARIATE_VARIANCE: f64 = 1e-12;
 
 /// Variance of an offset as a function of launch noise, and how much it varies between cases.
@@ -27,7 +25,6 @@ pub struct VariancePrior {
 }
 
 impl VariancePrior {
-    /// Returns the expected variance of an offset.
     pub(super) fn variance(&self, covariate: f64) -> f64 {
         (self.intercept + self.slope * (covariate - self.centre)).exp()
     }
@@ -56,33 +53,29 @@ impl VariancePrior {
             })
             .collect();
         let mut line = PriorLine { intercept: start, slope: START_SLOPE };
-        let mut best: Option<(f64, Self)> = None;
-        let mut worse = 0;
+        let mut best = Self { intercept: start, slope: START_SLOPE, centre, freedom: FREEDOMS[0] };
+        let (mut greatest, mut worse) = (f64::NEG_INFINITY, 0);
         // The likelihood has one maximum over the degrees of freedom.
         for freedom in FREEDOMS {
             let likelihood = line.maximize(&cases, freedom);
-            if best.as_ref().is_none_or(|(best, _)| likelihood > best + 1e-9) {
+            worse += 1;
+            if likelihood > greatest + 1e-9 {
                 let PriorLine { intercept, slope } = line;
-                best = Some((likelihood, Self { intercept, slope, centre, freedom }));
-                worse = 0;
-            } else {
-                worse += 1;
+                best = Self { intercept, slope, centre, freedom };
+                (greatest, worse) = (likelihood, 0);
             }
             if worse == 2 {
                 break;
             }
         }
-        let otherwise = Self { intercept: start, slope: START_SLOPE, centre, freedom: FREEDOMS[0] };
-        best.map_or(otherwise, |(_, prior)| prior)
+        best
     }
 }
 
-/// Variance of a case with several collections.
 #[derive(Clone, Copy, Debug)]
 struct ObservedVariance {
     log_variance: f64,
     freedom: f64,
-    /// Centred.
     covariate: f64,
 }
 
@@ -133,7 +126,6 @@ impl PriorLine {
         cases.iter().map(value).sum::<f64>() / cases.len() as f64
     }
 
-    /// Moves to the maximum of the mean log density by Newton steps; returns the maximum.
     fn maximize(&mut self, cases: &[ObservedVariance], prior: f64) -> f64 {
         let mut value = self.mean_log_density(cases, prior);
         for _ in 0..MAX_STEPS {
@@ -156,7 +148,6 @@ impl PriorLine {
         value
     }
 
-    /// Solves the two normal equations of a Newton step; `None` if they have no solution.
     fn newton_step(self, cases: &[ObservedVariance], prior: f64) -> Option<Self> {
         let (mut gradient, mut hessian) = ([0.0; 2], [0.0; 3]);
         for case in cases {

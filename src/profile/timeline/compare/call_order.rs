@@ -13,19 +13,16 @@ use super::{
     common_sequence::{KeyedLists, better_parts, gaps_between},
 };
 
-/// Call of both runs, or of one of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ComparedCall<'c> {
     pub(crate) kind: CallKind,
     /// Number of the thread, or of another list of calls that are matched among themselves, from 1.
     pub(crate) thread: usize,
-    /// Call of the base; `None` if it has none that matches.
     pub(crate) base: Option<&'c RecordedCall<'c>>,
     pub(crate) other: Option<&'c RecordedCall<'c>>,
 }
 
 impl<'c> ComparedCall<'c> {
-    /// Returns the call of base, or else the call of other.
     pub(crate) fn base_or_other(&self) -> Option<&'c RecordedCall<'c>> {
         self.base.or(self.other)
     }
@@ -36,8 +33,6 @@ impl<'c> ComparedCall<'c> {
         total(self.other).saturating_sub(total(self.base))
     }
 
-    /// Returns the time of other divided by the time of base; `None` if one of them has no time.
-    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(crate) fn ratio(&self) -> Option<f64> {
         let (base, other) = (self.base?.total, self.other?.total);
         (base > 0).then(|| other as f64 / base as f64)
@@ -95,51 +90,37 @@ fn pair_groups(
         names
     }
     let start = |calls: &Calls<'_>| calls.first().map_or(i64::MAX, |call| call.start);
-    let others: Vec<_> = other.iter().map(|(group, calls)| (group, calls, names(calls))).collect();
+    let [bases, others] = [base, other].map(|groups| {
+        groups.iter().map(|(group, calls)| (*group, start(calls), names(calls))).collect::<Vec<_>>()
+    });
     let mut common = Vec::new();
-    for (group, calls) in base {
-        let own = names(calls);
-        for (other_group, other_calls, other_names) in &others {
-            let shared: usize = own
-                .iter()
-                .map(|(name, count)| other_names.get(name).map_or(0, |other| *count.min(other)))
-                .sum();
+    for (group, start, own) in &bases {
+        for (other_group, other_start, other_names) in &others {
+            let in_other = |name: &&str| other_names.get(*name).copied().unwrap_or_default();
+            let shared: usize = own.iter().map(|(name, count)| in_other(name).min(*count)).sum();
             let can_match = match (group, other_group) {
                 (CallGroup::Thread(_), CallGroup::Thread(_)) => shared > 0,
-                _ => group == *other_group,
+                _ => group == other_group,
             };
             if can_match {
-                common.push((
-                    std::cmp::Reverse(shared),
-                    start(calls),
-                    start(other_calls),
-                    *group,
-                    **other_group,
-                ));
+                common.push((std::cmp::Reverse(shared), *start, *other_start, *group, *other_group));
             }
         }
     }
     common.sort_unstable();
     let (mut of_base, mut of_other) = (HashMap::new(), HashSet::new());
     for (.., base, other) in common {
-        if !of_base.contains_key(&base) && !of_other.contains(&other) {
+        if !of_base.contains_key(&base) && of_other.insert(other) {
             of_base.insert(base, other);
-            of_other.insert(other);
         }
     }
-    let mut pairs: Vec<_> = base
-        .iter()
-        .map(|(group, calls)| (start(calls), (Some(*group), of_base.get(group).copied())))
-        .collect();
+    let pairs =
+        bases.iter().map(|(group, start, _)| (false, *start, Some(*group), of_base.get(group).copied()));
+    let rest = others.iter().filter(|(group, ..)| !of_other.contains(group));
+    let mut pairs: Vec<_> =
+        pairs.chain(rest.map(|(group, start, _)| (true, *start, None, Some(*group)))).collect();
     pairs.sort_unstable();
-    let mut rest: Vec<_> = other
-        .iter()
-        .filter(|(group, _)| !of_other.contains(*group))
-        .map(|(group, calls)| (start(calls), (None, Some(*group))))
-        .collect();
-    rest.sort_unstable();
-    pairs.extend(rest);
-    pairs.into_iter().map(|(_, pair)| pair).collect()
+    pairs.into_iter().map(|(.., base, other)| (base, other)).collect()
 }
 
 /// Divides calls by step: the first step of base with the first of other, and so on; then those outside of the compared

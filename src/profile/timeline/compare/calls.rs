@@ -14,7 +14,6 @@ use crate::profile::timeline::{
     run::{DeviceTask, OperatorId, RunTimeline, TaskRole, is_copy},
 };
 
-/// Name of kernels without an operator.
 pub(super) const WITHOUT_OPERATOR: &str = "[outside operators]";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
@@ -24,11 +23,10 @@ pub(crate) enum CallKind {
     ModuleCall,
 }
 
-/// Calls that are matched among themselves only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum CallGroup {
     Thread(u64),
-    /// Kernels without an operator.
+    #[default]
     OutsideOperators,
     ForwardModules,
     BackwardModules,
@@ -44,7 +42,7 @@ impl CallGroup {
 }
 
 /// Call of an operator or a module, or a kernel without an operator. Times are nanoseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RecordedCall<'r> {
     pub(crate) name: Cow<'r, str>,
     /// Shapes of the inputs; empty if they are not recorded.
@@ -76,11 +74,9 @@ impl RecordedCall<'_> {
     }
 }
 
-/// Single calls of one run by start.
 #[derive(Clone, Debug)]
 pub(crate) struct RunCalls<'r> {
     pub(super) calls: Vec<RecordedCall<'r>>,
-    /// Numbers of the compared steps; empty for a run without recorded steps.
     pub(super) steps: Vec<u64>,
     pub(super) has_operators: bool,
     pub(super) has_modules: bool,
@@ -99,15 +95,12 @@ impl<'r> RunCalls<'r> {
         calls.extend(modules.map(|own| RecordedCall {
             is_wanted: own.path.to_lowercase().contains(&wanted),
             name: Cow::Owned(own.path),
-            shapes: "",
             step: run.host_step_number(own.start),
-            number: 0,
             start: own.start,
             total: own.total,
             self_time: Some(own.self_time),
-            kernels: Vec::new(),
-            copies: None,
             group: if own.is_backward { CallGroup::BackwardModules } else { CallGroup::ForwardModules },
+            ..RecordedCall::default()
         }));
         // The sort is stable: the outer ones of modules that start together stay the first.
         calls.sort_by_key(|call| call.start);
@@ -144,14 +137,11 @@ fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps, wanted: &s
                     name: Cow::Borrowed(WITHOUT_OPERATOR),
                     shapes: shapes.trim_matches('"'),
                     step: task.step,
-                    number: 0,
                     start: task.span.start,
                     total: task.span.length(),
-                    self_time: None,
                     kernels: vec![recorded_kernel(run, task)],
-                    copies: None,
                     is_wanted: is_wanted_name(task.name) || is_wanted_name(task.kind),
-                    group: CallGroup::OutsideOperators,
+                    ..RecordedCall::default()
                 });
             }
         }
@@ -168,15 +158,14 @@ fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps, wanted: &s
             name: Cow::Borrowed(run.names.text(operator.name)),
             shapes: run.names.text(operator.shapes),
             step: run.host_step_number(operator.span.start),
-            number: 0,
             is_wanted: with_wanted.contains(&id)
                 || kernels.iter().any(|task| is_wanted_name(task.name) || is_wanted_name(task.kind)),
             start: operator.span.start,
             total: sum_lengths(kernels.iter().map(|task| task.span.length())),
-            self_time: None,
             kernels: kernels.into_iter().map(|task| recorded_kernel(run, task)).collect(),
             copies: copies_of.as_ref().map(|copies| copies.get(&id).copied().unwrap_or_default()),
             group: CallGroup::Thread(operator.thread),
+            ..RecordedCall::default()
         });
     }
     calls
@@ -205,7 +194,6 @@ fn copies_by_operator(run: &RunTimeline, nesting: &OperatorNesting<'_>) -> Optio
     (!has_copies || !copies.is_empty()).then_some(copies)
 }
 
-/// Returns name, or type if it has none, and duration of a kernel.
 fn recorded_kernel<'r>(run: &'r RunTimeline, task: &DeviceTask) -> (&'r str, i64) {
     let name = if task.name.is_recorded() { task.name } else { task.kind };
     (run.names.text(name), task.span.length())

@@ -39,12 +39,10 @@ impl KeyedLists {
         Self { base: keys(base), other: keys(other), algorithm }
     }
 
-    /// Returns the lengths of both lists as one part.
     pub(super) fn whole(&self) -> Vec<ListGap> {
         vec![(0..self.base.len(), 0..self.other.len())]
     }
 
-    /// Returns true if two items have the same key.
     pub(super) fn is_equal(&self, (base, other): PlacePair) -> bool {
         self.base[base] == self.other[other]
     }
@@ -91,7 +89,6 @@ impl KeyedLists {
     }
 }
 
-/// Returns the parts between pairs in which both lists have items.
 pub(super) fn gaps_between(pairs: &[PlacePair], base: Range<usize>, other: Range<usize>) -> Vec<ListGap> {
     let mut gaps = Vec::new();
     let (mut base_at, mut other_at) = (base.start, other.start);

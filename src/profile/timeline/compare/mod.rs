@@ -15,7 +15,6 @@ pub(crate) use calls::{CallKind, RecordedCall};
 use sums::Sums;
 pub(crate) use sums::{RunSums, TimeSum};
 
-/// Section of a comparison.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumIter, strum::IntoStaticStr,
 )]
@@ -33,14 +32,12 @@ pub(crate) enum ComparedPart {
     Memory,
 }
 
-/// Row of a comparison. Times are nanoseconds, and memory bytes, per step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ComparedRow {
     pub(crate) part: ComparedPart,
     pub(crate) name: String,
     /// Shapes of a kernel, unit of a class, core of a type of kernels, type of a task; empty for others.
     pub(crate) shapes: String,
-    /// Sum of the base; `None` if it has nothing of the name.
     pub(crate) base: Option<TimeSum>,
     pub(crate) other: Option<TimeSum>,
 }
@@ -56,14 +53,12 @@ impl ComparedRow {
         self.other.unwrap_or_default().total - self.base.unwrap_or_default().total
     }
 
-    /// Returns other in relation to base; `None` if one of them has nothing.
     pub(crate) fn ratio(&self) -> Option<f64> {
         let (base, other) = (self.base?.total, self.other?.total);
         (base > 0.0).then(|| other / base)
     }
 }
 
-/// Part of the difference of two steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AttributedTime {
     /// Computing, communication that is not overlapped, or free time.
@@ -79,10 +74,8 @@ pub(crate) struct AttributedTime {
 #[derive(Clone, Debug)]
 pub(crate) struct RunComparison {
     pub(crate) rows: Vec<ComparedRow>,
-    /// Parts of the difference of the spans, the largest first; their sum is the difference.
     pub(crate) attribution: Vec<AttributedTime>,
     pub(crate) span_difference: f64,
-    /// Parts that one of the profiles does not have, so that they are not compared.
     pub(crate) not_compared: Vec<String>,
     /// True if kernels are compared by name, because one of the profiles has no types.
     pub(crate) by_kernel_name: bool,
@@ -104,7 +97,6 @@ fn compared(part: ComparedPart, base: &Sums, other: &Sums) -> Vec<ComparedRow> {
     rows
 }
 
-/// Adds the differences of rows, and the remainder to the difference of their whole.
 fn attribute(
     kind: &'static str,
     rows: &[ComparedRow],
@@ -125,7 +117,6 @@ fn attribute(
     }
 }
 
-/// Returns the names of the runs without a part, which at least one of them does not have.
 const fn side_without(base_has: bool, other_has: bool) -> &'static str {
     match (base_has, other_has) {
         (false, true) => "base",

@@ -8,7 +8,6 @@ use crate::profile::timeline::{
     step_times::StepTimes,
 };
 
-/// Steps of a run whose work is compared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SelectedSteps {
     /// Steps of the tasks; `None` stands for all tasks of a run without recorded steps.
@@ -27,7 +26,6 @@ impl SelectedSteps {
         }
     }
 
-    /// Returns true if the tasks of a step count.
     pub(super) fn includes_step(&self, step: Option<u64>) -> bool {
         self.steps.contains(&step)
     }

@@ -20,7 +20,6 @@ use crate::profile::timeline::{
     step_times::StepTimes,
 };
 
-/// Names of the overall times, in their order.
 pub(crate) const OVERALL: [&str; 13] = [
     SPAN,
     COMPUTING,
@@ -58,7 +57,6 @@ pub(crate) const STEPS: &str = "steps";
 const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
 
-/// Sum of records of one name, per step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TimeSum {
     /// Nanoseconds, or bytes of memory.
@@ -72,7 +70,6 @@ pub(crate) struct TimeSum {
 }
 
 impl TimeSum {
-    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(super) fn add(&mut self, time: i64) {
         self.shortest = Some(self.shortest.map_or(time, |shortest| shortest.min(time)));
         self.longest = self.longest.max(Some(time));
@@ -80,7 +77,6 @@ impl TimeSum {
         self.calls += 1.0;
     }
 
-    /// Adds the records of another sum.
     pub(super) fn merge(&mut self, other: Self) {
         self.shortest = self.shortest.into_iter().chain(other.shortest).min();
         self.longest = self.longest.max(other.longest);
@@ -98,7 +94,6 @@ impl TimeSum {
     }
 }
 
-/// Sums by name, and by shapes or another detail.
 pub(super) type Sums = BTreeMap<(String, String), TimeSum>;
 
 static NO_SUMS: Sums = Sums::new();
@@ -115,11 +110,9 @@ pub(crate) struct RunSums {
     /// Sums that a profile does not have are missing.
     parts: BTreeMap<ComparedPart, Sums>,
     pub(super) kernels_by_name: Sums,
-    /// Time of collectives that no kernel covers.
     pub(super) uncovered: Sums,
     pub(super) free_by_cause: Sums,
     pub(super) has_kernel_types: bool,
-    /// True if the types of cores are recorded.
     pub(super) has_cores: bool,
 }
 
@@ -133,12 +126,10 @@ pub(super) fn without_cores(kernel_types: &Sums) -> Sums {
 }
 
 impl RunSums {
-    /// Returns the sums of a part; `None` if the profile does not have them.
     pub(super) fn part(&self, part: ComparedPart) -> Option<&Sums> {
         self.parts.get(&part)
     }
 
-    /// Returns the sums of a part that every profile has, which may be empty.
     pub(super) fn known_part(&self, part: ComparedPart) -> &Sums {
         self.part(part).unwrap_or(&NO_SUMS)
     }
@@ -150,7 +141,6 @@ impl RunSums {
     /// Sums up a run. `times` are the times of the `selected` steps, or of all steps if none is selected; what belongs
     /// to other steps does not count. If steps are recorded, work outside of them has a row of its own. Memory concerns
     /// the whole run.
-    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(crate) fn new(
         run: &RunTimeline,
         times: &[StepTimes],
@@ -198,12 +188,10 @@ impl RunSums {
         RunCalls::new(run, &self.selected, domain, wanted)
     }
 
-    /// Returns true for a task of the steps that are summed up.
     pub(crate) fn includes_task(&self, task: &DeviceTask) -> bool {
         self.selected.includes_step(task.step)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     fn add_kernels_and_operators(&mut self, run: &RunTimeline) {
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
@@ -243,8 +231,6 @@ impl RunSums {
         }
     }
 
-    /// Adds the overall times, the free time by cause, and the collectives with their tasks.
-    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     fn add_steps(&mut self, run: &RunTimeline, times: &[&StepTimes]) {
         let mut copies_of: HashMap<Option<u32>, Vec<TimeSpan>> = HashMap::new();
         let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
@@ -322,8 +308,6 @@ impl RunSums {
     }
 }
 
-/// Returns the time of modules in the chosen steps; `None` without ranges of modules.
-#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
 fn module_sums(run: &RunTimeline, domain: &str, selected: &SelectedSteps) -> Option<Sums> {
     let table = module_table(run, domain);
     if table.ranges == 0 {
@@ -345,7 +329,6 @@ fn module_sums(run: &RunTimeline, domain: &str, selected: &SelectedSteps) -> Opt
     Some(modules)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory have fewer than 53 bits")]
 fn memory_sums(memory: &RunMemory, run: &RunTimeline) -> Sums {
     let mut sums = Sums::new();
     for (name, peak) in [("peak reserved", memory.peak_reserved), ("peak allocated", memory.peak_allocated)] {
@@ -363,7 +346,6 @@ fn memory_sums(memory: &RunMemory, run: &RunTimeline) -> Sums {
 
 /// Returns total and self time of the calls that are selected, by name; `None` if no calls are recorded. The self time is
 /// the time of a call in which none of the calls within it runs, on the same thread.
-#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
 fn host_call_sums(run: &RunTimeline, is_selected: &dyn Fn(&HostOperator) -> bool) -> Option<Sums> {
     let mut calls = run.operators.clone();
     calls.extend_from_slice(&run.runtime_calls);

@@ -7,7 +7,11 @@ use std::{
     path::Path,
 };
 
-use super::{kernel_table::collective_kind, launch_queue::LaunchQueue, operator_shapes::plain_shapes};
+use super::{
+    host_events::{MODULE_PREFIX, plain_shapes},
+    kernel_table::collective_kind,
+    launch_queue::LaunchQueue,
+};
 use crate::profile::{
     DatabaseRow, NameCell, ProfileDatabase, ProfileError, RecordPosition, StringTable,
     timeline::{
@@ -26,8 +30,6 @@ use crate::profile::{
 const OPERATOR: i64 = 50_001;
 const QUEUE: i64 = 50_002;
 const PYTHON: i64 = 50_003;
-/// Prefix of the calls of modules among the functions of Python.
-pub(super) const MODULE_PREFIX: &str = "nn.Module: ";
 /// Types of events in `MSTX_EVENTS` with an instant only; the others have a start and an end.
 const MARKS: [i64; 2] = [0, 3];
 
@@ -72,9 +74,7 @@ struct DatabaseReader<'a> {
     strings: StringTable<'a>,
     known: HashMap<i64, NameId>,
     run: RunTimeline,
-    /// Innermost operator by the connection of what it launched.
     operators: HashMap<i64, OperatorId>,
-    /// Calls of CANN by connection, with their threads.
     launches: HashMap<i64, (TimeSpan, u64)>,
     queue: LaunchQueue,
     /// Places of the copies without an operator among the tasks, with their connections.
@@ -146,14 +146,11 @@ impl DatabaseReader<'_> {
         Ok(())
     }
 
-    /// Reads operators and modules, and the connections to what the operators launched.
     fn read_operators(&mut self) -> Result<(), ProfileError> {
         let mut connections: Vec<(Option<i64>, HostOperator)> = Vec::new();
         let columns =
             ["startNs", "endNs", "globalTid", "connectionId", "name", "type", "inputShapes", "inputDtypes"];
-        let mut number = 0;
         self.database.for_each_row_of("PYTORCH_API", &columns, &mut |row| {
-            number += 1;
             let kind = row.integer(5);
             if !matches!(kind, Some(OPERATOR | QUEUE | PYTHON)) {
                 return Ok(());
@@ -164,7 +161,7 @@ impl DatabaseReader<'_> {
             if kind == Some(PYTHON) && module.is_none() {
                 return Ok(());
             }
-            let place = RecordPosition::Row("PYTORCH_API", number);
+            let place = RecordPosition::Row("PYTORCH_API", row.number);
             let Some(span) = self.call_span(row, place)? else { return Ok(()) };
             let (thread, id) = (thread_of(row, 2), row.integer(3));
             let text = self.run.names.text(name);
@@ -236,12 +233,10 @@ impl DatabaseReader<'_> {
     }
 
     fn read_launches(&mut self) -> Result<(), ProfileError> {
-        let mut number = 0;
         let columns = ["startNs", "endNs", "connectionId", "globalTid"];
         self.database.for_each_row_of("CANN_API", &columns, &mut |row| {
-            number += 1;
             let Some(connection) = row.integer(2) else { return Ok(()) };
-            if let Some(span) = self.call_span(row, RecordPosition::Row("CANN_API", number))? {
+            if let Some(span) = self.call_span(row, RecordPosition::Row("CANN_API", row.number))? {
                 // If calls are nested, the innermost call starts last.
                 let launch = self.launches.entry(connection).or_insert((span, thread_of(row, 3)));
                 if launch.0.start < span.start {
@@ -253,7 +248,6 @@ impl DatabaseReader<'_> {
         Ok(())
     }
 
-    /// Returns the operator and the call of CANN that launched something by its connection.
     fn launched_by(&self, connection: Option<i64>) -> (Option<OperatorId>, Option<TimeSpan>) {
         let Some(connection) = connection else { return (None, None) };
         (self.operators.get(&connection).copied(), self.launches.get(&connection).map(|(span, _)| *span))
@@ -311,14 +305,17 @@ impl DatabaseReader<'_> {
                 uses_cube: cube.as_ref().map(|cube| id.is_some_and(|id| cube.contains(&id))),
                 operator,
                 launch,
-                ..DeviceTask::new(span, name, kind, role)
+                span,
+                name,
+                kind,
+                role,
+                ..DeviceTask::default()
             };
             self.run.tasks.push(task);
             Ok(())
         })
     }
 
-    /// Returns the query of tasks with what is known of those that are kernels.
     fn task_query(&self) -> Result<String, ProfileError> {
         const OF_TASK: [&str; 7] =
             ["startNs", "endNs", "deviceId", "streamId", "connectionId", "taskType", "globalTaskId"];
@@ -362,7 +359,6 @@ impl DatabaseReader<'_> {
         }
     }
 
-    /// Returns the tasks during which the cube unit was busy; `None` if it is not recorded.
     fn cube_tasks(&mut self) -> Result<Option<HashSet<i64>>, ProfileError> {
         let mut tasks: Option<HashSet<i64>> = None;
         let columns = ["globalTaskId", "name", "value"];
@@ -397,7 +393,7 @@ impl DatabaseReader<'_> {
             let id = u32::try_from(self.run.collectives.len()).ok().map(CollectiveId);
             by_number.extend(number.zip(id));
             let collective =
-                Collective { device, group, operator, launch, ..Collective::new(span, name, kind) };
+                Collective { device, group, operator, launch, span, name, kind, ..Collective::default() };
             self.run.collectives.push(collective);
             Ok(())
         })?;
@@ -410,10 +406,8 @@ impl DatabaseReader<'_> {
     }
 
     fn read_steps(&mut self) -> Result<(), ProfileError> {
-        let mut row_number = 0;
         self.database.for_each_row_of("STEP_TIME", &["startNs", "endNs", "id"], &mut |row| {
-            row_number += 1;
-            let place = RecordPosition::Row("STEP_TIME", row_number);
+            let place = RecordPosition::Row("STEP_TIME", row.number);
             let Some(number) = row.unsigned(2) else {
                 let (problem, cell) = ("is not the number of a step".to_owned(), row.text(2));
                 return Err(ProfileError::bad_cell(self.file, place, "id", cell.as_bytes(), problem));
@@ -428,10 +422,8 @@ impl DatabaseReader<'_> {
 
     fn read_mstx(&mut self) -> Result<(), ProfileError> {
         let columns = ["startNs", "endNs", "globalTid", "eventType", "message", "domainId"];
-        let mut number = 0;
         self.database.for_each_row_of("MSTX_EVENTS", &columns, &mut |row| {
-            number += 1;
-            let place = RecordPosition::Row("MSTX_EVENTS", number);
+            let place = RecordPosition::Row("MSTX_EVENTS", row.number);
             let (name, domain) = (self.name(row, 4)?, self.name(row, 5)?);
             let start = row.time(0, "startNs", place)?;
             if row.integer(3).is_some_and(|kind| MARKS.contains(&kind)) {

@@ -8,21 +8,17 @@ use std::{borrow::Cow, collections::HashMap, path::Path};
 
 use serde::Deserialize;
 
-use super::{RunReadError, operator_shapes::OperatorShapes};
+use super::host_events::{OperatorShapes, add_module, thread_of};
 use crate::profile::{
-    TraceEvent, for_each_trace_event,
+    ProfileError, TraceEvent, for_each_trace_event,
     timeline::{
         intervals::{TimeSpan, valid_time},
-        names::NameId,
+        names::{NameId, NameTable},
         nesting::OperatorNesting,
-        run::{
-            Collective, DeviceTask, HostOperator, HostRange, HostStep, OperatorId, ProfileForm, RunTimeline,
-            TaskRole,
-        },
+        run::{Collective, DeviceTask, HostOperator, OperatorId, ProfileForm, RunTimeline, TaskRole},
     },
 };
 
-/// Parts of the names of kernels that run on matrix units.
 const MATRIX_KERNELS: [&str; 5] = ["gemm", "conv", "cutlass", "wgrad", "gemvx"];
 
 #[derive(Default, Deserialize)]
@@ -59,14 +55,13 @@ struct GpuReader {
     shapes: OperatorShapes,
 }
 
-/// Reads a trace of a GPU; `None` if it has no kernel of one.
-pub(super) fn read_gpu_trace(file: &Path) -> Result<Option<RunTimeline>, RunReadError> {
+pub(super) fn read_gpu_trace(file: &Path) -> Result<Option<RunTimeline>, ProfileError> {
     let mut reader = GpuReader::default();
     for_each_trace_event(file, &mut |event| {
         reader.add_event(event);
         Ok(())
     })
-    .map_err(|source| RunReadError::Trace { file: file.to_owned(), source })?;
+    .map_err(|source| ProfileError::Trace { file: file.to_owned(), source })?;
     if reader.tasks.is_empty() && reader.collectives.is_empty() {
         return Ok(None);
     }
@@ -75,7 +70,6 @@ pub(super) fn read_gpu_trace(file: &Path) -> Result<Option<RunTimeline>, RunRead
     Ok(Some(reader.into_run()))
 }
 
-/// Returns the name of a kernel without arguments of templates and functions.
 fn short_kernel_name(name: &str) -> &str {
     const ANONYMOUS: &str = "(anonymous namespace)::";
     let name = name.strip_prefix("void ").unwrap_or(name);
@@ -91,10 +85,6 @@ fn short_kernel_name(name: &str) -> &str {
     name
 }
 
-fn is_annotation_of_torch(name: &str) -> bool {
-    name.contains('#') || name.starts_with("DistributedDataParallel.")
-}
-
 impl GpuReader {
     fn add_event(&mut self, event: &TraceEvent<'_>) {
         if event.ph == "i" && event.name == "[memory]" {
@@ -107,31 +97,25 @@ impl GpuReader {
             self.run.untimed += u64::from(matches!(&*event.cat, "kernel" | "gpu_memcpy" | "gpu_memset"));
             return;
         };
-        let thread = event.thread().parse().unwrap_or_default();
+        let thread = thread_of(event);
+        let call = |names: &mut NameTable| HostOperator {
+            span,
+            thread,
+            name: names.insert(&event.name),
+            shapes: NameId::EMPTY,
+        };
         match &*event.cat {
-            "cpu_op" | "user_annotation" => match event.name.strip_prefix("ProfilerStep#").map(str::parse) {
-                Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
-                // Annotations of torch itself, such as `Optimizer.step#SGD.step`, are operators as on NPUs. Those of
-                // users enclose whole passes, and would hide the operators in them.
-                _ if event.cat == "user_annotation" && !is_annotation_of_torch(&event.name) => {
-                    let name = self.run.names.insert(&event.name);
-                    self.run.runtime_calls.push(HostOperator { span, thread, name, shapes: NameId::EMPTY });
-                }
-                _ => {
-                    let name = self.run.names.insert(&event.name);
-                    let shapes = self.shapes.insert_shapes(event, &mut self.run.names);
-                    self.run.operators.push(HostOperator { span, thread, name, shapes });
-                }
-            },
-            "python_function" => {
-                if let Some(module) = event.name.strip_prefix(super::database::MODULE_PREFIX) {
-                    let name = self.run.names.insert(module);
-                    self.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
-                }
+            // Annotations of torch itself, such as `Optimizer.step#SGD.step`, are operators as on NPUs. Those of users
+            // enclose whole passes, and would hide the operators in them.
+            "user_annotation"
+                if !event.name.contains('#') && !event.name.starts_with("DistributedDataParallel.") =>
+            {
+                self.run.runtime_calls.push(call(&mut self.run.names));
             }
+            "cpu_op" | "user_annotation" => self.shapes.add_operator(&mut self.run, event, span),
+            "python_function" => add_module(&mut self.run, event, span),
             "cuda_runtime" | "cuda_driver" => {
-                let name = self.run.names.insert(&event.name);
-                self.run.runtime_calls.push(HostOperator { span, thread, name, shapes: NameId::EMPTY });
+                self.run.runtime_calls.push(call(&mut self.run.names));
                 let arguments: GpuArguments<'_> = event.arguments();
                 if let Some(correlation) = arguments.correlation {
                     self.launches.insert(correlation, (thread, span));
@@ -166,7 +150,7 @@ impl GpuReader {
         let name = self.run.names.insert(&event.name);
         if category == "kernel" && lower.contains("nccl") {
             let kind = self.run.names.insert(collective.as_deref().unwrap_or(short_name));
-            let collective = Collective { device, ..Collective::new(span, name, kind) };
+            let collective = Collective { device, span, name, kind, ..Collective::default() };
             self.collectives.push((collective, correlation));
             return;
         }
@@ -180,7 +164,11 @@ impl GpuReader {
             device,
             stream,
             uses_cube: (role == TaskRole::Kernel).then(uses_matrix_units),
-            ..DeviceTask::new(span, name, self.run.names.insert(kind), role)
+            span,
+            name,
+            kind: self.run.names.insert(kind),
+            role,
+            ..DeviceTask::default()
         };
         self.tasks.push((task, correlation));
     }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, path::PathBuf};
 use crate::{
     kernel::KernelName,
     profile::{
-        KernelRow, NeededColumns, ProfileError, RecordReader, is_recorded,
+        Column, KernelRow, NeededColumns, ProfileError, RecordReader, is_recorded,
         timeline::{
             intervals::TimeSpan,
             names::NameId,
@@ -14,10 +14,8 @@ use crate::{
     },
 };
 
-/// Units of collectives in the column `Accelerator Core`.
 const COMMUNICATION: [&[u8]; 2] = [b"HCCL", b"COMMUNICATION"];
 
-/// Adds the rows of the tables of one run.
 pub(super) fn add_kernel_tables(run: &mut RunTimeline, files: &[PathBuf]) -> Result<(), ProfileError> {
     // A collective may have a row for each of its streams.
     let mut seen: HashSet<(NameId, Option<u32>, TimeSpan)> = HashSet::new();
@@ -39,8 +37,11 @@ pub(super) fn add_kernel_tables(run: &mut RunTimeline, files: &[PathBuf]) -> Res
                 let kind = run.names.insert_bytes(kind);
                 run.collectives.push(Collective {
                     device: row.device(),
-                    step: row.step(),
-                    ..Collective::new(span, name, kind)
+                    step: row.number(Column::Step),
+                    span,
+                    name,
+                    kind,
+                    ..Collective::default()
                 });
             } else {
                 run.repeated += 1;
@@ -71,17 +72,16 @@ fn task_of_row(row: &KernelRow<'_>, name: NameId, span: TimeSpan, run: &mut RunT
     let is_collective = [kind, name].iter().any(|id| is_collective_kernel(run.names.text(*id)));
     DeviceTask {
         device: row.device(),
-        stream: row.stream(),
+        stream: row.number(Column::Stream),
         core: run.names.insert_bytes(row.core()),
         signature: run.insert_signature(cells),
         uses_cube: row.uses_cube(),
-        step: row.step(),
-        ..DeviceTask::new(
-            span,
-            name,
-            kind,
-            if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel },
-        )
+        step: row.number(Column::Step),
+        span,
+        name,
+        kind,
+        role: if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel },
+        ..DeviceTask::default()
     }
 }
 

@@ -13,7 +13,6 @@ use crate::profile::timeline::{intervals::TimeSpan, nesting::OperatorNesting, ru
 const ENQUEUE: &str = "Enqueue";
 const DEQUEUE: &str = "Dequeue";
 
-/// Place on the host: thread and time.
 type HostPlace = (u64, i64);
 
 #[derive(Debug, Default)]
@@ -29,7 +28,6 @@ pub(super) struct LaunchQueue {
 }
 
 impl LaunchQueue {
-    /// Adds an end of an entry. Other calls are left out.
     pub(super) fn add_end(&mut self, name: &str, id: i64, thread: u64, span: TimeSpan) {
         if name.starts_with(ENQUEUE) {
             self.enqueued.insert(id, (thread, span.start));
@@ -42,7 +40,6 @@ impl LaunchQueue {
         self.ends.entry(connection).or_default().push(id);
     }
 
-    /// Connects both ends of all entries.
     pub(super) fn connect_ends(&mut self) {
         for ids in std::mem::take(&mut self.ends).into_values() {
             let Some(made) = ids.iter().find(|id| self.enqueued.contains_key(id)) else { continue };
@@ -64,7 +61,6 @@ impl LaunchQueue {
         nesting.operator_at(thread, time)
     }
 
-    /// Returns the id of the entry that a thread carries out at a time.
     fn entry_at(&self, thread: u64, time: i64) -> Option<i64> {
         let entries = self.dequeued.get(&thread)?;
         let before = entries.partition_point(|(span, _)| span.start <= time);

@@ -40,7 +40,7 @@ fn database(statements: &str) -> Vec<u8> {
     fs::read(&path).expect("written")
 }
 
-fn read_bytes(name: &str, content: &[u8]) -> Result<RunTimeline, RunReadError> {
+fn read_bytes(name: &str, content: &[u8]) -> Result<RunTimeline, ProfileError> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = write(&folder, name, content);
     read_runs(&path).map(|mut runs| runs.remove(0))

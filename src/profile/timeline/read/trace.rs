@@ -15,21 +15,21 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    RunReadError, database::MODULE_PREFIX, kernel_table::collective_kind, operator_shapes::OperatorShapes,
+    host_events::{OperatorShapes, add_module, thread_of},
+    kernel_table::collective_kind,
 };
 use crate::profile::{
-    TraceEvent, for_each_trace_event, plain_text,
+    ProfileError, TraceEvent, for_each_trace_event, plain_text,
     timeline::{
         intervals::TimeSpan,
         names::NameId,
         run::{
-            BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostOperator,
-            HostRange, HostStep, OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
+            BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostRange,
+            OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
         },
     },
 };
 
-/// Types of device tasks that are kernels, for traces without a kernel table.
 const KERNEL_TASKS: [&str; 9] = [
     "AI_CORE",
     "AI_VECTOR_CORE",
@@ -42,12 +42,6 @@ const KERNEL_TASKS: [&str; 9] = [
     "FFTS_PLUS",
 ];
 
-/// Returns true for the type of a device task that is a kernel; newer versions of CANN have a common prefix.
-fn is_kernel_task(kind: &str) -> bool {
-    KERNEL_TASKS.contains(&kind) || kind.starts_with("KERNEL_")
-}
-
-/// Process of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TraceLane {
     Host,
@@ -92,19 +86,16 @@ struct TaskArguments<'a> {
 }
 
 impl TaskArguments<'_> {
-    /// Returns the stream; `None` if it is not recorded.
     fn stream(&self) -> Option<u32> {
         let number = |value| plain_text(value)?.parse().ok();
         number(self.physical_stream).or_else(|| number(self.stream))
     }
 
-    /// Returns the number that a launch and what it launched share.
     fn connection(&self) -> Option<i64> {
         plain_text(self.connection_id)?.parse().ok()
     }
 }
 
-/// Arguments of ranges and marks of mstx.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct MstxArguments<'a> {
@@ -114,16 +105,10 @@ struct MstxArguments<'a> {
     domain: Option<Cow<'a, str>>,
 }
 
-/// Process and thread of a trace.
 type ThreadKey = (String, String);
 
-/// Device and group of collectives.
-type GroupKey = (Option<u32>, NameId);
-
-/// End of a flow on the host.
 type HostPlace = (u64, i64);
 
-/// Events of a trace.
 #[derive(Debug, Default)]
 struct TraceReader {
     run: RunTimeline,
@@ -132,28 +117,24 @@ struct TraceReader {
     /// Names of the threads with collectives; others of their process have the tasks of collectives.
     groups: HashMap<ThreadKey, String>,
     planes: HashMap<ThreadKey, u32>,
-    /// Number of events of processes before their name or device.
     unnamed: HashMap<String, u64>,
     /// Threads with an event in the lane of collectives before their name.
     unnamed_threads: HashSet<ThreadKey>,
     /// True if names stand behind the events that they name.
     is_late: bool,
-    /// Tasks of the lane of the hardware, with the number that each shares with its launch.
     tasks: Vec<(DeviceTask, Option<i64>)>,
     collectives: Vec<(Collective, Option<i64>)>,
     transfers: HashSet<i64>,
     plane_threads: IndexSet<ThreadKey>,
     plane_tasks: Vec<(CollectiveTask, usize)>,
     launches: HashMap<i64, TimeSpan>,
-    /// Operators by the start of what they launched.
     launched: HashMap<i64, HostPlace>,
     forward: HashMap<i64, HostPlace>,
     backward: Vec<(i64, HostPlace)>,
     shapes: OperatorShapes,
 }
 
-/// Reads a trace, with the kernels of a table if there is one.
-pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline, RunReadError> {
+pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline, ProfileError> {
     let mut reader = TraceReader::default();
     reader.read_events(file)?;
     if reader.is_late {
@@ -180,7 +161,7 @@ pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline,
 }
 
 impl TraceReader {
-    fn read_events(&mut self, file: &Path) -> Result<(), RunReadError> {
+    fn read_events(&mut self, file: &Path) -> Result<(), ProfileError> {
         let read = for_each_trace_event(file, &mut |event| {
             match &*event.ph {
                 "X" => self.add_complete(event),
@@ -190,7 +171,7 @@ impl TraceReader {
             }
             Ok(())
         });
-        read.map_err(|source| RunReadError::Trace { file: file.to_owned(), source })
+        read.map_err(|source| ProfileError::Trace { file: file.to_owned(), source })
     }
 
     fn add_metadata(&mut self, event: &TraceEvent<'_>) {
@@ -265,7 +246,10 @@ impl TraceReader {
                 let task = DeviceTask {
                     device: self.devices.get(event.process()).copied(),
                     stream: arguments.stream().or_else(|| event.thread().parse().ok()),
-                    ..DeviceTask::new(span, name, kind, TaskRole::Other)
+                    span,
+                    name,
+                    kind,
+                    ..DeviceTask::default()
                 };
                 self.tasks.push((task, arguments.connection()));
             }
@@ -275,22 +259,9 @@ impl TraceReader {
     }
 
     fn add_host(&mut self, event: &TraceEvent<'_>, span: TimeSpan) {
-        let thread = event.thread().parse().unwrap_or_default();
         match &*event.cat {
-            "cpu_op" => match event.name.strip_prefix("ProfilerStep#").map(str::parse) {
-                Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
-                _ => {
-                    let name = self.run.names.insert(&event.name);
-                    let shapes = self.shapes.insert_shapes(event, &mut self.run.names);
-                    self.run.operators.push(HostOperator { span, thread, name, shapes });
-                }
-            },
-            "python_function" => {
-                if let Some(module) = event.name.strip_prefix(MODULE_PREFIX) {
-                    let name = self.run.names.insert(module);
-                    self.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
-                }
-            }
+            "cpu_op" => self.shapes.add_operator(&mut self.run, event, span),
+            "python_function" => add_module(&mut self.run, event, span),
             "enqueue" | "dequeue" => {}
             _ => {
                 let arguments: MstxArguments<'_> = event.arguments();
@@ -299,7 +270,9 @@ impl TraceReader {
                     let domain = self.run.names.insert(arguments.domain.as_deref().unwrap_or_default());
                     match kind.starts_with("marker") {
                         true => self.run.marks.push(HostMark { at: span.start, name, domain }),
-                        false => self.run.ranges.push(HostRange { span, thread, name, domain }),
+                        false => {
+                            self.run.ranges.push(HostRange { span, thread: thread_of(event), name, domain })
+                        }
                     }
                 }
             }
@@ -324,13 +297,13 @@ impl TraceReader {
         let name = self.run.names.insert(&event.name);
         let kind = self.run.names.insert_bytes(collective_kind(event.name.as_bytes()));
         let device = self.devices.get(event.process()).copied();
-        let collective = Collective { device, group, ..Collective::new(span, name, kind) };
+        let collective = Collective { device, group, span, name, kind, ..Collective::default() };
         self.collectives.push((collective, arguments.connection()));
     }
 
     fn add_flow(&mut self, event: &TraceEvent<'_>) {
         let (Some(start), Ok(id)) = (event.start(), event.flow().parse::<i64>()) else { return };
-        let place = || (event.thread().parse().unwrap_or_default(), start.0);
+        let place = || (thread_of(event), start.0);
         match (&*event.cat, &*event.ph) {
             // The id is the start of the task.
             ("async_npu", "s") => drop(self.launched.insert(id, place())),
@@ -375,10 +348,11 @@ impl TraceReader {
                 continue;
             }
             let is_transfer = self.transfers.contains(&task.span.start);
+            let kind = self.run.names.text(task.kind);
             // A table that was cut lacks kernels. Their time is recorded, and without them it would count as free.
             if is_transfer {
                 task.role = TaskRole::CollectiveTask;
-            } else if is_kernel_task(self.run.names.text(task.kind)) {
+            } else if KERNEL_TASKS.contains(&kind) || kind.starts_with("KERNEL_") {
                 self.run.without_row += u64::from(has_table);
                 let is_collective = is_collective_kernel(self.run.names.text(task.name));
                 task.role = if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel };
@@ -428,7 +402,7 @@ fn tasks_of_collectives(
     tasks: Vec<(CollectiveTask, usize)>,
     run: &mut RunTimeline,
 ) -> Vec<CollectiveTask> {
-    let mut by_group: HashMap<GroupKey, Vec<(TimeSpan, CollectiveId)>> = HashMap::new();
+    let mut by_group: HashMap<(Option<u32>, NameId), Vec<(TimeSpan, CollectiveId)>> = HashMap::new();
     for (collective, at) in run.collectives.iter().zip(0..) {
         let of_group = by_group.entry((collective.device, collective.group)).or_default();
         of_group.push((collective.span, CollectiveId(at)));

@@ -1,4 +1,4 @@
-//! Shapes of the inputs of operators in the arguments of traces.
+//! Operators with the shapes of their inputs, steps and modules in the events of traces.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,25 @@ use serde_json::{Value, value::RawValue};
 
 use crate::profile::{
     TraceEvent,
-    timeline::names::{NameId, NameTable},
+    timeline::{
+        intervals::TimeSpan,
+        names::{NameId, NameTable},
+        run::{HostOperator, HostRange, HostStep, RunTimeline},
+    },
 };
+
+pub(super) const MODULE_PREFIX: &str = "nn.Module: ";
+
+pub(super) fn thread_of(event: &TraceEvent<'_>) -> u64 {
+    event.thread().parse().unwrap_or_default()
+}
+
+pub(super) fn add_module(run: &mut RunTimeline, event: &TraceEvent<'_>, span: TimeSpan) {
+    if let Some(module) = event.name.strip_prefix(MODULE_PREFIX) {
+        let name = run.names.insert(module);
+        run.ranges.push(HostRange { span, thread: thread_of(event), name, domain: NameId::EMPTY });
+    }
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -22,8 +39,18 @@ struct OperatorArguments<'a> {
 pub(super) struct OperatorShapes(HashMap<Box<str>, NameId>);
 
 impl OperatorShapes {
+    pub(super) fn add_operator(&mut self, run: &mut RunTimeline, event: &TraceEvent<'_>, span: TimeSpan) {
+        if let Some(Ok(number)) = event.name.strip_prefix("ProfilerStep#").map(str::parse) {
+            run.steps.push(HostStep { span, number });
+        } else {
+            let (thread, name) = (thread_of(event), run.names.insert(&event.name));
+            let shapes = self.insert_shapes(event, &mut run.names);
+            run.operators.push(HostOperator { span, thread, name, shapes });
+        }
+    }
+
     /// Returns the shapes of an operator, such as `32,5;1,32`; [`NameId::EMPTY`] if they are not recorded.
-    pub(super) fn insert_shapes(&mut self, event: &TraceEvent<'_>, names: &mut NameTable) -> NameId {
+    fn insert_shapes(&mut self, event: &TraceEvent<'_>, names: &mut NameTable) -> NameId {
         let arguments: OperatorArguments<'_> = event.arguments();
         let Some(text) = arguments.shapes.map(RawValue::get) else { return NameId::EMPTY };
         if let Some(known) = self.0.get(text) {
