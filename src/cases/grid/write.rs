@@ -23,8 +23,7 @@ use crate::{
     },
     kernel::{AttentionCase, Case, DataKind, KernelName, catalogue::Catalogue, device::DeviceProfile},
     profile::{
-        DiscoveredProfiles, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroups, add_attributes,
-        add_table,
+        DiscoveredProfiles, ProfileError, ProfileFile, RankCounts, RecordGroups, add_attributes, add_table,
     },
 };
 
@@ -61,9 +60,8 @@ pub(crate) fn mutation_sources<'a>(
 pub(crate) fn profile_cases(paths: &[PathBuf], kind: DataKind) -> Result<CasesByKernel, ProfileError> {
     let mut groups = RecordGroups::default();
     let DiscoveredProfiles { files, .. } = ProfileFile::find_all(paths)?;
-    let read = ReadOptions { accept_rehearsed: kind == DataKind::Rehearsal, workers: None };
     for (file, number) in files.iter().zip(0..) {
-        add_table(&mut groups, &file.0, number, read)?;
+        add_table(&mut groups, &file.0, number, kind == DataKind::Rehearsal)?;
     }
     let mut kernels = groups.into_kernels();
     add_attributes(&mut kernels, &files, RankCounts::default())?;
