@@ -20,12 +20,6 @@ pub(crate) struct ShapePoint {
     pub(crate) log_duration: f64,
 }
 
-impl ShapePoint {
-    fn log_size(&self) -> f64 {
-        self.log_dims.iter().sum()
-    }
-}
-
 /// Returns the mean of the logarithms of the ratios of all dimensions, each in the direction in which it is positive; `None` if
 /// one of them is too great for a neighbour.
 fn neighbour_distance(log_dims: &[f64], others: &[f64]) -> Option<f64> {
@@ -37,17 +31,12 @@ fn neighbour_distance(log_dims: &[f64], others: &[f64]) -> Option<f64> {
         }
         sum += distance;
     }
-    Some(sum / count_dims(log_dims))
-}
-
-fn count_dims(log_dims: &[f64]) -> f64 {
-    log_dims.len().max(1) as f64
+    Some(sum / log_dims.len().max(1) as f64)
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Neighbour {
     distance: f64,
-    place: usize,
     /// Logarithm of its size relative to the size of the other case.
     log_size: f64,
     log_duration: f64,
@@ -72,54 +61,27 @@ impl NeighbourFit {
 /// the product of all dimensions; near ones count more. `None` with too few neighbours, and for the smallest and the largest
 /// of them, whose durations would be extrapolated.
 pub(crate) fn fit_neighbours(points: &[ShapePoint]) -> Vec<Option<NeighbourFit>> {
-    let mut order: Vec<(f64, usize)> = points.iter().map(ShapePoint::log_size).zip(0..).collect();
-    order.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-    let by_size: Vec<SizedPoint<'_>> = order
-        .iter()
-        .map(|&(log_size, index)| SizedPoint { log_size, index, point: &points[index] })
-        .collect();
+    let sizes: Vec<f64> = points.iter().map(|point| point.log_dims.iter().sum()).collect();
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    order.sort_by(|one, other| sizes[*one].total_cmp(&sizes[*other]));
     let mut fits = vec![None; points.len()];
-    for (place, sized) in by_size.iter().enumerate() {
-        fits[sized.index] = fit_line(&nearest_neighbours(&by_size, place));
+    for (place, &index) in order.iter().enumerate() {
+        let near = &order[place.saturating_sub(SEARCHED)..order.len().min(place + 1 + SEARCHED)];
+        let neighbour = |&other: &usize| {
+            Some(Neighbour {
+                distance: neighbour_distance(&points[index].log_dims, &points[other].log_dims)?,
+                log_size: sizes[other] - sizes[index],
+                log_duration: points[other].log_duration,
+            })
+        };
+        let mut nearest: Vec<Neighbour> =
+            near.iter().filter(|other| **other != index).filter_map(neighbour).collect();
+        // Of equally near ones the smaller is nearer.
+        nearest.sort_by(|one, other| one.distance.total_cmp(&other.distance));
+        nearest.truncate(MAX_NEIGHBOURS);
+        fits[index] = fit_line(&nearest);
     }
     fits
-}
-
-#[derive(Clone, Copy, Debug)]
-struct SizedPoint<'p> {
-    log_size: f64,
-    index: usize,
-    point: &'p ShapePoint,
-}
-
-/// Returns the nearest neighbours of the point at a place in the order of sizes, nearest first; of equally near ones the
-/// smaller.
-fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour> {
-    /// Greatest error of the logarithm of a size, which is the sum of the logarithms of the dimensions.
-    const ROUNDING: f64 = 1e-9;
-    let SizedPoint { log_size, point, .. } = by_size[place];
-    let dims = count_dims(&point.log_dims);
-    let mut nearest: Vec<Neighbour> = Vec::with_capacity(MAX_NEIGHBOURS + 1);
-    let mut add = |other_place: usize| {
-        let other = by_size[other_place];
-        let relative_size = other.log_size - log_size;
-        let farthest = nearest.get(MAX_NEIGHBOURS - 1).map_or(f64::INFINITY, |neighbour| neighbour.distance);
-        // The sum of the distances of the dimensions is at least the difference of the sizes, which grows with each step.
-        if relative_size.abs() > dims * farthest + ROUNDING {
-            return false;
-        }
-        if let Some(distance) = neighbour_distance(&point.log_dims, &other.point.log_dims) {
-            let log_duration = other.point.log_duration;
-            let neighbour = Neighbour { distance, place: other_place, log_size: relative_size, log_duration };
-            let is_nearer = |nearer: &Neighbour| (nearer.distance, nearer.place) < (distance, other_place);
-            nearest.insert(nearest.partition_point(is_nearer), neighbour);
-            nearest.truncate(MAX_NEIGHBOURS);
-        }
-        true
-    };
-    let _ = (place.saturating_sub(SEARCHED)..place).rev().all(&mut add);
-    let _ = (place + 1..by_size.len().min(place + 1 + SEARCHED)).all(&mut add);
-    nearest
 }
 
 fn fit_line(nearest: &[Neighbour]) -> Option<NeighbourFit> {
@@ -181,34 +143,6 @@ mod tests {
             fits[*index].is_some_and(|fit: NeighbourFit| fit.contradicts(points[*index].log_duration))
         };
         (0..points.len()).filter(is_contradicted).collect()
-    }
-
-    /// The search ends early; every other point is compared here, on grids with many equal distances.
-    #[test]
-    fn nearest_neighbours_are_those_of_all_points() {
-        for seed in 0..5 {
-            let mut points = grid(seed);
-            points.extend(grid(seed + 100).into_iter().take(9));
-            let mut order: Vec<(usize, &ShapePoint)> = points.iter().enumerate().collect();
-            order.sort_by(|one, other| one.1.log_size().total_cmp(&other.1.log_size()));
-            let by_size: Vec<SizedPoint<'_>> = order
-                .into_iter()
-                .map(|(index, point)| SizedPoint { log_size: point.log_size(), index, point })
-                .collect();
-            for place in 0..by_size.len() {
-                let near = place.saturating_sub(SEARCHED)..by_size.len().min(place + 1 + SEARCHED);
-                let others = near.filter(|other| *other != place).filter_map(|other| {
-                    let dims = [place, other].map(|place| &by_size[place].point.log_dims);
-                    Some((neighbour_distance(dims[0], dims[1])?, other))
-                });
-                let mut others: Vec<(f64, usize)> = others.collect();
-                others.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-                others.truncate(MAX_NEIGHBOURS);
-                let found = nearest_neighbours(&by_size, place);
-                let found: Vec<(f64, usize)> = found.iter().map(|one| (one.distance, one.place)).collect();
-                assert_eq!(found, others, "seed {seed}, place {place}");
-            }
-        }
     }
 
     #[test]
