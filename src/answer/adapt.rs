@@ -22,7 +22,6 @@ pub(crate) struct KernelDesign {
     pub(crate) design: AdaptiveDesign,
     cases: Vec<IdentifiedCase>,
     pending: Vec<ChosenCandidate>,
-    /// True if no case of the last batch could be measured.
     has_failed: bool,
 }
 

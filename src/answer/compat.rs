@@ -10,7 +10,7 @@ use super::{
         IndexedRow, InputSlot, KernelIndex, KernelRows, KernelsQuery, LENGTH_TOLERANCE, LatencyColumn,
         Listed, LookupAnswer, LookupEngine, LookupRules, MatchRule, Micros, MissReason, OpQuery, Padding,
         RuleKind, SlotDims, TILES, TokenMatch, VariantsOfKernels, answer_of_row, choose_median, fills_tiles,
-        input_slots, missed, neighbouring_sizes, output_of_query,
+        input_slots, interpolate_kernels, missed, neighbouring_sizes, output_of_query,
     },
     op_mapping::{MessageInterpolation, OpMapping},
 };
@@ -64,13 +64,13 @@ impl LookupRules for SupersededTool {
 
     fn match_kernels(
         &self,
-        engine: &LookupEngine,
+        _engine: &LookupEngine,
         kernels: &VariantsOfKernels<'_>,
         query: &KernelsQuery<'_>,
     ) -> LookupAnswer {
         let slots = kernels.iter().map(|(index, variants)| (*index, variants[0].slots.clone()));
         find_first_row(&slots.collect::<Vec<_>>(), query)
-            .or_else(|| engine.interpolate_kernels(kernels, query))
+            .or_else(|| interpolate_kernels(kernels, query))
             .unwrap_or_else(|| missed(kernels, query, MissReason::InputCountMismatch))
     }
 

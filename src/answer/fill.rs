@@ -52,7 +52,6 @@ const DEFAULT_PRECISION: f64 = 0.01;
 const MIN_COLLECTIONS: usize = 8;
 /// Number of times that the precision is halved: the last one needs a thousand times the collections.
 const MAX_HALVINGS: u32 = 5;
-/// Relative half width of a row whose interval is unknown.
 const UNKNOWN_WIDTH: f64 = 0.05;
 
 #[derive(Debug)]
@@ -371,16 +370,10 @@ pub(crate) struct FillPreview<'w> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotMeasured {
-    NotInTime(String),
-    NotLaunchable(String),
-}
-
-impl NotMeasured {
-    pub(crate) fn reason(&self) -> &str {
-        let (Self::NotInTime(reason) | Self::NotLaunchable(reason)) = self;
-        reason
-    }
+pub(crate) struct NotMeasured {
+    pub(crate) reason: String,
+    /// True if it would end after the deadline, false if it cannot be launched.
+    is_late: bool,
 }
 
 impl<'w> FillPreview<'w> {
@@ -400,9 +393,10 @@ impl<'w> FillPreview<'w> {
             dry_run(host.kind, &host.costs, &cases, host.devices, host.budget);
         let mut scheduled = scheduled.into_iter();
         let mut end = |planned: Result<PlannedCase, String>| {
-            planned.map_err(NotMeasured::NotLaunchable)?;
+            planned.map_err(|reason| NotMeasured { reason, is_late: false })?;
             let slot = scheduled.next().unwrap_or(Err(Cause::NotReached));
-            Ok(slot.map_err(|cause| NotMeasured::NotInTime(cause.to_string()))?.ends_at)
+            slot.map(|slot| slot.ends_at)
+                .map_err(|cause| NotMeasured { reason: cause.to_string(), is_late: true })
         };
         let ends: Vec<_> = planned.into_iter().map(&mut end).collect();
         let in_time: BTreeSet<&CaseId> =
@@ -415,7 +409,7 @@ impl<'w> FillPreview<'w> {
     /// Returns true if every case that can be launched is measured in time. Cases that cannot, and gaps without a case, are
     /// reported, and no measurement fails by them.
     pub(crate) fn measures_all(&self) -> bool {
-        !self.ends.iter().any(|end| matches!(end, Err(NotMeasured::NotInTime(_))))
+        !self.ends.iter().any(|end| end.as_ref().is_err_and(|end| end.is_late))
     }
 }
 
@@ -451,7 +445,6 @@ fn fill_cases(
     Ok(FillCases::of_gaps(gaps).with_unmeasured_rows(unmeasured))
 }
 
-/// Row that answers a workload, with the time that it stands for.
 #[derive(Clone, Debug)]
 pub(crate) struct UsedRowTime {
     kernel: KernelName,

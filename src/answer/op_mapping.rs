@@ -22,10 +22,8 @@ use crate::{
     kernel::KernelName,
 };
 
-/// Name of the mapping in a database folder.
 pub const MAPPING_FILE: &str = "op_mapping.yaml";
 
-/// Hint for entries whose keys contradict each other.
 const SEE_KEYS: &str = "docs/lookup.md lists the keys of an operator";
 /// Maximum number of operators in a composite, with the parts of its parts.
 const MAX_PARTS: u64 = 10_000;
@@ -67,7 +65,6 @@ struct KernelOverrides<T> {
     kernel_overrides: IndexMap<String, T>,
 }
 
-/// Returns the policies of one kind by kernel.
 fn overrides<T>(policies: Option<&KernelOverrides<T>>) -> impl Iterator<Item = (&String, &T)> {
     policies.into_iter().flat_map(|policies| &policies.kernel_overrides)
 }
@@ -117,7 +114,6 @@ pub struct KernelPolicy {
     pub requires_unique: bool,
     /// Limit of interpolated dimensions, from 0 to 3.
     pub max_interpolation_dim: Option<u8>,
-    /// Axis of interpolation of kernels without a rule of their own.
     pub generic_axis: GenericAxis,
     pub axis_transform: AxisTransform,
 }
@@ -175,7 +171,6 @@ impl MappedKernel {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MappedOperator {
-    /// The way of looking it up.
     #[serde(skip)]
     pub route: OperatorRoute,
     /// The kernel and its alternates, each once.
@@ -211,11 +206,9 @@ pub struct MappedOperator {
     /// True if all inputs of a fused mixture of experts follow from the operator's arguments.
     #[serde(default)]
     pub project_full_shape: bool,
-    /// Kernels that run beside a fused mixture of experts.
     #[serde(default)]
     pub embedded_compute: Vec<EmbeddedCompute>,
     pub embedded_communication: Option<CommunicationRule>,
-    /// Rewriting of dimensions under tensor parallelism.
     #[serde(rename = "tp_linear_projection")]
     pub tp_projection: Option<TpLinearProjection>,
     /// Kernels that precede the others for a first input of this rank.
@@ -283,7 +276,6 @@ pub enum CompositePart {
     Operator(String),
 }
 
-/// Kind of a kernel for matching and interpolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeSubcategory {
@@ -360,7 +352,6 @@ pub enum MessageInterpolation {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TpLinearProjection {
-    /// The dimension that ranks share.
     pub shard_axis: ShardAxis,
     /// Lengths of this dimension that all ranks have together; any other length is already the length on one rank.
     pub logical_global_dims: Vec<u64>,
@@ -439,15 +430,11 @@ impl DecomposedOperator {
 pub struct DecomposerOptions {
     /// Rule for the pools of caches, whose size is not part of a query.
     pub kv_cache_query: Option<KvCacheQuery>,
-    /// Condition under which the sub-kernels are visible.
     pub visible_kernel_regime: Option<VisibleKernelRegime>,
-    /// Group that shares the tokens of projections.
     pub projection_token_partition: Option<TokenPartition>,
     /// True if the query counts the heads of one rank.
     pub reconstruct_q_heads_by_tp: Option<bool>,
-    /// Kernel that runs where the sub-kernels are not visible.
     pub opaque_kernel: Option<OpaqueKernel>,
-    /// Layout of attention whose context is shared among ranks.
     pub dsa_cp_layout: Option<DsaCpLayout>,
     pub prefill_tail_transpose: Option<PrefillTailTranspose>,
 }
@@ -466,7 +453,6 @@ pub struct VisibleKernelRegime {
     otherwise: OnlyValue,
 }
 
-/// Group that shares tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenPartition {
@@ -474,7 +460,6 @@ pub enum TokenPartition {
     Tp,
 }
 
-/// Kernel that contains the sub-kernels of an expansion.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpaqueKernel {
@@ -494,7 +479,6 @@ pub struct OpaqueKernel {
 pub struct DsaCpLayout {
     /// True if the query counts the heads of all ranks.
     pub attention_heads_already_global: bool,
-    /// Group that shares the width of the tail.
     pub tail_width_partition: Option<TokenPartition>,
 }
 
@@ -553,7 +537,6 @@ impl OpMapping {
         self.operators.keys().map(String::as_str)
     }
 
-    /// Returns the rules for the rows of a kernel.
     pub fn policy(&self, kernel: &str) -> KernelPolicy {
         self.policies.get(kernel).copied().unwrap_or_default()
     }

@@ -205,16 +205,14 @@ impl ComparedRun {
         let found = runs.iter().position(|run| run.rank.is_some() && run.rank == rank);
         let is_only = runs.len() == 1 && (given.is_none() || runs.iter().all(|run| run.rank.is_none()));
         let at = found.or(is_only.then_some(0)).ok_or_else(|| {
-            let path = path.display();
+            let (path, count) = (path.display(), runs.len());
             let (problem, hint) = match given {
                 Some(given) => (format!("`{path}` has no run of rank {given}"), "give one of its ranks"),
-                None => (
-                    format!(
-                        "`{path}` has the runs of {} ranks, none of which is in both profiles",
-                        runs.len()
-                    ),
-                    "give the folder of one rank, or `--rank N`",
-                ),
+                None => {
+                    let problem =
+                        format!("`{path}` has the runs of {count} ranks, none of which is in both profiles");
+                    (problem, "give the folder of one rank, or `--rank N`")
+                }
             };
             CommandError::bad_input(problem, format!("{hint}; ranks: {}", ranks.join(", ")))
         })?;

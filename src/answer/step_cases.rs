@@ -68,7 +68,6 @@ pub(crate) struct StepSelection {
 pub(crate) struct StepCases {
     pub(crate) cases: ListedCases,
     pub(crate) questions: Vec<WorkloadQuestion>,
-    /// Collectives of the steps, which have no rows of cases.
     pub(crate) collectives: BTreeSet<String>,
     pub(crate) notes: BTreeSet<String>,
 }
@@ -98,7 +97,6 @@ impl StepSelection {
         Ok(steps.cases)
     }
 
-    /// Derives the cases of the steps of models by name, with notes on what is left out.
     pub(crate) fn derive_named(
         &self,
         assets: &AssetFiles,

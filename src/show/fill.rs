@@ -48,7 +48,7 @@ pub(crate) fn fill_text(report: &FillPreview<'_>, width: Option<usize>) -> Strin
         .number("part of the missing time", 1, |(case, _)| percent((all > 0.0).then(|| case.value / all)))
         .text("measured after", rank(2).min(14), |(_, end)| match end {
             Ok(seconds) => format_duration(*seconds),
-            Err(not_measured) => not_measured.reason().to_owned(),
+            Err(not_measured) => not_measured.reason.clone(),
         })
         .text("case", 3, |(case, _)| case.case.id())
         .print(width);
@@ -105,7 +105,7 @@ record! {
         #[serde(skip_serializing_if = "Option::is_none")]
         end_s: Option<f64> = end.as_ref().ok().copied(),
         #[serde(skip_serializing_if = "Option::is_none")]
-        not_launched: Option<&'a str> = end.as_ref().err().map(NotMeasured::reason),
+        not_launched: Option<&'a str> = end.as_ref().err().map(|end| end.reason.as_str()),
     }
 }
 

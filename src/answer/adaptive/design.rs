@@ -10,7 +10,6 @@ use crate::{
 const RANDOM_SHARE: f64 = 0.1;
 /// Maximum factor between expected errors and errors of hold-outs, in either direction.
 const MAX_CORRECTION: f64 = 5.0;
-/// Hold-outs that a correction of expected errors needs.
 const MIN_FOR_CORRECTION: usize = 20;
 
 #[derive(Clone, Debug)]
@@ -56,12 +55,6 @@ pub struct ChosenCandidate {
 struct HoldOut {
     error: f64,
     expected: Option<f64>,
-}
-
-#[derive(Clone, Debug)]
-struct RatedBracket {
-    bracket: LineBracket,
-    error: f64,
 }
 
 #[derive(Debug)]
@@ -127,7 +120,7 @@ impl AdaptiveDesign {
     }
 
     pub fn measured(&self) -> usize {
-        self.states.iter().filter(|state| matches!(state, CandidateState::Measured(_))).count()
+        self.states.iter().filter(|state| state.latency().is_some()).count()
     }
 
     /// Returns the estimate of the error; `None` with too few hold-outs.
@@ -170,7 +163,7 @@ impl AdaptiveDesign {
     }
 
     /// Returns true if the expected errors, corrected by the errors of the last hold-outs, are at most the target.
-    fn is_to_be_verified(&self, rated: &[RatedBracket]) -> bool {
+    fn is_to_be_verified(&self, rated: &[LineBracket]) -> bool {
         let mut expected: Vec<(f64, f64)> =
             rated.iter().map(|rated| (rated.error, self.weight_of(rated))).collect();
         let last = self.last_hold_outs();
@@ -187,11 +180,11 @@ impl AdaptiveDesign {
     }
 
     /// Returns random candidates between the ends of their lines: beyond them nothing can be measured.
-    fn choose_hold_outs(&mut self, rated: &[RatedBracket], count: usize) -> Vec<ChosenCandidate> {
+    fn choose_hold_outs(&mut self, rated: &[LineBracket], count: usize) -> Vec<ChosenCandidate> {
         let mut open: Vec<(f64, ChosenCandidate)> = Vec::new();
-        for RatedBracket { bracket, error } in rated {
+        for LineBracket { inside, error, .. } in rated {
             let (reason, expected) = (ChoiceReason::HoldOut, Some(*error));
-            for &candidate in &bracket.inside {
+            for &candidate in inside {
                 // The least of exponential variables with these rates is each one with a probability in proportion to
                 // its weight (Efraimidis and Spirakis, 2006).
                 let uniform = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -203,9 +196,8 @@ impl AdaptiveDesign {
         open.into_iter().take(count).map(|(_, chosen)| chosen).collect()
     }
 
-    /// Adds the middles of the brackets that have the most candidates and the greatest errors.
-    fn divide_brackets(&self, mut rated: Vec<RatedBracket>, count: usize, chosen: &mut Vec<ChosenCandidate>) {
-        let gain = |rated: &RatedBracket| {
+    fn divide_brackets(&self, mut rated: Vec<LineBracket>, count: usize, chosen: &mut Vec<ChosenCandidate>) {
+        let gain = |rated: &LineBracket| {
             let excess = if rated.error > self.options.target { 1.0 } else { 1e-3 };
             excess * rated.error.min(1.0) * self.weight_of(rated)
         };
@@ -213,16 +205,16 @@ impl AdaptiveDesign {
         let known: BTreeSet<usize> = chosen.iter().map(|chosen| chosen.candidate).collect();
         let middles = rated.into_iter().filter_map(|rated| {
             let inside: Vec<usize> =
-                rated.bracket.inside.iter().copied().filter(|inside| !known.contains(inside)).collect();
-            let candidate = self.middle_of(rated.bracket.ends, &inside)?;
+                rated.inside.iter().copied().filter(|inside| !known.contains(inside)).collect();
+            let candidate = self.middle_of(rated.ends, &inside)?;
             let (reason, expected) = (ChoiceReason::WorstBracket(rated.error), Some(rated.error));
             Some(ChosenCandidate { candidate, reason, predicted: None, expected })
         });
         chosen.extend(middles.take(count));
     }
 
-    fn weight_of(&self, rated: &RatedBracket) -> f64 {
-        rated.bracket.inside.iter().map(|&index| self.candidates[index].weight).sum()
+    fn weight_of(&self, bracket: &LineBracket) -> f64 {
+        bracket.inside.iter().map(|&index| self.candidates[index].weight).sum()
     }
 
     fn middle_of(&self, ends: [usize; 2], inside: &[usize]) -> Option<usize> {
@@ -234,14 +226,13 @@ impl AdaptiveDesign {
     /// Returns all brackets with their expected errors: the greatest of those with which the rows at its ends are
     /// answered from the others, and of the difference of the answer in its middle from a smooth line through the rows; but at
     /// most the ratio of the latencies at its ends. The first and the last row of a line have no answer without themselves.
-    fn rate_brackets(&self, engine: &mut LookupEngine) -> Result<Vec<RatedBracket>, LookupError> {
+    fn rate_brackets(&self, engine: &mut LookupEngine) -> Result<Vec<LineBracket>, LookupError> {
         let mut rated = Vec::new();
         for line in &self.lines {
-            let brackets = brackets_of_line(line, &self.states);
-            let measured = |index: &usize| matches!(self.states[*index], CandidateState::Measured(_));
+            let measured = |index: &usize| self.states[*index].latency().is_some();
             let rows: Vec<usize> = line.iter().copied().filter(measured).collect();
             let mut left_out: BTreeMap<usize, f64> = BTreeMap::new();
-            for bracket in brackets {
+            for mut bracket in brackets_of_line(line, &self.states) {
                 let mut error: Option<f64> = None;
                 let is_outer = |end: &usize| Some(end) == rows.first() || Some(end) == rows.last();
                 for end in bracket.ends.into_iter().filter(|end| !is_outer(end)) {
@@ -251,11 +242,13 @@ impl AdaptiveDesign {
                     error = Some(error.unwrap_or(0.0).max(left_out[&end]));
                 }
                 // Between equal latencies there is no step to find, whatever the next bracket has.
-                let error = match error {
-                    Some(error) => error.max(self.disagreement(&rows, &bracket, engine)?),
-                    None => f64::INFINITY,
-                };
-                rated.push(RatedBracket { error: error.min(self.range_of(bracket.ends)), bracket });
+                if let Some(error) = error {
+                    bracket.error = error.max(self.disagreement(&rows, &bracket, engine)?);
+                }
+                if let [Some(low), Some(high)] = bracket.ends.map(|end| self.states[end].latency()) {
+                    bracket.error = bracket.error.min((low / high).ln().abs());
+                }
+                rated.push(bracket);
             }
         }
         Ok(rated)
@@ -269,11 +262,9 @@ impl AdaptiveDesign {
         bracket: &LineBracket,
         engine: &LookupEngine,
     ) -> Result<f64, LookupError> {
-        let point = |index: usize| match self.states[index] {
-            CandidateState::Measured(latency) => {
-                Some(LinePoint { position: self.candidates[index].position, log_latency: latency.ln() })
-            }
-            _ => None,
+        let point = |index: usize| {
+            let log_latency = self.states[index].latency()?.ln();
+            Some(LinePoint { position: self.candidates[index].position, log_latency })
         };
         let [low, high] = bracket.ends;
         let (Some(middle), Some(at)) =
@@ -289,16 +280,8 @@ impl AdaptiveDesign {
         Ok(answer.filter(|latency| latency.0 > 0.0).map_or(0.0, |latency| (latency.0.ln() - smooth).abs()))
     }
 
-    fn range_of(&self, ends: [usize; 2]) -> f64 {
-        match ends.map(|end| self.states[end]) {
-            [CandidateState::Measured(low), CandidateState::Measured(high)] => (low / high).ln().abs(),
-            _ => f64::INFINITY,
-        }
-    }
-
-    /// Returns the error of the answer for a measured candidate from the other rows.
     fn left_out_error(&self, index: usize, engine: &mut LookupEngine) -> Result<f64, LookupError> {
-        let CandidateState::Measured(latency) = self.states[index] else { return Ok(f64::INFINITY) };
+        let Some(latency) = self.states[index].latency() else { return Ok(f64::INFINITY) };
         let query = &self.candidates[index].query;
         let mut answer = engine.lookup(query)?;
         let mut hidden = Vec::new();
@@ -387,11 +370,19 @@ pub(super) enum CandidateState {
     Failed,
 }
 
+impl CandidateState {
+    const fn latency(self) -> Option<f64> {
+        if let Self::Measured(latency) = self { Some(latency) } else { None }
+    }
+}
+
 /// Candidates between two neighbouring measured ones of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LineBracket {
     pub(super) ends: [usize; 2],
     pub(super) inside: Vec<usize>,
+    /// Expected error as the absolute logarithm of a ratio, infinite until it is rated.
+    error: f64,
 }
 
 /// Divides a line, whose candidates are in the order of positions, into brackets with open candidates.
@@ -404,7 +395,8 @@ pub(super) fn brackets_of_line(line: &[usize], states: &[CandidateState]) -> Vec
             CandidateState::Measured(_) => {
                 let inside = std::mem::take(&mut inside);
                 if let Some(low) = low.replace(candidate).filter(|_| !inside.is_empty()) {
-                    brackets.push(LineBracket { ends: [low, candidate], inside });
+                    let ends = [low, candidate];
+                    brackets.push(LineBracket { ends, inside, error: f64::INFINITY });
                 }
             }
         }
@@ -419,7 +411,7 @@ const MAX_FAILURES: usize = 4;
 /// measured, as with too little memory, the place from which on they can is searched by halves.
 pub(super) fn open_ends(line: &[usize], states: &[CandidateState]) -> Vec<usize> {
     let is_failed = |candidate: &&usize| states[**candidate] == CandidateState::Failed;
-    let measured = |candidate: &usize| matches!(states[*candidate], CandidateState::Measured(_));
+    let measured = |candidate: &usize| states[*candidate].latency().is_some();
     let mut ends: Vec<usize> = match (line.iter().position(measured), line.iter().rposition(measured)) {
         (Some(first), Some(last)) => {
             let after: Vec<usize> = line[last + 1..].iter().rev().copied().collect();
@@ -438,7 +430,6 @@ pub(super) fn open_ends(line: &[usize], states: &[CandidateState]) -> Vec<usize>
     ends
 }
 
-/// Returns the next end among candidates outside of the measured ones, outermost first.
 fn end_outside(outside: &[usize], states: &[CandidateState]) -> Option<usize> {
     match outside.iter().rposition(|candidate| states[*candidate] == CandidateState::Failed) {
         None => outside.first().copied(),

@@ -188,7 +188,6 @@ fn choose(candidates: &[CandidateCase], rows: &TableCases) -> Result<Case, Strin
     }
 }
 
-/// Returns what the slots of a case are, without empty ones at the end.
 fn slot_kinds(case: &Case) -> SlotKinds {
     let mut kinds: SlotKinds =
         case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.is_empty())).collect();

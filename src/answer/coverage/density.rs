@@ -97,7 +97,6 @@ pub(crate) fn audit_questions(
 }
 
 impl RowIndex<'_> {
-    /// Returns the axis along which the rows of an interpolated answer are too far apart.
     fn sparse_axis(
         &mut self,
         answered: &AnsweredQuestion<'_>,

@@ -108,7 +108,6 @@ impl FillCases {
         self
     }
 
-    /// Returns the cases that no interpolation replaces.
     pub(crate) fn needed(&self) -> impl Iterator<Item = &FillCase> {
         self.cases.iter().filter(|case| !case.is_refinement)
     }

@@ -106,7 +106,6 @@ pub fn coverage_gaps<'w>(
     gaps
 }
 
-/// Returns a text that is equal for equal questions.
 pub(super) fn gap_key(answer: &AnsweredQuestion<'_>) -> String {
     format!("{:?} {:?}", answer.question.query, answer.question.unreadable)
 }
@@ -167,7 +166,6 @@ pub enum GapClosing {
     ExactCase {
         kernel: String,
     },
-    /// A row of the case of a query, which does not follow from it.
     UnknownCase {
         kernel: String,
         reason: String,
@@ -337,7 +335,6 @@ impl CoverageAnalyzer<'_> {
         (closing, None)
     }
 
-    /// Returns the closing by a row with its case, or by an entry that can measure one.
     fn closing_by_case(
         &self,
         answer: &AnsweredQuestion<'_>,

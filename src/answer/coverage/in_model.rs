@@ -19,10 +19,8 @@ use crate::{
     },
 };
 
-/// Reason of a kernel whose row has durations of production profiles only.
 const NOT_MEASURED: &str = "row without a measurement; `npubench fill` or `run` measures it";
 const INTERVAL: [&str; 2] = [columns::CI95_LOW, columns::CI95_HIGH];
-/// Header of a table of kernels that profilers write.
 const KERNEL_TABLE: [&str; 9] =
     ["Name", "Type", "Duration(us)", CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[4], CELLS[5]];
 
@@ -66,7 +64,6 @@ impl InModelKernel {
 
 #[derive(Debug, Default)]
 pub(crate) struct InModelKernels {
-    /// Kernels by time that they take more than alone, then by their time.
     pub(crate) kernels: Vec<InModelKernel>,
     /// Indices into the kernels, by run, type and signature.
     by_signature: HashMap<(usize, NameId, SignatureId), usize>,
@@ -168,7 +165,7 @@ impl InModelKernels {
         }
         let questions = self.kernels.iter().map(|kernel| kernel.question.clone()).collect();
         let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
-        super::answers::add_equal_calls(&mut workload, analyzer.catalogue);
+        super::add_equal_calls(&mut workload, analyzer.catalogue);
         let mut intervals: BTreeMap<KernelName, HashMap<u64, (f64, f64)>> = BTreeMap::new();
         for (kernel, answered) in self.kernels.iter_mut().zip(analyzer.answer_workload(&workload)?.answers) {
             kernel.reason = answered.reason();

@@ -8,7 +8,6 @@ mod estimate;
 mod fill_cases;
 mod gaps;
 mod in_model;
-mod metrics;
 
-pub use self::{answers::*, gaps::*, metrics::*};
+pub use self::{answers::*, gaps::*};
 pub(crate) use self::{density::*, estimate::*, fill_cases::*, in_model::*};

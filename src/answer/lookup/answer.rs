@@ -150,13 +150,10 @@ pub enum MissReason {
     /// The shapes do not fit the rewriting of dimensions under tensor parallelism.
     #[strum(to_string = "tp_projection_invalid:{0}")]
     TpProjectionInvalid(String),
-    /// The query lacks a parameter of attention.
     #[strum(to_string = "semantic_context_missing:target:{0}")]
     ContextMissing(&'static str),
-    /// The number of ranks that share the experts is unknown.
     EpSizeNotConfigured,
     DecomposeFailed,
-    /// The table of a collective lacks these columns.
     #[strum(to_string = "csv_format_raw: no column {0}")]
     CsvFormatRaw(Listed<&'static str>),
     /// The number of ranks is unknown, or differs from the number of ranks of the group.
@@ -330,7 +327,6 @@ impl LookupAnswer {
         Some(names.zip(coordinates))
     }
 
-    /// Creates an answer without rows: no kernel runs.
     pub(crate) fn zero(rule: RuleKind) -> Self {
         let (latency, source) = (Some(Micros(0.0)), AnswerSource::Measured);
         Self { latency, source, confidence: 1.0, rule: Some(MatchRule::of_kind(rule)), ..Self::default() }
@@ -411,7 +407,6 @@ pub(crate) fn interpolated_answer(
     }
 }
 
-/// Returns the rule and the confidence of an interpolation in this number of dimensions.
 pub(crate) const fn kind_of_dims(dims: u32) -> (RuleKind, f64) {
     match dims {
         1 => (RuleKind::InterpolatedOneDim, 0.7),

@@ -16,7 +16,6 @@ use crate::{
 pub(crate) struct CacheQuery {
     /// Leading inputs. Types that are not given are not compared; without a format a row must be row-major.
     pub(crate) inputs: Vec<QueryTensor>,
-    /// Attributes that a row may not contradict.
     pub(crate) attributes: Vec<(&'static str, String)>,
 }
 
@@ -36,12 +35,9 @@ struct CacheSlots {
     tokens: &'static [usize],
     /// True if all dimensions but the last one count as the first: a cache in blocks has as many rows as one without.
     is_flat: bool,
-    /// Confidence of a row, and of an interpolation.
     confidence: [f64; 2],
 }
 
-const SCATTER: CacheSlots =
-    CacheSlots { count: 3, capacities: &[0], tokens: &[1, 2], is_flat: true, confidence: [1.0, 0.7] };
 const KEY_CACHE: CacheSlots = CacheSlots {
     count: 7,
     capacities: &[5, 6],
@@ -49,14 +45,15 @@ const KEY_CACHE: CacheSlots = CacheSlots {
     is_flat: false,
     confidence: [1.0, 0.7],
 };
-const BLOCK_CACHE: CacheSlots =
-    CacheSlots { count: 5, capacities: &[2, 3], tokens: &[0, 1, 4], is_flat: false, confidence: [1.0, 0.7] };
+const SCATTER: CacheSlots =
+    CacheSlots { count: 3, capacities: &[0], tokens: &[1, 2], is_flat: true, ..KEY_CACHE };
+const BLOCK_CACHE: CacheSlots = CacheSlots { count: 5, capacities: &[2, 3], tokens: &[0, 1, 4], ..KEY_CACHE };
 const PREPROCESS: CacheSlots = CacheSlots {
     count: 22,
     capacities: &[11, 12],
     tokens: &[0, 8, 9, 13],
-    is_flat: false,
     confidence: [0.9, 0.75],
+    ..KEY_CACHE
 };
 
 impl CacheSlots {
@@ -178,7 +175,6 @@ fn elements(dims: &[u64]) -> u64 {
     dims.iter().fold(1, |product: u64, dim| product.saturating_mul(*dim))
 }
 
-/// Returns the names of the attributes of rows that differ in them and in their latency.
 fn open_attributes(rows: &KernelRows, numbers: &[u32]) -> Option<Listed<String>> {
     let attributes = |number: &u32| &rows.form(&rows.rows[*number as usize]).attributes;
     let latency = |number: &u32| rows.rows[*number as usize].latency().map(|(_, latency)| latency);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{
     AnswerSource, DispatchOverhead, LatencyColumn, LatencyReader, Listed, LookupAnswer, LookupEngine,
-    LookupError, MatchRule, Micros, MissReason, OpQuery, QueryTensor, RuleKind, UsedRow, best_of,
+    LookupResult, MatchRule, Micros, MissReason, OpQuery, QueryTensor, RuleKind, UsedRow, best_of,
     element_bytes, verdict_factor,
 };
 use crate::{
@@ -29,7 +29,7 @@ impl LookupEngine {
         kernels: &[MappedKernel],
         query: &OpQuery,
         is_operator: bool,
-    ) -> Result<LookupAnswer, LookupError> {
+    ) -> LookupResult {
         let message = match message_of_query(kernels.first().map(|kernel| &kernel.name), query, is_operator) {
             Ok(message) => message,
             Err(reason) => return Ok(LookupAnswer::missed(reason)),
@@ -56,18 +56,13 @@ impl LookupEngine {
         Some((kernel, message))
     }
 
-    pub(super) fn lookup_message(
-        &self,
-        kernel: &MappedKernel,
-        message: &CollectiveMessage,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_message(&self, kernel: &MappedKernel, message: &CollectiveMessage) -> LookupResult {
         Ok(match self.index.collective(&kernel.name, &self.mapping)? {
             Some(table) => self.rules.find_message(&table, message),
             None => LookupAnswer::missed(MissReason::CsvNotFound(Listed(vec![self.missing_table(kernel)]))),
         })
     }
 
-    /// Returns true if the collective of a product's whole output has an answer.
     pub(crate) fn answers_message_of_product(&self, kernel: &KernelName, query: &OpQuery) -> bool {
         let Ok(message) = message_of_product(query, None) else { return false };
         let answer = self.lookup_message(&MappedKernel::unmapped(kernel.clone()), &message);
@@ -101,8 +96,8 @@ impl LookupEngine {
             (_, None) => CommandSizes::default_of(granularity),
         };
         let command = SweepCommand {
-            database: self.index.folder(),
-            data_kind: self.index.kind(),
+            database: self.index.database.folder(),
+            data_kind: self.index.database.kind(),
             collective,
             ranks,
             tier: query.tier,
@@ -205,7 +200,6 @@ pub(crate) struct CollectiveRow {
     ranks: u64,
     tier: Option<u64>,
     dtype: Option<Dtype>,
-    /// Variables of HCCL.
     environment: String,
     /// True for an `all_to_all_v` with unequal parts.
     has_unequal_parts: bool,
@@ -214,7 +208,6 @@ pub(crate) struct CollectiveRow {
     line: u32,
     column: LatencyColumn,
     pub(in crate::answer) latency: f64,
-    /// Verdict of the replay that the latency is from.
     verdict: Option<Verdict>,
 }
 
@@ -236,7 +229,6 @@ impl CollectiveRow {
 pub(crate) struct CollectiveTable {
     kernel: KernelName,
     rows: Vec<CollectiveRow>,
-    /// Columns without which no row can be found.
     pub(in crate::answer) missing: Vec<&'static str>,
     overheads: Vec<CollectiveOverhead>,
 }
@@ -379,7 +371,6 @@ impl CollectiveTable {
         }
     }
 
-    /// Returns the rows of the ranks and the tier of a message, of equal parts.
     pub(in crate::answer) fn rows_of_group(&self, message: &CollectiveMessage) -> Vec<&CollectiveRow> {
         let of_group = |row: &&CollectiveRow| {
             row.ranks == message.ranks

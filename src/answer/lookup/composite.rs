@@ -3,7 +3,7 @@
 
 use super::{
     AnswerSource, AttentionFamily, CollectiveMessage, InterpolationKind, KernelsQuery, LookupAnswer,
-    LookupEngine, LookupError, LookupRules, MatchRule, Micros, MissReason, OpQuery, PartAnswer, QuerySource,
+    LookupEngine, LookupResult, LookupRules, MatchRule, Micros, MissReason, OpQuery, PartAnswer, QuerySource,
     QueryTensor, RuleKind, choose_row, element_bytes, find_exact, input_slots, input_variants,
     message_of_product,
 };
@@ -18,11 +18,7 @@ use crate::{
 impl LookupEngine {
     /// Looks the parts of a composite up and adds them. The first kernel has the inputs of the operator, later ones its
     /// output, which has the shape of the first input.
-    pub(super) fn lookup_composite(
-        &self,
-        operator: &MappedOperator,
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_composite(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
         let mut answers: Vec<PartAnswer> = Vec::new();
         for step in composite_steps(operator.parts(), &*self.rules) {
             let (name, answer) = match step {
@@ -63,7 +59,7 @@ impl LookupEngine {
         kernels: &[MappedKernel],
         query: &OpQuery,
         is_first: bool,
-    ) -> Result<LookupAnswer, LookupError> {
+    ) -> LookupResult {
         let mut slots = input_slots(&query.inputs);
         slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
         let query = KernelsQuery {
@@ -184,11 +180,7 @@ pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> 
 }
 
 impl LookupEngine {
-    pub(super) fn lookup_moe(
-        &self,
-        operator: &MappedOperator,
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_moe(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
         let Some(ep_size) = query.ep_size else {
             return Ok(LookupAnswer::missed(MissReason::EpSizeNotConfigured));
         };
@@ -232,11 +224,7 @@ impl LookupEngine {
         Ok(sum_of_known_parts(parts))
     }
 
-    fn lookup_embedded(
-        &self,
-        embedded: &EmbeddedCompute,
-        moe: Option<&MoeInputs>,
-    ) -> Result<LookupAnswer, LookupError> {
+    fn lookup_embedded(&self, embedded: &EmbeddedCompute, moe: Option<&MoeInputs>) -> LookupResult {
         let Some(moe) = moe else { return Ok(LookupAnswer::missed(MissReason::DecomposeFailed)) };
         let kernels = self.candidates(std::slice::from_ref(&embedded.kernel_type))?;
         let inputs = moe.embedded_inputs(embedded.input_projection);
@@ -258,13 +246,12 @@ impl LookupEngine {
         }
     }
 
-    /// Looks the collective up that sends tokens to their experts.
     fn lookup_routed_message(
         &self,
         rule: &CommunicationRule,
         moe: Option<&MoeInputs>,
         query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    ) -> LookupResult {
         let ranks = query.ranks.or(query.ep_size).unwrap_or_default();
         if rule.group_type == Some(RankGroup::ExpertParallel) && query.ep_size != Some(ranks) {
             return Ok(LookupAnswer::missed(MissReason::RanksNotGiven));
@@ -356,7 +343,6 @@ impl MoeInputs {
         }
     }
 
-    /// Returns the bytes of the activation, once for each expert that a token is sent to.
     pub(crate) fn routed_bytes(&self) -> Option<u64> {
         let experts = match *self.routing.dims {
             [.., _, experts] => experts,

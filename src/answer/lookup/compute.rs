@@ -2,7 +2,7 @@
 
 use super::{
     AnswerSource, CacheQuery, CandidateKernels, FusedProduct, InputSlot, InputVariant, InterpolationKind,
-    KernelIndex, KernelsQuery, LookupAnswer, LookupEngine, LookupError, MatchRule, MissReason, OpQuery,
+    KernelIndex, KernelsQuery, LookupAnswer, LookupEngine, LookupResult, MatchRule, MissReason, OpQuery,
     QuerySource, QueryTensor, RequiredOutput, RowMatch, RuleKind, SlotDims, best_of, choose_row,
     compared_tensors, find_exact, find_padded, input_slots, input_variants, interpolate_rows,
     recorded_inputs, token_variants,
@@ -32,13 +32,16 @@ pub(in crate::answer) fn missed(
     LookupAnswer::missed(reason)
 }
 
+pub(crate) fn interpolate_kernels(
+    variants: &VariantsOfKernels<'_>,
+    query: &KernelsQuery<'_>,
+) -> Option<LookupAnswer> {
+    let typed = variants.iter().filter(|_| query.has_dtypes());
+    typed.into_iter().find_map(|(index, variants)| interpolate_rows(index, variants, query))
+}
+
 impl LookupEngine {
-    /// Looks a kernel up by its own name, with the inputs in its own order.
-    pub(super) fn lookup_kernel(
-        &self,
-        kernel: &KernelName,
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_kernel(&self, kernel: &KernelName, query: &OpQuery) -> LookupResult {
         let kernels = self.candidates(&[MappedKernel::unmapped(kernel.clone())])?;
         if kernels.indices.is_empty() {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
@@ -67,11 +70,7 @@ impl LookupEngine {
         Ok(self.match_kernels(&kernels, &query))
     }
 
-    pub(super) fn lookup_compute(
-        &self,
-        operator: &MappedOperator,
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_compute(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
         let mut slots = match prepared_slots(Some(operator), query) {
             Ok(slots) => slots,
             Err(reason) => return Ok(LookupAnswer::missed(reason)),
@@ -121,82 +120,43 @@ impl LookupEngine {
         query: &KernelsQuery<'_>,
     ) -> LookupAnswer {
         let mut reason = MissReason::InputCountMismatch;
-        let may_be_padded = query.source != QuerySource::Kernel;
-        self.find_rows(variants, query, &mut reason)
-            .or_else(|| self.find_cache_writes(variants, query))
-            .or_else(|| self.interpolate_kernels(variants, query))
-            .or_else(|| if may_be_padded { self.find_padded_rows(variants, query) } else { None })
-            .unwrap_or_else(|| missed(variants, query, reason))
-    }
-
-    pub(in crate::answer) fn interpolate_kernels(
-        &self,
-        variants: &VariantsOfKernels<'_>,
-        query: &KernelsQuery<'_>,
-    ) -> Option<LookupAnswer> {
-        variants
-            .iter()
-            .filter(|_| query.has_dtypes())
-            .find_map(|(index, variants)| interpolate_rows(index, variants, query))
-    }
-
-    fn find_rows(
-        &self,
-        variants: &VariantsOfKernels<'_>,
-        query: &KernelsQuery<'_>,
-        seen: &mut MissReason,
-    ) -> Option<LookupAnswer> {
         let choose = |index: &KernelIndex, matches: &[RowMatch]| {
-            Some(choose_row(index, matches, query.has_dtypes(), query.outputs.first()))
+            choose_row(index, matches, query.has_dtypes(), query.outputs.first())
         };
         let mut relaxed: Option<(&KernelIndex, Vec<RowMatch>)> = None;
         for (index, variants) in variants {
-            let matches = find_exact(index, variants, query, seen);
-            let is_exact = matches.iter().any(|found| !found.rule.has_relaxed_dtype);
-            if is_exact {
+            let matches = find_exact(index, variants, query, &mut reason);
+            if matches.iter().any(|found| !found.rule.has_relaxed_dtype) {
                 return choose(index, &matches);
             }
             if !matches.is_empty() && relaxed.is_none() {
                 relaxed = Some((index, matches));
             }
         }
-        relaxed.and_then(|(index, matches)| choose(index, &matches))
-    }
-
-    /// Finds rows of kernels that write caches, whose capacity is no work.
-    fn find_cache_writes(
-        &self,
-        variants: &VariantsOfKernels<'_>,
-        query: &KernelsQuery<'_>,
-    ) -> Option<LookupAnswer> {
-        let answers = variants.iter().filter(|_| query.has_dtypes()).filter_map(|(index, variants)| {
+        if let Some((index, matches)) = relaxed {
+            return choose(index, &matches);
+        }
+        let cache_writes = variants.iter().filter(|_| query.has_dtypes()).filter_map(|(index, variants)| {
             let query = CacheQuery::of_kernel(&index.rows.kernel, &variants[0].slots)?;
             Some(Ok(index.find_cache_write(&query)))
         });
-        best_of(answers, &*self.rules)
-            .ok()?
+        let cache_write = best_of(cache_writes, &*self.rules).ok().flatten();
+        let may_be_padded = query.source != QuerySource::Kernel;
+        let padded = || {
+            variants.iter().filter(|_| may_be_padded).find_map(|(index, variants)| {
+                let matches = find_padded(index, &token_variants(variants), query);
+                (!matches.is_empty()).then(|| choose(index, &matches))
+            })
+        };
+        cache_write
             .filter(|answer| matches!(answer.miss, None | Some(MissReason::OpenAttributes(_))))
-    }
-
-    /// Finds rows with the tokens that a framework had before it padded them, in the order of the kernels.
-    fn find_padded_rows(
-        &self,
-        variants: &VariantsOfKernels<'_>,
-        query: &KernelsQuery<'_>,
-    ) -> Option<LookupAnswer> {
-        variants.iter().find_map(|(index, variants)| {
-            let matches = find_padded(index, &token_variants(variants), query);
-            let output = query.outputs.first();
-            (!matches.is_empty()).then(|| choose_row(index, &matches, query.has_dtypes(), output))
-        })
+            .or_else(|| interpolate_kernels(variants, query))
+            .or_else(padded)
+            .unwrap_or_else(|| missed(variants, query, reason))
     }
 
     /// Looks a projection that halves its input up as a plain product, any other one as its operator.
-    pub(super) fn lookup_mtp_projection(
-        &self,
-        operator: &MappedOperator,
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_mtp_projection(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
         if let (Some(kernel), [input, weight, ..], [output, ..]) =
             (&operator.mtp_projection_kernel_type, &*query.inputs, &*query.outputs)
             && let (&[tokens, width], &[one, other], &[out_tokens, out_width]) =
@@ -307,11 +267,7 @@ fn project_under_tp(
 }
 
 impl LookupEngine {
-    pub(super) fn lookup_elementwise(
-        &self,
-        operator: &MappedOperator,
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_elementwise(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
         let kernels = self.candidates(&operator.kernels)?;
         if kernels.indices.is_empty() {
             return Ok(kernels.missed());
@@ -319,7 +275,6 @@ impl LookupEngine {
         Ok(self.rules.lookup_elementwise(self, &kernels, query))
     }
 
-    /// Finds rows of an element-wise operator: by its inputs, then by its output.
     pub(super) fn find_elementwise(&self, kernels: &CandidateKernels<'_>, query: &OpQuery) -> LookupAnswer {
         let slots = input_slots(&query.inputs);
         let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());

@@ -2,8 +2,8 @@
 
 use super::{
     AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchLengths, BatchPhase,
-    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupError, LookupRules, MissReason, OpQuery,
-    PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
+    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupError, LookupResult, LookupRules, MissReason,
+    OpQuery, PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
 };
 use crate::{
     answer::op_mapping::{
@@ -39,7 +39,6 @@ pub(crate) fn decompose(
 pub(crate) enum SubKernelQuery {
     Inputs(Vec<QueryTensor>),
     Attention(Box<AttentionWork>),
-    /// The kernel is looked up by its leading inputs, for any capacity of its caches.
     Cache(CacheQuery),
 }
 
@@ -160,7 +159,7 @@ impl LookupEngine {
         operator: &MappedOperator,
         expansion: Option<DecomposedOperator>,
         query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    ) -> LookupResult {
         let unknown = MissReason::UnsupportedQueryMode("decomposer");
         let kernels = expansion.ok_or(unknown);
         match kernels.and_then(|expansion| decompose(query, expansion, operator, &*self.rules)) {
@@ -218,11 +217,9 @@ struct PreprocessInputs {
     hidden: u64,
     dtype: Dtype,
     query_rank: u64,
-    /// Rows of the second projection of queries.
     query_rows: u64,
     /// Latent width of keys, with positions.
     key_width: u64,
-    /// Latent width of keys.
     key_rank: u64,
     /// Heads and their dimension, from the first output.
     heads: Option<(u64, u64)>,
@@ -347,7 +344,6 @@ fn decompose_preprocess(
     Ok(kernels.into_iter().flatten().collect())
 }
 
-/// Returns the kernel that does all at once, with its 22 inputs.
 fn opaque_kernel(inputs: &PreprocessInputs, opaque: &OpaqueKernel) -> Result<SubKernel, MissReason> {
     let (heads, head_dim) = inputs.heads.ok_or(MissReason::ContextMissing("outputs"))?;
     let rope = inputs.key_width - inputs.key_rank;
@@ -495,7 +491,6 @@ impl LatentInputs {
         phase_of(attention, self.tokens, self.batch, by_weights)
     }
 
-    /// Returns the products around attention in the space of the cache.
     fn absorbed_products(
         &self,
         weights: &AbsorbedWeights,

@@ -19,7 +19,7 @@ use crate::{
     answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
     base::command_error::Failure,
     database::{Database, DatabaseError, KernelCsv, TableCases, columns, row_cases::signature_cells},
-    kernel::{AttentionCase, Case, DataKind, EP_SIZE, KernelName, Slot, WORLD_SIZE},
+    kernel::{AttentionCase, Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
 };
 
 #[derive(Debug)]
@@ -107,9 +107,11 @@ impl LookupEngine {
     }
 }
 
+pub type LookupResult = Result<LookupAnswer, LookupError>;
+
 /// Returns the best of several answers, the first one of equal ones; of misses the first.
 pub(super) fn best_of(
-    answers: impl Iterator<Item = Result<LookupAnswer, LookupError>>,
+    answers: impl Iterator<Item = LookupResult>,
     rules: &dyn LookupRules,
 ) -> Result<Option<LookupAnswer>, LookupError> {
     let mut best: Option<LookupAnswer> = None;
@@ -133,12 +135,10 @@ pub(crate) trait LookupRules: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Returns true if an answer ends the search for a better one.
     fn is_final(&self, answer: &LookupAnswer) -> bool {
         answer.source == AnswerSource::Measured
     }
 
-    /// Returns true if rows must have the output of a query for a kernel by its own name.
     fn compares_outputs(&self) -> bool {
         true
     }
@@ -201,14 +201,13 @@ pub(crate) struct CandidateKernels<'e> {
 }
 
 impl CandidateKernels<'_> {
-    /// Returns the answer if none of the kernels has a table.
     pub(super) fn missed(&self) -> LookupAnswer {
         LookupAnswer::missed(MissReason::CsvNotFound(Listed(self.missing.clone())))
     }
 }
 
 impl LookupEngine {
-    pub fn lookup(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
+    pub fn lookup(&self, query: &OpQuery) -> LookupResult {
         let Some(operator) = self.mapping.operator(&query.op) else {
             return match KernelName::new(&query.op) {
                 Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {
@@ -239,11 +238,7 @@ impl LookupEngine {
     }
 
     /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
-    pub fn lookup_without_rows(
-        &mut self,
-        query: &OpQuery,
-        rows: &[UsedRow],
-    ) -> Result<LookupAnswer, LookupError> {
+    pub fn lookup_without_rows(&mut self, query: &OpQuery, rows: &[UsedRow]) -> LookupResult {
         self.index.set_hidden(rows, true);
         let answer = self.lookup(query);
         self.index.set_hidden(rows, false);
@@ -269,7 +264,6 @@ impl LookupEngine {
 
 /// Distance of another element type, as much as a factor of about 20 of one dimension.
 const DTYPE_DISTANCE: f64 = 3.0;
-/// Distance of another number of inputs or dimensions.
 const RANK_DISTANCE: f64 = 20.0;
 
 /// Returns the nearest rows of a kernel, by the logarithms of the ratios of dimensions.
@@ -449,10 +443,9 @@ impl<T: Clone> LoadedTables<T> {
 
 #[derive(Debug)]
 pub(crate) struct DatabaseIndex {
-    database: Database,
+    pub(super) database: Database,
     reads_verdicts: bool,
     kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
-    attention: LoadedTables<Arc<AttentionTable>>,
     collectives: LoadedTables<Option<Arc<CollectiveTable>>>,
     cases: LoadedTables<Arc<TableCases>>,
 }
@@ -468,8 +461,8 @@ impl DatabaseIndex {
         reads_verdicts: bool,
         kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
     ) -> Self {
-        let (attention, collectives, cases) = Default::default();
-        Self { database, reads_verdicts, kernels, attention, collectives, cases }
+        let (collectives, cases) = Default::default();
+        Self { database, reads_verdicts, kernels, collectives, cases }
     }
 
     /// Returns an index of the same database that has one table only.
@@ -480,23 +473,13 @@ impl DatabaseIndex {
         mapping: &OpMapping,
     ) -> Result<Self, DatabaseError> {
         let rows = KernelRows::load(kernel, table, mapping.policy(kernel.as_str()), self.reads_verdicts)?;
-        let attention = AttentionFamily::of_kernel(kernel);
-        let attention = attention.map(|family| AttentionTable::load(family, &rows, table)).transpose()?;
-        let kernels = BTreeMap::from([(kernel.clone(), OnceLock::from(Ok(KernelIndex::new(rows))))]);
-        let index = Self::with_kernels(self.database.clone(), self.reads_verdicts, kernels);
-        if let Some(loaded) = attention {
-            let mut tables = index.attention.0.write().unwrap_or_else(PoisonError::into_inner);
-            tables.insert(kernel.clone(), Ok(Arc::new(loaded)));
+        let index = KernelIndex::new(rows);
+        if let Some(family) = AttentionFamily::of_kernel(kernel) {
+            let loaded = AttentionTable::load(family, &index.rows, table)?;
+            index.attention.get_or_init(|| Ok(loaded));
         }
-        Ok(index)
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        self.database.folder()
-    }
-
-    pub(crate) fn kind(&self) -> DataKind {
-        self.database.kind()
+        let kernels = BTreeMap::from([(kernel.clone(), OnceLock::from(Ok(index)))]);
+        Ok(Self::with_kernels(self.database.clone(), self.reads_verdicts, kernels))
     }
 
     pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
@@ -534,13 +517,13 @@ impl DatabaseIndex {
         }
     }
 
-    pub(crate) fn attention(&self, index: &KernelIndex) -> Result<Arc<AttentionTable>, LookupError> {
+    pub(crate) fn attention<'i>(&self, index: &'i KernelIndex) -> Result<&'i AttentionTable, LookupError> {
         let kernel = &index.rows.kernel;
         // A mapping may name another kernel for the selection of keys.
         let family = AttentionFamily::of_kernel(kernel).unwrap_or(AttentionFamily::Indexer);
-        self.attention.get(kernel, || {
-            Ok(Arc::new(AttentionTable::load(family, &index.rows, &self.database.kernel_csv(kernel)?)?))
-        })
+        let load = || AttentionTable::load(family, &index.rows, &self.database.kernel_csv(kernel)?);
+        let loaded = index.attention.get_or_init(|| load().map_err(|error| LookupError::from(&error)));
+        loaded.as_ref().map_err(Clone::clone)
     }
 
     /// Returns the table of a collective: from the folder that the mapping names, else from the database; `None`

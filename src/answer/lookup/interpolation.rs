@@ -167,10 +167,13 @@ fn along_axes(
                 let at = compact(target.at, group);
                 for fit in &fits {
                     let rows = tables.rows_along(&index.rows, system, group, fit.form, &target);
-                    let points = if dims == 1 {
-                        bracket(index, rows, column, at[0], |row| (row.at[0], row.row))
-                    } else {
-                        all_points(index, rows, column)
+                    let point = |row: &AxisRow| {
+                        let value = index.rows.rows[row.row as usize].latency_in(column)?;
+                        Some(ValuedPoint { at: row.at.map(as_coordinate), value, row: row.row })
+                    };
+                    let points = match dims {
+                        1 => bracket(index, rows, column, at[0], |row| (row.at[0], row.row)),
+                        _ => rows.iter().filter_map(point).collect(),
                     };
                     if let Some(found) = interpolate(&points, at.map(as_coordinate), dims as usize) {
                         let used = (found.value, found.used_points(&points));
@@ -181,14 +184,6 @@ fn along_axes(
         }
     }
     None
-}
-
-fn all_points(index: &KernelIndex, rows: &[AxisRow], column: LatencyColumn) -> Vec<ValuedPoint> {
-    let point = |row: &AxisRow| {
-        let value = index.rows.rows[row.row as usize].latency_in(column)?;
-        Some(ValuedPoint { at: row.at.map(as_coordinate), value, row: row.row })
-    };
-    rows.iter().filter_map(point).collect()
 }
 
 /// Returns the points at the nearest coordinates on both sides of a target, of rows that are sorted by coordinate.
@@ -341,7 +336,6 @@ const SCALE_PER_TOKEN: u64 = 2;
 const SCALE_PER_CHANNEL: u64 = 3;
 const OTHER_SCALE: u64 = 4;
 
-/// Returns tokens and channels of the first input, and the kind of the scale.
 fn scale_coordinates(inputs: &[SlotDims], outputs: &[SlotDims]) -> Option<AxisCoordinates> {
     let [outer @ .., channels] = inputs.first()?.as_slice() else { return None };
     let tokens = outer.iter().fold(1_u64, |product, dim| product.saturating_mul(*dim));

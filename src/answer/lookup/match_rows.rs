@@ -3,7 +3,7 @@
 
 use super::{
     IndexedRow, InputSlot, InputVariant, InterpolationKind, KernelIndex, MatchRule, MissReason, OpQuery,
-    Padding, QueryTensor, RowForm, RuleKind, SlotDims, TensorForm, has_blocked,
+    Padding, QueryTensor, RuleKind, SlotDims, TensorForm, has_blocked,
 };
 use crate::kernel::{Dtype, EP_SIZE, KernelName, WORLD_SIZE};
 
@@ -14,14 +14,11 @@ pub(crate) struct KernelsQuery<'q> {
     pub(crate) outputs: Vec<SlotDims>,
     /// First output of a kernel by its own name, which rows must have; `None` if it is unknown.
     pub(crate) output: Option<RequiredOutput<'q>>,
-    /// Formats of the leading inputs that a mapping expects.
     pub(crate) formats: &'q [String],
     /// True if a row may have more inputs than the query.
     pub(crate) is_prefix: bool,
-    /// Number of ranks that share the experts.
     pub(crate) ep_size: Option<u64>,
     pub(crate) needs_ep_size: bool,
-    /// Number of ranks over which a kernel communicates.
     pub(crate) ranks: Option<u64>,
     pub(crate) interpolation: InterpolationKind,
     pub(crate) source: QuerySource,
@@ -29,7 +26,6 @@ pub(crate) struct KernelsQuery<'q> {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum QuerySource {
-    /// A kernel by its own name, with the inputs in its order.
     #[default]
     Kernel,
     /// A kernel that runs for an operator, with the inputs in its order. A framework may have padded the tokens.
@@ -75,14 +71,14 @@ pub(crate) struct RowMatch {
     pub(crate) format_rank: u8,
 }
 
-/// Compares a form with the inputs of a query. Returns true if a type fits by the relaxed rule, and 0 for the preferred formats. The
-/// error is the reason of a miss.
+/// Compares a form with the inputs of a query, but not their ranks. The error is the reason of a miss.
 fn compare_form(
     index: &KernelIndex,
-    form: &RowForm,
+    number: u32,
     slots: &[InputSlot<'_>],
     query: &KernelsQuery<'_>,
-) -> Result<(bool, u8), MissReason> {
+) -> Result<FittingForm, MissReason> {
+    let form = &index.rows.forms[number as usize];
     let mut is_relaxed = false;
     for (slot, input) in slots.iter().zip(&form.inputs) {
         if let Some(dtype) = slot.dtype {
@@ -134,10 +130,9 @@ fn compare_form(
             |(input, expected): (&TensorForm, &String)| input.format.private().unwrap_or("ND") == expected;
         form.inputs.iter().zip(query.formats).all(is_expected)
     };
-    Ok((is_relaxed, u8::from(!is_preferred)))
+    Ok(FittingForm { form: number, is_relaxed, format_rank: u8::from(!is_preferred) })
 }
 
-/// Finds the rows whose inputs equal the inputs of the query by a rule without padding.
 pub(crate) fn find_exact(
     index: &KernelIndex,
     variants: &[InputVariant<'_>],
@@ -153,13 +148,14 @@ pub(crate) fn find_exact(
                 continue;
             }
             let Some(kind) = match_inputs(index, variant, row) else { continue };
-            let (is_relaxed, format_rank) = match compare_form(index, form, &variant.slots, query) {
-                Ok(fit) => fit,
-                Err(reason) => {
-                    seen.add(reason);
-                    continue;
-                }
-            };
+            let FittingForm { is_relaxed, format_rank, .. } =
+                match compare_form(index, row.form, &variant.slots, query) {
+                    Ok(fit) => fit,
+                    Err(reason) => {
+                        seen.add(reason);
+                        continue;
+                    }
+                };
             if let Some(output) = query.output.filter(|output| {
                 let recorded = index.first_output(row);
                 recorded.is_some_and(|dims| dims.element_count() != output.dims.element_count())
@@ -217,7 +213,6 @@ pub(crate) struct FittingForm {
     pub(crate) format_rank: u8,
 }
 
-/// Returns the forms that fit the ranks, types and formats of a query, best first.
 pub(crate) fn fitting_forms(
     index: &KernelIndex,
     slots: &[InputSlot<'_>],
@@ -240,20 +235,15 @@ pub(crate) fn fitting_forms(
     fitting
 }
 
-/// Compares a form with the inputs of a query, but not their ranks.
 pub(crate) fn compare_class(
     index: &KernelIndex,
     number: u32,
     slots: &[InputSlot<'_>],
     query: &KernelsQuery<'_>,
 ) -> Option<FittingForm> {
-    let form = &index.rows.forms[number as usize];
-    let count = form.inputs.len();
-    if count != slots.len() && !(query.is_prefix && count > slots.len()) {
-        return None;
-    }
-    let (is_relaxed, format_rank) = compare_form(index, form, slots, query).ok()?;
-    Some(FittingForm { form: number, is_relaxed, format_rank })
+    let count = index.rows.forms[number as usize].inputs.len();
+    let has_count = count == slots.len() || query.is_prefix && count > slots.len();
+    if has_count { compare_form(index, number, slots, query).ok() } else { None }
 }
 
 /// Returns true if forms differ in attributes, which a query by shapes leaves open.
@@ -282,11 +272,10 @@ pub(crate) fn find_padded(
         let is_plain_product = is_product && !index.traits.is_grouped;
         for fit in fitting_forms(index, &variant.slots, query) {
             for rows in index.rows_by_tokens(fit.form, &variant.slots) {
-                let from = rows.partition_point(|(other, _)| *other < tokens.saturating_sub(MAX_PADDING));
-                let near =
-                    rows[from..].iter().take_while(|(other, _)| *other <= tokens.saturating_add(MAX_PADDING));
-                for (other, row) in near.filter(|(_, row)| index.rows.rows[*row as usize].latency().is_some())
-                {
+                let is_near = |other: u64, row: u32| {
+                    other.abs_diff(tokens) <= MAX_PADDING && index.rows.rows[row as usize].latency().is_some()
+                };
+                for (other, row) in rows.iter().filter(|(other, row)| is_near(*other, *row)) {
                     let Some(padding) = match_padding(tokens, *other, is_plain_product) else { continue };
                     let rule = MatchRule {
                         padding,
@@ -307,7 +296,6 @@ pub(crate) fn find_padded(
     best.map(|(_, matches)| matches).unwrap_or_default()
 }
 
-/// Lengths of tiles to which frameworks pad tokens.
 pub(in crate::answer) const TILES: [u64; 2] = [16, 32];
 /// Tile that is assumed only from this number of tokens on: heads are padded to nothing.
 const SMALL_TILE: (u64, u64) = (8, 64);
@@ -344,7 +332,6 @@ pub(in crate::answer) fn fills_tiles(tokens: u64, fewer: u64, tiles: &[u64]) -> 
     tokens > fewer && fewer > 0 && (tiles.iter().any(|tile| fills(*tile)) || fewer >= from && fills(small))
 }
 
-/// Maximum distance of tokens that padding can bridge.
 pub(crate) const MAX_PADDING: u64 = 31;
 
 /// Product whose output has the number of ranks: rows of several numbers of ranks have the same inputs.
@@ -364,7 +351,6 @@ impl FusedProduct {
         }
     }
 
-    /// Returns the output for the ranks of a query. The error is the reason of a miss.
     pub(crate) fn output_of_query(self, query: &OpQuery) -> Result<QueryTensor, MissReason> {
         let ranks = query.ranks.filter(|ranks| *ranks > 0).ok_or(MissReason::RanksNotGiven)?;
         let [one, other, ..] = query.inputs.as_slice() else { return Err(MissReason::InputCountMismatch) };

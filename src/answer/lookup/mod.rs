@@ -13,7 +13,6 @@ mod compute;
 mod decomposer;
 mod engine;
 mod interpolation;
-mod kernel_index;
 mod kernel_rows;
 mod match_rows;
 mod query;
@@ -24,6 +23,6 @@ pub(super) mod tests;
 
 pub use self::{answer::*, engine::*, query::*, rules::*};
 pub(crate) use self::{
-    attention::*, cache_rows::*, collective::*, composite::*, compute::*, interpolation::*, kernel_index::*,
-    kernel_rows::*, match_rows::*, query_fields::*,
+    attention::*, cache_rows::*, collective::*, composite::*, compute::*, interpolation::*, kernel_rows::*,
+    match_rows::*, query_fields::*,
 };

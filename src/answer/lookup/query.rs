@@ -19,7 +19,6 @@ impl QueryTensor {
         Self { dims: tensor.dims.clone(), dtype, format: Some(tensor.format.clone()) }
     }
 
-    /// Returns true for the place of an input that a call does not have.
     pub(crate) const fn is_absent(&self) -> bool {
         self.dims.is_empty() && self.dtype.is_none()
     }
@@ -144,15 +143,6 @@ impl BatchLengths {
     }
 }
 
-/// Query that no call has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueryError {
-    #[error("{tensor} has {rank} dimensions, the limit is {MAX_RANK}")]
-    TooManyDimensions { tensor: String, rank: usize },
-    #[error("the lengths of {queries} queries are given beside those of {keys} keys")]
-    DifferentSequences { queries: usize, keys: usize },
-}
-
 impl OpQuery {
     pub(crate) fn replace_dtype(&mut self, from: &Dtype, to: &Dtype) {
         for tensor in self.inputs.iter_mut().chain(&mut self.outputs) {
@@ -162,19 +152,19 @@ impl OpQuery {
         }
     }
 
-    pub fn check(&self) -> Result<(), QueryError> {
-        let inputs = self.inputs.iter().enumerate().map(|(at, tensor)| ("input", at, tensor));
-        let outputs = self.outputs.iter().enumerate().map(|(at, tensor)| ("output", at, tensor));
-        let wrong = inputs.chain(outputs).find(|(_, _, tensor)| tensor.dims.len() > MAX_RANK);
-        if let Some((side, at, tensor)) = wrong {
-            let tensor_name = format!("{side} {}", at + 1);
-            return Err(QueryError::TooManyDimensions { tensor: tensor_name, rank: tensor.dims.len() });
+    /// Checks the limits of tensors and lengths. The error is the problem.
+    pub fn check(&self) -> Result<(), String> {
+        for (side, tensors) in [("input", &self.inputs), ("output", &self.outputs)] {
+            if let Some(at) = tensors.iter().position(|tensor| tensor.dims.len() > MAX_RANK) {
+                let (number, rank) = (at + 1, tensors[at].dims.len());
+                return Err(format!("{side} {number} has {rank} dimensions, the limit is {MAX_RANK}"));
+            }
         }
         let [queries, keys] = [&self.attention.query_lengths, &self.attention.kv_lengths].map(Vec::len);
-        if queries > 0 && queries != keys {
-            return Err(QueryError::DifferentSequences { queries, keys });
+        match queries > 0 && queries != keys {
+            true => Err(format!("the lengths of {queries} queries are given beside those of {keys} keys")),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -272,7 +262,6 @@ fn concatenated<'q>(gate: &InputSlot<'q>, up: &InputSlot<'q>) -> Option<InputSlo
     }
 }
 
-/// Returns the forms in which a row of a kernel may show these inputs.
 pub(crate) fn input_variants<'q>(traits: KernelTraits, slots: Vec<InputSlot<'q>>) -> Vec<InputVariant<'q>> {
     let reshaped = |kind: RuleKind, reshape: fn(u64, u64, u64) -> [u64; 2]| {
         let has_three = slots.iter().any(|slot| slot.dims.as_slice().len() == 3);

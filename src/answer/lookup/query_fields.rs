@@ -90,7 +90,6 @@ impl QueryFields {
         KEYS.iter().map(|(key, _)| *key)
     }
 
-    /// Returns the value of a key from text. The error is what the text should be.
     pub(crate) fn value_of_text(key: &str, text: &str) -> Result<Value, &'static str> {
         let kind = KEYS.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind);
         let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
@@ -160,7 +159,7 @@ impl QueryFields {
             },
         };
         let hint = "give the shapes as the framework has them";
-        query.check().map_err(|error| CommandError::bad_input(error.to_string(), hint))?;
+        query.check().map_err(|problem| CommandError::bad_input(problem, hint))?;
         Ok(query)
     }
 }
@@ -254,7 +253,6 @@ impl<'de> Deserialize<'de> for ShapeField {
     }
 }
 
-/// Reads a list, or one item.
 impl<'de> Deserialize<'de> for ListField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let items = match Value::deserialize(deserializer)? {

@@ -13,7 +13,6 @@ pub enum RuleKind {
     Identity,
     /// The row fits after dimensions of length 1 in front are removed.
     BatchStrip,
-    /// A matrix of a product, stored transposed.
     Transpose,
     /// The matrices of a product of batches, stored transposed.
     BatchedTranspose,
@@ -130,7 +129,6 @@ pub(crate) struct KernelTraits {
     pub(crate) writes_cache: bool,
     pub(crate) flattens_batch: bool,
     pub(crate) merges_last_dims: bool,
-    /// FLOAT and DT_BF16 stand for each other.
     pub(crate) relaxes_dtype: bool,
     pub(crate) swaps_singleton_axis: bool,
 }
@@ -191,7 +189,6 @@ impl KernelTraits {
         dims
     }
 
-    /// Sorts the last two dimensions of a weight, which may be stored transposed.
     pub(crate) fn sort_weight(self, slot: usize, dims: &mut SlotDims) {
         if self.is_product
             && slot >= 1

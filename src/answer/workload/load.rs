@@ -10,12 +10,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    DurationKind, QuestionDefaults, Workload, WorkloadQuestion, chrome_trace, inventory, profile_records,
+    DurationKind, QuestionDefaults, Workload, WorkloadQuestion, parse_inventory, profile_records, read_trace,
 };
 use crate::{
     answer::lookup::{QueryFields, check_degrees, check_kv_length},
     base::{
         command_error::Failure,
+        count_text::format_count,
         files::open_regular,
         json_error::json_message,
         suggest::did_you_mean_or,
@@ -25,9 +26,11 @@ use crate::{
     profile::ProfileError,
 };
 
-/// Bytes at the start of a file by which its kind is recognised.
 const START: u64 = 1 << 16;
 const MAX_BYTES: u64 = 1 << 30;
+const MAX_INVOCATIONS: u64 = 1 << 52;
+/// Maximum nanoseconds of a workload: ten years.
+const MAX_TIME: i64 = 320_000_000_000_000_000;
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
 const KINDS: &str = "give kernel_details.csv or op_summary_*.csv of a run or its folder, an inventory or a chrome trace of a \
@@ -40,18 +43,37 @@ pub fn load_workload(path: &Path) -> Result<Workload, WorkloadError> {
     if workload.invocations() == 0 {
         return Err(WorkloadError::of_file(path, "has no invocations", KINDS));
     }
-    if let Some((line, problem)) = workload.excess() {
-        let hint = "correct the counts and durations";
-        return Err(match line {
-            Some(line) => WorkloadError::at_line(path, line, problem, hint),
-            None => WorkloadError::of_file(path, problem, hint),
-        });
-    }
+    check_sums(path, &workload)?;
     if workload.name.is_empty() {
         workload.name = path.display().to_string();
     }
-    workload.leave_out_unused();
+    let all = workload.questions.len();
+    workload.questions.retain(|question| question.count > 0);
+    let unused = all - workload.questions.len();
+    if unused > 0 {
+        let unused = format_count(unused, "question");
+        workload.notes.push(format!("`{}`: left out: {unused} with a count of 0", workload.name));
+    }
     Ok(workload)
+}
+
+/// Refuses sums beyond which those of several workloads may overflow, or are no exact floating-point numbers.
+fn check_sums(path: &Path, workload: &Workload) -> Result<(), WorkloadError> {
+    let (mut count, mut time) = (0_u64, 0_i64);
+    for question in &workload.questions {
+        count = count.saturating_add(question.count);
+        time = time.saturating_add(question.time.map_or(0, |time| time.0));
+        let problem = if count > MAX_INVOCATIONS {
+            format!("the counts up to here add up to more than {MAX_INVOCATIONS} invocations")
+        } else if time > MAX_TIME {
+            "the times up to here add up to more than ten years".to_owned()
+        } else {
+            continue;
+        };
+        let hint = "correct the counts and durations".to_owned();
+        return Err(WorkloadError::Content { file: path.to_owned(), line: question.line, problem, hint });
+    }
+    Ok(())
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> WorkloadError {
@@ -76,8 +98,8 @@ fn read_workload(path: &Path) -> Result<Workload, WorkloadError> {
     let is_named_table = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
     match text.as_bytes().first() {
         None => Err(WorkloadError::of_file(path, "is empty", KINDS)),
-        Some(b'[') => chrome_trace::read_trace(path),
-        Some(b'{') if text.contains("\"traceEvents\"") => chrome_trace::read_trace(path),
+        Some(b'[') => read_trace(path),
+        Some(b'{') if text.contains("\"traceEvents\"") => read_trace(path),
         Some(b'{') => read_json(path),
         Some(_) if is_kernel_table => profile_records::read_profile(path),
         Some(_) if is_named_table || is_header(first) => parse_table(path, &read_text(path)?),
@@ -112,8 +134,8 @@ fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
         }
     };
     match () {
-        () if keys.contains_key("ops") => inventory::parse_inventory(path, &text, &keys),
-        () if keys.contains_key("traceEvents") => chrome_trace::read_trace(path),
+        () if keys.contains_key("ops") => parse_inventory(path, &text, &keys),
+        () if keys.contains_key("traceEvents") => read_trace(path),
         () if keys.contains_key("questions") => parse_yaml(path, &text),
         () => {
             let found: Vec<String> = keys.keys().take(8).map(|key| format!("`{key}`")).collect();

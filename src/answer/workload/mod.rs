@@ -1,12 +1,11 @@
 //! Workloads: the kernels and operators that a model runs, each with its number of invocations and their time, from
 //! profiles, inventories and traces of simulators, plain lists, or the sizes of a language model.
 
-mod chrome_trace;
 mod decoder_step;
 mod forward_pass;
-mod inventory;
 mod load;
 mod profile_records;
 mod question;
+mod simulator;
 
-pub use self::{chrome_trace::*, decoder_step::*, forward_pass::*, load::*, question::*};
+pub use self::{decoder_step::*, forward_pass::*, load::*, question::*, simulator::*};

@@ -4,13 +4,8 @@ use clap::{Args, value_parser};
 
 use crate::{
     answer::lookup::{OpQuery, QueryTensor, parse_known_dtype, parse_length},
-    base::count_text::format_count,
     kernel::{Case, Dtype, Nanos},
 };
-
-const MAX_INVOCATIONS: u64 = 1 << 52;
-/// Maximum nanoseconds of a workload: ten years.
-const MAX_TIME: i64 = 320_000_000_000_000_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -72,7 +67,7 @@ pub(crate) fn tensor_bytes(tensor: &QueryTensor) -> f64 {
 impl WorkloadQuestion {
     /// Creates a question without time and source. A query beyond the limits of tensors cannot be looked up.
     pub(crate) fn new(query: OpQuery, count: u64) -> Self {
-        let unreadable = query.check().err().map(|error| UnreadableReason::Tensor(error.to_string()));
+        let unreadable = query.check().err().map(UnreadableReason::Tensor);
         Self { query, count, unreadable, ..Self::default() }
     }
 
@@ -97,35 +92,6 @@ impl Workload {
 
     pub fn invocations(&self) -> u64 {
         self.questions.iter().fold(0, |sum, question| sum.saturating_add(question.count))
-    }
-
-    /// Returns the line of the first question with which the sums exceed their limits, and the problem; `None` if
-    /// none does. Below the limits no sum over workloads overflows, and floating-point numbers are exact.
-    pub(crate) fn excess(&self) -> Option<(Option<u64>, String)> {
-        let (mut count, mut time) = (0_u64, 0_i64);
-        self.questions.iter().find_map(|question| {
-            count = count.saturating_add(question.count);
-            time = time.saturating_add(question.time.map_or(0, |time| time.0));
-            let problem = if count > MAX_INVOCATIONS {
-                format!("the counts up to here add up to more than {MAX_INVOCATIONS} invocations")
-            } else if time > MAX_TIME {
-                "the times up to here add up to more than ten years".to_owned()
-            } else {
-                return None;
-            };
-            Some((question.line, problem))
-        })
-    }
-
-    /// Leaves questions without invocations out, with a note.
-    pub(crate) fn leave_out_unused(&mut self) {
-        let all = self.questions.len();
-        self.questions.retain(|question| question.count > 0);
-        let unused = all - self.questions.len();
-        if unused > 0 {
-            let unused = format_count(unused, "question");
-            self.notes.push(format!("`{}`: left out: {unused} with a count of 0", self.name));
-        }
     }
 
     /// Sets parameters where a question has none, and replaces element types.

@@ -14,7 +14,6 @@ use crate::{
 
 /// Number of axes of fused attention: length of keys, sequences, heads, dimension of heads.
 const AXES: usize = 4;
-/// Axes that vary, in the order in which they are tried.
 const GROUPS: [(&[usize], &str); 14] = [
     (&[0], "seq"),
     (&[1], "batch"),
@@ -31,7 +30,6 @@ const GROUPS: [(&[usize], &str); 14] = [
     (&[0, 2, 3], "seq, heads, head_dim"),
     (&[1, 2, 3], "batch, heads, head_dim"),
 ];
-/// Groups of axes of a decode step, whose tokens are sequences.
 const SEQUENCE_GROUPS: [(&[usize], &str); 2] = [GROUPS[1], GROUPS[4]];
 /// Axes of kernels that select keys, or read selected keys: tokens, keys per query.
 const SELECTION_GROUPS: [(&[usize], &str); 3] =
@@ -54,7 +52,6 @@ struct AttentionLine<'a> {
     column: LatencyColumn,
     limit: u8,
     is_sqrt: bool,
-    /// True if the answer states that tokens are padded.
     shows_padding: bool,
 }
 
@@ -106,7 +103,6 @@ impl AttentionTable {
         })
     }
 
-    /// Returns the rows of decode steps with the heads of a query, of any number of sequences.
     fn decode_rows(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Vec<AttentionPoint<AXES>> {
         let rows =
             self.places_of(query, 0..=u64::MAX).flat_map(|(_, _, rows)| rows).map(|row| self.row(*row));
@@ -133,7 +129,9 @@ impl AttentionTable {
             let sides: [&mut dyn Iterator<Item = &u32>; 2] = [&mut below.iter().rev(), &mut above.iter()];
             for side in sides {
                 let fitting = side.map(|row| self.row(*row)).filter(|row| {
-                    has_batch(&row.work, query)
+                    let batches = row.work.batch.zip(query.batch);
+                    (batches.is_none_or(|(row, query)| row == query)
+                        || row.work.is_decode() && query.is_decode())
                         && has_skew(&row.work, query)
                         && tokens.allows_phases(&row.work, query)
                         && line.rows.rows[row.number as usize].latency_in(line.column).is_some()
@@ -179,13 +177,6 @@ impl AttentionTable {
             }
         }
         line.interpolate(&points, target, &SELECTION_GROUPS)
-    }
-}
-
-fn has_batch(row: &AttentionWork, query: &AttentionWork) -> bool {
-    match (row.batch, query.batch) {
-        (Some(one), Some(other)) => one == other || row.is_decode() && query.is_decode(),
-        _ => true,
     }
 }
 

@@ -15,7 +15,7 @@ use indexmap::IndexSet;
 
 use super::{
     AttentionDifference, BatchLengths, CacheQuery, CandidateKernels, KernelIndex, KernelRows, Listed,
-    LookupAnswer, LookupEngine, LookupError, MAX_PADDING, MatchRule, MissReason, OpQuery, PADDED_CONFIDENCE,
+    LookupAnswer, LookupEngine, LookupResult, MAX_PADDING, MatchRule, MissReason, OpQuery, PADDED_CONFIDENCE,
     Padding, QueryTensor, RuleKind, best_of, choose_median, compared_tensors, match_padding,
 };
 use crate::{
@@ -32,7 +32,6 @@ pub(in crate::answer) const CONFIDENCE: f64 = 0.9;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::answer) struct TokenMatch {
     pub(in crate::answer) reach: u64,
-    /// Returns true if the first number of tokens is the second one, padded.
     pub(in crate::answer) is_padded: fn(u64, u64) -> bool,
     /// True if the tokens of a decode step, which are sequences, may differ between rows of an interpolation.
     pub(in crate::answer) joins_sequences: bool,
@@ -77,7 +76,6 @@ pub(in crate::answer) struct AttentionRow {
     pub(in crate::answer) work: AttentionWork,
     pub(in crate::answer) regime: u32,
     pub(in crate::answer) number: u32,
-    /// False if the row does not state that its attributes are complete.
     pub(in crate::answer) has_completeness: bool,
 }
 
@@ -96,7 +94,6 @@ pub(crate) struct AttentionTable {
 }
 
 impl AttentionTable {
-    /// Reads the parameters of the rows that have a length of keys.
     pub(crate) fn load(
         family: AttentionFamily,
         rows: &KernelRows,
@@ -320,7 +317,6 @@ fn different_sequence(row: &AttentionWork, query: &AttentionWork) -> Option<Atte
     Some(AttentionDifference::new(name, &sequence(row, at), &sequence(query, at)))
 }
 
-/// Returns true if a cell states that the attributes of its row are complete.
 fn is_stated(cell: &[u8]) -> bool {
     let cell = std::str::from_utf8(cell).unwrap_or_default().trim().to_ascii_lowercase();
     !matches!(cell.as_str(), "" | "legacy")
@@ -337,7 +333,7 @@ impl LookupEngine {
         kernels: &[MappedKernel],
         query: &OpQuery,
         order: KeyOrder,
-    ) -> Result<LookupAnswer, LookupError> {
+    ) -> LookupResult {
         self.best_answer(&self.candidates(kernels)?, |index| {
             let family = AttentionFamily::of_kernel(&index.rows.kernel).unwrap_or(AttentionFamily::Fused);
             match AttentionWork::of_query(query, family, order) {
@@ -347,21 +343,13 @@ impl LookupEngine {
         })
     }
 
-    pub(super) fn find_work(
-        &self,
-        index: &KernelIndex,
-        work: &AttentionWork,
-    ) -> Result<LookupAnswer, LookupError> {
-        Ok(self.rules.find_work(&*self.index.attention(index)?, &index.rows, work))
+    pub(super) fn find_work(&self, index: &KernelIndex, work: &AttentionWork) -> LookupResult {
+        Ok(self.rules.find_work(self.index.attention(index)?, &index.rows, work))
     }
 
     /// Looks the write of rows to a cache up. A framework passes the rows, the cache and the indices; the kernel has
     /// the cache, the indices and the rows.
-    pub(super) fn lookup_cache_update(
-        &self,
-        kernels: &[MappedKernel],
-        query: &OpQuery,
-    ) -> Result<LookupAnswer, LookupError> {
+    pub(super) fn lookup_cache_update(&self, kernels: &[MappedKernel], query: &OpQuery) -> LookupResult {
         let is_index = |tensor: &QueryTensor| matches!(tensor.dtype, Some(Dtype::Int32 | Dtype::Int64));
         let tensors: Vec<QueryTensor> = compared_tensors(&query.inputs).cloned().collect();
         let inputs = match tensors.as_slice() {
@@ -379,8 +367,8 @@ impl LookupEngine {
     pub(super) fn best_answer(
         &self,
         kernels: &CandidateKernels<'_>,
-        lookup: impl Fn(&KernelIndex) -> Result<LookupAnswer, LookupError>,
-    ) -> Result<LookupAnswer, LookupError> {
+        lookup: impl Fn(&KernelIndex) -> LookupResult,
+    ) -> LookupResult {
         let answers = kernels.indices.iter().map(|index| lookup(index));
         Ok(best_of(answers, &*self.rules)?.unwrap_or_else(|| kernels.missed()))
     }

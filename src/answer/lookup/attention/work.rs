@@ -118,7 +118,6 @@ pub(crate) struct AttentionRegime {
     pub(crate) selected: Option<u64>,
     /// Dimension of the rotary parts that are inputs of their own; 0 without them.
     pub(crate) rope_dim: Option<u64>,
-    /// Attributes of sparse attention that have unusual values.
     pub(crate) unusual: String,
 }
 
@@ -131,7 +130,6 @@ enum RegimeValue<'a> {
 }
 
 impl AttentionRegime {
-    /// Returns the regime of kernels that select keys, or read selected keys.
     pub(crate) fn of_selection(dtype: &Dtype, topk: u64, block_size: Option<u64>) -> Self {
         Self {
             dtype: Some(dtype.clone()),
@@ -194,7 +192,6 @@ pub(crate) struct AttentionWork {
     pub(crate) regime: AttentionRegime,
 }
 
-/// Returns the sizes of a query of two dimensions, the second of which has all heads.
 fn sizes_of_rows(dims: &[u64], key: &[u64], heads: Option<u64>) -> Option<QuerySizes> {
     let &[tokens, width] = dims else { return None };
     let heads = heads.or_else(|| Some(width / key.last().copied().filter(|dim| *dim > 0)?))?;
@@ -236,7 +233,6 @@ fn query_order(shapes: &CallShapes<'_>, layout: Option<&str>) -> Result<QueryOrd
     }
 }
 
-/// Returns the shapes and numbers of a recorded call, without those that its shapes imply.
 fn shapes_of_case<'c>(case: &'c Case, kv_length: Option<f64>, sequences: Option<u64>) -> CallShapes<'c> {
     let view = AttentionCase::new(case);
     let number = |name: &str| case.attributes.get(name).and_then(|text| text.parse().ok());
@@ -485,7 +481,6 @@ impl AttentionWork {
         Ok(Self { tokens, heads, head_dim, kv_length, batch, lengths, regime })
     }
 
-    /// Returns true for a decode step: one query of each sequence.
     pub(crate) fn is_decode(&self) -> bool {
         self.batch == Some(self.tokens)
     }

@@ -77,7 +77,6 @@ impl StepBuilder<'_> {
         AttentionCall { layout: "TND", sparse_mode: "3", heads, kv_heads, lengths }
     }
 
-    /// Returns sequences with as many queries each, whose keys are in blocks.
     fn equal_lengths(&self, queries: u64) -> SequenceLengths {
         SequenceLengths::equal(self.step.batch, [queries, self.step.context], Some(CACHE_BLOCK))
     }
@@ -222,7 +221,6 @@ impl StepBuilder<'_> {
         )))
     }
 
-    /// Sets the lengths of sparse attention: tokens by their ends, keys one by one.
     fn with_lengths(&self, call: KernelCall) -> KernelCall {
         let lengths = self.equal_lengths(self.step.tokens() / self.step.batch.max(1));
         call.with_attributes(lengths.to_attributes(&CaseAttributes::default()))

@@ -132,7 +132,6 @@ pub fn decoder_step(model: &LlmModel, step: &DecoderStep) -> Result<Workload, De
     Ok(workload)
 }
 
-/// Calls of one kernel, or of one of several for the same purpose.
 #[derive(Clone, Debug)]
 struct KernelCall {
     count: u64,
@@ -223,7 +222,6 @@ impl StepBuilder<'_> {
         self.add(with_bias.or(format!("AddRmsNorm: {inputs} -> {outputs}")));
     }
 
-    /// Adds a product of rows by a weight, with the quantisation of the rows.
     fn add_product(&mut self, rows: u64, product: &WeightProduct) {
         let (n, k) = (product.n, product.k);
         if product.activations != Dtype::Int8 {
