@@ -85,7 +85,11 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();
     points.push(diagnosis::check_operators(&packages, &affected));
     points.extend(diagnosis::check_files(&options.db));
-    points.extend(unusable_database(&options.db));
+    if let Err(error) = Database::open(&options.db)
+        && options.db != Path::new(".")
+    {
+        points.push(DoctorCheck::warning("database", error.to_string(), error.hint()));
+    }
     points.extend(paused(&options.db));
     emit(options.output.format, &points, || plain(&points));
     let is_missing = points.iter().any(|point| point.status == CheckStatus::Missing);
@@ -108,12 +112,6 @@ fn database_device(
             None => DoctorCheck::passed(NAME, device.device),
         },
     })
-}
-
-fn unusable_database(folder: &Path) -> Option<DoctorCheck> {
-    let error = Database::open(folder).err().filter(|_| folder != Path::new("."))?;
-    let (found, fix) = (error.to_string(), error.hint());
-    Some(DoctorCheck::warning("database", found, fix))
 }
 
 fn paused(folder: &Path) -> Option<DoctorCheck> {

@@ -2,7 +2,7 @@
 
 use super::{plan::devices_of_host, prelude::*};
 use crate::{
-    answer::fill::{FillOutcome, FillPreview, FillState, PredictedHost},
+    answer::fill::{FillPreview, FillState, PredictedHost},
     show::fill::{FillResult, fill_records, fill_result_text, fill_text},
 };
 
@@ -67,15 +67,8 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         FillState::new(&analyzer, &workloads, &folder.db)
     };
     let outcome = session.measure(&preview.fill, state)?;
-    let FillOutcome { exit, added, further_runs, is_stopped } = outcome;
-    let result = FillResult {
-        added,
-        further_runs,
-        m5_before: preview.share_before,
-        m5_forecast: preview.share_forecast,
-        m5_after: state()?.share,
-    };
-    emit(format, &[result], || fill_result_text(&result));
+    let result = FillResult::new(&outcome, &preview, state()?.share);
+    emit(format, [&result], || fill_result_text(&result));
     outcome.stop_note("fill", &folder.db).iter().for_each(|note| print_note(note));
-    Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
+    Ok(if outcome.is_stopped { ExitStatus::Interrupted } else { outcome.exit })
 }

@@ -7,11 +7,11 @@ use crate::{
         workload::QuestionDefaults,
     },
     cases::grid::{
-        AxisAudit, GridAuditor, KernelAudit,
+        GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
     },
     show::{
-        audit::{audit_table, axis_records},
+        audit::{AxisRecord, audit_table},
         question_audit::{QuestionRecord, question_table},
     },
 };
@@ -164,16 +164,14 @@ fn audited_kernels(
 }
 
 fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatus {
-    options.output.emit(&axis_records(audits), |width| match audits {
-        [] => String::new(),
-        _ => audit_table(audits, width),
-    });
+    let axes = || audits.iter().flat_map(|audit| audit.axes.iter().map(move |axis| (audit, axis)));
+    let records = axes().map(|(audit, axis)| AxisRecord::new(audit, axis));
+    options.output.emit(records, |width| audit_table(audits, width));
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
         let rows = format_count(*unread, "row");
         print_note(&format!("{kernel}: {rows} ignored, which the catalogue cannot read"));
     }
-    let axes: Vec<&AxisAudit<'_>> = audits.iter().flat_map(|audit| &audit.axes).collect();
-    let complete = axes.iter().filter(|axis| axis.is_complete()).count();
-    print_note(&format!("{complete} of {} axes meet the density standard", axes.len()));
-    ExitStatus::done_if(complete == axes.len())
+    let complete = axes().filter(|(_, axis)| axis.is_complete()).count();
+    print_note(&format!("{complete} of {} axes meet the density standard", axes().count()));
+    ExitStatus::done_if(complete == axes().count())
 }

@@ -138,20 +138,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         }
         Ok::<_, DatabaseError>((tables, merged))
     })?;
-    let sum = |of: fn(&MergeReport) -> usize| merged.values().map(of).sum::<usize>();
-    let record = IngestRecord {
-        files: files.len(),
-        records,
-        left_out,
-        added: sum(|report| report.added),
-        updated: sum(|report| report.updated),
-        unchanged: sum(|report| report.same),
-        kept: sum(|report| report.kept),
-        kernels: merged,
-        device: device.name,
-        device_source: device.source,
-        dry_run: options.dry_run,
-    };
+    let record = IngestRecord::new(files.len(), records, left_out, merged, device, options.dry_run);
     emit(options.output.format, [&record], || result_text(&record, &options.db));
     if options.output.format == OutputFormat::Plain && !options.dry_run {
         next_steps(options, target.file.kind, &gaps).iter().for_each(|line| print_note(line));
@@ -326,22 +313,33 @@ fn next_steps(options: &IngestOptions, kind: DataKind, gaps: &ProfileGaps) -> Ve
     vec![replayable, next]
 }
 
-#[derive(Serialize)]
-struct IngestRecord {
-    files: usize,
-    records: u64,
-    /// Reports of the merged tables by kernel.
-    kernels: BTreeMap<String, MergeReport>,
-    /// Descriptions of what adds no row.
-    left_out: Vec<String>,
-    added: usize,
-    updated: usize,
-    unchanged: usize,
-    /// Rows that have more evidence than the profile.
-    kept: usize,
-    device: String,
-    device_source: String,
-    dry_run: bool,
+record! {
+    IngestRecord(
+        files: usize,
+        records: u64,
+        left_out: Vec<String>,
+        merged: BTreeMap<String, MergeReport>,
+        device: DeviceChoice,
+        dry_run: bool
+    ) with {
+        let counts: [fn(&MergeReport) -> usize; 4] =
+            [|report| report.added, |report| report.updated, |report| report.same, |report| report.kept];
+        let [added, updated, same, kept] = counts.map(|of| merged.values().map(of).sum());
+    } {
+        files: usize = files,
+        records: u64 = records,
+        kernels: BTreeMap<String, MergeReport> = merged,
+        /// Descriptions of what adds no row.
+        left_out: Vec<String> = left_out,
+        added: usize = added,
+        updated: usize = updated,
+        unchanged: usize = same,
+        /// Rows that have more evidence than the profile.
+        kept: usize = kept,
+        device: String = device.name,
+        device_source: String = device.source,
+        dry_run: bool = dry_run,
+    }
 }
 
 fn result_text(record: &IngestRecord, db: &Path) -> String {

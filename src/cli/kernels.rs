@@ -44,9 +44,6 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
 fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitStatus, CommandError> {
     let (gaps, notes) = find_kernel_gaps(&options.missing, catalogue)?;
     notes.iter().for_each(|note| print_note(note));
-    if gaps.gaps.is_empty() {
-        print_note("every kernel can be replayed as it was recorded");
-    }
     options.output.emit(&gap_records(&gaps), |width| gaps_table(&gaps, width));
     Ok(ExitStatus::Done)
 }

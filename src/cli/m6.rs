@@ -117,7 +117,6 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
     let chosen = |pass: &ProfiledPass| options.tokens.is_none_or(|tokens| pass.pass.tokens == Some(tokens));
     let all = passes.len();
     passes.retain(chosen);
-    let complete = passes.iter().filter(|pass| pass.pass.is_complete).count();
     if passes.is_empty() || passes.iter().all(|pass| pass.pass.total() == Nanos(0)) {
         let (what, option) = match options.tokens {
             Some(_) => ("kernels and the wanted number of tokens", "--tokens"),
@@ -127,9 +126,6 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
             format!("none of {all} forward passes has {what}"),
             format!("leave `{option}` out to list all of them"),
         ));
-    }
-    if complete == 0 {
-        print_note("the only forward pass may begin before the recorded run");
     }
     options.output.emit(&m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
     Ok(ExitStatus::Done)

@@ -15,7 +15,7 @@ use crate::{
         },
     },
     base::json_error::json_message,
-    show::lookup::{LookupRecord, LookupReport, lookup_text},
+    show::lookup::{LookupRecord, lookup_text},
 };
 
 const NEAREST_ROWS: usize = 5;
@@ -159,7 +159,6 @@ fn query_of_options(options: &QueryOptions) -> Result<OpQuery, CommandError> {
 /// Answers the lines of a file one by one, so that a process can wait for each answer. The exit status is that of the
 /// worst answer.
 fn answer_lines(file: &Path, database: &LookupDatabase, is_compat: bool) -> Result<ExitStatus, CommandError> {
-    let LookupDatabase { engine, kind, errors, .. } = database;
     let failed = |error: io::Error| {
         let hint = "give a file with one JSON object per line, or `-` for standard input";
         CommandError::bad_input(format!("cannot read `{}`: {error}", file.display()), hint)
@@ -180,13 +179,11 @@ fn answer_lines(file: &Path, database: &LookupDatabase, is_compat: bool) -> Resu
         let parsed: QueryFields = serde_json::from_str(&line)
             .map_err(|error| at_line(&json_message(&error), "docs/lookup.md lists the keys of a query"))?;
         let query = parsed.into_query().map_err(|error| at_line(&error.message, &error.hint))?;
-        let answer = look_up(engine, &query, is_compat)?;
+        let answer = look_up(&database.engine, &query, is_compat)?;
         if !is_complete(&answer) {
             exit = ExitStatus::SomeNotOk;
         }
-        let report =
-            LookupReport { query: &query, answer: &answer, nearest: &[], kind: *kind, is_compat, errors };
-        print_data(&json_lines(&[LookupRecord::new(&report)]));
+        print_data(&json_lines([LookupRecord::new(&query, &answer, &[], database, is_compat)]));
     }
     Ok(exit)
 }
@@ -205,20 +202,13 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     if let Some(file) = &options.queries {
         return answer_lines(file, &database, options.compat);
     }
-    let LookupDatabase { engine, kind, errors, .. } = &database;
+    let LookupDatabase { engine, kind, .. } = &database;
     let query = query_of_options(options)?;
     let answer = look_up(engine, &query, options.compat)?;
     let is_miss = answer.source == AnswerSource::Miss;
     let nearest = if is_miss { engine.nearest_rows(&query, NEAREST_ROWS)? } else { Vec::new() };
-    let report = LookupReport {
-        query: &query,
-        answer: &answer,
-        nearest: &nearest,
-        kind: *kind,
-        is_compat: options.compat,
-        errors,
-    };
-    options.output.emit([LookupRecord::new(&report)], |width| lookup_text(&report, width));
+    let record = LookupRecord::new(&query, &answer, &nearest, &database, options.compat);
+    options.output.emit([record], |width| lookup_text(&answer, &nearest, &database.errors, width));
     note_simulated(*kind);
     if options.compat {
         print_note("this is the answer of the superseded tool (--compat)");

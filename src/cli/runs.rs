@@ -57,15 +57,7 @@ pub(super) fn find_run<'a>(
         return Err(no_run(database));
     };
     if name == "last" {
-        let with_cases = runs.iter().rfind(|past| past.record.planned > 0).unwrap_or(latest);
-        if with_cases.record.run != latest.record.run {
-            print_note(&format!(
-                "run {} had nothing to measure; the last with cases is {}",
-                id(latest),
-                id(with_cases)
-            ));
-        }
-        return Ok(with_cases);
+        return Ok(runs.iter().rfind(|past| past.record.planned > 0).unwrap_or(latest));
     }
     let named: Vec<&PastRun> = match runs.iter().find(|past| past.record.run == name) {
         Some(past) => vec![past],

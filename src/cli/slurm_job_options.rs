@@ -45,13 +45,10 @@ fn parse_grace(text: &str) -> Result<Duration, String> {
 /// Returns a time limit of sbatch in seconds: `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`,
 /// `DAYS-HOURS:MINUTES` or `DAYS-HOURS:MINUTES:SECONDS`; `None` for other texts, which sbatch judges. 0 is no limit.
 fn limit_seconds(text: &str) -> Option<u64> {
-    let (days, rest) = match text.split_once('-') {
-        Some((days, rest)) => (Some(days.parse::<u64>().ok()?), rest),
-        None => (None, text),
-    };
-    let parts: Option<Vec<u64>> = rest.split(':').map(|part| part.parse().ok()).collect();
-    let parts = parts?;
-    let [hours, minutes, seconds] = match (days.is_some(), &parts[..]) {
+    let (days, rest) = text.split_once('-').unwrap_or(("0", text));
+    let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
+    let parts = rest.split(':').map(number).collect::<Option<Vec<u64>>>()?;
+    let [hours, minutes, seconds] = match (text.contains('-'), &parts[..]) {
         (true, [hours]) => [*hours, 0, 0],
         (true, [hours, minutes]) => [*hours, *minutes, 0],
         (false, [minutes]) => [0, *minutes, 0],
@@ -59,8 +56,7 @@ fn limit_seconds(text: &str) -> Option<u64> {
         (_, [hours, minutes, seconds]) => [*hours, *minutes, *seconds],
         _ => return None,
     };
-    let add = |whole: u64, factor: u64, part: u64| whole.checked_mul(factor)?.checked_add(part);
-    add(add(add(days.unwrap_or(0), 24, hours)?, 60, minutes)?, 60, seconds)
+    Some(((number(days)? * 24 + hours) * 60 + minutes) * 60 + seconds)
 }
 
 /// Warns if a program does not exist on this host: it may exist on the nodes only.

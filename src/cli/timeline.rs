@@ -88,23 +88,15 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
     };
     if let Some(trace) = trace {
         let domain = options.domain.as_deref();
-        if let Some(domain) =
-            domain.filter(|domain| !runs.iter().flat_map(RunTimeline::domains).any(|found| found == *domain))
-        {
-            print_note(&format!(
-                "no range or mark of mstx is recorded in the domain `{domain}`{}",
-                recorded_domains(&runs)
-            ));
+        let recorded: BTreeSet<&str> = runs.iter().flat_map(RunTimeline::domains).collect();
+        if let Some(domain) = domain.filter(|domain| !recorded.contains(domain)) {
+            let others = joined(recorded.iter().map(|domain| format!("`{domain}`")), ", ");
+            let others = or_empty((!others.is_empty()).then(|| format!("; there are {others}")));
+            print_note(&format!("no range or mark of mstx is recorded in the domain `{domain}`{others}"));
         }
         trace.write(&step_lanes(&report, domain))?;
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
     options.output.emit(&step_times_records(&report), |width| step_times_text(&report, width));
     Ok(ExitStatus::Done)
-}
-
-fn recorded_domains(runs: &[RunTimeline]) -> String {
-    let domains: BTreeSet<&str> = runs.iter().flat_map(RunTimeline::domains).collect();
-    let domains: Vec<String> = domains.into_iter().map(|domain| format!("`{domain}`")).collect();
-    if domains.is_empty() { String::new() } else { format!("; there are {}", domains.join(", ")) }
 }

@@ -111,8 +111,3 @@ record! {
         total: usize = axis.groups.len(),
     }
 }
-
-pub(crate) fn axis_records<'a>(kernels: &'a [KernelAudit<'a>]) -> Vec<AxisRecord<'a>> {
-    let axes = kernels.iter().flat_map(|audit| audit.axes.iter().map(move |axis| (audit, axis)));
-    axes.map(|(audit, axis)| AxisRecord::new(audit, axis)).collect()
-}

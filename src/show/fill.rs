@@ -5,7 +5,7 @@ use indexmap::IndexSet;
 use super::prelude::*;
 use crate::answer::{
     coverage::{CoverageGap, FillCase, FilledBy},
-    fill::{FillPreview, NotMeasured},
+    fill::{FillOutcome, FillPreview, NotMeasured},
 };
 
 /// Cases that a table on screen has; JSON has all.
@@ -131,14 +131,15 @@ pub(crate) fn fill_records(preview: &FillPreview<'_>) -> Vec<Box<RawValue>> {
     cases.chain([json_record(&ForecastRecord::new(preview))]).collect()
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct FillResult {
-    pub(crate) added: usize,
-    pub(crate) further_runs: usize,
-    /// M5 of all workloads together; null without times.
-    pub(crate) m5_before: Option<f64>,
-    pub(crate) m5_forecast: Option<f64>,
-    pub(crate) m5_after: Option<f64>,
+record! {
+    pub(crate) FillResult(outcome: &FillOutcome, preview: &FillPreview<'_>, m5_after: Option<f64>) {
+        added: usize = outcome.added,
+        further_runs: usize = outcome.further_runs,
+        /// M5 of all workloads together; null without times.
+        m5_before: Option<f64> = preview.share_before,
+        m5_forecast: Option<f64> = preview.share_forecast,
+        m5_after: Option<f64> = m5_after,
+    }
 }
 
 pub(crate) fn fill_result_text(result: &FillResult) -> String {

@@ -2,21 +2,12 @@
 
 use super::{coverage::number, prelude::*, table::cut_in_middle};
 use crate::{
-    answer::lookup::{
-        AnswerSource, DispatchOverhead, LookupAnswer, NearestRow, OpQuery, PartAnswer, UsedRow,
+    answer::{
+        lookup::{AnswerSource, DispatchOverhead, LookupAnswer, NearestRow, OpQuery, PartAnswer, UsedRow},
+        lookup_database::LookupDatabase,
     },
     database::{InterpolationErrors, KernelInterpolationError},
 };
-
-#[derive(Debug)]
-pub(crate) struct LookupReport<'a> {
-    pub(crate) query: &'a OpQuery,
-    pub(crate) answer: &'a LookupAnswer,
-    pub(crate) nearest: &'a [NearestRow],
-    pub(crate) kind: DataKind,
-    pub(crate) is_compat: bool,
-    pub(crate) errors: &'a InterpolationErrors,
-}
 
 /// Describes the published error of a kernel: `90 % of the interpolations of MatMulV2 within 4.9 % (60 hold-outs, ...)`.
 pub(super) fn error_text(kernel: &str, error: &KernelInterpolationError) -> String {
@@ -48,20 +39,20 @@ fn published_error<'a>(
     errors.kernels.get(kernel).map(|error| (kernel, error))
 }
 
-pub(crate) fn lookup_text(report: &LookupReport<'_>, width: Option<usize>) -> String {
-    let answer = report.answer;
+pub(crate) fn lookup_text(
+    answer: &LookupAnswer,
+    nearest: &[NearestRow],
+    errors: &InterpolationErrors,
+    width: Option<usize>,
+) -> String {
     let Some(latency) = answer.latency else {
-        return format!(
-            "no answer: {}\n{}",
-            or_empty(answer.miss.as_ref()),
-            nearest_table(report.nearest, width)
-        );
+        return format!("no answer: {}\n{}", or_empty(answer.miss.as_ref()), nearest_table(nearest, width));
     };
     let line = |label: &str, text: Option<String>| or_empty(text.map(|text| format!("{label:<12}{text}\n")));
     let overhead = answer.overhead.as_ref().map(|overhead| {
         format!("{} us of these for the dispatch, a model: {}", number(overhead.latency.0), overhead.source)
     });
-    let error = published_error(answer, report.errors).map(|(kernel, error)| error_text(kernel, error));
+    let error = published_error(answer, errors).map(|(kernel, error)| error_text(kernel, error));
     let parts = answer.parts.iter().map(|part| part_lines(part, "", width));
     [
         line("latency", Some(format!("{} us", number(latency.0)))),
@@ -181,13 +172,15 @@ record! {
 }
 
 record! {
-    pub(crate) LookupRecord<'a>(report: &LookupReport<'a>) {
+    pub(crate) LookupRecord<'a>(
+        query: &'a OpQuery, answer: &'a LookupAnswer, nearest: &'a [NearestRow], database: &'a LookupDatabase, is_compat: bool
+    ) {
         #[serde(flatten)]
-        answer: AnswerRecord<'a> = AnswerRecord::new(&report.query.op, report.answer),
-        kind: &'static str = report.kind.as_str(),
-        compat: bool = report.is_compat,
-        nearest: Vec<NearestRecord<'a>> = report.nearest.iter().map(NearestRecord::new).collect(),
-        published_error: Option<ErrorRecord<'a>> = published_error(report.answer, report.errors)
+        answer: AnswerRecord<'a> = AnswerRecord::new(&query.op, answer),
+        kind: &'static str = database.kind.as_str(),
+        compat: bool = is_compat,
+        nearest: Vec<NearestRecord<'a>> = nearest.iter().map(NearestRecord::new).collect(),
+        published_error: Option<ErrorRecord<'a>> = published_error(answer, &database.errors)
             .map(|(kernel, error)| ErrorRecord::new(kernel, error)),
     }
 }

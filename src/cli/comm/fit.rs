@@ -45,12 +45,6 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
         .copied()
         .filter(|kind| sweeps.iter().any(|sweep| sweep.kind == *kind))
         .collect();
-    if let Some(folder) = options.svg.as_ref().filter(|folder| !folder.is_dir()) {
-        return Err(CommandError::bad_input(
-            format!("`{}` is no folder", folder.display()),
-            "create the folder of the images first",
-        ));
-    }
     // A folder that cannot be written is an error before anything is printed.
     let images = options.svg.as_ref().map(|folder| {
         let file = |kind: &CollectiveKind| {

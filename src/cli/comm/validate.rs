@@ -5,7 +5,7 @@ use std::ops::Bound;
 use super::{super::prelude::*, network_of_profile};
 use crate::{
     measure::collective::{DatabaseSweeps, ModelVerdict, compare_with_model},
-    show::collectives::{ModelReport, model_records, model_text},
+    show::collectives::{ModelRecord, model_text},
 };
 
 /// Compares measured collectives with the analytic model of a device profile
@@ -41,13 +41,9 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
     let network = network_of_profile(&options.assets.load()?, device)?;
     let DatabaseSweeps { sweeps, notes } = DatabaseSweeps::read(&database, &options.collectives)?;
     let comparisons = compare_with_model(&network, &sweeps, options.tolerance);
-    let report = ModelReport {
-        comparisons: &comparisons,
-        device,
-        kind: database.kind(),
-        tolerance: options.tolerance,
-    };
-    options.output.emit(&model_records(&report), |width| model_text(&report, width));
+    let (kind, tolerance) = (database.kind(), options.tolerance);
+    let records = comparisons.iter().map(|row| ModelRecord::new(row, device, kind, tolerance));
+    options.output.emit(records, |width| model_text(&comparisons, device, kind, tolerance, width));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);

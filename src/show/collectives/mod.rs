@@ -5,7 +5,7 @@ mod model;
 mod plot;
 
 pub(crate) use fit::{FitReport, fit_records, fit_text};
-pub(crate) use model::{ModelReport, model_records, model_text};
+pub(crate) use model::{ModelRecord, model_text};
 pub(crate) use plot::bandwidth_plot;
 
 use super::{prelude::*, run_lines::device_ranges};

@@ -6,17 +6,15 @@ use crate::{
     measure::collective::{ModelComparison, ModelVerdict},
 };
 
-#[derive(Clone, Debug)]
-pub(crate) struct ModelReport<'r> {
-    pub(crate) comparisons: &'r [ModelComparison<'r>],
-    pub(crate) device: &'r str,
-    pub(crate) kind: DataKind,
-    pub(crate) tolerance: f64,
-}
-
-pub(crate) fn model_text(report: &ModelReport<'_>, width: Option<usize>) -> String {
-    let has_parts = report.comparisons.iter().any(|row| row.sweep.key.parts != PartWeights::Equal);
-    let table = Table::new(report.comparisons)
+pub(crate) fn model_text(
+    comparisons: &[ModelComparison<'_>],
+    device: &str,
+    kind: DataKind,
+    tolerance: f64,
+    width: Option<usize>,
+) -> String {
+    let has_parts = comparisons.iter().any(|row| row.sweep.key.parts != PartWeights::Equal);
+    let table = Table::new(comparisons)
         .text("collective", 0, |row| row.sweep.kind)
         .number("tier", 2, |row| or_dash(row.sweep.key.tier))
         .number("ranks", 0, |row| row.sweep.key.ranks)
@@ -30,32 +28,28 @@ pub(crate) fn model_text(report: &ModelReport<'_>, width: Option<usize>) -> Stri
         .print(width);
     let [pass, warn, fail, none] =
         [ModelVerdict::Pass, ModelVerdict::Warn, ModelVerdict::Fail, ModelVerdict::NoModel]
-            .map(|verdict| report.comparisons.iter().filter(|row| row.verdict == verdict).count());
+            .map(|verdict| comparisons.iter().filter(|row| row.verdict == verdict).count());
     let separator = if table.is_empty() { "" } else { "\n" };
     format!(
         "{table}{separator}{pass} PASS (ratio up to {t} or 1/{t}), {warn} WARN (up to {}), {fail} FAIL, {none} without a model, by {}{}\n",
-        2.0 * report.tolerance,
-        report.device,
-        report.kind.mark(),
-        t = report.tolerance,
+        2.0 * tolerance,
+        device,
+        kind.mark(),
+        t = tolerance,
     )
 }
 
 record! {
-    pub(crate) ModelRecord<'a>(row: &'a ModelComparison<'a>, report: &ModelReport<'a>) {
+    pub(crate) ModelRecord<'a>(row: &'a ModelComparison<'a>, device: &'a str, kind: DataKind, tolerance: f64) {
         #[serde(flatten)]
-        key: SweepKeyRecord<'a> = SweepKeyRecord::new(row.sweep, report.kind),
+        key: SweepKeyRecord<'a> = SweepKeyRecord::new(row.sweep, kind),
         message_bytes: u64 = row.point.message,
         us: f64 = row.point.micros,
         model_us: Option<f64> = row.predicted_us,
         ratio: Option<f64> = row.ratio(),
         verdict: ModelVerdict = row.verdict,
         by_npubench: bool = !row.point.is_foreign,
-        device: &'a str = report.device,
-        tolerance: f64 = report.tolerance,
+        device: &'a str = device,
+        tolerance: f64 = tolerance,
     }
-}
-
-pub(crate) fn model_records<'r>(report: &ModelReport<'r>) -> Vec<ModelRecord<'r>> {
-    report.comparisons.iter().map(|row| ModelRecord::new(row, report)).collect()
 }
