@@ -17,7 +17,7 @@ use npubench::{
     kernel::{
         Case, CaseAttributes, KernelName, SignatureCells, Slot, catalogue::Catalogue, device::DeviceProfile,
     },
-    profile::{ProfileFile, ReadOptions, RecordGroups, add_table},
+    profile::{ProfileFile, RecordGroups, add_table},
 };
 
 use crate::oracle::{assert_consistent, dims};
@@ -43,9 +43,8 @@ impl Fixture {
         let mut groups = RecordGroups::default();
         let layer = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decoder-layer");
         let files = ProfileFile::find_all(&[layer]).expect("an example").files;
-        let read = ReadOptions { accept_rehearsed: true, workers: None };
         for (file, number) in files.iter().zip(0..) {
-            add_table(&mut groups, &file.0, number, read).expect("records");
+            add_table(&mut groups, &file.0, number, true).expect("records");
         }
         let profiled = groups.into_kernels().into_iter();
         let mut cases: BTreeMap<KernelName, Vec<Case>> = profiled
