@@ -105,12 +105,12 @@ fn compare_form(
             return Err(MissReason::OutputMismatch);
         }
     }
-    let number = |column: &str| form.attributes.get(column).and_then(|text| text.parse::<u64>().ok());
-    let ep_size = number(EP_SIZE);
+    let stated = |column: &str| form.attributes.get(column).and_then(|text| text.parse::<u64>().ok());
+    let ep_size = stated(EP_SIZE);
     if query.ep_size.is_some() && ep_size != query.ep_size && (ep_size.is_some() || query.needs_ep_size) {
         return Err(ep_size.map_or(MissReason::ShapeMismatch, MissReason::of_ranks));
     }
-    if let (Some(ranks), Some(recorded)) = (query.ranks, number(WORLD_SIZE))
+    if let (Some(ranks), Some(recorded)) = (query.ranks, stated(WORLD_SIZE))
         && ranks != recorded
     {
         return Err(MissReason::of_ranks(recorded));

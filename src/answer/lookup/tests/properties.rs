@@ -6,7 +6,7 @@ use super::{TestDatabase, query, shown, tensors};
 use crate::{
     answer::{
         lookup::{
-            kernel_index::KernelIndex,
+            KernelIndex,
             kernel_rows::{IndexedRow, KernelRows},
             match_rows::{KernelsQuery, find_exact},
             query::{InputVariant, input_slots, input_variants},
