@@ -33,8 +33,7 @@ impl Database {
     }
 
     /// Creates a database folder atomically: `fill` writes files into a temporary folder that becomes the database when
-    /// it is complete. If the folder appears in the meantime, nothing is created. Fails with
-    /// [`DatabaseError::CreatedConcurrently`], [`DatabaseError::NotAFolder`], and the errors of `fill`.
+    /// it is complete. If the folder appears in the meantime, nothing is created.
     pub fn create<T, E: From<DatabaseError>>(
         folder: &Path,
         file: &DatabaseFile,

@@ -135,8 +135,7 @@ impl Database {
         &self.file.profiled_on
     }
 
-    /// Returns true if measured durations can be compared with durations of the production profiles: all are of
-    /// devices, or all of the rehearsal host.
+    /// Returns true if measured durations compare with those of the profiles: all are of devices, or all rehearsed.
     pub(crate) fn has_comparable_production(&self) -> bool {
         self.file.kind == DataKind::Npu || self.file.has_rehearsed_profiles
     }
@@ -209,8 +208,7 @@ impl Database {
         }
     }
 
-    /// Opens the ledger, whose runs must be of the folder's kind: a changed or lost `database.yaml` must not turn
-    /// simulated durations into measured ones.
+    /// Opens the ledger, whose runs must be of the folder's kind: `database.yaml` may have been changed or lost.
     pub fn ledger(&self) -> Result<Ledger, DatabaseError> {
         let ledger = Ledger::open(&self.ledger_path())?;
         match ledger.run_kinds()?.into_iter().find(|kind| *kind != self.kind()) {
@@ -225,8 +223,7 @@ impl Database {
         if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
     }
 
-    /// Returns the path of a kernel's CSV, which may not exist. No other kernel has this path, also on file systems
-    /// that ignore case.
+    /// Returns the path of a kernel's CSV, which may not exist; no other kernel has it, also where case is ignored.
     pub fn kernel_path(&self, kernel: &KernelName) -> PathBuf {
         self.folder.join(format!("{}.csv", self.stem_of(kernel)))
     }
@@ -293,8 +290,7 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
     copy_rows(source, target, kind, None, |_| Ok(()))
 }
 
-/// Does the same as [`copy_shapes`] for the rows of some cases, or of all; `add` writes further files into the new
-/// folder before it appears.
+/// Copies as [`copy_shapes`] the rows of some cases, or all; `add` writes further files before the folder appears.
 pub(crate) fn copy_rows(
     source: &Database,
     target: &Path,

@@ -53,8 +53,7 @@ pub struct KernelCsv {
     is_regular: bool,
 }
 
-/// Returns true if a file ends within its first line, the header: its last columns and all rows are missing. npubench ends
-/// every line.
+/// Returns true if a file ends within its header: npubench ends every line, so columns and rows are missing.
 pub(crate) fn is_cut_header(bytes: &[u8], header: &Range<usize>) -> bool {
     header.end == bytes.len() && !bytes.ends_with(b"\n") && !bytes.ends_with(b"\r")
 }
@@ -266,8 +265,7 @@ impl KernelCsv {
         self.changed = true;
     }
 
-    /// Inserts rows before the rows with the given indices, which ascend; the number of rows for the end. Cells are in the
-    /// named columns, of which missing ones are appended. Returns the indices of the new rows.
+    /// Inserts rows before those with the given ascending indices, the number of rows for the end; returns the new indices.
     pub(crate) fn insert_rows(&mut self, new: &[(usize, Vec<(impl AsRef<str>, String)>)]) -> Vec<usize> {
         let mut indices = Vec::with_capacity(new.len());
         let mut present = std::mem::take(&mut self.rows).into_iter();
@@ -282,8 +280,7 @@ impl KernelCsv {
         indices
     }
 
-    /// Sets cells of a row and appends missing columns. Returns false if every cell has its value already. Fails with
-    /// [`DatabaseError::Csv`] if the row is not UTF-8.
+    /// Sets cells of a row and appends missing columns; returns false if nothing changes. Fails if the row is not UTF-8.
     pub fn update_row(
         &mut self,
         row: usize,
@@ -335,8 +332,7 @@ impl KernelCsv {
         true
     }
 
-    /// Replaces the endings of all lines by the ending of the header; returns it if a line had another one. Line breaks in
-    /// cells stay.
+    /// Replaces the line endings by the ending of the header, which is returned if a line had another one.
     pub(crate) fn unify_newlines(&mut self) -> Option<&'static str> {
         let newline = self.newline;
         let mut header = 0..self.header_end;

@@ -11,8 +11,7 @@ use super::{
 };
 use crate::kernel::{CacheState, Case, CaseOutcome, CollectiveCase, RowResult};
 
-/// Returns the cells of a result in a row, with those of its task; those of [`columns::appended_columns`] are empty without a
-/// value.
+/// Returns the cells of a result in a row, with those of its task; appended columns are empty without a value.
 pub(super) fn result_cells<'r>(
     table: &KernelCsv,
     case: &Case,

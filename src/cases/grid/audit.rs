@@ -117,8 +117,7 @@ impl<'a> GridAuditor<'a> {
         self.catalogue.entry(kernel).map_or(&[], |entry| self.density.axes(kernel, entry))
     }
 
-    /// Audits the cases that `visit_cases` gives, each with true if it is measured; it returns the number of further rows that
-    /// are no case. `None` without a catalogue entry.
+    /// Audits the cases of `visit_cases`, each with true if measured, which returns the number of rows that are no case.
     fn audit<E>(
         &self,
         kernel: &KernelName,

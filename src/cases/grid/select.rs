@@ -199,8 +199,7 @@ struct CandidateFilter<'a> {
 }
 
 impl<'a> CandidateFilter<'a> {
-    /// Accepts a candidate that needs `footprint` and whose case `read` returns if the shape rule accepts it. The
-    /// error is the reason of the rejection with the message of the shape rule.
+    /// Accepts a candidate if it passes; `read` returns its case, or the message of the shape rule.
     fn check<'c>(
         &mut self,
         footprint: MemoryFootprint,

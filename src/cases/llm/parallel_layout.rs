@@ -66,8 +66,7 @@ impl ParallelDegrees {
         Self { tp, ep, dp: powers(MAX_DP).collect() }
     }
 
-    /// Returns the layouts of these degrees in which the model can be run, in order. Layouts with fewer groups of
-    /// experts than groups of tokens are left out: they would cut experts finer than anything else.
+    /// Returns the layouts of these degrees in which the model can be run, in order; those with `dp` above `ep` are left out.
     pub(crate) fn usable(&self, model: &LlmModel) -> Vec<ParallelLayout> {
         let mut found = Vec::new();
         for &tp in &self.tp {

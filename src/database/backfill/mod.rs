@@ -60,8 +60,7 @@ impl BackfillReport {
 
 const DUMPED: &str = "dump of a serving process";
 
-/// Merges a dump into the table of the kernel; `add_variants` adds a row for each call whose values no row has. The
-/// table is not saved.
+/// Merges a dump into a table, which is not saved; `add_variants` adds a row for each call whose values no row has.
 pub(super) fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,

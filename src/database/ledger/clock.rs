@@ -92,8 +92,7 @@ impl Ledger {
         })
     }
 
-    /// Returns the runs and devices with cycles per time in collections with the software of a run's last collection
-    /// with them, in the order of the runs.
+    /// Returns the runs and devices with cycles per time of the software of a run's last collection that has them.
     pub(crate) fn clocks_of_software(&self, run: &str) -> Result<Vec<ClockOfRun>, LedgerError> {
         const WITH_CYCLES: &str = "EXISTS (SELECT 1 FROM attempts a WHERE a.collection = c.collection AND a.cycle_rate IS NOT NULL)";
         let sql = format!(
@@ -163,8 +162,7 @@ impl Ledger {
         Ok(by_case)
     }
 
-    /// Returns true if a case has a measurement in this state of the cache that counts: its own, or that of the kernel
-    /// as which it ran.
+    /// Returns true if a case has a measurement that counts: its own, or one of the kernel as which it ran.
     pub(crate) fn has_measurement(&self, case: &CaseId, cache: CacheState) -> Result<bool, LedgerError> {
         let sql = format!("SELECT 1 FROM attempts a JOIN collections c USING (collection)
                    WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') LIMIT 1");

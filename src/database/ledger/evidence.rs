@@ -116,8 +116,7 @@ impl Ledger {
         Ok(found)
     }
 
-    /// Returns the newest launched attempt without an accepted result of each case that has one, in one run or in all. Cases that ran as
-    /// another kernel are measured there.
+    /// Returns the newest launched attempt without an accepted result of each case, in one run or in all.
     pub(crate) fn newest_failures(
         &self,
         run: Option<&str>,
@@ -194,8 +193,7 @@ impl Ledger {
         })
     }
 
-    /// Returns the newest verdict of each planned case in one state of the cache that its row shows if there is no
-    /// measurement, with its run.
+    /// Returns the newest verdict of each planned case that its row shows without a measurement, with its run.
     pub(crate) fn newest_row_verdicts(
         &self,
         cache: CacheState,

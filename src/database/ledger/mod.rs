@@ -102,8 +102,7 @@ pub struct DeviceReading {
     pub memory_used_mb: Option<u64>,
 }
 
-/// Creates the tables in an empty file. Another process may do the same concurrently, so the layout is read within the
-/// transaction.
+/// Creates the tables in an empty file, unless another process has done so.
 fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     if read_layout(&transaction)? == 0 {

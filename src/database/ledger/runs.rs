@@ -207,8 +207,7 @@ impl Ledger {
         Ok(summarised.collect())
     }
 
-    /// Returns the verdicts of a run's newest attempts at cases that are not in its plan: cases of the kernel as which
-    /// a planned call ran.
+    /// Returns the verdicts of a run's newest attempts at cases of the kernels as which its planned calls ran.
     pub(crate) fn unplanned_verdicts(&self, run: &str) -> Result<BTreeSet<Verdict>, LedgerError> {
         let sql = "SELECT DISTINCT a.verdict FROM attempts a JOIN collections c USING (collection)
                    WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)
@@ -241,8 +240,7 @@ impl Ledger {
         Ok(attempts)
     }
 
-    /// Reopens a run that ended before its plan was complete: interrupted collections are closed, and verdicts
-    /// `not_run` are removed.
+    /// Reopens a run that ended early: interrupted collections are closed, and verdicts `not_run` are removed.
     pub fn resume_run(&mut self, run: &str, now: Nanos) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             tx.execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])?;

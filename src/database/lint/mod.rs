@@ -130,8 +130,7 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     Ok(checked)
 }
 
-/// Checks the structure of the ledger, if there is one. A ledger that is in use, or that this user may not read, is no
-/// issue of its content.
+/// Checks the structure of the ledger, if there is one. A ledger that is in use or not readable is no issue.
 pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     let path = ledger_path(folder);
     let file = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().into_owned();

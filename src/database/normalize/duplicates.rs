@@ -3,8 +3,7 @@
 use super::{NormalizeChange, NormalizeReport, row_cells};
 use crate::database::{KernelCsv, columns, lint::join_list};
 
-/// Maximum number of rows of one signature that each further row is compared with; more contradicting rows are no
-/// table of results, and comparing all would take quadratic time.
+/// Limit of the rows that each further row of a signature is compared with, against quadratic time.
 const MAX_COMPARED: usize = 64;
 
 const GROUPS: usize = 3;
