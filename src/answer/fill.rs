@@ -33,9 +33,9 @@ use crate::{
     },
     measure::{
         engine::{PlanPreview, dry_run},
+        events::RunScreen,
         run_context::{EndedRun, RunContext, new_run_id},
         run_options::RunOptions,
-        run_screen::RunScreen,
         verify::JointEstimates,
     },
 };

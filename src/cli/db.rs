@@ -9,8 +9,7 @@ use crate::{
     measure::{
         evidence::{DatabaseComparison, compare_database},
         fleet::{MergeRequest, merge_databases, started_shards},
-        rebuild::rebuild_database,
-        reparse::check_evidence,
+        reparse::{check_evidence, rebuild_database},
     },
     show::repair::{merge_text, rebuild_text},
 };

@@ -168,7 +168,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         let catalogue = Catalogue::load(&options.assets.load()?)?;
         let database = &sides[1].database;
         filter_sides(filter, database, &catalogue, options.cache.state, [&mut first, &mut second])?;
-        if first.known_cases().chain(second.known_cases()).next().is_none() {
+        if first.cases.is_empty() && second.cases.is_empty() {
             print_note("no case of either side matches the filter");
         }
     }

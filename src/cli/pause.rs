@@ -2,7 +2,10 @@
 
 use super::{prelude::*, status::live_run};
 use crate::{
-    measure::{engine::PausedDevices, run_state::DeviceStatus, status_file::RunStatusFile},
+    measure::{
+        engine::PausedDevices,
+        run_state::{DeviceStatus, RunStatusFile},
+    },
     show::run_lines::{device_list, device_ranges},
 };
 

@@ -23,15 +23,12 @@ pub(crate) struct CaseNumbers {
     pub(crate) average_us: Option<f64>,
     /// 95 % interval of the median; `None` also if a later run has replaced the row.
     pub(crate) interval_us: Option<[f64; 2]>,
-    /// Centre of the interval.
     estimate_us: Option<f64>,
     earlier: EarlierResult,
-    /// Median in production profiles.
     pub(crate) production_us: Option<f64>,
 }
 
 impl CaseNumbers {
-    /// Returns half the width of the interval in percent of its centre.
     pub(crate) fn half_width_percent(&self) -> Option<f64> {
         let [low, high] = self.interval_us?;
         let centre = self.estimate_us.or(self.median_us)?;
@@ -48,7 +45,6 @@ impl CaseNumbers {
         }
     }
 
-    /// Returns the difference of the median from that in production profiles in percent.
     pub(crate) fn production_percent(&self) -> Option<f64> {
         Some(percent_above(self.median_us?, self.production_us?))
     }
@@ -61,7 +57,6 @@ fn percent_above(value: f64, reference: f64) -> f64 {
 #[derive(Debug, Default)]
 pub(crate) struct RunNumbers {
     by_case: HashMap<CaseId, CaseNumbers>,
-    /// Tables that cannot be read: kernel and problem.
     pub(crate) unread_tables: Vec<String>,
 }
 
@@ -113,7 +108,6 @@ impl RunNumbers {
         self.by_case.get(case).copied().unwrap_or_default()
     }
 
-    /// Adds the numbers of the rows of a table that show these cases. A case with several rows has the numbers of the first.
     fn add_rows(&mut self, table: &KernelCsv, run: &str, cache: CacheState, cases: &HashSet<&CaseId>) {
         let wanted = [
             columns::CASE,
@@ -131,8 +125,7 @@ impl RunNumbers {
         let present: Vec<usize> = indices.iter().flatten().copied().collect();
         // Positions of the wanted columns among those that are present.
         let mut next = 0..;
-        let places: Vec<Option<usize>> =
-            indices.iter().map(|index| index.and_then(|_| next.next())).collect();
+        let places: Vec<Option<usize>> = indices.iter().map(|one| one.and_then(|_| next.next())).collect();
         table.for_each_cells(&present, |_, cells| {
             let text = |column: usize| {
                 let cell = places[column].and_then(|place| cells.get(place)).copied().unwrap_or_default();
@@ -178,8 +171,6 @@ pub(crate) fn write_earlier_rows(
     write_atomic(&folder.join(FILE), text.as_bytes())
 }
 
-/// Reads the results that rows had before a run; empty if the file is missing. The error is the problem of a file that cannot be
-/// read.
 fn read_earlier_rows(folder: &Path) -> Result<HashMap<CaseId, EarlierResult>, String> {
     let text = match fs::read(folder.join(FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),

@@ -1,5 +1,4 @@
-//! Check of a database's cases by the vendor's code. Stored outcomes are reused, new ones are stored before they are
-//! reported.
+//! Check of a database's cases by the vendor's code. Stored outcomes are reused, new ones are stored before they are reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -35,7 +34,6 @@ const TRANSACTION_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) type CheckSink<'a> = dyn FnMut(&IdentifiedCase, &CheckOutcome) + 'a;
 
-/// The cases of a database that are to be checked. The database is locked while this exists.
 pub(crate) struct DatabaseCheck {
     settings: CheckSettings,
     ledger: Ledger,
@@ -47,7 +45,6 @@ pub(crate) struct DatabaseCheck {
 }
 
 impl DatabaseCheck {
-    /// Plans the check. `recheck` ignores stored outcomes.
     pub(crate) fn prepare(
         db: &Path,
         assets: AssetFiles,
@@ -87,7 +84,6 @@ impl DatabaseCheck {
         Ok(Self { settings, ledger, plan, digests, stored, versions, _lock: lock })
     }
 
-    /// Number of cases, including those that are not called because of the catalogue.
     pub(crate) fn total(&self) -> usize {
         self.plan.cases.len() + self.plan.not_launched.len()
     }
@@ -98,8 +94,7 @@ impl DatabaseCheck {
         (check.digest == digest && check.software == self.versions).then_some(&check.outcome)
     }
 
-    /// Reports every case, and checks those without a valid stored outcome; every outcome is in the ledger before it is reported.
-    /// Returns true if a signal stopped it.
+    /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
         let by_rule = self.plan.not_launched.iter();
         let by_rule: Vec<_> =
@@ -119,8 +114,7 @@ impl DatabaseCheck {
         let (cases, digests): (Vec<PlannedCase>, Vec<&str>) = open.into_iter().unzip();
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
-            // If the handler cannot be installed, the signal ends the program and only outcomes that are not yet in the
-            // ledger are lost.
+            // Without the handler, a signal ends the program, and outcomes that are not yet in the ledger are lost.
             let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
         }
         let mut failure = None;

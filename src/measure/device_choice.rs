@@ -1,16 +1,30 @@
-//! Choice of the device profile of a new database, and comparison of a database's device with a profile or a host.
+//! What a run needs of its host: the device profile of a new database and its comparison with a profile or a host, environment
+//! variables, leases of devices, and the path of the database.
 
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
 
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder, print::print_note},
     database::Database,
-    kernel::{DataKind, device::DeviceProfile, soc_of_chip},
+    kernel::{DataKind, SoftwareFingerprint, device::DeviceProfile, soc_of_chip},
     measure::{
-        device::{self, PlatformConfig, npu_smi::NpuChip},
-        vendor_check::first_device_soc,
+        device::{
+            self, DeviceError, DeviceLeases, HostSoftware, LeaseFolder, PlatformConfig, SoftwareLocations,
+            custom_operators,
+            npu_smi::{NpuChip, NpuSmiInfo},
+            operator_environment,
+        },
+        run_options::RunOptions,
+        vendor_check::{first_device_soc, package_folders},
     },
     profile::DeviceEvidence,
+    rehearsal,
 };
 
 const DEVICE_VARIABLE: &str = "NPUBENCH_DEVICE";
@@ -70,17 +84,15 @@ pub(crate) fn choose_device(
             return choice(name, format!("of this host: {soc} by npu-smi"));
         }
     }
-    let problem = if evidence.facts.is_empty() {
-        "the profile does not contain its device, and this host has none".to_owned()
-    } else {
-        format!("the device of the profile is ambiguous: {} by {sources}", evidence.facts)
+    let facts = &evidence.facts;
+    let (problem, fits) = match facts.is_empty() {
+        true => {
+            ("the profile does not contain its device, and this host has none".to_owned(), "known profiles")
+        }
+        false => (format!("the device of the profile is ambiguous: {facts} by {sources}"), "these fit"),
     };
-    let names = if fitting.is_empty() {
-        profiles.iter().map(|profile| profile.device.as_str()).collect()
-    } else {
-        fitting
-    };
-    let fits = if evidence.facts.is_empty() { "known profiles" } else { "these fit" };
+    let all = || profiles.iter().map(|profile| profile.device.as_str()).collect();
+    let names = if fitting.is_empty() { all() } else { fitting };
     Err(CommandError::bad_input(
         problem,
         format!("give the device with `--device`; {fits}: {}", names.join(", ")),
@@ -95,7 +107,6 @@ fn check_evidence(
     fitting: &[&str],
 ) -> Result<(), CommandError> {
     let mut stated = evidence.facts.clone();
-    // A device may be set to any clock, and the records may be of kernels that use a part of the cores.
     stated.clock_mhz = None;
     if evidence.are_cores_inferred {
         (stated.cube_cores, stated.vector_cores) = (None, None);
@@ -124,38 +135,41 @@ pub(crate) fn check_profile_device(
     })
 }
 
-/// Describes the contradiction between the chips of a host and the device of a database; `None` without one.
-pub(crate) fn host_contradiction(device: &DeviceProfile, chips: &[NpuChip]) -> Option<String> {
-    let other = chips.iter().find(|chip| !device.is_of_soc(&soc_of_chip(&chip.name)))?;
-    let socs = device.soc.join(", ");
-    Some(format!(
-        "device {} of this host is {}, the device of the database is `{}` ({socs})",
-        other.physical_id, other.name, device.device
-    ))
+fn find_soc(
+    device: &DeviceProfile,
+    chips: &[NpuChip],
+    python: &str,
+    environment: &[(String, String)],
+) -> Result<Option<String>, String> {
+    let (name, socs) = (&device.device, device.soc.join(", "));
+    if let Some(other) = chips.iter().find(|chip| !device.is_of_soc(&soc_of_chip(&chip.name))) {
+        let NpuChip { physical_id, name: found, .. } = other;
+        return Err(format!(
+            "device {physical_id} of this host is {found}, the device of the database is `{name}` ({socs})"
+        ));
+    }
+    // npu-smi has one name for all A3, so torch_npu is imported for theirs.
+    let soc = match chips.first().map(|chip| soc_of_chip(&chip.name)) {
+        Some(family) if family == A3_FAMILY => first_device_soc(python, environment).ok(),
+        soc => soc,
+    };
+    match soc.as_ref().filter(|soc| !device.is_of_soc(soc)) {
+        Some(other) => Err(format!(
+            "the devices of this host are {other}, the device of the database is `{name}` ({socs})"
+        )),
+        None => Ok(soc),
+    }
 }
 
-/// Does the same as [`host_contradiction`]. If npu-smi has one name for several SoCs, torch_npu names the chip.
 pub(crate) fn soc_contradiction(
     device: &DeviceProfile,
     chips: &[NpuChip],
     python: &str,
     environment: &[(String, String)],
 ) -> Option<String> {
-    host_contradiction(device, chips).or_else(|| {
-        let soc = soc_of_host(chips, python, environment)?;
-        other_soc(device, &soc)
-    })
+    find_soc(device, chips, python, environment).err()
 }
 
-fn other_soc(device: &DeviceProfile, soc: &str) -> Option<String> {
-    (!device.is_of_soc(soc)).then(|| {
-        let (name, socs) = (&device.device, device.soc.join(", "));
-        format!("the devices of this host are {soc}, the device of the database is `{name}` ({socs})")
-    })
-}
-
-/// Compares the devices of a run with the device of the database, and sets values of the profile that CANN's
-/// platform_config has for this host. Fails if the host has another chip.
 pub(super) fn adapt_to_host(
     device: &mut DeviceProfile,
     database: &Database,
@@ -169,13 +183,8 @@ pub(super) fn adapt_to_host(
         // The rehearsal host has the device of the database; its npu-smi prints the table of an A3.
         DataKind::Rehearsal => (device.first_soc().map(str::to_owned), variable("ASCEND_HOME_PATH")),
         DataKind::Npu => {
-            if let Some(problem) = host_contradiction(device, chips) {
-                return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
-            }
-            let soc = soc_of_host(chips, python, environment);
-            if let Some(problem) = soc.as_ref().and_then(|soc| other_soc(device, soc)) {
-                return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
-            }
+            let soc = find_soc(device, chips, python, environment);
+            let soc = soc.map_err(|problem| CommandError::bad_input(problem, CORRECT_DEVICE))?;
             (soc, std::env::var("ASCEND_HOME_PATH").ok())
         }
     };
@@ -184,16 +193,6 @@ pub(super) fn adapt_to_host(
     Ok(())
 }
 
-/// Returns the SoC name of the devices. npu-smi has one name for all A3, so torch_npu is imported for theirs.
-fn soc_of_host(chips: &[NpuChip], python: &str, environment: &[(String, String)]) -> Option<String> {
-    let soc = soc_of_chip(&chips.first()?.name);
-    if soc != A3_FAMILY {
-        return Some(soc);
-    }
-    first_device_soc(python, environment).ok()
-}
-
-/// Returns the chips of this host by npu-smi; `None` without them, and for rehearsals.
 pub(crate) fn host_chips(kind: DataKind) -> Option<Vec<NpuChip>> {
     if kind == DataKind::Rehearsal {
         return None;
@@ -202,11 +201,115 @@ pub(crate) fn host_chips(kind: DataKind) -> Option<Vec<NpuChip>> {
     device::query_npu_smi(&[], scratch.path(), &AtomicBool::new(false)).ok().map(|info| info.chips)
 }
 
-/// Returns the name of the chips of this host by npu-smi, if all have the same.
 pub(crate) fn chip_of_host() -> Option<String> {
     let chips = host_chips(DataKind::Npu)?;
     let first = chips.first()?.name.clone();
     chips.iter().all(|chip| chip.name == first).then_some(first)
+}
+
+/// Refuses a folder whose path contains a character that msprof does not accept.
+///
+/// The list is the one of msprof's argument check; `:` separates the entries of `PATH` on the rehearsal host.
+pub(crate) fn check_path(folder: &Path, kind: DataKind) -> Result<(), CommandError> {
+    const REFUSED: &str = "'\"\\%><|&$;`";
+    let is_refused =
+        |c: char| c.is_control() || REFUSED.contains(c) || (kind == DataKind::Rehearsal && c == ':');
+    match folder.to_string_lossy().chars().find(|c| is_refused(*c)) {
+        None => Ok(()),
+        Some(found) => Err(CommandError::bad_input(
+            format!("the path `{}` contains {found:?}, which msprof does not accept", folder.display()),
+            "rename the folder, or move it and keep a link at the old place",
+        )),
+    }
+}
+
+/// Folder of the locked files that stand for devices: the one given by the user, which containers may share; else that
+/// of the user for real devices, and that of the database for rehearsed ones.
+pub(super) fn lease_folder(database: &Database, options: &RunOptions, chips: &[NpuChip]) -> LeaseFolder {
+    match (&options.leases, database.kind()) {
+        (Some(folder), DataKind::Npu) => LeaseFolder::of_containers(folder.clone()).with_names(chips, ""),
+        // Rehearsed devices have addresses that real ones may have, too.
+        (Some(folder), DataKind::Rehearsal) => {
+            LeaseFolder::of_containers(folder.clone()).with_names(chips, "rehearsal-")
+        }
+        (None, DataKind::Npu) => LeaseFolder::of_user().with_names(chips, ""),
+        (None, DataKind::Rehearsal) => LeaseFolder::of_database(database.state_folder().join("leases")),
+    }
+}
+
+/// Leases the devices that no process uses, so that no run of another npubench is disturbed. Returns their physical
+/// numbers; those that another npubench holds are left out.
+pub(crate) fn lease_free_devices(
+    folder: &LeaseFolder,
+    info: &NpuSmiInfo,
+    chips: &[NpuChip],
+) -> Result<(DeviceLeases, Vec<u32>), DeviceError> {
+    let free = chips.iter().filter(|chip| info.processes_on(chip).next().is_none());
+    let mut devices: Vec<u32> = free.map(|chip| chip.physical_id).collect();
+    let leases = DeviceLeases::acquire(folder, &devices, Duration::ZERO)?;
+    let in_use = leases.acquire_missing(&devices);
+    devices.retain(|device| !in_use.contains_key(device));
+    Ok((leases, devices))
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ProgramEnvironment {
+    pub(super) variables: Vec<(String, String)>,
+    pub(super) software: HostSoftware,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct RehearsedDurations {
+    /// Recorded medians that cases take, in nanoseconds by case id.
+    pub(super) recorded_medians: BTreeMap<String, i64>,
+    pub(super) earlier_runs: u64,
+}
+
+/// Returns the surroundings of the host's programs. The programs of the rehearsal host are written into `folder`; `durations`
+/// is called for that host only.
+pub(super) fn program_environment(
+    options: &RunOptions,
+    folder: &Path,
+    database: &Database,
+    durations: impl FnOnce() -> RehearsedDurations,
+) -> Result<ProgramEnvironment, CommandError> {
+    let profiler = Some(options.profiler.options().join(" "));
+    let environment = options.pinned_environment().values();
+    let settings = SoftwareFingerprint { profiler, environment, ..SoftwareFingerprint::default() };
+    if database.kind() == DataKind::Npu {
+        // CANN does not find custom operators that are installed with a Python package by itself.
+        let variable = |name: &str| std::env::var(name).ok();
+        let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
+        let variables = operator_environment(&packages, variable);
+        let locations = SoftwareLocations::of_host(variable);
+        return Ok(ProgramEnvironment {
+            variables,
+            software: HostSoftware { locations, packages, settings },
+        });
+    }
+    fs::create_dir_all(folder).map_err(|error| {
+        CommandError::bad_input(
+            format!("cannot create `{}`: {error}", folder.display()),
+            "the folder must be writable; check its owner, mode and mount",
+        )
+    })?;
+    let RehearsedDurations { recorded_medians, earlier_runs } = durations();
+    let config = rehearsal::HostConfig {
+        model: options.rehearsal_model,
+        seed: options.seed,
+        earlier_runs,
+        device_profile: database.device().to_owned(),
+        assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
+        recorded_medians,
+        faults: options.faults.clone(),
+    };
+    let variables = rehearsal::install(folder, &config)?;
+    let cann = variables.iter().find(|(name, _)| name == "ASCEND_HOME_PATH");
+    let locations = SoftwareLocations {
+        cann: cann.map(|(_, home)| PathBuf::from(home)),
+        driver_root: rehearsal::ascend_root(folder),
+    };
+    Ok(ProgramEnvironment { variables, software: HostSoftware { locations, packages: Vec::new(), settings } })
 }
 
 #[cfg(test)]
@@ -319,5 +422,23 @@ mod tests {
         let inferred = DeviceEvidence { are_cores_inferred: true, ..evidence(None, Some(18), Some(1800)) };
         assert!(choose(DataKind::Npu, given, &inferred, None).is_ok(), "kernels may use a part of the cores");
         assert!(choose(DataKind::Npu, Some("A2"), &DeviceEvidence::default(), None).is_err());
+    }
+}
+
+#[cfg(test)]
+mod path_tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_msprof_refuses_are_refused_first() {
+        for kind in [DataKind::Npu, DataKind::Rehearsal] {
+            assert!(check_path(Path::new("/data/night run (2)/db-1"), kind).is_ok());
+            for wrong in ["/data/a|b", "/data/$HOME", "/data/a;b", "/data/a\nb", "/data/it's"] {
+                let error = check_path(Path::new(wrong), kind).expect_err(wrong).to_string();
+                assert!(error.contains("msprof"), "{error}");
+            }
+        }
+        assert!(check_path(Path::new("/data/a:b"), DataKind::Npu).is_ok());
+        assert!(check_path(Path::new("/data/a:b"), DataKind::Rehearsal).is_err());
     }
 }

@@ -20,7 +20,6 @@ use crate::{
     measure::{case_numbers::RunNumbers, evidence::MeasuredSide, run_options::RunOptions},
 };
 
-/// Prepares the filter of a database's rows; `None` without a filter.
 pub(crate) fn row_filter(
     text: Option<&str>,
     database: &Database,
@@ -54,7 +53,6 @@ pub(crate) fn row_filter(
     Ok(Some(RowFilter { filter, evidence, cache }))
 }
 
-/// Prepares the filter of candidates, which have only the values of the case.
 pub(crate) fn candidate_filter(
     text: Option<&str>,
     catalogue: &Catalogue,
@@ -73,8 +71,7 @@ pub(crate) fn run_cache(run: &RunRecord) -> Result<CacheState, CommandError> {
     Ok(RunOptions::of_run(run)?.cache)
 }
 
-/// Keeps the cases of a run that a filter selects. Their verdict, reason, devices, age and durations are taken from the
-/// run.
+/// Keeps the cases of a run that a filter selects. Their verdict, reason, devices, age and durations are those of the run.
 pub(crate) fn filter_run_cases(
     text: &str,
     database: &Database,
@@ -95,13 +92,14 @@ pub(crate) fn filter_run_cases(
         values.devices = record.attempts.iter().map(|attempt| attempt.device).collect();
         filter.set_run(values, &run.run);
     };
-    let ledger_cases = cases.iter().map(|record| (&record.case, &record.kernel, record.signature.as_str()));
+    let ledger_cases = cases.iter();
+    let ledger_cases =
+        ledger_cases.map(|record| (&record.case, record.kernel.clone(), record.signature.as_str()));
     let selected = filter_ledger_cases(&filter, database, catalogue, ledger_cases, &set_values_of_run)?;
     cases.retain(|case| selected.contains(&case.case));
     Ok(())
 }
 
-/// Keeps the cases of both sides of a comparison that a filter selects by the rows of the second side.
 pub(crate) fn filter_sides(
     text: &str,
     database: &Database,
@@ -110,42 +108,35 @@ pub(crate) fn filter_sides(
     [first, second]: [&mut MeasuredSide; 2],
 ) -> Result<(), CommandError> {
     let Some(filter) = row_filter(Some(text), database, catalogue, cache)? else { return Ok(()) };
-    let known: BTreeMap<&CaseId, &KnownCase> =
-        first.known_cases().chain(second.known_cases()).map(|known| (&known.case, known)).collect();
-    let kernels: BTreeMap<&str, KernelName> = known
-        .values()
-        .filter_map(|known| Some((known.kernel.as_str(), KernelName::new(known.kernel.as_str()).ok()?)))
-        .collect();
+    let known: BTreeMap<&CaseId, &KnownCase> = first.cases.iter().chain(&second.cases).collect();
     let cases = known.values().filter_map(|known| {
-        let kernel = kernels.get(known.kernel.as_str())?;
-        Some((&known.case, kernel, known.signature.as_str()))
+        Some((&known.case, KernelName::new(&known.kernel).ok()?, known.signature.as_str()))
     });
     let selected = filter_ledger_cases(&filter, database, catalogue, cases, &|_, _| ())?;
     [first, second].into_iter().for_each(|side| side.keep_cases(&selected));
     Ok(())
 }
 
-/// Returns the cases, given with kernel and signature, that a filter selects. They have the values of their rows, changed by `adjust`; a case without a row has
-/// those of its signature only.
+/// Cases have the values of their rows, changed by `adjust`; one without a row has those of its signature only.
 fn filter_ledger_cases<'a>(
     filter: &RowFilter,
     database: &Database,
     catalogue: &Catalogue,
-    cases: impl IntoIterator<Item = (&'a CaseId, &'a KernelName, &'a str)>,
+    cases: impl IntoIterator<Item = (&'a CaseId, KernelName, &'a str)>,
     adjust: &dyn Fn(&CaseId, &mut CaseValues<'_>),
 ) -> Result<BTreeSet<CaseId>, CommandError> {
     let mut selected = BTreeSet::new();
-    let mut open: BTreeMap<&KernelName, BTreeMap<&CaseId, &str>> = BTreeMap::new();
+    let mut open: BTreeMap<KernelName, BTreeMap<&CaseId, &str>> = BTreeMap::new();
     for (id, kernel, signature) in cases {
         open.entry(kernel).or_default().insert(id, signature);
     }
     let tables = database.kernels_and_collectives()?;
     for (kernel, mut cases) in open {
-        let entry = catalogue.entry(kernel);
-        if tables.contains(kernel) {
-            let table = database.kernel_csv(kernel)?;
+        let entry = catalogue.entry(&kernel);
+        if tables.contains(&kernel) {
+            let table = database.kernel_csv(&kernel)?;
             let filtered = FilteredTable::new(filter, &table, entry);
-            for row in row_cases(kernel, &table)? {
+            for row in row_cases(&kernel, &table)? {
                 let Ok(case) = &row.case else { continue };
                 let id = case.id();
                 if cases.remove(&id).is_none() {
@@ -160,7 +151,7 @@ fn filter_ledger_cases<'a>(
             }
         }
         for (id, signature) in cases {
-            let case = case_of_signature(kernel, signature).unwrap_or_else(|| Case {
+            let case = case_of_signature(&kernel, signature).unwrap_or_else(|| Case {
                 kernel: kernel.clone(),
                 inputs: Vec::new(),
                 outputs: Vec::new(),

@@ -24,13 +24,11 @@ use crate::{
     kernel::{CaseId, render::files, timestamp::Timestamp},
     measure::{
         events::{EventSink, RunEvent},
-        status_file::StatusFile,
+        run_state::StatusFile,
     },
 };
 
-/// File of all events of a run, one JSON object per line.
 pub(crate) const EVENTS: &str = "events.jsonl";
-/// Folder of the logs of cases with a verdict other than `ok`.
 const LOGS: &str = "logs";
 
 pub(crate) struct RunRecorder {
@@ -41,8 +39,6 @@ pub(crate) struct RunRecorder {
 }
 
 impl RunRecorder {
-    /// Creates the sink for the folder of a run. `earlier` has the attempts of a resumed run before its interruption:
-    /// cases and the numbers of their collections.
     pub(crate) fn new(screen: Box<dyn EventSink>, folder: &Path, earlier: &[(CaseId, u32)]) -> Self {
         let created = fs::create_dir_all(folder);
         let path = folder.join(EVENTS);
@@ -69,12 +65,10 @@ impl EventSink for RunRecorder {
     }
 }
 
-/// The file of all events. A resumed run appends to it.
 struct EventsFile {
     file: File,
     path: PathBuf,
-    /// Length of the file after its last complete line; `None` if that line is incomplete, so that the next one starts
-    /// on a new line.
+    /// Length of the file after its last complete line; `None` if that line is incomplete.
     complete: Option<u64>,
     pending: VecDeque<String>,
     has_failed: bool,
@@ -140,16 +134,13 @@ pub(crate) fn collection_log(collection: u32) -> PathBuf {
     collection_path(collection).join(files::LOG)
 }
 
-/// Returns the path of the link to that log that is named by a case with a verdict other than `ok`.
 pub(crate) fn case_log(case: &CaseId, collection: u32) -> PathBuf {
     Path::new(LOGS).join(format!("{case}.{collection}.log"))
 }
 
-/// Creates links, named by case, to the logs of the collections of cases with a verdict other than `ok`.
 #[derive(Default)]
 struct CaseLogs {
     folder: PathBuf,
-    /// Collections of the cases that have no verdict yet.
     attempts: BTreeMap<CaseId, Vec<u32>>,
     pending: Vec<(CaseId, u32)>,
     has_failed: bool,
@@ -225,22 +216,14 @@ pub(crate) fn start_log(folder: &Path, level: LogLevel) -> io::Result<()> {
     // A full disk must not fill the screen: the events have what the log lacks.
     let log = log.log_internal_errors(false);
     // It is there from the second run of a command on.
-    let _ = log.with_writer(|| LogWriter).try_init();
+    let _ = log.with_writer(log_writer).try_init();
     Ok(())
 }
 
-struct LogWriter;
-
-impl Write for LogWriter {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match FILE.lock().expect("no writer panics").as_mut() {
-            Some(file) => file.write(line),
-            None => Ok(line.len()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+fn log_writer() -> Box<dyn Write> {
+    match FILE.lock().expect("no writer panics").as_ref().and_then(|file| file.try_clone().ok()) {
+        Some(file) => Box::new(file),
+        None => Box::new(io::sink()),
     }
 }
 

@@ -1,37 +1,48 @@
-//! `npubench reparse`: the collections of the ledger, assessed again from their artefacts.
+//! Repair of a database from its evidence. `npubench reparse` assesses the collections of the ledger again from their artefacts;
+//! `npubench db rebuild` restores a damaged ledger from its copy and the evidence, and the rows that tables have lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
+    fs, io,
+    path::{Path, PathBuf},
 };
 
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
-
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     base::{
-        assets::AssetFiles, command_error::CommandError, count_text::format_count, files::ScratchFolder,
-        shell_argument::quoted_path, stats::median,
+        assets::AssetFiles,
+        command_error::CommandError,
+        count_text::format_count,
+        files::{ScratchFolder, file_digest, write_atomic_by},
+        shell_argument::quoted_path,
+        stats::median,
     },
     database::{
-        Database, LintIssue, LintIssueKind, add_absent_rows,
-        ledger::{AttemptChange, AttemptState, AttemptedCollection, Ledger},
+        Database, DatabaseError, LintIssue, LintIssueKind, add_absent_rows,
+        ledger::{
+            AttemptChange, AttemptState, AttemptedCollection, Ledger, LedgerCopy, LedgerError, NewCollection,
+            copy_path, copy_with_journal, journal_path,
+        },
     },
     kernel::{
-        CacheState, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, catalogue::Catalogue,
-        device::DeviceProfile, render::files::EVIDENCE,
+        CacheState, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, SoftwareFingerprint,
+        case_of_signature,
+        catalogue::Catalogue,
+        device::DeviceProfile,
+        render::{Manifest, files},
+        timestamp::Timestamp,
     },
     measure::{
         engine::{AssessmentRules, ReassessedCollection, WrittenRows, find_changes, rewrite_rows},
         evidence::{MissingRows, missing_rows},
+        recorder::EVENTS,
         verify::LowClocks,
     },
 };
 
-/// Number of collections whose assessments are in memory at once.
 const AT_ONCE: usize = 64;
 
 /// Collections that were assessed again from their artefacts.
@@ -53,6 +64,12 @@ pub(crate) struct ReparseReport {
     pub(crate) missing: Vec<MissingKernelRows>,
     /// `None` if nothing is written.
     pub(crate) written: Option<WrittenRows>,
+    /// Cases of the evidence whose rows are lost.
+    #[serde(skip)]
+    found: BTreeMap<CaseId, IdentifiedCase>,
+    /// Cases of equal calls that no run planned.
+    #[serde(skip)]
+    unplanned: BTreeMap<CaseId, IdentifiedCase>,
 }
 
 /// Cases of a kernel with results in the ledger that had no row.
@@ -66,12 +83,11 @@ pub(crate) struct MissingKernelRows {
 }
 
 impl MissingKernelRows {
-    pub(super) fn new(rows: &MissingRows, rebuilt: usize) -> Self {
+    fn new(rows: &MissingRows, rebuilt: usize) -> Self {
         let (kernel, cases) = (rows.kernel.to_string(), rows.cases.len());
         Self { kernel, has_table: rows.has_table, cases, rebuilt }
     }
 
-    /// Returns what was missing, as the begin of a sentence.
     pub(crate) fn place_text(&self) -> String {
         let (kernel, cases) = (&self.kernel, format_count(self.cases, "case"));
         match self.has_table {
@@ -187,7 +203,6 @@ impl AttemptDifference {
 }
 
 impl ReparseReport {
-    /// Returns true if all evidence could be used, and the ledger and the rows are what follows from it.
     pub(crate) fn is_complete(&self) -> bool {
         let is_equal = match &self.written {
             Some(written) => written.unwritten.is_empty(),
@@ -197,13 +212,13 @@ impl ReparseReport {
         is_equal && has_all_rows && self.left.is_empty()
     }
 
-    /// Returns an issue for each attempt that does not follow from its evidence, for control readings and software that do not,
-    /// and for each collection or case whose evidence cannot be used.
+    /// Returns an issue for each attempt, reading or software that does not follow from its evidence, and for unusable evidence.
     pub(crate) fn issues(&self, database: &Database) -> Vec<LintIssue> {
         let db = quoted_path(database.folder());
         let name =
             |path: &Path| path.strip_prefix(database.folder()).unwrap_or(path).to_string_lossy().into_owned();
-        let evidence = |run: &str, number| name(&database.collection_folder(run, number).join(EVIDENCE));
+        let evidence =
+            |run: &str, number| name(&database.collection_folder(run, number).join(files::EVIDENCE));
         let issue = |file, kind, text| LintIssue { file, line: 1, kind, text };
         let differences = self.differences.iter().map(|found| {
             let AttemptDifference { run, collection, .. } = found;
@@ -242,17 +257,18 @@ pub(crate) fn reparse_runs(
     let catalogue = Catalogue::load(assets)?;
     let missing = missing_rows(database, ledger)?;
     let lost: BTreeSet<CaseId> = missing.iter().flat_map(|rows| &rows.cases).cloned().collect();
-    let EvidenceComparison { mut report, found, unplanned } =
-        compare_with_evidence(database, ledger, &catalogue, assets, (&collections, &lost), writes)?;
+    let evidence = (&collections[..], &lost);
+    let mut report = compare_with_evidence(database, ledger, &catalogue, assets, evidence, writes)?;
     report.missing = missing.iter().map(|rows| MissingKernelRows::new(rows, 0)).collect();
     if writes {
         let order = ledger.planned_order()?;
-        for (missing, report) in missing.iter().zip(&mut report.missing) {
-            report.rebuilt = rebuild_rows(database, &catalogue, missing, &found, &order)?;
+        for (place, missing) in missing.iter().enumerate() {
+            report.missing[place].rebuilt =
+                rebuild_rows(database, &catalogue, missing, &report.found, &order)?;
         }
         // Rows of sweeps are inserted with their results.
-        let collectives = found.values().filter(|case| case.kernel.is_collective());
-        let unplanned: Vec<IdentifiedCase> = unplanned.into_values().chain(collectives.cloned()).collect();
+        let collectives = report.found.values().filter(|case| case.kernel.is_collective());
+        let unplanned: Vec<IdentifiedCase> = report.unplanned.values().chain(collectives).cloned().collect();
         report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
     }
     Ok(report)
@@ -260,46 +276,31 @@ pub(crate) fn reparse_runs(
 
 /// Assesses the evidence of all collections again and returns the results of the ledger that do not follow from it; none without a
 /// ledger. Fails if the database is in use or the ledger cannot be read.
-pub(crate) fn check_evidence(
-    database: &Database,
-    assets: &AssetFiles,
-) -> Result<Vec<LintIssue>, CommandError> {
-    let path = database.ledger_path();
+pub(crate) fn check_evidence(db: &Database, assets: &AssetFiles) -> Result<Vec<LintIssue>, CommandError> {
+    let path = db.ledger_path();
     // A run that was killed at its start leaves an empty file.
     if !fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
         return Ok(Vec::new());
     }
-    let _lock = database.lock_for_reading()?;
+    let _lock = db.lock_for_reading()?;
     let mut ledger = Ledger::open_to_read(&path)?;
-    Ok(reparse_runs(database, &mut ledger, assets, None, false)?.issues(database))
+    Ok(reparse_runs(db, &mut ledger, assets, None, false)?.issues(db))
 }
 
-pub(super) struct EvidenceComparison {
-    /// Differences; nothing of rows.
-    pub(super) report: ReparseReport,
-    /// Cases of the evidence whose rows are lost.
-    found: BTreeMap<CaseId, IdentifiedCase>,
-    /// Cases of equal calls that no run planned.
-    unplanned: BTreeMap<CaseId, IdentifiedCase>,
-}
-
-/// Compares the attempts of collections with their evidence. If `writes` is true, attempts in the ledger that differ
-/// are replaced. `lost` are the cases whose rows are lost. No table is written.
-pub(super) fn compare_with_evidence(
+/// If it `writes`, attempts in the ledger that differ are replaced. `lost` are the cases whose rows are lost.
+fn compare_with_evidence(
     database: &Database,
     ledger: &mut Ledger,
     catalogue: &Catalogue,
     assets: &AssetFiles,
     (collections, lost): (&[AttemptedCollection], &BTreeSet<CaseId>),
     writes: bool,
-) -> Result<EvidenceComparison, CommandError> {
+) -> Result<ReparseReport, CommandError> {
     let device = DeviceProfile::load(assets, database.device())?;
     let rules = AssessmentRules { catalogue, device: &device };
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let mut report = ReparseReport::default();
     let planned = ledger.planned_cases()?;
-    let mut found: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
-    let mut unplanned: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
     for collections in collections.chunks(AT_ONCE) {
         let assessed: Vec<Option<Result<ReassessedCollection, String>>> = collections
             .par_iter()
@@ -308,18 +309,12 @@ pub(super) fn compare_with_evidence(
         for (collection, assessed) in collections.iter().zip(assessed) {
             let AttemptedCollection { collection: key, run, number, .. } = collection;
             let left = |case, problem| LeftEvidence { run: run.clone(), collection: *number, case, problem };
-            let assessed = match assessed {
-                None => {
-                    report.not_launched += 1;
-                    continue;
-                }
-                Some(Err(problem)) => {
-                    report.left.push(left(None, problem));
-                    continue;
-                }
-                Some(Ok(assessed)) => assessed,
+            report.not_launched += usize::from(assessed.is_none());
+            let Some(assessed) = assessed else { continue };
+            let assessed = assessed.map_err(|problem| report.left.push(left(None, problem)));
+            let Ok(ReassessedCollection { mut attempts, controls, software, left: cases }) = assessed else {
+                continue;
             };
-            let ReassessedCollection { mut attempts, controls, software, left: cases } = assessed;
             // A run stores no attempts of a collection that only tests a device.
             if collection.purpose == CollectionPurpose::Control {
                 attempts.clear();
@@ -328,12 +323,13 @@ pub(super) fn compare_with_evidence(
             let equal = equal.map(|equal| &equal.case);
             let all = attempts.iter().map(|(case, _)| case).chain(equal.clone());
             let all = all.filter(|case| lost.contains(case.id()));
-            found.extend(all.map(|case| (case.id().clone(), case.clone())));
+            report.found.extend(all.map(|case| (case.id().clone(), case.clone())));
             let equal = equal.filter(|case| !planned.contains(case.id()));
-            unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
-            let [mut stored, mut assessed] = [ledger.controls(*key)?, controls];
-            stored.sort_by_key(|reading| (reading.device, reading.control, reading.end));
-            assessed.sort_by_key(|reading| (reading.device, reading.control, reading.end));
+            report.unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
+            let [stored, assessed] = [ledger.controls(*key)?, controls].map(|mut readings| {
+                readings.sort_by_key(|reading| (reading.device, reading.control, reading.end));
+                readings
+            });
             if stored != assessed {
                 report.other_controls += 1;
                 if writes {
@@ -358,10 +354,9 @@ pub(super) fn compare_with_evidence(
             }
         }
     }
-    Ok(EvidenceComparison { report, found, unplanned })
+    Ok(report)
 }
 
-/// Assesses a collection; `None` if it launched nothing, so that it may have no evidence.
 fn reassess(
     rules: AssessmentRules<'_>,
     database: &Database,
@@ -380,9 +375,8 @@ fn reassess(
     Some(assessed)
 }
 
-/// Adds rows without results for the cases that were found; returns their number. Cases that no run planned get their rows
-/// with their results.
-pub(super) fn rebuild_rows(
+/// Adds rows without results for the cases that were found; returns their number. Unplanned cases get rows with their results.
+fn rebuild_rows(
     database: &Database,
     catalogue: &Catalogue,
     missing: &MissingRows,
@@ -402,7 +396,7 @@ pub(super) fn rebuild_rows(
 /// Compares the clocks of all collections, as the next run would, and writes the rows that differ from the ledger.
 /// Measured cases of `unplanned` get a row. A call that was interrupted after it changed the ledger has the same work
 /// left, so nothing here depends on what this call has changed.
-pub(super) fn write_rows(
+fn write_rows(
     database: &Database,
     ledger: &mut Ledger,
     catalogue: &Catalogue,
@@ -419,4 +413,270 @@ pub(super) fn write_rows(
         }
     }
     Ok(WrittenRows { withdrawn, ..rewrite_rows(database, ledger, unplanned)? })
+}
+
+/// Result of `npubench db rebuild`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RebuildReport {
+    /// `None` for an intact ledger.
+    pub(crate) restored: Option<RestoredLedger>,
+    /// Cases with results in the ledger that had no row, by kernel.
+    #[serde(rename = "missing_rows")]
+    pub(crate) missing: Vec<MissingKernelRows>,
+    /// `None` if nothing is written.
+    pub(crate) written: Option<WrittenRows>,
+}
+
+/// Restoration of a damaged or lost ledger.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RestoredLedger {
+    /// The damage, by SQLite.
+    pub(crate) problem: String,
+    /// Path of the damaged file after the rebuild; `None` if there was no file.
+    pub(crate) kept: Option<PathBuf>,
+    /// Runs with a folder that the copy lacks: they were killed before the ledger was copied, and their results are lost.
+    pub(crate) lost_runs: Vec<String>,
+    /// Number of collections that the copy lacked, and that the folders of their runs have.
+    pub(crate) added_collections: usize,
+    /// Number of collections that were compared with their evidence.
+    pub(crate) compared_collections: usize,
+    /// Number of attempts that were read from it, because the copy lacked them or had other values.
+    pub(crate) changed_attempts: usize,
+    /// Number of collections, or of their cases, whose evidence cannot be used.
+    pub(crate) without_evidence: usize,
+}
+
+impl RebuildReport {
+    pub(crate) fn is_complete(&self) -> bool {
+        self.restored
+            .as_ref()
+            .is_none_or(|restored| restored.without_evidence == 0 && restored.lost_runs.is_empty())
+            && self.missing.iter().all(|missing| missing.rebuilt == missing.cases)
+            && self.written.as_ref().is_none_or(|written| written.unwritten.is_empty())
+    }
+}
+
+/// Restores a damaged or lost ledger from its copy and the evidence, and adds the rows that the tables lack, with the ledger's
+/// results. If it does not `write`, it works on copies and reports what it would do. The caller holds the lock of the database.
+///
+/// Fails if there is neither a ledger nor a copy, and if a damaged ledger has no intact copy; it is left as it is.
+pub(crate) fn rebuild_database(
+    database: &Database,
+    assets: &AssetFiles,
+    writes: bool,
+) -> Result<RebuildReport, CommandError> {
+    let path = database.ledger_path();
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let catalogue = Catalogue::load(assets)?;
+    let (mut restored, mut used) = (None, path.clone());
+    if let Some(problem) = problem_of_ledger(database)? {
+        let file = scratch.path().join("restored.db");
+        let report = restore_ledger(database, problem, &file, (&catalogue, assets))?;
+        if writes {
+            replace_ledger(&path, &file, report.kept.as_deref())?;
+        } else {
+            used = file;
+        }
+        restored = Some(report);
+    }
+    let mut ledger = if writes { Ledger::open(&used)? } else { Ledger::open_to_read(&used)? };
+    let order = ledger.planned_order()?;
+    let (missing, insertable) = add_lost_rows(database, &ledger, &catalogue, &order, writes)?;
+    let mut written = None;
+    if writes {
+        written = Some(write_rows(database, &mut ledger, &catalogue, &insertable)?);
+        ledger.write_copy()?;
+    }
+    Ok(RebuildReport { restored, missing, written })
+}
+
+fn problem_of_ledger(database: &Database) -> Result<Option<String>, CommandError> {
+    let path = database.ledger_path();
+    match Ledger::find_damage(&path) {
+        Ok(None) if path.exists() => Ok(None),
+        Ok(None) if copy_path(&path).exists() => Ok(Some("the file is missing".to_owned())),
+        Ok(None) => Err(CommandError::bad_input(
+            format!("`{}` has no ledger, from which its rows could be rebuilt", database.folder().display()),
+            "a ledger is written by `npubench run`; rows of production profiles are read again by `npubench ingest PROFILE`",
+        )),
+        Ok(Some(problem)) | Err(LedgerError::Damaged { problem, .. }) => Ok(Some(problem)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Adds rows without results for the planned cases of the ledger that have none, if it `writes`, in the `order` of cases. Returns what
+/// was missing, and the cases that get their rows with their results: collectives, and those that no run planned.
+pub(crate) fn add_lost_rows(
+    database: &Database,
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    order: &BTreeMap<CaseId, usize>,
+    writes: bool,
+) -> Result<(Vec<MissingKernelRows>, Vec<IdentifiedCase>), CommandError> {
+    let missing = missing_rows(database, ledger)?;
+    let known = ledger.cases_with_prefix("")?.into_iter();
+    let signatures: BTreeMap<CaseId, String> = known.map(|known| (known.case, known.signature)).collect();
+    let (mut reported, mut insertable) = (Vec::new(), Vec::new());
+    for rows in &missing {
+        let found: BTreeMap<CaseId, IdentifiedCase> = rows
+            .cases
+            .iter()
+            .filter_map(|id| {
+                let case = IdentifiedCase::new(case_of_signature(&rows.kernel, signatures.get(id)?)?);
+                (case.id() == id).then(|| (id.clone(), case))
+            })
+            .collect();
+        let rebuilt =
+            if writes { rebuild_rows(database, catalogue, rows, &found, order)? } else { found.len() };
+        reported.push(MissingKernelRows::new(rows, rebuilt));
+        let is_inserted =
+            |case: &&IdentifiedCase| case.kernel.is_collective() || !order.contains_key(case.id());
+        insertable.extend(found.values().filter(is_inserted).cloned());
+    }
+    Ok((reported, insertable))
+}
+
+fn restore_ledger(
+    database: &Database,
+    problem: String,
+    file: &Path,
+    (catalogue, assets): (&Catalogue, &AssetFiles),
+) -> Result<RestoredLedger, CommandError> {
+    let path = database.ledger_path();
+    let copy = copy_path(&path);
+    let checked = match copy.exists() {
+        true => LedgerCopy::create(&copy, file).err().map(|error| error.to_string()),
+        false => Some(format!("there is no copy `{}`", copy.display())),
+    };
+    if let Some(problem_of_copy) = checked {
+        return Err(CommandError::bad_input(
+            format!("the ledger `{}` is damaged: {problem}; and {problem_of_copy}", path.display()),
+            format!(
+                "keep it under another name: `mv '{0}' '{0}.damaged'`; the CSVs keep their results, and `npubench run` measures what \
+                 is missing",
+                path.display()
+            ),
+        ));
+    }
+    let mut ledger = Ledger::open(file)?;
+    let lost_runs = runs_without_record(database, &ledger)?;
+    let added_collections = add_recorded_collections(database, &mut ledger)?;
+    let archived = ledger.archived_collections()?;
+    let nothing_lost = BTreeSet::new();
+    let evidence = (&archived[..], &nothing_lost);
+    let compared = compare_with_evidence(database, &mut ledger, catalogue, assets, evidence, true)?;
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    Ok(RestoredLedger {
+        problem,
+        kept: path.exists().then(|| path.with_added_extension(format!("damaged-{time}"))),
+        lost_runs,
+        added_collections,
+        compared_collections: compared.collections,
+        changed_attempts: compared.differences.len(),
+        without_evidence: compared.left.len(),
+    })
+}
+
+/// A line of a run's `events.jsonl` about a collection.
+#[derive(Deserialize)]
+struct CollectionEvent {
+    at: Timestamp,
+    event: String,
+    collection: u32,
+    devices: Vec<u32>,
+    purpose: CollectionPurpose,
+    predicted_s: Option<f64>,
+    outcome: Option<String>,
+}
+
+fn runs_without_record(database: &Database, ledger: &Ledger) -> Result<Vec<String>, CommandError> {
+    let recorded: BTreeSet<String> = ledger.list_runs()?.into_iter().map(|run| run.run).collect();
+    let folder = database.state_folder().join("runs");
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => {
+            read.and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(file_error("read", &folder))?
+        }
+    };
+    let has_events = entries.iter().filter(|entry| entry.path().join(EVENTS).exists());
+    let names = has_events.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut lost: Vec<String> = names.filter(|run| !recorded.contains(run)).collect();
+    lost.sort();
+    Ok(lost)
+}
+
+/// Adds the collections of known runs that a copy of the ledger lacks, as the files of the runs describe them; returns their number.
+/// One without evidence, which a kill or a full disk left, has no attempts, so that its cases are measured again.
+fn add_recorded_collections(database: &Database, ledger: &mut Ledger) -> Result<usize, CommandError> {
+    let mut added = 0;
+    for run in ledger.list_runs()? {
+        let run = run.run;
+        let known: BTreeSet<u32> = ledger.run_collections(&run)?.iter().map(|one| one.number).collect();
+        let file = database.run_folder(&run).join(EVENTS);
+        let events = match fs::read(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            read => read.map_err(file_error("read", &file))?,
+        };
+        let events = String::from_utf8_lossy(&events);
+        let mut keys: BTreeMap<u32, i64> = BTreeMap::new();
+        // Other events have other keys, and the last line may be cut off.
+        for event in events.lines().filter_map(|line| serde_json::from_str::<CollectionEvent>(line).ok()) {
+            let (number, Timestamp(at)) = (event.collection, event.at);
+            let folder = database.collection_folder(&run, number);
+            match (event.event.as_str(), keys.get(&number)) {
+                ("collection_started", None) if !known.contains(&number) => {
+                    let manifest = fs::read(folder.join(files::MANIFEST)).ok();
+                    let manifest = manifest.and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
+                    let Some(manifest) = manifest else { continue };
+                    let key = ledger.begin_collection(&NewCollection {
+                        run: &run,
+                        number,
+                        devices: &event.devices,
+                        purpose: event.purpose,
+                        cache: manifest.cache(),
+                        predicted: event.predicted_s.unwrap_or_default(),
+                        started: at,
+                    })?;
+                    keys.insert(number, key);
+                    added += 1;
+                }
+                ("collection_finished", Some(&key)) => {
+                    let outcome = event.outcome.unwrap_or_else(|| "done".to_owned());
+                    ledger.finish_collection(key, at, &outcome, &SoftwareFingerprint::default(), &[])?;
+                    if let Ok(digest) = file_digest(&folder.join(files::EVIDENCE)) {
+                        ledger.set_archive(key, &digest)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(added)
+}
+
+fn replace_ledger(path: &Path, new: &Path, kept: Option<&Path>) -> Result<(), CommandError> {
+    if let Some(kept) = kept {
+        copy_with_journal(path, kept)
+            .and_then(|_| fs::File::open(kept)?.sync_all())
+            .map_err(file_error("keep", path))?;
+    }
+    let mut new = fs::File::open(new).map_err(file_error("read", new))?;
+    // The journal of the damaged file must not be applied to the new one.
+    match fs::remove_file(journal_path(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(file_error("remove the journal of", path)(error));
+        }
+        _ => {}
+    }
+    Ok(write_atomic_by(path, |out| io::copy(&mut new, out).map(|_| ())).map_err(DatabaseError::from)?)
+}
+
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    let place = path.display().to_string();
+    move |error| {
+        CommandError::bad_input(
+            format!("cannot {action} `{place}`: {error}"),
+            "check free space and permissions; no content of the ledger was changed",
+        )
+    }
 }

@@ -13,6 +13,7 @@ use crate::{
     base::{
         assets::AssetFiles,
         command_error::CommandError,
+        count_text::format_count,
         deadline::Deadline,
         exit::ExitStatus,
         files::ScratchFolder,
@@ -36,22 +37,19 @@ use crate::{
             diagnosis::{check_device_count, check_device_use},
             npu_smi::{NpuChip, NpuSmiInfo},
         },
-        device_choice::adapt_to_host,
-        engine::{self, CollectionSettings, ResumedRun, SweepNodes},
-        environment::{
-            ProgramEnvironment, RehearsedDurations, check_path, lease_folder, lease_free_devices,
-            program_environment,
+        device_choice::{
+            ProgramEnvironment, RehearsedDurations, adapt_to_host, check_path, lease_folder,
+            lease_free_devices, program_environment,
         },
-        events::{EventSink, RunEvent},
+        engine::{self, CollectionSettings, ResumedRun, SweepNodes},
+        events::{EventSink, RunEnd, RunEvent, RunScreen},
         recorder::{RunRecorder, start_log},
         run_options::{BusyPolicy, RunOptions},
-        run_plan::{check_expert_skew, plan_of_sweep, resume_plan, unmerged_plan},
-        run_screen::{RunEnd, RunScreen},
+        run_plan::{check_expert_skew, resume_plan, unmerged_plan},
         vendor_check::torch_devices,
     },
 };
 
-/// A host that can measure a database. Nothing has been written yet.
 pub(crate) struct RunContext {
     pub(crate) database: Database,
     pub(crate) assets: AssetFiles,
@@ -60,14 +58,11 @@ pub(crate) struct RunContext {
     pub(crate) info: NpuSmiInfo,
     pub(crate) chips: Vec<NpuChip>,
     pub(crate) numbering: DeviceNumbering,
-    /// Software of the host, as far as it is known before a script has run.
     pub(crate) software: SoftwareFingerprint,
     variables: Vec<(String, String)>,
     /// Set by signals that come before a run; `None` where these end the program.
     pub(crate) stop: Option<Arc<AtomicBool>>,
-    /// Nodes of a sweep over several hosts.
     pub(crate) nodes: Option<SweepNodes>,
-    /// Devices of these nodes; `None` for one host.
     pub(crate) layout: Option<NodeLayout>,
     screen: &'static dyn RunScreen,
 }
@@ -78,7 +73,6 @@ pub(crate) struct EndedRun {
     pub(crate) is_stopped: bool,
 }
 
-/// Refuses a host whose check is [`CheckStatus::Missing`].
 fn require_check(check: DoctorCheck) -> Result<(), CommandError> {
     let DoctorCheck { name, status, found, fix } = check;
     if status != CheckStatus::Missing {
@@ -115,8 +109,7 @@ impl RunContext {
         if kind == DataKind::Npu {
             device::check_environment(&numbering)?;
         }
-        // Torch is imported only where the logic ids have gaps, because that takes seconds; every collection compares its number of
-        // devices.
+        // Torch is imported only where the logic ids have gaps, because that takes seconds.
         if numbering.has_gaps() {
             let waiting = screen.wait_for(&format!("torch_npu of {}", options.python));
             numbering = numbering.resolve_gaps(torch_devices(&options.python, &variables, &[])?.count)?;
@@ -152,14 +145,11 @@ impl RunContext {
         })
     }
 
-    /// Refuses a host that cannot measure, or that has no passed selftest although the run requires one. The rehearsal
-    /// host brings its own installation.
     pub(crate) fn require_host(&self, options: &RunOptions) -> Result<(), CommandError> {
         if self.database.kind() == DataKind::Rehearsal {
             return Ok(());
         }
-        // A host without CANN, msprof, or a Python for the export: each collection would fail there. The checks are the
-        // same as in `doctor` that take no time.
+        // Without CANN, msprof, or a Python for the export, each collection would fail. These checks of `doctor` take no time.
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let variable = |name: &str| std::env::var(name).ok();
         let checks = device::check_installation(variable, self.software.cann.as_deref(), scratch.path());
@@ -176,8 +166,7 @@ impl RunContext {
         let folder = lease_folder(&self.database, options, &self.info.chips);
         folder.prepare()?;
         let (leases, free) = lease_free_devices(&folder, &self.info, &self.chips)?;
-        let free: Vec<LogicalDeviceId> =
-            free.into_iter().map(|device| self.numbering.logical_id(device)).collect();
+        let free: Vec<LogicalDeviceId> = free.into_iter().map(|one| self.numbering.logical_id(one)).collect();
         let waiting = self.screen.wait_for(&format!("torch_npu of {}", options.python));
         let found = torch_devices(&options.python, &self.variables, &free);
         drop((leases, waiting));
@@ -219,15 +208,11 @@ impl RunContext {
         Ok((plan, resumed))
     }
 
-    /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of
-    /// earlier runs and calls that need more devices than are selected; prints notes on measurements with other
-    /// software.
+    /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of earlier runs
+    /// and calls that need more devices than are selected; prints notes on measurements with other software.
     fn plan_on_host(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         check_expert_skew(&self.database, options.expert_skew)?;
-        let mut plan = match &options.sweep {
-            Some(sweep) => plan_of_sweep(&self.database, &self.catalogue, &self.profile, options, sweep)?,
-            None => unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?,
-        };
+        let mut plan = unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         let nodes = options.sweep.as_ref().and_then(|sweep| sweep.nodes).map_or(1, |nodes| nodes.nodes);
         plan.refuse_larger_gangs(self.chips.len().saturating_mul(nodes));
         if let Some(ledger) = self.database.existing_ledger()? {
@@ -348,47 +333,46 @@ impl RunContext {
     }
 }
 
-/// Returns a note for each software of measured cases that differs from the host's in what is known before a script has
-/// run.
-pub(crate) fn other_host_software(
+/// Notes on software of measured cases that differs from the host's in what is known before a script has run.
+fn other_host_software(
     generations: &[SoftwareGeneration],
     host: &SoftwareFingerprint,
     update: UpdateMode,
 ) -> Vec<String> {
     let host = host.host_part();
-    let notes = generations.iter().filter_map(|SoftwareGeneration { software, cases }| {
-        let Some(software) = software else {
-            return Some(generation_note(cases.len(), "an unknown version of the software", update));
-        };
-        let differences = software.host_part().differences_from(&host);
-        (!differences.is_empty()).then(|| generation_note(cases.len(), &differences, update))
-    });
-    notes.collect()
+    generation_notes(generations, update, |software| match software {
+        Some(software) => software.host_part().differences_from(&host),
+        None => "an unknown version of the software".to_owned(),
+    })
 }
 
-/// Returns a note for each software of measured cases that differs from the software of a run only in what its scripts
-/// imported; [`other_host_software`] reports the others before the run.
-pub(crate) fn other_imported_software(
+/// Notes on software that differs from that of a run only in what its scripts imported.
+fn other_imported_software(generations: &[SoftwareGeneration], used: &SoftwareFingerprint) -> Vec<String> {
+    let is_of_host = |software: &&SoftwareFingerprint| software.host_part() == used.host_part();
+    generation_notes(generations, UpdateMode::Missing, |software| {
+        software.filter(is_of_host).map_or_else(String::new, |software| software.differences_from(used))
+    })
+}
+
+fn generation_notes(
     generations: &[SoftwareGeneration],
-    used: &SoftwareFingerprint,
+    update: UpdateMode,
+    differences: impl Fn(Option<&SoftwareFingerprint>) -> String,
 ) -> Vec<String> {
-    let notes = generations.iter().filter_map(|SoftwareGeneration { software, cases }| {
-        let software = software.as_ref().filter(|software| software.host_part() == used.host_part())?;
-        let differences = software.differences_from(used);
-        (!differences.is_empty()).then(|| generation_note(cases.len(), &differences, UpdateMode::Missing))
-    });
-    notes.collect()
-}
-
-fn generation_note(cases: usize, software: &str, update: UpdateMode) -> String {
-    let were = if cases == 1 { "case was" } else { "cases were" };
     let consequence = match update {
         UpdateMode::Missing => "these results are kept, `--update all` measures the cases again",
         UpdateMode::All => {
             "new samples are not pooled with them; the ledger keeps both, a row shows the newest"
         }
     };
-    format!("{cases} {were} measured with {software}: {consequence}")
+    let notes = generations.iter().filter_map(|SoftwareGeneration { software, cases }| {
+        let differences = differences(software.as_ref());
+        let cases = format_count(cases.len(), "case");
+        let were = if cases == "1 case" { "was" } else { "were" };
+        (!differences.is_empty())
+            .then(|| format!("{cases} {were} measured with {differences}: {consequence}"))
+    });
+    notes.collect()
 }
 
 /// Returns the id of a new run of a database: sorted by time, distinct from all others, marked if durations are simulated or the

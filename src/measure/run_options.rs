@@ -24,10 +24,8 @@ pub(crate) struct RunOptions {
     pub(crate) cache: CacheState,
     pub(crate) kernels: Vec<String>,
     pub(crate) log: LogLevel,
-    /// Ids of cases, or their first digits; all if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cases: Vec<String>,
-    /// Filter of the rows, as it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) filter: Option<String>,
     pub(crate) chosen_devices: Option<Vec<u32>>,
@@ -54,10 +52,8 @@ pub(crate) struct RunOptions {
     pub(crate) busy: BusyPolicy,
     pub(crate) leases: Option<PathBuf>,
     pub(crate) profiler: ProfilerSettings,
-    /// Pinned variables and switches of the last start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) environment: Option<PinnedEnvironment>,
-    /// Collectives that the run measures instead of rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sweep: Option<CollectiveSweep>,
     /// Command of node 0 of a sweep over several nodes, which `resume` prints.

@@ -16,14 +16,12 @@ use crate::{
         KernelName, Verdict, catalogue::Catalogue, device::DeviceProfile,
     },
     measure::{
-        collective::sweep_session::CollectiveSweep, engine::ResumedRun, evidence::LedgerRows,
-        filtered_cases::row_filter, run_options::RunOptions, vendor_check::installed_software,
-        verify::JointEstimates,
+        engine::ResumedRun, evidence::LedgerRows, filtered_cases::row_filter, run_options::RunOptions,
+        vendor_check::installed_software, verify::JointEstimates,
     },
 };
 
-/// Plans the rows of a database; cases with the same call are merged. Cases with accepted results in the ledger count as
-/// measured, even if their CSV was not written.
+/// Cases with accepted results in the ledger count as measured, even if their CSV was not written.
 pub(crate) fn plan_of_database(
     database: &Database,
     catalogue: &Catalogue,
@@ -36,8 +34,6 @@ pub(crate) fn plan_of_database(
     Ok(plan)
 }
 
-/// Plans the rows of a database, with a planned case for each row. A run needs merged cases
-/// ([`RunPlan::merge_equal_calls`]), so that it launches each call once.
 pub(crate) fn unmerged_plan(
     database: &Database,
     catalogue: &Catalogue,
@@ -46,6 +42,13 @@ pub(crate) fn unmerged_plan(
     kernels: &[KernelName],
 ) -> Result<RunPlan, CommandError> {
     let existing = database.existing_ledger()?;
+    if let Some(sweep) = &options.sweep {
+        let accepted = |ledger: &Ledger| {
+            accepted_cases(ledger, &LedgerRows::read(ledger, options.cache)?, options.cache)
+        };
+        let measured = existing.as_ref().map(accepted).transpose()?.unwrap_or_default();
+        return sweep.plan(database, catalogue, profile, options, &measured);
+    }
     let (mut measured, mut imprecise) = (BTreeSet::new(), BTreeSet::new());
     let (mut equal_calls, mut withdrawn) = (EqualCallEvidence::default(), BTreeMap::new());
     let mut refused = BTreeMap::new();
@@ -53,7 +56,7 @@ pub(crate) fn unmerged_plan(
         let rows = LedgerRows::read(ledger, options.cache)?;
         measured = accepted_cases(ledger, &rows, options.cache)?;
         if let Some(aim) = options.precision_aim() {
-            imprecise = imprecise_cases(rows.estimates(), aim);
+            imprecise = imprecise_cases(&rows.estimates, aim);
         }
         let as_other = ledger.attempts_as_other(options.cache, None)?.into_iter();
         equal_calls.ran_as_other_reasons = as_other.map(|(case, attempt)| (case, attempt.reason)).collect();
@@ -88,22 +91,7 @@ pub(crate) fn unmerged_plan(
     Ok(plan)
 }
 
-pub(crate) fn plan_of_sweep(
-    database: &Database,
-    catalogue: &Catalogue,
-    profile: &DeviceProfile,
-    options: &RunOptions,
-    sweep: &CollectiveSweep,
-) -> Result<RunPlan, CommandError> {
-    let measured = match database.existing_ledger()? {
-        Some(ledger) => accepted_cases(&ledger, &LedgerRows::read(&ledger, options.cache)?, options.cache)?,
-        None => BTreeSet::new(),
-    };
-    sweep.plan(database, catalogue, profile, options, &measured)
-}
-
-/// Returns the cases whose row is accepted: a row can be noisy although one of its collections is not, where they disagree
-/// or some have a pattern.
+/// A row can be noisy although one of its collections is not.
 fn accepted_cases(
     ledger: &Ledger,
     rows: &LedgerRows,
@@ -114,17 +102,15 @@ fn accepted_cases(
     Ok(cases)
 }
 
-/// Returns the measured cases that another collection can bring to a precision, or is to confirm.
 fn imprecise_cases(estimates: &JointEstimates, aim: PrecisionAim) -> BTreeSet<CaseId> {
-    let mut cases: Vec<&CaseId> = estimates.measured_cases().collect();
+    let mut cases: Vec<&CaseId> = estimates.cases.keys().collect();
     cases.sort();
     let repeated = estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| cases[case]);
     let unconfirmed = cases.iter().copied().filter(|case| estimates.needs_confirmation(case, None));
     repeated.chain(unconfirmed).cloned().collect()
 }
 
-/// Returns the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The run
-/// creates the table of `rows_to_insert`.
+/// Returns the tables that are missing although the ledger has results of their kernels, except those that the run creates.
 fn missing_tables(
     database: &Database,
     ledger: &Ledger,
@@ -144,9 +130,8 @@ fn missing_tables(
     Ok(ledger.measured_kernels()?.into_iter().filter_map(lost).collect())
 }
 
-/// Outcome and digest of each call that the installed torch_npu refused in `npubench check`, or whose operator has another
-/// schema there. Outcomes of other versions do not count; without an installed torch_npu (on the rehearsal host) all
-/// outcomes count.
+/// Outcome and digest of each call that the installed torch_npu refused in `npubench check`, or whose operator has another schema
+/// there. Outcomes of other versions do not count; without an installed torch_npu (on the rehearsal host) all outcomes count.
 fn refused_calls(
     ledger: &Ledger,
     installed: impl Fn() -> Option<String>,
@@ -183,7 +168,6 @@ pub(crate) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), Co
     }
 }
 
-/// Returns the first run with another skew of experts, from the options of runs as JSON.
 pub(crate) fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
     runs.iter().find_map(|(run, options)| {
         let earlier = expert_skew_of(options)?;
@@ -191,7 +175,6 @@ pub(crate) fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Optio
     })
 }
 
-/// Returns the skew of experts from the options of a run as JSON; `None` if they cannot be read.
 pub(crate) fn expert_skew_of(options: &str) -> Option<f64> {
     let options: serde_json::Value = serde_json::from_str(options).ok()?;
     Some(options["expert_skew"].as_f64().unwrap_or(0.0))
@@ -208,8 +191,7 @@ pub(crate) fn resume_plan(
     last_collection: u32,
     has_rounds: bool,
 ) -> (RunPlan, ResumedRun) {
-    let by_case: BTreeMap<&CaseId, &CaseRecord> =
-        records.iter().map(|record| (&record.case, record)).collect();
+    let by_case: BTreeMap<&CaseId, &CaseRecord> = records.iter().map(|one| (&one.case, one)).collect();
     let mut outcomes = Vec::new();
     let mut measured = BTreeMap::new();
     let mut keep_open = |case: IdentifiedCase, record: &CaseRecord| match final_outcome(record) {

@@ -1,12 +1,27 @@
-//! State of a run, computed from its events, for the progress display and the status file.
+//! State of a run, computed from its events, for the progress display; and `status.json` in the folder of the run, which has it for
+//! `npubench status` in another terminal.
 //!
-//! The computation is pure: its inputs are events and times, and it neither reads nor writes.
+//! A separate thread writes the file, so that a slow disk does not delay the run: at most once per second, at least every ten
+//! seconds, and at the end. The file is renamed into place without sync, since it is of no use after a power loss.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    base::{
+        files::{LockOwner, read_regular},
+        print::report_first_error,
+        worker_thread::WorkerThread,
+    },
     kernel::{CaseId, CollectionPurpose, DataKind, KernelName, Verdict, timestamp::Timestamp},
     measure::events::RunEvent,
 };
@@ -83,36 +98,31 @@ pub(crate) struct DeviceStatus {
     pub reading: Option<DeviceSnapshot>,
     #[serde(skip)]
     pub(crate) busy_seconds: f64,
+    /// Reason of a pause, and its end; without an end for a device that is excluded.
     #[serde(skip)]
-    pub(crate) is_paused: bool,
+    pub(crate) pause: Option<(String, Option<Timestamp>)>,
     #[serde(skip)]
-    pub(crate) pause_reason: Option<String>,
-    /// End of the pause; `None` for a device that is excluded.
-    #[serde(skip)]
-    pub(crate) paused_until: Option<Timestamp>,
-    #[serde(skip)]
-    pub(crate) reservation_reason: Option<String>,
+    pub(crate) reservation: Option<String>,
 }
 
 impl DeviceStatus {
     pub(super) fn is_paused(&self) -> bool {
-        self.is_paused || self.state == DeviceActivity::Paused
+        self.pause.is_some() || self.state == DeviceActivity::Paused
     }
 
-    /// Updates state, reason and time of the next try. A reserved device is not tried again at the end of a pause.
     fn update_activity(&mut self) {
-        self.state = match self {
-            Self { collection: Some(_), .. } => DeviceActivity::Running,
-            Self { is_paused: true, paused_until: None, .. } => DeviceActivity::Paused,
-            Self { reserved: true, .. } => DeviceActivity::Reserved,
-            Self { is_paused: true, .. } => DeviceActivity::Paused,
-            _ => DeviceActivity::Idle,
+        let pause = self.pause.as_ref();
+        self.state = match (&self.collection, pause) {
+            (Some(_), _) => DeviceActivity::Running,
+            (None, Some((_, None))) => DeviceActivity::Paused,
+            _ if self.reserved => DeviceActivity::Reserved,
+            (None, Some(_)) => DeviceActivity::Paused,
+            (None, None) => DeviceActivity::Idle,
         };
-        self.reason = match self.state {
-            DeviceActivity::Paused => self.pause_reason.clone(),
-            _ => self.reservation_reason.clone().or_else(|| self.pause_reason.clone()),
-        };
-        self.retry_at = self.paused_until.filter(|_| !self.reserved);
+        let of_pause = pause.map(|(reason, _)| reason.clone());
+        let of_reservation = self.reservation.clone().filter(|_| self.state != DeviceActivity::Paused);
+        self.reason = of_reservation.or(of_pause);
+        self.retry_at = pause.and_then(|(_, until)| *until).filter(|_| !self.reserved);
     }
 }
 
@@ -204,7 +214,6 @@ impl RunState {
         }
     }
 
-    /// Removes a case that is finished already from the numbers.
     fn reopen_case(&mut self, case: &CaseId) {
         let Some((verdict, was_done)) = self.finished.remove(case) else { return };
         let known = self.verdicts.entry(verdict).or_default();
@@ -213,7 +222,6 @@ impl RunState {
         self.done -= usize::from(was_done);
     }
 
-    /// Returns true if no collection runs, and none can be started for now: no device can be used, or the disk is full.
     pub(crate) fn is_waiting(&self) -> bool {
         let is_idle = self.devices.iter().all(|line| line.collection.is_none());
         let has_device = self.devices.iter().any(|line| !line.reserved && !line.is_paused());
@@ -251,23 +259,17 @@ impl RunState {
                 line.cases_per_minute = cases_per_minute(line.cases, line.busy_seconds);
             }),
             RunEvent::DevicePaused { device, reason, retry_in_s } => {
-                self.update_devices(&[*device], |line| {
-                    line.is_paused = true;
-                    line.pause_reason = Some(reason.clone());
-                    line.paused_until = retry_in_s.map(|seconds| now.plus_seconds(seconds));
-                });
+                let until = retry_in_s.map(|seconds| now.plus_seconds(seconds));
+                self.update_devices(&[*device], |line| line.pause = Some((reason.clone(), until)));
             }
-            RunEvent::DeviceReadmitted { device } => self.update_devices(&[*device], |line| {
-                line.is_paused = false;
-                (line.pause_reason, line.paused_until) = (None, None);
-            }),
+            RunEvent::DeviceReadmitted { device } => {
+                self.update_devices(&[*device], |line| line.pause = None);
+            }
             RunEvent::DeviceReserved { device, reason } => self.update_devices(&[*device], |line| {
-                line.reserved = true;
-                line.reservation_reason = Some(reason.clone());
+                (line.reserved, line.reservation) = (true, Some(reason.clone()));
             }),
             RunEvent::DeviceReleased { device } => self.update_devices(&[*device], |line| {
-                line.reserved = false;
-                line.reservation_reason = None;
+                (line.reserved, line.reservation) = (false, None);
             }),
             RunEvent::DeviceRead { device, health, temperature_c, power_w, .. } => {
                 self.update_devices(&[*device], |line| {
@@ -293,6 +295,138 @@ impl RunState {
 
 fn cases_per_minute(cases: usize, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| cases as f64 * 60.0 / seconds)
+}
+
+const FILE: &str = "status.json";
+/// The file is filled with spaces to a multiple of this size, which is the block size of most file systems.
+const BLOCK: usize = 4096;
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest interval between two writes, also without events: a recent file shows that the run is active.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Content of the status file of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub(crate) struct RunStatusFile {
+    pub written: Timestamp,
+    /// Id of the process of the run.
+    pub process: u32,
+    pub host: String,
+    #[serde(flatten)]
+    pub state: RunState,
+}
+
+impl RunStatusFile {
+    pub(crate) fn load(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&read_regular(&folder.join(FILE)).ok()?).ok()
+    }
+
+    pub(crate) fn lock_owner(&self) -> LockOwner {
+        LockOwner { process: self.process, host: self.host.clone() }
+    }
+}
+
+pub(super) struct StatusFile(WorkerThread<(Timestamp, RunEvent)>);
+
+impl StatusFile {
+    pub(super) fn start(folder: &Path) -> io::Result<Self> {
+        let mut writer = StatusWriter::new(folder);
+        let work = move |inbox: Receiver<(Timestamp, RunEvent)>| {
+            loop {
+                match inbox.recv_timeout(writer.time_to_write()) {
+                    Ok((now, event)) => {
+                        writer.state.on_event(now, &event);
+                        writer.is_stale = true;
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                if writer.time_to_write().is_zero() {
+                    writer.write_file();
+                }
+            }
+            writer.write_file();
+        };
+        WorkerThread::spawn("status".to_owned(), work).map(Self)
+    }
+
+    pub(super) fn on_event(&self, now: Timestamp, event: &RunEvent) {
+        self.0.send((now, event.clone()));
+    }
+}
+
+struct StatusWriter {
+    path: PathBuf,
+    draft: PathBuf,
+    owner: LockOwner,
+    state: RunState,
+    is_stale: bool,
+    written: Option<Instant>,
+    has_failed: bool,
+    /// Size of the files in bytes. It has up to two blocks more than the text had when it was set, for growth.
+    size: usize,
+}
+
+impl StatusWriter {
+    fn new(folder: &Path) -> Self {
+        Self {
+            path: folder.join(FILE),
+            draft: folder.join(format!(".{FILE}.tmp")),
+            owner: LockOwner::this_process(),
+            state: RunState::default(),
+            is_stale: false,
+            written: None,
+            has_failed: false,
+            size: 0,
+        }
+    }
+
+    fn time_to_write(&self) -> Duration {
+        let step = if self.is_stale { MIN_INTERVAL } else { MAX_INTERVAL };
+        match self.written {
+            Some(written) => step.saturating_sub(written.elapsed()),
+            None if self.is_stale => Duration::ZERO,
+            None => MAX_INTERVAL,
+        }
+    }
+
+    fn write_file(&mut self) {
+        self.written = Some(Instant::now());
+        self.is_stale = false;
+        // A run that has not started has no state.
+        if self.state.run.is_empty() {
+            return;
+        }
+        let LockOwner { process, host } = self.owner.clone();
+        let status = RunStatusFile { written: Timestamp::now(), process, host, state: self.state.clone() };
+        let written =
+            serde_json::to_vec(&status).map_err(io::Error::from).and_then(|text| self.replace_file(text));
+        report_first_error(written, &self.path, &mut self.has_failed);
+    }
+
+    /// Writes the draft over its old content and exchanges it with the file. Both keep their disk space, so that the
+    /// status of a run that waits for disk space can be written.
+    fn replace_file(&mut self, mut text: Vec<u8>) -> io::Result<()> {
+        if text.len() > self.size {
+            self.size = (text.len() + BLOCK).next_multiple_of(BLOCK);
+        }
+        text.resize(self.size, b' ');
+        self.write_draft(&text)?;
+        fs::rename(&self.draft, &self.path)?;
+        // The next draft takes its disk space at once: the disk may be full by then.
+        self.write_draft(&text)
+    }
+
+    fn write_draft(&self, text: &[u8]) -> io::Result<()> {
+        let draft = File::options().write(true).create(true).truncate(false).open(&self.draft)?;
+        draft.write_all_at(text, 0)?;
+        draft.set_len(u64::try_from(text.len()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Drop for StatusWriter {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.draft);
+    }
 }
 
 #[cfg(test)]
@@ -445,5 +579,64 @@ mod tests {
         assert_eq!((state.done, state.open, state.verdicts.clone()), (1, 3, [(Verdict::Ok, 1)].into()));
         state.on_event(start, &finished("b", Verdict::Throttled));
         assert_eq!((state.done, state.open), (2, 2));
+    }
+}
+
+#[cfg(test)]
+mod file_tests {
+    use super::*;
+
+    #[test]
+    fn file_has_the_state_after_the_last_event() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let started = RunEvent::RunStarted {
+            run: "r".to_owned(),
+            kind: DataKind::Npu,
+            cases: 2,
+            not_launched: 0,
+            already_measured: 0,
+            devices: vec![0, 1],
+            resumed: false,
+            budget_s: None,
+        };
+        let file = StatusFile::start(folder.path()).expect("a thread");
+        file.on_event(Timestamp::now(), &started);
+        for device in [0, 1, 0] {
+            file.on_event(
+                Timestamp::now(),
+                &RunEvent::DeviceReserved { device, reason: "it is paused".to_owned() },
+            );
+        }
+        drop(file);
+        let status = RunStatusFile::load(folder.path()).expect("a status file");
+        assert_eq!(status.lock_owner(), LockOwner::this_process());
+        assert!(status.state.devices.iter().all(|line| line.reserved));
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "the temporary file is renamed");
+    }
+
+    /// A longer text needs no further disk space while it fits in the file.
+    #[test]
+    fn files_keep_their_size_while_texts_fit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = StatusWriter::new(folder.path());
+        let mut sizes_after = |length: usize| {
+            writer.replace_file(vec![b'x'; length]).expect("written");
+            let size = |path: &PathBuf| fs::metadata(path).expect("a file").len();
+            [size(&writer.path), size(&writer.draft)]
+        };
+        assert_eq!([3000, 4200, 8192, 2000].map(&mut sizes_after), [[8192; 2]; 4]);
+        assert_eq!([8193, 16_384].map(&mut sizes_after), [[16_384; 2]; 2]);
+    }
+
+    #[test]
+    fn missing_folder_does_not_stop_the_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = StatusFile::start(&folder.path().join("missing")).expect("a thread");
+        file.on_event(
+            Timestamp::now(),
+            &RunEvent::DeviceReserved { device: 0, reason: "it is paused".to_owned() },
+        );
+        drop(file);
+        assert_eq!(RunStatusFile::load(&folder.path().join("missing")), None);
     }
 }

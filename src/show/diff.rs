@@ -48,7 +48,7 @@ pub(crate) fn diff_summary(
     let mut lines = Vec::new();
     for (letter, (name, side)) in ["A", "B"].into_iter().zip(names.into_iter().zip(sides)) {
         let software = side.software.as_ref().map_or("unknown software".to_owned(), ToString::to_string);
-        let cases = format_count(side.case_count(), "measured case");
+        let cases = format_count(side.cases.len(), "measured case");
         lines.push(format!("{letter}: {name}: {cases}, {software}"));
     }
     if let [Some(first), Some(second)] = sides.map(|side| side.software.as_ref())

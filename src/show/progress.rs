@@ -220,7 +220,7 @@ mod tests {
         }
         let now = start.plus_seconds(63.0);
         assert_eq!(overall_texts(&state, now)[0], "cases, 1:03 elapsed, 47 seconds left");
-        let file = crate::measure::status_file::RunStatusFile {
+        let file = crate::measure::run_state::RunStatusFile {
             written: now,
             process: 1,
             host: "h".to_owned(),

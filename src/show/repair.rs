@@ -7,8 +7,10 @@ use crate::{
         engine::{UnwrittenTable, WrittenRows},
         evidence::HostLevel,
         fleet::{DatabaseInUse, HostsOfCache, MergeReport},
-        rebuild::{RebuildReport, RestoredLedger},
-        reparse::{AttemptDifference, AttemptSummary, LeftEvidence, MissingKernelRows, ReparseReport},
+        reparse::{
+            AttemptDifference, AttemptSummary, LeftEvidence, MissingKernelRows, RebuildReport, ReparseReport,
+            RestoredLedger,
+        },
     },
 };
 

@@ -17,8 +17,8 @@ use crate::{
     kernel::{CaseOutcome, FailingVerdicts, IdentifiedCase, render::ScriptCommunication},
     measure::{
         case_numbers::{CaseNumbers, RunNumbers},
+        events::RunEnd,
         evidence::{ProductionStates, clock_limits},
-        run_screen::RunEnd,
     },
 };
 

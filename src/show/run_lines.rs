@@ -16,10 +16,7 @@ pub(crate) use crate::base::count_text::number_ranges as device_ranges;
 use crate::{
     base::print::{is_verbose, notes_have_colors, painted, print_data, print_note, print_warning},
     kernel::{CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict},
-    measure::{
-        events::{EventSink, RunEvent},
-        run_screen::{RunEnd, RunScreen},
-    },
+    measure::events::{EventSink, RunEnd, RunEvent, RunScreen},
 };
 
 const MAX_DEVICES: usize = 8;

@@ -18,8 +18,7 @@ use crate::{
     },
     measure::{
         case_numbers::RunNumbers,
-        run_state::{DeviceActivity, DeviceStatus},
-        status_file::RunStatusFile,
+        run_state::{DeviceActivity, DeviceStatus, RunStatusFile},
     },
 };
 

@@ -10,7 +10,7 @@ use crate::{
         Database, DatabaseError,
         ledger::{Ledger, RunRecord},
     },
-    measure::status_file::RunStatusFile,
+    measure::run_state::RunStatusFile,
 };
 
 /// Largest age in seconds of the status file of an active run on another host, whose lock cannot be tested here. The

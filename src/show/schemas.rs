@@ -29,7 +29,7 @@ record_schemas! {
     "run" => crate::measure::events::RunEvent,
     "runs" => show::runs::RunRecordLine<'_>,
     "show" => show::cases::ShownCase,
-    "status" => crate::measure::status_file::RunStatusFile,
+    "status" => crate::measure::run_state::RunStatusFile,
     "why" => crate::measure::evidence::CaseEvidence,
 }
 

@@ -22,12 +22,11 @@ use crate::{
     database::{Database, DatabaseError, database_file::DatabaseFile},
     kernel::{CaseId, CollectiveKind, DataKind},
     measure::{
-        device_choice::{chip_of_host, choose_device},
+        device_choice::{check_path, chip_of_host, choose_device},
         engine::SweepNodes,
-        environment::check_path,
+        events::RunScreen,
         run_context::{EndedRun, RunContext, new_run_id},
         run_options::RunOptions,
-        run_screen::RunScreen,
     },
     profile::DeviceEvidence,
 };

@@ -1,12 +1,9 @@
 //! Output of a collection and its assessment: in the collection itself, and again from the compressed evidence, with the rules and
 //! the catalogue of this version.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+use std::{collections::BTreeSet, fs, path::Path};
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::collect::stays_excused;
@@ -15,11 +12,11 @@ use crate::{
     cases::plan::{PlannedCase, planned_case},
     database::ledger::{AttemptChange, AttemptState, StoredAttempt},
     kernel::{
-        Attempt, CacheState, Case, CaseAttributes, CaseId, CaseOutcome, Cause, CollectiveKind,
-        ControlReading, IdentifiedCase, KernelName, Nanos, RecordedTask, Slot, SoftwareFingerprint, Verdict,
+        Attempt, CacheState, CaseId, CaseOutcome, Cause, CollectiveKind, ControlReading, IdentifiedCase,
+        KernelName, Nanos, SoftwareFingerprint, Verdict, case_of_signature,
         catalogue::{Catalogue, CatalogueEntry},
         device::DeviceProfile,
-        render::{Manifest, ManifestCase, RecordedTensor, files},
+        render::{Manifest, ManifestCase, files},
     },
     measure::{
         evidence::{ArchiveState, archive_state},
@@ -30,16 +27,11 @@ use crate::{
     },
 };
 
-#[derive(Debug)]
 pub(super) struct CollectionOutput {
-    /// A journal per process, by rank.
     pub(super) journals: Vec<LaunchJournal>,
-    /// Empty if the profile is unreadable.
     pub(super) records: Vec<RawRecord>,
-    /// Reason why the profile cannot be read. A truncated or malformed table becomes lost records instead of an error
-    /// of the run.
+    /// Reason why the profile cannot be read. A malformed table becomes lost records instead of an error of the run.
     pub(super) unreadable: Option<String>,
-    /// First row of the profile that is no record, and the number of such rows.
     pub(super) damaged: Option<(String, usize)>,
 }
 
@@ -56,12 +48,9 @@ impl CollectionOutput {
                     output.damaged = output.damaged.or(damaged);
                 }
                 Err(error) => {
-                    return Self {
-                        records: Vec::new(),
-                        unreadable: Some(error.to_string()),
-                        damaged: None,
-                        ..output
-                    };
+                    (output.records, output.damaged) = (Vec::new(), None);
+                    output.unreadable = Some(error.to_string());
+                    break;
                 }
             }
         }
@@ -77,7 +66,6 @@ impl CollectionOutput {
         control_readings(manifest, &self.journals, &self.records)
     }
 
-    /// Assesses every case of the manifest; `expected` has the cases in its order.
     pub(super) fn assess(
         &self,
         manifest: &Manifest,
@@ -105,7 +93,6 @@ impl CollectionOutput {
         attempts
     }
 
-    /// Returns the software in which the hosts of a gang differ, as the scripts have imported it; `None` if it is equal.
     fn differing_software(&self, manifest: &Manifest) -> Option<Cause> {
         let of_host = |host: usize| self.journals.get(manifest.ranks_of_host(host).start)?.imported.clone();
         let first = of_host(0)?;
@@ -117,7 +104,6 @@ impl CollectionOutput {
     }
 }
 
-/// Returns the records that the launches of a case must have by its catalogue entry.
 pub(crate) fn expected_launches<'a>(
     catalogue: &'a Catalogue,
     planned: &'a PlannedCase,
@@ -147,7 +133,6 @@ fn equal_kernels<'a>(
     others.map(|other| EqualKernel { kernel: &other.kernel, names: other.names().collect() }).collect()
 }
 
-/// End and software of a collection, and its cases as the plan had them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct CollectionConditions {
     pub(super) termination: CollectionTermination,
@@ -155,20 +140,16 @@ pub(super) struct CollectionConditions {
     pub(super) software_checked: SoftwareFingerprint,
     pub(super) software_at_start: SoftwareFingerprint,
     pub(super) software_at_end: SoftwareFingerprint,
-    /// In the order of the manifest.
     pub(super) cases: Vec<LaunchedCase>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LaunchedCase {
     pub(super) case: StoredCase,
-    /// Cases of other rows with the same call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) equal_cases: Vec<StoredCase>,
-    /// Assumptions about values that shapes do not determine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<Cause>,
-    /// Roofline bound of the duration on the device of the collection.
     pub(super) fastest_ns: i64,
     #[serde(default)]
     pub(super) is_on_ai_cpu: bool,
@@ -177,16 +158,12 @@ pub(super) struct LaunchedCase {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StoredCase {
     pub(super) case: CaseId,
-    kernel: String,
-    inputs: Vec<Option<RecordedTensor>>,
-    outputs: Vec<Option<RecordedTensor>>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    attributes: BTreeMap<String, String>,
+    kernel: KernelName,
+    signature: String,
 }
 
 impl CollectionConditions {
-    /// Writes the conditions into the folder of the collection. Without them the collection cannot be assessed again,
-    /// and its results hold all the same, so that a failed write is no error.
+    /// Without the conditions the collection cannot be assessed again, and its results hold all the same.
     pub(super) fn write(&self, folder: &Path) {
         let text = serde_json::to_string(self).expect("conditions are JSON");
         let path = folder.join(files::CONDITIONS);
@@ -210,38 +187,20 @@ impl LaunchedCase {
 
 impl StoredCase {
     fn new(case: &IdentifiedCase) -> Self {
-        let side =
-            |slots: &[Slot]| slots.iter().map(|slot| slot.as_ref().map(RecordedTensor::from)).collect();
-        let attributes = case.attributes.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Self {
-            case: case.id().clone(),
-            kernel: case.kernel.as_str().to_owned(),
-            inputs: side(&case.inputs),
-            outputs: side(&case.outputs),
-            attributes: attributes.collect(),
-        }
+        Self { case: case.id().clone(), kernel: case.kernel.clone(), signature: case.signature() }
     }
 
-    /// Returns the case; `None` if it has another id than the stored one.
     pub(super) fn restore(&self) -> Option<IdentifiedCase> {
-        let side = |slots: &[Option<RecordedTensor>]| -> Vec<Slot> {
-            slots.iter().map(|slot| slot.as_ref().and_then(RecordedTensor::tensor)).collect()
-        };
-        let mut attributes = CaseAttributes::default();
-        self.attributes.iter().for_each(|(name, value)| attributes.set(name, value));
-        let kernel = KernelName::new(&self.kernel).ok()?;
-        let case = Case { kernel, inputs: side(&self.inputs), outputs: side(&self.outputs), attributes };
-        Some(IdentifiedCase::new(case)).filter(|case| *case.id() == self.case)
+        let case = case_of_signature(&self.kernel, &self.signature).map(IdentifiedCase::new);
+        case.filter(|case| *case.id() == self.case)
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct ReassessedCollection {
-    /// Each case with its attempt.
     pub(crate) attempts: Vec<(IdentifiedCase, Attempt)>,
     pub(crate) controls: Vec<ControlReading>,
     pub(crate) software: SoftwareFingerprint,
-    /// Cases that cannot be assessed, with the reason.
     pub(crate) left: Vec<(CaseId, String)>,
 }
 
@@ -252,9 +211,8 @@ pub(crate) struct AssessmentRules<'a> {
 }
 
 impl AssessmentRules<'_> {
-    /// Assesses the collection in `folder`, which has this state of the cache, and whose evidence has the SHA-256
-    /// `digest`. It is unpacked below `scratch`, which must be empty. The error is the reason why the evidence cannot
-    /// be used.
+    /// Assesses the collection in `folder`, which has this state of the cache, and whose evidence has the SHA-256 `digest`. It is
+    /// unpacked below `scratch`, which must be empty. The error is the reason why the evidence cannot be used.
     pub(crate) fn reassess(
         &self,
         folder: &Path,
@@ -278,12 +236,8 @@ impl AssessmentRules<'_> {
             return Err(refuse(format!(" has no {}", files::CONDITIONS)));
         }
         let conditions: CollectionConditions = read_json(scratch, files::CONDITIONS).map_err(refuse)?;
-        if !manifest
-            .cases
-            .iter()
-            .map(|case| &case.case)
-            .eq(conditions.cases.iter().map(|case| &case.case.case))
-        {
+        let listed = manifest.cases.iter().map(|case| &case.case);
+        if !listed.eq(conditions.cases.iter().map(|launched| &launched.case.case)) {
             let (manifest, conditions) = (files::MANIFEST, files::CONDITIONS);
             return Err(refuse(format!(": {manifest} and {conditions} differ in their cases")));
         }
@@ -321,7 +275,6 @@ impl AssessmentRules<'_> {
         Ok(ReassessedCollection { attempts, controls, software, left })
     }
 
-    /// Resolves a launched case. The error is the reason why the records do not belong to its call.
     fn planned_case(
         &self,
         case: IdentifiedCase,
@@ -369,8 +322,7 @@ pub(crate) fn find_changes(
     assessed: &[(IdentifiedCase, Attempt)],
     is_complete: bool,
 ) -> Vec<AttemptChange> {
-    let order: Vec<CaseId> = stored.iter().map(|attempt| attempt.case.clone()).collect();
-    let mut stored: BTreeMap<CaseId, StoredAttempt> =
+    let stored: IndexMap<CaseId, StoredAttempt> =
         stored.into_iter().map(|attempt| (attempt.case.clone(), attempt)).collect();
     let mut seen = BTreeSet::new();
     // Attempts of planned cases are stored first, and of several attempts at a case the first one.
@@ -389,22 +341,15 @@ pub(crate) fn find_changes(
         change(stored.get(case.id()), case, attempt, !other_cycles.contains(&index))
     });
     let mut changes: Vec<AttemptChange> = changes.collect();
-    seen.iter().for_each(|case| drop(stored.remove(case)));
-    let unassessed = order.iter().filter_map(|case| stored.remove(case)).filter(|attempt| {
-        let AttemptState { outcome, launches, .. } = &attempt.state;
-        is_complete && (is_measurement(outcome.verdict) || !launches.is_empty())
-    });
-    changes.extend(unassessed.map(|attempt| {
-        let StoredAttempt { attempt: key, case, kernel, state } = attempt;
-        let after = AttemptState {
-            launched: state.launched,
-            launches: Vec::new(),
-            counters: "[]".to_owned(),
-            task: RecordedTask::default(),
-            cycle_rate: None,
-            outcome: CaseOutcome::new(Verdict::NotRun, Cause::NotItsLaunches),
-            is_withdrawn: true,
-        };
+    let is_counted = |StoredAttempt { case, state, .. }: &StoredAttempt| {
+        let counts = is_measurement(state.outcome.verdict) || !state.launches.is_empty();
+        is_complete && counts && !seen.contains(case)
+    };
+    let unassessed = stored.into_values().filter(is_counted);
+    changes.extend(unassessed.map(|StoredAttempt { attempt: key, case, kernel, state }| {
+        let outcome = CaseOutcome::new(Verdict::NotRun, Cause::NotItsLaunches);
+        let empty = AttemptState::from(&Attempt::without_launches(case.clone(), state.launched, outcome));
+        let after = AttemptState { is_withdrawn: true, ..empty };
         AttemptChange { case, kernel, before: Some((key, state)), after, new_case: None }
     }));
     changes
@@ -437,14 +382,8 @@ fn change(
         // The messages may differ in the place of the folder.
         after.outcome = state.outcome.clone();
     }
-    let before = Some((*attempt, state.clone()));
-    (after != *state).then(|| AttemptChange {
-        case: case.id().clone(),
-        kernel,
-        before,
-        after,
-        new_case: None,
-    })
+    let (case, before) = (case.id().clone(), Some((*attempt, state.clone())));
+    (after != *state).then(|| AttemptChange { case, kernel, before, after, new_case: None })
 }
 
 /// Returns true for an attempt that counts: a measurement, or one of the kernel as which the call ran.

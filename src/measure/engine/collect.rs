@@ -15,10 +15,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    CollectionSettings, EngineError,
+    CollectionSettings, EngineError, Result,
     assess::{CollectionConditions, CollectionOutput, LaunchedCase, expected_launches},
     gang::{GangEnd, GangParts},
-    request::LaneContext,
+    run::LaneContext,
 };
 use crate::{
     base::{
@@ -38,7 +38,7 @@ use crate::{
     measure::{
         device::DeviceLeases,
         evidence::files_to_archive,
-        sched::{CollectionExit, StartCollection},
+        sched::{CollectionExit, CollectionFinished, StartCollection},
         verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, read_journal},
     },
 };
@@ -48,41 +48,27 @@ pub(super) struct CollectionResult {
     pub(super) attempts: Vec<Attempt>,
     /// Seconds of each case, in the order of the attempts; `None` if it did not end.
     pub(super) seconds: Vec<Option<f64>>,
-    /// Seconds until the script could use its device; `None` if it could not.
-    pub(super) startup: Option<f64>,
-    pub(super) exit: CollectionExit,
-    /// True if its profile has records and can be read.
-    pub(super) has_readable_profile: bool,
-    /// Devices of the ranks that failed first, if torchrun names them; else empty.
-    pub(super) failed_devices: Vec<u32>,
-    /// Description of the end, for the ledger and for reasons.
-    pub(super) message: String,
+    /// Its end for the scheduler; its results and seconds follow.
+    pub(super) end: CollectionFinished,
     pub(super) software: SoftwareFingerprint,
     pub(super) controls: Vec<ControlReading>,
     /// SHA-256 of the compressed evidence; `None` if it could not be written.
     pub(super) archive: Option<String>,
 }
 
-pub(super) fn run_collection(
-    context: &LaneContext,
-    start: &StartCollection,
-) -> Result<CollectionResult, EngineError> {
+pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> Result<CollectionResult> {
     let settings = &context.settings;
     let cases: Vec<&PlannedCase> = start.cases.iter().map(|&index| &context.cases[index]).collect();
     let folder = settings.folder.join(collection_path(start.collection));
     let parts = GangParts::find(settings.nodes.as_ref(), start);
     let devices = parts.as_ref().map_or_else(|| start.devices.clone(), |parts| parts.devices(start));
     let hosts = parts.as_ref().map(GangParts::manifest_hosts).unwrap_or_default();
+    let id = (settings.run.as_str(), start.collection);
+    let manifest = collection_manifest(settings, id, &devices, (hosts, 0), &cases);
     let job = RenderedCollection {
         settings,
         leases: &context.leases,
-        manifest: collection_manifest(
-            settings,
-            (&settings.run, start.collection),
-            &devices,
-            (hosts, 0),
-            &cases,
-        ),
+        manifest,
         cases: &cases,
         devices: &start.devices,
         limit: start.limit,
@@ -90,10 +76,7 @@ pub(super) fn run_collection(
         folder: &folder,
     };
     let manifest = &job.manifest;
-    job.write(parts.as_ref().map(|parts| {
-        let (address, port) = parts.address();
-        GangRendezvous { hosts: manifest.hosts.len(), host: 0, address, port }
-    }))?;
+    job.write(parts.as_ref().map(GangParts::rendezvous))?;
     let software = settings.host_software.read_fingerprint();
     let started = SystemTime::now();
     let own_ranks = manifest.ranks_of_host(0);
@@ -147,29 +130,29 @@ pub(super) fn run_collection(
     let message = cause.or(miscounted).or(unreadable);
     let message = message.unwrap_or_else(|| end_message(ended, journal.is_done, has_readable_profile, &job));
     let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
+    let startup = of_host.started_at.filter(|_| journal.is_started);
     Ok(CollectionResult {
         attempts,
         seconds: seconds.collect(),
-        startup: of_host.started_at.filter(|_| journal.is_started).and_then(|at| seconds_since(started, at)),
-        exit: collection_exit(&journal, collection_end),
-        has_readable_profile,
-        failed_devices: failed_devices(manifest, &start.devices, &folder),
-        message,
+        end: CollectionFinished {
+            collection: start.collection,
+            exit: collection_exit(&journal, collection_end),
+            has_readable_profile,
+            failed_devices: failed_devices(manifest, &start.devices, &folder),
+            startup: startup.and_then(|at| seconds_since(started, at)),
+            message,
+            ..CollectionFinished::default()
+        },
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
         controls,
         archive: write_archive(&folder.join(files::EVIDENCE), &folder, &files_to_archive(&folder)).ok(),
     })
 }
 
-fn end_message(
-    ended: ExitKind,
-    is_done: bool,
-    has_readable_profile: bool,
-    job: &RenderedCollection<'_>,
-) -> String {
+fn end_message(ended: ExitKind, is_done: bool, is_readable: bool, job: &RenderedCollection<'_>) -> String {
     let last_line = || last_line(&job.folder.join(files::LOG));
     match ended {
-        ExitKind::Exited(0) if is_done && !has_readable_profile => {
+        ExitKind::Exited(0) if is_done && !is_readable => {
             format!("msprof left no records in {}", job.folder.join(files::PROFILE).display())
         }
         ExitKind::Exited(0) if is_done => "done".to_owned(),
@@ -188,12 +171,10 @@ fn end_message(
 fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
     let attempts = attempts.iter().flat_map(Attempt::with_equal_calls);
     let lines = attempts.filter(|attempt| !attempt.fastest_ranks.is_empty()).map(|attempt| {
-        let slowest: Vec<i64> = attempt.launches.iter().map(|launch| launch.duration.0).collect();
-        let fastest: Vec<i64> = attempt.fastest_ranks.iter().map(|duration| duration.0).collect();
-        let line = serde_json::json!({
-            "case": attempt.case.as_str(), "fastest_ns": fastest, "slowest_ns": slowest,
-        });
-        format!("{line}\n")
+        let slowest: Vec<_> = attempt.launches.iter().map(|launch| launch.duration).collect();
+        let fastest = &attempt.fastest_ranks;
+        serde_json::json!({ "case": attempt.case, "fastest_ns": fastest, "slowest_ns": slowest }).to_string()
+            + "\n"
     });
     let text: String = lines.collect();
     if !text.is_empty() {
@@ -201,7 +182,6 @@ fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
     }
 }
 
-/// A collection, or the part of one that runs on this host, with its rendered folder.
 pub(super) struct RenderedCollection<'a> {
     pub(super) settings: &'a CollectionSettings,
     pub(super) leases: &'a DeviceLeases,
@@ -209,7 +189,6 @@ pub(super) struct RenderedCollection<'a> {
     pub(super) cases: &'a [&'a PlannedCase],
     /// Devices whose leases the programs hold.
     pub(super) devices: &'a [u32],
-    /// Time limit in seconds.
     pub(super) limit: f64,
     /// Wall time in seconds after which the script is ended in any case.
     pub(super) cut_off: Option<f64>,
@@ -224,14 +203,13 @@ impl RenderedCollection<'_> {
         }
     }
 
-    fn replay_script(&self) -> Result<String, EngineError> {
+    fn replay_script(&self) -> Result<String> {
         let entry = |planned: &&PlannedCase| self.settings.catalogue.entry(&planned.case.kernel);
         let entries = self.cases.iter().filter_map(|planned| Some((&planned.case.kernel, entry(planned)?)));
         Ok(replay_script(&self.settings.assets, self.communication(), entries)?)
     }
 
-    /// Returns the digest of manifest and script, which is the same on all hosts of a gang.
-    pub(super) fn digest(&self) -> Result<String, EngineError> {
+    pub(super) fn digest(&self) -> Result<String> {
         // The manifests of the hosts differ in the place of the host.
         let manifest = Manifest { host: 0, ..self.manifest.clone() };
         let manifest = serde_json::to_string(&manifest).expect("a manifest is JSON");
@@ -239,8 +217,7 @@ impl RenderedCollection<'_> {
         Ok(Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Writes the folder; a gang on several hosts has a rendezvous.
-    pub(super) fn write(&self, rendezvous: Option<GangRendezvous<'_>>) -> Result<(), EngineError> {
+    pub(super) fn write(&self, rendezvous: Option<GangRendezvous<'_>>) -> Result<()> {
         let Self { settings, manifest, folder, .. } = self;
         let is_gloo = self.communication() == ScriptCommunication::Gloo;
         let ranks = manifest.ranks_of_host(manifest.host).len();
@@ -277,17 +254,12 @@ impl RenderedCollection<'_> {
         ranks.all(|rank| read_journal(&self.folder.join(files::journal(rank))).is_done)
     }
 
-    pub(super) fn run_script(
-        &self,
-        argument: Option<&str>,
-        log: &str,
-        stop: &AtomicBool,
-    ) -> Result<ExitKind, EngineError> {
+    pub(super) fn run_script(&self, mode: Option<&str>, log: &str, stop: &AtomicBool) -> Result<ExitKind> {
         let record = format!("{}-{:05}.json", self.manifest.run, self.manifest.collection);
         let stdin =
             self.leases.share_files(self.devices).map_err(EngineError::system("a file descriptor"))?;
         let job = CommandSpec {
-            command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
+            command: ["sh", files::COLLECT].into_iter().chain(mode).map(Into::into).collect(),
             folder: self.folder,
             environment: &[],
             log: &self.folder.join(log),
@@ -300,8 +272,6 @@ impl RenderedCollection<'_> {
     }
 }
 
-/// Returns the devices of the ranks that the torchruns of all hosts name as failed; empty for a collection on one
-/// device.
 fn failed_devices(manifest: &Manifest, devices: &[u32], folder: &Path) -> Vec<u32> {
     if devices.len() < 2 {
         return Vec::new();
@@ -314,8 +284,7 @@ fn failed_devices(manifest: &Manifest, devices: &[u32], folder: &Path) -> Vec<u3
     (0..manifest.hosts.len().max(1)).flat_map(of_host).collect()
 }
 
-/// Returns the devices of the ranks that torchrun names as failed in a log, such as `failed (exitcode: 1) local_rank:
-/// 5`.
+/// Returns the devices of the ranks that torchrun names as failed in a log, such as `failed (exitcode: 1) local_rank: 5`.
 fn named_devices(devices: &[u32], log: &Path) -> Vec<u32> {
     let ranks = |line: &str| -> Option<usize> {
         let (_, rest) = line.split_once("failed (exitcode:")?;
@@ -351,7 +320,6 @@ fn seconds_since(started: SystemTime, at: f64) -> Option<f64> {
 const LOG_END: u64 = 64 << 10;
 const LOG_LINE: usize = 300;
 
-/// Returns the last [`LOG_END`] bytes of a log; empty if it cannot be read.
 fn end_of_log(log: &Path) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
@@ -365,7 +333,6 @@ fn end_of_log(log: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// Returns the most informative last line of a log, and the path of the log.
 pub(crate) fn last_line(log: &Path) -> String {
     let text = end_of_log(log);
     // torchrun draws frames around its summary.
@@ -384,8 +351,7 @@ pub(crate) fn last_line(log: &Path) -> String {
     format!("{}{mark} ({})", &line[..cut], log.display())
 }
 
-/// Returns the manifest of a collection of a run. `numbers` are its devices by rank, each by the number on its host; `hosts` those of
-/// the ranks, empty for one host, with the place of this host among them.
+/// `numbers` are the devices by rank; `hosts` those of the ranks, empty for one host, with the place of this host among them.
 pub(super) fn collection_manifest(
     settings: &CollectionSettings,
     (run, collection): (&str, u32),
@@ -448,7 +414,6 @@ fn is_excusable(outcome: &CaseOutcome) -> bool {
     outcome.verdict.is_worth_a_retry() || matches!(outcome.reason.cause, Cause::NoSpace { .. })
 }
 
-/// Returns true if an attempt was excused, and its evidence has this outcome, which can be excused.
 pub(super) fn stays_excused(stored: &CaseOutcome, assessed: &CaseOutcome) -> bool {
     matches!(stored.reason.cause, Cause::DiskFull { .. }) && is_excusable(assessed)
 }
@@ -457,13 +422,12 @@ pub(super) fn stays_excused(stored: &CaseOutcome, assessed: &CaseOutcome) -> boo
 pub(super) struct DiskFailures(BTreeMap<usize, u32>);
 
 impl DiskFailures {
-    /// Makes the failed attempts of a collection, during which the disk was full, attempts that were not run. Results
-    /// with all their records stay.
+    /// Makes failed attempts of a collection during which the disk was full attempts that were not run; complete results stay.
     pub(super) fn excuse(&mut self, cases: &[usize], result: &mut CollectionResult) {
-        if result.exit == CollectionExit::Stopped {
+        if result.end.exit == CollectionExit::Stopped {
             return;
         }
-        let has_launched = result.exit != CollectionExit::NothingLaunched;
+        let has_launched = result.end.exit != CollectionExit::NothingLaunched;
         let failed =
             cases.iter().zip(&mut result.attempts).filter(|(_, attempt)| is_excusable(&attempt.outcome));
         let failed: Vec<_> = failed.collect();
@@ -478,62 +442,48 @@ impl DiskFailures {
             attempt.launches.clear();
             attempt.of_equal_calls.clear();
         }
-        result.exit = CollectionExit::DiskFull;
-        result.message = format!("the disk was full: {}", result.message);
+        result.end.exit = CollectionExit::DiskFull;
+        result.end.message = format!("the disk was full: {}", result.end.message);
     }
 }
 
-#[derive(Debug)]
 pub(super) struct LaneReport {
     pub(super) start: StartCollection,
     pub(super) seconds: f64,
-    pub(super) result: Result<CollectionResult, EngineError>,
+    pub(super) result: Result<CollectionResult>,
 }
 
-/// Starts collections; their results arrive as [`LaneReport`] on the dispatcher's channel. Tests of the dispatcher
-/// replace the threads by prepared results.
-pub(super) trait CollectionStarter {
-    fn start_collection(&self, start: StartCollection);
-}
-
-/// The lanes of a run, by device: one long-lived thread for each, because the kernel may end a child process with the thread that
-/// started it (`PR_SET_PDEATHSIG`). The collection of a gang runs on the lane of its first device; the scheduler starts none on the
-/// other devices meanwhile.
-#[derive(Debug)]
-pub(super) struct DeviceLanes(BTreeMap<u32, WorkerThread<StartCollection>>);
-
-impl DeviceLanes {
-    pub(super) fn spawn(
-        devices: &[u32],
-        context: &Arc<LaneContext>,
-        reports: &UnboundedSender<LaneReport>,
-    ) -> Result<Self, EngineError> {
-        let spawn = |&device: &u32| {
-            let (context, reports) = (Arc::clone(context), reports.clone());
-            let lane = WorkerThread::spawn(format!("device {device}"), move |inbox| {
-                for start in inbox {
-                    let started = Instant::now();
-                    // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
-                    let result = catch_unwind(AssertUnwindSafe(|| run_collection(&context, &start)))
-                        .unwrap_or(Err(EngineError::Panicked { device }));
-                    let seconds = started.elapsed().as_secs_f64();
-                    if reports.send(LaneReport { start, seconds, result }).is_err() {
-                        break;
-                    }
+/// Starts the lanes of a run: one long-lived thread for each device, because the kernel may end a child process with the thread that
+/// started it (`PR_SET_PDEATHSIG`). Returns the function that starts a collection; that of a gang runs on the lane of its first device,
+/// and the scheduler starts none on the other devices meanwhile.
+pub(super) fn spawn_lanes(
+    devices: &[u32],
+    context: &Arc<LaneContext>,
+    reports: &UnboundedSender<LaneReport>,
+) -> Result<impl Fn(StartCollection) + use<>> {
+    let spawn = |&device: &u32| {
+        let (context, reports) = (Arc::clone(context), reports.clone());
+        let lane = WorkerThread::spawn(format!("device {device}"), move |inbox| {
+            for start in inbox {
+                let started = Instant::now();
+                // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
+                let result = catch_unwind(AssertUnwindSafe(|| run_collection(&context, &start)))
+                    .unwrap_or(Err(EngineError::Panicked { device }));
+                let seconds = started.elapsed().as_secs_f64();
+                if reports.send(LaneReport { start, seconds, result }).is_err() {
+                    break;
                 }
-            });
-            Ok((device, lane.map_err(EngineError::system("a thread"))?))
-        };
-        devices.iter().map(spawn).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl CollectionStarter for DeviceLanes {
-    fn start_collection(&self, start: StartCollection) {
-        if let Some(lane) = start.devices.first().and_then(|device| self.0.get(device)) {
+            }
+        });
+        Ok((device, lane.map_err(EngineError::system("a thread"))?))
+    };
+    let lanes: BTreeMap<u32, WorkerThread<StartCollection>> =
+        devices.iter().map(spawn).collect::<Result<_>>()?;
+    Ok(move |start: StartCollection| {
+        if let Some(lane) = start.devices.first().and_then(|device| lanes.get(device)) {
             lane.send(start);
         }
-    }
+    })
 }
 
 #[cfg(test)]

@@ -11,12 +11,11 @@ use std::{
 use tokio::time::{self, Instant};
 
 use super::{
-    EngineError, RunOutcome,
-    collect::{CollectionResult, CollectionStarter, DiskFailures, LaneReport},
+    EngineError, Result, RunOutcome,
+    collect::{CollectionResult, DiskFailures, LaneReport},
     host_monitor::{DeviceSnapshot, HostMonitor, device_reading},
-    ledger_writer::{DispatcherInbox, WriteWait, commit},
-    request::LaneContext,
-    write_back::{EqualCallOutcomes, NewlySuspicious, WriteBack},
+    run::{DispatcherInbox, LaneContext, WriteWait, commit},
+    write_back::{EqualCallOutcomes, WriteBack},
 };
 use crate::{
     base::exit::ExitStatus,
@@ -38,10 +37,8 @@ use crate::{
     },
 };
 
-mod low_clock;
 mod rounds;
 
-/// Interval at which timers, free disk space and paused devices are checked.
 const TICK: Duration = Duration::from_millis(500);
 /// Interval at which rows of kernels with open cases are written, so that a user sees results during a long run.
 const WRITE_INTERVAL: Duration = Duration::from_secs(60);
@@ -50,9 +47,7 @@ pub(super) struct RunStore<'a> {
     pub(super) database: &'a Database,
     pub(super) ledger: &'a mut Ledger,
     pub(super) rows: WriteBack,
-    /// Cases whose verdict is settled without another launch.
     pub(super) predecided: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Medians in production profiles with which results are compared, by case.
     pub(super) production: BTreeMap<CaseId, Nanos>,
     /// True if rows of the database cannot be read or their table is missing, so that they are not measured.
     pub(super) has_lost_rows: bool,
@@ -64,13 +59,12 @@ pub(super) struct Dispatcher<'a> {
     emit: &'a mut dyn FnMut(&RunEvent),
     context: Arc<LaneContext>,
     devices: Vec<u32>,
-    lanes: Box<dyn CollectionStarter + 'a>,
+    lanes: Box<dyn Fn(StartCollection) + 'a>,
     state: SchedulerState,
     host_monitor: HostMonitor,
     disk_failures: DiskFailures,
     /// Ledger keys of running collections, by collection number.
     ledger_keys: BTreeMap<u32, i64>,
-    /// Time at which the last collection of each device ended.
     released_at: BTreeMap<u32, std::time::Instant>,
     outcomes: Vec<Option<CaseOutcome>>,
     equal_calls: EqualCallOutcomes,
@@ -78,22 +72,16 @@ pub(super) struct Dispatcher<'a> {
     kept: BTreeSet<KernelName>,
     has_written_rows: bool,
     unwritten: BTreeMap<KernelName, String>,
-    /// True if a table could not be written for lack of disk space since the last pass over all tables.
     lacks_space: bool,
     rows_written_at: Instant,
     started: Instant,
     timer_at: Option<Seconds>,
     /// Number of the round: all cases are measured in the first, cases with wide intervals in further ones.
     round: u32,
-    /// Cases that the interrupted run has measured.
     measured_before: BTreeSet<usize>,
-    /// Measured cases that failed in a later round.
     failed_again: BTreeSet<usize>,
-    /// Measured cases whose repetition a stop request ended.
     stopped_again: BTreeSet<usize>,
-    /// Cases that were measured again after all their attempts were `throttled`.
     throttled_again: BTreeSet<usize>,
-    /// True if all cases of the round are concluded.
     has_round_ended: bool,
     is_finished: bool,
 }
@@ -102,7 +90,7 @@ impl<'a> Dispatcher<'a> {
     pub(super) fn new(
         context: Arc<LaneContext>,
         devices: Vec<u32>,
-        lanes: Box<dyn CollectionStarter + 'a>,
+        lanes: Box<dyn Fn(StartCollection) + 'a>,
         state: SchedulerState,
         store: RunStore<'a>,
         inbox: DispatcherInbox,
@@ -143,10 +131,7 @@ impl<'a> Dispatcher<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
-    async fn commit<T>(
-        &mut self,
-        write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>,
-    ) -> Result<T, EngineError> {
+    async fn commit<T>(&mut self, write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>) -> Result<T> {
         let (stop, running) = (&self.context.stop, self.ledger_keys.len());
         let wait = WriteWait { stop, inbox: &mut self.inbox, running, emit: &mut *self.emit };
         let (value, has_lacked_space) = commit(self.store.ledger, wait, write).await?;
@@ -156,9 +141,7 @@ impl<'a> Dispatcher<'a> {
         Ok(value)
     }
 
-    /// Handles messages until the scheduler has finished, then ends the run in the ledger. Fails with [`EngineError`]
-    /// if the ledger or the database fails, or a lane reports an error of the run itself.
-    pub(super) async fn run_to_end(&mut self) -> Result<RunOutcome, EngineError> {
+    pub(super) async fn run_to_end(&mut self) -> Result<RunOutcome> {
         self.judge_earlier_clocks().await?;
         let predecided = self.store.predecided.clone();
         self.finish_without_launch(&predecided).await?;
@@ -186,8 +169,7 @@ impl<'a> Dispatcher<'a> {
         self.finish_run().await
     }
 
-    /// Stores the readings of the devices, and updates which devices are in use by other processes.
-    pub(super) async fn on_device_snapshot(&mut self, snapshot: &DeviceSnapshot) -> Result<(), EngineError> {
+    pub(super) async fn on_device_snapshot(&mut self, snapshot: &DeviceSnapshot) -> Result<()> {
         let DeviceSnapshot { info, queried_at } = snapshot;
         let chips = info.chips.iter().filter(|chip| self.devices.contains(&chip.physical_id));
         let readings: Vec<DeviceReading> = chips.map(device_reading).collect();
@@ -209,7 +191,7 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    async fn on_tick(&mut self) -> Result<(), EngineError> {
+    async fn on_tick(&mut self) -> Result<()> {
         self.poll_host().await?;
         if self.rows_written_at.elapsed() >= WRITE_INTERVAL {
             self.write_pending_rows()?;
@@ -221,7 +203,7 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    async fn poll_host(&mut self) -> Result<(), EngineError> {
+    async fn poll_host(&mut self) -> Result<()> {
         let running = self.state.running_collections();
         let changes = self.host_monitor.poll_changes(running, &self.context.leases);
         changes.run_events.iter().for_each(|event| (self.emit)(event));
@@ -240,11 +222,7 @@ impl<'a> Dispatcher<'a> {
         (self.emit)(&RunEvent::Progress { open, in_time, seconds });
     }
 
-    /// Stores and reports the verdicts of cases that are settled without another launch.
-    async fn finish_without_launch(
-        &mut self,
-        cases: &[(IdentifiedCase, CaseOutcome)],
-    ) -> Result<(), EngineError> {
+    async fn finish_without_launch(&mut self, cases: &[(IdentifiedCase, CaseOutcome)]) -> Result<()> {
         self.set_verdicts(&verdicts_of(cases)).await?;
         for (case, outcome) in cases {
             self.store.rows.finish_case(&case.kernel, case.id(), outcome);
@@ -253,12 +231,12 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    async fn set_verdicts(&mut self, verdicts: &[(CaseId, CaseOutcome)]) -> Result<(), EngineError> {
+    async fn set_verdicts(&mut self, verdicts: &[(CaseId, CaseOutcome)]) -> Result<()> {
         let context = Arc::clone(&self.context);
         self.commit(|ledger| ledger.set_verdicts(&context.settings.run, Timestamp::now().0, verdicts)).await
     }
 
-    async fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
+    async fn on_report(&mut self, report: LaneReport) -> Result<()> {
         let LaneReport { start, seconds, result } = report;
         let now = std::time::Instant::now();
         self.released_at.extend(start.devices.iter().map(|&device| (device, now)));
@@ -269,7 +247,7 @@ impl<'a> Dispatcher<'a> {
                 if error.is_disk_full() {
                     self.host_monitor.report_full_disk();
                 }
-                self.failed_to_start(&start.cases, &error)
+                self.failed_to_start(&start, &error)
             }
             Err(error) => return Err(error),
         };
@@ -279,7 +257,7 @@ impl<'a> Dispatcher<'a> {
             self.disk_failures.excuse(&start.cases, &mut result);
         }
         let mut attempts = std::mem::take(&mut result.attempts);
-        let message = &result.message;
+        let message = &result.end.message;
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
             let stored =
@@ -314,34 +292,26 @@ impl<'a> Dispatcher<'a> {
         let results = start.cases.into_iter().zip(attempts).zip(result.seconds);
         let results =
             results.map(|((case, attempt), seconds)| CaseResult { case, outcome: attempt.outcome, seconds });
-        self.on_event(SchedEvent::Finished(CollectionFinished {
-            collection: start.collection,
-            results: results.collect(),
-            exit: result.exit,
-            has_readable_profile: result.has_readable_profile,
-            startup: result.startup,
-            total: seconds,
-            failed_devices: result.failed_devices,
-            message: result.message,
-        }))
-        .await?;
+        let end = CollectionFinished { results: results.collect(), total: seconds, ..result.end };
+        self.on_event(SchedEvent::Finished(end)).await?;
         self.emit_progress();
         Ok(())
     }
 
-    fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
+    fn failed_to_start(&self, start: &StartCollection, error: &EngineError) -> CollectionResult {
         let outcome = CaseOutcome::new(Verdict::NotRun, Cause::NotStarted { message: error.to_string() });
-        let attempts = cases.iter().map(|&case| {
+        let attempts = start.cases.iter().map(|&case| {
             Attempt::without_launches(self.context.cases[case].case.id().clone(), 0, outcome.clone())
         });
         CollectionResult {
             attempts: attempts.collect(),
-            seconds: vec![None; cases.len()],
-            startup: None,
-            exit: CollectionExit::NothingLaunched,
-            has_readable_profile: false,
-            failed_devices: Vec::new(),
-            message: error.to_string(),
+            seconds: vec![None; start.cases.len()],
+            end: CollectionFinished {
+                collection: start.collection,
+                exit: CollectionExit::NothingLaunched,
+                message: error.to_string(),
+                ..CollectionFinished::default()
+            },
             software: self.context.settings.host_software.read_fingerprint(),
             controls: Vec::new(),
             archive: None,
@@ -356,7 +326,7 @@ impl<'a> Dispatcher<'a> {
         (self.emit)(&RunEvent::StopRequested { running: self.state.running_collections(), at_once });
     }
 
-    async fn on_event(&mut self, event: SchedEvent) -> Result<(), EngineError> {
+    async fn on_event(&mut self, event: SchedEvent) -> Result<()> {
         let now = self.elapsed();
         tracing::debug!(now, ?event, "scheduler");
         let actions = self.state.on_event(now, event);
@@ -367,8 +337,7 @@ impl<'a> Dispatcher<'a> {
                 concluded.push(self.conclude_case(*case, outcome));
             }
         }
-        let verdicts = concluded.iter().flatten();
-        let verdicts: Vec<_> = verdicts.map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
+        let verdicts = verdicts_of(concluded.iter().flatten());
         if !verdicts.is_empty() {
             self.set_verdicts(&verdicts).await?;
         }
@@ -391,7 +360,7 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    async fn start_collection(&mut self, start: StartCollection) -> Result<(), EngineError> {
+    async fn start_collection(&mut self, start: StartCollection) -> Result<()> {
         let context = Arc::clone(&self.context);
         let new = NewCollection {
             cache: self.context.settings.options.cache,
@@ -419,12 +388,11 @@ impl<'a> Dispatcher<'a> {
             purpose: start.purpose,
             predicted_s: start.predicted,
         });
-        self.lanes.start_collection(start);
+        (self.lanes)(start);
         Ok(())
     }
 
-    /// Sets the outcome of a planned case; returns the new outcomes of it and its equal cases. If it keeps an earlier verdict,
-    /// these are only the equal cases whose measurements were withdrawn.
+    /// Sets the outcome of a planned case; returns the new outcomes of it and its equal cases, without it if it keeps an earlier verdict.
     fn conclude_case(&mut self, index: usize, outcome: &CaseOutcome) -> Vec<(IdentifiedCase, CaseOutcome)> {
         let is_kept = self.keeps_verdict(index, outcome);
         let planned = &self.context.cases[index];
@@ -438,8 +406,7 @@ impl<'a> Dispatcher<'a> {
         cases
     }
 
-    /// Reports verdicts, which the ledger has stored, and writes the rows of a kernel after its last case.
-    fn report_concluded(&mut self, cases: Vec<(IdentifiedCase, CaseOutcome)>) -> Result<(), EngineError> {
+    fn report_concluded(&mut self, cases: Vec<(IdentifiedCase, CaseOutcome)>) -> Result<()> {
         for (case, outcome) in cases {
             self.equal_calls.reopened.remove(case.id());
             (self.emit)(&case_finished(&case, &outcome));
@@ -450,9 +417,8 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Writes the rows of a kernel. A table that cannot be written does not end the run: its results are in the ledger,
-    /// and it is tried again later.
-    fn write_rows(&mut self, kernel: &KernelName) -> Result<(), EngineError> {
+    /// A table that cannot be written does not end the run: its results are in the ledger, and it is tried again later.
+    fn write_rows(&mut self, kernel: &KernelName) -> Result<()> {
         let RunStore { database, ledger, rows, .. } = &mut self.store;
         let path = database.kernel_path(kernel);
         let report = match rows.write_kernel(kernel, database, ledger) {
@@ -486,14 +452,13 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    fn write_pending_rows(&mut self) -> Result<(), EngineError> {
+    fn write_pending_rows(&mut self) -> Result<()> {
         self.rows_written_at = Instant::now();
         self.lacks_space = false;
         self.store.rows.pending_kernels().iter().try_for_each(|kernel| self.write_rows(kernel))
     }
 
-    /// Writes the rows of all kernels; waits while the disk is full, unless a stop was requested.
-    async fn write_last_rows(&mut self) -> Result<(), EngineError> {
+    async fn write_last_rows(&mut self) -> Result<()> {
         loop {
             self.write_pending_rows()?;
             if !self.lacks_space {
@@ -507,16 +472,16 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    async fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
+    async fn finish_run(&mut self) -> Result<RunOutcome> {
         self.write_last_rows().await?;
         // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
         // their rows were written.
         let (database, cache) = (self.store.database, self.context.settings.options.cache);
         let ledger = self.commit(|ledger| LedgerComparison::read(ledger, database, cache)).await?;
         let settled = self.settle_row_verdicts(&ledger).await?;
-        let imprecise = self.report_precision(ledger.ledger_rows().estimates());
+        let imprecise = self.report_precision(&ledger.rows.estimates);
         self.store.rows.reopen_written(ledger);
-        let NewlySuspicious { cases, open } = self.store.rows.add_outdated(self.store.database);
+        let (cases, open) = self.store.rows.add_outdated(self.store.database);
         if cases > 0 {
             (self.emit)(&RunEvent::EarlierResultsSuspicious { cases, open, cache });
         }
@@ -529,17 +494,13 @@ impl<'a> Dispatcher<'a> {
         // Settled cases, such as those that an interrupted run measured, are no evidence that the host can measure now.
         let mut has_measured = false;
         for (index, (planned, outcome)) in planned.enumerate() {
-            let open = || CaseOutcome::new(Verdict::NotRun, Cause::RunEnded);
-            let outcome = outcome.unwrap_or_else(open);
-            let first = outcomes.len();
-            let equal = self.equal_calls.outcomes_of(planned, &outcome);
-            outcomes.push((planned.case.clone(), outcome));
-            outcomes.extend(equal);
-            let is_measured = |(_, outcome): &(IdentifiedCase, CaseOutcome)| {
-                outcome.verdict.is_recorded() || outcome.verdict.is_done()
-            };
-            has_measured |=
-                !self.measured_before.contains(&index) && outcomes[first..].iter().any(is_measured);
+            let outcome = outcome.unwrap_or_else(|| CaseOutcome::new(Verdict::NotRun, Cause::RunEnded));
+            let mut of_call = self.equal_calls.outcomes_of(planned, &outcome);
+            of_call.insert(0, (planned.case.clone(), outcome));
+            let mut verdicts = of_call.iter().map(|(_, outcome)| outcome.verdict);
+            has_measured |= !self.measured_before.contains(&index)
+                && verdicts.any(|verdict| verdict.is_recorded() || verdict.is_done());
+            outcomes.extend(of_call);
         }
         outcomes.extend(std::mem::take(&mut self.store.predecided));
         let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
@@ -585,7 +546,6 @@ impl<'a> Dispatcher<'a> {
 }
 
 impl Drop for Dispatcher<'_> {
-    /// Ends running collections, so that a failed run does not wait for them.
     fn drop(&mut self) {
         self.context.stop.store(true, Ordering::Relaxed);
     }

@@ -16,14 +16,12 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScheduledSlot {
     pub collection: u32,
-    /// Device of the collection, the first of a gang.
     pub device: u32,
-    /// Start of the collection, in seconds from now.
     pub starts_at: Seconds,
     pub ends_at: Seconds,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PlanPreview {
     /// Slot of each case in the order of the plan, or the reason why it would not be measured.
     pub cases: Vec<Result<ScheduledSlot, Cause>>,
@@ -32,7 +30,6 @@ pub(crate) struct PlanPreview {
     pub duration: Seconds,
 }
 
-/// Simulates a plan. All durations are predictions, not measurements.
 pub(crate) fn dry_run(
     kind: DataKind,
     costs: &InitialCosts,
@@ -44,19 +41,16 @@ pub(crate) fn dry_run(
     let limits = scheduler_limits(kind, budget);
     let mut state = SchedulerState::new(jobs.clone(), devices, limits, 0);
     let unreached = Err(Cause::NotReached);
-    let mut host =
-        IdealHost { jobs, prior: limits.prior, cases: vec![unreached; cases.len()], ..IdealHost::default() };
-    let (ends, _) = simulate(&mut state, &mut host, Vec::new());
-    PlanPreview { cases: host.cases, collections: host.collections, devices: host.devices, duration: ends }
+    let preview = PlanPreview { cases: vec![unreached; cases.len()], ..PlanPreview::default() };
+    let mut host = IdealHost { jobs, prior: limits.prior, preview };
+    let (duration, _) = simulate(&mut state, &mut host, Vec::new());
+    PlanPreview { duration, ..host.preview }
 }
 
-#[derive(Default)]
 struct IdealHost {
     jobs: Vec<SchedCase>,
     prior: PriorCosts,
-    cases: Vec<Result<ScheduledSlot, Cause>>,
-    collections: u32,
-    devices: BTreeSet<u32>,
+    preview: PlanPreview,
 }
 
 impl SimulatedHost for IdealHost {
@@ -65,13 +59,13 @@ impl SimulatedHost for IdealHost {
         let records: f64 = start.cases.iter().map(|case| f64::from(self.jobs[*case].records)).sum();
         let seconds: Seconds = start.cases.iter().map(|case| self.jobs[*case].seconds).sum();
         let total = startup + seconds + export + export_record * records;
-        self.collections += 1;
-        self.devices.extend(&start.devices);
+        self.preview.collections += 1;
+        self.preview.devices.extend(&start.devices);
         let device = start.devices.first().copied().unwrap_or_default();
         let slot =
             ScheduledSlot { collection: start.collection, device, starts_at: now, ends_at: now + total };
         let results = start.cases.iter().map(|&case| {
-            self.cases[case] = Ok(slot);
+            self.preview.cases[case] = Ok(slot);
             let outcome = CaseOutcome::new(Verdict::Ok, Cause::EveryLaunchRecorded);
             CaseResult { case, outcome, seconds: Some(self.jobs[case].seconds) }
         });
@@ -82,8 +76,7 @@ impl SimulatedHost for IdealHost {
             has_readable_profile: true,
             startup: Some(startup),
             total,
-            failed_devices: Vec::new(),
-            message: String::new(),
+            ..CollectionFinished::default()
         }
     }
 
@@ -91,40 +84,30 @@ impl SimulatedHost for IdealHost {
         if let SchedAction::Conclude { case, outcome } = action
             && outcome.verdict != Verdict::Ok
         {
-            self.cases[*case] = Err(outcome.reason.cause.clone());
+            self.preview.cases[*case] = Err(outcome.reason.cause.clone());
         }
     }
 }
 
-/// Predicted costs of a collection on the rehearsal host, on a machine with other load.
 const REHEARSAL_COSTS: PriorCosts =
     PriorCosts { startup: 0.3, export: 0.2, export_record: 1e-4, hang_timeout: 10.0 };
 
 const CONTROL_SECONDS: Seconds = 5e-4;
 
-/// Pause of a rehearsed device on which a collection launched nothing.
 const REHEARSAL_PAUSE: Seconds = 0.5;
 
 pub(super) fn scheduler_limits(kind: DataKind, deadline: Option<Seconds>) -> SchedLimits {
-    let limits = SchedLimits { deadline, ..SchedLimits::default() };
-    let limits = match kind {
-        DataKind::Npu => limits,
-        DataKind::Rehearsal => SchedLimits { prior: REHEARSAL_COSTS, first_pause: REHEARSAL_PAUSE, ..limits },
-    };
-    SchedLimits { prior: with_controls(limits.prior), ..limits }
-}
-
-/// Adds the launches of the control kernels, half of them before the script has started, and their records.
-fn with_controls(prior: PriorCosts) -> PriorCosts {
-    let launches = f64::from(ControlLaunches::default().launch_count());
-    PriorCosts {
-        startup: prior.startup + launches / 2.0 * CONTROL_SECONDS,
-        export: prior.export + launches * (CONTROL_SECONDS / 2.0 + prior.export_record),
-        ..prior
+    let mut limits = SchedLimits { deadline, ..SchedLimits::default() };
+    if kind == DataKind::Rehearsal {
+        (limits.prior, limits.first_pause) = (REHEARSAL_COSTS, REHEARSAL_PAUSE);
     }
+    // The launches of the control kernels, half of them before the script has started, and their records.
+    let launches = f64::from(ControlLaunches::default().launch_count());
+    limits.prior.startup += launches / 2.0 * CONTROL_SECONDS;
+    limits.prior.export += launches * (CONTROL_SECONDS / 2.0 + limits.prior.export_record);
+    limits
 }
 
-/// Converts planned cases for the scheduler. Kernels are numbered in the order of their names.
 pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Vec<SchedCase> {
     let mut kernels: Vec<&KernelName> = cases.iter().map(|planned| &planned.case.kernel).collect();
     kernels.sort();

@@ -8,7 +8,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -20,10 +19,10 @@ use signal_hook::{
 };
 
 use super::{
-    CollectionSettings, EngineError,
+    CollectionSettings, EngineError, Result,
     collect::{RenderedCollection, collection_manifest, last_line},
     host_monitor::missing_space,
-    ledger_writer::STOP_DEBOUNCE,
+    run::STOP_DEBOUNCE,
 };
 use crate::{
     base::{
@@ -70,15 +69,12 @@ pub(super) struct GangParts<'a> {
 }
 
 pub(super) struct GangEnd {
-    /// Exit of the script of this node, as it would be on one host: a script that was ended because another part had
-    /// failed has exited.
+    /// Exit of the script of this node; a script that was ended because another part had failed has exited.
     pub(super) exit: ExitKind,
-    /// Reason of the end, if it lies in another part.
     pub(super) cause: Option<String>,
 }
 
 impl<'a> GangParts<'a> {
-    /// Returns the parts; `None` if all devices are of this node.
     pub(super) fn find(nodes: Option<&'a SweepNodes>, start: &StartCollection) -> Option<Self> {
         let nodes = nodes?;
         let mut hosts: Vec<NodeHost> = Vec::new();
@@ -100,8 +96,9 @@ impl<'a> GangParts<'a> {
         manifest_hosts(&self.hosts)
     }
 
-    pub(super) fn address(&self) -> (&str, u16) {
-        (&self.nodes.cluster.address, self.nodes.cluster.store_port)
+    pub(super) fn rendezvous(&self) -> GangRendezvous<'_> {
+        let NodeCluster { address, store_port: port, .. } = &*self.nodes.cluster;
+        GangRendezvous { hosts: self.hosts.len(), host: 0, address, port: *port }
     }
 
     fn others(&self) -> impl Iterator<Item = (usize, &NodeHost)> {
@@ -112,12 +109,7 @@ impl<'a> GangParts<'a> {
         self.nodes.cluster.part_state(host.node, self.collection)
     }
 
-    /// Runs the script of this node and the parts of the other ones until all have ended, and puts their evidence into the folder.
-    pub(super) fn run(
-        &self,
-        job: &RenderedCollection<'_>,
-        stop: &AtomicBool,
-    ) -> Result<GangEnd, EngineError> {
+    pub(super) fn run(&self, job: &RenderedCollection<'_>, stop: &AtomicBool) -> Result<GangEnd> {
         let RenderedCollection { manifest, folder, .. } = job;
         let order = PartOrder {
             run: manifest.run.clone(),
@@ -153,21 +145,20 @@ impl<'a> GangParts<'a> {
         let damaged = unpacked.collect::<Vec<_>>().into_iter().find_map(Result::err);
         let exit = exit?;
         let is_stopped = stop.load(Ordering::Relaxed);
-        let lost = self.others().find_map(|(_, host)| match self.state(host) {
+        let problem_of = |host: &NodeHost| match self.state(host) {
             PartState::Lost(problem) => Some(problem),
             _ => None,
-        });
-        if let Some(problem) = lost {
-            thread::sleep(LOST_PAUSE);
-            return Ok(GangEnd { exit: ExitKind::Stopped, cause: Some(problem) });
-        }
+        };
         // The host and not the case is at fault.
         let unwritable = results.iter().find(|(.., result)| result.end == PartEnd::EvidenceUnwritable);
-        if let Some((_, host, result)) = unwritable {
+        let fail_host = |(_, host, result): &(usize, &NodeHost, PartResult)| {
             self.nodes.cluster.fail_node(host.node, &result.message);
+            format!("on {}: {}", host.name, result.message)
+        };
+        let lost = self.others().find_map(|(_, host)| problem_of(host));
+        if let Some(problem) = lost.or_else(|| unwritable.map(fail_host)) {
             thread::sleep(LOST_PAUSE);
-            let cause = Some(format!("on {}: {}", host.name, result.message));
-            return Ok(GangEnd { exit: ExitKind::Stopped, cause });
+            return Ok(GangEnd { exit: ExitKind::Stopped, cause: Some(problem) });
         }
         let has_timed_out =
             exit == ExitKind::TimedOut || results.iter().any(|(.., result)| result.end == PartEnd::TimedOut);
@@ -190,8 +181,6 @@ impl<'a> GangParts<'a> {
         Ok(GangEnd { exit, cause })
     }
 
-    /// Watches the other parts while the script of this node runs; sets `end` when it must be ended. Returns the
-    /// reason.
     fn watch(&self, stop: &AtomicBool, end: &AtomicBool, has_ended: &AtomicBool) -> Option<String> {
         let mut failed: Option<(Instant, String)> = None;
         while !has_ended.load(Ordering::Relaxed) {
@@ -221,16 +210,14 @@ impl<'a> GangParts<'a> {
         failed.map(|(_, problem)| problem)
     }
 
-    /// Waits until all parts have ended. Parts that do not end in time get a request to end, and are given up as lost
-    /// after that.
+    /// Parts that do not end in time get a request to end, and are given up as lost after that.
     fn wait_for_results(&self, is_complete: bool, stop: &AtomicBool) -> Vec<(usize, &NodeHost, PartResult)> {
         let mut deadline = Instant::now() + if is_complete { EVIDENCE_TIME } else { END_TIME };
         let mut has_requested = !is_complete;
         loop {
             let states: Vec<(usize, &NodeHost, PartState)> =
                 self.others().map(|(place, host)| (place, host, self.state(host))).collect();
-            let is_open = states.iter().any(|(.., state)| *state == PartState::Running);
-            if !is_open {
+            if states.iter().all(|(.., state)| *state != PartState::Running) {
                 let ended = states.into_iter().filter_map(|(place, host, state)| match state {
                     PartState::Ended(result) => Some((place, host, result)),
                     PartState::Running | PartState::Lost(_) => None,
@@ -255,7 +242,6 @@ pub(super) fn manifest_hosts(hosts: &[NodeHost]) -> Vec<GangHost> {
     hosts.iter().map(|host| GangHost { name: host.name.clone(), ranks: host.ranks }).collect()
 }
 
-/// Unpacks the evidence of a part: journals beside the journal of this node, all other files into a folder of the host.
 fn unpack_part(folder: &Path, place: usize, result: &PartResult) -> io::Result<()> {
     let Some(archive) = &result.archive else { return Ok(()) };
     let target = folder.join(files::host_folder(place));
@@ -287,9 +273,7 @@ pub(crate) struct FollowerRun {
 
 #[derive(Debug, Default)]
 struct PartStops {
-    /// True if the running part is to be ended.
     part: AtomicBool,
-    /// True if all further parts are to be ended, too.
     all: AtomicBool,
 }
 
@@ -306,17 +290,13 @@ impl PartStops {
     }
 }
 
-#[derive(Debug)]
 enum FollowerTask {
     Run(PartOrder),
-    /// Adds cases of the sweep, as text of JSON.
     AddCases(String),
-    /// Leaves the sweep at the request of a user.
     Leave,
 }
 
 impl FollowerRun {
-    /// Describes the lack of space for a part; `None` if there is enough.
     pub(crate) fn missing_space(&self) -> Option<String> {
         // The folder exists from the first part on.
         let folder = self.settings.folder.ancestors().find(|folder| folder.is_dir())?;
@@ -331,20 +311,32 @@ impl FollowerRun {
         mut connection: LeaderConnection,
         plan: impl Fn(&str) -> Result<Vec<PlannedCase>, String> + Send + 'static,
         report: impl Fn(&str) + Send + Clone + 'static,
-    ) -> Result<u8, EngineError> {
+    ) -> Result<u8> {
         let system = EngineError::system;
         // Ends the programs if this process is killed.
         let _guard = ProcessGuard::start(&self.settings.processes).map_err(system("a process"))?;
         let stops = Arc::new(PartStops::default());
-        let runner = PartRunner {
-            run: self,
-            stops: Arc::clone(&stops),
-            results: Arc::clone(&connection.sender),
-            plan,
-            plan_problem: None,
-            report: report.clone(),
-        };
-        let worker = WorkerThread::spawn("parts".to_owned(), move |inbox| runner.execute_tasks(inbox));
+        let (part_stops, results) = (Arc::clone(&stops), Arc::clone(&connection.sender));
+        let report_part = report.clone();
+        let mut run = self;
+        let worker = WorkerThread::spawn("parts".to_owned(), move |inbox| {
+            let mut plan_problem: Option<String> = None;
+            for task in inbox {
+                match task {
+                    FollowerTask::Run(order) => {
+                        let (stop, problem) = (&part_stops.part, plan_problem.as_deref());
+                        run.run_and_send(&order, stop, &results, problem, &report_part);
+                    }
+                    FollowerTask::AddCases(sweep) => match plan(&sweep) {
+                        Ok(cases) => run.cases.extend(cases),
+                        Err(problem) => plan_problem = Some(problem),
+                    },
+                    FollowerTask::Leave => {
+                        results.refuse(NodeError::refused("a user has ended its part", ""));
+                    }
+                }
+            }
+        });
         let worker = Arc::new(worker.map_err(system("a thread"))?);
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(system("signal handlers"))?;
         let handle = signals.handle();
@@ -394,56 +386,32 @@ impl FollowerRun {
         let _ = listener.join();
         end
     }
-}
 
-struct PartRunner<P, R> {
-    run: FollowerRun,
-    stops: Arc<PartStops>,
-    results: Arc<NodeSender>,
-    plan: P,
-    /// Reason why further cases could not be planned.
-    plan_problem: Option<String>,
-    report: R,
-}
-
-impl<P, R> PartRunner<P, R>
-where
-    P: Fn(&str) -> Result<Vec<PlannedCase>, String>,
-    R: Fn(&str),
-{
-    fn execute_tasks(mut self, inbox: mpsc::Receiver<FollowerTask>) {
-        for task in inbox {
-            match task {
-                FollowerTask::Run(order) => self.run_and_send(&order),
-                FollowerTask::AddCases(sweep) => match (self.plan)(&sweep) {
-                    Ok(cases) => self.run.cases.extend(cases),
-                    Err(problem) => self.plan_problem = Some(problem),
-                },
-                FollowerTask::Leave => {
-                    self.results.refuse(NodeError::refused("a user has ended its part", ""));
-                }
-            }
-        }
-    }
-
-    fn run_and_send(&self, order: &PartOrder) {
-        let folder = self.run.settings.folder.join(collection_path(order.collection));
+    fn run_and_send(
+        &self,
+        order: &PartOrder,
+        stop: &AtomicBool,
+        results: &NodeSender,
+        plan_problem: Option<&str>,
+        report: &dyn Fn(&str),
+    ) {
+        let folder = self.settings.folder.join(collection_path(order.collection));
         // A panic is a defect of npubench; node 0 must not wait for this part.
-        if let Some(problem) = self.run.missing_space() {
+        if let Some(problem) = self.missing_space() {
             let message = format!("{problem}; free space there, or set TMPDIR");
-            (self.report)(&message);
+            report(&message);
             let end = PartEnd::EvidenceUnwritable;
             let result = PartResult { collection: order.collection, end, message, archive: None };
-            self.results.send_result(result, None);
+            results.send_result(result, None);
             return;
         }
-        let run = catch_unwind(AssertUnwindSafe(|| self.run.run_part(order, &folder, &self.stops.part)));
+        let run = catch_unwind(AssertUnwindSafe(|| self.run_part(order, &folder, stop)));
         let (mut end, mut message) = match run {
             Ok(Ok(ended)) => ended,
             Ok(Err(error)) => (PartEnd::NotStarted, error.to_string()),
             Err(_) => (PartEnd::NotStarted, "npubench has a defect: its part panicked".to_owned()),
         };
-        if let Some(problem) = self.plan_problem.as_ref().filter(|_| end == PartEnd::NotStarted) {
+        if let Some(problem) = plan_problem.filter(|_| end == PartEnd::NotStarted) {
             message = format!("{message}; further cases could not be planned: {problem}");
         }
         let archive = folder.with_extension("tar.gz");
@@ -461,8 +429,7 @@ where
                 }
                 Ok(_) => saved = Some(archive.as_path()),
                 Err(error) => {
-                    // If the evidence of the ranks is missing, there is no result; the evidence is also needed to find
-                    // the cause.
+                    // Without the evidence of the ranks there is no result, and no cause.
                     message = format!("{message}, but its evidence cannot be archived: {error}");
                     if let Ok(kept) = keep_folder(&folder, UNSAVED_EVIDENCE) {
                         message.push_str(&format!("; it is in {}", kept.display()));
@@ -473,21 +440,12 @@ where
         }
         let name = order.hosts.first().map_or("node 0", |host| host.name.as_str());
         let (number, cases) = (order.collection, order.cases.len());
-        (self.report)(&format!("collection {number} of {cases} cases with {name}: {message}"));
-        self.results.send_result(PartResult { collection: number, end, message, archive: None }, saved);
+        report(&format!("collection {number} of {cases} cases with {name}: {message}"));
+        results.send_result(PartResult { collection: number, end, message, archive: None }, saved);
         let _ = fs::remove_file(&archive);
         let _ = fs::remove_dir_all(&folder);
     }
-}
-
-impl FollowerRun {
-    /// Runs the script of a part; returns its end with the reason. Fails if it could not be started.
-    fn run_part(
-        &self,
-        order: &PartOrder,
-        folder: &Path,
-        stop: &AtomicBool,
-    ) -> Result<(PartEnd, String), EngineError> {
+    fn run_part(&self, order: &PartOrder, folder: &Path, stop: &AtomicBool) -> Result<(PartEnd, String)> {
         let Self { settings, cases, leases, address } = self;
         let refused = |problem: &str| Ok((PartEnd::NotStarted, problem.to_owned()));
         let find = |id: &String| cases.iter().find(|planned| planned.case.id().as_str() == id);

@@ -17,7 +17,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 
-use super::{CollectionSettings, EngineError, request::LaneContext};
+use super::{CollectionSettings, EngineError, Result, run::LaneContext};
 use crate::{
     base::{
         files::{
@@ -52,7 +52,6 @@ const fn disk_limits(kind: DataKind) -> (u64, u64) {
     }
 }
 
-/// Describes the lack of space for a collection in a folder; `None` if there is enough.
 pub(super) fn missing_space(kind: DataKind, folder: &Path) -> Option<String> {
     let (reserve, per_collection) = disk_limits(kind);
     let needed = reserve + per_collection;
@@ -88,12 +87,9 @@ pub(super) struct HostMonitor {
     unleased: BTreeMap<u32, String>,
     reserved: BTreeSet<u32>,
     devices: Vec<u32>,
-    /// Devices that `npu-smi` does not list, with the time since when.
     unlisted: BTreeMap<u32, UnlistedDevice>,
     is_full: bool,
-    /// Time of the last observation of a full disk.
     full_at: Option<Instant>,
-    /// True if a write failed for lack of space since the last poll.
     has_failed_write: bool,
     reserve: u64,
     per_collection: u64,
@@ -114,20 +110,15 @@ impl HostMonitor {
         }
     }
 
-    /// Records that a write failed for lack of space. The next poll stops new collections; a later one, which finds
-    /// enough space, allows them again.
     pub(super) fn report_full_disk(&mut self) {
         self.has_failed_write = true;
     }
 
-    /// Returns true if the disk was full at an observation in this time until now.
     pub(super) fn was_full_within(&self, time: Duration) -> bool {
         // Space that was missing when a process wrote is found missing at the next observation.
         self.full_at.is_some_and(|at| at.elapsed() <= time)
     }
 
-    /// Returns the changes since the last call; `running` is the number of running collections, `leases` are the leases
-    /// of the run, to which leases that other processes have released meanwhile are added.
     pub(super) fn poll_changes(&mut self, running: usize, leases: &DeviceLeases) -> HostChanges {
         // A file that is being written is read at the next call.
         if let Ok(paused) = PausedDevices::load(&self.pause_file) {
@@ -141,8 +132,7 @@ impl HostMonitor {
         changes
     }
 
-    /// Updates the usable devices from the output of `npu-smi`; collections of this run are, or were during the query,
-    /// on the `busy` devices.
+    /// Collections of this run are, or were during the query, on the `busy` devices.
     pub(super) fn update_devices(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
             let chip = info.chips.iter().find(|chip| chip.physical_id == *device);
@@ -166,8 +156,7 @@ impl HostMonitor {
         }
     }
 
-    /// Returns the reason if another program uses the device. While a collection of this run is on it, a process whose
-    /// origin is unknown may be the collection's own.
+    /// Returns the reason if another program uses the device. Beside a collection of this run, an unknown process may be its own.
     fn foreign_process(&self, info: &NpuSmiInfo, chip: &NpuChip, is_busy: bool) -> Option<String> {
         let is_foreign = |process: &&NpuProcess| match self.origin(process) {
             ProcessOrigin::Own | ProcessOrigin::Ended => false,
@@ -192,8 +181,7 @@ impl HostMonitor {
         }
     }
 
-    /// All reservations of one call are one event: no collection is started on a device that is reserved after it in
-    /// the order of numbers.
+    /// All reservations of one call are one event: no collection is started on a device that is reserved after it.
     fn add_reservations(&mut self, changes: &mut HostChanges) {
         let (mut reserved, mut released) = (Vec::new(), Vec::new());
         for &device in &self.devices {
@@ -219,7 +207,6 @@ impl HostMonitor {
         }
     }
 
-    /// Reports each device once that was not listed for [`LOST_AFTER`]; a reset by an administrator takes minutes.
     fn add_lost_devices(&mut self, changes: &mut HostChanges) {
         for (&device, unlisted) in &mut self.unlisted {
             if unlisted.is_lost && !std::mem::replace(&mut unlisted.is_reported, true) {
@@ -235,8 +222,7 @@ impl HostMonitor {
         let Some(free) = free_bytes(&self.folder) else { return };
         let running = u64::try_from(running).unwrap_or_default();
         let needed = self.reserve + running.saturating_add(1).saturating_mul(self.per_collection);
-        // Running collections have their share already; a pause ends only if there is space for another one, which a
-        // quota may limit further.
+        // A pause ends only if there is space for another collection, which a quota may limit further.
         let is_full = has_failed_write
             || free < if self.is_full { needed } else { self.reserve + self.per_collection }
             || (self.is_full && !has_space(&self.folder));
@@ -259,7 +245,6 @@ impl HostMonitor {
 
 /// Interval on a host with devices. One query takes a second of one core on a host of sixteen devices.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// Interval on the rehearsal host, whose runs are short.
 const REHEARSAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) fn device_reading(chip: &NpuChip) -> DeviceReading {
@@ -273,24 +258,18 @@ pub(super) fn device_reading(chip: &NpuChip) -> DeviceReading {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct DeviceSnapshot {
     pub(super) info: NpuSmiInfo,
     pub(super) queried_at: time::Instant,
 }
 
-#[derive(Debug)]
 pub(super) struct DeviceMonitor {
-    /// Set to end a running query.
     stop: Arc<AtomicBool>,
     _thread: WorkerThread<()>,
 }
 
 impl DeviceMonitor {
-    pub(super) fn spawn(
-        context: &Arc<LaneContext>,
-        snapshots: UnboundedSender<DeviceSnapshot>,
-    ) -> Result<Self, EngineError> {
+    pub(super) fn spawn(context: &Arc<LaneContext>, sender: UnboundedSender<DeviceSnapshot>) -> Result<Self> {
         let settings = &context.settings;
         let interval = if settings.kind == DataKind::Npu { POLL_INTERVAL } else { REHEARSAL_POLL_INTERVAL };
         let (environment, scratch) = (settings.environment.clone(), settings.folder.clone());
@@ -298,8 +277,7 @@ impl DeviceMonitor {
         let is_stopped = Arc::clone(&stop);
         let thread = WorkerThread::spawn("npu-smi".to_owned(), move |ended| {
             while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                // A failed query is repeated at the next interval; meanwhile the collections show device faults. On a
-                // full disk the output may be cut off.
+                // A failed query is repeated at the next interval. On a full disk the output may be cut off.
                 let queried_at = time::Instant::now();
                 let info = match device::query_npu_smi(&environment, &scratch, &is_stopped) {
                     // All devices of the host were lost since the run started.
@@ -308,7 +286,7 @@ impl DeviceMonitor {
                 };
                 if let Ok(info) = info
                     && has_space(&scratch)
-                    && snapshots.send(DeviceSnapshot { info, queried_at }).is_err()
+                    && sender.send(DeviceSnapshot { info, queried_at }).is_err()
                 {
                     break;
                 }
@@ -343,7 +321,6 @@ pub(crate) fn pause_file(database: &Database) -> PathBuf {
 }
 
 impl PausedDevices {
-    /// Reads the file; a missing file means that no device is paused.
     pub(crate) fn load(file: &Path) -> Result<Self, String> {
         match read_regular_text(file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
@@ -352,8 +329,6 @@ impl PausedDevices {
         }
     }
 
-    /// Modifies the file under a lock; returns the devices paused before and after. Fails with [`DatabaseError::File`]
-    /// if the file cannot be read or written; it is then unchanged.
     pub(crate) fn modify(
         database: &Database,
         change: impl FnOnce(&mut Self),
@@ -384,7 +359,6 @@ impl PausedDevices {
         (self.all && !self.except.contains(&device)) || self.devices.contains(&device)
     }
 
-    /// Pauses these devices; all if `None`.
     pub(crate) fn pause(&mut self, devices: Option<&[u32]>) {
         match devices {
             None => *self = Self { all: true, ..Self::default() },
@@ -395,7 +369,6 @@ impl PausedDevices {
         }
     }
 
-    /// Ends the pause of these devices; of all if `None`.
     pub(crate) fn unpause(&mut self, devices: Option<&[u32]>) {
         match devices {
             None => *self = Self::default(),

@@ -6,8 +6,6 @@ mod dispatch;
 mod dry_run;
 mod gang;
 mod host_monitor;
-mod ledger_writer;
-mod request;
 mod run;
 mod write_back;
 
@@ -16,6 +14,7 @@ pub(crate) use collect::last_line;
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use gang::{FollowerRun, SweepNodes};
 pub(crate) use host_monitor::{PausedDevices, pause_file};
-pub(crate) use request::{CollectionSettings, EngineError, ResumedRun, RunOutcome, RunRequest};
-pub(crate) use run::execute_run;
+pub(crate) use run::{CollectionSettings, EngineError, ResumedRun, RunOutcome, RunRequest, execute_run};
 pub(crate) use write_back::{UnwrittenTable, WrittenRows, rewrite_rows};
+
+type Result<T, E = EngineError> = std::result::Result<T, E>;

@@ -1,8 +1,12 @@
-//! Executes a run: stores its plan, ends orphans of a killed run, leases the devices, starts lanes and dispatcher.
+//! Executes a run: stores its plan, ends orphans of a killed run, leases the devices, starts lanes and dispatcher. Stop requests of
+//! a run, and its transactions in the ledger: while the disk is full, or another program holds the ledger, a transaction waits and
+//! is tried again, until the run is stopped.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,36 +16,198 @@ use std::{
 
 use tokio::{
     runtime,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{SignalKind, signal},
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    time::{self, Instant},
 };
 
 use super::{
-    CollectionSettings, EngineError, RunOutcome, RunRequest, SweepNodes,
-    collect::{DeviceLanes, LaneReport},
+    Result, SweepNodes,
+    collect::{LaneReport, spawn_lanes},
     dispatch::{Dispatcher, RunStore},
     dry_run::{scheduler_cases, scheduler_limits, shuffle_cases},
     host_monitor::{DeviceMonitor, DeviceSnapshot},
-    ledger_writer::{DispatcherInbox, StopRequests, StopSource, WriteWait, commit},
-    request::LaneContext,
     write_back::WriteBack,
 };
 use crate::{
-    base::{deadline::Deadline, print::print_warning, process::end_orphans},
-    cases::plan::{PlannedCase, RunPlan},
-    database::ledger::{Ledger, NewRun},
-    kernel::{IdentifiedCase, timestamp::Timestamp},
-    measure::{device::DeviceLeases, events::RunEvent, sched::SchedulerState},
+    base::{
+        assets::AssetFiles,
+        command_error::Failure,
+        deadline::Deadline,
+        exit::ExitStatus,
+        files::disk_space,
+        print::print_warning,
+        process::{ProcessError, end_orphans},
+    },
+    cases::plan::{InitialCosts, PlannedCase, RunPlan},
+    database::{
+        Database, DatabaseError,
+        ledger::{Ledger, LedgerError, NewRun},
+    },
+    kernel::{
+        CaseId, CaseOutcome, DataKind, IdentifiedCase, KernelName, SoftwareFingerprint, catalogue::Catalogue,
+        render::RenderError, timestamp::Timestamp,
+    },
+    measure::{
+        device::{
+            DeviceError, DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder, npu_smi::NpuSmiInfo,
+        },
+        events::RunEvent,
+        nodes::NodeError,
+        run_options::RunOptions,
+        sched::SchedulerState,
+    },
 };
+
+pub(crate) struct RunRequest<'a> {
+    pub database: &'a Database,
+    pub ledger: &'a mut Ledger,
+    pub settings: CollectionSettings,
+    pub plan: RunPlan,
+    pub host: String,
+    pub info: NpuSmiInfo,
+    pub deadline: Option<Deadline>,
+    pub resumed: Option<ResumedRun>,
+    /// Set by signals that came before the run had handlers of its own; `None` where these end the program.
+    pub stop: Option<Arc<AtomicBool>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ResumedRun {
+    pub collections: u32,
+    /// Cases that have a verdict, or an attempt that settles it, and are not planned again.
+    pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
+    pub measured: BTreeMap<CaseId, CaseOutcome>,
+    /// Attempted cases without a verdict, each with the number of a collection; one entry per attempt.
+    pub attempted: Vec<(CaseId, u32)>,
+}
+
+impl ResumedRun {
+    pub(super) fn measured_indices(&self, planned: &[PlannedCase]) -> BTreeSet<usize> {
+        let is_measured = |one: &PlannedCase| one.cases().all(|case| self.measured.contains_key(case.id()));
+        (0..planned.len()).filter(|&index| is_measured(&planned[index])).collect()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct RunOutcome {
+    /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
+    pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
+    pub exit: ExitStatus,
+    pub(crate) is_stopped: bool,
+    pub(crate) has_written_rows: bool,
+    pub unwritten: Vec<KernelName>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct CollectionSettings {
+    pub run: String,
+    pub kind: DataKind,
+    pub folder: PathBuf,
+    pub(crate) options: RunOptions,
+    pub environment: Vec<(String, String)>,
+    pub software: SoftwareFingerprint,
+    /// Software of the host, which is read again for each collection.
+    pub host_software: HostSoftware,
+    pub leases: LeaseFolder,
+    /// True if `npu-smi` lists processes by the ids that this program sees; false inside a container with ids of its
+    /// own and on the rehearsal host, which invents processes.
+    pub sees_host_processes: bool,
+    pub numbering: DeviceNumbering,
+    pub processes: PathBuf,
+    pub costs: InitialCosts,
+    pub(crate) nodes: Option<SweepNodes>,
+    pub catalogue: Catalogue,
+    pub assets: AssetFiles,
+}
+
+#[derive(Debug)]
+pub(super) struct LaneContext {
+    pub(super) settings: CollectionSettings,
+    pub(super) cases: Vec<PlannedCase>,
+    pub(super) leases: DeviceLeases,
+    pub(super) stop: AtomicBool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EngineError {
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error("cannot write `{}`: {source}", .path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error("the lane of device {device} panicked; this is a defect of npubench")]
+    Panicked { device: u32 },
+    #[error("the run was stopped before its last results could be stored: {source}")]
+    StoppedWaiting { source: LedgerError },
+    #[error("the system refused {what}: {source}")]
+    System { what: &'static str, source: io::Error },
+}
+
+impl EngineError {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    pub(crate) fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. }
+            | Self::System { source, .. }
+            | Self::Process(ProcessError::Io { source, .. }) => disk_space::is_disk_full(source),
+            Self::Database(DatabaseError::File(error)) => error.is_disk_full(),
+            _ => false,
+        }
+    }
+}
+
+impl Failure for EngineError {
+    fn hint(&self) -> String {
+        match self {
+            Self::Database(error) => error.hint(),
+            Self::Ledger(error) => error.hint(),
+            Self::Render(error) => error.hint(),
+            Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
+            Self::Device(error) => error.hint(),
+            Self::Node(error) => error.hint(),
+            Self::Panicked { .. } => "report it with the lines above; committed results are kept".to_owned(),
+            Self::Process(_) => "committed results are kept; `npubench resume` continues the run".to_owned(),
+            Self::StoppedWaiting { .. } => {
+                "free disk space, then `npubench resume` continues the run; committed results are kept".to_owned()
+            }
+            Self::System { .. } => {
+                "raise the limits of open files (`ulimit -n`) and processes (`ulimit -u`); committed results are kept"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Bad templates and a damaged ledger are bad input; after most other errors the run can be resumed.
+    fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Render(_)
+            | Self::Ledger(LedgerError::Damaged { .. })
+            | Self::Database(DatabaseError::Ledger(LedgerError::Damaged { .. })) => ExitStatus::BadInput,
+            Self::Device(_) | Self::System { .. } => ExitStatus::CannotMeasure,
+            Self::Panicked { .. } => ExitStatus::Bug,
+            _ => ExitStatus::Interrupted,
+        }
+    }
+}
 
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Executes a run. `emit` receives every event after the ledger has stored what it reports. Fails with [`EngineError`]
 /// if the ledger or the database fails; results committed before are kept.
-pub(crate) fn execute_run(
-    request: RunRequest<'_>,
-    emit: &mut dyn FnMut(&RunEvent),
-) -> Result<RunOutcome, EngineError> {
+pub(crate) fn execute_run(request: RunRequest<'_>, emit: &mut dyn FnMut(&RunEvent)) -> Result<RunOutcome> {
     let build = || {
         // Tokio panics if it cannot open the descriptors that it handles signals with.
         let spare: io::Result<Vec<File>> = (0..8).map(|_| File::open("/dev/null")).collect();
@@ -61,44 +227,31 @@ pub(crate) fn execute_run(
     })
 }
 
-/// Interval at which nodes that want to stop, or were lost, are noticed.
 const NODE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Registers handlers of the signals that stop a run; each signal becomes a message, also one that has set `stop` before, and
-/// the first node that wants to stop.
 fn forward_signals(
     stop: Option<&AtomicBool>,
     nodes: Option<SweepNodes>,
-) -> Result<UnboundedReceiver<StopSource>, EngineError> {
-    let register = |kind| signal(kind).map_err(EngineError::system("signal handlers"));
-    let mut interrupt: Signal = register(SignalKind::interrupt())?;
-    let mut terminate = register(SignalKind::terminate())?;
-    // Sent when the terminal closes, such as by a lost ssh connection.
-    let mut hang_up = register(SignalKind::hangup())?;
+) -> Result<UnboundedReceiver<StopSource>> {
     let (sender, receiver) = mpsc::unbounded_channel();
+    // The last one is sent when the terminal closes, such as by a lost ssh connection.
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut signals = signal(kind).map_err(EngineError::system("signal handlers"))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() && sender.send(StopSource::Signal).is_ok() {}
+        });
+    }
     // A signal that both have seen counts once.
     if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
         let _ = sender.send(StopSource::Signal);
     }
-    let node_sender = sender.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hang_up.recv() => {}
-            }
-            if sender.send(StopSource::Signal).is_err() {
-                break;
-            }
-        }
-    });
     if let Some(nodes) = nodes {
         tokio::spawn(async move {
             while !nodes.cluster.wants_stop() {
-                tokio::time::sleep(NODE_INTERVAL).await;
+                time::sleep(NODE_INTERVAL).await;
             }
-            let _ = node_sender.send(StopSource::Node);
+            let _ = sender.send(StopSource::Node);
         });
     }
     Ok(receiver)
@@ -109,7 +262,7 @@ async fn start_dispatcher<'a>(
     mut inbox: DispatcherInbox,
     emit: &'a mut dyn FnMut(&RunEvent),
     reports: &UnboundedSender<LaneReport>,
-) -> Result<(Arc<LaneContext>, Dispatcher<'a>), EngineError> {
+) -> Result<(Arc<LaneContext>, Dispatcher<'a>)> {
     let RunRequest { database, ledger, settings, plan, host, info, deadline, resumed, .. } = request;
     let devices = settings.options.devices.clone();
     let stop = AtomicBool::new(false);
@@ -166,7 +319,7 @@ async fn start_dispatcher<'a>(
     let timeout = if orphans > 0 { LEASE_TIMEOUT } else { Duration::ZERO };
     let leases = DeviceLeases::acquire(&settings.leases, &devices, timeout)?;
     let context = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop });
-    let lanes = Box::new(DeviceLanes::spawn(&devices, &context, reports)?);
+    let lanes = Box::new(spawn_lanes(&devices, &context, reports)?);
     let has_lost_rows = !plan.unreadable_rows.is_empty() || !plan.missing_tables.is_empty();
     let store = RunStore { database, ledger, rows, predecided, production: plan.production, has_lost_rows };
     let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, inbox, emit);
@@ -175,7 +328,6 @@ async fn start_dispatcher<'a>(
     Ok((context, dispatcher))
 }
 
-/// Stores the run and its plan in the ledger; a resumed run is already stored.
 async fn store_plan(
     ledger: &mut Ledger,
     wait: WriteWait<'_>,
@@ -183,7 +335,7 @@ async fn store_plan(
     plan: &RunPlan,
     host: &str,
     is_resumed: bool,
-) -> Result<(), EngineError> {
+) -> Result<()> {
     if is_resumed {
         let resume = |ledger: &mut Ledger| ledger.resume_run(&settings.run, Timestamp::now().0);
         commit(ledger, wait, resume).await?;
@@ -201,10 +353,132 @@ async fn store_plan(
         started: Timestamp::now().0,
     };
     commit(ledger, wait, |ledger| ledger.begin_run(&new, &all)).await?;
-    // With the plan in the copy, the collections of this run can be restored from their evidence. A failed copy keeps the earlier
-    // one.
+    // With the plan in the copy, the collections of this run can be restored from their evidence.
     if let Err(error) = ledger.write_copy() {
         print_warning(&format!("a damaged ledger could not be restored with this run: {error}"));
     }
     Ok(())
+}
+
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+pub(super) struct DispatcherInbox {
+    pub(super) reports: UnboundedReceiver<LaneReport>,
+    pub(super) snapshots: UnboundedReceiver<DeviceSnapshot>,
+    pub(super) stops: StopRequests,
+}
+
+pub(super) struct WriteWait<'w> {
+    pub(super) stop: &'w AtomicBool,
+    pub(super) inbox: &'w mut DispatcherInbox,
+    /// Number of collections that run or whose report was not received.
+    pub(super) running: usize,
+    pub(super) emit: &'w mut dyn FnMut(&RunEvent),
+}
+
+impl WriteWait<'_> {
+    /// Returns false if the run is to end: after the second stop request, and after the first one as soon as no collection runs.
+    pub(super) async fn wait_for_retry(&mut self) -> bool {
+        let retry_at = Instant::now() + RETRY_INTERVAL;
+        loop {
+            let running = self.running.saturating_sub(self.inbox.reports.len());
+            if self.inbox.stops.has_any() && running == 0 {
+                return false;
+            }
+            tokio::select! {
+                at_once = self.inbox.stops.next() => {
+                    (self.emit)(&RunEvent::StopRequested { running, at_once });
+                    if at_once {
+                        self.stop.store(true, Ordering::Relaxed);
+                        return false;
+                    }
+                }
+                () = time::sleep_until(retry_at) => return true,
+            }
+        }
+    }
+}
+
+/// Executes a transaction; returns true with its result if it failed at first for lack of disk space.
+pub(super) async fn commit<T>(
+    ledger: &mut Ledger,
+    mut wait: WriteWait<'_>,
+    mut write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>,
+) -> Result<(T, bool)> {
+    let mut waiting_since: Option<Instant> = None;
+    let mut has_lacked_space = false;
+    loop {
+        match write(ledger) {
+            Ok(value) => {
+                if let Some(since) = waiting_since {
+                    let seconds = since.elapsed().as_secs_f64();
+                    (wait.emit)(&RunEvent::LedgerWritable { ledger: ledger.path().to_owned(), seconds });
+                }
+                return Ok((value, has_lacked_space));
+            }
+            Err(error) if error.is_temporary() => {
+                has_lacked_space |= error.is_disk_full();
+                if waiting_since.is_none() {
+                    waiting_since = Some(Instant::now());
+                    let (ledger, problem) = (ledger.path().to_owned(), error.to_string());
+                    (wait.emit)(&RunEvent::LedgerWaiting { ledger, problem });
+                }
+                if !wait.wait_for_retry().await {
+                    return Err(EngineError::StoppedWaiting { source: error });
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Stop requests closer together than this count as one; no user presses Ctrl-C twice so fast.
+pub(super) const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopSource {
+    Signal,
+    Node,
+}
+
+pub(super) struct StopRequests {
+    signals: UnboundedReceiver<StopSource>,
+    count: u32,
+    last: Option<Instant>,
+    /// True if the scheduler has not received the last request.
+    is_unhandled: bool,
+}
+
+impl StopRequests {
+    pub(super) const fn new(signals: UnboundedReceiver<StopSource>) -> Self {
+        Self { signals, count: 0, last: None, is_unhandled: false }
+    }
+
+    pub(super) async fn next(&mut self) -> bool {
+        loop {
+            let Some(source) = self.signals.recv().await else {
+                // If there is no sender, there are no further requests.
+                std::future::pending::<()>().await;
+                continue;
+            };
+            if source == StopSource::Node && self.count > 0 {
+                continue;
+            }
+            // `timeout` and some terminals signal both the process and its group: that is one request.
+            let previous = self.last.replace(Instant::now());
+            if previous.is_none_or(|previous| previous.elapsed() >= STOP_DEBOUNCE) {
+                self.count += 1;
+                self.is_unhandled = true;
+                return self.count > 1;
+            }
+        }
+    }
+
+    pub(super) const fn has_any(&self) -> bool {
+        self.count > 0
+    }
+
+    pub(super) const fn take_unhandled(&mut self) -> bool {
+        std::mem::replace(&mut self.is_unhandled, false)
+    }
 }

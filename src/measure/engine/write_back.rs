@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::EngineError;
+use super::{EngineError, Result};
 use crate::{
     cases::plan::{PlannedCase, RunPlan},
     database::{
@@ -19,35 +19,23 @@ use crate::{
     measure::evidence::{LedgerComparison, RowComparison, case_row},
 };
 
-/// A case whose row is to be written, with a run and its verdict for a row without a measurement; without them for a result of the
-/// ledger that the row does not show.
+/// A case whose row is to be written, with a run and its verdict for a row without a measurement.
 type FinishedCase = (CaseId, Option<(String, CaseOutcome)>);
-
-/// Numbers of the cases whose rows of earlier runs become suspicious.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NewlySuspicious {
-    pub(super) cases: usize,
-    /// Number of these cases that the next run measures again.
-    pub(super) open: usize,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct WriteBack {
     run: String,
-    /// State of the cache whose results are written.
     cache: CacheState,
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
     finished: BTreeMap<KernelName, Vec<FinishedCase>>,
     written: BTreeMap<KernelName, Vec<FinishedCase>>,
-    /// All measurements of the ledger with their estimates; `None` until the run ends, so that rows written before have the
-    /// intervals of their own samples.
+    /// All measurements of the ledger; `None` until the run ends, so that rows written before have intervals of their own samples.
     ledger: Option<LedgerComparison>,
     /// Cases as which calls of other kernels were measured; they get a row if they have none.
     insertable: BTreeMap<CaseId, IdentifiedCase>,
 }
 
 impl WriteBack {
-    /// Registers the cases of a plan: cases to measure, and results of the ledger that the rows do not show.
     pub(super) fn for_plan(run: &str, cache: CacheState, plan: &RunPlan) -> Self {
         let mut rows = Self { run: run.to_owned(), cache, ..Self::default() };
         for case in plan.cases.iter().flat_map(PlannedCase::cases) {
@@ -96,13 +84,12 @@ impl WriteBack {
         self.finished.keys().cloned().collect()
     }
 
-    /// Writes the rows of a kernel from the ledger. After an error its results are still pending.
     pub(super) fn write_kernel(
         &mut self,
         kernel: &KernelName,
         database: &Database,
         ledger: &Ledger,
-    ) -> Result<WriteBackReport, EngineError> {
+    ) -> Result<WriteBackReport> {
         let mut results = HashMap::new();
         for (case, verdict) in self.finished.get(kernel).into_iter().flatten() {
             results.extend(self.row_result(case, verdict.as_ref(), ledger)?.map(|row| (case.clone(), row)));
@@ -115,16 +102,15 @@ impl WriteBack {
         Ok(report)
     }
 
-    /// Returns the result for the row of a case: its measurement, else its verdict, else the verdict of its withdrawn
-    /// attempts. `None` without any of them.
+    /// Returns the result for the row of a case: its measurement, else its verdict, else the verdict of its withdrawn attempts.
     fn row_result(
         &self,
         case: &CaseId,
         verdict: Option<&(String, CaseOutcome)>,
         ledger: &Ledger,
-    ) -> Result<Option<RowResult>, EngineError> {
+    ) -> Result<Option<RowResult>> {
         let (measured, withdrawn) = match &self.ledger {
-            Some(all) => (all.ledger_rows().row(case), all.ledger_rows().withdrawn(case).cloned()),
+            Some(all) => (all.rows.row(case), all.rows.withdrawn.get(case).cloned()),
             None => (
                 case_row(ledger, case, self.cache)?,
                 ledger.withdrawn_attempts(self.cache, Some(case))?.remove(case),
@@ -151,14 +137,14 @@ impl WriteBack {
     }
 
     /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Rows of other ledgers differ only if
-    /// they lack the estimate from several collections. Returns the numbers of `ok` rows that become suspicious, because newer
-    /// measurements of other cases contradict them.
-    pub(super) fn add_outdated(&mut self, database: &Database) -> NewlySuspicious {
-        let mut suspicious = NewlySuspicious::default();
-        let Some(ledger) = self.ledger.take() else { return suspicious };
+    /// they lack the estimate from several collections. Returns the number of `ok` rows of earlier runs that become suspicious, because
+    /// newer measurements of other cases contradict them, and how many of these the next run measures again.
+    pub(super) fn add_outdated(&mut self, database: &Database) -> (usize, usize) {
+        let (mut suspicious, mut open) = (0, 0);
+        let Some(ledger) = self.ledger.take() else { return (0, 0) };
         for kernel in kernels_of(database) {
             let outdated = find_in_rows(database, &kernel, |row, case| {
-                let cells = row.parsed.cells(ledger.cache());
+                let cells = row.parsed.cells(ledger.cache);
                 let shown = cells.shown.as_ref()?;
                 let is_outdated = match ledger.compare_row(row, &case) {
                     RowComparison::Behind | RowComparison::Different { .. } => true,
@@ -174,19 +160,17 @@ impl WriteBack {
                     && let (Verdict::Suspicious, Some(measured)) =
                         (judged.outcome.verdict, judged.measurement)
                 {
-                    suspicious.cases += 1;
-                    suspicious.open += usize::from(measured.collections < CONFIRMING_COLLECTIONS);
+                    suspicious += 1;
+                    open += usize::from(measured.collections < CONFIRMING_COLLECTIONS);
                 }
                 is_outdated.then_some(case)
             });
             outdated.iter().for_each(|case| self.add_finished(&kernel, case, None));
         }
         self.ledger = Some(ledger);
-        suspicious
+        (suspicious, open)
     }
 
-    /// Makes the written cases pending again, with the estimates of the whole ledger. A table may have been replaced, or lost
-    /// rows, after they were written.
     pub(super) fn reopen_written(&mut self, ledger: LedgerComparison) {
         self.ledger = Some(ledger);
         for (kernel, cases) in std::mem::take(&mut self.written) {
@@ -195,7 +179,6 @@ impl WriteBack {
     }
 }
 
-/// Returns the kernels of a database; none if its folder cannot be read, which the next write reports.
 fn kernels_of(database: &Database) -> Vec<KernelName> {
     database.kernels_and_collectives().unwrap_or_else(|error| {
         tracing::error!(%error, "the tables cannot be listed");
@@ -203,8 +186,7 @@ fn kernels_of(database: &Database) -> Vec<KernelName> {
     })
 }
 
-/// Returns what `find` returns for the rows of a table with a case. A table that cannot be read keeps its rows: the log has the
-/// problem, and `db check` finds it.
+/// Returns what `find` returns for the rows of a table. A table that cannot be read keeps its rows: the log has the problem.
 pub(super) fn find_in_rows<T>(
     database: &Database,
     kernel: &KernelName,
@@ -248,7 +230,7 @@ pub(crate) fn rewrite_rows(
     database: &Database,
     ledger: &Ledger,
     insertable: &[IdentifiedCase],
-) -> Result<WrittenRows, EngineError> {
+) -> Result<WrittenRows> {
     let mut written_rows = 0;
     let mut problems: BTreeMap<KernelName, String> = BTreeMap::new();
     for &cache in CacheState::ALL {
@@ -288,26 +270,23 @@ pub(crate) fn rewrite_rows(
     Ok(WrittenRows { rows: written_rows, withdrawn: 0, unwritten })
 }
 
-/// Returns true if the ledger has an estimate from several collections, and the row another one or none.
 fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase, case: &CaseId) -> bool {
-    ledger.ledger_rows().estimates().of_case(case).is_some_and(|estimated| {
+    ledger.rows.estimates.of_case(case).is_some_and(|estimated| {
         let current = ShownInterval {
             method: Some(estimated.method),
             collections: Some(estimated.estimate.collections),
         };
-        row.cells(ledger.cache()).interval != current
+        row.cells(ledger.cache).interval != current
     })
 }
 
 #[derive(Debug, Default)]
 pub(super) struct EqualCallOutcomes {
     pub(super) outcomes: BTreeMap<CaseId, CaseOutcome>,
-    /// Cases whose measurements were withdrawn, until their planned cases have been measured again.
     pub(super) reopened: BTreeSet<CaseId>,
 }
 
 impl EqualCallOutcomes {
-    /// Adds the results of stored attempts. Cases that are not planned are registered for their rows.
     pub(super) fn add_attempts(&mut self, attempts: &[Attempt], rows: &mut WriteBack) {
         for EqualCallAttempt { case, attempt } in attempts.iter().flat_map(|attempt| &attempt.of_equal_calls)
         {
@@ -318,8 +297,6 @@ impl EqualCallOutcomes {
         }
     }
 
-    /// Returns the outcomes of the equal cases of a planned case. Without a measurement they share its outcome: the call
-    /// is the same.
     pub(super) fn outcomes_of(
         &self,
         planned: &PlannedCase,

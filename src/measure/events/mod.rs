@@ -1,11 +1,24 @@
-//! Event types of a run.
+//! Event types of a run, and the screen that shows them. The folder `show` implements it.
 
-use std::path::PathBuf;
+use std::{
+    any::Any,
+    fmt::Debug,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Serialize;
 
-use crate::kernel::{
-    CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
+use crate::{
+    cases::plan::RecordedTime,
+    database::{Database, ledger::Ledger},
+    kernel::{
+        CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
+    },
+    measure::{
+        engine::{RunOutcome, SweepNodes},
+        run_options::RunOptions,
+    },
 };
 
 /// Receiver of the events of a run.
@@ -227,4 +240,26 @@ pub(crate) enum RunEvent {
         /// Folder of scripts, logs and raw output.
         folder: PathBuf,
     },
+}
+
+pub(crate) trait RunScreen: Debug + Sync {
+    /// Shows that the command waits for a program, until the result is dropped.
+    fn wait_for(&self, awaited: &str) -> Box<dyn Any>;
+
+    fn events(&self) -> Box<dyn EventSink>;
+
+    fn end(&self, end: &RunEnd<'_>);
+}
+
+#[derive(Debug)]
+pub(crate) struct RunEnd<'a> {
+    pub(crate) recorded: &'a RecordedTime,
+    pub(crate) database: &'a Database,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) run: &'a str,
+    pub(crate) folder: &'a Path,
+    pub(crate) options: &'a RunOptions,
+    pub(crate) outcome: &'a RunOutcome,
+    pub(crate) nodes: Option<&'a SweepNodes>,
+    pub(crate) elapsed: Duration,
 }

@@ -1,18 +1,24 @@
 //! Evidence of one case: its rows, the ledger's result, and every collection that contributed to it or was left out.
 
-use std::path::PathBuf;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 
 use super::{
-    ClockEvidence, ControlEvidence, LedgerComparison, RowComparison, control_evidence, raw_records,
-    repeat_command::{repeat_command, repeat_sweep},
+    ClockEvidence, ControlEvidence, LedgerComparison, RowComparison, control_evidence,
+    find_case::{repeat_command, repeat_sweep},
 };
 use crate::{
-    base::stats::SampleSummary,
+    base::{
+        files::{file_digest, read_regular},
+        stats::SampleSummary,
+    },
     cases::plan::planned_case,
     database::{
-        CellDifference, Database, DatabaseError, KernelCsv, RowCase, TableRow,
+        CellDifference, Database, DatabaseError, KernelCsv, TableRow,
         collective_rows::DURATION,
         columns,
         ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, PlannedVerdict, StoredControl},
@@ -20,8 +26,13 @@ use crate::{
     },
     kernel::{
         CacheState, Case, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, IntervalMethod, KernelName,
-        Launch, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint, Verdict, catalogue::Catalogue,
+        Launch, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint, Verdict,
+        catalogue::Catalogue,
         device::DeviceProfile,
+        render::{
+            Manifest,
+            files::{COLLECT, EVIDENCE, JOURNAL, LOG, MANIFEST, PROFILE, REPLAY},
+        },
     },
     measure::verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
 };
@@ -230,8 +241,6 @@ pub(crate) struct EvidenceSources<'a> {
 }
 
 impl EvidenceSources<'_> {
-    /// Collects the evidence of a case in one state of the cache. Fails with [`DatabaseError`] if its table or the
-    /// ledger cannot be read.
     pub(crate) fn collect(
         &self,
         known: &KnownCase,
@@ -239,26 +248,16 @@ impl EvidenceSources<'_> {
     ) -> Result<CaseEvidence, DatabaseError> {
         let kernel = KernelName::new(&known.kernel).ok();
         let table = kernel.as_ref().map(|kernel| self.database.kernel_csv(kernel)).transpose()?;
-        let table = kernel.as_ref().zip(table.as_ref());
         let read = |cache| {
             self.ledger.map(|ledger| LedgerComparison::read(ledger, self.database, cache)).transpose()
         };
         let comparison = read(cache)?;
-        let production_row = match table {
-            Some((kernel, table)) => {
-                let rows = row_cases(kernel, table)?;
-                let is_of_case = |case: &Case| case.id() == known.case;
-                let mut of_case = rows.iter().filter(|row| row.case.as_ref().is_ok_and(is_of_case));
-                of_case.find_map(|row| Some((row.production?, row.production_records)))
-            }
-            None => None,
+        let CaseRows { rows, case, production: production_row } = match kernel.as_ref().zip(table.as_ref()) {
+            Some((kernel, table)) => CaseRows::read(kernel, table, &known.case, cache, comparison.as_ref())?,
+            None => CaseRows::default(),
         };
         let production = production_row.map(|(median, _)| median);
         let result = comparison.as_ref().and_then(|ledger| ledger.judged_row(&known.case, production));
-        let (rows, case) = match table {
-            Some((kernel, table)) => row_evidence(kernel, table, &known.case, cache, comparison.as_ref())?,
-            None => (Vec::new(), None),
-        };
         let (mut collections, mut runs) = (Vec::new(), Vec::new());
         if let Some(ledger) = self.ledger {
             let mut attempts = ledger.case_attempts(&known.case)?;
@@ -283,9 +282,9 @@ impl EvidenceSources<'_> {
         });
         let median = result.as_ref().and_then(|row| Some(row.measurement.as_ref()?.summary.median));
         let roofline = case.as_ref().map(|case| self.roofline(case.clone(), median));
-        let references = comparison
-            .as_ref()
-            .and_then(|ledger| ledger.ledger_rows().estimates().references_of(&known.case));
+        let references = comparison.as_ref();
+        let references =
+            references.and_then(|ledger| ledger.rows.estimates.cases.get(&known.case)?.references.as_ref());
         let comparable = production.filter(|_| self.database.has_comparable_production());
         let rules = result
             .as_ref()
@@ -297,7 +296,7 @@ impl EvidenceSources<'_> {
             production_ratio: production.map(|production| result.median_us / production.micros()),
             result,
         });
-        let hosts = collections.iter().rev().map(|one| raw_records::collection_hosts(&one.folder));
+        let hosts = collections.iter().rev().map(|one| collection_hosts(&one.folder));
         let hosts = hosts.into_iter().find(|hosts| !hosts.is_empty()).unwrap_or_default();
         Ok(CaseEvidence {
             case: known.case.clone(),
@@ -368,10 +367,10 @@ impl EvidenceSources<'_> {
             readings: readings.collect(),
             samples_ns,
             outliers_ns,
-            bracket: raw_records::case_bracket(&folder, case),
-            archive: archive.as_ref().map(|digest| raw_records::archive_state(&folder, digest).to_string()),
+            bracket: case_bracket(&folder, case),
+            archive: archive.as_ref().map(|digest| archive_state(&folder, digest).to_string()),
             archive_sha256: archive.clone(),
-            records: raw_records::record_files(&folder),
+            records: record_files(&folder),
             folder,
         })
     }
@@ -388,38 +387,51 @@ impl EvidenceSources<'_> {
     }
 }
 
-/// Returns the rows of a case with their relation to the ledger, and the case as its first row has it.
-fn row_evidence(
-    kernel: &KernelName,
-    table: &KernelCsv,
-    id: &CaseId,
-    cache: CacheState,
-    comparison: Option<&LedgerComparison>,
-) -> Result<(Vec<RowEvidence>, Option<Case>), DatabaseError> {
-    let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
-    let found = row_cases(kernel, table)?.into_iter().filter(is_case);
-    let found: Vec<TableRow<'_>> = found.map(|row| TableRow::read_cells(table, row)).collect();
-    let rows = found.iter().map(|row| {
-        let cell = |column| {
-            let column = columns::result_column(cache, column);
-            column.map_or_else(String::new, |column| row.cell(column).into_owned())
-        };
-        RowEvidence {
-            file: table.path().to_owned(),
-            line: row.parsed.line,
-            average_us: match kernel.is_collective() {
-                true => row.cell(DURATION).into_owned(),
-                false => cell(columns::AVERAGE),
-            },
-            verdict: cell(columns::VERDICT),
-            ledger: match comparison {
-                Some(ledger) => relation_text(ledger.compare_row(row, id), cache),
-                None => "the database has no ledger".to_owned(),
-            },
+#[derive(Default)]
+struct CaseRows {
+    rows: Vec<RowEvidence>,
+    case: Option<Case>,
+    /// Median in production profiles, and number of their records, of the first row with them.
+    production: Option<(Nanos, u64)>,
+}
+
+impl CaseRows {
+    fn read(
+        kernel: &KernelName,
+        table: &KernelCsv,
+        id: &CaseId,
+        cache: CacheState,
+        comparison: Option<&LedgerComparison>,
+    ) -> Result<Self, DatabaseError> {
+        let mut found = Self::default();
+        for row in row_cases(kernel, table)? {
+            if !row.case.as_ref().is_ok_and(|case| case.id() == *id) {
+                continue;
+            }
+            let row = TableRow::read_cells(table, row);
+            let cell = |column| {
+                let column = columns::result_column(cache, column);
+                column.map_or_else(String::new, |column| row.cell(column).into_owned())
+            };
+            found.rows.push(RowEvidence {
+                file: table.path().to_owned(),
+                line: row.parsed.line,
+                average_us: match kernel.is_collective() {
+                    true => row.cell(DURATION).into_owned(),
+                    false => cell(columns::AVERAGE),
+                },
+                verdict: cell(columns::VERDICT),
+                ledger: match comparison {
+                    Some(ledger) => relation_text(ledger.compare_row(&row, id), cache),
+                    None => "the database has no ledger".to_owned(),
+                },
+            });
+            let production = row.parsed.production.map(|median| (median, row.parsed.production_records));
+            found.production = found.production.or(production);
+            found.case = found.case.or(row.parsed.case.ok());
         }
-    });
-    let rows = rows.collect();
-    Ok((rows, found.into_iter().next().and_then(|row| row.parsed.case.ok())))
+        Ok(found)
+    }
 }
 
 fn relation_text(compared: RowComparison, cache: CacheState) -> String {
@@ -449,7 +461,6 @@ fn relation_text(compared: RowComparison, cache: CacheState) -> String {
     }
 }
 
-/// Returns the reason why an attempt is not part of the row; `None` if it is.
 fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowResult>) -> Option<String> {
     if !attempt.outcome.verdict.has_samples() {
         return Some(format!("{}: {}", attempt.outcome.verdict, attempt.outcome.reason));
@@ -466,7 +477,6 @@ fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowRes
     })
 }
 
-/// Returns the results of the rules for a row; `None` without a measurement.
 fn rule_results(
     row: &RowResult,
     collections: &[CollectionEvidence],
@@ -525,5 +535,128 @@ impl ResultEvidence {
             software: row.software.as_deref().map(|software| software.cell_text.clone()),
             ranks: RankEvidence::of_counters(&measured.counters),
         })
+    }
+}
+
+/// Depth of the files of a collection below its folder: `profile/PROF_*/mindstudio_profiler_output/*.csv`, in a folder
+/// of its rank for gangs, and one more for other layouts.
+const MAX_DEPTH: usize = 5;
+
+fn read_manifest(folder: &Path) -> Option<Manifest> {
+    serde_json::from_slice(&read_regular(&folder.join(MANIFEST)).ok()?).ok()
+}
+
+fn case_bracket(folder: &Path, case: &CaseId) -> Option<BracketEvidence> {
+    let Manifest { sentinels, cases, .. } = read_manifest(folder)?;
+    let ordinal = cases.iter().find(|planned| planned.case == *case)?.ordinal;
+    let (opening, closing) = (sentinels.opening(ordinal), sentinels.closing_length(ordinal));
+    Some(BracketEvidence { kernel: sentinels.kernel, opening, closing })
+}
+
+fn collection_hosts(folder: &Path) -> Vec<String> {
+    read_manifest(folder).into_iter().flat_map(|manifest| manifest.hosts).map(|host| host.name).collect()
+}
+
+fn record_files(folder: &Path) -> Vec<PathBuf> {
+    let own = [EVIDENCE, COLLECT, REPLAY, MANIFEST, JOURNAL, LOG].map(|name| folder.join(name));
+    let own = own.into_iter().filter(|path| path.is_file());
+    let tables = archived_files(&folder.join(PROFILE), MAX_DEPTH - 1);
+    own.chain(tables.into_iter().filter(|path| is_kernel_table(path))).collect()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, strum::Display)]
+pub(crate) enum ArchiveState {
+    #[strum(to_string = "unchanged since the collection")]
+    Unchanged,
+    #[strum(to_string = "changed: its SHA-256 is not that of the ledger")]
+    Changed,
+    #[strum(to_string = "removed")]
+    Missing,
+    #[strum(to_string = "not readable: {0}")]
+    Unreadable(String),
+}
+
+pub(crate) fn archive_state(folder: &Path, digest: &str) -> ArchiveState {
+    match file_digest(&folder.join(EVIDENCE)) {
+        Ok(found) if found == digest => ArchiveState::Unchanged,
+        Ok(_) => ArchiveState::Changed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => ArchiveState::Missing,
+        Err(error) => ArchiveState::Unreadable(error.to_string()),
+    }
+}
+
+/// Returns the files that the compressed evidence of a collection contains, in the order of their paths: all but the profiler's
+/// binary data and databases, whose content is in the tables.
+pub(crate) fn files_to_archive(folder: &Path) -> Vec<PathBuf> {
+    archived_files(folder, MAX_DEPTH)
+}
+
+fn archived_files(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let Ok(kind) = entry.file_type() else { continue };
+        let is_database = path.extension().is_some_and(|extension| extension == "db");
+        if kind.is_dir() && depth > 0 && name != "data" {
+            files.extend(archived_files(&path, depth - 1));
+        } else if kind.is_file() && !is_database && name != EVIDENCE {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn is_kernel_table(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["op_summary", "kernel_details"].iter().any(|prefix| name.starts_with(prefix)) && name.ends_with(".csv")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files::write_archive;
+
+    #[test]
+    fn archive_has_every_listed_table() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for depth in 0..8 {
+            let levels = ["level"; 8];
+            let below: PathBuf = folder.path().join(PROFILE).join(levels[..depth].join("/"));
+            fs::create_dir_all(&below).expect("created");
+            fs::write(below.join("op_summary_1.csv"), "").expect("written");
+        }
+        let archived = files_to_archive(folder.path());
+        let listed = record_files(folder.path());
+        assert_eq!(listed.len(), MAX_DEPTH);
+        assert_eq!(listed, archived);
+    }
+
+    #[test]
+    fn unreadable_archive_is_not_a_removed_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(EVIDENCE);
+        assert_eq!(archive_state(folder.path(), ""), ArchiveState::Missing);
+        let digest = write_archive(&path, folder.path(), &[]).expect("written");
+        assert_eq!(archive_state(folder.path(), &digest), ArchiveState::Unchanged);
+        assert_eq!(archive_state(folder.path(), ""), ArchiveState::Changed);
+        fs::remove_file(&path).expect("removed");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let state = archive_state(folder.path(), &digest);
+        assert!(matches!(state, ArchiveState::Unreadable(_)), "{state}");
+        assert!(
+            state.to_string().starts_with("not readable: ") && state.to_string().contains("pipe"),
+            "{state}"
+        );
+    }
+
+    /// A manifest with an ordinal beyond all limits is damaged.
+    #[test]
+    fn damaged_manifest_has_no_bracket() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let case = CaseId::from_stored("00000000000000ff");
+        let text = format!(r#"{{"cases": [{{"case": "{case}", "ordinal": {}}}]}}"#, u64::MAX);
+        fs::write(folder.path().join(MANIFEST), text).expect("written");
+        assert_eq!(case_bracket(folder.path(), &case), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Comparison of the rows of a database with its ledger.
+//! The rows that a ledger determines, and their comparison with the rows of its database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,84 +8,175 @@ use std::{
 use rayon::prelude::*;
 
 use super::{
-    LedgerRows,
+    case_evidence::{ArchiveState, archive_state},
     missing_rows::{missing_row_issues, missing_rows},
-    raw_records::{self, ArchiveState},
 };
 use crate::{
     base::{count_text::format_count, table::format::quote_cell},
     database::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, TableRow,
         columns, for_each_row_case,
-        ledger::{Ledger, LedgerError},
+        ledger::{Ledger, LedgerError, OtherKernelAttempt},
         row_cases,
     },
     kernel::{
-        CacheState, Case, CaseId, CaseSet, IntervalMethod, KernelName, Nanos, RowResult, Verdict,
-        render::files::EVIDENCE,
+        AttemptSamples, CacheState, Case, CaseId, CaseMap, CaseSet, Cause, IdentifiedSoftware,
+        IntervalMethod, KernelName, Nanos, RowResult, SoftwareFingerprint, Verdict, WithdrawnAttempts,
+        cause::SoftwareRelation, render::files::EVIDENCE,
     },
+    measure::verify::{EstimateInput, EstimatedCase, JointEstimates, pool_attempts, pooled_sample_count},
 };
+
+#[derive(Debug, Default)]
+pub(crate) struct LedgerRows {
+    pub(crate) estimates: JointEstimates,
+    attempts: CaseMap<Vec<AttemptSamples>>,
+    ran_as_other: BTreeMap<CaseId, OtherKernelAttempt>,
+    pub(crate) withdrawn: BTreeMap<CaseId, WithdrawnAttempts>,
+}
+
+impl LedgerRows {
+    pub(crate) fn read(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
+        // Most ledgers have no collections with a cold cache, and the queries visit all attempts.
+        if !ledger.has_collections(cache)? {
+            return Ok(Self::default());
+        }
+        let mut input = EstimateInput::new(ledger, cache)?;
+        let mut attempts: CaseMap<Vec<AttemptSamples>> = CaseMap::default();
+        ledger.for_each_attempt(cache, |attempt| {
+            input.add(&attempt.measured);
+            let of_case = attempts.entry(attempt.measured.case);
+            of_case.or_insert_with(|| Vec::with_capacity(1)).push(attempt.samples);
+        })?;
+        Ok(Self {
+            estimates: JointEstimates::from_input(&input, ledger)?,
+            attempts,
+            ran_as_other: ledger.attempts_as_other(cache, None)?,
+            withdrawn: ledger.withdrawn_attempts(cache, None)?,
+        })
+    }
+
+    pub(crate) fn row(&self, case: &CaseId) -> Option<RowResult> {
+        let attempts = self.attempts.get(case)?;
+        let estimated = self.estimates.cases.get(case);
+        let row = pooled_row(case, attempts, estimated, self.ran_as_other.get(case))?;
+        let withdrawn = self.withdrawn.get(case);
+        let withdrawn_runs = withdrawn.map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
+        let outcome = match estimated {
+            Some(estimated) => estimated.judge_row(row.outcome),
+            None => row.outcome,
+        };
+        Some(RowResult { outcome, withdrawn_runs, ..row })
+    }
+
+    fn is_withdrawn(&self, case: &CaseId, run: &str) -> bool {
+        self.withdrawn.get(case).is_some_and(|withdrawn| withdrawn.runs.contains(run))
+    }
+
+    /// Returns the rows of a case after each of its collections but the last, and after the last without an estimate from
+    /// other cases: a run writes them before it ends. Each has the number of collections after it; only rows with so many samples
+    /// are computed, because their intervals take long with hundreds of collections.
+    fn older_rows(&self, case: &CaseId, samples: Option<usize>) -> impl Iterator<Item = (usize, RowResult)> {
+        let attempts = self.attempts.get(case).map(Vec::as_slice).unwrap_or_default();
+        let last = attempts.len();
+        let states = (1..=last).rev().map(move |count| &attempts[..count]);
+        let same = states.filter(move |state| samples == Some(pooled_sample_count(state)));
+        same.filter_map(move |state| Some((last - state.len(), pool_attempts(case, state, None)?)))
+    }
+}
+
+pub(crate) fn case_row(
+    ledger: &Ledger,
+    case: &CaseId,
+    cache: CacheState,
+) -> Result<Option<RowResult>, LedgerError> {
+    let newest_as_other = ledger.attempts_as_other(cache, Some(case))?.remove(case);
+    Ok(pooled_row(case, &ledger.attempt_samples(case, cache)?, None, newest_as_other.as_ref()))
+}
+
+/// Pools attempts into a row, with a remark if the newest one ran as another kernel, which its software chooses now.
+fn pooled_row(
+    case: &CaseId,
+    attempts: &[AttemptSamples],
+    estimated: Option<&EstimatedCase>,
+    newest_as_other: Option<&OtherKernelAttempt>,
+) -> Option<RowResult> {
+    let mut row = pool_attempts(case, attempts, estimated)?;
+    if let Some(newest) = newest_as_other {
+        let measured = row.software.as_deref().map(|software| &software.fingerprint);
+        let software = compare_software(newest.software.as_ref(), measured);
+        let finding = Box::new(newest.reason.cause.clone());
+        row.outcome = row.outcome.with_remark(Cause::LaterAttempt { software, finding });
+    }
+    Some(row)
+}
+
+fn compare_software(
+    attempt: Option<&SoftwareFingerprint>,
+    measurement: Option<&SoftwareFingerprint>,
+) -> SoftwareRelation {
+    match (attempt, measurement) {
+        (Some(attempt), Some(measurement)) if attempt == measurement => SoftwareRelation::Same,
+        (Some(_), Some(_)) => SoftwareRelation::Other,
+        _ => SoftwareRelation::Unknown,
+    }
+}
 
 const MAX_CELLS: usize = 4;
 
-/// A row compared with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RowComparison {
-    /// The row shows the ledger's result, or both have none.
     Equal,
-    /// The ledger has a newer result.
     Behind,
-    /// A run that is not in the ledger wrote the row, or none is named. The ledger has no measurement that would have
-    /// replaced the measurement of the row.
+    /// A run that is not in the ledger wrote the row, or none is named; the ledger has nothing that would have replaced it.
     OtherLedger,
-    /// The row names a run that is not in the ledger, or none, although the ledger has a measurement of the case that
-    /// would have replaced the measurement of the row.
-    UnknownRun { run: String, cells: Vec<CellDifference> },
+    /// The same, but the ledger has a measurement of the case that would have replaced the row's.
+    UnknownRun {
+        run: String,
+        cells: Vec<CellDifference>,
+    },
     /// Cells that the ledger contradicts. `is_rewritten` is true if the next run writes the ledger's values.
-    Different { cells: Vec<CellDifference>, is_rewritten: bool },
-    /// The row shows a measurement of a case that has none in the ledger.
-    NoMeasurement { case: CaseId, average: String },
-    /// The row shows a verdict that the case never had in the row's run.
-    NoSuchVerdict { run: String, verdict: String },
+    Different {
+        cells: Vec<CellDifference>,
+        is_rewritten: bool,
+    },
+    NoMeasurement {
+        case: CaseId,
+        average: String,
+    },
+    NoSuchVerdict {
+        run: String,
+        verdict: String,
+    },
 }
 
-/// The measurements of a ledger in one state of the cache, with which measurements of rows are compared.
 #[derive(Debug)]
 pub(crate) struct LedgerComparison {
-    cache: CacheState,
-    rows: LedgerRows,
+    pub(crate) cache: CacheState,
+    pub(crate) rows: LedgerRows,
     runs: BTreeSet<String>,
-    /// Run, case and verdict of the cases without a measurement.
     verdicts: BTreeSet<(String, CaseId, String)>,
-    /// True if rows are compared with the production profiles of the database.
     compares_production: bool,
     /// True if the newest run has not ended, so that rows may show an earlier state.
     is_unfinished: bool,
 }
 
 impl LedgerComparison {
-    /// Reads the ledger of a database. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn read(ledger: &Ledger, database: &Database, cache: CacheState) -> Result<Self, LedgerError> {
         let rows = LedgerRows::read(ledger, cache)?;
+        let is_sampled = |attempts: &Vec<AttemptSamples>| attempts.iter().any(|one| !one.samples.is_empty());
+        let has_samples = |case: &CaseId| rows.attempts.get(case).is_some_and(is_sampled);
+        let unsampled = rows.attempts.keys().filter(|case| !has_samples(case));
         Ok(Self {
             cache,
             compares_production: database.has_comparable_production(),
             runs: ledger.run_ids()?,
-            verdicts: ledger.verdicts_without_samples(
-                cache,
-                |case| rows.has_samples(case),
-                rows.unsampled_cases(),
-            )?,
+            verdicts: ledger.verdicts_without_samples(cache, &has_samples, unsampled)?,
             rows,
             is_unfinished: ledger.has_unfinished_run()?,
         })
     }
 
-    pub(crate) const fn ledger_rows(&self) -> &LedgerRows {
-        &self.rows
-    }
-
-    /// Returns the row of a case that has this median in production profiles; `None` without a measurement.
     pub(crate) fn judged_row(&self, case: &CaseId, production: Option<Nanos>) -> Option<RowResult> {
         Some(self.judge_by_production(self.rows.row(case)?, production))
     }
@@ -97,11 +188,6 @@ impl LedgerComparison {
         }
     }
 
-    pub(crate) const fn cache(&self) -> CacheState {
-        self.cache
-    }
-
-    /// Compares what the row of a case shows for this state of the cache with the ledger.
     pub(crate) fn compare_row(&self, row: &TableRow<'_>, case: &CaseId) -> RowComparison {
         let expected = self.judged_row(case, row.parsed.production);
         let found = row.parsed.cells(self.cache);
@@ -137,7 +223,6 @@ impl LedgerComparison {
         }
     }
 
-    /// Compares a row that names no run of the ledger with the row that the ledger determines.
     fn compare_unknown_run(&self, row: &TableRow<'_>, expected: Option<&RowResult>) -> RowComparison {
         let found = row.parsed.cells(self.cache);
         match (&found.shown, expected) {
@@ -162,7 +247,7 @@ impl LedgerComparison {
         let found = row.parsed.cells(self.cache);
         let is_estimated = found.interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
         let samples = found.shown.as_ref().and_then(|shown| shown.samples);
-        self.rows.earlier_rows(case, samples).any(|(newer, earlier)| {
+        self.rows.older_rows(case, samples).any(|(newer, earlier)| {
             let earlier = self.judge_by_production(earlier, row.parsed.production);
             let mut differences = row.differences(&earlier);
             differences.retain(|cell| columns::hot_column(cell.column) != columns::REASON);
@@ -185,14 +270,11 @@ fn is_suspicion(cell: &CellDifference) -> bool {
         && (verdicts == (suspicious, ok) || verdicts == (ok, suspicious))
 }
 
-#[derive(Debug)]
-struct TableComparison<'a> {
-    comparison: &'a LedgerComparison,
+#[derive(Debug, Default)]
+struct TableIssues {
     /// Line, kind and text of each; entries of unknown runs are listed after the others.
     issues: Vec<(u64, LintIssueKind, String)>,
-    /// First line and number of rows that are behind the ledger.
     behind: Option<(u64, usize)>,
-    /// First line and number of rows of other ledgers.
     others: Option<(u64, usize)>,
 }
 
@@ -206,12 +288,11 @@ fn list_cells(cells: &[CellDifference]) -> String {
     listed + &more
 }
 
-impl TableComparison<'_> {
-    fn add_row(&mut self, line: u64, row: RowComparison) {
+impl TableIssues {
+    fn add_row(&mut self, line: u64, row: RowComparison, cache: CacheState) {
         let count = |counted: &mut Option<(u64, usize)>| {
             *counted = Some(counted.map_or((line, 1), |(first, rows)| (first, rows + 1)));
         };
-        let cache = self.comparison.cache;
         let run = run_command(cache);
         let shown = |column, cell: &str| {
             let column = columns::result_column(cache, column).unwrap_or(column);
@@ -255,14 +336,14 @@ impl TableComparison<'_> {
         self.issues.push((line, kind, text));
     }
 
-    fn into_issues(mut self, file: &str) -> Vec<LintIssue> {
+    fn into_issues(mut self, file: &str, cache: CacheState) -> Vec<LintIssue> {
         self.issues.sort_by_key(|(_, kind, _)| *kind == LintIssueKind::UnknownRun);
         let mut issues = FileIssues::new(file);
         for (line, kind, text) in self.issues {
             issues.add_issue(line, kind, text);
         }
         if let Some((line, rows)) = self.behind {
-            let (rows, run) = (format_count(rows, "row"), run_command(self.comparison.cache));
+            let (rows, run) = (format_count(rows, "row"), run_command(cache));
             let text = format!(
                 "{rows} from here on without the newest result of the ledger; the next {run} writes it"
             );
@@ -277,7 +358,6 @@ impl TableComparison<'_> {
     }
 }
 
-/// Returns the command that writes rows of a state of the cache.
 pub(super) const fn run_command(cache: CacheState) -> &'static str {
     match cache {
         CacheState::Hot => "`npubench run`",
@@ -285,66 +365,6 @@ pub(super) const fn run_command(cache: CacheState) -> &'static str {
     }
 }
 
-struct ComparedRow {
-    line: u64,
-    /// True if the row has values of production profiles.
-    has_production: bool,
-    /// Empty for a row that is no case.
-    found: Vec<RowComparison>,
-    measured: Option<CaseId>,
-}
-
-impl ComparedRow {
-    fn compare(row: &TableRow<'_>, comparisons: &[LedgerComparison]) -> Self {
-        // The id of a case is a digest, which is computed once for all states of the cache.
-        let case = row.parsed.case.as_ref().ok().map(Case::id);
-        let found = case
-            .iter()
-            .flat_map(|case| comparisons.iter().map(|comparison| comparison.compare_row(row, case)));
-        Self {
-            line: row.parsed.line,
-            has_production: row.parsed.production.is_some(),
-            found: found.collect(),
-            measured: case.filter(|case| comparisons.iter().any(|one| one.rows.is_measured(case))),
-        }
-    }
-}
-
-struct ComparedRows<'a> {
-    compared: Vec<TableComparison<'a>>,
-    /// Number of rows with values of production profiles.
-    production_rows: usize,
-    measured: CaseSet,
-}
-
-impl<'a> ComparedRows<'a> {
-    fn compare_table(
-        comparisons: &'a [LedgerComparison],
-        kernel: &KernelName,
-        table: &KernelCsv,
-    ) -> Result<Self, DatabaseError> {
-        let compared = comparisons.iter().map(|comparison| TableComparison {
-            comparison,
-            issues: Vec::new(),
-            behind: None,
-            others: None,
-        });
-        let (compared, measured) = (compared.collect(), CaseSet::default());
-        let mut rows = Self { compared, production_rows: 0, measured };
-        let compared = row_cases(kernel, table)?.into_par_iter();
-        let compared =
-            compared.map(|row| ComparedRow::compare(&TableRow::read_cells(table, row), comparisons));
-        let compared: Vec<ComparedRow> = compared.collect();
-        for ComparedRow { line, has_production, found, measured } in compared {
-            rows.production_rows += usize::from(has_production);
-            rows.compared.iter_mut().zip(found).for_each(|(table, found)| table.add_row(line, found));
-            rows.measured.extend(measured);
-        }
-        Ok(rows)
-    }
-}
-
-/// Rows of a database compared with its ledger.
 #[derive(Debug, Default)]
 pub(crate) struct DatabaseComparison {
     pub(crate) issues: Vec<LintIssue>,
@@ -352,8 +372,42 @@ pub(crate) struct DatabaseComparison {
     pub(crate) production_rows: usize,
 }
 
-/// Compares every row of a database with its ledger, if there is one, and writes nothing. Tables that cannot be read are left
-/// out: they are issues of their own. A ledger that cannot be read is one note.
+impl DatabaseComparison {
+    /// Adds a table, and its cases that the ledger has measured to `measured`.
+    fn add_table(
+        &mut self,
+        comparisons: &[LedgerComparison],
+        kernel: &KernelName,
+        table: &KernelCsv,
+        measured: &mut CaseSet,
+    ) -> Result<(), DatabaseError> {
+        let mut issues: Vec<TableIssues> = comparisons.iter().map(|_| TableIssues::default()).collect();
+        let compare = |row: &TableRow<'_>| {
+            // The id of a case is a digest, which is computed once for all states of the cache.
+            let case = row.parsed.case.as_ref().ok().map(Case::id);
+            let found = case.iter().flat_map(|case| comparisons.iter().map(|one| one.compare_row(row, case)));
+            let found: Vec<RowComparison> = found.collect();
+            let measured =
+                case.filter(|case| comparisons.iter().any(|one| one.rows.attempts.contains_key(case)));
+            (row.parsed.line, row.parsed.production.is_some(), found, measured)
+        };
+        let rows = row_cases(kernel, table)?.into_par_iter();
+        let compared: Vec<_> = rows.map(|row| compare(&TableRow::read_cells(table, row))).collect();
+        for (line, has_production, found, case) in compared {
+            self.production_rows += usize::from(has_production);
+            for ((issues, of), found) in issues.iter_mut().zip(comparisons).zip(found) {
+                issues.add_row(line, found, of.cache);
+            }
+            measured.extend(case);
+        }
+        let file = table.path().file_name().unwrap_or_default().to_string_lossy();
+        let of_states = issues.into_iter().zip(comparisons);
+        self.issues.extend(of_states.flat_map(|(issues, of)| issues.into_issues(&file, of.cache)));
+        Ok(())
+    }
+}
+
+/// Compares every row of a database with its ledger, if there is one. A ledger that cannot be read is one note.
 pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     let path = database.ledger_path();
     let not_compared = |problem: String| {
@@ -386,25 +440,16 @@ fn compare_with_ledger(database: &Database, ledger: &Ledger) -> Result<DatabaseC
     for kernel in database.kernels_and_collectives()? {
         // A table that cannot be read is an issue of its own.
         let read = database.kernel_csv(&kernel);
-        let Ok(rows) = read.and_then(|table| ComparedRows::compare_table(&comparisons, &kernel, &table))
-        else {
-            continue;
-        };
-        compared.production_rows += rows.production_rows;
-        measured.extend(rows.measured.iter().cloned());
-        let path = database.kernel_path(&kernel);
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        compared.issues.extend(rows.compared.into_iter().flat_map(|table| table.into_issues(&file)));
+        let _ = read.and_then(|table| compared.add_table(&comparisons, &kernel, &table, &mut measured));
     }
     // The search reads the ledger and all tables once more, and almost no database lacks a row.
-    let mut with_attempts = comparisons.iter().flat_map(|comparison| comparison.rows.measured_cases());
+    let mut with_attempts = comparisons.iter().flat_map(|comparison| comparison.rows.attempts.keys());
     if !with_attempts.all(|case| measured.contains(case)) {
         compared.issues.extend(missing_row_issues(database, &missing_rows(database, ledger)?));
     }
     Ok(compared)
 }
 
-/// Returns the number of rows that name a run. Tables that cannot be read have none.
 fn rows_of_runs(database: &Database) -> usize {
     let mut rows = 0;
     for kernel in database.kernels_and_collectives().unwrap_or_default() {
@@ -416,16 +461,12 @@ fn rows_of_runs(database: &Database) -> usize {
     rows
 }
 
-/// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones
-/// are none.
-fn changed_archives(
-    database: &Database,
-    archives: &BTreeMap<(String, u32), Option<String>>,
-) -> Vec<LintIssue> {
-    let changed = archives.iter().filter_map(|((run, collection), digest)| {
+/// Returns an issue for each archive of evidence that was changed after its collection or cannot be read.
+fn changed_archives(database: &Database, stored: &BTreeMap<(String, u32), Option<String>>) -> Vec<LintIssue> {
+    let changed = stored.iter().filter_map(|((run, collection), digest)| {
         let digest = digest.as_ref()?;
         let folder = database.collection_folder(run, *collection);
-        let (kind, text) = match raw_records::archive_state(&folder, digest) {
+        let (kind, text) = match archive_state(&folder, digest) {
             ArchiveState::Unchanged | ArchiveState::Missing => return None,
             ArchiveState::Changed => (
                 LintIssueKind::ChangedEvidence,
@@ -444,4 +485,66 @@ fn changed_archives(
         Some(LintIssue { file, line: 1, kind, text })
     });
     changed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kernel::Verdict;
+
+    /// With hundreds of collections, the intervals of all states took longer than the run that wrote the rows.
+    #[test]
+    fn only_states_with_as_many_samples_are_computed() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let attempt = |samples: usize, cann: &str| AttemptSamples {
+            cache: CacheState::Hot,
+            run: format!("run of {cann}").into(),
+            verdict: Verdict::Ok,
+            reason: Arc::new("".into()),
+            samples: vec![1000; samples].as_slice().into(),
+            outliers: 0,
+            counters: Vec::new().into(),
+            task: Arc::default(),
+            software: Some(Arc::new(IdentifiedSoftware::new(SoftwareFingerprint {
+                cann: Some(cann.to_owned()),
+                ..Default::default()
+            }))),
+        };
+        // The states have 9, 18, 18 (the newer software alone), 27 and 36 samples.
+        let attempts =
+            [attempt(9, "8.3"), attempt(9, "8.3"), attempt(18, "8.5"), attempt(9, "8.5"), attempt(9, "8.5")];
+        let rows = LedgerRows {
+            estimates: JointEstimates::default(),
+            attempts: CaseMap::from_iter([(case.clone(), attempts.to_vec())]),
+            ran_as_other: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
+        };
+        let states = |samples: Option<usize>| -> Vec<(usize, usize, String)> {
+            let states = rows.older_rows(&case, samples);
+            let shown = |(later, row): (usize, RowResult)| {
+                (later, row.measurement.map_or(0, |measured| measured.samples), row.run)
+            };
+            states.map(shown).collect()
+        };
+        let of = |later: usize, samples: usize, cann: &str| (later, samples, format!("run of {cann}"));
+        assert_eq!(states(Some(18)), [of(2, 18, "8.5"), of(3, 18, "8.3")]);
+        assert_eq!(states(Some(36)), [of(0, 36, "8.5")]);
+        assert_eq!((states(Some(10)), states(None)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn unrecorded_software_is_not_the_same() {
+        let [old, new] = ["8.3", "8.5"].map(|version| SoftwareFingerprint {
+            cann: Some(version.to_owned()),
+            ..SoftwareFingerprint::default()
+        });
+        assert_eq!(compare_software(Some(&old), Some(&old)), SoftwareRelation::Same);
+        assert_eq!(compare_software(Some(&new), Some(&old)), SoftwareRelation::Other);
+        for (attempt, measurement) in [(None, None), (None, Some(&old)), (Some(&old), None)] {
+            let found = compare_software(attempt, measurement);
+            assert_eq!(found, SoftwareRelation::Unknown);
+        }
+    }
 }

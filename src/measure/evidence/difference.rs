@@ -14,30 +14,23 @@ use crate::{
 /// Greatest part of a change in time that may remain in cycles when the clock explains the change.
 const MAX_CYCLE_SHARE: f64 = 0.25;
 
-#[derive(Debug)]
 pub(crate) struct MeasuredSide {
-    cases: BTreeMap<CaseId, KnownCase>,
-    /// Newest attempt of each case that was launched without an accepted result.
+    pub(crate) cases: BTreeMap<CaseId, KnownCase>,
     failures: BTreeMap<CaseId, FailedAttempt>,
-    /// Estimates of the cases whose variance between collections is known.
-    estimates: HashMap<CaseId, CaseEstimate>,
-    collections: HashMap<CaseId, usize>,
+    estimates: RunEstimates,
     /// Mean logarithm of cycles / (blocks x time) of each case, for the software of its newest collection.
     log_cycle_rates: HashMap<CaseId, f64>,
-    /// Software of the newest collection; `None` if it was not recorded.
     pub(crate) software: Option<SoftwareFingerprint>,
 }
 
 impl MeasuredSide {
-    /// Reads all measurements of a ledger in one state of the cache, or only the measurements of one run, with the
-    /// variance between collections that the ledger shows. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn read(ledger: &Ledger, run: Option<&str>, cache: CacheState) -> Result<Self, LedgerError> {
-        let RunEstimates { by_case: estimates, collections } = match run {
+        let estimates = match run {
             Some(run) => RunEstimates::from_run(ledger, run, cache)?,
             None => RunEstimates::from_ledger(ledger, cache)?,
         };
         let known = ledger.cases_with_prefix("")?.into_iter();
-        let cases = known.filter(|known| collections.contains_key(&known.case));
+        let cases = known.filter(|known| estimates.collections.contains_key(&known.case));
         let mut software = None;
         for record in ledger.list_runs()?.iter().filter(|record| run.is_none_or(|run| run == record.run)) {
             software = ledger.run_software(&record.run)?.or(software);
@@ -46,7 +39,6 @@ impl MeasuredSide {
             failures: ledger.newest_failures(run, cache)?,
             cases: cases.map(|known| (known.case.clone(), known)).collect(),
             estimates,
-            collections,
             log_cycle_rates: log_cycle_rates(ledger, run, cache)?,
             software,
         })
@@ -56,22 +48,12 @@ impl MeasuredSide {
         self.cases.retain(|_, known| kernels.iter().any(|kernel| kernel.as_str() == known.kernel));
     }
 
-    /// Leaves out all other cases.
     pub(crate) fn keep_cases(&mut self, selected: &BTreeSet<CaseId>) {
         self.cases.retain(|case, _| selected.contains(case));
         self.failures.retain(|case, _| selected.contains(case));
     }
-
-    pub(crate) fn known_cases(&self) -> impl Iterator<Item = &KnownCase> {
-        self.cases.values()
-    }
-
-    pub(crate) fn case_count(&self) -> usize {
-        self.cases.len()
-    }
 }
 
-/// Returns the mean logarithm of the cycle rates of each case, of the accepted attempts with its newest software.
 fn log_cycle_rates(
     ledger: &Ledger,
     run: Option<&str>,
@@ -112,7 +94,6 @@ pub(crate) struct CaseDifference {
     pub(crate) remark: Option<String>,
 }
 
-/// A case that one side has measured, and its newest attempt on the other side.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedCase {
     pub(crate) kernel: String,
@@ -120,19 +101,14 @@ pub(crate) struct FailedCase {
     pub(crate) attempt: FailedAttempt,
 }
 
-#[derive(Debug)]
 pub(crate) struct LedgerDifference {
     /// Cases of both sides: slow, fast, same, ambiguous; within each the greatest change first.
     pub(crate) cases: Vec<CaseDifference>,
-    /// Number of cases that only one side has measured.
     pub(crate) only: [usize; 2],
-    /// The cases among these that the other side has attempted without an accepted result, for example because it was
-    /// withdrawn.
+    /// The cases among these that the other side has attempted without an accepted result.
     pub(crate) failed_in_other: [Vec<FailedCase>; 2],
-    /// Ambiguous cases, by the side that is known less well: the side without an interval over collections, else the
-    /// side with the wider interval.
+    /// Ambiguous cases, by the side that is known less well: without an interval over collections, else with the wider one.
     pub(crate) ambiguous: [Vec<CaseId>; 2],
-    /// Number of cases of both sides that have no interval over collections on one of them.
     pub(crate) without_interval: usize,
 }
 
@@ -142,7 +118,6 @@ impl LedgerDifference {
     }
 }
 
-/// Compares the cases that both sides have measured. `margin` is the smallest relative difference that matters.
 pub(crate) fn compare_sides(sides: [&MeasuredSide; 2], margin: f64) -> LedgerDifference {
     let [first, second] = sides;
     let common: Vec<&KnownCase> =
@@ -162,7 +137,7 @@ pub(crate) fn compare_sides(sides: [&MeasuredSide; 2], margin: f64) -> LedgerDif
     let mut ambiguous = [Vec::new(), Vec::new()];
     for case in cases.iter().filter(|case| case.verdict == ComparisonVerdict::Ambiguous) {
         let variance = |side: &MeasuredSide| {
-            side.estimates.get(&case.case).map_or(f64::INFINITY, CaseEstimate::variance)
+            side.estimates.by_case.get(&case.case).map_or(f64::INFINITY, CaseEstimate::variance)
         };
         ambiguous[usize::from(variance(second) > variance(first))].push(case.case.clone());
     }
@@ -171,7 +146,6 @@ pub(crate) fn compare_sides(sides: [&MeasuredSide; 2], margin: f64) -> LedgerDif
     LedgerDifference { cases, only, failed_in_other, ambiguous, without_interval }
 }
 
-/// Returns the cases of a side that the other one has attempted and not measured.
 fn failed_in_other(side: &MeasuredSide, other: &MeasuredSide) -> Vec<FailedCase> {
     let missing = side.cases.values().filter(|known| !other.cases.contains_key(&known.case));
     let failed = missing.filter_map(|known| {
@@ -182,7 +156,7 @@ fn failed_in_other(side: &MeasuredSide, other: &MeasuredSide) -> Vec<FailedCase>
 }
 
 fn difference_of(sides: [&MeasuredSide; 2], case: &CaseId) -> Option<EstimateDifference> {
-    let [first, second] = sides.map(|side| side.estimates.get(case));
+    let [first, second] = sides.map(|side| side.estimates.by_case.get(case));
     let (first, second) = (first?, second?);
     let resolution = timer_resolution(&[first.log_median.min(second.log_median)]);
     EstimateDifference::between(first, second, resolution)
@@ -199,13 +173,14 @@ fn case_difference(
     let [first_rate, second_rate] = sides.map(|side| side.log_cycle_rates.get(&known.case));
     let log_cycles = difference.zip(first_rate.zip(second_rate));
     let log_cycles = log_cycles.map(|(difference, (first, second))| difference.log_ratio + second - first);
-    let collections = sides.map(|side| side.collections.get(&known.case).copied().unwrap_or_default());
+    let collections =
+        sides.map(|side| side.estimates.collections.get(&known.case).copied().unwrap_or_default());
     CaseDifference {
         verdict,
         kernel: known.kernel.clone(),
         case: known.case.clone(),
         signature: known.signature.clone(),
-        medians_us: sides.map(|side| side.estimates.get(&known.case).map(median_us)),
+        medians_us: sides.map(|side| side.estimates.by_case.get(&known.case).map(median_us)),
         collections,
         change_percent: difference.map(|difference| percent(difference.log_ratio)),
         interval_percent: difference.map(|EstimateDifference { log_ratio, half_width, .. }| {
@@ -216,7 +191,6 @@ fn case_difference(
     }
 }
 
-/// Returns what the measurements show beyond the verdict: a missing interval, or a change of the clock.
 fn remark(
     verdict: ComparisonVerdict,
     difference: Option<EstimateDifference>,
@@ -226,7 +200,6 @@ fn remark(
         return Some("no interval over collections".to_owned());
     };
     let is_changed = matches!(verdict, ComparisonVerdict::Slow | ComparisonVerdict::Fast);
-    let is_clock =
-        is_changed && log_cycles.is_some_and(|cycles| cycles.abs() <= MAX_CYCLE_SHARE * log_ratio.abs());
+    let is_clock = is_changed && log_cycles.is_some_and(|one| one.abs() <= MAX_CYCLE_SHARE * log_ratio.abs());
     is_clock.then(|| "the same cycles: the clock differs".to_owned())
 }

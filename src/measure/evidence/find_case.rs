@@ -1,15 +1,18 @@
-//! Search for a case by its id, the first digits of it, or a row of a table.
+//! Search for a case by its id, the first digits of it, or a row of a table; and the commands that measure cases again.
 
 use std::{cmp::Reverse, path::Path};
 
 use crate::{
-    base::{command_error::CommandError, shell_argument::quoted_path},
+    base::{
+        command_error::CommandError,
+        shell_argument::{quoted_argument, quoted_path},
+    },
     database::{
         Database, DatabaseError, RowCase,
         ledger::{KnownCase, Ledger},
         row_cases,
     },
-    kernel::KernelName,
+    kernel::{CacheState, CaseId, CollectiveCase, CommandSizes, KernelName, SweepCommand},
 };
 
 const MAX_LISTED: usize = 5;
@@ -77,7 +80,6 @@ fn describe_case(known: &KnownCase) -> String {
     format!("{} ({})", known.case, known.kernel)
 }
 
-/// Returns the cases whose ids share the most digits with a text.
 fn nearest_cases(mut all: Vec<KnownCase>, digits: &str) -> Vec<String> {
     all.sort_by_cached_key(|KnownCase { case, .. }| {
         let pairs = || case.as_str().bytes().zip(digits.bytes());
@@ -127,4 +129,43 @@ fn case_of_row(database: &Database, table: &str, line: u64) -> Result<KnownCase,
             format!("`npubench db check {}` lists such rows", quoted_path(database.folder())),
         )
     })
+}
+
+/// Maximum number of cases of a command: Linux limits an argument to 128 KiB.
+const MAX_CASES: usize = 5_000;
+
+pub(super) fn repeat_command(database: &Database, cache: CacheState, cases: &str) -> String {
+    let host = database.kind().host_option();
+    let folder = quoted_argument(&database.folder().to_string_lossy());
+    let state = if cache.is_hot() { "" } else { " --cache cold" };
+    format!("npubench run --db {folder}{host} --case {cases}{state} --update all")
+}
+
+pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase, hosts: &[String]) -> String {
+    let CollectiveCase { kind, message, ranks, tier, dtype, environment, parts } = collective;
+    let command = SweepCommand {
+        database: database.folder(),
+        data_kind: database.kind(),
+        collective: *kind,
+        ranks: *ranks,
+        tier: Some(*tier),
+        dtype: Some(dtype),
+        environment,
+        parts,
+        sizes: CommandSizes::Listed(vec![*message]),
+        measures_again: true,
+    };
+    match hosts {
+        [first, _, ..] => format!(
+            "{command} --nnodes {} --node-rank 0 --master-addr {} # on {first}, and on each other node with its --node-rank",
+            hosts.len(),
+            quoted_argument(first)
+        ),
+        _ => command.to_string(),
+    }
+}
+
+pub(crate) fn repeat_commands(database: &Database, cache: CacheState, cases: &[CaseId]) -> Vec<String> {
+    let ids: Vec<&str> = cases.iter().map(CaseId::as_str).collect();
+    ids.chunks(MAX_CASES).map(|chunk| repeat_command(database, cache, &chunk.join(","))).collect()
 }

@@ -6,20 +6,17 @@ use crate::{
     base::count_text::format_count,
     database::{
         Database, DatabaseError, KernelCsv, LintIssue, LintIssueKind, columns, for_each_row_case,
-        ledger::{Ledger, LedgerError},
+        ledger::Ledger,
     },
     kernel::{Case, CaseId, KernelName, split_signature},
 };
 
-/// Cases of one kernel without a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingRows {
     pub(crate) kernel: KernelName,
-    /// False if the table of the kernel is missing.
     pub(crate) has_table: bool,
     /// Measured ones; of a missing table, also those that were attempted without a result.
     pub(crate) cases: BTreeSet<CaseId>,
-    /// Number of measured ones.
     pub(crate) measured: usize,
 }
 
@@ -62,7 +59,12 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
         if unnamed.is_empty() {
             continue;
         }
-        let signatures = signatures_of(ledger, &unnamed)?;
+        let mut signatures: HashMap<CaseId, String> = HashMap::new();
+        ledger.for_each_case(|case, _, signature| {
+            if unnamed.contains(&case) {
+                signatures.insert(case, signature.to_owned());
+            }
+        })?;
         let Ok(cases) = cases_without_row(&table, &kernel, &signatures) else { continue };
         missing.push(MissingRows { kernel, has_table, measured: cases.len(), cases });
     }
@@ -70,8 +72,7 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
     Ok(missing)
 }
 
-/// Returns the measured cases whose results no row of a table has. A row with the result of a case under other shapes was
-/// edited, which is an issue of the row.
+/// A row with the result of a case under other shapes was edited, which is an issue of the row.
 fn cases_that_no_row_names(table: &KernelCsv, mut measured: HashSet<CaseId>) -> HashSet<CaseId> {
     if let Some(column) = table.column_index(columns::CASE) {
         table.for_each_cells(&[column], |_, cells| {
@@ -82,17 +83,6 @@ fn cases_that_no_row_names(table: &KernelCsv, mut measured: HashSet<CaseId>) -> 
     measured
 }
 
-fn signatures_of(ledger: &Ledger, cases: &HashSet<CaseId>) -> Result<HashMap<CaseId, String>, LedgerError> {
-    let mut signatures = HashMap::new();
-    ledger.for_each_case(|case, _, signature| {
-        if cases.contains(&case) {
-            signatures.insert(case, signature.to_owned());
-        }
-    })?;
-    Ok(signatures)
-}
-
-/// Returns the cases that no row of a table stands for, by their signatures.
 fn cases_without_row(
     table: &KernelCsv,
     kernel: &KernelName,
@@ -100,11 +90,9 @@ fn cases_without_row(
 ) -> Result<BTreeSet<CaseId>, DatabaseError> {
     let mut of_rows: Vec<String> = Vec::new();
     for_each_row_case(kernel, table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))?;
-    let slots: BTreeSet<(&str, &str)> =
-        of_rows.iter().map(|signature| split_signature(kernel, signature)).collect();
+    let slots: BTreeSet<(&str, &str)> = of_rows.iter().map(|one| split_signature(kernel, one)).collect();
     // Groups of collectives with the same shapes differ in attributes, which no one adds to rows.
-    let is_missing =
-        |signature: &str| kernel.is_collective() || !slots.contains(&split_signature(kernel, signature));
+    let is_missing = |one: &str| kernel.is_collective() || !slots.contains(&split_signature(kernel, one));
     let missing = signatures.iter().filter(|(_, signature)| is_missing(signature));
     Ok(missing.map(|(case, _)| case.clone()).collect())
 }

@@ -28,23 +28,17 @@ pub(crate) struct KernelNoise {
     pub(crate) launch_percent: f64,
 }
 
-/// Variance of the rows of a ledger by source.
 #[derive(Clone, Debug)]
 pub(crate) struct NoiseBudget {
     pub(crate) sources: VarianceSources,
-    /// Design of a typical row: medians over its cases.
     pub(crate) design: MeasurementDesign,
-    /// Numbers of the measurements behind it.
     pub(crate) cases: usize,
     pub(crate) collections: usize,
     pub(crate) devices: usize,
     pub(crate) runs: usize,
     pub(crate) hosts: usize,
-    /// Number of older collections that were left out.
     pub(crate) left_out: usize,
-    /// Kernels, the noisiest first.
     pub(crate) kernels: Vec<KernelNoise>,
-    /// Levels of devices and runs by their control kernels.
     pub(crate) controls: Vec<ControlLevel>,
 }
 
@@ -56,8 +50,6 @@ struct PlacedMeasurement {
 }
 
 impl NoiseBudget {
-    /// Fits the measurements in one state of the cache with the software of the newest collection. `None` if no case
-    /// has two collections. Fails with [`LedgerError`] if the ledger cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Option<Self>, LedgerError> {
         let (runs, hosts) = (ledger.collection_runs()?, ledger.collection_hosts()?);
         let mut all: Vec<PlacedMeasurement> = Vec::new();
@@ -145,8 +137,7 @@ fn budget_of(
 }
 
 fn median_count(counts: Vec<usize>) -> Option<f64> {
-    let mut counts: Vec<i64> =
-        counts.into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX)).collect();
+    let mut counts: Vec<i64> = counts.into_iter().map(|one| i64::try_from(one).unwrap_or(i64::MAX)).collect();
     counts.sort_unstable();
     median_of_sorted(&counts)
 }

@@ -8,22 +8,17 @@ use crate::{
     kernel::CacheState,
 };
 
-/// Rows with a production median and a measurement, by state of the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ProductionStates {
-    /// Ratios of the medians of replay and production, hot and cold.
     ratios: [Vec<f64>; 2],
-    /// Number of rows with either state.
     rows: usize,
-    /// Number of rows with both states.
     both: usize,
     /// Numbers of rows with both states of which this one is nearer to production.
     nearer: [usize; 2],
 }
 
 impl ProductionStates {
-    /// Compares the rows of a database. `None` if its production durations cannot be compared, or no row with one has
-    /// been measured with a cold cache.
+    /// Compares the rows of a database. `None` if production cannot be compared, or no row with it was measured with a cold cache.
     pub(crate) fn read(database: &Database) -> Result<Option<Self>, DatabaseError> {
         if !database.has_comparable_production() {
             return Ok(None);
@@ -39,7 +34,6 @@ impl ProductionStates {
         Ok((!states.ratios[1].is_empty()).then_some(states))
     }
 
-    /// Adds a row with the medians of production and of both states in microseconds.
     fn add_row(&mut self, production: f64, medians: [Option<f64>; 2]) {
         let ratios = medians.map(|median| median.map(|median| median / production));
         for (all, ratio) in self.ratios.iter_mut().zip(ratios) {

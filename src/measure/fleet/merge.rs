@@ -32,8 +32,7 @@ use crate::{
     measure::{
         engine::{WrittenRows, rewrite_rows},
         evidence::{HostLevel, host_levels},
-        rebuild::{LostRows, add_lost_rows},
-        reparse::MissingKernelRows,
+        reparse::{MissingKernelRows, add_lost_rows},
         run_plan::{expert_skew_of, run_with_other_skew},
     },
 };
@@ -463,7 +462,7 @@ fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) 
     let catalogue = Catalogue::load(assets)?;
     let ledger = target.ledger()?;
     let order = order_of_cases(&ledger)?;
-    let LostRows { missing, insertable } = add_lost_rows(target, &ledger, &catalogue, &order, true)?;
+    let (missing, insertable) = add_lost_rows(target, &ledger, &catalogue, &order, true)?;
     report.missing = missing;
     report.written = Some(rewrite_rows(target, &ledger, &insertable)?);
     Ok(ledger.write_copy()?)

@@ -23,7 +23,7 @@ use crate::{
         render::{SlurmJob, SlurmShardScripts, slurm_sweep_script},
         timestamp::Timestamp,
     },
-    measure::{device::search_path, environment::check_path},
+    measure::{device::search_path, device_choice::check_path},
 };
 
 const SUBMISSION_FILE: &str = "slurm.json";

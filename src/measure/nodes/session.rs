@@ -19,11 +19,11 @@ use crate::{
     },
     measure::{
         collective::sweep_session::{CollectiveSweep, SweepPart},
+        device_choice::{RehearsedDurations, lease_folder, lease_free_devices, program_environment},
         engine::{EngineError, FollowerRun, SweepNodes},
-        environment::{RehearsedDurations, lease_folder, lease_free_devices, program_environment},
+        events::RunScreen,
         run_context::RunContext,
         run_options::RunOptions,
-        run_screen::RunScreen,
         vendor_check::{installed_software, installed_torch},
     },
 };

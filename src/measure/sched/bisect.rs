@@ -7,23 +7,15 @@
 
 #[derive(Clone, Debug)]
 pub(super) struct Bisection {
-    /// Device and number of the collection that broke.
     pub(super) broken_on: (u32, u32),
-    stage: BisectionStage,
+    /// True while one suspect runs alone; else one half runs, and if it succeeds, the cause is among the others.
+    is_suspect: bool,
+    others: Vec<usize>,
     cleared: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
-enum BisectionStage {
-    /// One case runs alone; the others wait.
-    Suspect { rest: Vec<usize> },
-    /// One half runs; if it succeeds, the cause is in the other half.
-    Half { others: Vec<usize> },
-}
-
-#[derive(Clone, Debug)]
 pub(super) struct BisectionRequest {
-    /// Cases to run together.
     pub(super) cases: Vec<usize>,
     /// True if its only case is a suspect by elimination, not by name.
     pub(super) is_eliminated: bool,
@@ -40,77 +32,48 @@ pub(super) enum BisectionStep {
 }
 
 impl Bisection {
-    /// Starts a bisection among the open cases of a broken collection. `named` is one of them.
     pub(super) fn start(
         broken_on: (u32, u32),
         cases: Vec<usize>,
         named: Option<usize>,
     ) -> Option<(Self, BisectionRequest)> {
-        match named {
-            Some(suspect) => {
-                let rest = cases.into_iter().filter(|case| *case != suspect).collect();
-                let bisection =
-                    Self { broken_on, stage: BisectionStage::Suspect { rest }, cleared: Vec::new() };
-                Some((bisection, BisectionRequest { cases: vec![suspect], is_eliminated: false }))
-            }
-            None if cases.is_empty() => None,
-            None => Some(Self::halve(broken_on, cases, Vec::new())),
-        }
-    }
-
-    fn halve(
-        broken_on: (u32, u32),
-        mut suspects: Vec<usize>,
-        cleared: Vec<usize>,
-    ) -> (Self, BisectionRequest) {
-        let is_last = suspects.len() == 1;
-        let others = suspects.split_off(suspects.len().div_ceil(2));
-        let stage = if is_last {
-            BisectionStage::Suspect { rest: Vec::new() }
-        } else {
-            BisectionStage::Half { others }
+        let Some(suspect) = named else {
+            return (!cases.is_empty()).then(|| Self::halve(broken_on, cases, Vec::new()));
         };
-        let is_eliminated = suspects.len() == 1;
-        (Self { broken_on, stage, cleared }, BisectionRequest { cases: suspects, is_eliminated })
+        let others = cases.into_iter().filter(|case| *case != suspect).collect();
+        let request = BisectionRequest { cases: vec![suspect], is_eliminated: false };
+        Some((Self { broken_on, is_suspect: true, others, cleared: Vec::new() }, request))
     }
 
-    /// Returns the next step after the requested collection: `open` are its cases without a verdict, `broke` if it
-    /// broke, `was_alone` if it had one case.
+    fn halve(broken_on: (u32, u32), mut cases: Vec<usize>, cleared: Vec<usize>) -> (Self, BisectionRequest) {
+        let is_suspect = cases.len() == 1;
+        let others = cases.split_off(cases.len().div_ceil(2));
+        let is_eliminated = cases.len() == 1;
+        (Self { broken_on, is_suspect, others, cleared }, BisectionRequest { cases, is_eliminated })
+    }
+
+    /// `open` are the cases of the requested collection without a verdict.
     pub(super) fn advance(self, open: Vec<usize>, broke: bool, was_alone: bool) -> BisectionStep {
-        let mut cleared = self.cleared;
-        match self.stage {
-            BisectionStage::Suspect { rest } => {
-                cleared.extend(rest);
-                BisectionStep::Done { cleared, was_misled: !broke }
-            }
-            BisectionStage::Half { others } if broke && was_alone => {
-                cleared.extend(others);
-                BisectionStep::Done { cleared, was_misled: false }
-            }
-            BisectionStage::Half { others } => {
-                let suspects = if broke {
-                    cleared.extend(others);
-                    open
-                } else {
-                    others
-                };
-                if suspects.is_empty() {
-                    return BisectionStep::Done { cleared, was_misled: false };
-                }
-                let (bisection, step) = Self::halve(self.broken_on, suspects, cleared);
-                BisectionStep::Continue(bisection, step)
-            }
+        let Self { broken_on, is_suspect, others, mut cleared } = self;
+        if is_suspect || (broke && was_alone) {
+            cleared.extend(others);
+            return BisectionStep::Done { cleared, was_misled: is_suspect && !broke };
         }
+        let suspects = if broke {
+            cleared.extend(others);
+            open
+        } else {
+            others
+        };
+        if suspects.is_empty() {
+            return BisectionStep::Done { cleared, was_misled: false };
+        }
+        let (bisection, step) = Self::halve(broken_on, suspects, cleared);
+        BisectionStep::Continue(bisection, step)
     }
 
     pub(super) fn into_waiting(self) -> Vec<usize> {
-        let Self {
-            mut cleared,
-            stage: BisectionStage::Suspect { rest: others } | BisectionStage::Half { others },
-            ..
-        } = self;
-        cleared.extend(others);
-        cleared
+        [self.cleared, self.others].concat()
     }
 }
 

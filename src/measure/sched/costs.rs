@@ -8,16 +8,13 @@ use super::{CollectionFinished, PriorCosts, SchedCase, Seconds};
 use crate::kernel::CollectionPurpose;
 
 const WEIGHT: f64 = 0.25;
-/// Maximum ratio of an observation to the estimate; larger ones are clamped.
 const MAX_STEP: f64 = 20.0;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct LearnedCosts {
     startup: Seconds,
     export: FittedLine,
-    /// Ratio of measured to initially predicted seconds by kernel; `None` if none has ended.
     kernels: Vec<Option<f64>>,
-    /// The same over all kernels, for kernels without an observation.
     overall: f64,
     /// Moving mean of the positive relative errors of predicted collection times.
     excess: f64,
@@ -46,7 +43,6 @@ impl LearnedCosts {
         self.kernel_seconds(job.kernel, job.seconds, u64::from(job.records))
     }
 
-    /// Returns the predicted seconds of cases of a kernel, from the sum of their initial predictions.
     pub(super) fn kernel_seconds(&self, kernel: usize, seconds: Seconds, records: u64) -> Seconds {
         let factor = self.kernels.get(kernel).copied().flatten().unwrap_or(self.overall);
         seconds * factor + self.export.slope * records as f64
@@ -56,8 +52,7 @@ impl LearnedCosts {
         self.startup + self.export.base
     }
 
-    /// Returns the maximum number of cases of a collection, at most `most`: few at first, because the first predictions
-    /// may be wrong by orders of magnitude.
+    /// Few cases at first, because the first predictions may be wrong by orders of magnitude.
     pub(super) fn max_cases(&self, most: usize) -> usize {
         const FIRST: usize = 32;
         most.min(FIRST << self.completed.min(16))

@@ -11,16 +11,13 @@ use crate::kernel::{CollectionPurpose, Verdict};
 
 const FIRST_QUARANTINE: Seconds = 600.0;
 const MAX_PAUSE: Seconds = 2400.0;
-/// Number of quarantines after which a device is excluded from a run without a deadline.
 const MAX_QUARANTINES: u32 = 3;
-/// Number of collections in a row without evidence after which a device is excluded from a run without a deadline.
 const MAX_PAUSES: u32 = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRecord {
     pub(super) running: Option<u32>,
     pub(super) is_reserved: bool,
-    /// True if a control collection must succeed before any other collection is started on it.
     pub(super) needs_control: bool,
     /// End of a quarantine or pause; infinite if the device is excluded for the rest of the run.
     quarantine: Option<Seconds>,
@@ -33,12 +30,10 @@ pub(super) struct DeviceRecord {
 }
 
 impl DeviceRecord {
-    /// Returns true if a collection can be started on it now.
     pub(super) const fn is_free(&self) -> bool {
         self.running.is_none() && !self.is_reserved && self.quarantine.is_none()
     }
 
-    /// Returns true if collections can be started on it now or after its running one.
     pub(super) const fn is_usable(&self) -> bool {
         !self.is_reserved && self.quarantine.is_none()
     }
@@ -55,21 +50,18 @@ impl DeviceRecord {
         self.quarantine.filter(|until| until.is_finite())
     }
 
-    /// Records a fault that no case explains. Returns the number of faults since the last successful control.
     pub(super) fn record_fault(&mut self) -> u32 {
         self.needs_control = true;
         self.faults += 1;
         self.faults
     }
 
-    /// Records a successful control. Returns true if the device had been quarantined.
     pub(super) fn record_working(&mut self) -> bool {
         self.needs_control = false;
         self.faults = 0;
         std::mem::take(&mut self.was_quarantined)
     }
 
-    /// Quarantines the device. Returns the end of the quarantine; `None` if it is excluded.
     pub(super) fn start_quarantine(&mut self, now: Seconds, may_exclude: bool) -> Option<Seconds> {
         self.quarantines += 1;
         let length = FIRST_QUARANTINE * 2_f64.powi(self.quarantines.saturating_sub(1).cast_signed());
@@ -78,8 +70,6 @@ impl DeviceRecord {
         self.set_quarantine(now, length, may_exclude && self.quarantines > MAX_QUARANTINES)
     }
 
-    /// Pauses the device after a collection without evidence. Returns the end of the pause; `None` if the device is
-    /// excluded.
     pub(super) fn start_pause(&mut self, now: Seconds, first: Seconds, may_exclude: bool) -> Option<Seconds> {
         self.empty_collections += 1;
         let length = first * 3_f64.powi(self.empty_collections.saturating_sub(1).cast_signed());
@@ -97,7 +87,6 @@ impl DeviceRecord {
         self.quarantine_end()
     }
 
-    /// Records a collection with evidence. Returns true if the device had been paused.
     pub(super) const fn record_evidence(&mut self) -> bool {
         let was_paused = self.empty_collections > 0;
         self.empty_collections = 0;
@@ -113,7 +102,6 @@ impl DeviceRecord {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelCounts {
-    /// Cases whose launches were recorded as their kernel, or as another choice for their call.
     pub(crate) right: u32,
     pub(crate) wrong: u32,
 }
@@ -125,7 +113,6 @@ impl KernelCounts {
 }
 
 impl SchedulerState {
-    /// Counts the results of a collection of single devices.
     pub(super) fn count_kernels(&mut self, devices: &[u32], results: &[CaseResult]) {
         let [device] = devices else { return };
         let counts = self.kernels.entry(*device).or_default();
@@ -140,7 +127,6 @@ impl SchedulerState {
         self.kernels.get(&device).is_some_and(|counts| counts.is_mostly_wrong())
     }
 
-    /// Returns the usable devices on which the kernel of a case has not been missed.
     fn devices_to_try(&self, case: usize) -> impl Iterator<Item = u32> {
         let missed = &self.progress[case].wrong_on;
         self.usable_devices().filter(move |id| !missed.contains(id))
@@ -160,8 +146,7 @@ impl SchedulerState {
         }
     }
 
-    /// Queues cases for other devices than those on which their kernels did not run, if possible for those that run most cases as they
-    /// should.
+    /// Queues cases for devices on which their kernels were not missed, if possible for those that run most cases as they should.
     pub(super) fn try_elsewhere(&mut self, cases: Vec<usize>) {
         let mut by_avoided: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();
         for case in cases {

@@ -7,24 +7,19 @@ use super::{
 };
 use crate::kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict, cause::BrokenCollection};
 
-/// Maximum number of attempts that are evidence about a case; the last one runs alone.
 const MAX_ATTEMPTS: u32 = 3;
-/// Maximum number of collections that end before the turn of a case.
 const MAX_SKIPS: u32 = 40;
 
 enum CaseDisposition {
-    /// The result is its verdict.
     Final,
     /// It stays open: the collection or the case may be at fault, or the case was not reached.
     Open,
-    /// The case runs alone in a process of its own.
     Alone,
     /// The device may be at fault: the case is measured on another one.
     Elsewhere,
 }
 
 struct CollectionAftermath {
-    /// First device and number of the collection.
     origin: (u32, u32),
     is_alone: bool,
     broke: bool,
@@ -61,8 +56,7 @@ impl SchedulerState {
             return;
         }
         let has_launched = ended.exit != CollectionExit::NothingLaunched;
-        let is_suspect =
-            |result: &&CaseResult| matches!(result.outcome.verdict, Verdict::Crashed | Verdict::Hung);
+        let is_suspect = |one: &&CaseResult| matches!(one.outcome.verdict, Verdict::Crashed | Verdict::Hung);
         let named = ended.results.iter().find(is_suspect).map(|result| result.case);
         let broke = ended.exit == CollectionExit::Broken || named.is_some();
         self.count_kernels(&start.devices, &ended.results);
@@ -88,7 +82,6 @@ impl SchedulerState {
         }
     }
 
-    /// Concludes the cases that have a result although the disk was full, and queues the others as they were.
     fn on_disk_full(&mut self, start: &StartCollection, bisection: Option<u32>, ended: &CollectionFinished) {
         let purpose = start.purpose;
         // A control collection is started again, because its device still needs one.
@@ -114,16 +107,10 @@ impl SchedulerState {
         }
     }
 
-    /// Concludes the cases with a final result; returns the others.
-    fn settle_cases(
-        &mut self,
-        start: &StartCollection,
-        ended: &CollectionFinished,
-        broke: bool,
-    ) -> Vec<usize> {
+    fn settle_cases(&mut self, start: &StartCollection, end: &CollectionFinished, broke: bool) -> Vec<usize> {
         let mut open = Vec::new();
         let mut elsewhere = Vec::new();
-        for CaseResult { case, outcome, .. } in &ended.results {
+        for CaseResult { case, outcome, .. } in &end.results {
             let case = *case;
             let disposition = self.disposition(case, outcome, start, broke);
             if outcome.verdict.is_recorded() {
@@ -317,7 +304,6 @@ impl SchedulerState {
         self.conclude_case(case, outcome);
     }
 
-    /// Records a device fault that no case explains. The device then needs a successful control collection.
     pub(super) fn record_device_fault(&mut self, devices: &[u32], outcome: &str) {
         let may_exclude = self.may_exclude();
         for id in devices {
@@ -361,15 +347,12 @@ impl SchedulerState {
     }
 }
 
-/// Returns true if the profile of several cases is useless for all of them, which no single case explains.
 fn is_profile_useless(results: &[CaseResult]) -> bool {
     let useless =
         |result: &CaseResult| matches!(result.outcome.verdict, Verdict::LostRecords | Verdict::Implausible);
     results.len() > 1 && results.iter().all(useless)
 }
 
-/// Builds the verdict of a case that broke several collections: first the cause, which several cases may share, then their devices and
-/// numbers.
 fn quarantine_outcome(broke: &[(u32, u32)], last: Option<&CaseOutcome>) -> CaseOutcome {
     let broken = |&(device, collection): &(u32, u32)| BrokenCollection { device, collection };
     let collections = broke.iter().map(broken).collect();

@@ -8,7 +8,6 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use super::{LearnedCosts, SchedCase, Seconds};
 
 const INITIAL_BATCH: usize = 8;
-/// Number of cases of a kernel that are examined if the first is too long for the remaining time.
 const LOOK_AHEAD: usize = 16;
 
 /// Value and initially predicted seconds of a case as [`order_of`], and its index.
@@ -20,19 +19,18 @@ const fn order_of(value: f64) -> i64 {
     bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed()
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct KernelQueue {
     waiting: BTreeSet<QueueKey>,
     batch_limit: usize,
+    seconds: Seconds,
+    records: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseQueue {
     kernels: Vec<KernelQueue>,
     count: usize,
-    /// Initially predicted seconds of the waiting cases by kernel; a learned factor per kernel corrects them.
-    seconds: Vec<Seconds>,
-    records: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,37 +48,34 @@ fn queue_key(jobs: &[SchedCase], case: usize) -> QueueKey {
 
 impl CaseQueue {
     pub(super) fn new(kernels: usize) -> Self {
-        let empty = KernelQueue { waiting: BTreeSet::new(), batch_limit: INITIAL_BATCH };
-        Self {
-            kernels: vec![empty; kernels],
-            count: 0,
-            seconds: vec![0.0; kernels],
-            records: vec![0; kernels],
-        }
+        Self::with_batch_limit(kernels, INITIAL_BATCH)
     }
 
     /// Creates a queue of cases that were measured before: none of their kernels is new, so that their number is not limited.
     pub(super) fn of_measured_cases(kernels: usize) -> Self {
-        let mut queue = Self::new(kernels);
-        queue.kernels.iter_mut().for_each(|kernel| kernel.batch_limit = usize::MAX);
-        queue
+        Self::with_batch_limit(kernels, usize::MAX)
+    }
+
+    fn with_batch_limit(kernels: usize, batch_limit: usize) -> Self {
+        let empty = KernelQueue { batch_limit, ..KernelQueue::default() };
+        Self { kernels: vec![empty; kernels], count: 0 }
     }
 
     pub(super) fn insert_case(&mut self, jobs: &[SchedCase], case: usize) {
-        let job = &jobs[case];
-        if self.kernels[job.kernel].waiting.insert(queue_key(jobs, case)) {
+        let (job, queue) = (&jobs[case], &mut self.kernels[jobs[case].kernel]);
+        if queue.waiting.insert(queue_key(jobs, case)) {
             self.count += 1;
-            self.seconds[job.kernel] += job.seconds;
-            self.records[job.kernel] += u64::from(job.records);
+            queue.seconds += job.seconds;
+            queue.records += u64::from(job.records);
         }
     }
 
     fn remove_case(&mut self, jobs: &[SchedCase], case: usize) {
-        let job = &jobs[case];
-        if self.kernels[job.kernel].waiting.remove(&queue_key(jobs, case)) {
+        let (job, queue) = (&jobs[case], &mut self.kernels[jobs[case].kernel]);
+        if queue.waiting.remove(&queue_key(jobs, case)) {
             self.count -= 1;
-            self.seconds[job.kernel] = (self.seconds[job.kernel] - job.seconds).max(0.0);
-            self.records[job.kernel] -= u64::from(job.records);
+            queue.seconds = (queue.seconds - job.seconds).max(0.0);
+            queue.records -= u64::from(job.records);
         }
     }
 
@@ -89,15 +84,15 @@ impl CaseQueue {
     }
 
     pub(super) fn predicted_seconds(&self, costs: &LearnedCosts) -> Seconds {
-        let kernels = self.seconds.iter().zip(&self.records).enumerate();
-        kernels.map(|(kernel, (seconds, records))| costs.kernel_seconds(kernel, *seconds, *records)).sum()
+        let queues = self.kernels.iter().enumerate();
+        queues.map(|(kernel, queue)| costs.kernel_seconds(kernel, queue.seconds, queue.records)).sum()
     }
 
     pub(super) fn take_all(&mut self) -> Vec<usize> {
         let mut cases: Vec<usize> = Vec::with_capacity(self.count);
-        for (kernel, waiting) in self.kernels.iter_mut().enumerate() {
-            cases.extend(std::mem::take(&mut waiting.waiting).into_iter().map(|(_, _, case)| case));
-            (self.seconds[kernel], self.records[kernel]) = (0.0, 0);
+        for queue in &mut self.kernels {
+            cases.extend(std::mem::take(&mut queue.waiting).into_iter().map(|(_, _, case)| case));
+            (queue.seconds, queue.records) = (0.0, 0);
         }
         self.count = 0;
         cases.sort_unstable();
@@ -110,8 +105,6 @@ impl CaseQueue {
         keys.into_iter().map(|(_, _, case)| *case).collect()
     }
 
-    /// Removes the cases of one collection, the best first; returns them in the order of the plan with their predicted
-    /// seconds. Only cases for which `is_suitable` is true are taken.
     pub(super) fn take_batch(
         &mut self,
         jobs: &[SchedCase],

@@ -1,16 +1,12 @@
-//! Runs the scheduler against a simulated host in virtual time: for previews of a plan and for tests. No result is
-//! stored.
+//! Runs the scheduler against a simulated host in virtual time: for previews of a plan and for tests. No result is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CollectionFinished, SchedAction, SchedEvent, SchedulerState, Seconds, StartCollection};
 
-/// Host that determines the end of each collection.
 pub trait SimulatedHost {
-    /// Returns when and how a collection ends that starts at `now`; it ends after its `total` seconds.
     fn finish_collection(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished;
 
-    /// Called with every action of the scheduler.
     fn on_action(&mut self, _now: Seconds, _action: &SchedAction) {}
 }
 
@@ -21,15 +17,13 @@ fn virtual_time(at: Seconds) -> u64 {
     (at.max(0.0) * 1e9) as u64
 }
 
-/// Simulates a run; returns its end and the number of events. `others` are further events with their times.
 pub fn simulate(
     state: &mut SchedulerState,
     host: &mut impl SimulatedHost,
-    others: Vec<(Seconds, SchedEvent)>,
+    mut others: Vec<(Seconds, SchedEvent)>,
 ) -> (Seconds, u64) {
     let mut ends: BTreeSet<VirtualTime> = BTreeSet::new();
     let mut ended: BTreeMap<u32, (Seconds, CollectionFinished)> = BTreeMap::new();
-    let mut others: Vec<(Seconds, SchedEvent)> = others;
     others.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut wakes_at: Option<Seconds> = None;
     let mut now = 0.0;

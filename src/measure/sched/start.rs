@@ -20,8 +20,7 @@ fn gang_devices(free: &[u32], size: usize, groups: &[Vec<u32>]) -> Option<Vec<u3
     }
     let is_block = |block: &&[u32]| {
         let numbers = block.first().copied().unwrap_or_default()..;
-        let starts =
-            u32::try_from(size).is_ok_and(|size| block.first().is_some_and(|first| first % size == 0));
+        let starts = u32::try_from(size).is_ok_and(|size| block.first().is_some_and(|one| one % size == 0));
         starts && block.iter().zip(numbers).all(|(device, number)| *device == number)
     };
     let block = free.windows(size.max(1)).find(is_block).or_else(|| free.get(..size));
@@ -29,7 +28,6 @@ fn gang_devices(free: &[u32], size: usize, groups: &[Vec<u32>]) -> Option<Vec<u3
 }
 
 impl SchedulerState {
-    /// Starts collections on all free devices: controls, then queued collections, then gangs, then waiting cases.
     pub(super) fn fill_devices(&mut self) {
         if self.is_paused || self.is_stopping || self.is_exclusively_used() {
             return;
@@ -92,8 +90,6 @@ impl SchedulerState {
         Some((Vec::new(), 0.0))
     }
 
-    /// Returns the devices whose dealt cases `device` may take, with the predicted seconds of these: itself, then devices that are
-    /// not free, the longest first.
     fn dealt_work(&self, device: u32, free: &[u32]) -> Vec<(u32, Seconds)> {
         let is_candidate = |owner: u32| owner == device || !free.contains(&owner);
         let queues = self.dealt.iter().filter(|(owner, queue)| is_candidate(**owner) && !queue.is_empty());
@@ -103,8 +99,7 @@ impl SchedulerState {
         work
     }
 
-    /// Separates cases at risk of running out of memory: they need as much as a case that did, and more than any
-    /// successful one.
+    /// Separates cases that need as much memory as one that ran out of it, and more than any successful one.
     fn split_oom_risk(&self, cases: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
         let Some(least) = self.smallest_oom.filter(|_| cases.len() > 1) else { return (Vec::new(), cases) };
         let is_at_risk = |case: &usize| {
@@ -114,8 +109,7 @@ impl SchedulerState {
         cases.into_iter().partition(is_at_risk)
     }
 
-    /// Returns true while a collection of cases with device groups runs: collectives share links with whatever runs beside them,
-    /// so that nothing does.
+    /// Collectives share links with whatever runs beside them, so that nothing does.
     fn is_exclusively_used(&self) -> bool {
         let mut cases = self.running.values().flat_map(|running| &running.start.cases);
         cases.any(|case| self.is_exclusive(*case))
@@ -125,7 +119,6 @@ impl SchedulerState {
         !self.jobs[case].device_groups.is_empty()
     }
 
-    /// Returns true if a collection may run beside the running ones.
     fn may_start(&self, is_exclusive: bool) -> bool {
         !self.is_exclusively_used() && (!is_exclusive || self.running.is_empty())
     }
@@ -162,7 +155,6 @@ impl SchedulerState {
         }
     }
 
-    /// Chooses devices for a queued collection: not the avoided ones, unless no other is usable.
     fn choose_devices(&self, task: &QueuedCollection, size: usize, free: &[u32]) -> Option<Vec<u32>> {
         if size > 1 {
             let groups = task.cases.first().map(|case| Arc::clone(&self.jobs[*case].device_groups));
@@ -173,8 +165,7 @@ impl SchedulerState {
         free.iter().copied().find(|id| !others || is_untried(id)).map(|device| vec![device])
     }
 
-    /// Starts gangs that have all their devices. While a gang waits, free devices stay idle: otherwise it would never
-    /// find enough of them free.
+    /// While a gang waits, free devices stay idle: otherwise it would never find enough of them free.
     fn start_gangs(&mut self, free: &mut Vec<u32>) {
         let gangs: Vec<GangKey> = self.gangs.keys().rev().cloned().collect();
         for gang in gangs {

@@ -6,7 +6,10 @@ use super::{
     Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, GangKey, KernelCounts,
     LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds, StartCollection,
 };
-use crate::kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict, cause::CollectionFailure};
+use crate::{
+    base::stats::{hash_numbers, signed_unit_deviate},
+    kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict, cause::CollectionFailure},
+};
 
 /// Number of collections in a row without evidence on each device, and none with a profile that was read in the run,
 /// after which the run gives up: the host is at fault.
@@ -14,20 +17,14 @@ const MAX_EMPTY_COLLECTIONS: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseProgress {
-    /// Number of attempts that are evidence about the case.
     pub(super) tries: u32,
-    /// Number of collections that ended before its turn.
     pub(super) skipped: u32,
-    /// Device and number of each collection that broke while the case was the suspect.
     pub(super) broken_on: Vec<(u32, u32)>,
     /// True if a suspect named by the journal was cleared in a bisection with this case: names are ignored from then on.
     pub(super) was_misnamed: bool,
     pub(super) measured_on: Vec<u32>,
-    /// Devices of the attempts in this run that are evidence about the case.
     pub(super) tried_on: BTreeSet<u32>,
-    /// Number of times that its only measurements were withdrawn.
     pub(super) withdrawals: u32,
-    /// Devices on which its launches ran as another kernel.
     pub(super) wrong_on: Vec<u32>,
     pub(super) last: Option<CaseOutcome>,
     pub(super) is_concluded: bool,
@@ -39,12 +36,10 @@ impl CaseProgress {
     }
 }
 
-/// Cases queued for a collection of their own.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedCollection {
     pub(super) cases: Vec<usize>,
     pub(super) purpose: CollectionPurpose,
-    /// Devices on which they failed already.
     pub(super) avoid: Vec<u32>,
     pub(super) bisection: Option<u32>,
 }
@@ -64,43 +59,32 @@ pub(super) struct StartedCollection {
 
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerState {
-    /// Time of the event that is handled.
     pub(super) now: Seconds,
-    /// Actions that follow from it.
     pub(super) actions: Vec<SchedAction>,
     pub(super) jobs: Vec<SchedCase>,
     pub(super) limits: SchedLimits,
     pub(super) costs: LearnedCosts,
     pub(super) progress: Vec<CaseProgress>,
     pub(super) ready: CaseQueue,
-    /// Cases of a round by the device that is to measure them.
     pub(super) dealt: BTreeMap<u32, CaseQueue>,
-    /// Cases that need several devices, by the number of devices and their groups.
     pub(super) gangs: BTreeMap<GangKey, CaseQueue>,
     pub(super) queued: VecDeque<QueuedCollection>,
     pub(super) bisections: BTreeMap<u32, Bisection>,
     pub(super) next_bisection: u32,
     pub(super) devices: BTreeMap<u32, DeviceRecord>,
     pub(super) running: BTreeMap<u32, StartedCollection>,
-    /// Launched cases of each device, by whether their kernel ran.
     pub(super) kernels: BTreeMap<u32, KernelCounts>,
     pub(super) collections: u32,
     /// Successful cases for control collections, the cheapest first.
     pub(super) control_cases: Vec<usize>,
-    /// Smallest predicted memory of a case that ran out of memory alone.
     pub(super) smallest_oom: Option<u64>,
-    /// Largest predicted memory of a successful case.
     pub(super) largest_ok: u64,
-    /// True once the profile of a collection of the run was read.
     pub(super) has_read_profile: bool,
-    /// False until the first reservations are known.
     has_started: bool,
     pub(super) is_paused: bool,
     pub(super) is_stopping: bool,
-    /// True if a user or the system stopped the run, which can be resumed.
     has_stop_request: bool,
     pub(super) open: usize,
-    /// Number of events that have reopened cases.
     pub(super) repetitions: u64,
     timer_at: Option<Seconds>,
     pub(super) has_ended: bool,
@@ -155,7 +139,6 @@ impl SchedulerState {
         !self.has_read_profile && self.devices.values().any(|device| device.empty_collections > 0)
     }
 
-    /// Updates the state by an event at time `now` and returns the actions to execute, in order.
     pub fn on_event(&mut self, now: Seconds, event: SchedEvent) -> Vec<SchedAction> {
         self.now = now;
         match event {
@@ -193,7 +176,6 @@ impl SchedulerState {
         std::mem::take(&mut self.actions)
     }
 
-    /// Starts what can be started, and ends the run if nothing is left.
     fn decide_actions(&mut self) {
         let now = self.now;
         for device in self.devices.values_mut() {
@@ -218,7 +200,6 @@ impl SchedulerState {
         }
     }
 
-    /// Returns true if a device can be used that has not launched the case in this run.
     pub(super) fn has_untried_device(&self, case: usize) -> bool {
         let tried = &self.progress[case].tried_on;
         self.usable_devices().any(|id| !tried.contains(&id))
@@ -228,7 +209,6 @@ impl SchedulerState {
         self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id)
     }
 
-    /// Stops new collections and concludes all waiting cases.
     pub(super) fn stop_new_work(&mut self, cause: &Cause) {
         self.is_stopping = true;
         for case in self.take_waiting() {
@@ -316,8 +296,7 @@ impl SchedulerState {
         self.limits.deadline.is_none()
     }
 
-    /// Records whether a collection gave evidence. If it did not, its devices are paused, or those of the failed ranks
-    /// if they are known; the run gives up if no device ever gives any.
+    /// Pauses the devices of a collection without evidence, or those of its failed ranks; gives up if no device ever gives any.
     pub(super) fn record_evidence(&mut self, devices: &[u32], ended: &CollectionFinished) {
         self.has_read_profile |= ended.has_readable_profile;
         let has_evidence = match ended.exit {
@@ -327,8 +306,7 @@ impl SchedulerState {
             _ => true,
         };
         let may_exclude = self.may_exclude();
-        let is_failed =
-            |device: &u32| ended.failed_devices.is_empty() || ended.failed_devices.contains(device);
+        let is_failed = |one: &u32| ended.failed_devices.is_empty() || ended.failed_devices.contains(one);
         for id in devices.iter().filter(|device| has_evidence || is_failed(device)) {
             let Some(device) = self.devices.get_mut(id) else { continue };
             if has_evidence {
@@ -362,7 +340,6 @@ pub struct RunForecast {
 }
 
 impl SchedulerState {
-    /// Predicts which cases end in time: running ones, then waiting ones in their order, on the usable devices.
     pub fn forecast(&self, now: Seconds) -> RunForecast {
         let lanes = self.devices.values().filter(|device| device.is_usable()).count().max(1);
         let (lanes, most) = (lanes as f64, self.limits.max_cases.max(1) as f64);
@@ -393,5 +370,89 @@ impl SchedulerState {
             }
         }
         RunForecast { open, in_time, seconds: work / lanes }
+    }
+}
+
+// Rounds: concluded cases are measured again, each on a device that it has had least often and beside random other cases. The
+// effect of a device or of a collection is removed from a case by means of the other cases that share it. Cases that travelled
+// together would share all effects: nothing would separate their durations from the effects of their collections. The cases of a
+// round are therefore dealt to the devices before it starts: those that were last measured on the same device are divided evenly
+// among the others, in random order.
+
+/// Withdrawals after which a case is not measured again: a host whose clock never settles would withdraw each of them.
+const MAX_WITHDRAWALS: u32 = 3;
+
+impl SchedulerState {
+    pub(super) fn start_round(&mut self, cases: Vec<usize>) {
+        let reopened = self.reopen_cases(cases);
+        let (single, gangs): (Vec<usize>, Vec<usize>) =
+            reopened.into_iter().partition(|case| self.jobs[*case].devices <= 1);
+        gangs.into_iter().for_each(|case| self.requeue_case(case));
+        // Beside cases that wait already, company and device follow from their queue.
+        if self.ready.is_empty() {
+            self.deal_cases(single);
+        } else {
+            single.into_iter().for_each(|case| self.requeue_case(case));
+        }
+    }
+
+    /// Reopens concluded cases whose measurements were withdrawn, unless that was so too often.
+    pub(super) fn reopen_withdrawn(&mut self, mut cases: Vec<usize>) {
+        cases.retain(|case| {
+            let withdrawals = &mut self.progress[*case].withdrawals;
+            *withdrawals += 1;
+            *withdrawals <= MAX_WITHDRAWALS
+        });
+        for case in self.reopen_cases(cases) {
+            self.requeue_case(case);
+        }
+    }
+
+    fn reopen_cases(&mut self, mut cases: Vec<usize>) -> Vec<usize> {
+        self.has_ended = false;
+        self.repetitions += 1;
+        if self.is_stopping {
+            return Vec::new();
+        }
+        cases.retain(|case| std::mem::take(&mut self.progress[*case].is_concluded));
+        for &case in &cases {
+            let progress = &mut self.progress[case];
+            (progress.tries, progress.skipped, progress.last) = (0, 0, None);
+            progress.wrong_on.clear();
+            self.open += 1;
+            // With the values of the plan, a case would meet the same neighbours in each collection.
+            let random = signed_unit_deviate(hash_numbers(&[self.repetitions, case as u64]));
+            self.jobs[case].value = random.abs();
+        }
+        cases
+    }
+
+    /// Assigns cases to devices that they have had least often, evenly from each device that measured them last, then by time.
+    fn deal_cases(&mut self, mut cases: Vec<usize>) {
+        let devices: Vec<u32> = self.usable_devices().collect();
+        cases.sort_by(|a, b| self.jobs[*b].value.total_cmp(&self.jobs[*a].value));
+        let mut from: BTreeMap<(Option<u32>, u32), u32> = BTreeMap::new();
+        let mut seconds: BTreeMap<u32, Seconds> = BTreeMap::new();
+        for case in cases {
+            let progress = &self.progress[case];
+            let last = progress.measured_on.last().copied();
+            let priority = |device: &u32| {
+                let total = seconds.get(device).copied().unwrap_or_default();
+                (progress.times_on(*device), from.get(&(last, *device)).copied().unwrap_or_default(), total)
+            };
+            let compare = |a: &&u32, b: &&u32| {
+                let (a, b) = (priority(a), priority(b));
+                (a.0, a.1).cmp(&(b.0, b.1)).then(a.2.total_cmp(&b.2))
+            };
+            let Some(&device) = devices.iter().min_by(compare) else {
+                self.requeue_case(case);
+                continue;
+            };
+            *from.entry((last, device)).or_default() += 1;
+            *seconds.entry(device).or_default() += self.costs.case_seconds(&self.jobs[case]);
+            let kernels = self.costs.kernel_count();
+            let queue = self.dealt.entry(device).or_insert_with(|| CaseQueue::of_measured_cases(kernels));
+            queue.insert_case(&self.jobs, case);
+        }
     }
 }

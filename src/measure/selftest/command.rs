@@ -24,11 +24,11 @@ use crate::{
     kernel::{DataKind, ImportedVersions, SoftwareFingerprint},
     measure::{
         device::{DeviceError, DeviceLeases, HostFingerprint},
+        device_choice::{RehearsedDurations, lease_folder, program_environment},
         engine::{PausedDevices, pause_file},
-        environment::{RehearsedDurations, lease_folder, program_environment},
+        events::RunScreen,
         run_context::RunContext,
         run_options::RunOptions,
-        run_screen::RunScreen,
         vendor_check::{CheckSoftware, installed_software},
     },
 };

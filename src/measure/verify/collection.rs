@@ -33,7 +33,6 @@ use crate::{
 pub struct RawRecord {
     pub kernel: String,
     pub start: Nanos,
-    /// Device time.
     pub duration: Nanos,
     /// Device by the runtime's number; `None` if the record does not name it.
     pub device: Option<LogicalDeviceId>,
@@ -58,15 +57,11 @@ pub struct ExpectedLaunches<'a> {
     /// Names of the kernel in profiles, its type first; the row's name may be any of them.
     pub names: Vec<&'a str>,
     pub equal_kernels: Vec<EqualKernel<'a>>,
-    /// Other cases with the same call, which share its launches.
     pub equal_cases: &'a [IdentifiedCase],
-    /// Other kernels that the same call launches.
     pub also_launched: &'a [String],
-    /// Roofline bound of the duration.
     pub fastest: Nanos,
     /// Assumptions about values that shapes do not determine: remarks of the outcome.
     pub notes: &'a [Cause],
-    /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
     /// Input slots that the kernel reads from the host: their form in the profile depends on the launching library, not
     /// on the work.
@@ -74,7 +69,6 @@ pub struct ExpectedLaunches<'a> {
 }
 
 impl<'a> ExpectedLaunches<'a> {
-    /// Returns the launches of a case without rules of a catalogue entry.
     pub(crate) const fn without_rules(case: &'a Case) -> Self {
         Self {
             case,
@@ -88,47 +82,49 @@ impl<'a> ExpectedLaunches<'a> {
             host_slots: Vec::new(),
         }
     }
+
+    /// Returns the names of the kernel that ran: the case's, or the equal kernel with this index.
+    pub(super) fn names_of(&self, ran_as: Option<usize>) -> &[&'a str] {
+        let other = ran_as.and_then(|index| self.equal_kernels.get(index));
+        other.map_or(&self.names, |other| &other.names)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct EqualKernel<'a> {
+    pub kernel: &'a KernelName,
+    pub names: Vec<&'a str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionTermination {
-    /// It exited; its exit status is unreliable.
     Exited,
-    /// It was ended at its time limit.
     TimedOut,
-    /// It was ended by a stop request or at the deadline.
     Stopped,
 }
 
-/// Greatest ratio of the median of a case to its roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach
-/// 11.
+/// Greatest ratio of the median to the roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach 11.
 pub(super) const MAX_BOUNDS: i64 = 100;
-/// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block
-/// in recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have
-/// more.
+/// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block in recorded
+/// profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have more.
 pub(super) const ONE_BLOCK_BYTES: u64 = 4 << 20;
-/// Part of any duration that does not depend on the work.
 pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
 
 #[derive(Debug, Default)]
 pub struct CollectionRecords {
-    /// Records that can be read, sorted by start time.
     pub records: Vec<RawRecord>,
-    /// First row that is no record, and the number of such rows; `None` without one. A case whose record is such a
-    /// row lacks it, so that it is lost by the count of its launches.
+    /// First row that is no record, and the number of such rows. A case whose record is such a row is lost by the count of its launches.
     pub damaged: Option<(String, usize)>,
 }
 
 impl CollectionRecords {
-    /// Returns the records; the error is the first row that is none.
     pub(crate) fn into_complete(self) -> Result<Vec<RawRecord>, String> {
         self.damaged.map_or(Ok(self.records), |(problem, _)| Err(problem))
     }
 }
 
-/// Reads all kernel records below the profile folder. Fails with [`ProfileError`] if a table is none, or cannot be
-/// read.
+/// Reads all kernel records below the profile folder. Fails with [`ProfileError`] if a table is none, or cannot be read.
 pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
     let mut read = CollectionRecords::default();
     if !profile.is_dir() {
@@ -159,8 +155,6 @@ pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
     Ok(read)
 }
 
-/// Returns the record of a row; `None` for a row without start or duration. `only_device` is the device of the
-/// profile, which is that of the records of a table without a column for it.
 fn raw_record(
     row: &KernelRow<'_>,
     clock: &CoreClock,
@@ -185,7 +179,6 @@ fn raw_record(
     }))
 }
 
-/// Returns the kernel's name in the form of cases, which shorten long names.
 fn kernel_name(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     KernelName::new(&text).map_or_else(|_| text.clone().into_owned(), |name| name.as_str().to_owned())
@@ -220,11 +213,12 @@ pub fn assess_collection(
             let between = sentinels.between(manifest, ordinal);
             let between = between.ok_or_else(|| without_sentinels(line, &rank.records, end))?;
             let records = &rank.records[between];
-            let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
+            let (own, ran_as) = kernel_records(expected, records)?;
+            let launches = RankLaunches { launched: line.launched, records, own, ran_as };
             let (kind, flushes) = (manifest.kind, &flushes);
-            match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own, flushes }) {
+            match broken_rule(&CaseRecords { kind, rank, expected, line, launches: &launches, flushes }) {
                 Some(outcome) => Err(outcome),
-                None => Ok(RankLaunches { launched: line.launched, records, own, ran_as }),
+                None => Ok(launches),
             }
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
@@ -244,25 +238,19 @@ pub fn assess_collection(
     cases.collect()
 }
 
-fn not_launched(
-    ordinal: u32,
-    running: Option<u32>,
-    is_started: bool,
-    end: CollectionTermination,
-) -> CaseOutcome {
-    if Some(ordinal) != running {
+fn not_launched(number: u32, running: Option<u32>, started: bool, end: CollectionTermination) -> CaseOutcome {
+    if Some(number) != running {
         return CaseOutcome::new(Verdict::NotRun, Cause::CollectionEnded);
     }
     let (verdict, cause) = match end {
         CollectionTermination::Stopped => (Verdict::NotRun, Cause::StoppedWhileRunning),
-        _ if !is_started => (Verdict::NotRun, Cause::DeviceUnusable),
+        _ if !started => (Verdict::NotRun, Cause::DeviceUnusable),
         CollectionTermination::TimedOut => (Verdict::Hung, Cause::TimeLimit),
         CollectionTermination::Exited => (Verdict::Crashed, Cause::ProcessEnded),
     };
     CaseOutcome::new(verdict, cause)
 }
 
-/// Returns the outcome of a launched case whose sentinels are not in the profile.
 fn without_sentinels(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
     let (verdict, cause) = match (end, records.is_empty()) {
         (CollectionTermination::Exited, true) => (Verdict::LostRecords, Cause::NoRecords),
@@ -276,7 +264,6 @@ fn without_sentinels(line: &JournalLine, records: &[RawRecord], end: CollectionT
     CaseOutcome::new(verdict, cause)
 }
 
-/// Returns the attempt at a case by the launches of all processes, judged by these alone.
 fn assess_case(
     manifest: &Manifest,
     case: &ManifestCase,
@@ -350,8 +337,6 @@ fn assess_case(
     Attempt { launches, fastest_ranks, counters, task, cycle_rate, ..without_launches }
 }
 
-/// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large;
-/// `None` for other cases. The blocks of matrix products follow from the tiles of their output, which may be one.
 fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<Cause> {
     let is_on_vector_core = |core: &str| matches!(core, "AI_VECTOR_CORE" | "MIX_AIV");
     let is_on_one =
@@ -361,13 +346,10 @@ fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<Cause> {
     (is_on_one && bytes >= ONE_BLOCK_BYTES).then_some(Cause::OneBlock { mib: bytes >> 20 })
 }
 
-/// Returns the cause or remark of a large case that ran on one block.
 pub(super) fn one_block(reason: &Reason) -> Option<&Cause> {
     reason.all().find(|finding| matches!(finding, Cause::OneBlock { .. }))
 }
 
-/// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI
-/// CPU, which have no roofline.
 fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Option<Cause> {
     let median = median(durations.iter().copied())?;
     let explained = Nanos(expected.fastest.0.saturating_add(LAUNCH_PART.0));
@@ -390,17 +372,12 @@ fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SoftwareChange {
-    /// The software is that for which the run checked the host.
     None,
-    /// It changed between the beginning and the end of the collection; with the differences.
     DuringCollection(String),
-    /// It changed earlier in the run: the samples are of the new software, which no selftest has checked; with the
-    /// differences.
     BeforeCollection(String),
 }
 
 impl SoftwareChange {
-    /// Compares the software at the beginning and at the end of a collection with that for which the run checked the host.
     pub(crate) fn of_collection(
         checked: &SoftwareFingerprint,
         at_start: &SoftwareFingerprint,
@@ -415,8 +392,6 @@ impl SoftwareChange {
         }
     }
 
-    /// Returns the outcome of recorded launches: `implausible` if the software changed meanwhile, with a remark if it changed
-    /// before.
     pub(super) fn judge_outcome(&self, outcome: CaseOutcome) -> CaseOutcome {
         match self {
             Self::None => outcome,
@@ -431,54 +406,30 @@ impl SoftwareChange {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct EqualKernel<'a> {
-    pub kernel: &'a KernelName,
-    pub names: Vec<&'a str>,
-}
-
-impl<'a> ExpectedLaunches<'a> {
-    /// Returns the names of the kernel that ran: the case's, or the equal kernel with this index.
-    pub(super) fn names_of(&self, ran_as: Option<usize>) -> &[&'a str] {
-        let other = ran_as.and_then(|index| self.equal_kernels.get(index));
-        other.map_or(&self.names, |other| &other.names)
-    }
-}
-
-/// Returns true if a profile shows a kernel with these names as `recorded`: under one of them, or as a numbered variant.
 pub(super) fn is_kernel_name(names: &[&str], recorded: &str) -> bool {
     names.contains(&recorded)
         || KernelName::without_variant(recorded).is_some_and(|kernel| names.contains(&kernel))
 }
 
-pub(super) struct KernelRecords<'r> {
-    /// Launches of the kernel, without launches of other kernels of the call.
-    pub(super) launches: Vec<&'r RawRecord>,
-    /// Index of the equal kernel as which the call ran; `None` for the case's own kernel.
-    pub(super) ran_as: Option<usize>,
-}
-
-impl<'r> KernelRecords<'r> {
-    /// Finds the records of the case's kernel or of the equal kernel that ran; none if there are no records of these. The
-    /// error is the outcome of a case whose launches ran as several of them.
-    pub(super) fn find(
-        expected: &ExpectedLaunches<'_>,
-        records: &'r [RawRecord],
-    ) -> Result<Self, CaseOutcome> {
-        let kernels = std::iter::once(None).chain((0..expected.equal_kernels.len()).map(Some));
-        let mut found = kernels.filter_map(|ran_as| {
-            let names = expected.names_of(ran_as);
-            let is_launch = |record: &&RawRecord| is_kernel_name(names, &record.kernel);
-            let launches: Vec<&RawRecord> = records.iter().filter(is_launch).collect();
-            (!launches.is_empty()).then_some(Self { launches, ran_as })
-        });
-        let first = found.next().unwrap_or(Self { launches: Vec::new(), ran_as: None });
-        if let (Some(one), Some(other)) = (first.launches.first(), found.next()) {
-            let other = other.launches.first().map_or("", |record| record.kernel.as_str());
-            let kernels = [one.kernel.clone(), other.to_owned()];
-            return Err(CaseOutcome::new(Verdict::WrongKernel, Cause::RanAsSeveral { kernels }));
+/// Returns the records of the kernel that ran, and its index if it is an equal kernel. Launches that ran as several are an error.
+fn kernel_records<'r>(
+    expected: &ExpectedLaunches<'_>,
+    records: &'r [RawRecord],
+) -> Result<(Vec<&'r RawRecord>, Option<usize>), CaseOutcome> {
+    let kernels = std::iter::once(None).chain((0..expected.equal_kernels.len()).map(Some));
+    let mut found = kernels.filter_map(|ran_as| {
+        let names = expected.names_of(ran_as);
+        let is_launch = |record: &&RawRecord| is_kernel_name(names, &record.kernel);
+        let launches: Vec<&RawRecord> = records.iter().filter(is_launch).collect();
+        (!launches.is_empty()).then_some((launches, ran_as))
+    });
+    let first = found.next().unwrap_or_default();
+    match found.next() {
+        Some((others, _)) => {
+            let kernels = [&first.0[0], &others[0]].map(|record| record.kernel.clone());
+            Err(CaseOutcome::new(Verdict::WrongKernel, Cause::RanAsSeveral { kernels }))
         }
-        Ok(first)
+        None => Ok(first),
     }
 }
 
@@ -488,11 +439,7 @@ impl<'r> KernelRecords<'r> {
 ///
 /// Launches that are no measurement (`throttled`, `implausible` …) are not divided: the planned case has the outcome, and
 /// the launches too if its own kernel ran.
-pub(super) fn share_attempt(
-    attempt: Attempt,
-    expected: &ExpectedLaunches<'_>,
-    ran_as: Option<usize>,
-) -> Attempt {
+fn share_attempt(attempt: Attempt, expected: &ExpectedLaunches<'_>, ran_as: Option<usize>) -> Attempt {
     let other = ran_as.and_then(|index| expected.equal_kernels.get(index)).map(|other| other.kernel);
     if !attempt.outcome.verdict.has_samples() {
         let Some(kernel) = other else { return attempt };
@@ -521,17 +468,14 @@ pub(super) fn share_attempt(
     Attempt { of_equal_calls, ..of_planned_case }
 }
 
-/// Returns the outcome of a case whose launches ran as another kernel, of this type, and are no measurement.
 pub(super) fn failed_as_other(kernel: &KernelName, outcome: &CaseOutcome) -> CaseOutcome {
     outcome.clone().with_remark(Cause::RanAs { kernel: kernel.to_string() })
 }
 
-/// Returns true for the outcome of a case whose launches ran as a kernel of this type.
 pub(super) fn is_measured_as(outcome: &CaseOutcome, kernel: &KernelName) -> bool {
     matches!(&outcome.reason.cause, Cause::MeasuredAs(other) if other.kernel == kernel.as_str())
 }
 
-/// Returns the outcome of a case whose launches ran as another kernel, of this type.
 fn ran_as_other_outcome(kernel: &str, outcome: &CaseOutcome) -> CaseOutcome {
     let CaseOutcome { verdict, reason } = outcome;
     let result = (*verdict != Verdict::Ok).then(|| (*verdict, Box::new(reason.cause.clone())));

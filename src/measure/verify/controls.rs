@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    LaunchJournal, RawRecord,
+    JournalLine, LaunchJournal, RawRecord,
     ranks::{RankOutput, Sentinels, split_by_rank},
     record_rules::{cycle_rate, excess_core_time, first_overlap},
 };
@@ -16,15 +16,13 @@ use crate::{
     },
 };
 
-/// Launches of a control kernel by one process, warm-up included.
 struct ControlLaunches<'a> {
     control: ControlKernel,
     end: CollectionEnd,
     records: Vec<&'a RawRecord>,
 }
 
-/// Returns the launches of the control kernels by end and kernel. A kernel whose launches are not all recorded, or not as one
-/// kernel with its shapes, is left out: cases are assessed without it.
+/// Returns the launches of the control kernels. Those of a kernel that are not all recorded as one kernel with its shapes are left out.
 fn control_launches<'a>(manifest: &Manifest, rank: &'a RankOutput<'_>) -> Vec<ControlLaunches<'a>> {
     let Some(controls) = &manifest.controls else { return Vec::new() };
     let sentinels = Sentinels::find(manifest, &rank.records);
@@ -50,7 +48,6 @@ fn control_launches<'a>(manifest: &Manifest, rank: &'a RankOutput<'_>) -> Vec<Co
     launches.collect()
 }
 
-/// Returns the readings of the control kernels by device, end and kernel.
 pub(crate) fn control_readings(
     manifest: &Manifest,
     journals: &[LaunchJournal],
@@ -74,21 +71,15 @@ pub(crate) fn control_readings(
     readings
 }
 
-/// Evidence on all cases of a collection from the launches beside theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ControlFindings {
-    /// Verdict and cause of a change of the device between the ends of the collection.
     change: Option<(Verdict, Cause)>,
-    /// Contradiction of the durations of the control kernels by their starts, or by the time of the cores.
     contradiction: Option<Cause>,
-    /// Remarks on such launches that failed.
     remarks: Vec<Cause>,
-    /// Remarks on single cases, by their ordinals.
     of_cases: BTreeMap<u32, Cause>,
 }
 
 impl ControlFindings {
-    /// Reads the evidence of a collection from its records, and from its journals, `journal` of all processes together.
     pub(super) fn of_collection(
         manifest: &Manifest,
         journals: &[LaunchJournal],
@@ -96,8 +87,10 @@ impl ControlFindings {
         records: &[RawRecord],
     ) -> Self {
         let change = device_change(&control_readings(manifest, journals, records));
-        let of_case = |ordinal: &u32| Some((*ordinal, journal.unsettled_remark(*ordinal)?));
-        let of_cases = journal.lines.keys().filter_map(of_case).collect();
+        let of_case = |(ordinal, line): (&u32, &JournalLine)| {
+            Some((*ordinal, Cause::ClockNotRisen { percent: (100.0 * line.unsettled?).into() }))
+        };
+        let of_cases = journal.lines.iter().filter_map(of_case).collect();
         // Control kernels follow each other closely, so that one that lasts beyond the start of the next shows durations in a larger
         // unit than the starts. The cores work during most of a long one: where they worked longer than it took, the durations are
         // in a smaller unit, or the clock is above its rating, also where short cases do not show it.
@@ -116,9 +109,6 @@ impl ControlFindings {
         Self { change, contradiction, remarks: journal.remarks(), of_cases }
     }
 
-    /// Returns the outcome of a measured case: `implausible` if the control kernels contradict the durations, which those of short
-    /// cases do not show; a change of the device is its cause if its verdict is the worse one, else a
-    /// remark.
     pub(super) fn judge_outcome(&self, ordinal: u32, outcome: CaseOutcome) -> CaseOutcome {
         let remarks = self.remarks.iter().chain(self.of_cases.get(&ordinal)).cloned();
         if let Some(contradiction) = &self.contradiction {
@@ -135,13 +125,10 @@ impl ControlFindings {
     }
 }
 
-/// Returns the cause or remark of a collection that states a change of the device.
 pub(super) fn control_change(reason: &Reason) -> Option<&Cause> {
     reason.all().find(|finding| matches!(finding, Cause::ControlChange(_)))
 }
 
-/// Returns the greatest change of a control kernel between the ends of a collection, if it is significant; with its verdict:
-/// `throttled` if the cycles per time fell as well, else `noisy`.
 fn device_change(readings: &[ControlReading]) -> Option<(Verdict, Cause)> {
     let pairs = readings.iter().filter(|reading| reading.end == CollectionEnd::Begin).filter_map(|begin| {
         let is_same = |other: &&ControlReading| {
@@ -183,15 +170,19 @@ fn device_change(readings: &[ControlReading]) -> Option<(Verdict, Cause)> {
     Some((verdict, cause))
 }
 
-/// Returns the change of a control kernel by a percentage.
 #[cfg(test)]
-pub(super) fn control_change_of(percent: f64) -> Cause {
-    Cause::ControlChange(ControlDifference {
-        control: "copy".to_owned(),
-        device: 1,
-        percent: percent.into(),
-        end_us: 10.4.into(),
-        begin_us: 10.0.into(),
-        clock: ControlClock::Unchanged,
-    })
+pub(super) mod tests {
+    use super::*;
+
+    /// Returns the change of a control kernel by a percentage.
+    pub(in super::super) fn control_change_of(percent: f64) -> Cause {
+        Cause::ControlChange(ControlDifference {
+            control: "copy".to_owned(),
+            device: 1,
+            percent: percent.into(),
+            end_us: 10.4.into(),
+            begin_us: 10.0.into(),
+            clock: ControlClock::Unchanged,
+        })
+    }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use foldhash::fast::FixedState;
+use indexmap::IndexSet;
 
 use super::{
     controls::control_change,
@@ -15,9 +16,9 @@ use super::{
 };
 use crate::{
     base::stats::{
-        CaseEstimate, CollectionMedian, DeviceEffects, EffectModel, JointFit, MIN_OWN_COLLECTIONS,
-        MIN_REPEATED_CASES, NeighbourFit, PrecisionAim, ShapePoint, VariancePrior, estimate_median,
-        fit_medians, fit_neighbours, hash_numbers, repeated_cases,
+        CaseEstimate, CollectionMedian, EffectModel, JointFit, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES,
+        NeighbourFit, PrecisionAim, ShapePoint, VariancePrior, estimate_median, fit_medians, fit_neighbours,
+        hash_numbers, repeated_cases,
     },
     database::ledger::{KnownCase, Ledger, LedgerError},
     kernel::{
@@ -34,10 +35,8 @@ struct SoftwareMedians {
     patterned: BTreeMap<usize, usize>,
     collections: BTreeMap<i64, usize>,
     devices: BTreeMap<HostDevice, usize>,
-    /// Number of the device of each collection, by its number.
     device_of_collection: Vec<usize>,
     medians: Vec<CollectionMedian>,
-    /// Logarithms of the medians of each case.
     by_case: Vec<Vec<f64>>,
 }
 
@@ -62,8 +61,7 @@ impl SoftwareMedians {
         }
     }
 
-    /// Estimates all cases: jointly if enough of them have several collections, else those with at least three collections
-    /// from their own medians. Returns the estimates by the number of the case, and the devices that differ.
+    /// Estimates all cases jointly if enough of them have several collections, else those with three collections from their own medians.
     fn estimate_cases(&self) -> (Vec<Option<EstimatedMedian>>, Vec<DeviceDeviation>) {
         let by_case = &self.by_case;
         let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
@@ -88,16 +86,14 @@ impl SoftwareMedians {
             (None, false) => IntervalMethod::JointFit,
         };
         let estimated = |estimate| EstimatedMedian { estimate, method };
-        let devices = fit.devices.map_or_else(Vec::new, |found| self.device_deviations(&found));
+        let devices = fit.devices.as_ref().map_or_else(Vec::new, |found| {
+            let deviation = |(place, &number): (&HostDevice, &usize)| DeviceDeviation {
+                place: place.clone(),
+                deviation: found.effects[number].exp_m1(),
+            };
+            self.devices.iter().map(deviation).collect()
+        });
         (fit.estimates.into_iter().map(|estimate| estimate.map(estimated)).collect(), devices)
-    }
-
-    fn device_deviations(&self, found: &DeviceEffects) -> Vec<DeviceDeviation> {
-        let deviation = |(place, &number): (&HostDevice, &usize)| DeviceDeviation {
-            place: place.clone(),
-            deviation: found.effects[number].exp_m1(),
-        };
-        self.devices.iter().map(deviation).collect()
     }
 }
 
@@ -116,21 +112,18 @@ pub(crate) struct EstimatedMedian {
     pub(crate) method: IntervalMethod,
 }
 
-/// A measured case with what the collections of its newest software show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct EstimatedCase {
-    /// `None` with too few collections.
     pub(super) median: Option<EstimatedMedian>,
     pub(super) collections: usize,
     /// Number of the collections whose durations have a pattern, or in which the control kernels show a change of the device.
     pub(super) patterned: usize,
     pub(super) disagrees: bool,
     pub(super) software: usize,
-    pub(super) references: Option<CaseReferences>,
+    pub(crate) references: Option<CaseReferences>,
 }
 
 impl EstimatedCase {
-    /// Judges the outcome of the row of the case by the other measurements of the ledger.
     pub(crate) fn judge_row(&self, outcome: CaseOutcome) -> CaseOutcome {
         match self.references.as_ref().and_then(CaseReferences::contradiction) {
             Some(contradiction) => judge_contradiction(outcome, contradiction, self.collections),
@@ -139,29 +132,25 @@ impl EstimatedCase {
     }
 }
 
-/// Estimates by case, from the collections of the case's newest software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JointEstimates {
     cache: CacheState,
-    cases: CaseMap<EstimatedCase>,
-    /// Devices that differ, by number of the software; none where they do not.
+    pub(crate) cases: CaseMap<EstimatedCase>,
     devices: BTreeMap<usize, Vec<DeviceDeviation>>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EstimateInput {
+    cache: CacheState,
     by_software: BTreeMap<Option<Arc<str>>, SoftwareMedians>,
     newest: CaseMap<Option<Arc<str>>>,
-    /// Software of each case before the newest one.
     earlier: CaseMap<Option<Arc<str>>>,
-    /// Name of the host of each collection.
     hosts: BTreeMap<i64, String>,
 }
 
 impl EstimateInput {
-    /// Creates an input without measurements. Fails with [`LedgerError`] if the hosts of the ledger's collections cannot be read.
-    pub(crate) fn new(ledger: &Ledger) -> Result<Self, LedgerError> {
-        Ok(Self { hosts: ledger.collection_hosts()?, ..Self::default() })
+    pub(crate) fn new(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
+        Ok(Self { cache, hosts: ledger.collection_hosts()?, ..Self::default() })
     }
 
     /// Adds a measurement; one without an accepted sample is none. They come in the order of their attempts.
@@ -177,9 +166,8 @@ impl EstimateInput {
         }
     }
 
-    /// Estimates all cases; `cases` has their signatures.
     fn estimate_cases(&self, cases: &[KnownCase]) -> JointEstimates {
-        let mut all = JointEstimates::default();
+        let mut all = JointEstimates { cache: self.cache, ..JointEstimates::default() };
         let mut of_cases = Vec::new();
         for (number, (software, medians)) in self.by_software.iter().enumerate() {
             let (estimates, devices) = medians.estimate_cases();
@@ -215,59 +203,33 @@ impl EstimateInput {
 }
 
 impl JointEstimates {
-    /// Estimates all cases of a ledger in one state of the cache. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
-        let mut input = EstimateInput::new(ledger)?;
+        let mut input = EstimateInput::new(ledger, cache)?;
         ledger.for_each_measurement(cache, |measured| input.add(measured))?;
-        Self::from_input(&input, ledger, cache)
+        Self::from_input(&input, ledger)
     }
 
-    /// Estimates all cases from measurements of a ledger in one state of the cache. Fails with [`LedgerError`] if the signatures of
-    /// the cases cannot be read.
-    pub(crate) fn from_input(
-        input: &EstimateInput,
-        ledger: &Ledger,
-        cache: CacheState,
-    ) -> Result<Self, LedgerError> {
-        if input.by_software.is_empty() {
-            return Ok(Self { cache, ..Self::default() });
-        }
-        Ok(Self { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
+    pub(crate) fn from_input(input: &EstimateInput, ledger: &Ledger) -> Result<Self, LedgerError> {
+        let known = if input.by_software.is_empty() { Vec::new() } else { ledger.cases_with_prefix("")? };
+        Ok(input.estimate_cases(&known))
     }
 
     pub(crate) fn collection_count(&self, case: &CaseId) -> usize {
         self.cases.get(case).map_or(0, |found| found.collections)
     }
 
-    pub(crate) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
-        self.cases.keys()
-    }
-
-    /// Returns the devices that differ, with their deviations, in the measurements with the newest software of any of the cases;
-    /// none if they do not.
     pub(crate) fn unequal_devices(&self, cases: &[&CaseId]) -> &[DeviceDeviation] {
         let software = cases.iter().filter_map(|case| Some(self.cases.get(*case)?.software)).max();
         software.and_then(|number| self.devices.get(&number)).map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) fn estimated_case(&self, case: &CaseId) -> Option<&EstimatedCase> {
-        self.cases.get(case)
-    }
-
-    /// Returns the estimate of a case; `None` if the ledger has too few collections for one.
     pub(crate) fn of_case(&self, case: &CaseId) -> Option<&EstimatedMedian> {
         self.cases.get(case)?.median.as_ref()
     }
 
-    /// Returns the durations with which the median of a case is compared; `None` without a measurement.
-    pub(crate) fn references_of(&self, case: &CaseId) -> Option<&CaseReferences> {
-        self.cases.get(case)?.references.as_ref()
-    }
-
-    /// Returns true if the median of a case contradicts other measurements or production, and another collection is to
-    /// confirm it.
     pub(crate) fn needs_confirmation(&self, case: &CaseId, production: Option<Nanos>) -> bool {
-        let Some(references) = self.references_of(case) else { return false };
+        let references = self.cases.get(case).and_then(|found| found.references.as_ref());
+        let Some(references) = references else { return false };
         let by_production = production.and_then(|production| {
             production_contradiction(references.log_median.exp(), production, self.cache)
         });
@@ -275,7 +237,6 @@ impl JointEstimates {
             && (by_production.is_some() || references.contradiction().is_some())
     }
 
-    /// Returns the number of the cases whose interval is as narrow as demanded.
     pub(crate) fn count_precise(&self, cases: &[&CaseId], aim: PrecisionAim) -> usize {
         let estimates = cases.iter().filter_map(|case| self.of_case(case)).map(|median| median.estimate);
         estimates
@@ -283,8 +244,7 @@ impl JointEstimates {
             .count()
     }
 
-    /// Returns true if another collection of the case is to show whether the pattern of its durations is its own or one of a
-    /// collection, or which of its collections is right.
+    /// Returns true if another collection is to show whether a pattern is the case's own, or which of its collections is right.
     fn has_open_pattern(&self, case: &CaseId, aim: PrecisionAim) -> bool {
         let Some(&EstimatedCase { collections, patterned, disagrees, .. }) = self.cases.get(case) else {
             return false;
@@ -326,13 +286,11 @@ impl JointEstimates {
     }
 }
 
-/// Returns true if the logarithms of the medians of a case's collections disagree.
 fn disagree(log_medians: &[f64]) -> bool {
     let medians: Vec<f64> = log_medians.iter().map(|median| median.exp()).collect();
     MedianAgreement::of_medians(&medians).is_some_and(|agreement| agreement.is_poor)
 }
 
-/// Estimates of the cases of a run, or of all, each from its collections with its newest software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunEstimates {
     /// Estimates by case; cases without a known variance are left out.
@@ -351,20 +309,17 @@ struct MeasuredMedian {
     median: CollectionMedian,
 }
 
-/// Medians whose cases, or whose cases in each run, are numbered.
 #[derive(Debug, Default)]
 struct NumberedMedians<'a> {
     medians: Vec<CollectionMedian>,
     cases: Vec<&'a CaseId>,
-    /// Logarithms of the medians of each case.
     by_case: Vec<Vec<f64>>,
 }
 
 impl<'a> NumberedMedians<'a> {
-    /// Numbers the cases of medians; if `divides_runs` is true, a case has a number of its own in each run.
     fn new(measured: &[&'a MeasuredMedian], divides_runs: bool) -> Self {
         let mut numbered = Self::default();
-        let (mut cases, mut collections) = (BTreeMap::new(), BTreeMap::new());
+        let (mut cases, mut collections) = (BTreeMap::new(), IndexSet::new());
         for one in measured {
             let run = if divides_runs { one.run } else { 0 };
             let case = *cases.entry((&one.case, run)).or_insert_with(|| {
@@ -372,8 +327,7 @@ impl<'a> NumberedMedians<'a> {
                 numbered.by_case.push(Vec::new());
                 numbered.cases.len() - 1
             });
-            let next = collections.len();
-            let collection = *collections.entry(one.collection).or_insert(next);
+            let collection = collections.insert_full(one.collection).0;
             numbered.by_case[case].push(one.median.log_median);
             numbered.medians.push(CollectionMedian { case, collection, ..one.median });
         }
@@ -389,7 +343,6 @@ impl<'a> NumberedMedians<'a> {
         fit_medians(&self.medians, &resolutions, model, prior)
     }
 
-    /// Returns the variance between collections, effects that their cases share included; `None` with too few repeated cases.
     fn variance_prior(&self) -> Option<VariancePrior> {
         if self.repeated_count() < MIN_REPEATED_CASES {
             return None;
@@ -398,8 +351,7 @@ impl<'a> NumberedMedians<'a> {
         Some(VariancePrior { freedom: prior.freedom.min(self.collection_freedom().max(1.0)), ..prior })
     }
 
-    /// Returns the number of independent differences between collections of the same case: all cases together show no more
-    /// than these of an effect that the cases of a collection share.
+    /// Returns the number of independent differences between collections of the same case.
     fn collection_freedom(&self) -> f64 {
         let mut first_of_case: HashMap<usize, usize> = HashMap::new();
         let mut parents: Vec<usize> = Vec::new();
@@ -417,7 +369,6 @@ impl<'a> NumberedMedians<'a> {
     }
 }
 
-/// Returns the collection that stands for all that are joined with one, and shortens the way to it.
 fn root(parents: &mut [usize], mut collection: usize) -> usize {
     while parents[collection] != collection {
         parents[collection] = parents[parents[collection]];
@@ -427,25 +378,19 @@ fn root(parents: &mut [usize], mut collection: usize) -> usize {
 }
 
 impl RunEstimates {
-    /// Estimates the cases of all runs of a ledger together. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
         let joint = JointEstimates::from_ledger(ledger, cache)?;
         let mut all = Self::default();
-        for case in joint.measured_cases() {
-            all.collections.insert(case.clone(), joint.collection_count(case));
-            all.by_case.extend(joint.of_case(case).map(|median| (case.clone(), median.estimate)));
+        for (case, estimated) in joint.cases {
+            all.collections.insert(case.clone(), estimated.collections);
+            all.by_case.extend(estimated.median.map(|median| (case, median.estimate)));
         }
         Ok(all)
     }
 
-    /// Estimates the cases of a run from its measurements in one state of the cache. Fails with [`LedgerError`] if the ledger
-    /// cannot be read.
     pub(crate) fn from_run(ledger: &Ledger, run: &str, cache: CacheState) -> Result<Self, LedgerError> {
         let runs = ledger.collection_runs()?;
-        let names: BTreeSet<&String> = runs.values().collect();
-        let numbers: BTreeMap<&String, usize> =
-            names.into_iter().enumerate().map(|(number, name)| (name, number)).collect();
-        let mut software = BTreeMap::new();
+        let (mut names, mut software) = (IndexSet::new(), IndexSet::new());
         let mut measured = Vec::new();
         ledger.for_each_measurement(cache, |samples| {
             let Some(name) = runs.get(&samples.collection) else { return };
@@ -453,20 +398,18 @@ impl RunEstimates {
             else {
                 return;
             };
-            let next = software.len();
             measured.push(MeasuredMedian {
                 case: samples.case.clone(),
-                software: *software.entry(samples.software.clone()).or_insert(next),
+                software: software.insert_full(samples.software.clone()).0,
                 collection: samples.collection,
                 is_of_run: name == run,
-                run: numbers[name],
+                run: names.insert_full(name).0,
                 median,
             });
         })?;
         Ok(Self::from_medians(&measured))
     }
 
-    /// Estimates the cases of the run; the medians are in the order of their measurement.
     fn from_medians(measured: &[MeasuredMedian]) -> Self {
         let of_run = || measured.iter().filter(|one| one.is_of_run);
         let newest: HashMap<&CaseId, usize> = of_run().map(|one| (&one.case, one.software)).collect();
@@ -478,7 +421,6 @@ impl RunEstimates {
         estimates
     }
 
-    /// Adds the cases of a software for which `is_newest` is true.
     fn add_software(&mut self, measured: &[&MeasuredMedian], is_newest: impl Fn(&CaseId) -> bool) {
         let of_run: Vec<&MeasuredMedian> = measured.iter().copied().filter(|one| one.is_of_run).collect();
         let run = NumberedMedians::new(&of_run, false);
@@ -506,8 +448,7 @@ impl RunEstimates {
     }
 }
 
-/// Estimates a case from its medians in a run, with their own variance, or with the variance of all its medians in the
-/// ledger; `None` with fewer than three.
+/// Estimates a case with the variance of its medians in a run, or in the ledger; `None` with fewer than three.
 fn estimate_by_own_variance(of_run: &[f64], of_ledger: &[f64]) -> Option<CaseEstimate> {
     let resolution = timer_resolution(of_run);
     if of_run.len() >= MIN_OWN_COLLECTIONS {
@@ -519,7 +460,7 @@ fn estimate_by_own_variance(of_run: &[f64], of_ledger: &[f64]) -> Option<CaseEst
     let all = estimate_median(of_ledger, resolution);
     let count = of_run.len() as f64;
     Some(CaseEstimate {
-        log_median: of_run.iter().sum::<f64>() / count,
+        log_median: mean(of_run),
         half_width: all.half_width * (all.collections as f64 / count).sqrt(),
         collections: of_run.len(),
         ..all
@@ -529,7 +470,6 @@ fn estimate_by_own_variance(of_run: &[f64], of_ledger: &[f64]) -> Option<CaseEst
 /// Greatest factor between the medians of a case with the newest software and with the one before it, in either direction.
 pub(super) const HISTORY_FACTOR: f64 = 1.3;
 
-/// Median of a case over its collections with the newest software, and with the software before that.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CaseMedian {
     pub(super) case: CaseId,
@@ -542,14 +482,11 @@ pub(super) struct CaseMedian {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CaseReferences {
     pub(crate) log_median: f64,
-    /// Median with the software before the newest one.
     pub(crate) earlier: Option<f64>,
-    /// Duration expected from cases of other sizes; `None` with too few of them.
     pub(crate) neighbours: Option<NeighbourFit>,
 }
 
 impl CaseReferences {
-    /// Returns how the median contradicts earlier software, else its neighbours.
     pub(crate) fn contradiction(&self) -> Option<Cause> {
         self.history_contradiction().or_else(|| self.neighbour_contradiction())
     }
@@ -578,7 +515,6 @@ pub(super) fn find_references(
     medians.sort_unstable_by(|one, other| (one.software, &one.case).cmp(&(other.software, &other.case)));
     let signatures: HashMap<&CaseId, &KnownCase, FixedState> =
         cases.iter().map(|known| (&known.case, known)).collect();
-    // Cases of a kernel that differ only in size: the numbers of their medians, and their points.
     let mut classes = BTreeMap::<_, (Vec<usize>, Vec<ShapePoint>)>::new();
     for (number, median) in medians.iter().enumerate() {
         let Some(known) = signatures.get(&median.case) else { continue };
@@ -601,12 +537,7 @@ pub(super) fn find_references(
     })
 }
 
-/// Returns the outcome of a row that measurements of the ledger contradict: `suspicious` until enough collections agree.
-pub(super) fn judge_contradiction(
-    outcome: CaseOutcome,
-    contradiction: Cause,
-    collections: usize,
-) -> CaseOutcome {
+fn judge_contradiction(outcome: CaseOutcome, contradiction: Cause, collections: usize) -> CaseOutcome {
     if collections < CONFIRMING_COLLECTIONS {
         return outcome.with_contradiction(contradiction);
     }
@@ -614,8 +545,7 @@ pub(super) fn judge_contradiction(
 }
 
 fn nanos(log_nanos: f64) -> Nanos {
-    let nanos = log_nanos.exp().round() as i64;
-    Nanos(nanos)
+    Nanos(log_nanos.exp().round() as i64)
 }
 
 #[cfg(test)]
@@ -626,7 +556,7 @@ mod tests {
     use super::*;
     use crate::{
         kernel::{Reason, Verdict},
-        measure::verify::controls::control_change_of,
+        measure::verify::controls::tests::control_change_of,
     };
 
     fn measured(case: u32, collection: i64, software: &str, median: i64) -> CollectionSamples {

@@ -8,7 +8,6 @@ use crate::kernel::{CaseOutcome, Cause, CollectionEnd, ImportedVersions, Verdict
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct JournalLine {
-    /// Position of the case in its collection.
     pub ordinal: u32,
     /// Number of calls that returned.
     pub launched: u32,
@@ -32,29 +31,51 @@ pub struct PythonException {
     pub message: String,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Memory,
+    Device,
+    Compact,
+    Disk,
+}
+
+/// Texts of other programs that tell a fault, whatever the case of their letters.
+const FAULT_TEXTS: [(&str, Fault); 4] = [
+    // torch and torch_npu.
+    ("out of memory", Fault::Memory),
+    // CANN's list of errors: the allocation that failed, which is error 207001 of the runtime.
+    ("el0004", Fault::Memory),
+    // torch_npu with compact error output.
+    ("cann error:", Fault::Compact),
+    // The C library, for ENOSPC.
+    ("no space left on device", Fault::Disk),
+];
+
+/// Returns the fault of an error code of CANN's runtime: codes 107xxx and 507xxx are faults of the device, not of the call.
+const fn fault_of_code(code: u32) -> Option<Fault> {
+    match (code, code / 1000) {
+        (207_001, _) => Some(Fault::Memory),
+        (_, 107 | 507) => Some(Fault::Device),
+        _ => None,
+    }
+}
+
 impl PythonException {
-    /// Returns true if device memory ran out: torch's own error, or the runtime's error 207001, whose text names the
-    /// allocation that failed (EL0004 in CANN's list).
-    pub fn is_out_of_memory(&self) -> bool {
+    fn shows(&self, fault: Fault) -> bool {
         let message = self.message.to_ascii_lowercase();
-        self.class.ends_with("OutOfMemoryError")
-            || message.contains("out of memory")
-            || self.message.contains("EL0004")
-            || self.error_codes().any(|code| code == 207_001)
+        FAULT_TEXTS.iter().any(|(text, of)| *of == fault && message.contains(text))
+            || self.error_codes().any(|code| fault_of_code(code) == Some(fault))
     }
 
-    /// Returns true if the device failed, not the call: error codes 107xxx and 507xxx of the runtime.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.class.ends_with("OutOfMemoryError") || self.shows(Fault::Memory)
+    }
+
     pub fn is_device_fault(&self) -> bool {
-        self.error_codes().any(|code| matches!(code / 1000, 107 | 507))
+        self.shows(Fault::Device)
     }
 
-    /// Returns true if a file could not be written because the disk was full.
-    fn is_disk_full(&self) -> bool {
-        self.message.contains("No space left on device")
-    }
-
-    /// Returns the verdict of a call that raised this exception, with the cause. `usable` is false if the device cannot be
-    /// used any more. Messages are read here and nowhere else.
+    /// Returns the verdict of a call that raised this exception. Messages are read here and nowhere else.
     pub(super) fn outcome(&self, usable: bool) -> CaseOutcome {
         let (class, message) = (self.class.clone(), self.message.clone());
         let (verdict, cause) = match self.class.as_str() {
@@ -68,19 +89,17 @@ impl PythonException {
             _ if self.is_device_fault() || (self.is_compact() && !usable) => {
                 (Verdict::Crashed, Cause::DeviceFault { class, message })
             }
-            _ if self.is_disk_full() => (Verdict::Rejected, Cause::NoSpace { class, message }),
+            _ if self.shows(Fault::Disk) => (Verdict::Rejected, Cause::NoSpace { class, message }),
             _ => (Verdict::Rejected, Cause::Refused { class, message }),
         };
         CaseOutcome::new(verdict, cause)
     }
 
-    /// Returns true for an error of CANN without a code, as torch_npu prints it with compact error output.
     pub fn is_compact(&self) -> bool {
-        self.message.contains("CANN error:")
+        self.shows(Fault::Compact)
     }
 
-    /// Error codes of CANN's functions: numbers of six digits after `error code is` or `error code:`, the wordings of
-    /// torch_npu.
+    /// Error codes of CANN's functions: numbers of six digits after `error code is` or `error code:`, the wordings of torch_npu.
     fn error_codes(&self) -> impl Iterator<Item = u32> {
         self.message.split("error code").skip(1).filter_map(|rest| {
             let rest = rest.strip_prefix(" is").unwrap_or(rest);
@@ -106,24 +125,20 @@ pub struct LaunchJournal {
     pub is_done: bool,
     /// True if the script ended by itself, also after a case left the device unusable; no case was running then.
     pub has_ended: bool,
-    /// Exception that prevented the launches of the control kernels.
     pub controls_error: Option<PythonException>,
-    /// Exception that ended the launches that settle the clock before each case.
     pub settling_error: Option<PythonException>,
 }
 
 impl LaunchJournal {
-    /// Merges the journals of several processes: what all of them did, with the time of the last.
     pub fn merge_all(journals: &[Self]) -> Self {
         let [first, others @ ..] = journals else { return Self::default() };
         let mut all = first.clone();
         for journal in others {
             all.lines.retain(|ordinal, _| journal.lines.contains_key(ordinal));
             for (ordinal, line) in &mut all.lines {
-                let other = journal.lines.get(ordinal).and_then(|line| line.seconds);
-                line.seconds = line.seconds.zip(other).map(|(one, other)| one.max(other));
-                let other = journal.lines.get(ordinal).and_then(|line| line.unsettled);
-                line.unsettled = line.unsettled.into_iter().chain(other).reduce(f64::max);
+                let Some(other) = journal.lines.get(ordinal) else { continue };
+                line.seconds = line.seconds.zip(other.seconds).map(|(one, other)| one.max(other));
+                line.unsettled = line.unsettled.into_iter().chain(other.unsettled).reduce(f64::max);
             }
             all.is_started &= journal.is_started;
             all.started_at = all.started_at.zip(journal.started_at).map(|(one, other)| one.max(other));
@@ -135,27 +150,19 @@ impl LaunchJournal {
         all
     }
 
-    /// Returns the remark on a case before which the clock had not risen; `None` if it had.
-    pub(super) fn unsettled_remark(&self, ordinal: u32) -> Option<Cause> {
-        let unsettled = self.lines.get(&ordinal)?.unsettled?;
-        Some(Cause::ClockNotRisen { percent: (100.0 * unsettled).into() })
-    }
-
-    /// Returns remarks on launches that are not about failed cases.
     pub(super) fn remarks(&self) -> Vec<Cause> {
+        type Exception = PythonException;
         let controls = self.controls_error.clone();
-        let controls =
-            controls.map(|PythonException { class, message }| Cause::NoControls { class, message });
+        let controls = controls.map(|Exception { class, message }| Cause::NoControls { class, message });
         let settling = self.settling_error.clone();
-        let settling =
-            settling.map(|PythonException { class, message }| Cause::NotSettled { class, message });
+        let settling = settling.map(|Exception { class, message }| Cause::NotSettled { class, message });
         controls.into_iter().chain(settling).collect()
     }
 }
 
 /// Reads a journal; a missing file is an empty journal, and a truncated line ends it.
 pub fn read_journal(path: &Path) -> LaunchJournal {
-    #[derive(Deserialize)]
+    #[derive(Default, PartialEq, Deserialize)]
     struct JournalMark {
         device_count: Option<u32>,
         started: Option<bool>,
@@ -167,15 +174,6 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
         error: Option<PythonException>,
         settling_error: Option<PythonException>,
     }
-    impl JournalMark {
-        const fn is_known(&self) -> bool {
-            self.device_count.is_some()
-                || self.started.is_some()
-                || self.done.is_some()
-                || self.controls.is_some()
-                || self.settling_error.is_some()
-        }
-    }
     let mut journal = LaunchJournal::default();
     // A process that was killed may have cut its last line within a character.
     for line in String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).lines() {
@@ -184,7 +182,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
             continue;
         }
         match serde_json::from_str::<JournalMark>(line) {
-            Ok(mark) if mark.is_known() => {
+            Ok(mark) if mark != JournalMark::default() => {
                 journal.device_count = journal.device_count.or(mark.device_count);
                 journal.is_started |= mark.started == Some(true);
                 journal.started_at = journal.started_at.or(mark.at);

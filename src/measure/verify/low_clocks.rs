@@ -1,10 +1,9 @@
 //! Attempts of a ledger during which the clock of the device was lower than during others, or higher than the clock of
 //! most devices.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    hash::Hash,
-};
+use std::collections::{BTreeMap, BTreeSet};
+
+use indexmap::IndexSet;
 
 use super::collection::{failed_as_other, is_measured_as};
 use crate::{
@@ -16,32 +15,26 @@ use crate::{
     },
 };
 
-/// Least number of cases by which a collection is judged.
 const MIN_CASES: usize = 3;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LowClockAttempt {
     pub(crate) attempt: StoredCycleRate,
-    /// `throttled`, with the difference and what it was compared with.
     pub(crate) outcome: CaseOutcome,
 }
 
 /// An accepted attempt that does not count any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Withdrawal {
-    /// Key of the attempt.
     pub(crate) attempt: i64,
     pub(crate) case: CaseId,
-    /// Key of its collection.
     pub(crate) collection: i64,
     pub(crate) outcome: CaseOutcome,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LowClocks {
-    /// Accepted attempts at such a clock.
     pub(crate) attempts: Vec<LowClockAttempt>,
-    /// Keys of the collections of which most cases had such a clock, by run and device.
     collections: BTreeMap<(String, u32), BTreeMap<i64, CollectionDeficit>>,
 }
 
@@ -66,7 +59,6 @@ pub(crate) struct DeviatingDevice {
     pub(crate) is_undecided: bool,
 }
 
-/// Cycles per time of a case or of a control kernel in a collection.
 #[derive(Clone, Copy, Debug)]
 struct ComparedRate<'a> {
     collection: i64,
@@ -82,16 +74,13 @@ struct ComparedRate<'a> {
     attempt: Option<usize>,
 }
 
-/// Launches that have equal cycles at every clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ComparedKernel<'a> {
     Case(&'a CaseId),
-    /// A control kernel, by the kernel that ran.
     Control(ControlKernel, &'a str),
 }
 
 impl<'a> ComparedRate<'a> {
-    /// Returns the rate of a control kernel; `None` without cycles.
     fn of_control(stored: &'a StoredControl) -> Option<Self> {
         let StoredControl { collection, run, reading, .. } = stored;
         let rate = reading.cycle_rate?;
@@ -113,15 +102,11 @@ impl<'a> ComparedRate<'a> {
 }
 
 impl LowClocks {
-    /// Compares the cycles per time of all attempts in one state of the cache with the same software. Fails with
-    /// [`LedgerError`] if the ledger cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
         let (rates, controls) = (ledger.cycle_rates(cache)?, ledger.all_controls(cache)?);
         Ok(Self::from_rates(rates, &controls, &RunningDevices::default()))
     }
 
-    /// Compares the attempts of collections with the same software and state of the cache as this collection, while
-    /// collections run on other devices of its run.
     pub(crate) fn of_software(
         ledger: &Ledger,
         collection: i64,
@@ -138,8 +123,7 @@ impl LowClocks {
         }
         let mut found = Self::default();
         for (software, rates) in by_software {
-            // Readings of a collection whose attempts were all refused, for example for its durations, are no reference
-            // either.
+            // Readings of a collection whose attempts were all refused are no reference either.
             let judged: BTreeSet<i64> = rates.iter().map(|stored| stored.collection).collect();
             let same = controls
                 .iter()
@@ -149,8 +133,7 @@ impl LowClocks {
         found
     }
 
-    /// Adds the attempts of one software. Control kernels are compared as cases are: every collection has them, so that they
-    /// are evidence of the clock of collections without a common case.
+    /// Control kernels are compared as cases are: every collection has them, also one without a common case.
     fn add_software(
         &mut self,
         rates: &[StoredCycleRate],
@@ -164,35 +147,30 @@ impl LowClocks {
         });
         let mut compared: Vec<ComparedRate<'_>> = of_attempts.chain(controls).collect();
         compared.sort_by_key(|one| (one.collection, one.device, one.place));
-        let (mut kernels, mut collections, mut runs) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (mut kernels, mut collections, mut runs) = (IndexSet::new(), IndexSet::new(), IndexSet::new());
         let readings = compared.iter().map(|one| CycleReading {
-            case: number_of(&mut kernels, one.kernel),
-            collection: number_of(&mut collections, (one.collection, one.device)),
-            run: number_of(&mut runs, one.run.to_owned()),
+            case: kernels.insert_full(one.kernel).0,
+            collection: collections.insert_full((one.collection, one.device)).0,
+            run: runs.insert_full(one.run).0,
             device: one.device,
             rate: one.rate,
             cycles: one.cycles,
             is_control: one.attempt.is_none(),
         });
         let readings: Vec<CycleReading> = readings.collect();
-        let run = runs.get(&running.run);
+        let run = runs.get_index_of(running.run.as_str());
         let awaited: Vec<(usize, u32)> =
-            run.iter().flat_map(|run| running.devices.iter().map(|device| (**run, *device))).collect();
-        let all_deficits = find_clock_deficits(&readings, &awaited);
+            run.iter().flat_map(|run| running.devices.iter().map(|device| (*run, *device))).collect();
         let mut deficits: Vec<Option<ClockDeficit>> = vec![None; rates.len()];
-        let mut from = 0;
+        let judged: Vec<(&ComparedRate<'_>, Option<ClockDeficit>)> =
+            compared.iter().zip(find_clock_deficits(&readings, &awaited)).collect();
         let is_same = |one: &ComparedRate<'_>, other: &ComparedRate<'_>| {
             (one.collection, one.device) == (other.collection, other.device)
         };
-        for of_collection in compared.chunk_by(is_same) {
-            let found = &all_deficits[from..from + of_collection.len()];
-            from += of_collection.len();
+        for of_collection in judged.chunk_by(|(one, _), (other, _)| is_same(one, other)) {
             // Control kernels help to find the deficits of cases, but are no cases.
-            let cases: Vec<(usize, Option<ClockDeficit>)> = of_collection
-                .iter()
-                .zip(found)
-                .filter_map(|(one, found)| Some((one.attempt?, *found)))
-                .collect();
+            let cases = of_collection.iter().filter_map(|(one, found)| Some((one.attempt?, *found)));
+            let cases: Vec<(usize, Option<ClockDeficit>)> = cases.collect();
             let mut off: Vec<ClockDeficit> = cases.iter().filter_map(|(_, found)| *found).collect();
             if let Some((first, _)) = cases.first().copied().filter(|_| cases.len() >= MIN_CASES)
                 && off.len() * 2 > cases.len()
@@ -205,8 +183,7 @@ impl LowClocks {
             }
             for (attempt, found) in cases {
                 // The reference is a reading of the same case, so that it is one of an attempt.
-                let reference =
-                    |found: ClockDeficit| found.reference.and_then(|index| compared[index].attempt);
+                let reference = |one: ClockDeficit| one.reference.and_then(|index| compared[index].attempt);
                 deficits[attempt] = found.map(|found| ClockDeficit { reference: reference(found), ..found });
             }
         }
@@ -219,8 +196,7 @@ impl LowClocks {
         }
     }
 
-    /// Returns the accepted attempts in their order, with those that share their launches: rows of the same call under
-    /// another name, and cases that ran as another kernel.
+    /// Returns the accepted attempts with those that share their launches: rows of the same call, and cases that ran as another kernel.
     pub(crate) fn withdrawals(
         &self,
         ledger: &Ledger,
@@ -244,7 +220,6 @@ impl LowClocks {
         Ok(withdrawn.into_values().collect())
     }
 
-    /// Returns the devices of a run with several collections at a clock that deviates, each with a reason.
     pub(crate) fn deviating_devices(&self, run: &str) -> Vec<DeviatingDevice> {
         let several =
             self.collections.iter().filter(|((of, _), collections)| of == run && collections.len() > 1);
@@ -273,14 +248,6 @@ impl LowClocks {
     }
 }
 
-/// Returns the number of a key, in the order of the first use of keys.
-fn number_of<K: Eq + Hash>(numbers: &mut HashMap<K, usize>, key: K) -> usize {
-    let next = numbers.len();
-    *numbers.entry(key).or_insert(next)
-}
-
-/// Returns the outcome of an attempt with the signature of one that is withdrawn with `outcome`; `None` if it is of
-/// other launches.
 fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalogue) -> Option<CaseOutcome> {
     if other.outcome.verdict != Verdict::RanAsOther {
         return Some(outcome.clone());
@@ -293,7 +260,6 @@ fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalo
 /// Relative difference of the measured rate of a reference from the expected one that is stated.
 const STATED_DIFFERENCE: f64 = 0.002;
 
-/// Returns the outcome of an attempt at a clock that deviates, with what it was compared with.
 fn deficit_outcome(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[StoredCycleRate]) -> CaseOutcome {
     let is_higher = found.deficit < 0.0;
     let (device, percent) = (stored.device, (100.0 * found.deficit.abs()).into());

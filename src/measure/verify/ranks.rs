@@ -18,27 +18,22 @@ use crate::{
     },
 };
 
-/// Journal and records of one process.
 pub(super) struct RankOutput<'a> {
     pub(super) device: LogicalDeviceId,
-    /// The device as the host numbers it.
     pub(super) physical_id: u32,
     /// Name of its host in a gang of several hosts; empty for one host.
     pub(super) host: &'a str,
     pub(super) journal: &'a LaunchJournal,
-    /// Sorted by start time.
     pub(super) records: Cow<'a, [RawRecord]>,
     /// Clock in GHz with which the profiler computed the times of the cores; `None` if the records do not show it.
     pub(super) rated_clock: Option<f64>,
 }
 
 impl RankOutput<'_> {
-    /// Returns ` of` and the host, if there are several.
     fn place(&self) -> String {
         if self.host.is_empty() { String::new() } else { format!(" of {}", self.host) }
     }
 
-    /// Returns `device 5`, or `device 5 (device 2 of torch)` if the numbers differ; with the host if there are several.
     pub(super) fn device_name(&self) -> String {
         let (physical, logical) = (self.physical_id, self.device);
         let note =
@@ -47,18 +42,13 @@ impl RankOutput<'_> {
     }
 }
 
-/// Launches of a case by one process, all of them recorded.
 pub(super) struct RankLaunches<'a> {
     pub(super) launched: u32,
-    /// All records between the sentinels of the case.
     pub(super) records: &'a [RawRecord],
-    /// Records of the kernel that ran, one per launch.
     pub(super) own: Vec<&'a RawRecord>,
-    /// Index of the equal kernel that ran; `None` for the case's own kernel.
     pub(super) ran_as: Option<usize>,
 }
 
-/// Splits the records by process, that is by device.
 pub(super) fn split_by_rank<'a>(
     manifest: &'a Manifest,
     journals: &'a [LaunchJournal],
@@ -102,21 +92,21 @@ const BLAME_ORDER: [Verdict; 9] = [
     Verdict::NotRun,
 ];
 
-/// Merges the launches of all processes of a case, if all have them and launched equally often.
 pub(super) fn merge_ranks<'a>(
     ordinal: u32,
     ranks: &[RankOutput<'_>],
     evidence: Vec<Result<RankLaunches<'a>, CaseOutcome>>,
 ) -> Result<Vec<RankLaunches<'a>>, CaseOutcome> {
-    let findings = evidence.iter().zip(ranks).enumerate();
-    let findings: Vec<RankFailure<'_>> = findings
+    let findings: Vec<RankFailure<'_>> = evidence
+        .iter()
+        .zip(ranks)
+        .enumerate()
         .filter_map(|(number, (evidence, rank))| {
             let is_silent = !rank.journal.lines.contains_key(&ordinal);
-            let device = format!("device {}{}", rank.physical_id, rank.place());
-            Some(RankFailure { number, device, is_silent, outcome: evidence.as_ref().err()? })
+            Some(RankFailure { number, is_silent, outcome: evidence.as_ref().err()? })
         })
         .collect();
-    if let Some(outcome) = blamed_outcome(&findings, ranks.len()) {
+    if let Some(outcome) = blamed_outcome(&findings, ranks) {
         return Err(outcome);
     }
     let evidence: Vec<RankLaunches<'a>> = evidence.into_iter().flatten().collect();
@@ -130,40 +120,34 @@ pub(super) fn merge_ranks<'a>(
     Ok(evidence)
 }
 
-/// Failure of one process.
 struct RankFailure<'a> {
     number: usize,
-    /// Device of the rank, under its number on the host.
-    device: String,
-    /// True if it was ended before it wrote its journal line.
     is_silent: bool,
     outcome: &'a CaseOutcome,
 }
 
-/// Returns the failure that caused the others, with its rank.
-fn blamed_outcome(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutcome> {
+fn blamed_outcome(findings: &[RankFailure<'_>], ranks: &[RankOutput<'_>]) -> Option<CaseOutcome> {
     let weight = |failure: &&RankFailure<'_>| {
         BLAME_ORDER.iter().position(|verdict| *verdict == failure.outcome.verdict)
     };
     // If a process was ended during the case, errors of other processes may follow from that, except out of memory.
     let is_cut = findings.iter().any(|failure| failure.is_silent);
-    let counts =
-        |failure: &&RankFailure<'_>| failure.is_silent || !is_cut || failure.outcome.verdict == Verdict::Oom;
+    let counts = |one: &&RankFailure<'_>| one.is_silent || !is_cut || one.outcome.verdict == Verdict::Oom;
     let verdict = findings.iter().filter(counts).min_by_key(weight)?.outcome.verdict;
     // A process that reported its error is more informative than those that torchrun ended because of it.
     let found = findings.iter().filter(|failure| failure.outcome.verdict == verdict);
-    let RankFailure { number, device, outcome, .. } = found.min_by_key(|failure| failure.is_silent)?;
+    let &RankFailure { number, outcome, .. } = found.min_by_key(|failure| failure.is_silent)?;
     // A failure of all ranks, and a case that did not run, are not attributed to one rank.
-    let by_all = findings.iter().filter(|failure| failure.outcome == *outcome).count() == ranks;
+    let by_all = findings.iter().filter(|failure| failure.outcome == outcome).count() == ranks.len();
     if by_all || verdict == Verdict::NotRun {
-        return Some((*outcome).clone());
+        return Some(outcome.clone());
     }
+    let rank = &ranks[number];
+    let device = format!("device {}{}", rank.physical_id, rank.place());
     let failure = Box::new(outcome.reason.clone());
-    Some(CaseOutcome::new(verdict, Cause::OnRank { rank: *number, device: device.clone(), failure }))
+    Some(CaseOutcome::new(verdict, Cause::OnRank { rank: number, device, failure }))
 }
 
-/// Returns the record of the slowest rank for each launch; if several ranks are equally slow, the record of the first
-/// of them.
 pub(super) fn slowest_records<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawRecord> {
     let [first, others @ ..] = evidence else { return Vec::new() };
     let mut slowest = first.own.clone();
@@ -177,29 +161,22 @@ pub(super) fn slowest_records<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawR
     slowest
 }
 
-/// Returns the duration of the fastest rank for each launch; nothing for one rank.
 pub(super) fn fastest_durations(evidence: &[RankLaunches<'_>]) -> Vec<Nanos> {
     let [first, _, ..] = evidence else { return Vec::new() };
-    let fastest =
-        |launch: usize| evidence.iter().filter_map(|rank| Some(rank.own.get(launch)?.duration)).min();
+    let fastest = |one: usize| evidence.iter().filter_map(|rank| Some(rank.own.get(one)?.duration)).min();
     (0..first.own.len()).filter_map(fastest).collect()
 }
 
-/// Launches of a collective by all ranks as one record each, and the ranks' view of them.
 pub(super) struct CollectiveLaunches {
-    /// The record of the slowest rank, with start and duration of the launch.
     pub(super) records: Vec<RawRecord>,
     views: Vec<RankView>,
-    /// Remark on the ends of the ranks, if they differ by their clocks so much that it changes the time of the launches.
     end_difference: Option<Cause>,
 }
 
-/// Durations and starts of one launch over the ranks.
 struct RankView {
     shortest: Nanos,
     median: f64,
     longest: Nanos,
-    /// True if the duration of the launch is that by the clocks of the ranks.
     is_by_clocks: bool,
     /// Rank that started last, and the time from the median start of the ranks to it.
     latest: (usize, Nanos),
@@ -212,11 +189,9 @@ const LATE_NS: i64 = 5_000;
 /// Part of the shortest duration by which the time by the clocks may exceed it before the clocks are in doubt.
 const CLOCK_PART: f64 = 0.05;
 
-/// Records of one launch by all ranks.
 struct LaunchRecords<'a> {
     slowest: &'a RawRecord,
     by_rank: Vec<&'a RawRecord>,
-    /// Durations of the ranks, sorted.
     durations: Vec<i64>,
     first_start: i64,
     last_start: i64,
@@ -225,7 +200,6 @@ struct LaunchRecords<'a> {
 }
 
 impl<'a> LaunchRecords<'a> {
-    /// Returns the records of a launch; `None` without ranks.
     fn new(slowest: &'a RawRecord, by_rank: Vec<&'a RawRecord>) -> Option<Self> {
         let end = |record: &&RawRecord| record.start.0.saturating_add(record.duration.0);
         let (starts, ends) = (|| by_rank.iter().map(|record| record.start.0), || by_rank.iter().map(end));
@@ -254,7 +228,6 @@ impl<'a> LaunchRecords<'a> {
         self.durations.first().copied().unwrap_or_default()
     }
 
-    /// Returns the launch with the time by the clocks of the ranks, or else with the shortest duration.
     fn launch(&self, is_by_clocks: bool, are_starts_comparable: bool) -> (RawRecord, RankView) {
         let shortest = self.shortest();
         let (start, duration) = match is_by_clocks {
@@ -350,8 +323,6 @@ impl CollectiveLaunches {
         self.views.iter().zip(launches).filter(|(_, launch)| launch.is_accepted).map(|(view, _)| view)
     }
 
-    /// Returns the rank that started last in most of the accepted launches, and its median delay in nanoseconds; `None` if the
-    /// delay is at most [`LATE_PART`] of the median duration or [`LATE_NS`].
     fn latest_rank(&self, launches: &[Launch]) -> Option<(usize, f64)> {
         let mut delays: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
         for view in self.accepted(launches) {
@@ -369,7 +340,6 @@ impl CollectiveLaunches {
         (delay > least).then_some((rank, delay))
     }
 
-    /// Returns the remarks on clocks and on a late rank.
     pub(super) fn remarks(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Vec<Cause> {
         let late = self.latest_rank(launches).and_then(|(rank, delay)| {
             let device = ranks.get(rank)?.device_name();
@@ -379,11 +349,8 @@ impl CollectiveLaunches {
     }
 }
 
-/// Difference between the fastest and the slowest rank above which the reason of a case names it.
 const RANK_SPREAD: f64 = 0.05;
 
-/// Returns the remark on the difference between the ranks of a gang, from the medians of the measured launches; `None` if it is
-/// small.
 pub(super) fn rank_spread(launches: &[Launch], fastest: &[Nanos]) -> Option<Cause> {
     let measured = || launches.iter().zip(fastest).filter(|(launch, _)| launch.is_measured);
     let slow = median(measured().map(|(launch, _)| launch.duration.0))?;
@@ -392,7 +359,6 @@ pub(super) fn rank_spread(launches: &[Launch], fastest: &[Nanos]) -> Option<Caus
         .then(|| Cause::RankSpread { fastest_us: (fast / 1e3).into(), slowest_us: (slow / 1e3).into() })
 }
 
-/// Indices of the sentinels among the records of a process, by their length.
 pub(super) struct Sentinels(BTreeMap<u64, Vec<usize>>);
 
 impl Sentinels {
@@ -409,8 +375,6 @@ impl Sentinels {
         Self(positions)
     }
 
-    /// Returns the range of the records between the sentinels of an ordinal, of a case or of a control kernel, if there is exactly
-    /// one of each.
     pub(super) fn between(&self, manifest: &Manifest, ordinal: u32) -> Option<Range<usize>> {
         let single = |length: u64| match self.0.get(&length).map(Vec::as_slice) {
             Some([index]) => Some(*index),
@@ -422,15 +386,10 @@ impl Sentinels {
     }
 }
 
-/// Flushes of a collection by device and start; `None` for one with a warm cache.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CacheFlushes {
-    starts: Option<BTreeSet<(Option<LogicalDeviceId>, Nanos)>>,
-}
+pub(super) struct CacheFlushes(Option<BTreeSet<(Option<LogicalDeviceId>, Nanos)>>);
 
 impl CacheFlushes {
-    /// Separates the records of flushes from the other records of a collection, which are returned. A flush is known by
-    /// its kernel and the shape of its tensor, which no case of the manifest has.
     pub(super) fn split<'a>(manifest: &Manifest, records: &'a [RawRecord]) -> (Self, Cow<'a, [RawRecord]>) {
         let Some(dims) = manifest.flush_dims() else { return (Self::default(), Cow::Borrowed(records)) };
         let is_flush = |record: &&RawRecord| {
@@ -441,13 +400,12 @@ impl CacheFlushes {
         };
         let (flushes, others): (Vec<&RawRecord>, Vec<&RawRecord>) = records.iter().partition(is_flush);
         let starts = flushes.into_iter().map(|record| (record.device, record.start)).collect();
-        (Self { starts: Some(starts) }, Cow::Owned(others.into_iter().cloned().collect()))
+        (Self(Some(starts)), Cow::Owned(others.into_iter().cloned().collect()))
     }
 
-    /// Returns the number of the first launch without a flush between it and the launch before, so that the cache may have had
-    /// its tensors. Other kernels of the call may be between the flush and the launch.
+    /// Returns the number of the first launch without a flush before it; other kernels of the call may be between both.
     pub(super) fn launch_without_flush(&self, launches: &[&RawRecord]) -> Option<usize> {
-        let starts = self.starts.as_ref()?;
+        let starts = self.0.as_ref()?;
         let mut earlier = Nanos(i64::MIN);
         launches.iter().position(|record| {
             let from = std::mem::replace(&mut earlier, record.start);

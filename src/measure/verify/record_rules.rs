@@ -1,11 +1,11 @@
 //! Rules on the records of the launches of a case: each launch has a record of its own, of the expected kernel on the expected
 //! device, and its duration is possible, also by the clock of the cores.
 
-use std::collections::BTreeSet;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use super::{
     ExpectedLaunches, JournalLine, RawRecord,
-    ranks::{CacheFlushes, RankOutput},
+    ranks::{CacheFlushes, RankLaunches, RankOutput},
     samples::TIMER_QUANTUM_NS,
 };
 use crate::{
@@ -35,26 +35,19 @@ const STEP_DIVISOR: i64 = 50;
 const COARSE_STEP: Nanos = Nanos(3 * TIMER_QUANTUM_NS);
 const STEP_EVIDENCE: usize = 12;
 
-/// Records of a case by one process.
 pub(super) struct CaseRecords<'a> {
     pub(super) kind: DataKind,
     pub(super) rank: &'a RankOutput<'a>,
     pub(super) expected: &'a ExpectedLaunches<'a>,
     pub(super) line: &'a JournalLine,
-    /// All records between the sentinels of the case.
-    pub(super) records: &'a [RawRecord],
-    /// Records of the kernel of the case, in the order of their starts.
-    pub(super) own: &'a [&'a RawRecord],
+    pub(super) launches: &'a RankLaunches<'a>,
     pub(super) flushes: &'a CacheFlushes,
 }
 
 pub(super) struct RecordRule {
     pub(super) name: &'static str,
-    /// Verdict of a case that breaks the rule.
     pub(super) verdict: Verdict,
-    /// Returns the condition that the records fulfil, with its limit.
     pub(super) condition: fn() -> String,
-    /// Returns how the records break it.
     find_problem: fn(&CaseRecords<'_>) -> Option<Cause>,
 }
 
@@ -65,6 +58,15 @@ const fn rule(
     condition: fn() -> String,
 ) -> RecordRule {
     RecordRule { name, verdict, condition, find_problem }
+}
+
+fn differing<T: Ord>(
+    case: &CaseRecords<'_>,
+    property: impl Fn(&RawRecord) -> Option<T>,
+    cause: impl FnOnce(Vec<T>) -> Cause,
+) -> Option<Cause> {
+    let values: BTreeSet<T> = case.launches.own.iter().filter_map(|record| property(record)).collect();
+    (values.len() > 1).then(|| cause(values.into_iter().collect()))
 }
 
 pub(super) const RECORD_RULES: [RecordRule; 20] = [
@@ -78,15 +80,24 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
     rule("kernel", Verdict::WrongKernel, other_kernel, || {
         "a record between the sentinels has the kernel of the case or one of its other names".to_owned()
     }),
-    rule("lost_records", Verdict::LostRecords, fewer_records, || {
-        "as many records of the kernel as launches in the journal".to_owned()
-    }),
-    rule("extra_records", Verdict::WrongKernel, more_records, || {
-        "no more records of the kernel than launches in the journal".to_owned()
-    }),
-    rule("flush", Verdict::LostRecords, missing_flush, || {
-        "if the cache is flushed, a record of a flush before each launch".to_owned()
-    }),
+    rule(
+        "lost_records",
+        Verdict::LostRecords,
+        |case| other_count(case, Ordering::Less),
+        || "as many records of the kernel as launches in the journal".to_owned(),
+    ),
+    rule(
+        "extra_records",
+        Verdict::WrongKernel,
+        |case| other_count(case, Ordering::Greater),
+        || "no more records of the kernel than launches in the journal".to_owned(),
+    ),
+    rule(
+        "flush",
+        Verdict::LostRecords,
+        |case| case.flushes.launch_without_flush(&case.launches.own).map(|launch| Cause::NoFlush { launch }),
+        || "if the cache is flushed, a record of a flush before each launch".to_owned(),
+    ),
     rule("signature", Verdict::WrongKernel, other_signature, || {
         "shapes, types and formats of each record are those of the case".to_owned()
     }),
@@ -102,12 +113,18 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
     rule("core_type", Verdict::WrongKernel, several_core_types, || {
         "all launches ran on the same unit".to_owned()
     }),
-    rule("blocks", Verdict::WrongKernel, several_block_counts, || {
-        "all launches used the same number of blocks".to_owned()
-    }),
-    rule("stream", Verdict::Implausible, several_streams, || {
-        "all launches ran on the same stream, one after the other".to_owned()
-    }),
+    rule(
+        "blocks",
+        Verdict::WrongKernel,
+        |case| differing(case, |record| record.blocks, |blocks| Cause::SeveralBlockCounts { blocks }),
+        || "all launches used the same number of blocks".to_owned(),
+    ),
+    rule(
+        "stream",
+        Verdict::Implausible,
+        |case| differing(case, |record| record.stream, |streams| Cause::SeveralStreams { streams }),
+        || "all launches ran on the same stream, one after the other".to_owned(),
+    ),
     rule("timer_step", Verdict::Implausible, below_timer_step, || {
         format!("no launch took less than a step of the timer, {} us", Nanos(TIMER_QUANTUM_NS))
     }),
@@ -121,18 +138,30 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
     rule("roofline", Verdict::Implausible, below_roofline, || {
         format!("no launch took less than {PLAUSIBLE} of the roofline bound")
     }),
-    rule("overlap", Verdict::Implausible, overlapping_launches, || {
-        let percent = 100 / OVERLAP_DIVISOR;
-        format!(
-            "no launch took longer than until the start of the next one, by more than {percent} % and {MAX_OVERLAP} us"
-        )
-    }),
-    rule("core_time", Verdict::Implausible, longer_core_time, || {
-        format!(
-            "the cores worked at most {MAX_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
+    rule(
+        "overlap",
+        Verdict::Implausible,
+        |case| first_overlap(&case.launches.own).map(Cause::Overlap),
+        || {
+            let percent = 100 / OVERLAP_DIVISOR;
+            format!(
+                "no launch took longer than until the start of the next one, by more than {percent} % and {MAX_OVERLAP} us"
+            )
+        },
+    ),
+    rule(
+        "core_time",
+        Verdict::Implausible,
+        |case| {
+            excess_core_time(&case.launches.own, case.rank.rated_clock).map(|ratio| Cause::CoreTime { ratio })
+        },
+        || {
+            format!(
+                "the cores worked at most {MAX_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
                  or on cores of both kinds, and launches at another clock than most, are not judged"
-        )
-    }),
+            )
+        },
+    ),
     rule("host_clock", Verdict::Implausible, longer_than_the_case, || {
         format!(
             "all launches together took at most {MAX_CLOCK_RATIO} times as long as the case by the host's clock"
@@ -143,7 +172,6 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
     }),
 ];
 
-/// Returns the outcome of the first rule that the records break.
 pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
     RECORD_RULES.iter().find_map(|rule| {
         let problem = (rule.find_problem)(records)?;
@@ -152,20 +180,22 @@ pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
 }
 
 fn absurd_duration(case: &CaseRecords<'_>) -> Option<Cause> {
-    let (number, longest) = case.own.iter().enumerate().max_by_key(|(_, record)| record.duration)?;
+    let own = case.launches.own.iter().enumerate();
+    let (number, longest) = own.max_by_key(|(_, record)| record.duration)?;
     (longest.duration > Nanos::MAX_KERNEL)
         .then_some(Cause::TooLong { launch: number, took_ns: longest.duration })
 }
 
 fn other_device(case: &CaseRecords<'_>) -> Option<Cause> {
     let is_other = |record: &RawRecord| record.device.filter(|device| *device != case.rank.device);
-    let other = case.records.iter().find_map(is_other)?;
+    let other = case.launches.records.iter().find_map(is_other)?;
     Some(Cause::OtherDevice { device: case.rank.device_name(), recorded_device: other.0 })
 }
 
 fn missing_device(case: &CaseRecords<'_>) -> Option<Cause> {
-    let nameless = || case.records.iter().filter(|record| record.device.is_none());
-    let (device, all, records) = (case.rank.device_name(), case.records.len(), nameless().count());
+    let all = case.launches.records;
+    let nameless = || all.iter().filter(|record| record.device.is_none());
+    let (device, all, records) = (case.rank.device_name(), all.len(), nameless().count());
     nameless().next().map(|record| match record.has_device_column {
         true => Cause::RecordsWithoutDevice { device, records, all },
         false => Cause::NoDeviceColumn { device },
@@ -173,26 +203,18 @@ fn missing_device(case: &CaseRecords<'_>) -> Option<Cause> {
 }
 
 fn other_kernel(case: &CaseRecords<'_>) -> Option<Cause> {
-    if !case.own.is_empty() || case.records.is_empty() {
+    let RankLaunches { own, records, .. } = case.launches;
+    if !own.is_empty() || records.is_empty() {
         return None;
     }
-    let ran: BTreeSet<&str> = case.records.iter().map(|record| record.kernel.as_str()).collect();
+    let ran: BTreeSet<&str> = records.iter().map(|record| record.kernel.as_str()).collect();
     let kernels = ran.into_iter().map(str::to_owned).collect();
     Some(Cause::OtherKernels { kernels, expected: case.expected.case.kernel.to_string() })
 }
 
-fn fewer_records(case: &CaseRecords<'_>) -> Option<Cause> {
-    let (launches, records) = (case.line.launched, case.own.len());
-    (records < launches as usize).then_some(Cause::RecordCount { launches, records })
-}
-
-fn more_records(case: &CaseRecords<'_>) -> Option<Cause> {
-    let (launches, records) = (case.line.launched, case.own.len());
-    (records > launches as usize).then_some(Cause::RecordCount { launches, records })
-}
-
-fn missing_flush(case: &CaseRecords<'_>) -> Option<Cause> {
-    case.flushes.launch_without_flush(case.own).map(|launch| Cause::NoFlush { launch })
+fn other_count(case: &CaseRecords<'_>, order: Ordering) -> Option<Cause> {
+    let (launches, records) = (case.line.launched, case.launches.own.len());
+    (records.cmp(&(launches as usize)) == order).then_some(Cause::RecordCount { launches, records })
 }
 
 fn other_signature(case: &CaseRecords<'_>) -> Option<Cause> {
@@ -201,52 +223,35 @@ fn other_signature(case: &CaseRecords<'_>) -> Option<Cause> {
     if expected.kernel.is_collective() {
         return None;
     }
-    case.own
-        .iter()
-        .find_map(|record| signature_mismatch(expected, host_slots, &record.inputs, &record.outputs))
+    let mut own = case.launches.own.iter();
+    own.find_map(|record| signature_mismatch(expected, host_slots, &record.inputs, &record.outputs))
 }
 
 fn ai_cpu(case: &CaseRecords<'_>) -> Option<Cause> {
-    let is_there = case.own.iter().any(|record| record.task.is_on_ai_cpu());
+    let is_there = case.launches.own.iter().any(|record| record.task.is_on_ai_cpu());
     (is_there && !case.expected.is_on_ai_cpu).then_some(Cause::AiCpu)
-}
-
-/// Returns the recorded values of a property, sorted, if the launches differ in it.
-fn several<T: Ord>(case: &CaseRecords<'_>, property: impl Fn(&RawRecord) -> Option<T>) -> Option<Vec<T>> {
-    let values: BTreeSet<T> = case.own.iter().filter_map(|record| property(record)).collect();
-    (values.len() > 1).then(|| values.into_iter().collect())
 }
 
 /// The type of a kernel does not show which of its binaries ran.
 fn several_variants(case: &CaseRecords<'_>) -> Option<Cause> {
     let variant = |record: &RawRecord| Some((record.task.operator.clone(), record.task.state.clone()));
-    several(case, variant).map(|operators| Cause::SeveralOperators { operators })
+    differing(case, variant, |operators| Cause::SeveralOperators { operators })
 }
 
 /// Launches of one stream start one after the other: two records with the same start are of one launch, so that the record of
 /// another is missing where the count is right.
 fn repeated_record(case: &CaseRecords<'_>) -> Option<Cause> {
-    let first = case.own.windows(2).position(|pair| pair[0].start == pair[1].start)?;
+    let first = case.launches.own.windows(2).position(|pair| pair[0].start == pair[1].start)?;
     Some(Cause::RecordedTwice { launch: first })
 }
 
 fn several_core_types(case: &CaseRecords<'_>) -> Option<Cause> {
     let core = |record: &RawRecord| Some(record.task.core.clone()).filter(|core| !core.is_empty());
-    several(case, core).map(|units| Cause::SeveralUnits { units })
-}
-
-/// The number of blocks follows from shapes and installation, so that it is the same for equal calls.
-fn several_block_counts(case: &CaseRecords<'_>) -> Option<Cause> {
-    several(case, |record| record.blocks).map(|blocks| Cause::SeveralBlockCounts { blocks })
-}
-
-/// The script launches on one stream. On several, launches may overlap each other.
-fn several_streams(case: &CaseRecords<'_>) -> Option<Cause> {
-    several(case, |record| record.stream).map(|streams| Cause::SeveralStreams { streams })
+    differing(case, core, |units| Cause::SeveralUnits { units })
 }
 
 fn shortest_launch<'a>(case: &CaseRecords<'a>) -> Option<(usize, &'a RawRecord)> {
-    case.own.iter().copied().enumerate().min_by_key(|(_, record)| record.duration)
+    case.launches.own.iter().copied().enumerate().min_by_key(|(_, record)| record.duration)
 }
 
 fn below_timer_step(case: &CaseRecords<'_>) -> Option<Cause> {
@@ -260,7 +265,7 @@ fn below_timer_step(case: &CaseRecords<'_>) -> Option<Cause> {
 
 /// The profiler can have a coarser timer than the device, so that equal durations do not come from the kernel.
 fn coarse_timer(case: &CaseRecords<'_>) -> Option<Cause> {
-    let mut durations: Vec<i64> = case.own.iter().map(|record| record.duration.0).collect();
+    let mut durations: Vec<i64> = case.launches.own.iter().map(|record| record.duration.0).collect();
     durations.sort_unstable();
     let median = *durations.get(durations.len() / 2)?;
     let step = timer_step(&case.rank.records)?;
@@ -273,8 +278,6 @@ fn coarse_timer(case: &CaseRecords<'_>) -> Option<Cause> {
     })
 }
 
-/// Returns the step of the timer of durations, or if too few of them differ, of durations and starts together; `None`
-/// if too few times differ.
 fn timer_step(records: &[RawRecord]) -> Option<Nanos> {
     let first = records.first()?.start;
     let durations = records.iter().map(|record| record.duration.0);
@@ -313,11 +316,6 @@ fn below_roofline(case: &CaseRecords<'_>) -> Option<Cause> {
     })
 }
 
-fn overlapping_launches(case: &CaseRecords<'_>) -> Option<Cause> {
-    first_overlap(case.own).map(Cause::Overlap)
-}
-
-/// Returns the first launch that lasted beyond the start of the next one; launches of one stream follow each other.
 pub(super) fn first_overlap(launches: &[&RawRecord]) -> Option<Overlap> {
     launches.windows(2).enumerate().find_map(|(number, pair)| {
         let [record, next] = pair else { return None };
@@ -331,13 +329,9 @@ pub(super) fn first_overlap(launches: &[&RawRecord]) -> Option<Overlap> {
     })
 }
 
-fn longer_core_time(case: &CaseRecords<'_>) -> Option<Cause> {
-    excess_core_time(case.own, case.rank.rated_clock).map(|ratio| Cause::CoreTime { ratio })
-}
-
 /// Simulated durations are not compared with the host's clock.
 fn longer_than_the_case(case: &CaseRecords<'_>) -> Option<Cause> {
-    let total = case.own.iter().map(|record| record.duration.seconds()).sum::<f64>();
+    let total = case.launches.own.iter().map(|record| record.duration.seconds()).sum::<f64>();
     let elapsed = case.line.seconds.filter(|_| case.kind == DataKind::Npu)?;
     (total > elapsed * MAX_CLOCK_RATIO).then(|| {
         let factor = total / elapsed.max(f64::MIN_POSITIVE);
@@ -345,7 +339,6 @@ fn longer_than_the_case(case: &CaseRecords<'_>) -> Option<Cause> {
     })
 }
 
-/// Greatest share of launches at a clock below the set one.
 pub(super) const MAX_THROTTLED: f64 = 0.1;
 
 /// Greatest ratio of the time of the cores to the duration. Of 2,597 recorded kernels on one kind of core and in one wave, none has
@@ -357,7 +350,6 @@ const SAME_CLOCK: f64 = 0.99;
 /// Shortest time of the cores from which the clock is computed; times have a step of 1 ns.
 const MIN_CORE_TIME: Nanos = Nanos(500);
 
-/// Returns the clock of the launches if too many of them ran below the set one.
 pub(super) fn throttling(used: &[&RawRecord]) -> Option<Cause> {
     let low: Vec<LowClock> = used.iter().filter_map(|record| record.low_clock).collect();
     let lowest = low.iter().copied().min_by(|one, other| one.mhz.total_cmp(&other.mhz))?;
@@ -370,7 +362,6 @@ pub(super) fn throttling(used: &[&RawRecord]) -> Option<Cause> {
     })
 }
 
-/// Work of the cores of one kind in a launch, by its counters.
 #[derive(Clone, Copy, Debug)]
 struct CoreWork {
     /// Nanoseconds, which the profiler computes from the cycles.
@@ -380,7 +371,6 @@ struct CoreWork {
 }
 
 impl CoreWork {
-    /// Reads the work of a record; `None` without counters, and for kernels on cores of both kinds.
     fn of_record(record: &RawRecord) -> Option<Self> {
         let counter = |name: &str| {
             let index = COUNTERS.iter().position(|counter| *counter == name)?;
@@ -418,7 +408,6 @@ pub(super) fn excess_core_time(used: &[&RawRecord], clock: Option<f64>) -> Optio
     (median > MAX_CORE_TIME).then(|| median.into())
 }
 
-/// Returns the cycles per time of launches; `None` if a record lacks its cycles, or none has the number of blocks.
 pub(super) fn cycle_rate(used: &[&RawRecord]) -> Option<CycleRate> {
     let columns: Vec<usize> =
         (0..COUNTERS.len()).filter(|&index| COUNTERS[index].ends_with("_total_cycles")).collect();

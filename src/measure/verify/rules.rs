@@ -56,175 +56,133 @@ pub(crate) struct VerificationRule {
     pub(crate) condition: String,
 }
 
-type Rule = (&'static str, RuleScope, Verdict, String);
-
-/// Returns all rules in the order in which they are applied.
 pub(crate) fn verification_rules() -> Vec<VerificationRule> {
     let of_records =
-        RECORD_RULES.iter().map(|rule| (rule.name, RuleScope::Records, rule.verdict, (rule.condition)()));
-    let others = sample_rules().into_iter().chain(reference_rules()).chain(device_rules());
-    let rules = of_records.chain(others);
-    rules
-        .map(|(rule, scope, verdict, condition)| VerificationRule { rule, scope, verdict, condition })
-        .collect()
+        RECORD_RULES.iter().map(|rule| (rule.name, RuleScope::Records, rule.verdict, rule.condition));
+    let all = of_records.chain(OTHER_RULES).map(|(rule, scope, verdict, condition)| VerificationRule {
+        rule,
+        scope,
+        verdict,
+        condition: condition(),
+    });
+    all.collect()
 }
 
 fn percent(share: f64) -> f64 {
     share * 100.0
 }
 
-/// Rules on the samples of a collection, and of a row.
-fn sample_rules() -> [Rule; 8] {
-    let noisy = |rule, condition| (rule, RuleScope::Samples, Verdict::Noisy, condition);
-    let change = percent(MIN_CHANGE);
-    [
-        noisy(
-            "trend",
-            format!(
-                "the durations of {MIN_SAMPLES} samples or more change by less than {change} %, or Kendall's S deviates by less than \
-                 {MIN_TREND_DEVIATE} standard deviations, in a collection and summed over those of a row"
-            ),
-        ),
-        noisy(
-            "step",
-            format!(
-                "no change by {change} % or more at a launch with Student's t of 4.2 + 25 / n or more between the samples before and \
-                 after it"
-            ),
-        ),
-        noisy(
-            "modes",
-            format!("the durations have no two modes {change} % apart or more with Ashman's D of 3 + 52 / n or more"),
-        ),
-        noisy("too_few_samples", "the samples give an interval of the median: six of them".to_owned()),
-        noisy(
-            "outliers",
-            format!(
-                "at most one sample, or {} % of the samples, lies outside the severe outlier fence",
-                percent(MAX_OUTLIERS)
-            ),
-        ),
-        noisy(
-            "interval",
-            format!(
-                "half of the 95 % interval is at most {} % of the median ({} % where devices differ in all cases), or a step of the timer, {} us",
-                percent(NOISE_TARGET),
-                percent(DEVICE_TARGET),
-                Nanos(TIMER_QUANTUM_NS)
-            ),
-        ),
-        noisy(
-            "agreement",
-            format!(
-                "the standard error of the mean of the medians of a row's collections without a pattern is at most {} %, or they differ by two steps of \
-                 the timer at most",
-                percent(MAX_DISAGREEMENT)
-            ),
-        ),
-        (
-            "row_variant",
-            RuleScope::Records,
-            Verdict::Suspicious,
-            "all collections of a row have the same `OP State`, unit and, but for numbers, `Op Name`, as far as they are recorded".to_owned(),
-        ),
-    ]
-}
-
-/// Rules on the median of a row and other durations of the case.
-fn reference_rules() -> [Rule; 5] {
-    let suspicious = |rule, condition| (rule, RuleScope::References, Verdict::Suspicious, condition);
-    [
-        suspicious(
-            "history",
-            format!(
-                "the median is at most {HISTORY_FACTOR} times that with earlier software, in either direction, or so in \
-                 {CONFIRMING_COLLECTIONS} collections"
-            ),
-        ),
-        suspicious(
-            "neighbours",
-            format!(
-                "the median is at most the greater of {NEIGHBOUR_FACTOR} times and {NEIGHBOUR_DEVIATIONS} standard deviations from the line \
-                 through the nearest cases of other sizes, or so in {CONFIRMING_COLLECTIONS} collections"
-            ),
-        ),
-        suspicious(
-            "production",
-            format!(
-                "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction; with a cold cache it may be longer"
-            ),
-        ),
-        suspicious(
-            "one_block",
-            format!(
-                "a case on the vector cores whose tensors have {} MiB or more runs on several blocks",
-                ONE_BLOCK_BYTES >> 20
-            ),
-        ),
-        suspicious(
-            "far_above_roofline",
-            format!(
-                "the median is at most {MAX_BOUNDS} times the sum of the roofline bound and {LAUNCH_PART} us"
-            ),
-        ),
-    ]
-}
-
-/// Rules on the device and the host during a collection: control kernels, clock and software.
-fn device_rules() -> [Rule; 7] {
-    let control = |rule, verdict, condition| (rule, RuleScope::Controls, verdict, condition);
-    let clock = |rule, condition| (rule, RuleScope::Clock, Verdict::Throttled, condition);
-    [
-        control(
-            "control_overlap",
-            Verdict::Implausible,
-            "no launch of a control kernel took longer than until the start of the next one, with the limits of `overlap`".to_owned(),
-        ),
-        control(
-            "control_core_time",
-            Verdict::Implausible,
-            "the cores worked no longer than the launches of a control kernel took, with the limit of `core_time`".to_owned(),
-        ),
-        control(
-            "control_change",
-            Verdict::Noisy,
-            format!(
-                "each control kernel takes less than {} % more or less at the end of the collection than at its start, or the change is \
-                 below {CONTROL_CHANGE_ERRORS} standard errors, in more than half of the collections of a row",
-                percent(MIN_CONTROL_CHANGE)
-            ),
-        ),
-        control(
-            "control_clock",
-            Verdict::Throttled,
-            format!(
-                "the cycles per time of a control kernel with such a change fell by less than {} %, or within their error",
-                percent(MIN_CLOCK_DEFICIT)
-            ),
-        ),
-        clock(
-            "frequency_track",
-            format!(
-                "at most {} % of the launches ran at a lower clock than the set one, by the frequency track",
-                percent(MAX_THROTTLED)
-            ),
-        ),
-        clock(
-            "cycle_rate",
-            format!(
-                "cycles per block and time are less than {} % below those of other collections of the case, of its neighbours or of \
-                 the control kernels, or above those of most devices, or within their error",
-                percent(MIN_CLOCK_DEFICIT)
-            ),
-        ),
-        (
-            "software",
-            RuleScope::Software,
-            Verdict::Implausible,
-            "the software of the host did not change during the collection".to_owned(),
-        ),
-    ]
-}
+/// Name, scope, verdict of measurements that break the rule, and its condition.
+const OTHER_RULES: [(&str, RuleScope, Verdict, fn() -> String); 20] = [
+    ("trend", RuleScope::Samples, Verdict::Noisy, || {
+        let change = percent(MIN_CHANGE);
+        format!(
+            "the durations of {MIN_SAMPLES} samples or more change by less than {change} %, or Kendall's S deviates by less than \
+             {MIN_TREND_DEVIATE} standard deviations, in a collection and summed over those of a row"
+        )
+    }),
+    ("step", RuleScope::Samples, Verdict::Noisy, || {
+        let change = percent(MIN_CHANGE);
+        format!(
+            "no change by {change} % or more at a launch with Student's t of 4.2 + 25 / n or more between the samples before and \
+             after it"
+        )
+    }),
+    ("modes", RuleScope::Samples, Verdict::Noisy, || {
+        let change = percent(MIN_CHANGE);
+        format!(
+            "the durations have no two modes {change} % apart or more with Ashman's D of 3 + 52 / n or more"
+        )
+    }),
+    ("too_few_samples", RuleScope::Samples, Verdict::Noisy, || {
+        "the samples give an interval of the median: six of them".to_owned()
+    }),
+    ("outliers", RuleScope::Samples, Verdict::Noisy, || {
+        let most = percent(MAX_OUTLIERS);
+        format!("at most one sample, or {most} % of the samples, lies outside the severe outlier fence")
+    }),
+    ("interval", RuleScope::Samples, Verdict::Noisy, || {
+        let (most, of_devices, step) =
+            (percent(NOISE_TARGET), percent(DEVICE_TARGET), Nanos(TIMER_QUANTUM_NS));
+        format!(
+            "half of the 95 % interval is at most {most} % of the median ({of_devices} % where devices differ in all cases), or a step \
+             of the timer, {step} us"
+        )
+    }),
+    ("agreement", RuleScope::Samples, Verdict::Noisy, || {
+        let most = percent(MAX_DISAGREEMENT);
+        format!(
+            "the standard error of the mean of the medians of a row's collections without a pattern is at most {most} %, or they differ \
+             by two steps of the timer at most"
+        )
+    }),
+    ("row_variant", RuleScope::Records, Verdict::Suspicious, || {
+        "all collections of a row have the same `OP State`, unit and, but for numbers, `Op Name`, as far as they are recorded"
+            .to_owned()
+    }),
+    ("history", RuleScope::References, Verdict::Suspicious, || {
+        format!(
+            "the median is at most {HISTORY_FACTOR} times that with earlier software, in either direction, or so in \
+             {CONFIRMING_COLLECTIONS} collections"
+        )
+    }),
+    ("neighbours", RuleScope::References, Verdict::Suspicious, || {
+        format!(
+            "the median is at most the greater of {NEIGHBOUR_FACTOR} times and {NEIGHBOUR_DEVIATIONS} standard deviations from the line \
+             through the nearest cases of other sizes, or so in {CONFIRMING_COLLECTIONS} collections"
+        )
+    }),
+    ("production", RuleScope::References, Verdict::Suspicious, || {
+        format!(
+            "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction; with a cold cache it may \
+             be longer"
+        )
+    }),
+    ("one_block", RuleScope::References, Verdict::Suspicious, || {
+        let mib = ONE_BLOCK_BYTES >> 20;
+        format!("a case on the vector cores whose tensors have {mib} MiB or more runs on several blocks")
+    }),
+    ("far_above_roofline", RuleScope::References, Verdict::Suspicious, || {
+        format!("the median is at most {MAX_BOUNDS} times the sum of the roofline bound and {LAUNCH_PART} us")
+    }),
+    ("control_overlap", RuleScope::Controls, Verdict::Implausible, || {
+        "no launch of a control kernel took longer than until the start of the next one, with the limits of `overlap`"
+            .to_owned()
+    }),
+    ("control_core_time", RuleScope::Controls, Verdict::Implausible, || {
+        "the cores worked no longer than the launches of a control kernel took, with the limit of `core_time`"
+            .to_owned()
+    }),
+    ("control_change", RuleScope::Controls, Verdict::Noisy, || {
+        let change = percent(MIN_CONTROL_CHANGE);
+        format!(
+            "each control kernel takes less than {change} % more or less at the end of the collection than at its start, or the change \
+             is below {CONTROL_CHANGE_ERRORS} standard errors, in more than half of the collections of a row"
+        )
+    }),
+    ("control_clock", RuleScope::Controls, Verdict::Throttled, || {
+        let deficit = percent(MIN_CLOCK_DEFICIT);
+        format!(
+            "the cycles per time of a control kernel with such a change fell by less than {deficit} %, or within their error"
+        )
+    }),
+    ("frequency_track", RuleScope::Clock, Verdict::Throttled, || {
+        let most = percent(MAX_THROTTLED);
+        format!(
+            "at most {most} % of the launches ran at a lower clock than the set one, by the frequency track"
+        )
+    }),
+    ("cycle_rate", RuleScope::Clock, Verdict::Throttled, || {
+        let deficit = percent(MIN_CLOCK_DEFICIT);
+        format!(
+            "cycles per block and time are less than {deficit} % below those of other collections of the case, of its neighbours or of \
+             the control kernels, or above those of most devices, or within their error"
+        )
+    }),
+    ("software", RuleScope::Software, Verdict::Implausible, || {
+        "the software of the host did not change during the collection".to_owned()
+    }),
+];
 
 /// State of a rule for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display, schemars::JsonSchema)]
@@ -248,73 +206,69 @@ pub(crate) struct RuleResult {
     pub(crate) found: String,
 }
 
-/// Numbers of a row that the rules judge. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowNumbers<'a> {
-    /// Outcome of each collection of the case that is not in the row, oldest first.
     pub(crate) left_out: &'a [&'a CaseOutcome],
-    /// Accepted samples of the collections in the row, each in launch order.
     pub(crate) collections: &'a [&'a [i64]],
-    /// Reasons of their verdicts.
     pub(crate) reasons: &'a [&'a Reason],
-    /// Operator, state and unit of each of them.
     pub(crate) tasks: &'a [&'a RecordedTask],
-    /// Number of severe outliers of these collections.
     pub(crate) outliers: usize,
     pub(crate) median: f64,
-    /// 95 % interval.
     pub(crate) interval: Option<(f64, f64)>,
     pub(crate) method: Option<IntervalMethod>,
     pub(crate) references: Option<&'a CaseReferences>,
-    /// Median of production profiles; `None` without one, or if it cannot be compared.
     pub(crate) production: Option<Nanos>,
     pub(crate) cache: CacheState,
-    /// Roofline bound.
     pub(crate) fastest: Option<Nanos>,
-    /// Differences of the collections' clocks from their median, relative.
     pub(crate) clocks: &'a [f64],
 }
 
-/// Returns the result of each rule for a row.
+/// True with what was found if a rule is broken; the error is the reason why it is not judged.
+type Judgement = Result<(bool, String), String>;
+
 pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
     let patterns = RowPatterns::of_collections(row.collections);
     let is_trend = |pattern: &DurationPattern| matches!(pattern, DurationPattern::Trend { .. });
     let is_step = |pattern: &DurationPattern| matches!(pattern, DurationPattern::Step { .. });
     let has_modes = |pattern: &DurationPattern| matches!(pattern, DurationPattern::TwoModes { .. });
-    vec![
-        record_result(row),
-        pattern_result(row, &patterns, "trend", is_trend),
-        pattern_result(row, &patterns, "step", is_step),
-        pattern_result(row, &patterns, "modes", has_modes),
-        outlier_result(row),
-        interval_result(row),
-        agreement_result(&patterns),
-        variant_result(row),
-        history_result(row),
-        neighbour_result(row),
-        production_result(row),
-        roofline_result(row),
-        clause_result(row, "one_block", one_block, |broken, _| broken > 0),
-        clause_result(row, "control_change", control_change, is_mostly_patterned),
-        clock_result(row),
-    ]
-}
-
-/// Returns the result of a rule that `found` breaks or not.
-const fn judged(rule: &'static str, is_broken: bool, found: String) -> RuleResult {
-    RuleResult { rule, state: if is_broken { RuleState::Broken } else { RuleState::Fulfilled }, found }
-}
-
-fn not_judged(rule: &'static str, reason: impl Into<String>) -> RuleResult {
-    RuleResult { rule, state: RuleState::NotJudged, found: reason.into() }
+    let results = [
+        ("records", Ok(judge_records(row))),
+        ("trend", judge_pattern(row, &patterns, true, is_trend)),
+        ("step", judge_pattern(row, &patterns, false, is_step)),
+        ("modes", judge_pattern(row, &patterns, false, has_modes)),
+        ("outliers", Ok(judge_outliers(row))),
+        ("interval", judge_interval(row)),
+        ("agreement", judge_agreement(&patterns)),
+        ("row_variant", judge_variant(row)),
+        ("history", judge_history(row)),
+        ("neighbours", judge_neighbours(row)),
+        ("production", judge_production(row)),
+        ("far_above_roofline", judge_roofline(row)),
+        ("one_block", Ok(judge_finding(row, one_block, |broken, _| broken > 0))),
+        ("control_change", Ok(judge_finding(row, control_change, is_mostly_patterned))),
+        ("cycle_rate", judge_clock(row)),
+    ];
+    let is_confirmed = row.collections.len() >= CONFIRMING_COLLECTIONS;
+    let result = |(rule, judgement): (&'static str, Judgement)| {
+        let (state, found) = match judgement {
+            Ok((false, found)) => (RuleState::Fulfilled, found),
+            Ok((true, found)) if is_confirmed && matches!(rule, "history" | "neighbours") => {
+                (RuleState::Confirmed, found)
+            }
+            Ok((true, found)) => (RuleState::Broken, found),
+            Err(reason) => (RuleState::NotJudged, reason),
+        };
+        RuleResult { rule, state, found }
+    };
+    results.into_iter().map(result).collect()
 }
 
 fn count_text(collections: usize) -> String {
     format_count(collections, "collection")
 }
 
-/// Returns the result of the rules on records: a collection that breaks one of them is not in the row.
-fn record_result(row: &RowNumbers<'_>) -> RuleResult {
+/// A collection that breaks one of the rules on records is not in the row.
+fn judge_records(row: &RowNumbers<'_>) -> (bool, String) {
     let all = row.collections.len() + row.left_out.len();
     let failed = || row.left_out.iter().filter(|outcome| !outcome.verdict.is_recorded());
     let (rules, fulfilled) = (RECORD_RULES.len(), all - failed().count());
@@ -323,27 +277,26 @@ fn record_result(row: &RowNumbers<'_>) -> RuleResult {
         Some(last) => format!("{text}; else, the last one: {}, {}", last.verdict, last.reason.cause),
         None => text,
     };
-    judged("records", fulfilled == 0, found)
+    (fulfilled == 0, found)
 }
 
-fn pattern_result(
+fn judge_pattern(
     row: &RowNumbers<'_>,
     patterns: &RowPatterns<'_>,
-    rule: &'static str,
+    is_of_all: bool,
     is_kind: fn(&DurationPattern) -> bool,
-) -> RuleResult {
+) -> Judgement {
     let all = row.collections.len();
-    // A trend concerns all samples together.
     let samples = row.collections.iter().map(|samples| samples.len());
-    let most = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
+    let most = if is_of_all { samples.sum() } else { samples.max().unwrap_or_default() };
     if most < MIN_SAMPLES {
         let each = if all == 1 { "the collection".to_owned() } else { format!("each of {all} collections") };
-        return not_judged(rule, format!("below {MIN_SAMPLES} samples in {each}"));
+        return Err(format!("below {MIN_SAMPLES} samples in {each}"));
     }
     let mut of_kind = patterns.of_collections.iter().filter(|pattern| is_kind(pattern));
     let number = of_kind.clone().count();
     let common = patterns.common.as_ref().filter(|pattern| is_kind(pattern));
-    let (is_broken, found) = match (of_kind.next_back(), common) {
+    Ok(match (of_kind.next_back(), common) {
         (_, Some(trend)) => {
             (true, format!("{}, in {} together", pattern_cause(trend), count_text(patterns.steady.len())))
         }
@@ -351,147 +304,115 @@ fn pattern_result(
             (patterns.is_of_most, format!("{}, in {number} of {}", pattern_cause(pattern), count_text(all)))
         }
         (None, None) => (false, format!("none in {}", count_text(all))),
-    };
-    judged(rule, is_broken, found)
+    })
 }
 
-fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {
+fn judge_outliers(row: &RowNumbers<'_>) -> (bool, String) {
     let accepted: usize = row.collections.iter().map(|samples| samples.len()).sum();
     let all = accepted + row.outliers;
     let share = row.outliers as f64 / all.max(1) as f64;
     let found = format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MAX_OUTLIERS * 100.0);
-    judged("outliers", row.outliers > 1 && share > MAX_OUTLIERS, found)
+    (row.outliers > 1 && share > MAX_OUTLIERS, found)
 }
 
-fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
-    let Some((low, high)) = row.interval else { return not_judged("interval", "too few samples") };
+fn judge_interval(row: &RowNumbers<'_>) -> Judgement {
+    let (low, high) = row.interval.ok_or("too few samples")?;
     let half = (high - row.median).max(row.median - low);
-    let widest = widest_interval(row.method);
+    let (widest, step) = (widest_interval(row.method), Nanos(TIMER_QUANTUM_NS));
     let found = format!(
-        "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {} us",
+        "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {step} us",
         100.0 * half / row.median,
         widest * 100.0,
-        Nanos(TIMER_QUANTUM_NS)
     );
-    judged("interval", half > TIMER_QUANTUM_NS as f64 && half > widest * row.median, found)
+    Ok((half > TIMER_QUANTUM_NS as f64 && half > widest * row.median, found))
 }
 
-fn agreement_result(patterns: &RowPatterns<'_>) -> RuleResult {
-    let Some(agreement) = patterns.agreement() else {
-        return not_judged("agreement", "the row has fewer than two collections without a pattern");
-    };
+fn judge_agreement(patterns: &RowPatterns<'_>) -> Judgement {
+    let agreement = patterns.agreement().ok_or("the row has fewer than two collections without a pattern")?;
     let found = format!(
         "the medians differ by {:.2} %, the error of their mean is {:.2} %; at most {:.1} %",
         100.0 * agreement.difference,
         100.0 * agreement.error,
         100.0 * MAX_DISAGREEMENT
     );
-    judged("agreement", agreement.is_poor, found)
+    Ok((agreement.is_poor, found))
 }
 
-fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
+fn judge_variant(row: &RowNumbers<'_>) -> Judgement {
     let is_known = |task: &&&RecordedTask| !(task.operator.is_empty() && task.state.is_empty());
     let known = row.tasks.iter().filter(is_known).count();
     match variant_contradiction(row.tasks) {
-        Some(difference) => judged("row_variant", true, difference.to_string()),
-        None if known > 1 => judged("row_variant", false, format!("the same in {}", count_text(known))),
-        None => {
-            not_judged("row_variant", "fewer than two collections of the row with `Op Name` or `OP State`")
-        }
+        Some(difference) => Ok((true, difference.to_string())),
+        None if known > 1 => Ok((false, format!("the same in {}", count_text(known)))),
+        None => Err("fewer than two collections of the row with `Op Name` or `OP State`".to_owned()),
     }
 }
 
-/// Returns the result of a rule that is judged in each collection, by the finding that it adds to the reason.
 /// `is_broken` takes the number of collections with this finding and the number of all collections.
-fn clause_result(
+fn judge_finding(
     row: &RowNumbers<'_>,
-    rule: &'static str,
     finding: fn(&Reason) -> Option<&Cause>,
     is_broken: fn(usize, usize) -> bool,
-) -> RuleResult {
+) -> (bool, String) {
     let broken: Vec<&Cause> = row.reasons.iter().filter_map(|reason| finding(reason)).collect();
     let all = row.reasons.len();
     let found = match broken.last() {
         Some(last) => Cause::clone(last).in_collections(broken.len(), all).to_string(),
         None => format!("none in {}", count_text(all)),
     };
-    judged(rule, is_broken(broken.len(), all), found)
+    (is_broken(broken.len(), all), found)
 }
 
-/// Returns the result of a comparison with another duration, which several collections confirm.
-fn reference_result(
-    row: &RowNumbers<'_>,
-    rule: &'static str,
-    is_contradicted: bool,
-    found: String,
-) -> RuleResult {
-    let result = judged(rule, is_contradicted, found);
-    match is_contradicted && row.collections.len() >= CONFIRMING_COLLECTIONS {
-        true => RuleResult { state: RuleState::Confirmed, ..result },
-        false => result,
-    }
-}
-
-fn history_result(row: &RowNumbers<'_>) -> RuleResult {
+fn judge_history(row: &RowNumbers<'_>) -> Judgement {
     let earlier = row.references.and_then(|references| Some((references, references.earlier?)));
-    let Some((references, earlier)) = earlier else {
-        return not_judged("history", "not measured with earlier software");
-    };
+    let (references, earlier) = earlier.ok_or("not measured with earlier software")?;
     let median = references.log_median.exp();
     let found = ratio_text(median, earlier.exp(), "that with earlier software", HISTORY_FACTOR);
-    reference_result(row, "history", references.history_contradiction().is_some(), found)
+    Ok((references.history_contradiction().is_some(), found))
 }
 
-fn neighbour_result(row: &RowNumbers<'_>) -> RuleResult {
+fn judge_neighbours(row: &RowNumbers<'_>) -> Judgement {
     let fit = row.references.and_then(|references| Some((references, references.neighbours?)));
-    let Some((references, fit)) = fit else {
-        return not_judged("neighbours", "too few measured cases of smaller and of larger sizes");
-    };
+    let (references, fit) = fit.ok_or("too few measured cases of smaller and of larger sizes")?;
     let what = format!("that expected from {} cases of other sizes", fit.neighbours);
     let limit = NEIGHBOUR_FACTOR.max((NEIGHBOUR_DEVIATIONS * fit.deviation).exp());
     let found = ratio_text(references.log_median.exp(), fit.log_duration.exp(), &what, limit);
-    reference_result(row, "neighbours", references.neighbour_contradiction().is_some(), found)
+    Ok((references.neighbour_contradiction().is_some(), found))
 }
 
-fn production_result(row: &RowNumbers<'_>) -> RuleResult {
-    let Some(production) = row.production else {
-        return not_judged("production", "no production profile with which it can be compared");
-    };
+fn judge_production(row: &RowNumbers<'_>) -> Judgement {
+    let production = row.production.ok_or("no production profile with which it can be compared")?;
     let is_broken = production_contradiction(row.median, production, row.cache).is_some();
-    let found = ratio_text(row.median, production.0 as f64, "that of production", PRODUCTION_FACTOR);
-    judged("production", is_broken, found)
+    Ok((is_broken, ratio_text(row.median, production.0 as f64, "that of production", PRODUCTION_FACTOR)))
 }
 
-fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
-    let Some(fastest) = row.fastest else {
-        return not_judged("far_above_roofline", "the call has no roofline bound");
-    };
+fn judge_roofline(row: &RowNumbers<'_>) -> Judgement {
+    let fastest = row.fastest.ok_or("the call has no roofline bound")?;
     let ratio = row.median / (fastest.0 + LAUNCH_PART.0) as f64;
     let found = format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {MAX_BOUNDS} times");
-    judged("far_above_roofline", ratio > MAX_BOUNDS as f64, found)
+    Ok((ratio > MAX_BOUNDS as f64, found))
 }
 
-fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
+fn judge_clock(row: &RowNumbers<'_>) -> Judgement {
     let throttled = row.left_out.iter().filter(|outcome| outcome.verdict == Verdict::Throttled).count();
     let left_out = match throttled {
         0 => String::new(),
         number => format!("; {} throttled and left out", count_text(number)),
     };
-    let Some(lowest) = row.clocks.iter().copied().min_by(f64::total_cmp) else {
+    let lowest = row.clocks.iter().copied().min_by(f64::total_cmp).ok_or_else(|| {
         let found =
             "fewer than two collections with cycles: only control kernels and neighbours show the clock";
-        return not_judged("cycle_rate", format!("{found}{left_out}"));
-    };
+        format!("{found}{left_out}")
+    })?;
     let found = format!(
         "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled{left_out}",
         100.0 * lowest,
         -100.0 * MIN_CLOCK_DEFICIT
     );
     // A difference within its error is none; collections at a low clock are not in the row.
-    judged("cycle_rate", false, found)
+    Ok((false, found))
 }
 
-/// Returns how often a duration is another one, with the limit in either direction.
 fn ratio_text(median: f64, expected: f64, what: &str, limit: f64) -> String {
     format!(
         "{:.2} times {what}, {:.3} us; at most {limit:.2} times either way",
@@ -505,7 +426,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{base::stats::NeighbourFit, measure::verify::controls::control_change_of};
+    use crate::{base::stats::NeighbourFit, measure::verify::controls::tests::control_change_of};
 
     #[test]
     fn rules_have_distinct_names_and_verdicts_that_are_not_ok() {

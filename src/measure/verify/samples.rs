@@ -25,7 +25,6 @@ pub(crate) const TIMER_QUANTUM_NS: i64 = 20;
 /// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
 pub(super) const MAX_OUTLIERS: f64 = 0.1;
 
-/// Returns for each sample whether it is inside the severe outlier fence.
 pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
     OutlierFence::from_samples(samples, TIMER_QUANTUM_NS).map_or_else(
         || vec![true; samples.len()],
@@ -50,7 +49,6 @@ pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<
     Some(((low - half_step).max(0.0), high + half_step))
 }
 
-/// Returns the limit of the relative half width of an interval; `None` stands for the interval of one collection.
 pub(super) fn widest_interval(method: Option<IntervalMethod>) -> f64 {
     match method {
         Some(IntervalMethod::JointFitOfUnequalDevices) => DEVICE_TARGET,
@@ -58,8 +56,6 @@ pub(super) fn widest_interval(method: Option<IntervalMethod>) -> f64 {
     }
 }
 
-/// Returns the reason why samples with this published interval are too noisy; `None` if they are not. `outliers` samples
-/// were left out.
 pub(super) fn noise_reason(
     samples: &[i64],
     interval: Option<(f64, f64)>,
@@ -84,7 +80,6 @@ pub(super) fn noise_reason(
     })
 }
 
-/// Returns the pattern of the durations of one collection, in launch order: a trend or two modes.
 pub(super) fn pattern_reason(durations: &[i64]) -> Option<Cause> {
     find_duration_pattern(durations, TIMER_QUANTUM_NS).map(|pattern| pattern_cause(&pattern))
 }
@@ -103,24 +98,17 @@ pub(super) fn pattern_cause(pattern: &DurationPattern) -> Cause {
     }
 }
 
-/// Greatest relative standard error of the mean of the medians of a row's collections: half of the noise target.
 pub(super) const MAX_DISAGREEMENT: f64 = NOISE_TARGET / 2.0;
 
-#[derive(Debug)]
 pub(super) struct RowPatterns<'a> {
-    /// Pattern of each collection that has one.
     pub(super) of_collections: Vec<DurationPattern>,
-    /// Samples of the other collections.
     pub(super) steady: Vec<&'a [i64]>,
-    /// Trend or modes of the samples of these other collections together; `None` also if most collections have a
-    /// pattern of their own.
+    /// Pattern of these other collections together; `None` also if most collections have a pattern of their own.
     pub(super) common: Option<DurationPattern>,
-    /// True if so many collections have a pattern that the median is not known.
     pub(super) is_of_most: bool,
 }
 
 impl<'a> RowPatterns<'a> {
-    /// Finds the patterns of collections, each with its samples in launch order.
     pub(super) fn of_collections(collections: &[&'a [i64]]) -> Self {
         let (mut patterns, mut steady) = (Vec::new(), Vec::new());
         for &samples in collections {
@@ -135,7 +123,6 @@ impl<'a> RowPatterns<'a> {
         Self { of_collections: patterns, ..Self::of_steady_collections(steady) }
     }
 
-    /// Finds the pattern that the collections without a pattern of their own have together.
     pub(super) fn of_steady_collections(steady: Vec<&'a [i64]>) -> Self {
         let find_common = || {
             find_common_trend(&steady, TIMER_QUANTUM_NS)
@@ -162,13 +149,12 @@ impl<'a> RowPatterns<'a> {
         (common, last.into_iter().collect())
     }
 
-    /// Returns how far the medians of the collections without a pattern agree; `None` with fewer than two of them.
     pub(super) fn agreement(&self) -> Option<MedianAgreement> {
-        MedianAgreement::of_collections(&self.steady)
+        let medians = self.steady.iter().filter_map(|samples| median(samples.iter().copied()));
+        MedianAgreement::of_medians(&medians.collect::<Vec<_>>())
     }
 
-    /// Returns the reason why these medians disagree; `None` if they agree. The interval of the joint fit does not show
-    /// such a disagreement, because the fit expects differences as large as in other cases.
+    /// The interval of the joint fit does not show a disagreement: the fit expects differences as large as in other cases.
     pub(super) fn disagreement_reason(&self) -> Option<Cause> {
         let agreement = self.agreement().filter(|agreement| agreement.is_poor)?;
         let (difference, error) = (100.0 * agreement.difference, 100.0 * agreement.error);
@@ -180,19 +166,11 @@ impl<'a> RowPatterns<'a> {
 pub(super) struct MedianAgreement {
     /// Difference of the largest and the smallest median, relative to the mean of the medians.
     pub(super) difference: f64,
-    /// Standard error of the mean of the medians.
     pub(super) error: f64,
-    /// True if this standard error makes the row noisy.
     pub(super) is_poor: bool,
 }
 
 impl MedianAgreement {
-    fn of_collections(collections: &[&[i64]]) -> Option<Self> {
-        let medians = collections.iter().filter_map(|samples| median(samples.iter().copied()));
-        Self::of_medians(&medians.collect::<Vec<_>>())
-    }
-
-    /// Compares medians of collections in nanoseconds; `None` for fewer than two.
     pub(super) fn of_medians(medians: &[f64]) -> Option<Self> {
         if medians.len() < 2 {
             return None;
@@ -200,22 +178,19 @@ impl MedianAgreement {
         let count = medians.len() as f64;
         let mean = medians.iter().sum::<f64>() / count;
         let squares: f64 = medians.iter().map(|median| (median / mean - 1.0).powi(2)).sum();
-        let (least, most) = medians
-            .iter()
-            .fold((f64::INFINITY, 0.0_f64), |(least, most), median| (least.min(*median), most.max(*median)));
+        let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = medians.iter().copied().fold(0.0, f64::max);
         let error = (squares / (count - 1.0) / count).sqrt();
         let is_poor = error > MAX_DISAGREEMENT && most - least > 2.0 * TIMER_QUANTUM_NS as f64;
         Some(Self { difference: (most - least) / mean, error, is_poor })
     }
 }
 
-/// Returns true if so many of a case's collections have a pattern that its median is not known.
 pub(super) const fn is_mostly_patterned(patterned: usize, collections: usize) -> bool {
     patterned > 0 && patterned * 2 >= collections
 }
 
-/// Returns how the collections of a row differ in operator, `OP State` or unit, the properties of a binary that the profiler shows;
-/// `None` if they agree. A property that is not recorded agrees with any.
+/// Returns how the collections of a row differ in the binary that ran. A property that is not recorded agrees with any.
 pub(super) fn variant_contradiction(tasks: &[&RecordedTask]) -> Option<Cause> {
     let find_difference = |property, read: fn(&RecordedTask) -> &str| {
         let mut collections: BTreeMap<&str, usize> = BTreeMap::new();
@@ -232,8 +207,6 @@ pub(super) fn variant_contradiction(tasks: &[&RecordedTask]) -> Option<Cause> {
         .or_else(|| find_difference(TaskProperty::Unit, |task| &task.core))
 }
 
-/// Returns the attempts that a row pools: all attempts with samples that have the state of the cache and the software
-/// of the newest attempt.
 fn pooled_attempts(evidence: &[AttemptSamples]) -> Vec<&AttemptSamples> {
     let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
     let Some(newest) = measured.clone().next_back() else { return Vec::new() };
@@ -246,11 +219,10 @@ pub(crate) fn pooled_sample_count(evidence: &[AttemptSamples]) -> usize {
     pooled_attempts(evidence).iter().map(|attempt| attempt.samples.len()).sum()
 }
 
-/// Pools the attempts at a case into a row: all attempts with the newest software that passed verification, whatever
-/// their spread. Leaving out noisy attempts would select samples by their spread, and the interval would be too narrow.
-/// `None` without attempts. The verdict judges the pooled samples, because collections that are steady individually may
-/// differ. `estimated` is the estimate from all cases and collections; without it, the interval is computed from the
-/// samples.
+/// Pools the attempts at a case into a row: all attempts with the newest software that passed verification, whatever their
+/// spread. Leaving out noisy attempts would select samples by their spread, and the interval would be too narrow. `None` without
+/// attempts. The verdict judges the pooled samples, because collections that are steady individually may differ. `estimated` is
+/// the estimate from all cases and collections; without it, the interval is computed from the samples.
 pub(crate) fn pool_attempts(
     case: &CaseId,
     evidence: &[AttemptSamples],
@@ -264,10 +236,10 @@ pub(crate) fn pool_attempts(
     // An estimate from another number of collections belongs to another state of the ledger.
     let estimated = estimated.filter(|estimated| estimated.collections == used.len());
     let median = estimated.and_then(|estimated| estimated.median.as_ref());
-    let interval = match median.and_then(estimated_interval) {
-        Some(interval) => Some(interval),
-        None => sample_interval(&collections, summary.median, case.seed()),
-    };
+    let of_samples = || sample_interval(&collections, summary.median, case.seed());
+    let interval = median.and_then(estimated_interval).or_else(of_samples);
+    // Operator, state and unit of the newest attempt that has a unit.
+    let task = used.iter().rfind(|attempt| !attempt.task.core.is_empty());
     let samples = pooled.len();
     let measurement = Measurement {
         summary,
@@ -275,12 +247,7 @@ pub(crate) fn pool_attempts(
         samples,
         collections: used.len(),
         counters: pooled_counters(&used),
-        // Operator, state and unit of the newest attempt that has a unit.
-        task: used
-            .iter()
-            .rfind(|attempt| !attempt.task.core.is_empty())
-            .map(|attempt| RecordedTask::clone(&attempt.task))
-            .unwrap_or_default(),
+        task: task.map(|attempt| RecordedTask::clone(&attempt.task)).unwrap_or_default(),
     };
     // Pooled samples may be more or less steady than individual collections.
     let outliers = used.iter().map(|attempt| attempt.outliers).sum();
@@ -331,7 +298,6 @@ pub(crate) fn pool_attempts(
     })
 }
 
-/// Returns the interval of an estimate, widened by half a step of the timer; `None` if the interval has no bounds.
 fn estimated_interval(median: &EstimatedMedian) -> Option<MedianInterval> {
     let estimate = median.estimate;
     let end = |sign: f64| {
@@ -352,7 +318,6 @@ fn sample_interval(collections: &[Vec<i64>], median: f64, seed: u64) -> Option<M
     Some(MedianInterval { estimate: median, low, high, method, correction: None })
 }
 
-/// Returns the means of the counters over all launches; attempts are weighted by their samples.
 fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
     let width = used.iter().map(|attempt| attempt.counters.len()).max().unwrap_or_default();
     let mean = |index: usize| {
@@ -376,7 +341,7 @@ mod tests {
     use crate::{
         base::stats::CaseEstimate,
         kernel::{CacheState, IdentifiedSoftware, Reason, SoftwareFingerprint},
-        measure::verify::controls::control_change_of,
+        measure::verify::controls::tests::control_change_of,
     };
 
     fn noise_of(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {

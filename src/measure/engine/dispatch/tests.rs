@@ -27,7 +27,7 @@ use crate::{
         engine::{
             CollectionSettings, PausedDevices, ResumedRun,
             dry_run::{scheduler_cases, scheduler_limits},
-            ledger_writer::{StopRequests, StopSource},
+            run::{StopRequests, StopSource},
         },
         run_options::RunOptions,
     },
@@ -81,7 +81,7 @@ struct FakeLanes<'a> {
     epoch: Instant,
 }
 
-impl CollectionStarter for FakeLanes<'_> {
+impl FakeLanes<'_> {
     fn start_collection(&self, start: StartCollection) {
         let now = self.epoch.elapsed().as_secs_f64();
         self.started.borrow_mut().push((now, start.clone()));
@@ -258,7 +258,7 @@ impl Fixture {
             let mut dispatcher = Dispatcher::new(
                 Arc::clone(&context),
                 devices.to_vec(),
-                Box::new(lanes),
+                Box::new(move |start| lanes.start_collection(start)),
                 state,
                 store,
                 inbox,
@@ -331,11 +331,14 @@ fn collection_result(
     CollectionResult {
         attempts: start.cases.iter().map(attempt).collect(),
         seconds: vec![Some(0.1).filter(|_| is_ok); start.cases.len()],
-        startup: Some(0.5),
-        exit,
-        has_readable_profile: verdict != Verdict::LostRecords,
-        failed_devices: Vec::new(),
-        message: format!("prepared {verdict}"),
+        end: CollectionFinished {
+            collection: start.collection,
+            exit,
+            has_readable_profile: verdict != Verdict::LostRecords,
+            startup: Some(0.5),
+            message: format!("prepared {verdict}"),
+            ..CollectionFinished::default()
+        },
         software: context.settings.software.clone(),
         controls: Vec::new(),
         archive: None,
