@@ -20,9 +20,9 @@ use crate::{
         row_cases,
     },
     kernel::{
-        AttemptSamples, CacheState, Case, CaseId, CaseMap, CaseSet, Cause, IdentifiedSoftware,
-        IntervalMethod, KernelName, Nanos, RowResult, SoftwareFingerprint, Verdict, WithdrawnAttempts,
-        cause::SoftwareRelation, render::files::EVIDENCE,
+        AttemptSamples, CacheState, Case, CaseId, CaseMap, CaseSet, Cause, IntervalMethod, KernelName, Nanos,
+        RowResult, SoftwareFingerprint, Verdict, WithdrawnAttempts, cause::SoftwareRelation,
+        render::files::EVIDENCE,
     },
     measure::verify::{EstimateInput, EstimatedCase, JointEstimates, pool_attempts, pooled_sample_count},
 };
@@ -492,7 +492,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::kernel::Verdict;
+    use crate::kernel::{IdentifiedSoftware, Verdict};
 
     /// With hundreds of collections, the intervals of all states took longer than the run that wrote the rows.
     #[test]
