@@ -526,7 +526,7 @@ impl CommandSizes {
 
     /// Returns doubled sizes, multiples of `granularity`, on both sides of a size; `None` above 2^64.
     pub(crate) fn ladder_to(bytes: u64, granularity: u64) -> Option<Self> {
-        let doubled = |from: u64| std::iter::successors(Some(from), |size: &u64| size.checked_mul(2));
+        let doubled = |from: u64| iter::successors(Some(from), |size: &u64| size.checked_mul(2));
         let first = granularity.max(1);
         let from = doubled(first).take_while(|size| *size <= bytes.min(LADDER_START)).last().unwrap_or(first);
         doubled(from).find(|size| *size >= bytes).map(|to| Self::Ladder(from, to))
