@@ -75,18 +75,12 @@ impl DataKind {
 
     /// Returns the text behind names and headings of its numbers: empty for measurements.
     pub(crate) fn mark(self) -> &'static str {
-        match self {
-            Self::Npu => "",
-            Self::Rehearsal => " (rehearsal: simulated durations)",
-        }
+        if self == Self::Rehearsal { " (rehearsal: simulated durations)" } else { "" }
     }
 
     /// Returns the option, with a space before it, that a command needs to measure for a database of this kind.
     pub(crate) const fn host_option(self) -> &'static str {
-        match self {
-            Self::Npu => "",
-            Self::Rehearsal => " --host rehearsal",
-        }
+        if matches!(self, Self::Rehearsal) { " --host rehearsal" } else { "" }
     }
 }
 

@@ -41,17 +41,28 @@ impl Dtype {
 impl CollectiveKind {
     pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Returns the type of the profiler's records, which is also the name of the table. That of a transfer is the sender's.
-    pub const fn kernel_name(self) -> &'static str {
+    /// Returns the type of the profiler's records, which is also the name of the table, and the meaning of `message_bytes`. The
+    /// type of a transfer is the sender's.
+    const fn kernel_and_size(self) -> (&'static str, &'static str) {
         match self {
-            Self::AllReduce => "hcom_allReduce_",
-            Self::AllGather => "hcom_allGather_",
-            Self::ReduceScatter => "hcom_reduceScatter_",
-            Self::AllToAll => "hcom_alltoall_",
-            Self::AllToAllV => "hcom_alltoallv_",
-            Self::Broadcast => "hcom_broadcast_",
-            Self::SendReceive => "hcom_send_",
+            Self::AllReduce => ("hcom_allReduce_", "buffer of one rank"),
+            Self::AllGather => ("hcom_allGather_", "input of one rank"),
+            Self::ReduceScatter => ("hcom_reduceScatter_", "output of one rank"),
+            Self::AllToAll => ("hcom_alltoall_", "input of one rank, its own part included"),
+            Self::AllToAllV => {
+                ("hcom_alltoallv_", "input of the rank that sends most, its own part included")
+            }
+            Self::Broadcast => ("hcom_broadcast_", "buffer of the root"),
+            Self::SendReceive => ("hcom_send_", "bytes in one direction"),
         }
+    }
+
+    pub const fn kernel_name(self) -> &'static str {
+        self.kernel_and_size().0
+    }
+
+    pub const fn size_semantics(self) -> &'static str {
+        self.kernel_and_size().1
     }
 
     pub fn of_kernel(kernel: &KernelName) -> Option<Self> {
@@ -62,19 +73,6 @@ impl CollectiveKind {
     /// sender of a transfer may end before the others, and so may a rank that receives less than the others.
     pub(crate) const fn ends_together(self) -> bool {
         matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll)
-    }
-
-    /// Describes which size `message_bytes` is.
-    pub const fn size_semantics(self) -> &'static str {
-        match self {
-            Self::AllReduce => "buffer of one rank",
-            Self::AllGather => "input of one rank",
-            Self::ReduceScatter => "output of one rank",
-            Self::AllToAll => "input of one rank, its own part included",
-            Self::AllToAllV => "input of the rank that sends most, its own part included",
-            Self::Broadcast => "buffer of the root",
-            Self::SendReceive => "bytes in one direction",
-        }
     }
 
     /// Returns the message size in bytes of a call with this number of elements as HCCL counts them for the profiler: of

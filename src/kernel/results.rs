@@ -3,6 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 
 use serde::{Serialize, Serializer};
+use strum::EnumMessage as _;
 
 use super::{
     CacheState, CaseId, CaseOutcome, Cause, DurationList, IdentifiedCase, IdentifiedSoftware, Nanos, Reason,
@@ -153,23 +154,37 @@ pub(crate) struct CollectionSamples {
 }
 
 /// Method of an interval.
-#[derive(strum::Display, strum::EnumString, strum::IntoStaticStr, schemars::JsonSchema)]
+#[derive(
+    strum::Display, strum::EnumString, strum::IntoStaticStr, strum::EnumMessage, schemars::JsonSchema,
+)]
 #[schemars(with = "String")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IntervalMethod {
-    #[strum(to_string = "launches")]
+    #[strum(
+        to_string = "launches",
+        message = "the launches of one collection (differences between collections are not included)"
+    )]
     Launches,
-    #[strum(to_string = "bootstrap")]
+    #[strum(to_string = "bootstrap", message = "the bootstrap of its collections")]
     Bootstrap,
-    #[strum(to_string = "collections")]
+    #[strum(to_string = "collections", message = "Student's t over its collections")]
     Collections,
-    #[strum(to_string = "joint fit")]
+    #[strum(to_string = "joint fit", message = "the joint fit of all cases and collections")]
     JointFit,
-    #[strum(to_string = "collections on one device")]
+    #[strum(
+        to_string = "collections on one device",
+        message = "Student's t over its collections, all on one device"
+    )]
     CollectionsOnOneDevice,
-    #[strum(to_string = "joint fit on one device")]
+    #[strum(
+        to_string = "joint fit on one device",
+        message = "the joint fit of all cases and collections, all on one device"
+    )]
     JointFitOnOneDevice,
-    #[strum(to_string = "joint fit of unequal devices")]
+    #[strum(
+        to_string = "joint fit of unequal devices",
+        message = "the joint fit of all cases and collections, around the mean of devices that differ"
+    )]
     JointFitOfUnequalDevices,
 }
 
@@ -183,20 +198,8 @@ impl IntervalMethod {
         matches!(self, Self::JointFit | Self::JointFitOnOneDevice | Self::JointFitOfUnequalDevices)
     }
 
-    pub(crate) const fn explanation(self) -> &'static str {
-        match self {
-            Self::Launches => {
-                "the launches of one collection (differences between collections are not included)"
-            }
-            Self::Bootstrap => "the bootstrap of its collections",
-            Self::Collections => "Student's t over its collections",
-            Self::JointFit => "the joint fit of all cases and collections",
-            Self::CollectionsOnOneDevice => "Student's t over its collections, all on one device",
-            Self::JointFitOnOneDevice => "the joint fit of all cases and collections, all on one device",
-            Self::JointFitOfUnequalDevices => {
-                "the joint fit of all cases and collections, around the mean of devices that differ"
-            }
-        }
+    pub(crate) fn explanation(self) -> &'static str {
+        self.get_message().unwrap_or_default()
     }
 }
 
