@@ -3,7 +3,10 @@
 
 use std::fmt;
 
-use crate::base::yaml::{Location, Spanned, YamlNode};
+use crate::base::{
+    suggest::nearest_name,
+    yaml::{Location, Spanned, YamlNode},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LadderSegment {
@@ -67,7 +70,11 @@ impl LadderSegment {
                     let number = number.and_then(|number| number.parse::<f64>().ok());
                     ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
                 }
-                other => return Err(format!("has `{other}`, expected `step`, `ratio` or `align`")),
+                other => {
+                    let near = nearest_name(other, ["step", "ratio", "align"]);
+                    let near = near.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"));
+                    return Err(format!("has `{other}`, expected `step`, `ratio` or `align`{near}"));
+                }
             }
         }
         let pace = match (step, ratio) {
