@@ -5,26 +5,21 @@ import json
 from . import values
 from .memory import UNKNOWN
 from .schema import bind_to
-from .tensors import COMMUNICATION, Operation, element_bytes, tensor_bytes, torch_name
+from .tensors import COMMUNICATION, Operation, element_bytes, require, tensor_bytes, torch_name
 
-# Functions by the kind of collective, with their arguments; kinds by the type of their records.
+# Kinds of collectives and arguments by function; types of records by kind.
+_SPLITS = ", int[]? output_splits=None, int[]? input_splits=None"
 CALLS = {
-    "torch.distributed.all_reduce": ("all_reduce", "all_reduce(Tensor tensor) -> ()"),
-    "torch.distributed.all_gather_into_tensor": (
-        "all_gather",
-        "all_gather_into_tensor(Tensor output, Tensor input) -> ()",
-    ),
-    "torch.distributed.reduce_scatter_tensor": (
-        "reduce_scatter",
-        "reduce_scatter_tensor(Tensor output, Tensor input) -> ()",
-    ),
-    "torch.distributed.all_to_all_single": (
-        "all_to_all",
-        "all_to_all_single(Tensor output, Tensor input, int[]? output_splits=None, int[]? input_splits=None) -> ()",
-    ),
-    "torch.distributed.broadcast": ("broadcast", "broadcast(Tensor tensor, int src) -> ()"),
-    "torch.distributed.send": ("send_receive", "send(Tensor tensor, int dst) -> ()"),
-    "torch.distributed.recv": ("send_receive", "recv(Tensor tensor, int src) -> ()"),
+    "torch.distributed." + text.partition("(")[0]: (kind, text + " -> ()")
+    for kind, text in (
+        ("all_reduce", "all_reduce(Tensor tensor)"),
+        ("all_gather", "all_gather_into_tensor(Tensor output, Tensor input)"),
+        ("reduce_scatter", "reduce_scatter_tensor(Tensor output, Tensor input)"),
+        ("all_to_all", "all_to_all_single(Tensor output, Tensor input%s)" % _SPLITS),
+        ("broadcast", "broadcast(Tensor tensor, int src)"),
+        ("send_receive", "send(Tensor tensor, int dst)"),
+        ("send_receive", "recv(Tensor tensor, int src)"),
+    )
 }
 RECORDS = {
     "all_reduce": "hcom_allReduce_",
@@ -47,14 +42,12 @@ def operation(record, number, moved, dtype):
 def all_reduce(session, args, kwargs):
     """Outside of sweeps: every rank sums a tensor of the same shape and type; the device does not wait for the others."""
     tensor = bind_to("all_reduce(Tensor tensor) -> ()", args, kwargs)["tensor"]
-    if tensor._storage.place is None:
-        raise RuntimeError("No backend type associated with device type cpu")
+    require(tensor._storage.place is not None, "No backend type associated with device type cpu")
     recorded = tensor.recorded()
     session.check_common(RECORDS["all_reduce"], [recorded])
     tensor._storage.write(UNKNOWN)
-    moved = 2 * tensor_bytes(recorded)
-    record = RECORDS["all_reduce"]
-    session.log.launch(tensor._storage.place, operation(record, session.common_calls, moved, recorded[1]))
+    launched = operation(RECORDS["all_reduce"], session.common_calls, 2 * tensor_bytes(recorded), recorded[1])
+    session.log.launch(tensor._storage.place, launched)
 
 
 def call(session, api, args, kwargs):
@@ -75,11 +68,10 @@ def call(session, api, args, kwargs):
     arrivals = [arrival]
     if session.link is not None:
         arrivals = session.link.ask("meet", number, rank, ranks, rest=json.dumps(arrival).encode())
-    other = next((each["call"] for each in arrivals if each["call"] != arrivals[0]["call"]), None)
-    if other is not None:
-        raise RuntimeError(
-            "rehearsal: the ranks of a group launch different collectives: %s, another rank %s" % (arrivals[0]["call"], other)
-        )
+    calls = [each["call"] for each in arrivals]
+    other = next((each for each in calls if each != calls[0]), None)
+    text = "rehearsal: the ranks of a group launch different collectives: %s, another rank %s"
+    require(other is None, text, calls[0], other)
     last = max(each["at"] + ahead for each in arrivals)
     message = collective.message_bytes()
     splits = [each["splits"] for each in arrivals]
@@ -106,11 +98,8 @@ def equal_message_elements(splits):
     most = 0
     for rank, own in enumerate(splits):
         for other, (sent, peer) in enumerate(zip(own["sent"], splits)):
-            expected = peer["received"][rank]
-            if sent != expected:
-                raise RuntimeError(
-                    "rehearsal: rank %d sends %d elements to rank %d, which expects %d" % (rank, sent, other, expected)
-                )
+            text = "rehearsal: rank %d sends %d elements to rank %d, which expects %d"
+            require(sent == peer["received"][rank], text, rank, sent, other, peer["received"][rank])
         most = max(most, sum(own["sent"]) - own["sent"][rank], sum(own["received"]) - own["received"][rank])
     return most * len(splits) // max(len(splits) - 1, 1)
 
@@ -133,12 +122,9 @@ class Collective:
         for place, tensor in enumerate((self.input, self.output)):
             if tensor is None:
                 continue
-            if len(tensor.dims_in_memory()) != 1:
-                raise RuntimeError("rehearsal: collectives are of vectors")
-            if tensor._storage.place != session.current:
-                raise RuntimeError("No backend type associated with device type cpu")
-            if self.dtype not in (None, tensor._storage.dtype):
-                raise RuntimeError("Tensors are not equal in size or data type")
+            require(len(tensor.dims_in_memory()) == 1, "rehearsal: collectives are of vectors")
+            require(tensor._storage.place == session.current, "No backend type associated with device type cpu")
+            require(self.dtype in (None, tensor._storage.dtype), "Tensors are not equal in size or data type")
             self.dtype, self.elements[place] = tensor._storage.dtype, tensor.dims_in_memory()[0]
         self.element_bytes = element_bytes(self.dtype) or 1
         self.record = RECEIVE_RECORD if api == RECEIVE else RECORDS[self.kind]
@@ -147,8 +133,8 @@ class Collective:
         if self.kind == "all_to_all_v":
             self.splits = {"sent": bound["input_splits"], "received": bound.get("output_splits")}
             for parts in self.splits.values():
-                if not isinstance(parts, (list, tuple)) or len(parts) != self.ranks or min(parts) < 0:
-                    raise RuntimeError("rehearsal: the splits are not %d whole numbers" % self.ranks)
+                is_valid = isinstance(parts, (list, tuple)) and len(parts) == self.ranks and min(parts) >= 0
+                require(is_valid, "rehearsal: the splits are not %d whole numbers", self.ranks)
         self.check_sizes(bound)
 
     def check_sizes(self, bound):
@@ -163,9 +149,8 @@ class Collective:
             "broadcast": bound.get("src") == 0,
             "send_receive": ranks == 2,
         }
-        if not fits.get(self.kind, True):
-            text = "rehearsal: %s of %d and %d elements over %d ranks"
-            raise RuntimeError(text % (self.kind, given, returned, ranks))
+        text = "rehearsal: %s of %d and %d elements over %d ranks"
+        require(fits.get(self.kind, True), text, self.kind, given, returned, ranks)
 
     def describe(self):
         """The call without the sizes that differ between the ranks of a transfer."""
@@ -179,19 +164,16 @@ class Collective:
     def compare(self, case):
         """Compares the call with the case of the manifest."""
         wanted = next((each["value"] for each in case["arguments"] if isinstance(each.get("value"), dict)), None)
-        if wanted is None:
-            raise RuntimeError("rehearsal: %s is no collective" % case["kernel"])
+        require(wanted is not None, "rehearsal: %s is no collective", case["kernel"])
         sizes = [wanted.get("send", 0), wanted.get("receive", 0)]
         if self.splits is not None:
             # The manifest has the sizes of the busiest ranks.
             is_same_size = all(found <= most for found, most in zip(self.elements, sizes))
         else:
             is_same_size = self.elements == sizes or self.kind == "send_receive" and sizes[0] in self.elements
-        if wanted.get("kind") == self.kind and is_same_size and wanted.get("dtype") == torch_name(self.dtype):
-            return
+        is_same = wanted.get("kind") == self.kind and is_same_size and wanted.get("dtype") == torch_name(self.dtype)
         text = "rehearsal: the manifest has %s of %d -> %d elements of %s, the call is %s of %d -> %d elements of %s"
-        found = (self.kind, self.elements[0], self.elements[1], self.dtype)
-        raise RuntimeError(text % ((wanted.get("kind"), sizes[0], sizes[1], wanted.get("dtype")) + found))
+        require(is_same, text, wanted.get("kind"), *sizes, wanted.get("dtype"), self.kind, *self.elements, self.dtype)
 
     def message_bytes(self):
         """The message of the call in bytes; npubench states for each collective what its size is."""

@@ -2,7 +2,7 @@
 other arguments by value. The first difference is the error that Python raises."""
 from .memory import Tensor, dtype
 from .schema import type_name, value_text
-from .tensors import BASE_FORMATS, dims_text, torch_name
+from .tensors import BASE_FORMATS, dims_text, require, torch_name
 
 LAYOUTS = {"contiguous": "a contiguous", "transposed": "a transposed view of a", "permuted": "a view in another order of a"}
 BOUNDED_FILLS = ("index", "zipf", "counting", "distinct", "experts", "blocks")
@@ -32,14 +32,10 @@ def compare_call(case, schema, bound):
             if problem:
                 raise _refused(case, place, problem)
             found = given._storage.place
-            if found is not None and device is not None and found != device:
-                raise RuntimeError(
-                    "Expected all tensors to be on the same device, but found at least two devices, npu:%d and npu:%d!"
-                    % (device, found)
-                )
+            text = "Expected all tensors to be on the same device, but found at least two devices, npu:%d and npu:%d!"
+            require(found is None or device in (None, found), text, device, found)
             device = device if found is None else found
-    if device is None:
-        raise RuntimeError("rehearsal: %s: no argument is a tensor on an NPU" % case["api"])
+    require(device is not None, "rehearsal: %s: no argument is a tensor on an NPU", case["api"])
     return device
 
 

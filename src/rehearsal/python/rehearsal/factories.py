@@ -6,7 +6,7 @@ Their names are those of real profiles where one was at hand (`DSARandomNormal`,
 from . import functions, values
 from .memory import UNINITIALISED, UNKNOWN, Generator, ascending, between, different, dtype, place_text
 from .schema import bind_to, type_name
-from .tensors import FLOATS, RANDOM, plain_operation, tensor, tensor_bytes
+from .tensors import FLOATS, RANDOM, plain_operation, require, tensor, tensor_bytes
 
 KEYWORDS = (
     ", *, Generator? generator=None, Tensor? out=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
@@ -46,16 +46,14 @@ def create(session, api, args, kwargs):
     bound = bind_to(FACTORIES[api] + KEYWORDS, args, kwargs)
     place = functions.place_argument(session, bound.get("device"))
     generator = bound.get("generator")
-    if isinstance(generator, Generator) and generator.device != place_text(place):
-        text = "Expected a '%s' device type for generator but found '%s'"
-        raise RuntimeError(text % (place_text(place), generator.device))
+    text = "Expected a '%s' device type for generator but found '%s'"
+    device = generator.device if isinstance(generator, Generator) else place_text(place)
+    require(device == place_text(place), text, place_text(place), device)
     dims, default, contents = described(api, bound)
     of_type = bound.get("dtype")
     if of_type is not None:
-        if not isinstance(of_type, dtype):
-            raise RuntimeError("`dtype` must be a torch.dtype, not %s" % type_name(of_type))
-        if of_type.recorded is None:
-            raise RuntimeError("rehearsal: no type is called `%s`" % of_type.name)
+        require(isinstance(of_type, dtype), "`dtype` must be a torch.dtype, not %s", type_name(of_type))
+        require(of_type.recorded is not None, "rehearsal: no type is called `%s`", of_type.name)
         default = of_type.recorded
     check_type(api, default, contents)
     new = tensor(dims, default)
@@ -84,9 +82,7 @@ def described(api, bound):
         return from_data(bound["data"])
     if api == "torch.randint":
         low, high = bound["low"], bound["high"]
-        if low >= high:
-            text = "random_ expects 'from' to be less than 'to', but got from=%d >= to=%d"
-            raise RuntimeError(text % (low, high))
+        require(low < high, "random_ expects 'from' to be less than 'to', but got from=%d >= to=%d", low, high)
         return functions.size_argument(bound["size"]), "INT64", between(low, high - 1)
     dims = functions.size_argument(bound["size"])
     if api == "torch.full":
@@ -100,10 +96,9 @@ def described(api, bound):
 
 def arange(bound):
     start, end, step = bound["start"], bound["end"], bound.get("step", 1)
-    if any(type(number) is not int for number in (start, end, step)):
-        raise RuntimeError("rehearsal: arange supports whole numbers only")
-    if step < 1 or end < start:
-        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    is_whole = all(type(number) is int for number in (start, end, step))
+    require(is_whole, "rehearsal: arange supports whole numbers only")
+    require(step >= 1 and end >= start, "upper bound and lower bound inconsistent with step sign")
     return (-(-(end - start) // step),), "INT64", between(start, max(end - 1, start))
 
 
@@ -112,12 +107,11 @@ def from_data(data):
     dims, items = [], [data]
     while items and isinstance(items[0], (list, tuple)):
         length = len(items[0])
-        if any(not isinstance(item, (list, tuple)) or len(item) != length for item in items):
-            raise RuntimeError("expected sequence of length %d at dim %d" % (length, len(dims)))
+        is_even = all(isinstance(item, (list, tuple)) and len(item) == length for item in items)
+        require(is_even, "expected sequence of length %d at dim %d", length, len(dims))
         dims.append(length)
         items = [inner for item in items for inner in item]
-    if any(type(item) not in (int, float, bool) for item in items):
-        raise RuntimeError("rehearsal: torch.tensor takes numbers")
+    require(all(type(item) in (int, float, bool) for item in items), "rehearsal: torch.tensor takes numbers")
     if not items or any(type(item) is not int for item in items):
         return tuple(dims), "FLOAT", UNKNOWN
     low, high = min(items), max(items)
@@ -142,14 +136,12 @@ def has_ascending_rows(dims, numbers):
 
 def check_type(api, of_type, contents):
     """Checks that the type can hold the values."""
-    if api == "torch.randn" and of_type not in FLOATS:
-        raise RuntimeError("\"normal_kernel\" not implemented for '%s'" % of_type)
+    require(api != "torch.randn" or of_type in FLOATS, "\"normal_kernel\" not implemented for '%s'", of_type)
     bounds = contents[1]
     if of_type in BOUNDS and bounds is not None:
         low, high = BOUNDS[of_type]
-        if bounds[0] < low or bounds[1] > high:
-            wrong = bounds[0] if bounds[0] < low else bounds[1]
-            raise RuntimeError("value %d cannot be converted to type %s: out of bounds" % (wrong, of_type))
+        for bound in bounds:
+            require(low <= bound <= high, "value %d cannot be converted to type %s: out of bounds", bound, of_type)
 
 
 def elements_of(api, length, data):

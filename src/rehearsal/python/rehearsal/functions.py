@@ -6,7 +6,7 @@ cases, as those of a selftest, and of control kernels, whose durations depend on
 from . import collectives, values
 from .memory import UNINITIALISED, UNKNOWN, Tensor
 from .schema import bind_to, value_text
-from .tensors import CUBE, FLOATS, VECTOR, Operation, element_count, plain_operation, tensor, tensor_bytes
+from .tensors import CUBE, FLOATS, VECTOR, Operation, element_count, plain_operation, require, tensor, tensor_bytes
 
 # Error of the runtime for an exception of a core.
 CORE_EXCEPTION = 507015
@@ -15,23 +15,21 @@ FRACTAL_NZ = 29
 
 
 def check_device(session, device):
-    if not 0 <= device < session.devices:
-        raise RuntimeError(
-            "SetDevice: NPU function error: aclrtSetDevice(%d), error code is 107001. [Error]: Invalid device ID. Check whether "
-            "the device ID is valid. (the rehearsal host shows torch %d devices)" % (device, session.devices)
-        )
+    text = (
+        "SetDevice: NPU function error: aclrtSetDevice(%d), error code is 107001. [Error]: Invalid device ID. Check whether "
+        "the device ID is valid. (the rehearsal host shows torch %d devices)"
+    )
+    require(0 <= device < session.devices, text, device, session.devices)
 
 
 def place_argument(session, given):
     """Parses `npu:3`, `npu`, `cpu`; returns None for the CPU, also where no device is given."""
     if given is None or given == "cpu":
         return None
-    if not isinstance(given, str):
-        raise RuntimeError("rehearsal: a device is named by a text, not %s" % value_text(given))
+    require(isinstance(given, str), "rehearsal: a device is named by a text, not %s", value_text(given))
     name, colon, index = given.partition(":")
-    if name != "npu" or colon and not index.isdigit():
-        why = "meta tensors need the vendor's own torch" if given == "meta" else "no such device"
-        raise RuntimeError("rehearsal: `%s`: %s" % (given, why))
+    why = "meta tensors need the vendor's own torch" if given == "meta" else "no such device"
+    require(name == "npu" and (not colon or index.isdigit()), "rehearsal: `%s`: %s", given, why)
     device = int(index) if colon else session.current
     check_device(session, device)
     return device
@@ -39,16 +37,15 @@ def place_argument(session, given):
 
 def readable(name, given):
     """A tensor that a kernel reads."""
-    if given.known_values() == UNINITIALISED:
-        raise RuntimeError("rehearsal: %s: uninitialised input: nothing wrote the tensor" % name)
+    is_written = given.known_values() != UNINITIALISED
+    require(is_written, "rehearsal: %s: uninitialised input: nothing wrote the tensor", name)
     return given
 
 
 def set_device(session, args, kwargs):
     device = bind_to("set_device(Device device) -> ()", args, kwargs)["device"]
     device = device if type(device) is int else place_argument(session, device)
-    if device is None:
-        raise RuntimeError("set_device: expected an NPU, not the CPU")
+    require(device is not None, "set_device: expected an NPU, not the CPU")
     check_device(session, device)
     session.set_current(device)
     session.log.open(device)
@@ -71,8 +68,7 @@ def join_group(session, args, kwargs):
 
 def known_elements(name, given):
     elements = given.elements()
-    if elements is None:
-        raise RuntimeError("rehearsal: %s: the values of the tensor are not known" % name)
+    require(elements is not None, "rehearsal: %s: the values of the tensor are not known", name)
     return elements
 
 
@@ -89,18 +85,15 @@ def to_list(session, args, kwargs):
 def negate(session, args, kwargs):
     source = readable("torch.neg", bind_to("neg(Tensor self) -> Tensor", args, kwargs)["self"])
     dims, dtype, _ = recorded = source.recorded()
-    if dtype == "BOOL":
-        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported.")
+    require(dtype != "BOOL", "Negation, the `-` operator, on a bool tensor is not supported.")
     place = source._storage.place
     result = session.memory.allocate(dims, dtype, place)
     if place is not None:
         if len(dims) == 1 and dtype == "INT32":
             session.log.sentinel(dims[0])
         # A fused kernel has the name of the generator of fused kernels.
-        fused = session.fuses_elementwise
-        name, kernel = ("dvm_fused_0", "DvmFused") if fused else ("aclnnNeg_Neg_Neg", "Neg")
-        operation = plain_operation(name, kernel, [recorded], tensor(dims, dtype))
-        session.log.launch(place, operation, [source._storage])
+        names = ("dvm_fused_0", "DvmFused") if session.fuses_elementwise else ("aclnnNeg_Neg_Neg", "Neg")
+        session.log.launch(place, plain_operation(*names, [recorded], tensor(dims, dtype)), [source._storage])
     return result
 
 
@@ -115,10 +108,9 @@ def scale(session, args, kwargs):
     bound = bind_to("mul_(Tensor self, Tensor other) -> Tensor", args, kwargs, ["other"])
     target, factor = readable("torch.Tensor.mul_", bound["self"]), bound["other"]
     dims, dtype, _ = recorded = target.recorded()
-    if isinstance(factor, Tensor):
-        raise RuntimeError("rehearsal: mul_ supports numbers only")
-    if isinstance(factor, float) and dtype not in FLOATS:
-        raise RuntimeError("result type Float can't be cast to the desired output type %s" % dtype)
+    require(not isinstance(factor, Tensor), "rehearsal: mul_ supports numbers only")
+    can_hold = not isinstance(factor, float) or dtype in FLOATS
+    require(can_hold, "result type Float can't be cast to the desired output type %s", dtype)
     target._storage.write(UNKNOWN)
     if target._storage.place is not None:
         names = ("aclnnInplaceMuls_Muls_Muls", "Muls", [recorded])
@@ -130,14 +122,9 @@ def scale(session, args, kwargs):
 
 def swapped(source, first, second):
     order, rank = list(source._order), len(source._order)
-    places = []
     for dim in (first, second):
-        wrapped = dim + rank if dim < 0 else dim
-        if not 0 <= wrapped < rank:
-            raise RuntimeError("Dimension out of range: %d of a tensor with %d dimensions" % (dim, rank))
-        places.append(wrapped)
-    one, other = places
-    order[one], order[other] = order[other], order[one]
+        require(-rank <= dim < rank, "Dimension out of range: %d of a tensor with %d dimensions", dim, rank)
+    order[first], order[second] = order[second], order[first]
     return Tensor(source._storage, tuple(order), source._part)
 
 
@@ -148,16 +135,14 @@ def transpose(session, args, kwargs):
 
 def matrix_transpose(session, args, kwargs):
     source = bind_to("t(Tensor self) -> Tensor", args, kwargs)["self"]
-    if len(source.shape) != 2:
-        raise RuntimeError("t() expects a tensor with 2 dimensions, but self is %dD" % len(source.shape))
+    require(len(source.shape) == 2, "t() expects a tensor with 2 dimensions, but self is %dD", len(source.shape))
     return swapped(source, 0, 1)
 
 
 def upper_triangle(session, args, kwargs):
     """`torch.triu` on the host, which creates causal masks."""
     source = readable("torch.triu", bind_to("triu(Tensor self, int diagonal=0) -> Tensor", args, kwargs)["self"])
-    if source._storage.place is not None:
-        raise RuntimeError("rehearsal: triu is known on the host only")
+    require(source._storage.place is None, "rehearsal: triu is known on the host only")
     dims, dtype, _ = source.recorded()
     return session.memory.allocate(dims, dtype, None)
 
@@ -175,17 +160,16 @@ def view(session, args, kwargs):
     bound = bind_to("view(Tensor self, int[] size) -> Tensor", args, kwargs)
     source, dims = bound["self"], size_argument(bound["size"])
     count = element_count(source.dims_in_memory())
-    if source._part or source.layout() != "contiguous" or element_count(dims) != count:
-        raise RuntimeError("shape '%s' is invalid for input of size %d" % (list(dims), count))
+    fits = not source._part and source.layout() == "contiguous" and element_count(dims) == count
+    require(fits, "shape '%s' is invalid for input of size %d", list(dims), count)
     source._storage.dims = dims
     return Tensor(source._storage, tuple(range(len(dims))))
 
 
 def size_argument(size):
-    if not isinstance(size, (list, tuple)):
-        raise RuntimeError("`size` must be a list of whole numbers")
-    if any(type(dim) is not int or dim < 0 for dim in size):
-        raise RuntimeError("Trying to create tensor with negative dimension: %s" % value_text(size))
+    require(isinstance(size, (list, tuple)), "`size` must be a list of whole numbers")
+    is_valid = all(type(dim) is int and dim >= 0 for dim in size)
+    require(is_valid, "Trying to create tensor with negative dimension: %s", value_text(size))
     return tuple(size)
 
 
@@ -193,13 +177,11 @@ def narrow(session, args, kwargs):
     """`tensor.narrow(0, start, length)`: a part of a vector."""
     bound = bind_to("narrow(Tensor self, int dim, int start, int length) -> Tensor", args, kwargs)
     source, start, length = bound["self"], bound["start"], bound["length"]
-    if bound["dim"] != 0 or start < 0 or length < 0:
-        raise RuntimeError("rehearsal: narrow is known for the first dimension only")
-    if len(source._storage.dims) != 1:
-        raise RuntimeError("rehearsal: narrow is known for vectors only")
-    if start + length > source._storage.dims[0]:
-        text = "start (%d) + length (%d) exceeds dimension size (%d)."
-        raise RuntimeError(text % (start, length, source._storage.dims[0]))
+    dims = source._storage.dims
+    require(bound["dim"] == 0 and start >= 0 and length >= 0, "rehearsal: narrow is known for the first dimension only")
+    require(len(dims) == 1, "rehearsal: narrow is known for vectors only")
+    text = "start (%d) + length (%d) exceeds dimension size (%d)."
+    require(start + length <= dims[0], text, start, length, dims[0])
     return Tensor(source._storage, source._order, (start, length))
 
 
@@ -214,14 +196,12 @@ def format_cast(session, args, kwargs):
     """`npu_format_cast(tensor, 29)`: the same values in FRACTAL_NZ."""
     bound = bind_to("npu_format_cast(Tensor self, int acl_format) -> Tensor", args, kwargs)
     source = readable("npu_format_cast", bound["self"])
-    if bound["acl_format"] != FRACTAL_NZ:
-        raise RuntimeError("rehearsal: npu_format_cast supports FRACTAL_NZ (29) only")
-    if source.layout() != "contiguous":
-        raise RuntimeError("rehearsal: npu_format_cast of a view would block the view, not what lies in memory")
+    require(bound["acl_format"] == FRACTAL_NZ, "rehearsal: npu_format_cast supports FRACTAL_NZ (29) only")
+    text = "rehearsal: npu_format_cast of a view would block the view, not what lies in memory"
+    require(source.layout() == "contiguous", text)
     recorded, place = source.recorded(), source._storage.place
     result = session.memory.allocate(source.dims_in_memory(), recorded[1], place, source.known_values())
-    if len(result._storage.dims) < 2:
-        raise RuntimeError("npu_format_cast: FRACTAL_NZ needs at least two dimensions")
+    require(len(result._storage.dims) >= 2, "npu_format_cast: FRACTAL_NZ needs at least two dimensions")
     result._storage.is_blocked = True
     if place is not None:
         name = "aclnnNpuFormatCast_TransData_TransData"
@@ -229,20 +209,16 @@ def format_cast(session, args, kwargs):
     return result
 
 
-def begin_capture(session, args, kwargs):
-    session.log.graphs[args[0]], session.log.capturing = [], args[0]
-
-
-def end_capture(session, args, kwargs):
-    session.log.capturing = None
+def ignore(session, args, kwargs):
+    """A call without an effect."""
 
 
 BUILTIN = {
     "torch.npu.set_device": set_device,
-    "torch.npu.synchronize": lambda session, args, kwargs: None,
-    "torch.npu.empty_cache": lambda session, args, kwargs: None,
-    "torch.npu.manual_seed": lambda session, args, kwargs: None,
-    "torch.manual_seed": lambda session, args, kwargs: None,
+    "torch.npu.synchronize": ignore,
+    "torch.npu.empty_cache": ignore,
+    "torch.npu.manual_seed": ignore,
+    "torch.manual_seed": ignore,
     "torch.npu.set_compile_mode": set_compile_mode,
     "torch.npu.device_count": lambda session, args, kwargs: session.devices,
     "torch.npu.current_device": lambda session, args, kwargs: session.current,
@@ -264,8 +240,8 @@ BUILTIN = {
     "torch.Tensor.narrow": narrow,
     "torch.Tensor.copy_": copy_part,
     "torch_npu.npu_format_cast": format_cast,
-    "torch.npu.NPUGraph.capture_begin": begin_capture,
-    "torch.npu.NPUGraph.capture_end": end_capture,
+    "torch.npu.NPUGraph.capture_begin": lambda session, args, kwargs: session.log.begin_capture(args[0]),
+    "torch.npu.NPUGraph.capture_end": lambda session, args, kwargs: session.log.begin_capture(None),
     "torch.npu.NPUGraph.replay": lambda session, args, kwargs: session.log.replay(args[0]),
 }
 
@@ -286,29 +262,30 @@ def find(session, api, args):
     return BUILTIN.get(api)
 
 
-def device_of(given):
-    if given._storage.place is None:
-        raise RuntimeError("rehearsal: the tensor is on the host")
-    return given._storage.place
+def launch(session, names, kernel, sources, outputs, task, flops, moved, unit):
+    """Launches a kernel that reads some tensors on their device, and returns its results. The first output's type decides the
+    rates."""
+    device = sources[0]._storage.place
+    require(device is not None, "rehearsal: the tensor is on the host")
+    results = tuple(session.memory.allocate(output[0], output[1], device) for output in outputs)
+    inputs = tuple(source.recorded() for source in sources)
+    operation = Operation(names, kernel, task, inputs, tuple(outputs), float(flops), float(moved), unit, outputs[0][1])
+    session.log.launch(device, operation, [source._storage for source in sources])
+    return results
 
 
 def product(session, args, kwargs):
     bound = bind_to("mm(Tensor self, Tensor mat2) -> Tensor", args, kwargs)
     left, right = bound["self"], bound["mat2"]
     dims, others = left.dims_in_memory(), right.dims_in_memory()
-    if len(dims) != 2 or len(others) != 2:
-        raise RuntimeError("self must be a matrix")
-    if dims[1] != others[0]:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied (%dx%d and %dx%d)" % (dims + others))
-    device, dtype = device_of(left), left._storage.dtype
-    output = tensor((dims[0], others[1]), dtype)
-    inputs = (left.recorded(), right.recorded())
-    moved = sum(map(tensor_bytes, inputs)) + tensor_bytes(output)
-    result = session.memory.allocate(output[0], dtype, device)
-    work = (2.0 * float(dims[0]) * float(dims[1]) * float(others[1]), float(moved), "cube", dtype)
-    operation = Operation("aclnnMm_MatMulCommon_MatMulV2", "MatMulV2", CUBE, inputs, (output,), *work)
-    session.log.launch(device, operation, [left._storage, right._storage])
-    return result
+    require(len(dims) == 2 and len(others) == 2, "self must be a matrix")
+    text = "mat1 and mat2 shapes cannot be multiplied (%dx%d and %dx%d)"
+    require(dims[1] == others[0], text, *dims, *others)
+    output = tensor((dims[0], others[1]), left._storage.dtype)
+    moved = tensor_bytes(left.recorded()) + tensor_bytes(right.recorded()) + tensor_bytes(output)
+    flops = 2.0 * float(dims[0]) * float(dims[1]) * float(others[1])
+    name = "aclnnMm_MatMulCommon_MatMulV2"
+    return launch(session, name, "MatMulV2", [left, right], [output], CUBE, flops, moved, "cube")[0]
 
 
 def copy(session, args, kwargs):
@@ -316,24 +293,21 @@ def copy(session, args, kwargs):
     bound = bind_to("copy_(Tensor self, Tensor src) -> Tensor", args, kwargs)
     target, source = bound["self"], bound["src"]
     keys = [(each.dims_in_memory(), each._storage.dtype, each._storage.place) for each in (target, source)]
-    if keys[0] != keys[1]:
-        raise RuntimeError("rehearsal: copy_ is known for equal tensors on one device")
-    device, to, origin = device_of(target), target.recorded(), source.recorded()
+    require(keys[0] == keys[1], "rehearsal: copy_ is known for equal tensors on one device")
+    require(target._storage.place is not None, "rehearsal: the tensor is on the host")
+    to, origin = target.recorded(), source.recorded()
     work = (0.0, float(tensor_bytes(to) + tensor_bytes(origin)), "mte", to[1])
     name = "aclnnInplaceCopy_TensorMove_TensorMove"
     operation = Operation(name, "TensorMove", VECTOR, (origin,), (to,), *work)
-    session.log.launch(device, operation, [target._storage, source._storage])
+    session.log.launch(target._storage.place, operation, [target._storage, source._storage])
     return target
 
 
 def absolute(session, args, kwargs):
     source = bind_to("abs(Tensor self) -> Tensor", args, kwargs)["self"]
-    device, recorded = device_of(source), source.recorded()
-    output = tensor(source.dims_in_memory(), recorded[1])
-    result = session.memory.allocate(output[0], output[1], device)
-    operation = plain_operation("aclnnAbs_Abs_Abs", "Abs", [recorded], output)
-    session.log.launch(device, operation, [source._storage])
-    return result
+    output, count = tensor(source.dims_in_memory(), source._storage.dtype), element_count(source.dims_in_memory())
+    moved = tensor_bytes(source.recorded()) + tensor_bytes(output)
+    return launch(session, "aclnnAbs_Abs_Abs", "Abs", [source], [output], VECTOR, count, moved, "vector")[0]
 
 
 def rms_norm(session, args, kwargs):
@@ -342,18 +316,12 @@ def rms_norm(session, args, kwargs):
     bound = bind_to(text, args, kwargs)
     source, gamma = bound["self"], bound["gamma"]
     dims, lengths = source.dims_in_memory(), gamma.dims_in_memory()
-    if len(dims) != 2 or len(lengths) != 1:
-        raise RuntimeError("rehearsal: npu_rms_norm is known for a matrix and a vector")
-    if dims[1] != lengths[0]:
-        raise RuntimeError("npu_rms_norm: gamma has %d elements, expected %d" % (lengths[0], dims[1]))
-    device, recorded = device_of(source), source.recorded()
-    outputs = (tensor(dims, recorded[1]), tensor((dims[0], 1), "FLOAT"))
-    results = tuple(session.memory.allocate(output[0], output[1], device) for output in outputs)
-    work = (4.0 * element_count(recorded[0]), float(2 * tensor_bytes(recorded)), "vector", recorded[1])
-    inputs = (recorded, gamma.recorded())
-    operation = Operation("aclnnRmsNorm_RmsNorm_RmsNorm", "RmsNorm", VECTOR, inputs, outputs, *work)
-    session.log.launch(device, operation, [source._storage, gamma._storage])
-    return results
+    require(len(dims) == 2 and len(lengths) == 1, "rehearsal: npu_rms_norm is known for a matrix and a vector")
+    require(dims[1] == lengths[0], "npu_rms_norm: gamma has %d elements, expected %d", lengths[0], dims[1])
+    outputs = [tensor(dims, source._storage.dtype), tensor((dims[0], 1), "FLOAT")]
+    flops, moved = 4.0 * element_count(dims), 2 * tensor_bytes(source.recorded())
+    name = "aclnnRmsNorm_RmsNorm_RmsNorm"
+    return launch(session, name, "RmsNorm", [source, gamma], outputs, VECTOR, flops, moved, "vector")
 
 
 def select(session, args, kwargs):

@@ -10,7 +10,7 @@ import time
 
 from . import hashes, timing
 from .faults import physical_id
-from .tensors import AI_CPU, SENTINEL, blocks, signature_seed, tensor_bytes
+from .tensors import AI_CPU, SENTINEL, blocks, require, signature_seed, tensor_bytes
 
 # Shortest pause between two tasks, and the range of pauses in ticks.
 GAP, GAP_TICKS = 4000, 100
@@ -256,10 +256,15 @@ class Log:
             self.emit("operation", tuple(renamed))
         return self.renamed[key]
 
+    def begin_capture(self, graph):
+        """Captures the following launches in a graph; None ends the capture."""
+        self.capturing = graph
+        if graph is not None:
+            self.graphs[graph] = []
+
     def replay(self, graph):
         """Launches the operations of a captured graph."""
-        if graph not in self.graphs:
-            raise RuntimeError("Called NPUGraph::replay without a capture")
+        require(graph in self.graphs, "Called NPUGraph::replay without a capture")
         for device, operation in list(self.graphs[graph]):
             self._append(device, operation, False)
 

@@ -3,7 +3,7 @@
 What is known of the values of a storage is a pair: a kind and the least and the greatest value.
 """
 from . import values
-from .tensors import FROM_TORCH, element_bytes, element_count, row_major_format, tensor, tensor_bytes, torch_name
+from .tensors import FROM_TORCH, element_bytes, element_count, require, row_major_format, tensor, tensor_bytes, torch_name
 
 UNINITIALISED, UNKNOWN = ("uninitialised", None), ("unknown", None)
 
@@ -203,13 +203,12 @@ class Memory:
     def write_part(self, target, source):
         """Copies values into a part of a vector. Parts are written in order, from the first."""
         storage, part = target._storage, target._part
-        if part is None:
-            raise RuntimeError("rehearsal: copy_ outside of a case is known for parts of vectors only")
+        require(part is not None, "rehearsal: copy_ outside of a case is known for parts of vectors only")
         dims, dtype, _ = source.recorded()
         is_equal = (dtype, source._storage.place) == (storage.dtype, storage.place)
         is_equal = is_equal and source.layout() == "contiguous" and element_count(dims) == part[1]
-        if not is_equal or part[0] > storage.written:
-            raise RuntimeError("rehearsal: copy_ into a part is known for equal vectors on one device, in order")
+        text = "rehearsal: copy_ into a part is known for equal vectors on one device, in order"
+        require(is_equal and part[0] <= storage.written, text)
         contents, elements = source.known_values(), source.elements()
         earlier = [] if storage.written == 0 else storage.elements
         known = earlier is not None and elements is not None

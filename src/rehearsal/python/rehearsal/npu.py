@@ -15,7 +15,7 @@ from .entries import kernel_of_call
 from .injector import Injector
 from .memory import UNKNOWN, Memory, Name, OutOfMemoryError, Tensor
 from .schema import bind, parse
-from .tensors import BASE_FORMATS, CUBE, VECTOR, Operation, plain_operation, recorded_tensor, row_major_format, shown
+from .tensors import BASE_FORMATS, CUBE, VECTOR, Operation, plain_operation, recorded_tensor, require, row_major_format, shown
 
 EVENT_RECORD = "torch.npu.Event.record"
 # Arguments by kernel whose rows must ascend; otherwise a core raises an exception, which the next `synchronize` returns.
@@ -86,10 +86,8 @@ class Session:
             return
         own = "%s of %s" % (kernel, " and ".join(shown(each) for each in inputs if each is not None))
         first = self.link.ask("check", self.common_calls, own)
-        if first != own:
-            raise RuntimeError(
-                "rehearsal: the ranks of a group launch different kernels: %s, another rank %s" % (own, first)
-            )
+        text = "rehearsal: the ranks of a group launch different kernels: %s, another rank %s"
+        require(first == own, text, own, first)
 
     def call(self, api, args, kwargs):
         injector = self.injector
@@ -145,17 +143,13 @@ class Session:
                 "module '%s' has no attribute '%s' (the rehearsal host has the functions of op_replay/ only)" % (module, name)
             )
         case = self.log.current_case()
-        if case is None:
-            raise RuntimeError(
-                "rehearsal: %s is called outside the sentinels of a case, so the manifest does not describe it" % api
-            )
-        if api != case["api"]:
-            raise RuntimeError(
-                "rehearsal: %s is called, the kernel %s of the case is launched by %s" % (api, case["kernel"], case["api"])
-            )
-        entry, operator = self.entries.operator(case["kernel"], api)
-        if operator is None:
-            raise RuntimeError("rehearsal: %s does not launch the kernel %s" % (api, case["kernel"]))
+        text = "rehearsal: %s is called outside the sentinels of a case, so the manifest does not describe it"
+        require(case is not None, text, api)
+        kernel = case["kernel"]
+        text = "rehearsal: %s is called, the kernel %s of the case is launched by %s"
+        require(api == case["api"], text, api, kernel, case["api"])
+        entry, operator = self.entries.operator(kernel, api)
+        require(operator is not None, "rehearsal: %s does not launch the kernel %s", api, kernel)
         schema = self.entries.installed(operator)
         numbers = [argument["name"] for argument in case["arguments"] if "value" in argument]
         bound = bind(schema, args, kwargs, numbers)
@@ -209,8 +203,7 @@ class LaunchedCase:
         ]
         outputs = [each for each in map(recorded_tensor, record["outputs"]) if each is not None]
         self.form = next((form for form in entry["forms"] if form["name"] == case["form"]), None)
-        if self.form is None:
-            raise RuntimeError("rehearsal: %s has no form `%s`" % (case["kernel"], case["form"]))
+        require(self.form is not None, "rehearsal: %s has no form `%s`", case["kernel"], case["form"])
         casts = self.form["casts"] if "Cast" in entry["also_launches"] else []
         self.results = []
         for index, dims in enumerate(map(tuple, case["returns"])):
@@ -260,11 +253,11 @@ def session():
     """The session of the process."""
     global _session
     if _session is None:
-        if not os.environ.get("NPUBENCH_REHEARSAL_LAUNCHES"):
-            raise RuntimeError(
-                "this torch is the stand-in of a rehearsal host and NPUBENCH_REHEARSAL_LAUNCHES is not set; "
-                "start it under the stand-in msprof: sh collect.sh"
-            )
+        text = (
+            "this torch is the stand-in of a rehearsal host and NPUBENCH_REHEARSAL_LAUNCHES is not set; "
+            "start it under the stand-in msprof: sh collect.sh"
+        )
+        require(os.environ.get("NPUBENCH_REHEARSAL_LAUNCHES"), text)
         _session = Session()
     return _session
 
@@ -294,8 +287,8 @@ class Event:
 
     def elapsed_time(self, end):
         """Returns the time until another event in milliseconds."""
-        if not (self.enable_timing and end.enable_timing):
-            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+        both = self.enable_timing and end.enable_timing
+        require(both, "Both events must be created with argument 'enable_timing=True'.")
         return (end.nanoseconds - self.nanoseconds) / 1e6
 
 

@@ -1,4 +1,4 @@
-"""The stand-in for `npu-smi`: the table of `npu-smi info`, the list of `npu-smi info -l` and the numbers of `npu-smi info -m`
+"""The stand-in for `npu-smi`: the table of `npu-smi info` and the numbers of `npu-smi info -m`
 of an A3 host with two dies per card, line by line as in a capture of driver 25.0.rc1 and, for the numbers, in the public source of the
 driver's tool."""
 import os
@@ -33,14 +33,12 @@ def main(arguments=None):
     readings = [reading(host, faults, folder, device) for device in range(host["devices"])]
     if arguments == ["info"]:
         print(info_table(readings, container and container["process_ids"]), end="")
-    elif arguments == ["info", "-l"]:
-        print(card_list(readings), end="")
     elif arguments == ["info", "-m"]:
         numbers = chip_map(readings, container)
         print("This device does not support querying mapping." if numbers is None else numbers)
         return int(numbers is None)
     else:
-        print("rehearsal: the stand-in of npu-smi answers `npu-smi info` with no option, `-l` or `-m` only")
+        print("rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -m` only")
         return 1
     return 0
 
@@ -160,16 +158,6 @@ def process_lines(card, dies, process_ids):
                 cells += [(26, " " + name), (25, " %d" % memory)]
             lines += line(*cells)
     return lines or line((WHOLE, " No running processes found in NPU %d" % card))
-
-
-def card_list(readings):
-    """The list of `npu-smi info -l`: the visible cards with their numbers of dies."""
-    cards = cards_of(readings)
-    text = "\t%-31s: %d\n" % ("Total Count", len(cards))
-    for card, dies in cards:
-        entries = (("NPU ID", card), ("Product Name", "rehearsal"), ("Serial Number", "REHEARSAL%04d" % card))
-        text += "\n" + "".join("\t%-31s: %s\n" % entry for entry in entries + (("Chip Count", len(dies)),))
-    return text
 
 
 def chip_map(readings, container):

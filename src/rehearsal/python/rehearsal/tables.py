@@ -19,49 +19,50 @@ SINGLE_OPERATOR, STREAM = (1 << 32) - 1, 2
 # Numbers of input slots of kernels whose records show all of them, with those of absent tensors at the end. Not read from the
 # entries, so that a record does not follow from the catalogue that it is compared with; a test compares both.
 RECORDED_INPUTS = {"FusedInferAttentionScore": 31, "KvRmsNormRopeCache": 12}
-# Groups of counters, in the order of the real tables on A2 and A3.
-_CORE, _VECTOR = "aicore_time(us),aic_total_cycles", "aiv_time(us),aiv_total_cycles"
-METRICS = {
-    "PipeUtilization": _CORE
-    + ",aic_mac_time(us),aic_mac_ratio,aic_scalar_time(us),aic_scalar_ratio,aic_mte1_time(us),aic_mte1_ratio,"
-    "aic_mte2_time(us),aic_mte2_ratio,aic_fixpipe_time(us),aic_fixpipe_ratio,aic_icache_miss_rate,"
-    + _VECTOR
-    + ",aiv_vec_time(us),aiv_vec_ratio,aiv_scalar_time(us),aiv_scalar_ratio,aiv_mte2_time(us),aiv_mte2_ratio,"
-    "aiv_mte3_time(us),aiv_mte3_ratio,aiv_icache_miss_rate,cube_utilization(%)",
-    "ArithmeticUtilization": _CORE
-    + ",aic_mac_fp16_ratio,aic_mac_int8_ratio,aic_cube_fops,"
-    + _VECTOR
-    + ",aiv_vec_fp32_ratio,aiv_vec_fp16_ratio,aiv_vec_int32_ratio,aiv_vec_misc_ratio,aiv_vector_fops",
-    "Memory": _CORE
-    + ",aic_l1_read_bw(GB/s),aic_l1_write_bw(GB/s),aic_main_mem_read_bw(GB/s),aic_main_mem_write_bw(GB/s),"
-    "aic_l2_read_bw(GB/s),aic_l2_write_bw(GB/s),"
-    + _VECTOR
-    + ",aiv_ub_read_bw(GB/s),aiv_ub_write_bw(GB/s),aiv_main_mem_read_bw(GB/s),aiv_main_mem_write_bw(GB/s),"
-    "aiv_l2_read_bw(GB/s),aiv_l2_write_bw(GB/s)",
-    "MemoryL0": _CORE
-    + ",aic_l0a_read_bw(GB/s),aic_l0a_write_bw(GB/s),aic_l0b_read_bw(GB/s),aic_l0b_write_bw(GB/s),"
-    "aic_l0c_read_bw_cube(GB/s),aic_l0c_write_bw_cube(GB/s),"
-    + _VECTOR
-    + ",aiv_l0c_read_bw(GB/s),aiv_l0c_write_bw(GB/s)",
-    "MemoryUB": _CORE
-    + ",aic_ub_read_bw_scalar(GB/s),aic_ub_write_bw_scalar(GB/s),"
-    + _VECTOR
-    + ",aiv_ub_read_bw_vector(GB/s),aiv_ub_write_bw_vector(GB/s),aiv_ub_read_bw_scalar(GB/s),aiv_ub_write_bw_scalar(GB/s)",
-    "L2Cache": _CORE
-    + ",aic_write_cache_hit,aic_write_cache_miss_allocate,aic_r0_read_cache_hit,aic_r0_read_cache_miss_allocate,"
-    "aic_r1_read_cache_hit,aic_r1_read_cache_miss_allocate,"
-    + _VECTOR
-    + ",aiv_write_cache_hit,aiv_write_cache_miss_allocate,aiv_r0_read_cache_hit,aiv_r0_read_cache_miss_allocate,"
-    "aiv_r1_read_cache_hit,aiv_r1_read_cache_miss_allocate",
-    "ResourceConflictRatio": _CORE
-    + ","
-    + _VECTOR
-    + ",aiv_vec_bankgroup_cflt_ratio,aiv_vec_bank_cflt_ratio,aiv_vec_resc_cflt_ratio",
-    "MemoryAccess": _CORE
-    + ",aic_read_main_memory_datas(KB),aic_write_main_memory_datas(KB),"
-    + _VECTOR
-    + ",aiv_read_main_memory_datas(KB),aiv_write_main_memory_datas(KB)",
+# Groups of counters, in the order of the real tables on A2 and A3: of matrix cores behind `aic_`, of vector cores behind `aiv_`,
+# a pipe by its time and its ratio.
+_GROUPS = {
+    "PipeUtilization": (
+        "=mac =scalar =mte1 =mte2 =fixpipe icache_miss_rate",
+        "=vec =scalar =mte2 =mte3 icache_miss_rate",
+    ),
+    "ArithmeticUtilization": (
+        "mac_fp16_ratio mac_int8_ratio cube_fops",
+        "vec_fp32_ratio vec_fp16_ratio vec_int32_ratio vec_misc_ratio vector_fops",
+    ),
+    "Memory": (
+        "l1_read_bw(GB/s) l1_write_bw(GB/s) main_mem_read_bw(GB/s) main_mem_write_bw(GB/s) l2_read_bw(GB/s) l2_write_bw(GB/s)",
+        "ub_read_bw(GB/s) ub_write_bw(GB/s) main_mem_read_bw(GB/s) main_mem_write_bw(GB/s) l2_read_bw(GB/s) l2_write_bw(GB/s)",
+    ),
+    "MemoryL0": (
+        "l0a_read_bw(GB/s) l0a_write_bw(GB/s) l0b_read_bw(GB/s) l0b_write_bw(GB/s) l0c_read_bw_cube(GB/s) "
+        "l0c_write_bw_cube(GB/s)",
+        "l0c_read_bw(GB/s) l0c_write_bw(GB/s)",
+    ),
+    "MemoryUB": (
+        "ub_read_bw_scalar(GB/s) ub_write_bw_scalar(GB/s)",
+        "ub_read_bw_vector(GB/s) ub_write_bw_vector(GB/s) ub_read_bw_scalar(GB/s) ub_write_bw_scalar(GB/s)",
+    ),
+    "L2Cache": (
+        "write_cache_hit write_cache_miss_allocate r0_read_cache_hit r0_read_cache_miss_allocate r1_read_cache_hit "
+        "r1_read_cache_miss_allocate",
+    )
+    * 2,
+    "ResourceConflictRatio": ("", "vec_bankgroup_cflt_ratio vec_bank_cflt_ratio vec_resc_cflt_ratio"),
+    "MemoryAccess": ("read_main_memory_datas(KB) write_main_memory_datas(KB)",) * 2,
 }
+
+
+def _columns(core, prefix, counters):
+    """The columns of one kind of cores."""
+    pairs = [("%s_time(us),%s%s_ratio" % (name[1:], prefix, name[1:]) if name[0] == "=" else name) for name in counters.split()]
+    return ["%s_time(us),%stotal_cycles" % (core, prefix)] + [prefix + pair for pair in pairs]
+
+
+METRICS = {
+    name: ",".join(_columns("aicore", "aic_", matrix) + _columns("aiv", "aiv_", vector)) for name, (matrix, vector) in _GROUPS.items()
+}
+METRICS["PipeUtilization"] += ",cube_utilization(%)"
 PIPES = METRICS["PipeUtilization"].split(",")
 # Shares of a core's time that its pipes are busy, in thousandths: mac, scalar, mte1, mte2, fixpipe on matrix cores; vec, scalar,
 # mte2, mte3 on vector cores.

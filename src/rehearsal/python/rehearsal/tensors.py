@@ -34,6 +34,12 @@ CUBE, VECTOR, RANDOM, AI_CPU, COMMUNICATION = "AI_CORE", "AI_VECTOR_CORE", "DSA_
 Operation = namedtuple("Operation", "name kernel task inputs outputs flops bytes unit dtype")
 
 
+def require(holds, text, *values):
+    """Raises an error of torch or of the rehearsal unless a condition holds."""
+    if not holds:
+        raise RuntimeError(text % values if values else text)
+
+
 def tensor(dims, dtype, format="ND"):
     return (tuple(dims), dtype, format)
 

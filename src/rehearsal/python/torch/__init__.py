@@ -6,22 +6,13 @@ from rehearsal.memory import Generator, OutOfMemoryError, Tensor, dtype
 
 __version__ = "0+rehearsal"
 
-bfloat16 = dtype("bfloat16", True)
-float16 = half = dtype("float16", True)
-float32 = float = dtype("float32", True)
-float64 = double = dtype("float64", True)
-bool = dtype("bool", False)
-int8 = dtype("int8", False)
-uint8 = dtype("uint8", False)
-int16 = short = dtype("int16", False)
-int32 = int = dtype("int32", False)
-int64 = long = dtype("int64", False)
-qint8 = dtype("qint8", False)
-quint8 = dtype("quint8", False)
-quint4x2 = dtype("quint4x2", False)
-qint32 = dtype("qint32", False)
-
-_memory.DTYPES.update((each.name, each) for each in tuple(globals().values()) if isinstance(each, dtype))
+for _names, _is_floating in (
+    ("bfloat16 float16 float32 float64", True),
+    ("bool int8 uint8 int16 int32 int64 qint8 quint8 quint4x2 qint32", False),
+):
+    for _name in _names.split():
+        globals()[_name] = _memory.DTYPES[_name] = dtype(_name, _is_floating)
+half, float, double, short, int, long = (_memory.DTYPES[each] for each in "float16 float32 float64 int16 int32 int64".split())
 
 
 def compile(function, *, backend=None, dynamic=None):

@@ -10,12 +10,10 @@ _state = {}
 
 
 def _of_torchrun(name):
-    if name not in os.environ:
-        raise ValueError(
-            "Error initializing torch.distributed using env:// rendezvous: "
-            "environment variable %s expected, but not set" % name
-        )
-    return os.environ[name]
+    if name in os.environ:
+        return os.environ[name]
+    text = "Error initializing torch.distributed using env:// rendezvous: environment variable %s expected, but not set"
+    raise ValueError(text % name)
 
 
 def init_process_group(backend=None):
@@ -58,41 +56,21 @@ def barrier():
         state["store"].get(key % (state["barriers"], other))
 
 
-def all_reduce(tensor):
-    """Sums over the ranks; the device waits for the others, the process does not."""
-    _joined()
-    _npu.call("torch.distributed.all_reduce", (tensor,), {})
+def _collective(name):
+    """A collective of the simulated NPU. The device waits for the other ranks, the process does not."""
+
+    def call(*args):
+        _joined()
+        _npu.call("torch.distributed." + name, args, {})
+
+    return call
 
 
-def all_gather_into_tensor(output_tensor, input_tensor):
-    _joined()
-    _npu.call("torch.distributed.all_gather_into_tensor", (output_tensor, input_tensor), {})
-
-
-def reduce_scatter_tensor(output, input):
-    _joined()
-    _npu.call("torch.distributed.reduce_scatter_tensor", (output, input), {})
-
-
-def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None):
-    _joined()
-    arguments = (output, input, output_split_sizes, input_split_sizes)
-    _npu.call("torch.distributed.all_to_all_single", arguments, {})
-
-
-def broadcast(tensor, src):
-    _joined()
-    _npu.call("torch.distributed.broadcast", (tensor, src), {})
-
-
-def send(tensor, dst):
-    _joined()
-    _npu.call("torch.distributed.send", (tensor, dst), {})
-
-
-def recv(tensor, src):
-    _joined()
-    _npu.call("torch.distributed.recv", (tensor, src), {})
+all_reduce, broadcast = _collective("all_reduce"), _collective("broadcast")
+all_gather_into_tensor = _collective("all_gather_into_tensor")
+reduce_scatter_tensor = _collective("reduce_scatter_tensor")
+all_to_all_single = _collective("all_to_all_single")
+send, recv = _collective("send"), _collective("recv")
 
 
 class _Store:
