@@ -105,8 +105,6 @@ def equal_message_elements(splits):
 
 
 class Collective:
-    """A call of one rank."""
-
     def __init__(self, session, api, args, kwargs):
         self.kind, text = CALLS[api]
         bound, self.ranks = bind_to(text, args, kwargs), session.ranks
@@ -138,7 +136,6 @@ class Collective:
         self.check_sizes(bound)
 
     def check_sizes(self, bound):
-        """Checks the sizes as torch and HCCL do."""
         (given, returned), ranks = self.elements, self.ranks
         fits = {
             "all_gather": given * ranks == returned,
@@ -162,7 +159,6 @@ class Collective:
         return "%s of %s elements of %s" % (self.kind, elements, self.dtype)
 
     def compare(self, case):
-        """Compares the call with the case of the manifest."""
         wanted = next((each["value"] for each in case["arguments"] if isinstance(each.get("value"), dict)), None)
         require(wanted is not None, "rehearsal: %s is no collective", case["kernel"])
         sizes = [wanted.get("send", 0), wanted.get("receive", 0)]

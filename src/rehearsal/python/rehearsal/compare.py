@@ -70,7 +70,6 @@ def _tensor_pairs(case, argument, bound):
 
 
 def ranks_of(name):
-    """The number of ranks in the name of a group."""
     words = name.split() if isinstance(name, str) else []
     if words[:3] == ["rehearsal", "group", "of"] and words[4:] == ["ranks"]:
         return int(words[3])
@@ -78,7 +77,6 @@ def ranks_of(name):
 
 
 def check_values(wanted, known):
-    """Returns the problem of what is known of a tensor's values, by the values that the manifest states."""
     fill, (kind, bounds) = wanted["fill"], known
     if kind == "uninitialised" and fill != "empty":
         return "the values are uninitialised: they come from `torch.empty` and were never written"
@@ -141,7 +139,6 @@ def describe_expected_tensor(tensor):
 
 
 def describe(given):
-    """A value of a call in messages; two tensors that differ have different texts."""
     if isinstance(given, Tensor):
         form = given.recorded()[2]
         form = None if form in BASE_FORMATS else form

@@ -9,7 +9,6 @@ MIN_SERIES = 5
 
 
 def corrupt_records(launches, operations, faults, records, devices):
-    """Removes lost records, and changes falsified fields."""
     if records == "last_second_lost":
         last = max((launch[3] + launch[4] for launch in launches), default=0) - UNFINALISED
         launches = [launch for launch in launches if launch[3] + launch[4] <= last]
@@ -39,7 +38,6 @@ def corrupt_records(launches, operations, faults, records, devices):
 
 
 def without_ends(launches, head, tail):
-    """Removes numbers of first and of last records."""
     return launches[head : max(len(launches) - tail, head)]
 
 
@@ -56,7 +54,6 @@ def repeated(launches, operations):
 
 
 def corrupt_table(table, faults):
-    """Damages the exported text itself."""
     for kind, parameters in faults:
         if kind == "truncated_csv":
             table = truncated(table, parameters["keeps"])
@@ -68,12 +65,10 @@ def corrupt_table(table, faults):
 
 
 def truncated(table, share):
-    """A share of the bytes of a table, which are ASCII."""
     return table[: int(len(table) * share)]
 
 
 def without_device_ids(table, keeps_column):
-    """Replaces the devices, the first column, by `N/A`, or removes the column."""
     lines = table.splitlines()
     bare = [line.partition(",")[2] for line in lines]
     if keeps_column:

@@ -17,8 +17,6 @@ CONCATENATIONS, FEW_TENSORS, ROW_ALIGNMENT = ("ConcatD", "ConcatDV2"), 32, 32
 
 
 class Entries:
-    """The entries of the manifest's kernels."""
-
     def __init__(self, host, folder, kernels):
         folder = os.path.join(folder, "catalogue")
         kernels = sorted({kernel for kernel in kernels if not kernel.startswith("hcom_")})
@@ -35,7 +33,6 @@ class Entries:
         self.other_schemas = {parse(text).name: parse(text) for text in host["faults"].get("schemas", [])}
 
     def operator(self, kernel, api):
-        """Returns the entry of a kernel, and its operator with that Python function."""
         entry = self.entries.get(kernel)
         operators = entry["operators"] if entry else []
         return entry, next((operator for operator in operators if operator["api"] == api), None)
@@ -47,7 +44,6 @@ class Entries:
         return any(operator["api"] == api for operator in self.operators())
 
     def installed(self, operator):
-        """Returns the schema of an operator as the installation has it."""
         schema = parse(operator["schema"])
         return self.other_schemas.get(schema.name, schema)
 

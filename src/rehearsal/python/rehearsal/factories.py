@@ -75,7 +75,6 @@ def create(session, api, args, kwargs):
 
 
 def described(api, bound):
-    """Returns dimensions, default type and what is known of the values of a new tensor."""
     if api == "torch.arange":
         return arange(bound)
     if api == "torch.tensor":
@@ -135,7 +134,6 @@ def has_ascending_rows(dims, numbers):
 
 
 def check_type(api, of_type, contents):
-    """Checks that the type can hold the values."""
     require(api != "torch.randn" or of_type in FLOATS, "\"normal_kernel\" not implemented for '%s'", of_type)
     bounds = contents[1]
     if of_type in BOUNDS and bounds is not None:
@@ -145,7 +143,6 @@ def check_type(api, of_type, contents):
 
 
 def elements_of(api, length, data):
-    """The values of a new vector; None if they are not known."""
     if api in ("torch.zeros", "torch.ones"):
         return values.constant(int(api == "torch.ones"), length)
     if api == "torch.tensor" and all(type(item) is int for item in data):
@@ -154,7 +151,6 @@ def elements_of(api, length, data):
 
 
 def helpers(api, new):
-    """Returns the kernels that fill the tensor."""
     dims, of_type, _ = new
     if api in FILLING:
         kernel, name = FILLING[api]

@@ -17,7 +17,6 @@ HOST = "NPUBENCH_REHEARSAL"
 
 
 def read_host():
-    """Returns the host that started this process, and its folder."""
     path = os.environ.get(HOST)
     if path is None:
         raise HostError(
@@ -56,7 +55,6 @@ def device_count(host):
 
 
 def scope(fault):
-    """Returns the kind of a fault, its parameters, and the part of a run that it affects."""
     (kind, parameters), = ((key, value) for key, value in fault.items() if key not in CRITERIA)
     if kind == "crash" and parameters["at"] == "exit":
         return kind, parameters, "collection"
@@ -64,8 +62,6 @@ def scope(fault):
 
 
 class Faults:
-    """The faults of a host, in one of its processes."""
-
     def __init__(self, host, folder, manifest=None):
         plan = host["faults"]
         manifest = manifest or {}
@@ -87,7 +83,6 @@ class Faults:
         return max(time.time_ns() - self.started, 0) / 1e9 * self.speed
 
     def for_case(self, ordinal):
-        """Returns the faults that fire for the case of that ordinal, and counts them."""
         case = next((case for case in self.cases if case["ordinal"] == ordinal), None)
 
         def subject(index, fault, parameters):
@@ -104,7 +99,6 @@ class Faults:
         return [] if case is None else self._fire("case", subject)
 
     def for_collection(self):
-        """Returns the faults that fire for the collection, and counts them."""
         # The same set of cases has the same faults in any order.
         cases = sum(int(case["case"], 16) for case in self.cases) & MASK
 
@@ -122,7 +116,6 @@ class Faults:
         return self._fire("collection", subject)
 
     def of_device(self, device):
-        """Returns the parameters of the present faults of a device by their kinds."""
         state, now = {}, self.now() if self.of_devices else 0.0
         for index, fault, kind, parameters, _ in self.of_devices:
             target, window = fault["where"], fault["when"]
@@ -146,7 +139,6 @@ class Faults:
         return fired
 
     def _count_firing(self, index, fault, subject):
-        """Returns True if the fault may fire once more."""
         each = fault["times_each"] is None or self._count("%d.%s" % (index, subject), fault["times_each"])
         return each and (fault["times"] is None or self._count("%d.all" % index, fault["times"]))
 
@@ -168,7 +160,6 @@ class Faults:
         )
 
     def _is_drawn(self, index, target, subject, device):
-        """Returns True with the fault's probability, by a hash of the seed."""
         if target["probability"] is None:
             return True
         subject = 0 if target["drawn_by"] == "device" else subject

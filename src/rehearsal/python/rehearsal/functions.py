@@ -36,7 +36,6 @@ def place_argument(session, given):
 
 
 def readable(name, given):
-    """A tensor that a kernel reads."""
     is_written = given.known_values() != UNINITIALISED
     require(is_written, "rehearsal: %s: uninitialised input: nothing wrote the tensor", name)
     return given
@@ -60,7 +59,6 @@ def operator_schemas(session, args, kwargs):
 
 
 def join_group(session, args, kwargs):
-    """Connects to the store of the gang."""
     from .store import Link  # Only gangs need sockets.
 
     session.link = Link(*args)
@@ -174,7 +172,6 @@ def size_argument(size):
 
 
 def narrow(session, args, kwargs):
-    """`tensor.narrow(0, start, length)`: a part of a vector."""
     bound = bind_to("narrow(Tensor self, int dim, int start, int length) -> Tensor", args, kwargs)
     source, start, length = bound["self"], bound["start"], bound["length"]
     dims = source._storage.dims
@@ -289,7 +286,6 @@ def product(session, args, kwargs):
 
 
 def copy(session, args, kwargs):
-    """`target.copy_(source)` of equal tensors."""
     bound = bind_to("copy_(Tensor self, Tensor src) -> Tensor", args, kwargs)
     target, source = bound["self"], bound["src"]
     keys = [(each.dims_in_memory(), each._storage.dtype, each._storage.place) for each in (target, source)]

@@ -25,7 +25,6 @@ def hash_text(text):
 
 
 def pick_number(numbers, bound):
-    """A number from 0 to below `bound`, by hash of the others."""
     return hash_numbers(numbers) % max(bound, 1)
 
 

@@ -84,7 +84,6 @@ class Injector:
             self._on_launch()
 
     def after_call(self, api):
-        """Updates the position after a call."""
         if api == SYNCHRONIZE:
             self.log.flush()
         if api == SYNCHRONIZE and self.case is None:
@@ -94,7 +93,6 @@ class Injector:
             self._start_case(self.case + 1)
 
     def end_call(self):
-        """Sleeps, and carries out the action of a fault on the process."""
         self.latency.sleep()
         if self.action is not None:
             action, self.action = self.action, None

@@ -28,8 +28,6 @@ FLUSHED_LAUNCHES = 4096
 
 
 class Cache:
-    """The storages used last, as far as their sum fits in the cache that all cores share."""
-
     def __init__(self, capacity):
         self.capacity, self.storages = capacity, {}
 
@@ -44,8 +42,6 @@ class Cache:
 
 
 class KnownOperation:
-    """An operation with what follows from it."""
-
     def __init__(self, place, operation, log):
         self.place, self.operation = place, operation
         self.signature = signature_seed(operation)
@@ -98,7 +94,6 @@ class Log:
         self.file.flush()
 
     def flush(self):
-        """Writes the launches since the last call, and the medians of their cases."""
         if self.launches:
             marshal.dump(("launches", self.launches), self.file)
             marshal.dump(("medians", self.medians), self.file)
@@ -115,7 +110,6 @@ class Log:
         return int(clocks.get(str(physical_id(self.host, device)), 0.0) * 1e3)
 
     def open(self, device):
-        """Starts the clock of a device."""
         if device not in self.streams:
             self.streams[device] = [self.started + self.device_clock_ahead(device), 0]
             self.emit("device", device)
@@ -257,13 +251,11 @@ class Log:
         return self.renamed[key]
 
     def begin_capture(self, graph):
-        """Captures the following launches in a graph; None ends the capture."""
         self.capturing = graph
         if graph is not None:
             self.graphs[graph] = []
 
     def replay(self, graph):
-        """Launches the operations of a captured graph."""
         require(graph in self.graphs, "Called NPUGraph::replay without a capture")
         for device, operation in list(self.graphs[graph]):
             self._append(device, operation, False)
@@ -313,7 +305,6 @@ class Log:
 
 
 def open_log(host, manifest):
-    """Opens the log of this process in the folder that msprof has created."""
     folder, started = os.environ["NPUBENCH_REHEARSAL_LAUNCHES"], int(os.environ["NPUBENCH_REHEARSAL_STARTED"])
     file = open(os.path.join(folder, "%020d.%d" % (time.time_ns(), os.getpid())), "wb")
     log = Log(host, manifest, started, file)

@@ -137,7 +137,6 @@ class Tensor(metaclass=_Methods):
         return UNINITIALISED if self._storage.written < end else self._storage.contents
 
     def elements(self):
-        """The values of a vector or of its part; None if they are not known."""
         if self._storage.elements is None or not self._part:
             return self._storage.elements
         return values.part_of(self._storage.elements, *self._part)
@@ -182,7 +181,6 @@ class Memory:
             raise self.out_of_memory_error(place, needed, free)
 
     def out_of_memory_error(self, device, needed, free):
-        """torch_npu's error."""
         sizes = tuple(map(size_text, (needed, self.capacity, self.used.get(device, 0), free)))
         needed, capacity, used, free = sizes
         return OutOfMemoryError(
@@ -218,7 +216,6 @@ class Memory:
 
 
 def merged(one, other):
-    """What is known of values of both."""
     if one[1] is None or other[1] is None:
         return UNKNOWN
     return between(min(one[1][0], other[1][0]), max(one[1][1], other[1][1]))
@@ -229,7 +226,6 @@ def place_text(place):
 
 
 def size_text(count):
-    """Bytes as torch prints them."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << shift:
             return "%.2f %s" % (count / (1 << shift), unit)

@@ -24,21 +24,13 @@ TABLES = ("op_statistic", "task_time", "op_summary")
 NOT_EXPORTABLE = "not_exportable"
 USAGE = """\
 Usage: msprof [options] <app> [args]
-       msprof [options] --application="<app> args"
        msprof --export=on --output=DIR     exports a PROF_* folder, or those in a folder, once more
-Rehearsal: the stand-in collects at task-time l0 or l1, and nothing but the tasks and their counters.
-   --output=DIR             where the PROF_* folder goes
-   --application="APP"      the program, split at blanks
-   --type=text  --task-time=l0|l1|on  --ai-core=on|off  --aic-mode=task-based
-   --aic-metrics=PipeUtilization|ArithmeticUtilization|Memory|MemoryL0|MemoryUB|L2Cache|ResourceConflictRatio
-                 |MemoryAccess
-   --ascendcl=on|off  --runtime-api=on|off  --aicpu=on|off  --hccl=on|off  --model-execution=on|off
-   --help"""
+Rehearsal: the stand-in collects at task-time l0 or l1, and nothing but the tasks and their counters."""
 # Options by their values; the stand-in needs no others.
-SWITCH = ("on", "off")
 ACCEPTED = {"type": ("text",), "aic-mode": ("task-based",), "summary-format": ("csv",), "task-time": ("l0", "l1", "on")}
 for _name in ("ascendcl", "runtime-api", "aicpu", "hccl", "model-execution", "clear", "ai-core", "export"):
-    ACCEPTED[_name] = SWITCH
+    ACCEPTED[_name] = ("on", "off")
+ACCEPTED["aic-metrics"] = tuple(tables.METRICS)
 # Characters that the real one refuses in paths.
 NOT_IN_PATHS = "\"'\\%><|&$;`"
 
@@ -85,62 +77,32 @@ def say(line):
 
 
 def parse(arguments):
-    """Returns the options by their names, and the program with its arguments."""
     options, rest = {}, list(arguments)
     while rest and rest[0].startswith("--"):
         word = rest.pop(0)
-        name, equals, value = word[2:].partition("=")
         if word == "--help":
             return {"help": ""}, []
-        if not equals:
-            raise WrongOption("`%s`: options are --name=value" % word)
+        name, _, value = word[2:].partition("=")
         if name == "output" and (not value or any(each in NOT_IN_PATHS or ord(each) < 32 for each in value)):
             raise WrongOption("--output: `%s` is not a path that msprof accepts" % value)
-        if name == "aic-metrics" and value not in tables.METRICS:
-            known = "|".join(tables.METRICS)
-            text = "Argument --aic-metrics: invalid value:%s. Please input in the range of '%s'"
-            raise WrongOption(text % (value, known))
-        if name not in ("output", "aic-metrics", "application"):
-            if name not in ACCEPTED:
-                raise WrongOption("`%s` is not an option of the stand-in" % word)
-            if value not in ACCEPTED[name]:
-                raise WrongOption("--%s=%s: the stand-in supports %s" % (name, value, ", ".join(ACCEPTED[name])))
+        if name != "output" and value not in ACCEPTED.get(name, ()):
+            known = ", ".join(ACCEPTED.get(name, ("no such option",)))
+            raise WrongOption("`%s`: options are --name=value, the stand-in supports %s" % (word, known))
         options[name] = value
-    if options.get("export") == "on":
-        if "output" not in options:
-            raise WrongOption("--export=on needs --output=DIR, the folder to export")
-        if rest or "application" in options:
-            raise WrongOption("--export=on takes no program")
-    elif "application" in options:
-        if rest:
-            raise WrongOption("both --application and a program are given")
-        rest = options["application"].split()
-        if not rest:
-            raise WrongOption("--application is empty")
-        # By default the result is written beside the program.
-        options.setdefault("output", os.path.dirname(rest[0]) or ".")
+    if options.get("export") == "on" and (rest or "output" not in options):
+        raise WrongOption("--export=on needs --output=DIR, the folder to export, and takes no program")
     return options, rest
 
 
 def check_application(program):
-    """Checks the program: an interpreter in `PATH`, which must have a script, or an executable file."""
+    """Checks the program: an interpreter in `PATH`, which must have a script, or an executable file that is no link."""
     path = program[0]
     base = os.path.basename(path)
     if base in ("bash", "sh") or base.startswith("python"):
         if len(program) == 1:
             raise Failure("an interpreter (python/bash/sh) requires a script or module argument")
-        return
-    problem = None
-    if not os.path.lexists(path):
-        problem = "does not exist"
-    elif os.path.islink(path):
-        problem = "is soft link, which is not support!"
-    elif os.path.isdir(path):
-        problem = "is a directory"
-    elif not os.stat(path).st_mode & 0o111:
-        problem = "has no execute permission"
-    if problem:
-        raise Failure("application %s %s" % (path, problem))
+    elif os.path.islink(path) or not os.path.isfile(path) or not os.access(path, os.X_OK):
+        raise Failure("application %s does not exist, is a soft link, or is no executable file" % path)
 
 
 def run(program, variables):
@@ -152,8 +114,6 @@ def run(program, variables):
 
 
 class Process:
-    """What a process has written of its launches."""
-
     def __init__(self, path):
         self.devices, self.operations, self.launches = [], [], []
         self.facts = {"faults": [], "records": "kept", "slowness": 1.0, "medians": {}, "finalised": False}
@@ -176,7 +136,6 @@ class Process:
 
 
 def collect(options, program):
-    """Runs a program and exports its records. Returns the exit code."""
     check_application(program)
     host, folder = read_host()
     try:
@@ -231,7 +190,6 @@ def collect(options, program):
 
 
 def append_medians(folder, processes):
-    """Appends the medians of the model to the host's file of true medians; a case has a line for each of its collections."""
     lines = [
         "%s,%s,%s\n" % (case, kernel, tables.micros(median))
         for process in processes
@@ -311,7 +269,6 @@ def write_json(path, value):
 
 
 def write_folder(root, profile, version, devices, times, metrics, has_types):
-    """Writes a folder without an export."""
     sample = {
         "ai_core_metrics": "" if metrics == "Disabled" else metrics,
         "ai_core_profiling_mode": "task-based",
@@ -359,7 +316,6 @@ def raw_file(root, name):
 
 
 def export(root, exported, at):
-    """Writes the tables under names with that time."""
     output = os.path.join(root, OUTPUT)
     os.makedirs(output, exist_ok=True)
     readme = "Written by npubench's rehearsal host. No number in this folder was measured.\n"

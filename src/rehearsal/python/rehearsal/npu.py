@@ -27,8 +27,6 @@ BUSY, RENEWED = "busy", 0.1
 
 
 class Session:
-    """State of the process, from its first call on."""
-
     def __init__(self):
         self.host, self.folder = faults.read_host()
         self.manifest = None
@@ -163,7 +161,6 @@ class Session:
         return self.log.is_control_call(api, [list(each.dims_in_memory()) for each in tensors])
 
     def execute(self, entry, schema, case, device, bound):
-        """Launches a call that equals the manifest's case, and returns its results."""
         kernel, log_ = case["kernel"], self.log
         ascending = bound.get(ASCENDING.get(kernel))
         if isinstance(ascending, Tensor) and ascending.known_values()[0] != "ascending":
@@ -192,8 +189,6 @@ class Session:
 
 
 class LaunchedCase:
-    """What the launches of a case have in common."""
-
     def __init__(self, session, entry, schema, case):
         record = case["record"]
         # The row's name of a row-major format differs from the one that torch_npu takes by rank.
@@ -250,7 +245,6 @@ _session = None
 
 
 def session():
-    """The session of the process."""
     global _session
     if _session is None:
         text = (
@@ -263,7 +257,6 @@ def session():
 
 
 def call(path, args, kwargs):
-    """Calls a function of torch or torch_npu."""
     if path == "torch.npu.device_count" and not os.environ.get("NPUBENCH_REHEARSAL_LAUNCHES"):
         return faults.device_count(faults.read_host()[0])
     return session().call(path, args, kwargs)
@@ -286,7 +279,6 @@ class Event:
         """Waits for nothing: simulated launches have ended when they return."""
 
     def elapsed_time(self, end):
-        """Returns the time until another event in milliseconds."""
         both = self.enable_timing and end.enable_timing
         require(both, "Both events must be created with argument 'enable_timing=True'.")
         return (end.nanoseconds - self.nanoseconds) / 1e6

@@ -97,12 +97,10 @@ def processes_of(folder, device):
 
 
 def line(*cells):
-    """One line of cells, each padded to its width."""
     return "".join("|" + text.ljust(width) for width, text in cells) + "|\n"
 
 
 def cards_of(readings):
-    """The cards with a listed die, and their dies with the device and its reading."""
     dies = [(device, values) for device, values in enumerate(readings) if not values["is_lost"]]
     cards = sorted({device // DIES for device, _ in dies})
     return [(card, [each for each in dies if each[0] // DIES == card]) for card in cards]
@@ -141,7 +139,6 @@ def chip(card, device, values):
 
 
 def process_lines(card, dies, process_ids):
-    """The lines of one card in the table of processes."""
     lines = ""
     for device, values in dies:
         for pid, name, memory in values["processes"]:

@@ -60,7 +60,6 @@ def _split(text):
 
 
 def bind(schema, args, kwargs, numbers=()):
-    """Returns the arguments by name; those left out are absent. `numbers` names the tensors that may be Python numbers."""
     function = schema.short_name
     accepted = [known for known in schema.arguments if not known.keyword_only]
     if len(accepted) == 1 and accepted[0].kind == "tuple of ints" and args and all(type(each) is int for each in args):
@@ -116,13 +115,11 @@ def _wrong(function, known, value, at):
 
 
 def type_name(value):
-    """The name of a value's type, as error messages have it."""
     names = {type(None): "NoneType", tuple: "list", dtype: "torch.dtype", Generator: "torch.Generator"}
     return names.get(type(value), type(value).__name__)
 
 
 def value_text(value):
-    """A value in messages."""
     if isinstance(value, (list, tuple)):
         return "[%s]" % ",".join(map(value_text, value))
     if isinstance(value, str):

@@ -12,8 +12,6 @@ TIMEOUT = 60.0
 
 
 class Store:
-    """The state, and a thread for each rank."""
-
     def __init__(self, listener):
         self.changed = threading.Condition()
         self.keys, self.calls, self.meetings = {}, {}, {}
@@ -45,7 +43,6 @@ class Store:
         return b"null"
 
     def get(self, key, _):
-        """Waits until a rank has set the key."""
         with self.changed:
             self.changed.wait_for(lambda: key in self.keys)
             return json.dumps(self.keys[key]).encode()

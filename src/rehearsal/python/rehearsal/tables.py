@@ -54,7 +54,6 @@ _GROUPS = {
 
 
 def _columns(core, prefix, counters):
-    """The columns of one kind of cores."""
     pairs = [("%s_time(us),%s%s_ratio" % (name[1:], prefix, name[1:]) if name[0] == "=" else name) for name in counters.split()]
     return ["%s_time(us),%stotal_cycles" % (core, prefix)] + [prefix + pair for pair in pairs]
 
@@ -87,7 +86,6 @@ def is_sorted(launches):
 
 
 def tables(profile, operations, launches, metrics, has_types):
-    """Returns the tables by the first part of their files' names; none without launches."""
     if not launches:
         return {}
     rows = is_sorted(launches)
@@ -121,7 +119,6 @@ class Summed:
 
 
 def cells_of(slots):
-    """Shapes, types and formats of inputs or outputs."""
     if not slots:
         return "N/A,N/A,N/A"
     shapes = ";".join("" if slot is None else dims_text(slot[0]) for slot in slots)
@@ -209,7 +206,6 @@ def working_share(common, first, duration):
 
 
 def op_statistic(operations, launches):
-    """Time by device, type and core, most first."""
     groups, totals = {}, {}
     for launch in launches:
         _, kernel, task = operations[launch[8]][:3]
@@ -225,7 +221,6 @@ def op_statistic(operations, launches):
 
 
 def task_time(operations, rows):
-    """Every task with its start and stop."""
     lines = ["Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)"]
     for device, task, _, start, duration, _, _, _, place in rows:
         name, _, engine = operations[place][:3]

@@ -45,7 +45,6 @@ def tensor(dims, dtype, format="ND"):
 
 
 def torch_name(dtype):
-    """Torch's name of a type; None for types that torch lacks."""
     return DTYPES[dtype][0] if dtype in DTYPES else None
 
 
@@ -75,7 +74,6 @@ def parse_dtype(name):
 
 
 def recorded_tensor(recorded):
-    """A tensor of the manifest's record; None for an empty slot."""
     if recorded is None:
         return None
     dtype, form = parse_dtype(recorded["dtype"]), recorded["format"]
@@ -99,7 +97,6 @@ def dims_text(dims):
 
 
 def plain_operation(name, kernel, inputs, output, task=VECTOR):
-    """An element-wise task of the vector cores."""
     moved = sum(map(tensor_bytes, inputs)) + tensor_bytes(output)
     work = (float(element_count(output[0])), float(moved), "vector", output[1])
     return Operation(name, kernel, task, tuple(inputs), (output,), *work)

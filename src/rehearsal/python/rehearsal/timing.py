@@ -38,12 +38,10 @@ def whole(number):
 
 
 def rounded(nanoseconds):
-    """Nanoseconds in whole ticks."""
     return whole(nanoseconds / TICK) * TICK
 
 
 def fastest(profile, flops, moved, unit, dtype):
-    """The shortest possible time of the work in nanoseconds."""
     rates = profile["cube_tflops" if unit == "cube" else "vector_tflops"]
     peak = rates.get(dtype, max(rates.values(), default=0.0)) * 1e12
     compute = flops / peak if peak > 0.0 else 0.0
@@ -70,8 +68,6 @@ def base(profile, operation, is_cold=False):
 
 
 class Model:
-    """The durations of one collection."""
-
     def __init__(self, host, collection):
         self.is_steady = host["model"] == "steady"
         plan = host["faults"]
@@ -118,7 +114,6 @@ class Model:
         return varied if offset == 0.0 else varied * hashes.exponential(offset)
 
     def _offset(self, place, of_case):
-        """Offset of a case in a collection in standard deviations."""
         own = hashes.mix(of_case ^ OFFSET)
         if self.noise["two_modes"]:
             own = MODES[0] if hashes.mix(own) % UPPER_MODE_PART == 0 else MODES[1]

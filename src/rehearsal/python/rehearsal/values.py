@@ -34,7 +34,6 @@ def _push(vector, length, period, phase):
 
 
 def part_of(vector, start, length):
-    """The elements from `start` on."""
     part, first, end = [], 0, start + length
     for size, period, phase in vector:
         low, high = max(start, first), min(end, first + size)
@@ -53,7 +52,6 @@ def joined(vectors):
 
 
 def replaced(vector, start, other):
-    """The vector with other elements from `start` on."""
     behind = start + length_of(other)
     return joined([part_of(vector, 0, start), other, part_of(vector, behind, max(length_of(vector) - behind, 0))])
 
@@ -85,7 +83,6 @@ def sum_of(vectors):
 
 
 def _elements(period, phase, count):
-    """The first elements of a run."""
     if len(period) == 1:
         return period * count
     first = period[phase:] + period[:phase]
@@ -93,7 +90,6 @@ def _elements(period, phase, count):
 
 
 def equals(one, other):
-    """Returns True if both have the same elements."""
     if length_of(one) != length_of(other):
         return False
     left, right = list(reversed(one)), list(reversed(other))
@@ -113,7 +109,6 @@ def equals(one, other):
 
 
 def to_list(vector, most):
-    """The elements one by one, up to a number of them."""
     numbers = []
     for length, period, phase in vector:
         numbers.extend(_elements(period, phase, min(length, most - len(numbers))))

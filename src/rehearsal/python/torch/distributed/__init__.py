@@ -78,7 +78,6 @@ class _Store:
         _npu.session().link.ask("set", key, value)
 
     def get(self, key):
-        """Waits until a process has set the key."""
         return _npu.session().link.ask("get", key).encode()
 
 
