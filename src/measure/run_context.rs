@@ -107,7 +107,7 @@ impl RunContext {
         drop(waiting);
         let mut numbering = DeviceNumbering::of_listed(&host.info);
         if kind == DataKind::Npu {
-            device::check_environment(&numbering)?;
+            device::check_environment()?;
         }
         // Torch is imported only where the logic ids have gaps, because that takes seconds.
         if numbering.has_gaps() {

@@ -125,7 +125,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     };
     let database = SweepDatabase::find(&options.database.db, kind, &assets, options.device.as_deref())?;
     let (planned, screen) = (database.planning_folder(), run_screen(options.output.format));
-    let mut context = RunContext::find(planned, kind, assets.clone(), &base, screen)?;
+    let mut context = RunContext::find(&planned, kind, assets.clone(), &base, screen)?;
     if let Some(place) = &place {
         context.set_node_count(place.nodes)?;
     }
@@ -134,7 +134,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let run_options = RunOptions { sweep: Some(sweep.clone()), ..base.clone() };
     let preview = context.preview_sweep(&run_options, options.deadline.deadline().map(Deadline::rest))?;
     if options.dry_run {
-        database.draft_note().iter().for_each(|note| print_note(note));
+        database.announce("would create");
         options.output.emit(&preview.lines, |width| sweep_table(&preview, width));
         return Ok(ExitStatus::Done);
     }
@@ -148,8 +148,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         _ => None,
     };
     drop(context);
-    let exit = database.create().and_then(|(folder, note)| {
-        note.iter().for_each(|note| print_note(note));
+    let exit = database.create().and_then(|folder| {
         let rounds = SweepRounds {
             folder: &folder,
             kind,
@@ -158,7 +157,6 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
             deadline: options.deadline.deadline(),
             screen: run_screen(options.output.format),
             nodes: nodes.clone(),
-            note: print_note,
         };
         rounds.measure(&sweep, options.refine)
     });

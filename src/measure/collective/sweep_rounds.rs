@@ -18,6 +18,7 @@ use crate::{
         deadline::Deadline,
         exit::ExitStatus,
         files::{FolderLock, ScratchFolder},
+        print::print_note,
     },
     database::{Database, DatabaseError, database_file::DatabaseFile},
     kernel::{CaseId, CollectiveKind, DataKind},
@@ -42,7 +43,6 @@ pub(crate) struct SweepRounds<'a> {
     pub(crate) deadline: Option<Deadline>,
     pub(crate) screen: &'static dyn RunScreen,
     pub(crate) nodes: Option<SweepNodes>,
-    pub(crate) note: fn(&str),
 }
 
 impl SweepRounds<'_> {
@@ -66,7 +66,7 @@ impl SweepRounds<'_> {
                 false => further.cases()?.into_iter().map(|(case, _)| case.id().clone()).collect(),
             };
             if new.is_subset(&attempted) {
-                (self.note)(match further.parts.is_empty() {
+                print_note(match further.parts.is_empty() {
                     true => "all changes of the algorithm are located",
                     false => "no further size can locate the changes",
                 });
@@ -74,7 +74,7 @@ impl SweepRounds<'_> {
             }
             let sizes: usize = further.parts.iter().map(|part| part.sizes.len()).sum();
             let sweeps = format_count(further.parts.len(), "sweep");
-            (self.note)(&format!(
+            print_note(&format!(
                 "the algorithm changes between sizes of {sweeps}: {sizes} further sizes are measured"
             ));
             attempted.extend(new);
@@ -147,16 +147,9 @@ fn group_of<'a>(
 #[derive(Debug)]
 pub(crate) struct SweepDatabase {
     folder: PathBuf,
-    draft: Option<DatabaseDraft>,
-}
-
-/// Empty database in a temporary folder, by which a sweep is planned.
-#[derive(Debug)]
-struct DatabaseDraft {
-    file: DatabaseFile,
-    device_source: String,
-    folder: PathBuf,
-    _scratch: ScratchFolder,
+    /// A new database: its file, the source of its device, and the temporary folder with an empty one, by which the sweep is
+    /// planned.
+    draft: Option<(DatabaseFile, String, ScratchFolder)>,
 }
 
 impl SweepDatabase {
@@ -173,37 +166,35 @@ impl SweepDatabase {
             let device = choose_device(assets, kind, device, &DeviceEvidence::default(), chip_of_host)?;
             let file = DatabaseFile { device: device.name, ..DatabaseFile::new(kind) };
             let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
-            let folder = scratch.path().join("database");
-            create(&folder, &file)?;
-            found.draft =
-                Some(DatabaseDraft { file, device_source: device.source, folder, _scratch: scratch });
+            create(&scratch.path().join(DRAFT), &file)?;
+            found.draft = Some((file, device.source, scratch));
         }
         Ok(found)
     }
 
-    pub(crate) fn planning_folder(&self) -> &Path {
-        self.draft.as_ref().map_or(&self.folder, |draft| &draft.folder)
+    pub(crate) fn planning_folder(&self) -> PathBuf {
+        self.draft.as_ref().map_or_else(|| self.folder.clone(), |(.., scratch)| scratch.path().join(DRAFT))
     }
 
-    /// Returns a note on a database that a preview does not create; `None` if it exists.
-    pub(crate) fn draft_note(&self) -> Option<String> {
-        self.note("would create")
-    }
-
-    /// Creates the database if it is new; returns its folder, and a note on a new one.
-    pub(crate) fn create(self) -> Result<(PathBuf, Option<String>), CommandError> {
-        if let Some(draft) = &self.draft {
-            create(&self.folder, &draft.file)?;
+    /// Creates the database if it is new, and returns its folder.
+    pub(crate) fn create(self) -> Result<PathBuf, CommandError> {
+        if let Some((file, ..)) = &self.draft {
+            create(&self.folder, file)?;
+            self.announce("created");
         }
-        let note = self.note("created");
-        Ok((self.folder, note))
+        Ok(self.folder)
     }
 
-    fn note(&self, verb: &str) -> Option<String> {
-        let DatabaseDraft { file, device_source, .. } = self.draft.as_ref()?;
-        Some(format!("{verb} the database `{}` for {} ({device_source})", self.folder.display(), file.device))
+    /// Prints a note on a new database, with a verb such as `would create`.
+    pub(crate) fn announce(&self, verb: &str) {
+        if let Some((file, source, _)) = &self.draft {
+            let (folder, device) = (self.folder.display(), &file.device);
+            print_note(&format!("{verb} the database `{folder}` for {device} ({source})"));
+        }
     }
 }
+
+const DRAFT: &str = "database";
 
 fn create(folder: &Path, file: &DatabaseFile) -> Result<(), CommandError> {
     Ok(Database::create(folder, file, |_| Ok::<(), DatabaseError>(()))?)

@@ -155,11 +155,10 @@ pub(crate) fn check_visible_devices(variable: impl Fn(&str) -> Option<String>) -
     const NAME: &str = "device numbers";
     match variable(VISIBLE) {
         None => DoctorCheck::passed(NAME, format!("{VISIBLE} is not set")),
-        Some(value) => DoctorCheck::missing(
-            NAME,
-            format!("{VISIBLE}={value} renumbers the devices for torch, but not for the profiler"),
-            "unset it, and select devices with `--devices` and the numbers of `npu-smi info`",
-        ),
+        Some(value) => {
+            let error = DeviceError::Renumbered { value };
+            DoctorCheck::missing(NAME, error.to_string().replace('`', ""), error.hint())
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub enum DeviceError {
     #[error("no device is free: {0}")]
     Busy(String),
     #[error("`{VISIBLE}={value}` renumbers the devices for torch, but not for the profiler")]
-    Renumbered { value: String, option: String },
+    Renumbered { value: String },
     #[error("device {device} is in use by another run of npubench; `{}` is locked", .lease.display())]
     InUse {
         device: u32,
@@ -77,7 +77,9 @@ pub enum DeviceError {
 impl Failure for DeviceError {
     fn hint(&self) -> String {
         let advice = match self {
-            Self::Renumbered { option, .. } => return format!("unset it, and select devices with {option}"),
+            Self::Renumbered { .. } => {
+                "unset it, and select devices with `--devices` and the numbers of `npu-smi info`"
+            }
             Self::Unknown { .. } => {
                 "select from these with `--devices`; they are numbered as in `npu-smi info`"
             }
@@ -110,14 +112,10 @@ impl Failure for DeviceError {
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
 /// Rejects an environment in which torch and the profiler number devices differently.
-pub(crate) fn check_environment(numbering: &DeviceNumbering) -> Result<(), DeviceError> {
+pub(crate) fn check_environment() -> Result<(), DeviceError> {
     match std::env::var(VISIBLE) {
         Err(std::env::VarError::NotPresent) => Ok(()),
-        value => {
-            let value = value.unwrap_or_default();
-            let option = numbering.option_for_visible(&value);
-            Err(DeviceError::Renumbered { value, option })
-        }
+        value => Err(DeviceError::Renumbered { value: value.unwrap_or_default() }),
     }
 }
 

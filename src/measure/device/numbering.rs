@@ -68,23 +68,6 @@ impl DeviceNumbering {
         self.by_physical_id.get(&physical_id).copied().unwrap_or(LogicalDeviceId(physical_id))
     }
 
-    /// Returns the option that selects the devices of a list of logical numbers, the value of a variable such as
-    /// `2,3`.
-    pub(super) fn option_for_visible(&self, value: &str) -> String {
-        let physical = |number: &str| {
-            let logical = LogicalDeviceId(number.trim().parse().ok()?);
-            self.by_physical_id
-                .iter()
-                .find(|(_, id)| **id == logical)
-                .map(|(physical, _)| physical.to_string())
-        };
-        let devices: Option<Vec<String>> = value.split(',').map(physical).collect();
-        match devices {
-            Some(devices) => format!("`--devices {}`, the numbers of `npu-smi info`", devices.join(",")),
-            None => "`--devices` and the numbers of `npu-smi info`".to_owned(),
-        }
-    }
-
     /// Returns the contradiction between the numbering and the number of devices that torch counts; `None` without
     /// one.
     pub(crate) fn mismatch(&self, counted: u32) -> Option<String> {
@@ -157,9 +140,5 @@ mod tests {
     #[test]
     fn visible_devices_are_translated_to_physical_numbers() {
         let container = numbering(&[(3, 0), (4, 1), (5, 2)], false);
-        assert!(container.option_for_visible("0, 2").starts_with("`--devices 3,5`"));
-        for unknown in ["", "7", "x", "0,,1"] {
-            assert!(container.option_for_visible(unknown).starts_with("`--devices` and"), "{unknown}");
-        }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         assets::AssetFiles, command_error::CommandError, exit::ExitStatus, files::ScratchFolder,
         print::print_note, shell_argument::quoted_argument,
     },
-    cases::plan::{PlannedCase, RunPlan, UpdateMode},
+    cases::plan::{PlannedCase, RunPlan},
     database::{Database, DatabaseError, database_file::DatabaseFile},
     kernel::{
         DataKind, SoftwareFingerprint, hccl_variables,
@@ -53,19 +53,14 @@ impl NodePlace {
 
 /// Returns the error of a run over several nodes, which `resume` does not continue.
 pub(crate) fn resume_on_all_nodes(run: &str, options: &RunOptions) -> CommandError {
-    let what = match options.update {
-        UpdateMode::Missing => "it measures what is missing",
-        UpdateMode::All => "with `--update missing` in place of `--update all` it measures what is missing",
-    };
-    let message = format!("run {run} is a sweep over several nodes");
-    let hint = match &options.command {
-        Some(command) if command.contains("--node-rank") => {
-            format!("start its command again on all nodes, each with its `--node-rank`; {what}: {command}")
-        }
-        Some(command) => format!("start its command again; {what}: {command}"),
-        None => format!("start its `npubench comm run` command again on all nodes; {what}"),
-    };
-    CommandError::bad_input(message, hint)
+    let command = options.command.as_deref().unwrap_or("npubench comm run");
+    CommandError::bad_input(
+        format!("run {run} is a sweep over several nodes"),
+        format!(
+            "start its command again on all nodes, each with its own `--node-rank`; with `--update missing` it measures what is \
+             missing: {command}"
+        ),
+    )
 }
 
 /// Returns the name of this host for messages: the one of Slurm, which a machine may have several of, else that of

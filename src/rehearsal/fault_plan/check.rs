@@ -2,8 +2,10 @@
 
 use std::{ops::RangeInclusive, path::Path};
 
+use serde_json::Value;
+
 use super::{
-    FaultPlan, FaultTarget, RehearsedHost, SimulatedDelays, TimeWindow, ValidNames,
+    FaultPlan, FaultTarget, TimeWindow, ValidNames,
     kinds::{FaultScope, PlannedFault},
 };
 use crate::{
@@ -11,6 +13,22 @@ use crate::{
     kernel::{KernelName, catalogue::OperatorSchema},
 };
 
+const SECONDS: &str = "expected simulated seconds from 0 to 1000000";
+const DEVIATION: &str = "expected a relative standard deviation from 0 to 0.2";
+/// Limits of numbers of a section of the plan: the section, the key, its limits, what is expected.
+const PLAN_LIMITS: [(&str, &str, RangeInclusive<f64>, &str); 11] = [
+    ("costs", "start", 0.0..=1e6, SECONDS),
+    ("costs", "init", 0.0..=1e6, SECONDS),
+    ("costs", "case", 0.0..=1e6, SECONDS),
+    ("costs", "launch", 0.0..=1e6, SECONDS),
+    ("costs", "export", 0.0..=1e6, SECONDS),
+    ("host", "clock_ahead", -1e6..=1e6, "expected seconds from -1000000 to 1000000"),
+    ("noise", "collection", 0.0..=0.2, DEVIATION),
+    ("noise", "offset", 0.0..=10.0, "expected a multiple of launch noise from 0 to 10"),
+    ("noise", "shared", 0.0..=1.0, "expected a correlation from 0 to 1"),
+    ("noise", "dependence", 0.0..=0.95, "expected a correlation from 0 to 0.95"),
+    ("noise", "devices", 0.0..=0.2, DEVIATION),
+];
 /// Limits of parameters: the kinds of faults that have it, or none for all; the parameter; its limits; what is expected.
 const LIMITS: [(&[&str], &str, RangeInclusive<f64>, &str); 9] = [
     (&[], "launch", 1.0..=f64::MAX, "counts from 1"),
@@ -40,63 +58,22 @@ const LIMITS: [(&[&str], &str, RangeInclusive<f64>, &str); 9] = [
 ];
 const HINT: &str = "docs/rehearsal.md lists the faults and their parameters";
 
+/// Returns true for a number within limits. JSON has no number that is not finite.
+fn is_within(value: &Value, limits: &RangeInclusive<f64>) -> bool {
+    value.as_f64().is_some_and(|number| limits.contains(&number))
+}
+
 impl FaultPlan {
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
         let plan: Self = yaml::parse(file, text)?;
-        let Self { speed, costs, noise, collectives, container, host, software, schemas, faults, .. } = &plan;
-        let speed = *speed;
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
         };
-        if !(1e-3..=1e6).contains(&speed) {
-            let problem =
-                format!("`speed` is {speed}, expected simulated seconds per second, from 0.001 to 1000000");
-            return Err(error(&["speed"], &problem, "1 is real time"));
-        }
-        let SimulatedDelays { start, init, case, launch, export } = *costs;
-        let named =
-            [("start", start), ("init", init), ("case", case), ("launch", launch), ("export", export)];
-        if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
-            let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
-            return Err(error(&["costs", name], &problem, "0 adds no delay"));
-        }
-        let clock = host.as_ref().map_or(0.0, |host| host.clock_ahead);
-        if clock.is_nan() || clock.abs() > RehearsedHost::MAX_AHEAD {
-            let problem = format!("`clock_ahead` is {clock}, expected seconds from -1000000 to 1000000");
-            return Err(error(&["host", "clock_ahead"], &problem, "0 is the clock of the system"));
-        }
-        if let Some((device, clock)) = host.as_ref().and_then(RehearsedHost::first_invalid_clock) {
-            let problem = format!(
-                "`device_clocks`: the clock of device {device} is {clock}, expected microseconds from -1e9 to 1e9"
-            );
-            return Err(error(&["host", "device_clocks"], &problem, "0 is the clock of the other devices"));
-        }
-        if !collectives.is_valid() {
-            let expected = "`collectives`: expected regimes in the order of their sizes, each with a positive `start_us` and \
-                            `gigabytes_per_second`, all but the last with `up_to`";
-            return Err(error(&["collectives"], expected, "docs/rehearsal.md has an example"));
-        }
-        if let Some((key, expected)) = noise.first_invalid() {
-            let hint = "docs/rehearsal.md describes the model";
-            return Err(error(&["noise", key], &format!("`{key}`: {expected}"), hint));
-        }
-        if let Some((key, problem)) =
-            container.as_ref().and_then(|container| container.problem(known.devices))
-        {
-            return Err(error(&["container", key], &format!("`{key}`: {problem}"), HINT));
-        }
-        if let Some((name, version)) = software.first_invalid() {
-            let problem = format!("`{name}` is {version:?}, expected a version such as 8.5.0");
-            return Err(error(&["software", &name], &problem, "letters, digits and `.`, `+`, `-`, `_`"));
-        }
-        for (index, schema) in schemas.iter().enumerate() {
-            if let Err(problem) = OperatorSchema::parse(schema) {
-                let keys = ["schemas", &index.to_string()];
-                let hint = "write it as torch does: name(Tensor x, int n, *, float e=1) -> Tensor";
-                return Err(error(&keys, &format!("not a schema: {problem}"), hint));
-            }
-        }
-        for (index, fault) in faults.iter().enumerate() {
+        plan.check_sections(known.devices).map_err(|(keys, problem)| {
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            error(&keys, &problem, HINT)
+        })?;
+        for (index, fault) in plan.faults.iter().enumerate() {
             let index = index.to_string();
             let below = |keys: &[&str], problem: &str, hint: &str| {
                 error(&[&["faults", &index], keys].concat(), problem, hint)
@@ -105,6 +82,60 @@ impl FaultPlan {
             check_known(&fault.target, known, below)?;
         }
         Ok(plan)
+    }
+
+    /// Checks everything but the faults; the error is the keys of a value and its problem.
+    fn check_sections(&self, devices: u32) -> Result<(), (Vec<String>, String)> {
+        let given = serde_json::to_value(self).expect("a plan has text keys");
+        let invalid = |keys: &[&str], problem: String| {
+            Err((keys.iter().map(|key| (*key).to_owned()).collect(), problem))
+        };
+        if !is_within(&given["speed"], &(1e-3..=1e6)) {
+            let problem = "`speed`: expected simulated seconds per second, from 0.001 to 1000000";
+            return invalid(&["speed"], problem.to_owned());
+        }
+        for (section, key, limits, expected) in PLAN_LIMITS {
+            if given[section].get(key).is_some_and(|value| !is_within(value, &limits)) {
+                return invalid(&[section, key], format!("`{key}`: {expected}"));
+            }
+        }
+        let [least, most] = self.noise.launch;
+        if !(0.0 < least && least <= most && most <= 0.2) {
+            let problem = "`launch`: expected a relative standard deviation above 0, up to 0.2, or a range [least, most]";
+            return invalid(&["noise", "launch"], problem.to_owned());
+        }
+        let clocks = self.host.iter().flat_map(|host| host.device_clocks.values());
+        if !clocks.copied().all(|clock| (-1e9..=1e9).contains(&clock)) {
+            let problem = "`device_clocks`: expected microseconds from -1e9 to 1e9";
+            return invalid(&["host", "device_clocks"], problem.to_owned());
+        }
+        if !self.collectives.is_valid() {
+            let problem = "`collectives`: expected regimes in the order of their sizes, each with a positive `start_us` and \
+                           `gigabytes_per_second`, all but the last with `up_to`";
+            return invalid(&["collectives"], problem.to_owned());
+        }
+        if let Some((key, problem)) = self.container.as_ref().and_then(|container| container.problem(devices))
+        {
+            return invalid(&["container", key], format!("`{key}`: {problem}"));
+        }
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
+        for (name, version) in given["software"].as_object().into_iter().flatten() {
+            let Some(version) = version.as_str() else { continue };
+            if version.is_empty() || !version.bytes().all(is_allowed) {
+                let problem = format!("`{name}` is {version:?}, expected a version such as 8.5.0");
+                return invalid(&["software", name], problem);
+            }
+        }
+        for (index, schema) in self.schemas.iter().enumerate() {
+            if let Err(problem) = OperatorSchema::parse(schema) {
+                let expected = "expected torch's form, name(Tensor x, int n, *, float e=1) -> Tensor";
+                return invalid(
+                    &["schemas", &index.to_string()],
+                    format!("not a schema: {problem}; {expected}"),
+                );
+            }
+        }
+        Ok(())
     }
 }
 
@@ -184,8 +215,7 @@ fn check_parameters(key: &'static str, fault: &PlannedFault) -> Result<(), Fault
         // A fault without a number of seconds does not end.
         let is_checked =
             (kinds.is_empty() || kinds.contains(&key)) && !(value.is_null() && parameter == "seconds");
-        // JSON has no number that is not finite.
-        if is_checked && !value.as_f64().is_some_and(|number| limits.contains(&number)) {
+        if is_checked && !is_within(value, &limits) {
             return invalid(&[key, parameter], format!("`{parameter}`: {expected}"));
         }
     }

@@ -3,57 +3,22 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Noise of the lifelike model. All standard deviations are relative.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RehearsedNoise {
-    /// Standard deviation of launches: one value for all cases, or a range within which each case has its own value.
-    #[serde(deserialize_with = "one_or_range")]
-    pub(crate) launch: [f64; 2],
-    pub(crate) collection: f64,
-    /// Standard deviation of the offset of a case in a collection, in units of its launch noise.
-    pub(crate) offset: f64,
-    /// Correlation of the offsets of the cases of a collection, from 0 to 1.
-    pub(crate) shared: f64,
-    /// True if a fifth of the offsets is 2 standard deviations and the others are -0.5, instead of normal ones.
-    pub(crate) two_modes: bool,
-    /// Correlation of successive launches, from 0 to below 1.
-    pub(crate) dependence: f64,
-    pub(crate) devices: f64,
-}
-
-impl Default for RehearsedNoise {
-    fn default() -> Self {
-        Self {
-            launch: [0.01; 2],
-            collection: 0.005,
-            offset: 0.0,
-            shared: 0.0,
-            two_modes: false,
-            dependence: 0.0,
-            devices: 0.0,
-        }
-    }
-}
-
-impl RehearsedNoise {
-    pub(super) fn first_invalid(&self) -> Option<(&'static str, &'static str)> {
-        let Self { launch: [least, most], collection, offset, shared, two_modes: _, dependence, devices } =
-            *self;
-        let deviation = "expected a relative standard deviation from 0 to 0.2";
-        let parameters = [
-            (
-                "launch",
-                0.0 < least && least <= most && most <= 0.2,
-                "expected a relative standard deviation above 0, up to 0.2, or a range [least, most]",
-            ),
-            ("collection", (0.0..=0.2).contains(&collection), deviation),
-            ("offset", (0.0..=10.0).contains(&offset), "expected a multiple of launch noise from 0 to 10"),
-            ("shared", (0.0..=1.0).contains(&shared), "expected a correlation from 0 to 1"),
-            ("dependence", (0.0..=0.95).contains(&dependence), "expected a correlation from 0 to 0.95"),
-            ("devices", (0.0..=0.2).contains(&devices), deviation),
-        ];
-        parameters.into_iter().find(|(_, is_valid, _)| !is_valid).map(|(key, _, expected)| (key, expected))
+parameters! {
+    /// Noise of the lifelike model. All standard deviations are relative.
+    pub(crate) RehearsedNoise {
+        /// Standard deviation of launches: one value for all cases, or a range within which each case has its own value.
+        #[serde(deserialize_with = "one_or_range")]
+        launch: [f64; 2] = [0.01; 2],
+        collection: f64 = 0.005,
+        /// Standard deviation of the offset of a case in a collection, in units of its launch noise.
+        offset: f64 = 0.0,
+        /// Correlation of the offsets of the cases of a collection, from 0 to 1.
+        shared: f64 = 0.0,
+        /// True if a fifth of the offsets is 2 standard deviations and the others are -0.5, instead of normal ones.
+        two_modes: bool = false,
+        /// Correlation of successive launches, from 0 to below 1.
+        dependence: f64 = 0.0,
+        devices: f64 = 0.0,
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// Name and clocks of the rehearsal host, by which the nodes of a sweep and the devices of a node differ.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,55 +17,16 @@ pub(crate) struct RehearsedHost {
     pub(crate) device_clocks: BTreeMap<u32, f64>,
 }
 
-impl RehearsedHost {
-    /// Greatest difference of clocks in seconds.
-    pub(super) const MAX_AHEAD: f64 = 1e6;
-    /// Greatest difference of the clocks of devices in microseconds.
-    pub(super) const MAX_DEVICE_DIFFERENCE: f64 = 1e9;
-
-    /// Returns the first device whose clock is not within the limit, with its value.
-    pub(super) fn first_invalid_clock(&self) -> Option<(u32, f64)> {
-        let mut clocks = self.device_clocks.iter().map(|(device, microseconds)| (*device, *microseconds));
-        clocks.find(|(_, microseconds)| {
-            microseconds.is_nan() || microseconds.abs() > Self::MAX_DEVICE_DIFFERENCE
-        })
-    }
-}
-
-/// Versions of the stand-ins. A change between two runs is an upgrade of the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct StandInSoftware {
-    pub(crate) cann: String,
-    pub(crate) driver: String,
-    pub(crate) firmware: String,
-    pub(crate) torch: String,
-    pub(crate) torch_npu: String,
-    /// Version of the installed package; not installed by default.
-    pub(crate) vllm_ascend: Option<String>,
-}
-
-impl Default for StandInSoftware {
-    fn default() -> Self {
-        let rehearsed = || "0+rehearsal".to_owned();
-        Self {
-            cann: rehearsed(),
-            driver: rehearsed(),
-            firmware: rehearsed(),
-            torch: rehearsed(),
-            torch_npu: rehearsed(),
-            vllm_ascend: None,
-        }
-    }
-}
-
-impl StandInSoftware {
-    pub(crate) fn first_invalid(&self) -> Option<(String, String)> {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
-        let Ok(Value::Object(versions)) = serde_json::to_value(self) else { return None };
-        let mut versions = versions.iter().filter_map(|(name, version)| Some((name, version.as_str()?)));
-        let invalid = versions.find(|(_, version)| version.is_empty() || !version.bytes().all(is_allowed));
-        invalid.map(|(name, version)| (name.clone(), version.to_owned()))
+parameters! {
+    /// Versions of the stand-ins. A change between two runs is an upgrade of the host.
+    pub(crate) StandInSoftware {
+        cann: String = "0+rehearsal".to_owned(),
+        driver: String = "0+rehearsal".to_owned(),
+        firmware: String = "0+rehearsal".to_owned(),
+        torch: String = "0+rehearsal".to_owned(),
+        torch_npu: String = "0+rehearsal".to_owned(),
+        /// Version of the installed package; not installed by default.
+        vllm_ascend: Option<String> = None,
     }
 }
 

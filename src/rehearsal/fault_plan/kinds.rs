@@ -4,20 +4,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{FaultTarget, TimeWindow};
 
-macro_rules! parameters {
-    ($($name:ident { $($field:ident: $type:ty = $default:expr,)* })*) => { $(
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        pub(super) struct $name { $(pub(super) $field: $type,)* }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($field: $default,)* }
-            }
-        }
-    )* };
-}
-
 /// Defines the fault with a field for each kind, of which exactly one is given, and the part of a run that it affects.
 macro_rules! kinds {
     ($($kind:ident: $type:ident = $scope:ident,)*) => {
@@ -94,98 +80,98 @@ kinds! {
 }
 
 parameters! {
-    ProcessCrash {
+    pub(crate) ProcessCrash {
         exit: Option<u8> = None,
         signal: Option<CrashSignal> = None,
         at: CrashAt = CrashAt::Launch,
         launch: u32 = 1,
         records: RecordsKept = RecordsKept::Kept,
     }
-    ProcessHang {
+    pub(crate) ProcessHang {
         ignores_sigterm: bool = false,
         grandchild: GrandchildLocation = GrandchildLocation::None,
         launch: u32 = 1,
         seconds: Option<f64> = None,
     }
-    OutOfMemory {
+    pub(crate) OutOfMemory {
         at: MemoryAt = MemoryAt::Arguments,
     }
-    RuntimeDeviceError {
+    pub(crate) RuntimeDeviceError {
         code: u32 = 507_015,
     }
-    UnsteadyKernel {
+    pub(crate) UnsteadyKernel {
         pattern: UnsteadyPattern = UnsteadyPattern::Drift,
         factor: f64 = 1.08,
         launch: u32 = 15,
         share: f64 = 0.5,
         length: u32 = 12,
     }
-    RenamedKernel {
+    pub(crate) RenamedKernel {
         name: String = "RenamedKernel".to_owned(),
         launch: u32 = 1,
         operator_only: bool = false,
     }
-    ClockJump {
+    pub(crate) ClockJump {
         seconds: f64 = -3600.0,
         launch: u32 = 1,
     }
-    LateRank {
+    pub(crate) LateRank {
         rank: usize = 0,
         microseconds: f64 = 500.0,
     }
-    WrongData {
+    pub(crate) WrongData {
         rank: usize = 0,
         element: u64 = 0,
     }
-    LostRecords {
+    pub(crate) LostRecords {
         head: u32 = 0,
         tail: u32 = 0,
     }
-    TruncatedCsv {
+    pub(crate) TruncatedCsv {
         keeps: f64 = 0.5,
     }
-    RaggedCsv {
+    pub(crate) RaggedCsv {
         rows: u32 = 1,
     }
-    MissingOutput {
+    pub(crate) MissingOutput {
         folder: bool = true,
         second_export: bool = true,
     }
-    WrongDevice {
+    pub(crate) WrongDevice {
         shows: Option<u32> = None,
     }
-    WrongUnit {
+    pub(crate) WrongUnit {
         factor: f64 = 1e3,
     }
-    CoarseTimer {
+    pub(crate) CoarseTimer {
         step: u32 = 1_000,
     }
-    NoDeviceId {
+    pub(crate) NoDeviceId {
         column: bool = true,
     }
-    DiskFull {
+    pub(crate) DiskFull {
         keeps: f64 = 0.0,
         second_export: bool = false,
     }
-    SlowDevice {
+    pub(crate) SlowDevice {
         factor: f64 = 3.0,
     }
-    SlowKernels {
+    pub(crate) SlowKernels {
         factor: f64 = 1.04,
     }
-    IdleClock {
+    pub(crate) IdleClock {
         factor: f64 = 1.2,
         milliseconds: f64 = 3.0,
     }
-    NeighbourProgram {
+    pub(crate) NeighbourProgram {
         factor: f64 = 1.3,
         share: f64 = 0.3,
     }
-    DeviceThrottling {
+    pub(crate) DeviceThrottling {
         factor: f64 = 1.4,
         temperature: i64 = 98,
     }
-    LeftoverProcess {
+    pub(crate) LeftoverProcess {
         seconds: Option<f64> = None,
         pid: u32 = 4_100_017,
         name: String = "python3.11".to_owned(),

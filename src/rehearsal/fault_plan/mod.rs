@@ -3,6 +3,22 @@
 //!
 //! The stand-ins read the plan as JSON, in the form in which it is written.
 
+/// Defines structs of parameters, each with its default.
+macro_rules! parameters {
+    ($($(#[$doc:meta])* $vis:vis $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty = $default:expr,)* })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        $vis struct $name { $($(#[$meta])* pub(crate) $field: $type,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+    )* };
+}
+
 mod check;
 mod durations;
 mod host;
@@ -24,43 +40,26 @@ use crate::{
     kernel::{CollectiveKind, DataKind, catalogue::Catalogue},
 };
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FaultPlan {
-    /// Seed of the random faults; by default the seed of the run.
-    pub(crate) seed: Option<u64>,
-    /// Simulated seconds per real second.
-    pub(crate) speed: f64,
-    pub(crate) costs: SimulatedDelays,
-    pub(crate) noise: RehearsedNoise,
-    pub(crate) collectives: RehearsedCollectives,
-    /// The container in which the programs run; none by default.
-    pub(crate) container: Option<RehearsedContainer>,
-    /// Name and clock of the host among several nodes.
-    pub(crate) host: Option<RehearsedHost>,
-    pub(crate) software: StandInSoftware,
-    /// Schemas of the installation that differ from the schemas of the catalogue.
-    pub(crate) schemas: Vec<String>,
-    /// Properties in which the host differs from the vendor's sources.
-    pub(crate) defects: Vec<HostDefect>,
-    pub(crate) faults: Vec<PlannedFault>,
-}
-
-impl Default for FaultPlan {
-    fn default() -> Self {
-        Self {
-            seed: None,
-            speed: 1.0,
-            costs: SimulatedDelays::default(),
-            noise: RehearsedNoise::default(),
-            collectives: RehearsedCollectives::default(),
-            container: None,
-            host: None,
-            software: StandInSoftware::default(),
-            schemas: Vec::new(),
-            defects: Vec::new(),
-            faults: Vec::new(),
-        }
+parameters! {
+    /// A fault plan.
+    pub FaultPlan {
+        /// Seed of the random faults; by default the seed of the run.
+        seed: Option<u64> = None,
+        /// Simulated seconds per real second.
+        speed: f64 = 1.0,
+        costs: SimulatedDelays = SimulatedDelays::default(),
+        noise: RehearsedNoise = RehearsedNoise::default(),
+        collectives: RehearsedCollectives = RehearsedCollectives::default(),
+        /// The container in which the programs run; none by default.
+        container: Option<RehearsedContainer> = None,
+        /// Name and clock of the host among several nodes.
+        host: Option<RehearsedHost> = None,
+        software: StandInSoftware = StandInSoftware::default(),
+        /// Schemas of the installation that differ from the schemas of the catalogue.
+        schemas: Vec<String> = Vec::new(),
+        /// Properties in which the host differs from the vendor's sources.
+        defects: Vec<HostDefect> = Vec::new(),
+        faults: Vec<PlannedFault> = Vec::new(),
     }
 }
 
