@@ -4,12 +4,11 @@
 mod offline_analysis;
 mod profile_folders;
 mod profiled_servers;
-mod stop_signals;
 mod vllm_collection;
 mod vllm_server;
 
 pub(crate) use offline_analysis::{AnalysedRank, AnalysisSettings, RankState, analyse_folders};
 pub(crate) use profile_folders::profile_folders;
-pub(crate) use stop_signals::StopSignals;
+pub(crate) use profiled_servers::StopSignals;
 pub(crate) use vllm_collection::{CollectedRanks, CollectionLimits, VllmCollection, VllmWork};
 pub(crate) use vllm_server::VllmServer;

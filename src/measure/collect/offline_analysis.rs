@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::stop_signals::StopSignals;
+use super::profiled_servers::StopSignals;
 use crate::{
     base::{
         command_error::CommandError,

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::stop_signals::StopSignals;
+use super::profiled_servers::StopSignals;
 
 const SUFFIX: &str = "_ascend_pt";
 /// Depth of searched folders: nodes may have a folder each.

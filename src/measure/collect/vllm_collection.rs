@@ -17,8 +17,7 @@ use serde_json::Value;
 use super::{
     offline_analysis::{AnalysedRank, AnalysisSettings, RankState, analyse_folders},
     profile_folders::{await_new_folders, profile_folders},
-    profiled_servers::ProfiledServers,
-    stop_signals::StopSignals,
+    profiled_servers::{ProfiledServers, StopSignals},
     vllm_server::VllmServer,
 };
 use crate::base::{

@@ -1,12 +1,9 @@
 //! Devices of a host: discovery by `npu-smi`, selection, leases, software fingerprint, checks of `doctor`.
 
-mod custom_operators;
 pub(crate) mod diagnosis;
 mod lease;
-mod lease_folder;
 pub mod npu_smi;
 mod numbering;
-mod platform_config;
 mod software;
 
 use std::{
@@ -17,15 +14,14 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_environment};
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck, MIN_CANN, MIN_EXPORT_PYTHON, check_installation};
 pub use lease::DeviceLease;
-pub(crate) use lease::DeviceLeases;
-pub(crate) use lease_folder::LeaseFolder;
+pub(crate) use lease::{DeviceLeases, LeaseFolder};
 pub(crate) use numbering::DeviceNumbering;
-pub(crate) use platform_config::PlatformConfig;
 use serde::Serialize;
-pub(crate) use software::{HostSoftware, SoftwareLocations};
+pub(crate) use software::{
+    CustomOperators, HostSoftware, PlatformConfig, SoftwareLocations, custom_operators, operator_environment,
+};
 
 use crate::base::command_error::Failure;
 use crate::base::exit::ExitStatus;

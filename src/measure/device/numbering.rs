@@ -136,9 +136,4 @@ mod tests {
         assert_eq!(DeviceNumbering::default().logical_id(7), LogicalDeviceId(7));
         assert_eq!(numbering(&[(7, 2)], false).logical_id(7), LogicalDeviceId(2));
     }
-
-    #[test]
-    fn visible_devices_are_translated_to_physical_numbers() {
-        let container = numbering(&[(3, 0), (4, 1), (5, 2)], false);
-    }
 }

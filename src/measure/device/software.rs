@@ -1,4 +1,5 @@
-//! Software of a host that is read from files: CANN, driver, firmware and packages of custom operators.
+//! Software of a host that is read from files: CANN, driver, firmware, packages of operators that are not part of CANN, and what
+//! CANN states of a chip.
 
 use std::{
     fs, io,
@@ -7,10 +8,9 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::CustomOperators;
 use crate::{
     base::{files::read_regular, ini_file::IniFile},
-    kernel::SoftwareFingerprint,
+    kernel::{SoftwareFingerprint, device::DeviceProfile},
 };
 
 /// Folder that contains `driver` and `firmware` unless the installer has recorded another folder.
@@ -143,6 +143,135 @@ fn digest_files(folder: &Path, mut files: Vec<(PathBuf, u64)>) -> io::Result<Str
     Ok(digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
+const OPP: &str = "ASCEND_CUSTOM_OPP_PATH";
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CustomOperators {
+    /// Folder that contains `op_api`.
+    pub(crate) folder: PathBuf,
+    /// True if CANN finds it without further variables.
+    pub(crate) is_set: bool,
+}
+
+/// Finds packages named by the environment, packages in the `vendors` folder of CANN, which CANN finds by itself, and
+/// packages in `_cann_ops_custom/vendors` of Python packages. `variable` returns the value of a variable.
+pub(crate) fn custom_operators(
+    variable: impl Fn(&str) -> Option<String>,
+    python_packages: &[PathBuf],
+) -> Vec<CustomOperators> {
+    let mut found: Vec<CustomOperators> = Vec::new();
+    let mut add = |folder: PathBuf, is_set: bool| {
+        let is_new = !found.iter().any(|known| known.folder == folder);
+        if is_new && folder.join("op_api").is_dir() {
+            found.push(CustomOperators { folder, is_set });
+        }
+    };
+    for folder in variable(OPP).unwrap_or_default().split(':').filter(|folder| !folder.is_empty()) {
+        add(PathBuf::from(folder), true);
+    }
+    if let Some(opp) = variable("ASCEND_OPP_PATH") {
+        vendor_folders(&Path::new(&opp).join("vendors")).into_iter().for_each(|folder| add(folder, true));
+    }
+    for package in python_packages {
+        let folder = package.join("_cann_ops_custom").join("vendors");
+        vendor_folders(&folder).into_iter().for_each(|folder| add(folder, false));
+    }
+    found
+}
+
+fn vendor_folders(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// Returns the variables for packages that the environment does not name; existing values are kept after them.
+pub(crate) fn operator_environment(
+    packages: &[CustomOperators],
+    variable: impl Fn(&str) -> Option<String>,
+) -> Vec<(String, String)> {
+    let unset: Vec<&Path> =
+        packages.iter().filter(|package| !package.is_set).map(|package| package.folder.as_path()).collect();
+    if unset.is_empty() {
+        return Vec::new();
+    }
+    let joined = |name: &str, folders: Vec<PathBuf>| {
+        let own = variable(name).unwrap_or_default();
+        let folders = folders.into_iter().map(|folder| folder.to_string_lossy().into_owned());
+        let all: Vec<String> = folders.chain([own]).filter(|folder| !folder.is_empty()).collect();
+        (name.to_owned(), all.join(":"))
+    };
+    vec![
+        joined(OPP, unset.iter().map(|folder| folder.to_path_buf()).collect()),
+        joined(LIBRARIES, unset.iter().map(|folder| folder.join("op_api").join("lib")).collect()),
+    ]
+}
+
+/// Cores, clock and cache of a chip in `data/platform_config/<SoC>.ini` of an installed CANN.
+///
+/// Keys as of CANN 8.1: `[SoCInfo]` has `ai_core_cnt`, `cube_core_cnt` (not for chips whose AI cores have both units),
+/// `vector_core_cnt`, `l2_size` and `memory_size` in bytes; `[AICoreSpec]` has `cube_freq` in MHz. Memory is not read: for some chips with 64 GiB the file has 32.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlatformConfig {
+    pub(crate) soc: String,
+    pub(crate) cube_cores: Option<u32>,
+    pub(crate) vector_cores: Option<u32>,
+    pub(crate) clock_mhz: Option<u32>,
+    pub(crate) l2_mib: Option<u64>,
+}
+
+impl PlatformConfig {
+    pub(crate) fn read(cann: &Path, soc: &str) -> Option<Self> {
+        let architectures = fs::read_dir(cann).ok()?.flatten().map(|entry| entry.path());
+        let mut folders: Vec<_> = architectures.filter(|path| path.join("data").is_dir()).collect();
+        folders.sort();
+        let files = folders.iter().chain([&cann.to_owned()]).find_map(|folder| {
+            IniFile::read(&folder.join("data").join("platform_config").join(format!("{soc}.ini")))
+        });
+        files.map(|file| Self::from_file(soc, &file))
+    }
+
+    fn from_file(soc: &str, file: &IniFile) -> Self {
+        let number = |section: &str, key: &str| -> Option<u64> { file.value(section, key)?.parse().ok() };
+        let small =
+            |section: &str, key: &str| u32::try_from(number(section, key)?).ok().filter(|value| *value > 0);
+        Self {
+            soc: soc.to_owned(),
+            cube_cores: small("SoCInfo", "cube_core_cnt").or_else(|| small("SoCInfo", "ai_core_cnt")),
+            vector_cores: small("SoCInfo", "vector_core_cnt"),
+            clock_mhz: small("AICoreSpec", "cube_freq"),
+            l2_mib: number("SoCInfo", "l2_size").map(|bytes| bytes >> 20).filter(|mib| *mib > 0),
+        }
+    }
+
+    /// Sets the values of the host in a profile, whose rates follow cores and clock. Returns a note for each value that
+    /// was different.
+    pub(crate) fn apply_to(&self, profile: &mut DeviceProfile) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut note = |what: &str, host: u64, known: u64| {
+            notes.push(format!(
+                "{what}: {host} by CANN's platform_config/{}.ini, {known} by the device profile; {host} is used",
+                self.soc
+            ));
+        };
+        let (cores, clock) = (profile.cube_cores, profile.clock_mhz);
+        if let Some(host) = self.cube_cores.filter(|host| *host != cores) {
+            note("matrix cores", host.into(), cores.into());
+        }
+        if let Some(host) = self.clock_mhz.filter(|host| *host != clock) {
+            note("MHz", host.into(), clock.into());
+        }
+        if let Some(host) = self.l2_mib.filter(|host| *host != profile.l2_mib) {
+            note("MiB of L2 cache", host, profile.l2_mib);
+            profile.l2_mib = host;
+        }
+        profile.scale_rates(self.cube_cores.unwrap_or(cores), self.clock_mhz.unwrap_or(clock));
+        notes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,5 +331,95 @@ mod tests {
         assert_ne!(package("c", "two"), first, "a library of the same size");
         let gone = CustomOperators { folder: folder.path().join("gone"), is_set: true };
         assert_eq!(package_fingerprint(&gone), "gone (unreadable)");
+    }
+}
+
+#[cfg(test)]
+mod operator_tests {
+    use super::*;
+
+    #[test]
+    fn each_package_is_found_and_named_once() {
+        let root = tempfile::tempdir().expect("a folder");
+        let package = |name: &str| {
+            let folder = root.path().join(name);
+            fs::create_dir_all(folder.join("op_api").join("lib")).expect("made");
+            folder
+        };
+        let set = package("set");
+        let vendor = package("opp/vendors/customize");
+        let in_package = package("vllm_ascend/_cann_ops_custom/vendors/vllm-ascend");
+        fs::create_dir_all(root.path().join("opp/vendors/empty")).expect("made");
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let variable = |name: &str| match name {
+            "ASCEND_CUSTOM_OPP_PATH" => Some(format!("{}:/no/such/folder", text(&set))),
+            "ASCEND_OPP_PATH" => Some(text(&root.path().join("opp"))),
+            "LD_LIBRARY_PATH" => Some("/usr/lib".to_owned()),
+            _ => None,
+        };
+        let found = custom_operators(variable, &[root.path().join("vllm_ascend")]);
+        let of = |folder: &PathBuf, is_set| CustomOperators { folder: folder.clone(), is_set };
+        assert_eq!(found, [of(&set, true), of(&vendor, true), of(&in_package, false)]);
+        let environment = operator_environment(&found, variable);
+        assert_eq!(environment[0].1, format!("{}:{}:/no/such/folder", text(&in_package), text(&set)));
+        assert_eq!(environment[1].1, format!("{}/op_api/lib:/usr/lib", text(&in_package)));
+        assert!(operator_environment(&found[..2], variable).is_empty(), "no package is missing");
+    }
+}
+
+#[cfg(test)]
+mod platform_tests {
+    use super::*;
+    use crate::base::assets::AssetFiles;
+
+    /// A file in the format of CANN 8.1, with other values.
+    const FILE: &str = "# [Platform Info configuration begin]\n#****\n#\n[version]\nSoC_version=Ascend910X1\n\
+        Short_SoC_version=Ascend910X\nAIC_version=AIC-C-999\n\n[SoCInfo]\nai_core_cnt=10\ncube_core_cnt=10\n\
+        vector_core_cnt=20\nai_cpu_cnt=2\nmemory_type=\nmemory_size=17179869184\nl2_type=0\nl2_size=134217728\n\n\
+        [AICoreSpec]\ncube_freq=900\ncube_m_size=16\nvec_calc_size=128\n\n[AICoreMemoryRates]\nl2_read_rate=110\n";
+
+    fn profile() -> DeviceProfile {
+        DeviceProfile::load(&AssetFiles::embedded(), "ATLAS_800_A2_313T_64G").expect("built in")
+    }
+
+    #[test]
+    fn values_of_the_host_replace_those_of_the_profile() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(PlatformConfig::read(folder.path(), "Ascend910X1"), None);
+        let files = folder.path().join("aarch64-linux/data/platform_config");
+        fs::create_dir_all(&files).expect("created");
+        fs::write(files.join("Ascend910X1.ini"), FILE).expect("written");
+        let config = PlatformConfig::read(folder.path(), "Ascend910X1").expect("the file");
+        let expected = PlatformConfig {
+            soc: "Ascend910X1".to_owned(),
+            cube_cores: Some(10),
+            vector_cores: Some(20),
+            clock_mhz: Some(900),
+            l2_mib: Some(128),
+        };
+        assert_eq!(config, expected);
+        let (before, mut after) = (profile(), profile());
+        let notes = config.apply_to(&mut after);
+        assert_eq!(notes.len(), 3, "{notes:?}");
+        let text =
+            "MHz: 900 by CANN's platform_config/Ascend910X1.ini, 1800 by the device profile; 900 is used";
+        assert_eq!(notes[1], text);
+        assert_eq!((after.cube_cores, after.vector_cores, after.clock_mhz, after.l2_mib), (10, 20, 900, 128));
+        // Half the cores at half the clock.
+        assert!((after.cube_tflops["DT_BF16"] - before.cube_tflops["DT_BF16"] / 4.0).abs() < 1e-9);
+        assert!((after.l2_ceiling_tb_per_s - before.l2_ceiling_tb_per_s / 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn equal_values_change_nothing() {
+        let text = FILE.replace("cnt=10", "cnt=20").replace("vector_core_cnt=20", "vector_core_cnt=40");
+        let text = text.replace("=900", "=1800").replace("=134217728", "=201326592");
+        let config = PlatformConfig::from_file("Ascend910B3", &IniFile::parse(&text));
+        let mut unchanged = profile();
+        assert_eq!(config.apply_to(&mut unchanged), Vec::<String>::new());
+        assert_eq!(unchanged.cube_tflops, profile().cube_tflops);
+        // A file without values changes nothing either.
+        let empty = PlatformConfig::from_file("Ascend910B3", &IniFile::parse("[SoCInfo]\nl2_size=\n"));
+        assert_eq!(empty.apply_to(&mut unchanged), Vec::<String>::new());
     }
 }

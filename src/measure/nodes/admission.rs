@@ -13,8 +13,7 @@ use std::{
 use super::{
     NodeError, NodePlace, UNEXPECTED,
     cluster::{Follower, NodeCluster},
-    connection::{NodeReceiver, NodeSender, TIMEOUT, split_stream},
-    messages::{NodeAgreement, NodeMessage},
+    connection::{NodeAgreement, NodeMessage, NodeReceiver, NodeSender, TIMEOUT, split_stream},
     node_name,
 };
 

@@ -9,8 +9,7 @@ use std::{
 
 use super::{
     UNEXPECTED,
-    connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender, TIMEOUT},
-    messages::{NodeMessage, PartOrder, PartResult},
+    connection::{HEARTBEAT_INTERVAL, NodeMessage, NodeReceiver, NodeSender, PartOrder, PartResult, TIMEOUT},
     node_name,
 };
 

@@ -11,8 +11,9 @@ use std::{
 
 use super::{
     NodeError, NodePlace, UNEXPECTED,
-    connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender, TIMEOUT, split_stream},
-    messages::{NodeAgreement, NodeMessage},
+    connection::{
+        HEARTBEAT_INTERVAL, NodeAgreement, NodeMessage, NodeReceiver, NodeSender, TIMEOUT, split_stream,
+    },
 };
 
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);

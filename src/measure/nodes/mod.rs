@@ -15,14 +15,12 @@ mod admission;
 mod cluster;
 mod connection;
 mod follower;
-mod messages;
 pub(crate) mod session;
 
 pub(crate) use admission::{AdmissionTerms, NodeListener};
 pub(crate) use cluster::{NodeCluster, PartState};
-pub(crate) use connection::NodeSender;
+pub(crate) use connection::{NodeHost, NodeMessage, NodeSender, PartEnd, PartOrder, PartResult};
 pub(crate) use follower::LeaderConnection;
-pub(crate) use messages::{NodeHost, NodeMessage, PartEnd, PartOrder, PartResult};
 
 /// Reason why a node cannot take part, also as it is sent to the others. Nothing has been launched, unless a connection
 /// was lost later.

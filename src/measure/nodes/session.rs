@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use indexmap::IndexSet;
 use sha2::{Digest as _, Sha256};
 
-use super::{AdmissionTerms, LeaderConnection, NodeError, NodeListener, NodePlace, messages::NodeAgreement};
+use super::{
+    AdmissionTerms, LeaderConnection, NodeError, NodeListener, NodePlace, connection::NodeAgreement,
+};
 use crate::{
     base::{
         assets::AssetFiles, command_error::CommandError, exit::ExitStatus, files::ScratchFolder,

@@ -6,17 +6,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
+    analytic::peak_bus_bandwidth,
     line::{LineFit, SizeDuration},
     scaling::{GroupLine, ScalingComparison, compare_algorithms},
     segments::{RangeLine, divide_sizes},
+    sweep::{Sweep, SweepKey, SweepPoint},
 };
-use crate::{
-    kernel::{CollectiveKind, Dtype, PartWeights, collective::CommNetwork},
-    measure::collective::{
-        analytic::peak_bus_bandwidth,
-        sweep::{Sweep, SweepKey, SweepPoint},
-    },
-};
+use crate::kernel::{CollectiveKind, Dtype, PartWeights, collective::CommNetwork};
 
 /// Ratio of two lines from which a change is a jump of the duration.
 const MIN_JUMP: f64 = 0.02;

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::{
         base::stats::{hash_numbers, normal_deviate},
-        measure::collective::fit::line::SizeDuration,
+        measure::collective::line::SizeDuration,
     };
 
     /// Lines of groups of 2, 4, 8 and 16 ranks of an algorithm with steps of 3 µs and links of 40 GB/s.
