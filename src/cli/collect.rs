@@ -11,8 +11,8 @@ use super::{
 use crate::{
     answer::recorded_runs::read_all_runs,
     measure::collect::{
-        AnalysisSettings, CollectedRanks, CollectionLimits, RankState, StopSignals, VllmCollection,
-        VllmServer, VllmWork, analyse_folders, profile_folders,
+        AnalysisSettings, CollectedRanks, RankState, StopSignals, VllmCollection, VllmServer, VllmWork,
+        analyse_folders, profile_folders,
     },
     profile::timeline::step_times,
     show::{
@@ -223,12 +223,10 @@ fn collect_vllm(options: &VllmOptions) -> Result<ExitStatus, CommandError> {
         work,
         warm_up: options.warm_up,
         ranks: options.ranks.map(NonZeroUsize::get),
-        limits: CollectionLimits {
-            start: options.start_limit,
-            stop: options.stop_limit,
-            folders: options.folder_limit,
-            still: options.still,
-        },
+        start_limit: options.start_limit,
+        stop_limit: options.stop_limit,
+        folder_limit: options.folder_limit,
+        still: options.still,
         analysis: options.options.settings()?,
         is_forced: options.force,
     };

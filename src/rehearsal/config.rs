@@ -4,9 +4,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{base::assets::AssetFiles, kernel::device::DeviceProfile, rehearsal::fault_plan::FaultPlan};
-
-use super::HostError;
+use crate::{
+    base::{assets::AssetFiles, command_error::CommandError},
+    kernel::device::DeviceProfile,
+    rehearsal::fault_plan::FaultPlan,
+};
 
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, strum::Display,
@@ -50,8 +52,7 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// Returns the files of the catalogue and of device profiles.
-    pub(super) fn assets(&self) -> Result<AssetFiles, HostError> {
+    pub(super) fn assets(&self) -> Result<AssetFiles, CommandError> {
         Ok(self.assets.as_deref().map(AssetFiles::overlaid).transpose()?.unwrap_or_default())
     }
 }

@@ -8,49 +8,21 @@ use std::{
     path::PathBuf,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::{HOST_VARIABLE, HostError};
+use super::{HOST_VARIABLE, host::io_error};
 use crate::{
-    base::{assets::AssetFiles, command_error::Failure as _},
+    base::{assets::AssetFiles, command_error::CommandError},
     kernel::{
         Dtype, KernelName,
         catalogue::{Catalogue, CatalogueEntry, DeclaredArgument, EntryForm, OutputDtype},
-        device::ComputeUnit,
     },
 };
 
 #[derive(Deserialize)]
 struct HostAssets {
     assets: Option<PathBuf>,
-}
-
-#[derive(Serialize)]
-struct ShownEntry<'a> {
-    kernel: &'a str,
-    unit: ComputeUnit,
-    also_launches: &'a [String],
-    operators: Vec<ShownOperator<'a>>,
-    forms: Vec<ShownForm<'a>>,
-}
-
-#[derive(Serialize)]
-struct ShownOperator<'a> {
-    api: &'a str,
-    schema: &'a str,
-}
-
-#[derive(Serialize)]
-struct ShownForm<'a> {
-    name: &'a str,
-    /// The kernel that runs in place of the entry's.
-    runs_as: Option<&'a str>,
-    /// Outputs of type INT32 beside which a cast may be launched.
-    casts: Vec<usize>,
-    /// Output that the call writes into an argument, by the argument's name.
-    destinations: BTreeMap<&'a str, usize>,
-    /// Inputs whose INT64 are bits, which the profiler shows as UINT64.
-    bits: Vec<usize>,
 }
 
 pub fn stand_in(arguments: &[OsString]) -> u8 {
@@ -65,7 +37,7 @@ pub fn stand_in(arguments: &[OsString]) -> u8 {
             0
         }
         Err(error) => {
-            print_to(io::stderr(), &format!("rehearsal: {error}\nhint: {}", error.hint()));
+            print_to(io::stderr(), &format!("rehearsal: {}\nhint: {}", error.message, error.hint));
             1
         }
     }
@@ -76,36 +48,44 @@ fn print_to(mut stream: impl Write, text: &str) {
     let _ = writeln!(stream, "{text}");
 }
 
-fn entries_json(kernels: &[String]) -> Result<String, HostError> {
-    let file = PathBuf::from(std::env::var_os(HOST_VARIABLE).ok_or(HostError::NoHost)?);
-    let text = fs::read_to_string(&file).map_err(HostError::io("read", &file))?;
-    let unreadable = |source| HostError::Config { file: file.clone(), source };
-    let HostAssets { assets } = serde_json::from_str(&text).map_err(unreadable)?;
+fn entries_json(kernels: &[String]) -> Result<String, CommandError> {
+    let file = std::env::var_os(HOST_VARIABLE).map(PathBuf::from).ok_or_else(|| {
+        CommandError::bad_input(
+            format!("`{HOST_VARIABLE}` is not set, so there is no rehearsal host here"),
+            "start it through the `collect.sh` of a run with `--host rehearsal`",
+        )
+    })?;
+    let text = fs::read_to_string(&file).map_err(io_error("read", &file))?;
+    let HostAssets { assets } = serde_json::from_str(&text).map_err(|error| {
+        CommandError::bad_input(
+            format!("`{}` is not a rehearsal host's file: {error}", file.display()),
+            "remove the folder, `npubench run --host rehearsal` makes it anew",
+        )
+    })?;
     let assets = assets.as_deref().map(AssetFiles::overlaid).transpose()?.unwrap_or_default();
     let catalogue = Catalogue::load(&assets)?;
     let entry = |kernel: &String| {
         let name = KernelName::new(kernel).ok()?;
         catalogue.entry(&name).map(shown_entry)
     };
-    let entries: BTreeMap<&String, Option<ShownEntry<'_>>> =
+    let entries: BTreeMap<&String, Option<Value>> =
         kernels.iter().map(|kernel| (kernel, entry(kernel))).collect();
-    serde_json::to_string(&entries).map_err(unreadable)
+    Ok(serde_json::to_string(&entries).expect("entries have texts as keys"))
 }
 
-fn shown_entry(entry: &CatalogueEntry) -> ShownEntry<'_> {
+fn shown_entry(entry: &CatalogueEntry) -> Value {
     let operators = entry.operators.iter();
-    ShownEntry {
-        kernel: entry.kernel.as_str(),
-        unit: entry.unit,
-        also_launches: &entry.also_launches,
-        operators: operators
-            .map(|operator| ShownOperator { api: &operator.api, schema: &operator.schema_text })
-            .collect(),
-        forms: entry.forms.iter().map(shown_form).collect(),
-    }
+    let operators = operators.map(|operator| json!({"api": operator.api, "schema": operator.schema_text}));
+    json!({
+        "kernel": entry.kernel.as_str(),
+        "unit": entry.unit,
+        "also_launches": entry.also_launches,
+        "operators": operators.collect::<Value>(),
+        "forms": entry.forms.iter().map(shown_form).collect::<Value>(),
+    })
 }
 
-fn shown_form(form: &EntryForm) -> ShownForm<'_> {
+fn shown_form(form: &EntryForm) -> Value {
     let casts = form.output_dtypes.iter().enumerate();
     let casts = casts.filter(|(_, dtype)| **dtype == OutputDtype::Fixed(Dtype::Int32));
     let destinations = form.arguments.iter().filter_map(|(name, argument)| match argument {
@@ -114,13 +94,17 @@ fn shown_form(form: &EntryForm) -> ShownForm<'_> {
     });
     let is_bits = |dtype: &Dtype| dtype.as_str() == Dtype::UINT64;
     let bits = form.tensors().filter(|(_, slot)| slot.dtypes.iter().any(is_bits));
-    ShownForm {
-        name: &form.rule.name,
-        runs_as: form.runs_as.as_ref().map(|kernel| kernel.value.as_str()),
-        casts: casts.map(|(output, _)| output).collect(),
-        destinations: destinations.collect(),
-        bits: bits.map(|(index, _)| index).collect(),
-    }
+    json!({
+        "name": form.rule.name,
+        // The kernel that runs in place of the entry's.
+        "runs_as": form.runs_as.as_ref().map(|kernel| kernel.value.as_str()),
+        // Outputs of type INT32 beside which a cast may be launched.
+        "casts": casts.map(|(output, _)| output).collect::<Vec<_>>(),
+        // Outputs that the call writes into arguments, by the arguments' names.
+        "destinations": destinations.collect::<BTreeMap<_, _>>(),
+        // Inputs whose INT64 are bits, which the profiler shows as UINT64.
+        "bits": bits.map(|(index, _)| index).collect::<Vec<_>>(),
+    })
 }
 
 #[cfg(test)]
@@ -143,7 +127,7 @@ mod tests {
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
         let entry = |kernel: &str| {
             let name = KernelName::new(kernel).expect("a name");
-            serde_json::to_value(shown_entry(catalogue.entry(&name).expect("an entry"))).expect("JSON")
+            shown_entry(catalogue.entry(&name).expect("an entry"))
         };
         assert_eq!(entry("Sort")["forms"][0]["casts"], serde_json::json!([1]));
         assert_eq!(entry("TensorMove")["forms"][0]["destinations"], serde_json::json!({ "self": 0 }));

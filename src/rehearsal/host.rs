@@ -4,7 +4,7 @@ use std::{
     fs::{self, Permissions},
     io,
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -15,9 +15,8 @@ use super::{
     DEVICES, HOST_VARIABLE, HostConfig,
     software::{cann_home, python_source, software_files},
 };
-use crate::base::command_error::Failure;
 use crate::{
-    base::{assets::AssetError, yaml::YamlError},
+    base::command_error::CommandError,
     kernel::{catalogue::Catalogue, device::DeviceProfile, render::shell_quoted},
 };
 
@@ -48,56 +47,28 @@ struct Settings<'a> {
     version: &'a str,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    #[error("cannot {action} `{}`: {source}", .path.display())]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("`{}` cannot stand in `PATH`: it has a `:` or is not UTF-8", .0.display())]
-    Path(PathBuf),
-    #[error("`{}` is not set, so there is no rehearsal host here", HOST_VARIABLE)]
-    NoHost,
-    #[error("`{}` is not a rehearsal host's file: {source}", .file.display())]
-    Config {
-        file: PathBuf,
-        #[source]
-        source: serde_json::Error,
-    },
-    #[error(transparent)]
-    Spec(#[from] YamlError),
-    #[error(transparent)]
-    Assets(#[from] AssetError),
-}
-
-impl HostError {
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { action, path, source }
+pub(super) fn io_error(action: &str, path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    let action = format!("cannot {action} `{}`", path.display());
+    move |error| {
+        CommandError::bad_input(format!("{action}: {error}"), "check the folder's permissions and the disk")
     }
 }
 
-impl Failure for HostError {
-    fn hint(&self) -> String {
-        let hint = match self {
-            Self::Io { .. } => "check the folder's permissions and the disk",
-            Self::Path(_) => "choose a folder whose path has no `:`",
-            Self::NoHost => "start it through the `collect.sh` of a run with `--host rehearsal`",
-            Self::Config { .. } => "remove the folder, `npubench run --host rehearsal` makes it anew",
-            Self::Spec(error) => &error.hint,
-            Self::Assets(error) => return error.hint(),
-        };
-        hint.to_owned()
-    }
+/// Returns a variable with a path that can stand in search paths.
+fn variable(name: &str, path: &Path) -> Result<(String, String), CommandError> {
+    let text = path.to_str().filter(|text| !text.contains(':')).ok_or_else(|| {
+        CommandError::bad_input(
+            format!("`{}` cannot stand in `PATH`: it has a `:` or is not UTF-8", path.display()),
+            "choose a folder whose path has no `:`",
+        )
+    })?;
+    Ok((name.to_owned(), text.to_owned()))
 }
 
 /// Writes the host into a folder, which is created if necessary. Returns the environment variables of a collection on
 /// it; its `PATH` precedes the present one.
-pub fn install(folder: &Path, config: &HostConfig) -> Result<Vec<(String, String)>, HostError> {
-    let program = std::env::current_exe().map_err(HostError::io("find", Path::new("npubench")))?;
+pub(crate) fn install(folder: &Path, config: &HostConfig) -> Result<Vec<(String, String)>, CommandError> {
+    let program = std::env::current_exe().map_err(io_error("find", Path::new("npubench")))?;
     install_with(&program, folder, config)
 }
 
@@ -106,14 +77,10 @@ pub(super) fn install_with(
     program: &Path,
     folder: &Path,
     config: &HostConfig,
-) -> Result<Vec<(String, String)>, HostError> {
+) -> Result<Vec<(String, String)>, CommandError> {
     let profile = DeviceProfile::load(&config.assets()?, &config.device_profile)?;
-    fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
-    let folder = folder.canonicalize().map_err(HostError::io("find", folder))?;
-    let variable = |name: &str, path: &Path| match path.to_str().filter(|text| !text.contains(':')) {
-        Some(text) => Ok((name.to_owned(), text.to_owned())),
-        None => Err(HostError::Path(path.to_owned())),
-    };
+    fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    let folder = folder.canonicalize().map_err(io_error("find", folder))?;
     let (bin, python) = (folder.join("bin"), folder.join("python"));
     let variables = vec![
         variable("PATH", &bin)?,
@@ -123,7 +90,7 @@ pub(super) fn install_with(
         // The packages of the host are compiled once.
         ("PYTHONDONTWRITEBYTECODE".to_owned(), String::new()),
     ];
-    let program = program.to_str().ok_or_else(|| HostError::Path(program.to_owned()))?;
+    let program = &*program.to_string_lossy();
     for (name, module) in PROGRAMS {
         let run = shell_quoted(&RUN_MODULE.replace("MODULE", module));
         let packages = shell_quoted(&variables[1].1);
@@ -158,8 +125,7 @@ pub(super) fn install_with(
     let file = folder.join(SETTINGS);
     let version = env!("CARGO_PKG_VERSION");
     let settings = Settings { config, devices: DEVICES, profile: &profile, program, version };
-    let text = serde_json::to_string_pretty(&settings)
-        .map_err(|source| HostError::Config { file: file.clone(), source })?;
+    let text = serde_json::to_string_pretty(&settings).expect("settings have texts as keys");
     write(&file, &text, 0o644)?;
     // A host installed again in its folder keeps its first start time.
     let started = folder.join(FAULTS).join(STARTED);
@@ -177,7 +143,7 @@ fn python_files(folder: &'static Dir<'static>) -> Vec<&'static include_dir::File
     files.chain(below).collect()
 }
 
-fn write_module(python: &Path, module: &str, function: Option<&str>) -> Result<(), HostError> {
+fn write_module(python: &Path, module: &str, function: Option<&str>) -> Result<(), CommandError> {
     let mut folder = python.to_owned();
     for part in module.split('.') {
         folder.push(part);
@@ -190,12 +156,12 @@ fn write_module(python: &Path, module: &str, function: Option<&str>) -> Result<(
     write(&folder.join("__init__.py"), &format!("def {function}():\n    pass\n"), 0o644)
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), HostError> {
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), CommandError> {
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
+        fs::create_dir_all(folder).map_err(io_error("create", folder))?;
     }
-    fs::write(path, text).map_err(HostError::io("write", path))?;
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(HostError::io("set the mode of", path))
+    fs::write(path, text).map_err(io_error("write", path))?;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(io_error("set the mode of", path))
 }
 
 #[cfg(test)]
@@ -230,6 +196,6 @@ mod tests {
         assert!(error.to_string().contains("a:b"), "{error}");
         let config = HostConfig { device_profile: "ATLAS".to_owned(), ..HostConfig::default() };
         let error = install_with(Path::new("/x"), folder.path(), &config).expect_err("no such profile");
-        assert!(error.hint().contains("ATLAS_800_A3"), "{}", error.hint());
+        assert!(error.hint.contains("ATLAS_800_A3"), "{}", error.hint);
     }
 }

@@ -18,7 +18,7 @@ mod software;
 
 pub use config::{HostConfig, NoiseModel};
 pub use entries::stand_in;
-pub use host::{HostError, install};
+pub(crate) use host::install;
 pub(crate) use software::ascend_root;
 
 pub(crate) const DEVICES: u32 = 16;

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{kernel::device::DeviceProfile, rehearsal::fault_plan::StandInSoftware};
 
-/// Version in the sources of the Python packages.
 const VERSION_IN_SOURCE: &str = "0+rehearsal";
-/// SoC name in the sources of the Python packages.
 const SOC_IN_SOURCE: &str = "SoC of the rehearsal host";
 
 /// Folder of a rehearsal host that corresponds to `/usr/local/Ascend`.
@@ -64,7 +62,6 @@ pub(super) fn software_files(
     files
 }
 
-/// Returns the source of a Python file with the versions and the SoC name of the host.
 pub(super) fn python_source(
     path: &Path,
     source: &str,

@@ -38,7 +38,6 @@ pub(crate) struct AnalysisSettings {
     pub(crate) export: String,
     pub(crate) workers: usize,
     pub(crate) limit: Duration,
-    /// Folder for the output of the analyses; absolute.
     pub(crate) logs: PathBuf,
 }
 
@@ -91,7 +90,6 @@ pub(crate) struct AnalysedRank {
     pub(crate) state: RankState,
 }
 
-/// Reads the profile of a rank; `Err` with the reason if it has neither kernels nor collectives.
 fn check_folder(folder: &Path) -> Result<RankState, String> {
     let runs = read_runs(folder).map_err(|error| error.to_string())?;
     let kernels = runs.iter().map(|run| run.kernels().count()).sum();

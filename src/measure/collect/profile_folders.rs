@@ -15,7 +15,6 @@ const SUFFIX: &str = "_ascend_pt";
 const MAX_DEPTH: usize = 3;
 const POLL: Duration = Duration::from_millis(200);
 
-/// Returns the folders of profiles in some folders, or these themselves, in order.
 pub(crate) fn profile_folders(folders: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for folder in folders {
@@ -36,7 +35,6 @@ fn add_folders(folder: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Number, size and last change of all files of some folders.
 fn content(folders: &BTreeSet<PathBuf>) -> (usize, u64, Option<SystemTime>) {
     let (mut files, mut bytes, mut last) = (0, 0, None);
     let mut open: Vec<PathBuf> = folders.iter().cloned().collect();

@@ -33,21 +33,8 @@ const OUTPUT_POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) enum VllmWork {
-    /// Program with arguments, such as `vllm bench serve`.
     Command(Vec<OsString>),
-    /// Bodies of requests to the first server, one after another.
     Requests(Vec<Value>),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CollectionLimits {
-    /// Time limit of the answer to a start, and of one request.
-    pub(crate) start: Duration,
-    /// Time limit of the answer to a stop, during which workers write their profiles.
-    pub(crate) stop: Duration,
-    pub(crate) folders: Duration,
-    /// Time without a change after which folders are complete.
-    pub(crate) still: Duration,
 }
 
 #[derive(Debug)]
@@ -59,7 +46,13 @@ pub(crate) struct VllmCollection {
     /// True if the work runs once before the profiler starts.
     pub(crate) warm_up: bool,
     pub(crate) ranks: Option<usize>,
-    pub(crate) limits: CollectionLimits,
+    /// Time limit of the answer to a start, and of one request.
+    pub(crate) start_limit: Duration,
+    /// Time limit of the answer to a stop, during which workers write their profiles.
+    pub(crate) stop_limit: Duration,
+    pub(crate) folder_limit: Duration,
+    /// Time without a change after which folders are complete.
+    pub(crate) still: Duration,
     pub(crate) analysis: AnalysisSettings,
     /// True if a server that records call stacks may be profiled, and a command with `--profile` may run.
     pub(crate) is_forced: bool,
@@ -93,11 +86,11 @@ impl VllmCollection {
             })?;
         }
         let mut collected = CollectedRanks::default();
-        let mut profiled = ProfiledServers::new(&self.servers, self.limits.stop, signals.clone());
+        let mut profiled = ProfiledServers::new(&self.servers, self.stop_limit, signals.clone());
         if signals.is_set() {
             return Ok(collected);
         }
-        profiled.start_all(self.limits.start, &folder)?;
+        profiled.start_all(self.start_limit, &folder)?;
         print_note(&format!("profilers of {} started", format_count(self.servers.len(), "server")));
         // An interruption while the profilers are started leaves no work to do.
         if !signals.is_set()
@@ -107,7 +100,7 @@ impl VllmCollection {
         }
         print_note("stopping the profilers, which can take minutes");
         collected.problems.extend(profiled.stop_all());
-        let CollectionLimits { folders: limit, still, .. } = self.limits;
+        let (still, limit) = (self.still, self.folder_limit);
         let new = await_new_folders(&self.folders, &known, self.ranks, still, limit, signals);
         if signals.is_set() {
             let raw = |folder: PathBuf| AnalysedRank { folder, state: RankState::Raw };
@@ -130,7 +123,6 @@ impl VllmCollection {
         Ok(collected)
     }
 
-    /// Checks what would be noticed only when the profilers run, or after them.
     fn check_input(&self) -> Result<(), CommandError> {
         let mut seen = BTreeSet::new();
         if let Some(server) = self.servers.iter().find(|server| !seen.insert(server.url.to_ascii_lowercase()))
@@ -171,7 +163,7 @@ impl VllmCollection {
                         return Err("interrupted".to_owned());
                     }
                     server
-                        .send_request(body, self.limits.start)
+                        .send_request(body, self.start_limit)
                         .map_err(|error| format!("request {number} of {}: {error}", bodies.len()))?;
                 }
                 Ok(())

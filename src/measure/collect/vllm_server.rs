@@ -44,7 +44,6 @@ fn text_of(text: &str) -> String {
 
 #[derive(Clone, Debug)]
 pub(crate) struct VllmServer {
-    /// Address without a slash at its end.
     pub(super) url: String,
 }
 
@@ -103,7 +102,6 @@ impl VllmServer {
         Ok(version)
     }
 
-    /// Returns true if the server's settings, which it shows in development mode, have call stacks.
     fn records_stacks(&self) -> bool {
         let Ok(answer) = self.get("/server_info") else { return false };
         let text: String =

@@ -35,13 +35,11 @@ pub(crate) struct CollectiveSweep {
     pub(crate) nodes: Option<NodeLayout>,
 }
 
-/// Cases of all combinations of some collectives, types, sizes and groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SweepPart {
     pub(crate) kinds: Vec<CollectiveKind>,
     /// Element types by torch's names.
     pub(crate) dtypes: Vec<String>,
-    /// Message sizes in bytes.
     pub(crate) sizes: Vec<u64>,
     pub(crate) groups: Vec<SweepGroup>,
 }
@@ -119,12 +117,10 @@ impl WantedGroups {
         let mut wanted: Vec<(usize, usize)> = Vec::new();
         for &ranks in &self.ranks {
             let before = wanted.len();
-            match self.tiers.is_empty() {
-                true => {
-                    let of_ranks = reachable.iter().filter(|size| size.ranks == ranks);
-                    wanted.extend(of_ranks.map(|size| (ranks, size.tier)));
-                }
-                false => wanted.extend(self.tiers.iter().map(|tier| (ranks, *tier))),
+            let found = reachable.iter().filter(|size| size.ranks == ranks).map(|size| size.tier);
+            match self.tiers.as_slice() {
+                [] => wanted.extend(found.map(|tier| (ranks, tier))),
+                tiers => wanted.extend(tiers.iter().map(|tier| (ranks, *tier))),
             }
             if wanted.len() == before {
                 // The innermost tier names the reason why no tier has such a group.
@@ -165,7 +161,6 @@ pub(crate) fn current_hccl_environment() -> String {
     hccl_environment(&set.collect::<BTreeMap<_, _>>())
 }
 
-/// Returns true if a group can run a collective: transfers are between two ranks.
 fn can_run(group: &SweepGroup, kind: CollectiveKind) -> bool {
     kind != CollectiveKind::SendReceive || group.ranks == 2
 }

@@ -22,7 +22,7 @@ pub(crate) enum TopologyError {
     TooFewRanks(usize),
     #[error("{ranks} ranks are more than the {devices} devices")]
     MoreThanDevices { ranks: usize, devices: usize },
-    #[error("no {ranks} of these {devices} devices span tier {tier} of the grid {grid:?}: {}", most_text(*.most))]
+    #[error("no {ranks} of these {devices} devices span tier {tier} of the grid {grid:?}: at most {most} do")]
     NotSpanned { ranks: usize, tier: usize, devices: usize, grid: Vec<u64>, most: usize },
 }
 
@@ -41,13 +41,6 @@ impl Failure for TopologyError {
     }
 }
 
-fn most_text(most: usize) -> String {
-    match most {
-        0 => "they do not differ in this dimension alone".to_owned(),
-        most => format!("at most {most} do"),
-    }
-}
-
 /// Number of ranks of a group, and the tier that it spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupSize {
@@ -55,7 +48,6 @@ pub(crate) struct GroupSize {
     pub(crate) tier: usize,
 }
 
-/// Returns the coordinates of a device, outermost first.
 fn coordinates(grid: &[u64], device: u32) -> Vec<u64> {
     let mut rest = u64::from(device);
     let mut digits = vec![0; grid.len()];
@@ -101,7 +93,6 @@ fn blocks(places: &BTreeMap<u32, Vec<u64>>, tier: usize) -> Vec<Block> {
     blocks.into_values().map(|parts| parts.into_values().collect()).collect()
 }
 
-/// Number of devices of the largest group in a block that spans its tier; 0 without one.
 fn largest_group(block: &Block) -> usize {
     if block.len() < 2 { 0 } else { block.iter().map(Vec::len).sum() }
 }
@@ -209,7 +200,6 @@ fn distributed_groups(block: &Block, ranks: usize) -> BTreeSet<Vec<u32>> {
     groups
 }
 
-/// Returns each number of ranks and tier for which devices have a group, by tier, then ranks.
 pub(crate) fn reachable_groups(grid: &[u64], devices: &[u32]) -> Result<Vec<GroupSize>, TopologyError> {
     let places = placed(grid, devices)?;
     let groups = (0..grid.len()).flat_map(|tier| {
@@ -240,7 +230,6 @@ impl NodeLayout {
         Self { nodes, span: u32::try_from(span).unwrap_or(u32::MAX).max(1) }
     }
 
-    /// Returns the devices of all nodes, of which each has those with these numbers.
     pub(crate) fn all_devices(&self, of_node: &[u32]) -> Vec<u32> {
         let nodes = u32::try_from(self.nodes).unwrap_or(u32::MAX);
         let of_all = |node: u32| of_node.iter().map(move |device| (node, *device));
@@ -305,10 +294,7 @@ mod tests {
         let text = |ranks, tier| devices_for(&GRID, &SERVER, ranks, tier).expect_err("none").to_string();
         assert_eq!(text(32, 1), "32 ranks are more than the 16 devices");
         assert_eq!(text(4, 2), "no 4 of these 16 devices span tier 2 of the grid [48, 8, 2]: at most 2 do");
-        assert_eq!(
-            text(2, 0),
-            "no 2 of these 16 devices span tier 0 of the grid [48, 8, 2]: they do not differ in this dimension alone"
-        );
+        assert_eq!(text(2, 0), "no 2 of these 16 devices span tier 0 of the grid [48, 8, 2]: at most 0 do");
         assert_eq!(text(2, 3), "tier 3 does not exist: the grid [48, 8, 2] has the tiers 0 to 2");
         assert_eq!(text(1, 1), "a group of 1 has no links, expected at least 2 ranks");
         let outside = devices_for(&[8], &[0, 8], 2, 0).expect_err("outside");

@@ -138,18 +138,18 @@ enum LeaseSharing {
 
 impl LeaseFolder {
     /// Folder inside the state folder of a database, created if missing.
-    pub(crate) fn of_database(path: PathBuf) -> Self {
+    pub(crate) const fn of_database(path: PathBuf) -> Self {
         Self { path, sharing: LeaseSharing::Database, names: BTreeMap::new() }
     }
 
     /// Folder of the current user in the temporary folder, created if missing.
     pub(crate) fn of_user() -> Self {
         let path = temporary_folder().join(format!("npubench-leases-{}", nix::unistd::geteuid()));
-        Self { path, sharing: LeaseSharing::OneUser, names: BTreeMap::new() }
+        Self { sharing: LeaseSharing::OneUser, ..Self::of_database(path) }
     }
 
     /// Existing folder that several containers, and users, may share.
-    pub(crate) fn of_containers(path: PathBuf) -> Self {
+    pub(crate) const fn of_containers(path: PathBuf) -> Self {
         Self { path, sharing: LeaseSharing::Containers, names: BTreeMap::new() }
     }
 

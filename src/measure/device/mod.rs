@@ -59,11 +59,7 @@ pub enum DeviceError {
     #[error("the folder of leases `{}` cannot be used: {problem}", .folder.display())]
     LeaseFolder { folder: PathBuf, problem: String },
     #[error("cannot lock `{}`: {source}", .lease.display())]
-    Lease {
-        lease: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Lease { lease: PathBuf, source: io::Error },
     #[error("`npu-smi` lists {listed} devices with gaps in their logic ids, and torch counts {counted}")]
     Miscounted { counted: u32, listed: u32 },
     #[error("this host has no device {device}; it has {known}")]

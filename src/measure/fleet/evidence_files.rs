@@ -18,41 +18,34 @@ const DRAFT: &str = ".merging-";
 /// Digest of the evidence of each collection, by run and number.
 pub(super) type Archives = BTreeMap<(String, u32), Option<String>>;
 
-pub(super) struct EvidenceCopy<'a> {
-    pub(super) source: &'a Database,
-    pub(super) target: &'a Database,
-    pub(super) of_source: &'a Archives,
-    pub(super) of_target: &'a Archives,
-    pub(super) of_union: &'a Archives,
-}
-
-impl EvidenceCopy<'_> {
-    /// Copies the evidence; returns the number of copied collections. A folder of a collection becomes visible when it is
-    /// complete.
-    pub(super) fn copy(&self) -> Result<usize, CommandError> {
-        let mut copied = 0;
-        let mut runs: Vec<&str> = self.of_source.keys().map(|(run, _)| run.as_str()).collect();
-        runs.dedup();
-        for run in runs {
-            let (from, into) = (self.source.run_folder(run), self.target.run_folder(run));
-            if from.is_dir() {
-                copy_longer_files(&from, &into).map_err(|error| copy_error(&from, &error))?;
-            }
+/// Copies the evidence that a database may lack, by the archives of the source, of the target before the merge, and of the union;
+/// returns the number of copied collections. A folder of a collection becomes visible when it is complete.
+pub(super) fn copy_evidence_files(
+    source: &Database,
+    target: &Database,
+    [of_source, of_target, of_union]: [&Archives; 3],
+) -> Result<usize, CommandError> {
+    let mut copied = 0;
+    let mut runs: Vec<&str> = of_source.keys().map(|(run, _)| run.as_str()).collect();
+    runs.dedup();
+    for run in runs {
+        let (from, into) = (source.run_folder(run), target.run_folder(run));
+        if from.is_dir() {
+            copy_longer_files(&from, &into).map_err(|error| copy_error(&from, &error))?;
         }
-        for (place, archive) in self.of_source {
-            let (run, number) = place;
-            let from = self.source.collection_folder(run, *number);
-            let into = self.target.collection_folder(run, *number);
-            let is_taken = archive.is_some() && self.of_union.get(place) == Some(archive);
-            let is_known = self.of_target.get(place) == Some(archive);
-            if !from.is_dir() || into.exists() && (is_known || !is_taken) {
-                continue;
-            }
-            replace_folder(&from, &into).map_err(|error| copy_error(&from, &error))?;
-            copied += 1;
-        }
-        Ok(copied)
     }
+    for (place @ (run, number), archive) in of_source {
+        let from = source.collection_folder(run, *number);
+        let into = target.collection_folder(run, *number);
+        let is_taken = archive.is_some() && of_union.get(place) == Some(archive);
+        let is_known = of_target.get(place) == Some(archive);
+        if !from.is_dir() || into.exists() && (is_known || !is_taken) {
+            continue;
+        }
+        replace_folder(&from, &into).map_err(|error| copy_error(&from, &error))?;
+        copied += 1;
+    }
+    Ok(copied)
 }
 
 fn copy_error(path: &Path, error: &io::Error) -> CommandError {

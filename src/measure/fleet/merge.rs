@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     ShardPlan,
-    evidence_files::{Archives, EvidenceCopy, sync_file_system},
+    evidence_files::{Archives, copy_evidence_files, sync_file_system},
     shard_plan::all_shards,
 };
 use crate::{
@@ -430,8 +430,7 @@ fn copy_evidence(
     let of_target = sources.iter().find(is_target).map_or(&none, |source| &source.archives);
     let mut copied = 0;
     for source in sources.iter().filter(|source| !is_target(source)) {
-        let (source, of_source) = (&source.database, &source.archives);
-        copied += EvidenceCopy { source, target, of_source, of_target, of_union }.copy()?;
+        copied += copy_evidence_files(&source.database, target, [&source.archives, of_target, of_union])?;
     }
     if copied > 0 {
         sync_file_system(target.folder()).map_err(write_error(target.folder()))?;

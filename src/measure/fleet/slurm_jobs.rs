@@ -341,12 +341,9 @@ impl SlurmStatus {
         let first = left.first()?;
         let log = plan_folder(database, &self.submission.plan).join(LOGS).join(format!("{first}.log"));
         Some(format!(
-            "{} neither complete nor in the queue: `npubench slurm submit --db {}` with the options of the first submission measures the \
-             rest; the log of shard {first} is {}",
-            match left.len() {
-                1 => format!("shard {first} is"),
-                count => format!("{count} shards are"),
-            },
+            "{} of the shards are neither complete nor in the queue: `npubench slurm submit --db {}` with the options of the first \
+             submission measures the rest; the log of shard {first} is {}",
+            left.len(),
             quoted_path(database.folder()),
             log.display()
         ))

@@ -30,9 +30,7 @@ const ROWS: u64 = 16;
 const INNER: u64 = 4_096;
 const COLUMNS_PER_MIB: u64 = 128;
 const MEASURED: u32 = 8;
-/// Share of the highest bandwidth below which a copy counts as beyond the cache.
 const KNEE_SHARE: f64 = 0.8;
-/// Largest factor between the knee and the size of the cache in the device profile.
 const KNEE_FACTOR: f64 = 2.0;
 /// Share of the roofline bound below which a duration is implausible, as for runs.
 const PLAUSIBLE: f64 = 0.95;

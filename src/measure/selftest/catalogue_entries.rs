@@ -39,7 +39,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const LAUNCHES: u32 = 2;
 const MAX_ROUNDS: usize = 6;
-/// Dimensions of the captured matrix product.
 const PRODUCT: (u64, u64, u64) = (64, 256, 128);
 /// Lengths of the marks around the product, and around the replays of its graph.
 const PRODUCT_MARKS: [(u64, u64); 2] = [(2, 3), (4, 5)];
@@ -54,7 +53,6 @@ enum EntryStatus {
     /// CANN chose a kernel whose entry has the same definition, as MatMulV2 and MatMulV3.
     #[strum(serialize = "ran as an equal entry")]
     RanAsEqualEntry,
-    /// The operator's package is not installed.
     #[strum(serialize = "not installed")]
     NotInstalled,
     #[strum(serialize = "not tested")]
@@ -76,7 +74,6 @@ enum CaseOrigin {
 struct EntryCase<'a> {
     entry: &'a CatalogueEntry,
     origin: CaseOrigin,
-    /// The case, or the reason why it is not launched.
     planned: Result<PlannedCase, String>,
     observed: Option<EntryObservation>,
 }
@@ -91,7 +88,7 @@ struct EntryObservation {
 }
 
 fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, EvidenceError> {
-    let mut rows = smallest_rows(context).map_err(EvidenceError::missing)?;
+    let mut rows = smallest_rows(context)?;
     let cases = context.host.catalogue.entries().map(|entry| {
         let example = entry.example.clone().map(|case| (case, CaseOrigin::Example));
         let found = example.or_else(|| rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row)));
@@ -155,20 +152,14 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let left = (0..cases.len()).filter(|index| is_repeated(&cases[*index]));
     let left: Vec<Vec<usize>> = left.map(|index| vec![index]).collect();
     replay_groups(context, folder, &mut cases, left)?;
-    let judged = cases.iter().map(|case| {
-        let (status, reason) = judge_entry(case);
-        (case, status, reason)
-    });
-    let judged: Vec<JudgedEntry<'_>> = judged.collect();
-    write_table(&folder.join(TABLE), HEADER, judged.iter().flat_map(table_lines))?;
+    write_table(&folder.join(TABLE), HEADER, cases.iter().flat_map(table_lines))?;
     let (captured, graph_problem) = captured_product(context, &folder.join("npu-graph"))?;
-    let mismatches = judged.iter().filter(|(_, status, _)| *status == EntryStatus::Mismatch);
-    let mismatches = mismatches.map(|(case, _, reason)| format!("{}: {reason}", case.entry.kernel));
+    let mismatches = cases.iter().map(|case| (case, judge_entry(case)));
+    let mismatches = mismatches.filter(|(_, (status, _))| *status == EntryStatus::Mismatch);
+    let mismatches = mismatches.map(|(case, (_, reason))| format!("{}: {reason}", case.entry.kernel));
     let problems = mismatches.chain(graph_problem).collect();
-    Ok(Finding { seen: format!("{}; {captured}", summary(&judged)), problems })
+    Ok(Finding { seen: format!("{}; {captured}", summary(&cases)), problems })
 }
-
-type JudgedEntry<'a> = (&'a EntryCase<'a>, EntryStatus, String);
 
 fn replay_groups(
     context: &SelftestContext,
@@ -218,8 +209,8 @@ fn replay_group(
     Ok(observations.collect())
 }
 
-/// Returns a line for each kind of record; one without a record for an entry that has none.
-fn table_lines((case, status, reason): &JudgedEntry<'_>) -> Vec<Vec<String>> {
+fn table_lines(case: &EntryCase<'_>) -> Vec<Vec<String>> {
+    let (status, reason) = judge_entry(case);
     let EntryCase { entry, origin, planned, observed } = case;
     let shapes = planned.as_ref().map(|planned| planned.case.shapes()).unwrap_or_default();
     let launched = observed.as_ref().map_or(0, |observed| observed.launched);
@@ -276,16 +267,16 @@ fn entry_status(entry: &CatalogueEntry, verdict: Verdict) -> EntryStatus {
     }
 }
 
-fn summary(judged: &[JudgedEntry<'_>]) -> String {
+fn summary(cases: &[EntryCase<'_>]) -> String {
     let mut names: BTreeMap<EntryStatus, Vec<&str>> = BTreeMap::new();
-    for (case, status, _) in judged {
-        names.entry(*status).or_default().push(case.entry.kernel.as_str());
+    for case in cases {
+        names.entry(judge_entry(case).0).or_default().push(case.entry.kernel.as_str());
     }
     let counts = names.iter().map(|(status, names)| match status {
         EntryStatus::AsExpected => format!("{} {status}", names.len()),
         _ => format!("{} {status} ({})", names.len(), names.join(", ")),
     });
-    format!("{} entries: {}", judged.len(), counts.collect::<Vec<_>>().join(", "))
+    format!("{} entries: {}", cases.len(), counts.collect::<Vec<_>>().join(", "))
 }
 
 /// Launches a product eagerly and as a captured graph. Returns what was seen, and the difference of the records.

@@ -29,7 +29,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// Number of small kernels after the idle time, and of those after matrix products.
 const LAUNCHES: [u64; 2] = [5_000, 1_000];
 const SMALL_LENGTH: u64 = 65_536;
-/// Step of the device's timer in nanoseconds.
 const TIMER_STEP: i64 = 20;
 
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {

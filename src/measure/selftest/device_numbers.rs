@@ -156,7 +156,7 @@ fn wait_for_process(journal: &Path, has_ended: impl Fn() -> bool) -> Option<u32>
 }
 
 fn read_npu_smi(context: &SelftestContext, folder: &Path) -> Result<NpuSmiInfo, EvidenceError> {
-    query_npu_smi(&context.environment, folder, &AtomicBool::new(false)).map_err(EvidenceError::missing)
+    Ok(query_npu_smi(&context.environment, folder, &AtomicBool::new(false))?)
 }
 
 /// Returns the devices on which the script's process is, by its id (inside the container, if there is one); else,

@@ -46,7 +46,6 @@ pub(super) struct SelftestContext {
 
 pub(super) struct SelftestScript<'a> {
     pub(super) context: &'a SelftestContext,
-    /// Folder of the collection, which is created.
     pub(super) folder: PathBuf,
     pub(super) function: &'static str,
     pub(super) parameters: Value,

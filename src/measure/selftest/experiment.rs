@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     cache_bandwidth, catalogue_entries, core_clock, device_numbers, evidence::SelftestContext, gangs,
     host_software, marked_launches, production_agreement, profiler_overhead, repeated_collections,
+    results::not_stored,
 };
-use crate::{base::process::ProcessError, kernel::render::RenderError, profile::ProfileError};
+use crate::base::command_error::CommandError;
 
 const NAME_WIDTH: usize = 20;
 
@@ -73,31 +74,25 @@ pub(crate) struct ExperimentReport {
     pub(crate) fix: String,
 }
 
-#[derive(Debug, thiserror::Error)]
+/// Reason why evidence could not be collected.
+#[derive(Debug)]
 pub(crate) enum EvidenceError {
     /// The selftest was interrupted; no further experiment starts.
-    #[error("interrupted")]
     Interrupted,
-    #[error("{0}")]
+    /// A program, a file or a condition of the experiment is missing.
     Missing(String),
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    #[error(transparent)]
-    Render(#[from] RenderError),
-    #[error("`{}`: {source}", .path.display())]
-    Io {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+}
+
+impl<E: std::error::Error> From<E> for EvidenceError {
+    fn from(error: E) -> Self {
+        Self::missing(error)
+    }
 }
 
 impl EvidenceError {
     pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { path, source }
+        let path = path.display().to_string();
+        move |error| Self::Missing(format!("`{path}`: {error}"))
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "`map_err` gives the error itself")]
@@ -112,20 +107,20 @@ pub(super) fn run_experiments(
     context: &SelftestContext,
     folder: &Path,
     selected: &[u32],
-    mut on_report: impl FnMut(ExperimentReport) -> Result<(), EvidenceError>,
-) -> Result<bool, EvidenceError> {
+    mut on_report: impl FnMut(ExperimentReport) -> Result<(), CommandError>,
+) -> Result<bool, CommandError> {
     for experiment in EXPERIMENTS.iter().filter(|experiment| selected.contains(&experiment.number)) {
         let Experiment { number, name, assumption, expected, fix, run } = *experiment;
         let evidence = folder.join(format!("{number:02}-{name}"));
-        fs::create_dir_all(&evidence).map_err(EvidenceError::io(&evidence))?;
+        fs::create_dir_all(&evidence).map_err(not_stored(&evidence))?;
         let started = Instant::now();
         let (status, seen, fix) = match run(context, &evidence) {
             Err(EvidenceError::Interrupted) => return Ok(false),
             Ok(Finding { seen, problems }) if problems.is_empty() => (ExperimentStatus::Pass, seen, ""),
             Ok(Finding { problems, .. }) => (ExperimentStatus::Fail, problems.join("; "), fix),
-            Err(error) => {
+            Err(EvidenceError::Missing(problem)) => {
                 let fix = "provide what is missing and repeat the selftest";
-                (ExperimentStatus::Unknown, error.to_string(), fix)
+                (ExperimentStatus::Unknown, problem, fix)
             }
         };
         on_report(ExperimentReport {

@@ -36,7 +36,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
         // The outputs are evidence for people; the devices have been read from them already.
         let _ = run_program("npu-smi", arguments, &format!("npu-smi-{log}.txt"));
     }
-    let python = run_program("python3", "--version", "python3.txt").map_err(EvidenceError::missing)?;
+    let python = run_program("python3", "--version", "python3.txt")?;
     let evidence = context.script(folder.join("import"), "host", json!({})).collect()?;
     let software = HostFacts {
         software: context.host.software.with_imported(imported_versions(&evidence)),
@@ -99,26 +99,14 @@ impl HostFacts {
         problems.extend(differs.map(|(name, found, known, _)| {
             format!("the chip has {found} {name}, the device profile {} has {known}", profile.device)
         }));
-        let SoftwareFingerprint { cann, driver, firmware, imported, .. } = &self.software;
-        let ImportedVersions { torch, torch_npu, vllm_ascend, .. } = imported;
-        let versions = [
-            ("CANN", cann),
-            ("driver", driver),
-            ("firmware", firmware),
-            ("torch", torch),
-            ("torch_npu", torch_npu),
-        ];
-        let versions = versions
-            .map(|(name, version)| format!("{name} {}", version.as_deref().unwrap_or("unknown")))
-            .into_iter()
-            .chain(vllm_ascend.iter().map(|version| format!("vllm_ascend {version}")));
-        let versions = versions.collect::<Vec<_>>().join(", ");
+        let firmware = self.software.firmware.as_deref().unwrap_or("unknown");
         let rated = match profile.clock_mhz {
             rated if clock_mhz == rated => String::new(),
             rated => format!(", rated {rated}: durations are those of the lower clock"),
         };
         let seen = format!(
-            "{versions}; {cube_cores} cube and {vector_cores} vector cores at {clock_mhz} MHz{rated}"
+            "{}, firmware {firmware}; {cube_cores} cube and {vector_cores} vector cores at {clock_mhz} MHz{rated}",
+            self.software
         );
         Finding { seen, problems }
     }

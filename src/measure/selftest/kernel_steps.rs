@@ -76,7 +76,7 @@ impl LaunchStep {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct StepSettings {
     /// Products of 4096 x 4096 matrices before the first step.
     pub(super) preheat: u32,
@@ -94,8 +94,9 @@ impl Default for StepSettings {
 
 impl StepSettings {
     pub(super) fn parameters(self, steps: &[LaunchStep]) -> Value {
-        let Self { preheat, flush_mib, warm_up, events } = self;
-        json!({ "steps": steps, "preheat": preheat, "flush_mib": flush_mib, "warm_up": warm_up, "events": events })
+        let mut parameters = json!(self);
+        parameters["steps"] = json!(steps);
+        parameters
     }
 }
 

@@ -180,7 +180,7 @@ fn recognise_call_errors(context: &SelftestContext, folder: &Path) -> Result<Fin
         let journal = script.complete()?.journal;
         let line = journal.into_iter().find(|line| line.get("ordinal").is_some());
         let line = line.ok_or_else(|| EvidenceError::missing("the journal has no line of the call"))?;
-        let line = serde_json::from_value(line).map_err(EvidenceError::missing)?;
+        let line = serde_json::from_value(line)?;
         problems.extend(error_problem(call, expected, &line));
         let parameters = json!({ "end": "clean", "marks": FEW_MARKS, "padding": PADDING });
         let after = context.script(folder.join(format!("after-{call}")), "records", parameters).collect()?;

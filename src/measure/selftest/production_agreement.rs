@@ -72,8 +72,7 @@ pub(super) fn heaviest_rows(
 
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let rows =
-        heaviest_rows(&context.host.database, &context.host.catalogue, &context.host.profile, COMPARED_ROWS)
-            .map_err(EvidenceError::missing)?;
+        heaviest_rows(&context.host.database, &context.host.catalogue, &context.host.profile, COMPARED_ROWS)?;
     if rows.is_empty() {
         return Err(EvidenceError::missing(
             "the database has no rows with `Profiling Median Duration(us)` that one device can replay: ingest a profile of a \

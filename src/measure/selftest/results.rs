@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::{EXPERIMENTS, EvidenceError, ExperimentReport, ExperimentStatus};
+use super::experiment::{EXPERIMENTS, ExperimentReport, ExperimentStatus};
 use crate::{
     base::{
         command_error::CommandError,
@@ -60,7 +60,17 @@ impl SelftestDescription {
     }
 }
 
-pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), EvidenceError> {
+pub(super) fn not_stored(path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    let path = path.display().to_string();
+    move |error| {
+        CommandError::bad_input(
+            format!("the results of the selftest cannot be stored: `{path}`: {error}"),
+            "check free space and permissions of the database folder",
+        )
+    }
+}
+
+pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), CommandError> {
     let path = folder.join(RESULTS_FILE);
     let line = serde_json::to_string(report).expect("a report has texts as keys");
     let append = || {
@@ -68,7 +78,7 @@ pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<
         writeln!(file, "{line}")?;
         file.sync_all()
     };
-    append().map_err(EvidenceError::io(&path))
+    append().map_err(not_stored(&path))
 }
 
 pub(super) fn stored_selftests(database: &Database) -> Result<Vec<StoredSelftest>, CommandError> {

@@ -55,11 +55,7 @@ pub(crate) enum CheckError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error("cannot use `{}`: {source}", .path.display())]
-    Io {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
 }
 
 impl Failure for CheckError {
@@ -120,12 +116,10 @@ pub(crate) fn check_cases(
     })
 }
 
-/// Returns the digest of a rendered call. A stored check result is valid while it is unchanged.
 pub(crate) fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
     call_digest(&planned.case, &planned.call, catalogue.entry(&planned.case.kernel))
 }
 
-/// Returns the text of each slot; empty for an omitted optional tensor.
 pub(crate) fn slot_texts(slots: &[Slot]) -> Vec<String> {
     slots.iter().map(|slot| slot.as_ref().map_or_else(String::new, ToString::to_string)).collect()
 }
@@ -134,7 +128,6 @@ pub(crate) fn slot_texts(slots: &[Slot]) -> Vec<String> {
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same before the first line, while torch_npu is imported.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
-/// Time limit of a process, longer than any batch.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -19,7 +19,6 @@ use crate::{
 pub(crate) struct CheckSoftware {
     pub torch: String,
     pub torch_npu: String,
-    /// Versions of installed packages with further operators.
     #[serde(default)]
     pub further: BTreeMap<String, String>,
 }
@@ -53,7 +52,6 @@ pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckErr
     query_python(python, VERSIONS_SCRIPT, &[])
 }
 
-/// Returns the version of torch alone, which suffices for gloo. Fails with [`CheckError::Python`] if it is missing.
 pub(crate) fn installed_torch(python: &str) -> Result<String, CheckError> {
     let script = "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))";
     query_python(python, script, &[])
@@ -82,7 +80,6 @@ pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
     })
 }
 
-/// Devices of torch_npu in an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct TorchDevices {
     pub(crate) count: u32,
@@ -90,7 +87,6 @@ pub(crate) struct TorchDevices {
     pub(crate) usable: Result<Option<LogicalDeviceId>, String>,
 }
 
-/// Script that prints the number of devices and uses the first device of a list on which that works.
 const DEVICES_SCRIPT: &str = "import json, torch, torch_npu
 usable = {'Ok': None}
 for index in INDICES:

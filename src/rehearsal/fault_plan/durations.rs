@@ -22,7 +22,6 @@ parameters! {
     }
 }
 
-/// Reads a number as a range of that number alone.
 fn one_or_range<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 2], D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a number, or two numbers: [least, most]")]
@@ -48,7 +47,6 @@ pub(crate) struct RehearsedCollectives {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CollectiveRegime {
-    /// Largest size in bytes; none for the last regime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     up_to: Option<u64>,
     start_us: f64,

@@ -36,7 +36,6 @@ parameters! {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RehearsedContainer {
     pub(crate) visible: Vec<u32>,
-    /// Answer to `npu-smi info -m`.
     pub(crate) chip_map: ChipMapAnswer,
     /// Devices that torch counts, in its order; by default the visible ones, ascending.
     pub(crate) torch_order: Vec<u32>,

@@ -41,7 +41,6 @@ pub(super) enum FaultScope {
     Device,
 }
 
-/// Reads a fault without parameters as one with default parameters.
 fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<Option<T>, D::Error> {

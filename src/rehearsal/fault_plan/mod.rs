@@ -41,7 +41,6 @@ use crate::{
 };
 
 parameters! {
-    /// A fault plan.
     pub FaultPlan {
         /// Seed of the random faults; by default the seed of the run.
         seed: Option<u64> = None,
@@ -55,9 +54,7 @@ parameters! {
         /// Name and clock of the host among several nodes.
         host: Option<RehearsedHost> = None,
         software: StandInSoftware = StandInSoftware::default(),
-        /// Schemas of the installation that differ from the schemas of the catalogue.
         schemas: Vec<String> = Vec::new(),
-        /// Properties in which the host differs from the vendor's sources.
         defects: Vec<HostDefect> = Vec::new(),
         faults: Vec<PlannedFault> = Vec::new(),
     }
@@ -66,15 +63,10 @@ parameters! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SimulatedDelays {
-    /// Time of a collection before the script's first call: start of Python, and the import of torch and torch_npu.
     pub(crate) start: f64,
-    /// Time of a collection for taking the device into use.
     pub(crate) init: f64,
-    /// Time of a case for building its tensors.
     pub(crate) case: f64,
-    /// Time of a launch on the host.
     pub(crate) launch: f64,
-    /// Time of a collection for msprof's parsing and exporting.
     pub(crate) export: f64,
 }
 
@@ -86,14 +78,12 @@ pub(crate) struct FaultTarget {
     pub(crate) kernel: Vec<String>,
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) case: Vec<String>,
-    /// Input shapes of a case as a row has them, or one of its slots.
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) shapes: Vec<String>,
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) devices: Vec<u32>,
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) collections: Vec<u32>,
-    /// Positions in a collection, from 0.
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) ordinal: Vec<u32>,
     /// Every n-th case of a collection; for faults of a collection, every n-th collection.
@@ -122,7 +112,6 @@ pub(crate) struct TimeWindow {
     pub(crate) until: Option<f64>,
 }
 
-/// Reads a value or a list of values.
 fn one_or_many<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
