@@ -186,8 +186,9 @@ pub(super) mod tests {
             other.into_iter().chain([mark(4)]).chain(launches).chain([mark(5)]).collect();
         let found = step_durations(&records, 1, &step).expect("recorded");
         assert_eq!(found, [9_005, 9_006]);
-        let problem = |number, step: &LaunchStep| {
-            step_durations(&records, number, step).expect_err("not recorded").to_string()
+        let problem = |number, step: &LaunchStep| match step_durations(&records, number, step) {
+            Err(EvidenceError::Missing(problem)) => problem,
+            found => panic!("{found:?}"),
         };
         let fewer = LaunchStep { launches: 8, ..step };
         assert_eq!(problem(1, &fewer), "step 1: expected 8 launches, recorded: 7 of TensorMove, 7 of Cast");
