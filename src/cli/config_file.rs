@@ -307,7 +307,6 @@ fn value_texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
 pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitStatus, CommandError> {
     options.output.emit(&found.options, |width| {
         for file in candidates() {

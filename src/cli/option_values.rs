@@ -47,7 +47,6 @@ const MAX_DEVICES: u32 = 1024;
 
 pub(super) fn parse_gib(text: &str) -> Result<u64, String> {
     let gib = text.parse::<f64>().ok().filter(|gib| *gib > 0.0 && *gib <= f64::from(MAX_GIB));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^50, and positive")]
     gib.map(|gib| (gib * f64::from(1 << 30)) as u64)
         .ok_or_else(|| format!("`{text}` is not a number above 0, up to {MAX_GIB}"))
 }

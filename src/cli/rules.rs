@@ -14,7 +14,6 @@ pub(super) struct RulesOptions {
     output: TableOptions,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
 pub(super) fn run(options: &RulesOptions) -> Result<ExitStatus, CommandError> {
     let rules = verification_rules();
     options.output.emit(&rules, |width| rules_table(&rules, width));

@@ -128,7 +128,6 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
     let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &options.kernels.names()?)?;
     let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(cache, &profile);
     let predict = |cases: &[PlannedCase]| dry_run(database.kind(), &costs, cases, &devices, None).duration;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of shards")]
     let count = match options.minutes {
         Some(minutes) => ((predict(&plan.cases) / (60.0 * f64::from(minutes))).ceil() as usize).max(1),
         None => options.shards.unwrap_or(1),

@@ -30,7 +30,6 @@ pub(super) struct ManOptions {
     dir: Option<PathBuf>,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
 pub(super) fn completions(
     options: &CompletionsOptions,
     command: &Command,

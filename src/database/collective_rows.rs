@@ -206,7 +206,6 @@ fn size_cells(collective: &CollectiveCase) -> [(&'static str, String); 4] {
 }
 
 /// Returns the cells of duration and bandwidths for a median in nanoseconds; a byte per nanosecond is 1 GB/s.
-#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
 pub(super) fn duration_cells(collective: &CollectiveCase, nanos: f64) -> [(&'static str, String); 4] {
     let CollectiveCase { kind, message, ranks, parts, .. } = collective;
     let algorithm = kind.bandwidth_bytes(*message, *ranks).map(|bytes| bytes as f64 / nanos);

@@ -31,7 +31,6 @@ pub(crate) struct RowCase {
 impl RowCase {
     /// Returns the seconds of all production records, if each took as long as the median; 0 without one.
     pub(crate) fn recorded_seconds(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "a count of records")]
         let records = self.production_records as f64;
         self.production.map_or(0.0, Nanos::seconds) * records
     }

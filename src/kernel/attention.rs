@@ -64,7 +64,6 @@ pub(super) fn without_derived_values(case: &Case, attributes: CaseAttributes) ->
     let view = AttentionCase::new(case);
     let Some(lengths) = view.recorded_key_lengths() else { return attributes };
     let mut deciding = attributes;
-    #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
     let mean = lengths.iter().map(|length| *length as f64).sum::<f64>() / lengths.len().max(1) as f64;
     if deciding.get(name::AVG_SEQ_LEN).is_some_and(|recorded| is_mean(recorded, mean)) {
         deciding.remove(name::AVG_SEQ_LEN);
@@ -375,7 +374,6 @@ impl SequenceLengths {
             set(name::VALID_BLOCKS, &self.block_counts());
         }
         if attributes.get(name::AVG_SEQ_LEN).is_some() {
-            #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
             let mean = saturating_sum(&self.keys) as f64 / self.keys.len().max(1) as f64;
             updated.set(name::AVG_SEQ_LEN, &format!("{mean:.6}"));
         }

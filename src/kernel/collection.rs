@@ -105,7 +105,6 @@ impl CacheState {
     }
 
     /// Returns true for the state of runs without the option, which their options in the ledger do not name.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
     pub(crate) fn is_hot(&self) -> bool {
         *self == Self::Hot
     }

@@ -122,7 +122,6 @@ impl CollectiveKind {
 
     /// Returns the factor from the algorithm bandwidth to the bus bandwidth: of `all_to_all_v` the largest transfer of a rank
     /// with others by the size of the message, see [`PartWeights`]. It is 0 for collectives of one rank, which use no link.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of ranks are below 2^53")]
     pub fn bus_factor(self, ranks: u64, parts: &PartWeights) -> f64 {
         /// Message of which rounding is no part of the factor.
         const LONG: u64 = 1 << 52;

@@ -183,7 +183,6 @@ impl DeviceProfile {
         let fallback = rates.values().copied().fold(0.0, f64::max);
         let peak = rates.get(work.dtype.as_str()).copied().unwrap_or(fallback) * 1e12;
         let compute = if peak > 0.0 { work.flops / peak } else { 0.0 };
-        #[expect(clippy::cast_precision_loss, reason = "a few hundred MiB")]
         let l2_bytes = (self.l2_mib << 20) as f64;
         let cached = work.bytes / (self.l2_ceiling_tb_per_s * 1e12);
         let hbm = (work.bytes - l2_bytes).max(0.0) / self.hbm_bytes_per_second();

@@ -312,7 +312,6 @@ pub(crate) const PRODUCTION_FACTOR: f64 = 1.4;
 /// Returns how the median of a replay in nanoseconds contradicts the median of production; `None` if it does not. A
 /// cold cache may make a kernel several times as long, where production finds its tensors in the cache.
 pub(crate) fn production_contradiction(median: f64, production: Nanos, cache: CacheState) -> Option<Cause> {
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
     let ratio = median / production.0 as f64;
     let is_longer_by_cache = cache == CacheState::Cold && ratio > 1.0;
     (ratio.ln().abs() > PRODUCTION_FACTOR.ln() && !is_longer_by_cache)

@@ -62,16 +62,13 @@ impl Nanos {
     }
 
     pub(crate) fn from_seconds(seconds: f64) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "saturates, as a limit should")]
         Self((seconds * 1e9).round() as i64)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
     pub(crate) fn micros(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }

@@ -103,7 +103,6 @@ pub(crate) fn format_duration(seconds: f64) -> String {
 
 /// Returns a duration in hours, minutes and whole seconds: `0:07`, `12:30`, `1:02:03`.
 pub(crate) fn format_clock(seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds, at least 0")]
     let whole = seconds.max(0.0).round() as u64;
     let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }

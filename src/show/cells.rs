@@ -45,7 +45,6 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     or_dash(share.map(|share| format!("{:.2} %", share * 100.0)))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of runs and counts have fewer than 53 bits")]
 pub(crate) const fn float(value: i64) -> f64 {
     value as f64
 }

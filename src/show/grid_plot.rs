@@ -13,7 +13,6 @@ const ACROSS: usize = 4;
 pub(crate) fn coverage_plot(kernels: &[SelectedRows<'_>]) -> String {
     let shown: Vec<&SelectedRows<'_>> = kernels.iter().filter(|kernel| kernel.rows() > 0).collect();
     let step = PANEL + 2.0 * MARGIN;
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred panels")]
     let position = |index: usize| ((index % ACROSS) as f64 * step, (index / ACROSS) as f64 * step);
     let mut plot = Plot::of_file(position(ACROSS - 1).0 + step, position(shown.len().max(1) - 1).1 + step);
     for (index, kernel) in shown.iter().enumerate() {
@@ -53,7 +52,6 @@ fn draw_panel(plot: &mut Plot, kernel: &SelectedRows<'_>, (left, top): (f64, f64
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "coordinates of an image")]
 fn log(value: i64) -> f64 {
     (value.max(1) as f64).log2()
 }

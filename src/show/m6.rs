@@ -44,7 +44,6 @@ fn mean_times(passes: &[ProfiledPass]) -> Vec<MeanTimes> {
         }
     }
     let mean = |(tokens, passes): (Option<u64>, Vec<&ForwardPass>)| {
-        #[expect(clippy::cast_precision_loss, reason = "a number of passes")]
         let mean = |time: fn(&ForwardPass) -> Nanos| {
             passes.iter().map(|pass| float(time(pass).0)).sum::<f64>() / passes.len() as f64
         };

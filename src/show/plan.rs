@@ -94,7 +94,6 @@ pub(crate) struct FurtherCollections {
 
 impl FurtherCollections {
     /// Predicts the time in proportion to the time of the first collections.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of cases")]
     pub(crate) fn new(aim: PrecisionAim, preview: &PlanPreview) -> Option<Self> {
         let cases = preview.cases.iter().filter(|slot| slot.is_ok()).count();
         let least = least_repeats(cases, aim.max_collections) as f64;

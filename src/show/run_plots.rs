@@ -184,7 +184,6 @@ pub(super) fn ratio_plot(results: &RunResults) -> Option<String> {
     Some(plot.finish())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "numbers of rows and cases")]
 const fn as_number(count: usize) -> f64 {
     count as f64
 }

@@ -84,7 +84,6 @@ fn sample_stratum(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> V
             break;
         }
         let mut coordinates = starts.iter().zip(&steps).map(|(start, step)| {
-            #[expect(clippy::cast_precision_loss, reason = "points are far fewer than 2^53")]
             let at = start + point as f64 * step;
             at - at.floor()
         });
@@ -122,7 +121,6 @@ impl LogCells {
         // Names that change together have no common scale, so that their tuples are spaced evenly.
         let place = |index: usize| match axis.names.len() {
             1 => log2(axis.values[index]),
-            #[expect(clippy::cast_precision_loss, reason = "an axis has few values")]
             _ => index as f64,
         };
         let places: Vec<f64> = (0..axis.len()).map(place).collect();
@@ -144,7 +142,6 @@ impl LogCells {
 }
 
 /// Returns a base-2 logarithm, linear between powers of two: unlike the library's, it is the same on every machine.
-#[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
 pub(crate) fn log2(value: i64) -> f64 {
     let value = value.max(1);
     let whole = value.ilog2();
@@ -173,7 +170,6 @@ pub(crate) const fn mix(number: u64) -> u64 {
 }
 
 /// Returns a number from 0 to below 1 with the 53 high bits of `number`.
-#[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
 pub(crate) fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -63,7 +63,6 @@ pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, us
     }
     let argument = |name: &str, value| CallArgument { name: name.to_owned(), value };
     let ranks = i64::try_from(collective.ranks).unwrap_or(i64::MAX);
-    #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
     let work = KernelWork {
         flops: 0.0,
         bytes: case.bytes() as f64,
@@ -90,7 +89,6 @@ impl PlannedCase {
     pub(crate) fn predicted_launch(&self) -> Nanos {
         let Some(collective) = CollectiveCase::of_case(&self.case) else { return self.fastest };
         let CollectiveCase { kind, message, ranks, parts, .. } = collective;
-        #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
         let bytes =
             kind.bandwidth_bytes(message, ranks).unwrap_or(u64::MAX) as f64 * kind.bus_factor(ranks, &parts);
         Nanos::from_seconds(START + bytes / LINK_BYTES_PER_SECOND).max(self.fastest)

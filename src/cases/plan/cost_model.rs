@@ -85,7 +85,6 @@ pub(crate) struct CacheFlush {
 impl CacheFlush {
     pub(crate) fn of_device(profile: &DeviceProfile) -> Self {
         let bytes = (FLUSHED_CACHES * profile.l2_mib) << 20;
-        #[expect(clippy::cast_precision_loss, reason = "hundreds of MiB")]
         let work = KernelWork {
             flops: (bytes / 4) as f64,
             bytes: 2.0 * bytes as f64,

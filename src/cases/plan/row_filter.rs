@@ -34,7 +34,6 @@ impl RowFilter {
         values.run = Some(run.to_owned());
         values.host = self.evidence.hosts.get(run).cloned();
         let start = self.evidence.starts.get(run);
-        #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
         let age = start.map(|start| self.evidence.now.0.saturating_sub(start.0) as f64 / 1e9);
         values.age = age;
     }
@@ -95,7 +94,6 @@ impl<'a> FilteredTable<'a> {
             devices: self.filter.evidence.devices.get(id).cloned().unwrap_or_default(),
             median: shown.median,
             mean: shown.average,
-            #[expect(clippy::cast_precision_loss, reason = "a duration of a kernel")]
             production: production.map(|median| median.0 as f64 / 1e3),
             collections: shown.interval.collections,
             cells: self

@@ -65,7 +65,6 @@ pub(super) fn is_true(expr: &Expr, node: &ExprNode, case: &CaseValues<'_>) -> Re
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a comparison of sizes above 2^53 may round")]
 fn number(node: &ExprNode, case: &CaseValues<'_>) -> Result<Option<f64>, ExprError> {
     if let ExprKind::Text(_) = node.kind {
         return Ok(None);
@@ -91,7 +90,6 @@ fn bindings(node: &ExprNode, case: &CaseValues<'_>) -> Bindings {
     bindings
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a whole number far below 2^63")]
 fn whole_number(number: f64) -> Option<i64> {
     const MAX_EXACT: f64 = 9e15;
     (number.fract() == 0.0 && number.abs() < MAX_EXACT).then_some(number as i64)
@@ -225,11 +223,9 @@ fn dimension_values(entry: &CatalogueEntry, case: &Case, name: &str) -> Vec<f64>
         ExprValue::List(numbers) => numbers.clone(),
         ExprValue::Bool(_) => Vec::new(),
     });
-    #[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
     numbers.map(|number| number as f64).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a comparison of sizes above 2^53 may round")]
 fn of_size(number: u64) -> FilterValue {
     FilterValue::of_number(number as f64)
 }

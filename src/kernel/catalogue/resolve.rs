@@ -264,7 +264,6 @@ impl CatalogueEntry {
         outputs.collect()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
     fn kernel_work(
         &self,
         form: &EntryForm,
@@ -485,7 +484,6 @@ fn check_implied(
             ImpliedValue::Text(_) | ImpliedValue::Ignored => {}
             ImpliedValue::Mean(expr) => {
                 let items = items(expr)?;
-                #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
                 let mean = items.iter().map(|item| *item as f64).sum::<f64>() / items.len().max(1) as f64;
                 if !is_mean(recorded, mean) {
                     return Err(contradicts(format!("{mean:.6}, the mean of `{expr}`")));

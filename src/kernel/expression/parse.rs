@@ -392,6 +392,5 @@ impl Parser<'_> {
 fn whole_number(word: &str) -> Option<i64> {
     const MAX_EXACT: f64 = 9e15;
     let rounded = || word.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number < MAX_EXACT);
-    #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
     word.parse().ok().or_else(|| rounded().map(|number| number as i64))
 }

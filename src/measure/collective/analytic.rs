@@ -21,7 +21,6 @@ use crate::kernel::{
 /// With steps of L µs and a bandwidth B of each rank, the model has the faster one of a ring of `n - 1` steps and of a tree or
 /// recursive doubling of `log2 n` steps. `all_reduce` by a tree sends the whole message twice, so that the ring is faster for
 /// large ones.
-#[expect(clippy::cast_precision_loss, reason = "sizes of messages and numbers of ranks are below 2^53")]
 pub(crate) fn predict_time(
     network: &CommNetwork,
     kind: CollectiveKind,
@@ -64,7 +63,6 @@ pub(crate) fn peak_bus_bandwidth(network: &CommNetwork, ranks: u64, tier: u64) -
 }
 
 /// Bandwidth of a rank in bytes per second. In a full mesh, a group uses the links to its own members only.
-#[expect(clippy::cast_precision_loss, reason = "numbers of ranks are below 2^53")]
 fn used_bandwidth(link: &CommTier, ranks: u64, largest: u64) -> f64 {
     let reached = link.gb_per_s * 1e9 * link.efficiency;
     match link.kind {

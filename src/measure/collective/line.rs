@@ -76,14 +76,12 @@ impl LineFit {
         self.alpha + self.beta * bytes
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
     pub(crate) fn relative_error(&self) -> f64 {
         (self.residual_squares / self.points as f64).sqrt()
     }
 
     /// Half width of a 95 % interval by Student's t from the scatter of the points, for a variance without that scatter;
     /// `None` for two points, which have none.
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
     fn half_width(&self, variance: f64) -> Option<f64> {
         let freedom = self.points.checked_sub(2).filter(|freedom| *freedom > 0)? as f64;
         let quantile = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975);

@@ -138,7 +138,6 @@ pub(crate) fn compare_algorithms(kind: CollectiveKind, groups: &[GroupLine<'_>])
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn fit_algorithm(
     kind: CollectiveKind,
     algorithm: CollectiveAlgorithm,

@@ -31,7 +31,6 @@ pub(crate) struct RangeLine {
 }
 
 /// Divides points with ascending sizes into ranges; none for fewer than [`MIN_SIZES`] or more than [`MAX_SIZES`].
-#[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
 pub(super) fn divide_sizes(points: &[SizeDuration]) -> Vec<RangeLine> {
     let count = points.len();
     if count > MAX_SIZES {
@@ -63,7 +62,6 @@ pub(super) fn divide_sizes(points: &[SizeDuration]) -> Vec<RangeLine> {
 }
 
 /// Returns the least and greatest place of an end, with all others as they are, whose likelihood is not much lower.
-#[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
 fn possible_ends(points: &[SizeDuration], ends: &[usize], place: usize, floor: f64) -> (usize, usize) {
     let end = ends[place];
     let Some(&next) = ends.get(place + 1) else { return (end, end) };

@@ -81,7 +81,6 @@ impl Sweep {
     }
 
     /// Returns the algorithm and the bus bandwidth of a duration in 10⁹ bytes per second.
-    #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
     pub(crate) fn bandwidths(&self, bytes: u64, micros: f64) -> (f64, f64) {
         let algorithm = bytes as f64 / micros * 1e-3;
         (algorithm, algorithm * self.bus_factor())

@@ -65,7 +65,6 @@ pub(crate) struct SweepFit {
 impl SweepFit {
     /// Fits a sweep. Where the profiler shows the algorithm of every size, it divides the sizes; each part is divided further
     /// by the fit.
-    #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
     pub(crate) fn from_sweep(sweep: Sweep) -> Self {
         let points: Vec<SizeDuration> = sweep
             .points
@@ -116,7 +115,6 @@ fn algorithm_runs(points: &[SweepPoint]) -> Vec<(usize, usize)> {
     runs
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
 fn find_switches(sweep: &Sweep, ranges: &[RangeLine]) -> Vec<AlgorithmSwitch> {
     let points = &sweep.points;
     let sizes: Vec<u64> = points.iter().map(|point| point.message).collect();
@@ -236,7 +234,6 @@ fn refining_sizes(sizes: &[u64], end: usize, possible_ends: (usize, usize), gran
     found
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio")]
 fn is_narrow(low: u64, high: u64) -> bool {
     high as f64 <= low as f64 * LOCATED_RATIO
 }

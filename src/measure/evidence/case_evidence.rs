@@ -490,7 +490,6 @@ fn rule_results(
     let left_out = collections.iter().filter(|one| !one.is_used).map(|one| &one.outcome);
     let clocks =
         used().filter_map(|one| one.clock.as_ref()?.difference_percent.map(|percent| percent / 100.0));
-    #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
     let fastest = roofline.and_then(|roofline| Some(Nanos((roofline.bound_us? * 1e3).round() as i64)));
     Some(judge_row_rules(&RowNumbers {
         cache: row.cache,

@@ -274,7 +274,6 @@ fn levels_of(medians: &[DeviceMedian]) -> Vec<HostLevel> {
             let level = median_of_floats(&mut of_devices)?;
             let mut deviations: Vec<f64> = of_devices.iter().map(|one| (one - level).abs()).collect();
             let spread = (1.4826 * median_of_floats(&mut deviations)?).max(DEVICE_SD);
-            #[expect(clippy::cast_precision_loss, reason = "a host has few devices")]
             let error = spread / (of_devices.len() as f64).sqrt();
             Some((host, level, error, of_devices.len()))
         })

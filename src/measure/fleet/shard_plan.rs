@@ -53,7 +53,6 @@ struct ShardItem {
 }
 
 fn items_of_plan(plan: &RunPlan, costs: &InitialCosts) -> Vec<ShardItem> {
-    #[expect(clippy::cast_precision_loss, reason = "a gang has few devices")]
     let launched = plan.cases.iter().map(|planned| ShardItem {
         id: planned.case.id().clone(),
         cases: planned.cases().map(|case| case.id().clone()).collect(),
@@ -75,12 +74,6 @@ fn divide(mut items: Vec<ShardItem>, count: usize) -> Vec<PlannedShard> {
     let mut shards = vec![PlannedShard::default(); count];
     let (mut before, mut previous, number_of_items) = (0.0, None, items.len());
     for (place, ShardItem { mut cases, device_seconds, .. }) in items.into_iter().enumerate() {
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a share of the number of shards"
-        )]
         let share = match total > 0.0 {
             // Half of the item, so that rounding of the sums cannot move it beyond a cut.
             true => ((before + device_seconds / 2.0) / total * count as f64) as usize,

@@ -146,7 +146,6 @@ impl CacheBandwidths {
             (self.copies(StepCache::Hot), self.copies(StepCache::Rotated), self.copies(StepCache::Flushed));
         let best = highest(&hot);
         let knee = hot.iter().find(|(mib, rate)| *mib > best.0 && *rate < KNEE_SHARE * best.1);
-        #[expect(clippy::cast_precision_loss, reason = "hundreds of MiB")]
         let ratio = knee.map(|(mib, _)| *mib as f64 / cache_mib as f64);
         let seen = format!(
             "copies up to {:.2} TB/s hot (at {} MiB), falling at {} MiB with a cache of {cache_mib} MiB; up to {:.2} \

@@ -31,7 +31,6 @@ pub(super) enum StepKernel {
 }
 
 impl StepKernel {
-    #[expect(clippy::cast_precision_loss, reason = "numbers of elements are far below 2^52")]
     pub(super) fn work(self) -> KernelWork {
         let (flops, bytes, unit) = match self {
             Self::Matmul { rows, inner, columns } => {

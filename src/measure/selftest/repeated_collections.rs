@@ -96,7 +96,6 @@ fn middle_half(durations: &[i64]) -> f64 {
     sorted.sort_unstable();
     let middle = sorted.get(sorted.len() / 4..sorted.len() - sorted.len() / 4).unwrap_or_default();
     let ends = middle.first().zip(middle.last());
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
     ends.map_or(0.0, |(first, last)| percent((last - first) as f64, median_of(durations)))
 }
 

@@ -65,7 +65,6 @@ pub(crate) fn fit_text(report: &FitReport<'_>, width: Option<usize>) -> String {
 fn points_table(fit: &SweepFit, width: Option<usize>) -> String {
     let bandwidths = |point: &SweepPoint| fit.sweep.bandwidths(point.bandwidth_bytes, point.micros);
     let interval = |(low, high)| format!("{} to {}", four_digits(low), four_digits(high));
-    #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
     let line = |index: usize, point: &SweepPoint| {
         Some(fit.line_of_point(index)?.micros(point.bandwidth_bytes as f64))
     };

@@ -27,7 +27,6 @@ pub(crate) fn bandwidth_plot(
     let fits: Vec<&SweepFit> =
         fits.iter().filter(|fit| fit.sweep.kind == kind && !fit.sweep.points.is_empty()).collect();
     let [sizes, bandwidths] = ranges(network, &fits)?;
-    #[expect(clippy::cast_precision_loss, reason = "a few sweeps")]
     let below = |index: usize| HEIGHT + LEGEND * index as f64;
     let mut plot = Plot::of_file(WIDTH, below(fits.len() + 1));
     let (semantics, mark) = (kind.size_semantics(), data_kind.mark());
@@ -68,7 +67,6 @@ pub(crate) fn bandwidth_plot(
 }
 
 /// Returns the ranges of sizes and bandwidths with some room around them; one size or one bandwidth still needs an axis.
-#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
 fn ranges(network: Option<&CommNetwork>, fits: &[&SweepFit]) -> Option<[[f64; 2]; 2]> {
     let points = || fits.iter().flat_map(|fit| fit.sweep.points.iter().map(move |point| (fit, point)));
     let sizes = points().map(|(_, point)| point.message as f64);
@@ -82,7 +80,6 @@ fn ranges(network: Option<&CommNetwork>, fits: &[&SweepFit]) -> Option<[[f64; 2]
     is_usable.then_some([[from / 1.2, to * 1.2], [slowest / 1.5, fastest * 1.5]])
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
 fn draw_sweep(plot: &mut Plot, fit: &SweepFit, colour: &str) {
     let points = &fit.sweep.points;
     let factor = fit.sweep.bus_factor();

@@ -179,7 +179,6 @@ struct KernelRecord<'a> {
 
 /// What `compare --format json` prints: the comparison, then a record for each part of the difference, each row, each call,
 /// and each kernel in the database. Times are nanoseconds, those of rows and kernels per step.
-#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
 pub(crate) fn comparison_records(report: &ComparisonReport<'_>) -> Vec<Box<RawValue>> {
     let comparison = report.comparison;
     let mut records = vec![json_record(&HeadRecord::new(report))];

@@ -26,7 +26,6 @@ impl ComparedKernel<'_> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
 pub(super) fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>> {
     let Some(JoinedDatabase { base, other, .. }) = report.in_model else { return Vec::new() };
     let steps = [report.base_sums, report.other_sums].map(|sums| sums.steps as f64);

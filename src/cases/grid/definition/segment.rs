@@ -25,7 +25,6 @@ pub(crate) enum SegmentSpacing {
 
 impl SegmentSpacing {
     /// Returns true if the distance of two numbers is not greater. Rounding errors of a ratio are tolerated.
-    #[expect(clippy::cast_precision_loss, reason = "dimensions have 53 bits at most")]
     pub(crate) fn allows(self, from: i64, to: i64) -> bool {
         match self {
             Self::Step(step) => to - from <= step,
@@ -105,11 +104,6 @@ impl LadderSegment {
 }
 
 /// Returns the next value of a ratio, rounded to the nearest multiple, but always greater than the last one.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "dimensions have 53 bits at most"
-)]
 fn scaled(value: i64, ratio: f64, align: i64) -> i64 {
     let nearest = ((value as f64 * ratio / align as f64).round() as i64).saturating_mul(align);
     nearest.max((value / align + 1).saturating_mul(align))
