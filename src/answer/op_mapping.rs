@@ -355,7 +355,7 @@ pub struct TpLinearProjection {
     pub shard_axis: ShardAxis,
     /// Lengths of this dimension that all ranks have together; any other length is already the length on one rank.
     pub logical_global_dims: Vec<u64>,
-    otherwise: Option<OnlyValue>,
+    otherwise: Option<OtherDims>,
 }
 
 /// Dimension of a product that ranks share.
@@ -368,15 +368,28 @@ pub enum ShardAxis {
     Output,
 }
 
-/// Values of keys for which there is no other value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum OnlyValue {
+enum OtherDims {
     PhysicalLocal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CacheMode {
     /// The number of blocks of a cache is ignored.
     PoolDim0Agnostic,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OtherRegime {
     OpaqueKernelQuery,
-    /// Lookup by the attributes of the preparation of latent attention.
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OpaqueQueryMode {
     MlapoPreprocess,
 }
 
@@ -442,7 +455,7 @@ pub struct DecomposerOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KvCacheQuery {
-    mode: OnlyValue,
+    mode: CacheMode,
     pub block_size: u64,
 }
 
@@ -450,7 +463,7 @@ pub struct KvCacheQuery {
 #[serde(deny_unknown_fields)]
 pub struct VisibleKernelRegime {
     pub requires_sequence_parallel: bool,
-    otherwise: OnlyValue,
+    otherwise: OtherRegime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -464,7 +477,7 @@ pub enum TokenPartition {
 #[serde(deny_unknown_fields)]
 pub struct OpaqueKernel {
     pub kernel_type: String,
-    query_mode: OnlyValue,
+    query_mode: OpaqueQueryMode,
     pub block_size: u64,
     pub cache_mode: String,
     pub quant_mode: String,
