@@ -204,7 +204,6 @@ fn nearest_work(table: &AttentionTable, rows: &KernelRows, query: &AttentionWork
     Some(answer_of_row(rows, (number, column), rule, best.len()))
 }
 
-/// Returns the latency of a message by the line through all sizes with the least squares.
 fn fit_of_all_sizes(rows: &[&CollectiveRow], bytes: u64) -> f64 {
     let count = rows.len() as f64;
     let size = |row: &CollectiveRow| row.bytes as f64;

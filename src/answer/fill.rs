@@ -120,7 +120,6 @@ impl FillSession {
         cases.iter().filter_map(|case| Some((*case, plan(case)?))).collect()
     }
 
-    /// Returns true if the first measurement of at least one of the cases is predicted to end before the deadline.
     pub(crate) fn has_time_for(&self, cases: &[&FillCase]) -> Result<bool, CommandError> {
         let context = self.context()?;
         let devices: Vec<u32> = context.chips.iter().map(|chip| chip.physical_id).collect();

@@ -505,7 +505,6 @@ pub struct PrefillTailTranspose {
 #[derive(Clone, Debug, Default)]
 pub struct OpMapping {
     file: PathBuf,
-    /// Folder of the tables of collectives, relative to the mapping.
     communication_data: Option<PathBuf>,
     policies: IndexMap<String, KernelPolicy>,
     operators: IndexMap<String, MappedOperator>,

@@ -111,7 +111,6 @@ impl fmt::Display for MissingTable {
 #[strum(serialize_all = "snake_case")]
 pub enum MissReason {
     Unmapped,
-    /// The database has no table of these kernels.
     #[strum(to_string = "csv_not_found: {0}")]
     CsvNotFound(Listed<MissingTable>),
     ShapeMismatch,
@@ -132,7 +131,6 @@ pub enum MissReason {
     AmbiguousDtype,
     /// Rows with these inputs have different outputs, and the query names none of them.
     AmbiguousOutput,
-    /// Rows with these shapes have no usable latency.
     NotMeasured,
     /// Rows with these shapes have attributes that a query by shapes leaves open.
     #[strum(to_string = "open_attributes: {0}")]
@@ -171,7 +169,6 @@ pub enum MissReason {
         min: u64,
         max: u64,
     },
-    /// The table has no rows of this number of ranks in this tier.
     #[strum(to_string = "no_rows_of_group: {0} ranks")]
     NoRowsOfGroup(u64),
     /// A part of a composite has no answer. `kind` is `comm_`, `attention_`, or empty for other kernels.

@@ -330,7 +330,6 @@ fn tensor_slots(side: &[Slot]) -> Vec<bool> {
     side.iter().map(|slot| slot.as_ref().is_some_and(|tensor| only_scalars || !tensor.is_scalar())).collect()
 }
 
-/// Returns the shapes of a cell without the quotes around it.
 fn bare_shapes(cell: &[u8]) -> &[u8] {
     let cell = cell.trim_ascii();
     let cell = cell.strip_prefix(b"\"").unwrap_or(cell);

@@ -51,7 +51,6 @@ pub(crate) struct QueryFields {
 enum KeyKind {
     Text,
     Whole,
-    /// A number up to 255.
     Byte,
     Number,
     Flag,

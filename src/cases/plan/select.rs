@@ -429,7 +429,6 @@ fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
     Some(weights)
 }
 
-/// Returns the verdict of a resolved case that must not be launched.
 fn not_launched_outcome(
     catalogue: &Catalogue,
     planned: &PlannedCase,
@@ -472,7 +471,6 @@ fn chosen_kernels(
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-/// Resolves the call of a case, with the number of its processes; the error is its verdict.
 fn resolve_call(catalogue: &Catalogue, case: &Case) -> Result<(ResolvedCall, usize), CaseOutcome> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
         let cause = match catalogue.not_launchable_reason(case.kernel.as_str()) {

@@ -46,7 +46,6 @@ struct AttentionPoint<const N: usize> {
     padding: Padding,
 }
 
-/// Query of an interpolation in one column of latencies.
 struct AttentionLine<'a> {
     rows: &'a KernelRows,
     column: LatencyColumn,

@@ -322,7 +322,6 @@ fn is_stated(cell: &[u8]) -> bool {
     !matches!(cell.as_str(), "" | "legacy")
 }
 
-/// Returns the greatest difference of lengths of keys that counts as equal.
 fn length_tolerance(length: f64) -> f64 {
     LENGTH_TOLERANCE.min(length * LENGTH_SHARE)
 }
