@@ -83,6 +83,11 @@ fn errors_name_the_line_and_what_was_expected() {
             "  a: {kernel_type: X, tp_linear_projection: {shard_axis: input, logical_global_dims: []}}\n",
             "op_mapping.yaml:2:45: `logical_global_dims` needs lengths",
         ),
+        (
+            "  a: {kernel_type: X, tp_linear_projection: {shard_axis: input, logical_global_dims: [1], \
+             otherwise: mlapo_preprocess}}\n",
+            "op_mapping.yaml:2:102: unknown value `mlapo_preprocess`",
+        ),
     ] {
         let found = operators(text);
         assert!(found.starts_with(expected), "{text}: {found}");
