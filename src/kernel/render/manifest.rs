@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::PinnedEnvironment;
 use crate::kernel::{
-    CacheState, CaseId, CollectionEnd, ControlKernel, DataKind, IdentifiedCase, LogicalDeviceId,
-    ProfilerSettings, Tensor,
+    CacheState, CaseId, CollectionEnd, ControlKernel, DataKind, Dtype, IdentifiedCase, LogicalDeviceId,
+    ProfilerSettings, Tensor, TensorFormat,
     catalogue::{CallArgument, ResolvedCall, group_size},
 };
 
@@ -280,6 +280,13 @@ impl From<&Tensor> for RecordedTensor {
     fn from(tensor: &Tensor) -> Self {
         let Tensor { dims, dtype, format } = tensor;
         Self { dims: dims.clone(), dtype: dtype.as_str().to_owned(), format: format.as_str().to_owned() }
+    }
+}
+
+impl RecordedTensor {
+    pub(crate) fn tensor(&self) -> Option<Tensor> {
+        let (dtype, format) = (Dtype::parse(&self.dtype)?, TensorFormat::parse(&self.format)?);
+        Some(Tensor { dims: self.dims.clone(), dtype, format })
     }
 }
 

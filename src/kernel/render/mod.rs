@@ -14,7 +14,7 @@ pub(crate) use collect::{
 };
 #[cfg(test)]
 pub(crate) use manifest::{ControlCall, ExpectedRecord};
-pub(crate) use manifest::{ControlLaunches, GangHost, HostNumbers, SentinelLengths};
+pub(crate) use manifest::{ControlLaunches, GangHost, HostNumbers, RecordedTensor, SentinelLengths};
 pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;

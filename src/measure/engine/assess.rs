@@ -1,7 +1,11 @@
 //! Output of a collection and its assessment: in the collection itself, and again from the compressed evidence, with the rules and
 //! the catalogue of this version.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -12,11 +16,11 @@ use crate::{
     cases::plan::{PlannedCase, planned_case},
     database::ledger::{AttemptChange, AttemptState, StoredAttempt},
     kernel::{
-        Attempt, CacheState, CaseId, CaseOutcome, Cause, CollectiveKind, ControlReading, IdentifiedCase,
-        KernelName, Nanos, SoftwareFingerprint, Verdict, case_of_signature,
+        Attempt, CacheState, Case, CaseAttributes, CaseId, CaseOutcome, Cause, CollectiveKind,
+        ControlReading, IdentifiedCase, KernelName, Nanos, Slot, SoftwareFingerprint, Verdict,
         catalogue::{Catalogue, CatalogueEntry},
         device::DeviceProfile,
-        render::{Manifest, ManifestCase, files},
+        render::{Manifest, ManifestCase, RecordedTensor, files},
     },
     measure::{
         evidence::{ArchiveState, archive_state},
@@ -158,8 +162,11 @@ pub(super) struct LaunchedCase {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StoredCase {
     pub(super) case: CaseId,
-    kernel: KernelName,
-    signature: String,
+    kernel: String,
+    inputs: Vec<Option<RecordedTensor>>,
+    outputs: Vec<Option<RecordedTensor>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<String, String>,
 }
 
 impl CollectionConditions {
@@ -187,12 +194,28 @@ impl LaunchedCase {
 
 impl StoredCase {
     fn new(case: &IdentifiedCase) -> Self {
-        Self { case: case.id().clone(), kernel: case.kernel.clone(), signature: case.signature() }
+        let side =
+            |slots: &[Slot]| slots.iter().map(|slot| slot.as_ref().map(RecordedTensor::from)).collect();
+        let attributes = case.attributes.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self {
+            case: case.id().clone(),
+            kernel: case.kernel.as_str().to_owned(),
+            inputs: side(&case.inputs),
+            outputs: side(&case.outputs),
+            attributes: attributes.collect(),
+        }
     }
 
+    /// Returns the case; `None` if it has another id than the stored one. A signature would lack the empty slots at the end.
     pub(super) fn restore(&self) -> Option<IdentifiedCase> {
-        let case = case_of_signature(&self.kernel, &self.signature).map(IdentifiedCase::new);
-        case.filter(|case| *case.id() == self.case)
+        let side = |slots: &[Option<RecordedTensor>]| -> Vec<Slot> {
+            slots.iter().map(|slot| slot.as_ref().and_then(RecordedTensor::tensor)).collect()
+        };
+        let mut attributes = CaseAttributes::default();
+        self.attributes.iter().for_each(|(name, value)| attributes.set(name, value));
+        let kernel = KernelName::new(&self.kernel).ok()?;
+        let case = Case { kernel, inputs: side(&self.inputs), outputs: side(&self.outputs), attributes };
+        Some(IdentifiedCase::new(case)).filter(|case| *case.id() == self.case)
     }
 }
 
