@@ -10,10 +10,7 @@ use crate::{
         adaptive::{AdaptiveOptions, grid_candidates},
         fill::FillOutcome,
     },
-    cases::grid::{
-        SelectionRequest,
-        definition::{CandidateSpace, GridModels},
-    },
+    cases::grid::{SelectionRequest, definition::CandidateSpace},
     show::adapt::{AdaptRecord, ChosenRecord, adapt_line, adapt_table, chosen_table},
 };
 

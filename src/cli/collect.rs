@@ -1,6 +1,6 @@
 //! `npubench collect`: profiles of servers, from the start of the profiler to the analysed profile of every rank.
 
-use std::{ffi::OsString, fs, num::NonZeroUsize};
+use std::{ffi::OsString, num::NonZeroUsize};
 
 use serde_json::Value;
 
@@ -9,7 +9,6 @@ use super::{
     prelude::*,
 };
 use crate::{
-    answer::recorded_runs::read_all_runs,
     measure::collect::{
         AnalysisSettings, CollectedRanks, RankState, StopSignals, VllmCollection, VllmServer, VllmWork,
         analyse_folders, profile_folders,

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::{
-    answer::{coverage::join_kernels, lookup_database::LookupDatabase, recorded_runs::ComparedRun},
+    answer::{coverage::join_kernels, recorded_runs::ComparedRun},
     profile::timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
     show::compare::{
         ComparisonReport, JoinedDatabase, comparison_csv, comparison_page, comparison_records,

@@ -2,10 +2,10 @@
 //!
 //! A value becomes the default of its option, so that the command line and variables of the environment precede it.
 
-use std::{env, fs, ops::Range};
+use std::ops::Range;
 
 use clap::{
-    Arg, ArgAction, Command,
+    Arg, ArgAction,
     builder::{ArgPredicate, OsStr, Resettable},
     error::{ContextKind, ContextValue},
 };

@@ -8,7 +8,7 @@ use crate::{
             self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations,
             check_installation, custom_operators, diagnosis, npu_smi::NpuChip, operator_environment,
         },
-        device_choice::{CORRECT_DEVICE, lease_free_devices, soc_contradiction},
+        device_choice::{lease_free_devices, soc_contradiction},
         engine::{PausedDevices, pause_file},
         vendor_check::{installed_software, package_folders, torch_devices},
     },
@@ -39,7 +39,7 @@ pub(super) struct DoctorOptions {
 pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let (assets, catalogue) = options.assets.load_catalogue()?;
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
-    let variable = |name: &str| std::env::var(name).ok();
+    let variable = |name: &str| env::var(name).ok();
     let waiting = WaitingLine::on_stderr("npu-smi");
     let host = device::query_host_devices(&[], scratch.path());
     waiting.wait_for(&options.python.python);

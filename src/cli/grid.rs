@@ -11,7 +11,7 @@ use crate::{
         grid::{
             CandidateSource, CandidatesByKernel, CasesByKernel, RejectReason, RowWriter, SelectedRows,
             SelectionRequest, database_cases,
-            definition::{GridFiles, GridModels, MutationFile},
+            definition::{GridFiles, MutationFile},
             mutate::CaseMutator,
             mutation_sources, profile_cases,
         },

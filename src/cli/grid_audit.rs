@@ -2,14 +2,8 @@
 
 use super::{grid, prelude::*};
 use crate::{
-    answer::{
-        coverage::{AuditedQuestion, audit_questions},
-        workload::QuestionDefaults,
-    },
-    cases::grid::{
-        GridAuditor, KernelAudit,
-        definition::{DensityFile, GridModels},
-    },
+    answer::coverage::{AuditedQuestion, audit_questions},
+    cases::grid::{GridAuditor, KernelAudit, definition::DensityFile},
     show::{
         audit::{AxisRecord, audit_table},
         question_audit::{QuestionRecord, question_table},

@@ -4,10 +4,7 @@ use super::prelude::*;
 use crate::{
     answer::{
         coverage::predicted_time,
-        lookup_database::WorkloadSelection,
-        workload::{
-            FORWARD_ANCHOR, PredictedTime, QuestionDefaults, read_passes_of_kernels, read_predicted_time,
-        },
+        workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
     },
     kernel::Nanos,
     profile::{DiscoveredProfiles, ProfileFile},

@@ -51,16 +51,15 @@ mod timeline;
 mod volcano;
 mod why;
 
-use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, sync::Arc};
 
-use clap::{Args, ColorChoice, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser};
 use nix::sys::signal::Signal;
 
 use self::config_file::ConfigFiles;
+use self::prelude::*;
 use crate::{
     base::{
-        command_error::CommandError,
-        exit::ExitStatus,
         print::{self, Verbosity},
         process::guard_processes,
     },
@@ -308,7 +307,7 @@ pub fn main() -> u8 {
             if !error.use_stderr() {
                 return ExitStatus::Done.code();
             }
-            config.places_of(&error).iter().for_each(|place| print::print_note(place));
+            config.places_of(&error).iter().for_each(|place| print_note(place));
             return ExitStatus::Usage.code();
         }
     };

@@ -4,8 +4,7 @@ use super::prelude::*;
 use crate::{
     answer::{
         coverage::{join_kernels, missing_kernels_csv},
-        lookup_database::LookupDatabase,
-        recorded_runs::{modules_of_run, nothing_on_device, peak_of_run, read_all_runs},
+        recorded_runs::{modules_of_run, nothing_on_device, peak_of_run},
     },
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
     show::run_modules::{ModulesReport, modules_csv, modules_records, modules_text, modules_workbook},

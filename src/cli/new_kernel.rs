@@ -1,7 +1,5 @@
 //! `npubench new-kernel`: generates the first version of a catalogue entry.
 
-use std::fs;
-
 use super::prelude::*;
 use crate::{
     database::row_cases, kernel::entry_scaffold::scaffold_entry, measure::vendor_check::operator_schemas,

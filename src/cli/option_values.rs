@@ -1,8 +1,8 @@
 //! Values of options that several commands share: numbers, times, lists of devices, ids.
 
-use std::{ops::RangeBounds, str::FromStr, time::Duration};
+use std::{ops::RangeBounds, str::FromStr};
 
-use crate::base::deadline::Deadline;
+use super::prelude::*;
 
 /// Parses a number in a range; `expected` follows the text in the message, such as `not a number from 0 to 4`.
 pub(super) fn parse_within<T: FromStr + PartialOrd>(

@@ -1,35 +1,22 @@
 //! Options that several commands share.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::str::FromStr;
 
-use clap::{
-    Args, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-use serde::Serialize;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use strum::VariantNames as _;
 
-use super::option_values::{
-    DeviceList, parse_budget, parse_case_prefix, parse_devices, parse_percent, parse_skew, parse_until,
+use super::{
+    option_values::{
+        DeviceList, parse_budget, parse_case_prefix, parse_devices, parse_percent, parse_skew, parse_until,
+    },
+    prelude::*,
 };
 pub(super) use crate::show::emit::OutputFormat;
 use crate::{
-    base::{
-        assets::AssetFiles, command_error::CommandError, deadline::Deadline, process::find_program,
-        stats::PrecisionAim,
-    },
-    cases::plan::UpdateMode,
-    database::Database,
-    kernel::{
-        AicMetrics, CacheState, FailingVerdicts, KernelName, ProfilerSettings, Verdict, catalogue::Catalogue,
-        device::DeviceProfile,
-    },
-    measure::{device::search_path, device_choice::CORRECT_DEVICE},
-    show::{emit::emit, terminal::output_width},
+    base::{process::find_program, stats::PrecisionAim},
+    kernel::{AicMetrics, FailingVerdicts, ProfilerSettings},
+    measure::device::search_path,
+    show::terminal::output_width,
 };
 
 /// Variable with the database folder of commands without `--db`.

@@ -6,7 +6,7 @@ use super::prelude::*;
 use crate::{
     measure::{
         device,
-        device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},
+        device_choice::{host_chips, soc_contradiction},
         engine::dry_run,
         run_plan::plan_of_database,
     },

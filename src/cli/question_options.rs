@@ -1,10 +1,7 @@
 //! Options that name the questions of workloads.
 
 use super::prelude::*;
-use crate::answer::{
-    lookup_database::WorkloadSelection,
-    workload::{QuestionDefaults, Workload, parse_weighted_path},
-};
+use crate::answer::workload::{Workload, parse_weighted_path};
 
 #[derive(Debug, Args)]
 pub(super) struct QuestionOptions {

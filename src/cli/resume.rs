@@ -1,11 +1,11 @@
 //! `npubench resume`: continues a run that was interrupted.
 
-use std::{fs, os::unix::fs::MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 
 use super::prelude::*;
 use crate::{
-    database::ledger::{CaseRecord, Ledger, RunRecord},
-    measure::{filtered_cases::run_cache, nodes::session::resume_on_all_nodes, run_context::RunContext},
+    database::ledger::{CaseRecord, RunRecord},
+    measure::nodes::session::resume_on_all_nodes,
 };
 
 /// Continues a run that was interrupted

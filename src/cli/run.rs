@@ -5,10 +5,10 @@ use super::{
     resume::{is_interrupted, resume_run},
 };
 use crate::{
-    database::{ShardNumber, ledger::Ledger},
+    database::ShardNumber,
     measure::{
-        fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
-        run_context::{EndedRun, RunContext, new_run_id},
+        fleet::{ShardProgress, open_shard, shard_progress},
+        run_context::{EndedRun, new_run_id},
         run_plan::check_expert_skew,
     },
 };

@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::{
     answer::coverage_change::coverage_changes,
-    measure::filtered_cases::run_cache,
     show::{junit::run_junit, run_markdown::run_markdown, run_page::report_page, run_results::RunResults},
 };
 

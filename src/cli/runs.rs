@@ -1,10 +1,7 @@
 //! `npubench runs`: lists the runs of a database.
 
 use super::prelude::*;
-use crate::{
-    database::ledger::Ledger,
-    show::runs::{PastRun, RunRecordLine, run_history, runs_table},
-};
+use crate::show::runs::{PastRun, RunRecordLine, run_history, runs_table};
 
 /// Lists the runs of a database, oldest first, with their state or end
 #[derive(Debug, Args)]

@@ -4,11 +4,7 @@ use super::{plan::devices_of_host, prelude::*};
 use crate::{
     cases::plan::PlannedCase,
     kernel::timestamp::format_duration,
-    measure::{
-        engine::dry_run,
-        fleet::{ShardPlan, require_merged_shards},
-        run_plan::plan_of_database,
-    },
+    measure::{engine::dry_run, fleet::require_merged_shards, run_plan::plan_of_database},
 };
 
 /// Cuts the plan of a run into shards of about equal predicted time, for several hosts

@@ -1,6 +1,6 @@
 //! `npubench completions` and `npubench man`: completions of shells and manual pages from the definition of the command line.
 
-use clap::{Command, builder::StyledStr};
+use clap::builder::StyledStr;
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 

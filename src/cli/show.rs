@@ -3,10 +3,7 @@
 use super::prelude::*;
 use crate::{
     base::print::output_has_colors,
-    measure::{
-        case_numbers::RunNumbers,
-        filtered_cases::{filter_run_cases, run_cache},
-    },
+    measure::{case_numbers::RunNumbers, filtered_cases::filter_run_cases},
     show::{
         cases::{CaseTables, run_summary, shown_cases},
         run_trace::{timeline_json, write_timeline},

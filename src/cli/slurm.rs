@@ -1,7 +1,6 @@
 //! `npubench slurm`: the shards of a plan as jobs of Slurm.
 
 use super::{
-    TopCommand,
     prelude::*,
     run::RunCommandOptions,
     shard::divide_database,
@@ -11,7 +10,7 @@ use super::{
 use crate::{
     base::count_text::number_ranges,
     database::ShardNumber,
-    measure::fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
+    measure::fleet::{SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
     show::slurm::{slurm_status_records, slurm_status_text},
 };
 

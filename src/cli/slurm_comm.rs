@@ -1,6 +1,6 @@
 //! `npubench slurm comm`: a sweep of collectives over nodes as a job of Slurm.
 
-use super::{TopCommand, comm::CommCommand, prelude::*, slurm_job_options::SlurmJobOptions};
+use super::{comm::CommCommand, prelude::*, slurm_job_options::SlurmJobOptions};
 use crate::measure::fleet::{render_slurm_sweep, submit_script};
 
 /// Submits a sweep of collectives over several nodes

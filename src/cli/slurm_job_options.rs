@@ -2,7 +2,7 @@
 
 use clap::{Parser as _, builder::NonEmptyStringValueParser};
 
-use super::{CommandLine, TopCommand, prelude::*};
+use super::{CommandLine, prelude::*};
 use crate::{
     base::process::find_program,
     kernel::render::SlurmJob,

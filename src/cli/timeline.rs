@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::{
-    answer::recorded_runs::{nothing_on_device, read_all_runs, require_steps},
+    answer::recorded_runs::{nothing_on_device, require_steps},
     profile::timeline::{
         RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times,
     },

@@ -3,17 +3,11 @@
 //! `examples/attention_dump.py` writes them; docs/attention.md describes the fields. An inconsistent line is refused
 //! with its position, because its values would determine the measured cases.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::{BufRead as _, BufReader, Read as _},
-    path::{Path, PathBuf},
-};
+use std::io::{BufRead as _, BufReader, Read as _};
 
-use serde::Deserialize;
-
-use super::{ProfileError, RecordPosition};
+use super::prelude::*;
 use crate::{
-    base::{files::open_regular, json_error::json_message},
+    base::json_error::json_message,
     kernel::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name},
 };
 
@@ -75,7 +69,6 @@ const LAYOUTS: [&str; 11] = [
 /// Value of the API for "no limit".
 const NO_LIMIT: i64 = 2_147_483_647;
 
-/// Reads the dumps of several processes; returns an error for an empty dump or an inconsistent line.
 pub fn read_attention_dumps(files: &[PathBuf]) -> Result<AttentionDump, ProfileError> {
     let mut dump = AttentionDump::default();
     files.iter().try_for_each(|file| read_dump(file, &mut dump))?;

@@ -1,16 +1,14 @@
 //! Attributes of a profile's groups that are not in the records.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{
-    ProfileError, ProfileFile, RecordGroup,
+    RecordGroup,
     host_calls::{describe_attention, host_calls},
+    prelude::*,
 };
-use crate::kernel::{AttentionCase, EP_SIZE, KernelName, WORLD_SIZE, ingest_option};
+use crate::kernel::{AttentionCase, EP_SIZE, WORLD_SIZE, ingest_option};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RankCounts {
-    /// Ranks that share the experts.
     pub ep_size: Option<u64>,
     pub world_size: Option<u64>,
 }
@@ -18,7 +16,6 @@ pub struct RankCounts {
 const RANK_COLUMNS: [(&[&str], &str); 2] =
     [(&["DispatchFFNCombine", "DispatchFFNCombineBF16"], EP_SIZE), (&["MatmulAllReduce"], WORLD_SIZE)];
 
-/// Sets the known attributes of each group, and returns notes for the user.
 pub fn add_attributes(
     kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
     files: &[ProfileFile],

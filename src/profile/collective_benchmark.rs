@@ -8,16 +8,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::str::FromStr;
 
+use super::prelude::*;
 use crate::{
     base::{command_error::Failure, suggest::truncate_for_message},
-    kernel::{CollectiveKind, Dtype},
+    kernel::CollectiveKind,
 };
 
 /// Limit of the size of a file in bytes; a sweep has a few kilobytes.
@@ -25,7 +21,6 @@ const MAX_BYTES: u64 = 16 << 20;
 /// Relative difference between a bandwidth and size by time that is not due to rounding.
 const TOLERANCE: f64 = 0.02;
 
-/// Unreadable output of a benchmark.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
 pub(crate) struct BenchmarkError {
@@ -48,7 +43,6 @@ impl Failure for BenchmarkError {
     }
 }
 
-/// Program that printed the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum BenchmarkTool {
     #[strum(serialize = "hccl_test")]
@@ -57,7 +51,6 @@ pub(crate) enum BenchmarkTool {
     NcclTests,
 }
 
-/// One line of the table.
 #[derive(Clone, Debug)]
 struct BenchmarkLine {
     number: usize,
@@ -69,21 +62,17 @@ struct BenchmarkLine {
     is_right: Option<bool>,
 }
 
-/// Output of one run of a benchmark.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectiveBenchmark {
     file: PathBuf,
     pub(crate) tool: BenchmarkTool,
-    /// Number of ranks that the output lists.
     pub(crate) ranks: Option<u64>,
     lines: Vec<BenchmarkLine>,
-    /// Sizes with wrong results on some rank.
     pub(crate) failed: BTreeSet<u64>,
     /// Largest size that the header announces.
     announced: Option<u64>,
 }
 
-/// Mean duration of a message size.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BenchmarkDuration {
     /// Size in the sense of the tables.
@@ -105,7 +94,6 @@ pub(crate) fn parse_element_type(name: &str) -> Option<Dtype> {
     found.filter(|dtype| dtype.bytes().is_some())
 }
 
-/// Returns the number behind `maxbytes` or `maxBytes` in a line of the header.
 fn announced_bytes(line: &str) -> Option<u64> {
     let lower = line.to_ascii_lowercase();
     let rest = lower.split_once("maxbytes")?.1;
@@ -113,7 +101,6 @@ fn announced_bytes(line: &str) -> Option<u64> {
     digits.split(|end: char| !end.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// A line of the output that is read.
 #[derive(Clone, Copy)]
 struct LinePlace<'f> {
     file: &'f Path,

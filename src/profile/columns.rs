@@ -1,11 +1,9 @@
 //! Columns that are read from the profiler's tables (kernel_details, op_summary), with their names in other versions.
 //! The list of counters also determines columns of the database.
 
-use std::path::Path;
-
 use csv::ByteRecord;
 
-use super::{ProfileError, error::ShapelessKind};
+use super::{error::ShapelessKind, prelude::*};
 
 /// The counters of metric group `PipeUtilization` on A2 and A3, in the order of the database.
 pub const COUNTERS: [&str; 25] = [

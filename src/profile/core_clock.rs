@@ -4,12 +4,7 @@
 //! Freq", "ph": "C", "ts": "1764246877073569.640", "args": {"MHz": 1850}}`. Times are in microseconds; a value holds until
 //! the next event. The clock for which the device is set is in `info.json`.
 
-use std::path::Path;
-
-use serde::Deserialize;
-
-use super::{device_evidence::stated_facts, trace_events::for_each_trace_event};
-use crate::{base::files::named_entries, kernel::Nanos};
+use super::{device_evidence::stated_facts, prelude::*, trace_events::for_each_trace_event};
 
 pub(crate) const REACHED: f64 = 0.97;
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,9 +23,7 @@ struct ClockArguments {
 /// Clock during a launch that was below the set one, in MHz.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LowClock {
-    /// Lowest clock during the launch.
     pub mhz: f64,
-    /// Clock for which the device is set.
     pub set_mhz: f64,
 }
 
@@ -141,12 +134,12 @@ mod tests {
             {"name":"AI Core Freq","pid":7,"ts":2,"ph":"C","args":{"MHz":800}}]"#;
         let profile = tempfile::tempdir().expect("a folder");
         let output = profile.path().join("mindstudio_profiler_output");
-        std::fs::create_dir(&output).expect("created");
-        std::fs::write(output.join("msprof_1.json"), text).expect("written");
+        fs::create_dir(&output).expect("created");
+        fs::write(output.join("msprof_1.json"), text).expect("written");
         let read = CoreClock::read(profile.path());
         let expected = [(2_000, 800.0), (1_764_246_877_073_569_640, 1850.0)];
         assert_eq!(read.samples, expected.map(|(at, mhz)| ClockSample { at: Nanos(at), mhz }));
-        std::fs::write(output.join("msprof_1.json"), &text[..90]).expect("written");
+        fs::write(output.join("msprof_1.json"), &text[..90]).expect("written");
         assert!(CoreClock::read(profile.path()).unreadable.is_some());
     }
 }

@@ -1,10 +1,9 @@
 //! Use of the cores by recorded kernels, from which the numbers of cores and the clock are inferred.
 
-use std::{collections::BTreeMap, path::Path};
-
 use super::{
-    ProfileError, RecordReader,
-    columns::{CYCLE_COUNTERS, Column, NeededColumns},
+    RecordReader,
+    columns::{CYCLE_COUNTERS, Column},
+    prelude::*,
 };
 use crate::kernel::DeviceFacts;
 

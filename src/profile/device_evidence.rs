@@ -7,17 +7,9 @@
 //! | table `AICORE_FREQ` of a database | clocks while it was recorded |
 //! | records | blocks of kernels that use all cores; cycles divided by time and blocks, which is the clock |
 
-use std::path::{Path, PathBuf};
+use super::{core_usage::CoreUsage, discover::is_of_msprof, prelude::*};
+use crate::kernel::DeviceFacts;
 
-use serde::Deserialize;
-
-use super::{core_usage::CoreUsage, discover::is_of_msprof, sqlite};
-use crate::{
-    base::files::{named_entries, read_regular},
-    kernel::DeviceFacts,
-};
-
-/// Device of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceEvidence {
     pub facts: DeviceFacts,
@@ -39,7 +31,6 @@ const PLATFORMS: [(&str, &str); 6] = [
     ("15", "Ascend950"),
 ];
 
-/// Reads the device of a profile's table, database or trace. What cannot be read is unknown.
 pub fn device_of_profile(file: &Path) -> DeviceEvidence {
     let mut evidence = DeviceEvidence::default();
     if let Some(info) = prof_folders(file).iter().find_map(|prof| stated_facts(prof)) {

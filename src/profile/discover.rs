@@ -5,16 +5,13 @@
 //! of the same records. Each profile is read in one form: `kernel_details`, else `op_summary`, else a database.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
     io::{self, Read as _, Seek as _},
     mem,
     ops::Bound,
-    path::{Path, PathBuf},
 };
 
-use super::{ProfileError, newest_export::newest_exports};
-use crate::base::{files::open_regular, result_file::DATABASE_FILE};
+use super::{newest_export::newest_exports, prelude::*};
+use crate::base::result_file::DATABASE_FILE;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileFile(pub PathBuf);
@@ -62,18 +59,14 @@ type FilesByFormat = BTreeMap<ProfileFormat, Vec<PathBuf>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoveredProfiles {
-    /// Files to read, each once.
     pub files: Vec<ProfileFile>,
     /// Given paths that are not read, and files that are not read because files of another form beside them are.
     pub passed_over: Vec<SkippedPath>,
 }
 
-/// A path whose records are read from another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedPath {
-    /// The given path, or the file.
     pub path: PathBuf,
-    /// A file of the same profile that is read.
     pub instead: PathBuf,
     /// True if both lie in a folder that is not one of a profiler, where they may be of different profiles.
     pub may_differ: bool,

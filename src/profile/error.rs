@@ -1,14 +1,10 @@
 //! Error type of profiles.
 
 use crate::base::command_error::Failure;
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::io;
 
-use super::{columns::OF_DATABASE, trace_events::TraceError};
+use super::{columns::OF_DATABASE, prelude::*, trace_events::TraceError};
 
-/// Position of a record in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum RecordPosition {
     #[strum(to_string = ":{0}")]
@@ -22,7 +18,6 @@ pub enum RecordPosition {
     Row(&'static str, u64),
 }
 
-/// Reason why a table of kernels has no column of shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum ShapelessKind {
     #[strum(to_string = "it was taken at profiler level 0")]
@@ -31,7 +26,6 @@ pub enum ShapelessKind {
     OnlyCollectives,
 }
 
-/// Unreadable profile, with file and position.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     #[error("cannot read `{}`: {source}", .file.display())]
@@ -78,14 +72,7 @@ pub enum ProfileError {
     #[error("{}:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
     Ragged { file: PathBuf, line: u64, fields: usize, columns: usize, place: String },
     #[error("{}{place}: `{cell}` in column `{column}` {problem}", .file.display())]
-    Cell {
-        file: PathBuf,
-        place: RecordPosition,
-        column: &'static str,
-        /// The cell, truncated if it is long.
-        cell: String,
-        problem: String,
-    },
+    Cell { file: PathBuf, place: RecordPosition, column: &'static str, cell: String, problem: String },
     #[error("{}{place}: {problem}", .file.display())]
     DumpLine { file: PathBuf, place: RecordPosition, problem: String },
     #[error("`{}` has no calls", .0.display())]

@@ -1,27 +1,22 @@
 //! Groups of profile records by signature, with statistics.
 
-use std::collections::BTreeMap;
-
 use indexmap::{IndexMap, map::Entry};
 
 use super::{
-    ProfileError,
     columns::is_recorded,
-    kernel_record::{CounterSums, KernelRecord, check_rehearsed},
+    kernel_record::{CounterSums, check_rehearsed},
+    prelude::*,
 };
 use crate::{
     base::stats::SampleSummary,
-    kernel::{Case, CaseAttributes, KernelName, Nanos, SignatureCells},
+    kernel::{Case, CaseAttributes, SignatureCells},
 };
 
-/// All records of one signature.
 #[derive(Clone, Debug)]
 pub struct RecordGroup {
     pub case: Case,
-    /// The six signature cells of the first record.
     pub cells: [String; 6],
     pub state: String,
-    /// `Accelerator Core` of the first record.
     pub core: String,
     /// Further cells of the row, by column, that are not in the records.
     pub extra: Vec<(String, String)>,
@@ -34,7 +29,6 @@ pub struct RecordGroup {
 /// Order of a record among all: the number of its file, and its position or time in the file.
 pub(super) type RecordOrder = (u64, u64);
 
-/// Statistics of the records of a group.
 #[derive(Clone, Debug)]
 pub struct GroupStatistics {
     /// Statistics of the durations, in nanoseconds; `None` without durations.
@@ -89,29 +83,22 @@ impl RecordGroup {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShapelessRecords {
     pub count: u64,
-    /// Sum of the durations that can be read.
     pub duration: Nanos,
-    /// `Accelerator Core` of one of the records.
     pub core: String,
 }
 
 /// Groups of one or several tables, and counts of the other records.
 #[derive(Debug, Default)]
 pub struct RecordGroups {
-    /// Groups by their cells.
     groups: IndexMap<Vec<u8>, RecordGroup, foldhash::fast::RandomState>,
-    /// Records without input shapes, by kernel.
     pub without_shapes: BTreeMap<String, ShapelessRecords>,
-    /// Records without a duration, by kernel.
     pub without_duration: BTreeMap<String, u64>,
     pub records: u64,
-    /// Number of the records of the rehearsal host.
     pub rehearsed: u64,
     key: Vec<u8>,
 }
 
 impl RecordGroups {
-    /// Returns true if some records have input shapes and a duration.
     pub fn has_shapes(&self) -> bool {
         !self.groups.is_empty()
     }

@@ -4,9 +4,7 @@
 //! their shapes, never by their order: calls are missing for replayed graphs, and several streams mix their order.
 //! Lengths, layout and mask mode are in no record, so that they stay unknown.
 
-use std::{collections::BTreeSet, path::Path};
-
-use super::{ProfileError, RecordGroup, operator_details, sqlite};
+use super::{RecordGroup, operator_details, prelude::*};
 use crate::kernel::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, best_shape_matches};
 
 /// Positions of a call's arguments, and the slot of each. Names with `_V2` belong to the second form of the API.

@@ -1,15 +1,12 @@
 //! Reader of tables into groups.
 
-use std::path::Path;
-
 use simd_csv::{ByteRecord, ReaderBuilder};
 
 use super::{
-    COUNTERS, KernelRow, ProfileError, RecordGroups, RecordReader,
-    columns::NeededColumns,
+    KernelRow, RecordReader,
     groups::RecordOrder,
+    prelude::*,
     records::{BUFFER, MAX_ROW, RecordTable, RowLimitReader},
-    sqlite,
 };
 use crate::base::table::NeedsFullParser;
 

@@ -1,8 +1,6 @@
 //! Records of kernels as all readers give them to [`RecordGroups`](super::RecordGroups), and exact sums of counters.
 
-use std::path::Path;
-
-use super::{COUNTERS, ProfileError, REHEARSAL_PREFIX, RecordPosition};
+use super::{REHEARSAL_PREFIX, prelude::*};
 
 /// Names of the columns of the kernel's type, of the six cells of its signature, and of its duration in a reader's source.
 pub(super) type RecordNames = [&'static str; 8];
@@ -12,7 +10,6 @@ pub(super) struct KernelRecord<'r> {
     pub(super) file: &'r Path,
     pub(super) place: RecordPosition,
     pub(super) names: &'static RecordNames,
-    /// Name of the operator in the model.
     pub(super) name: &'r [u8],
     pub(super) kernel: &'r [u8],
     pub(super) cells: [&'r [u8]; 6],
@@ -41,7 +38,6 @@ pub(super) fn check_rehearsed(
     }
 }
 
-/// Sums of all counters of [`COUNTERS`] in whole millionths, which do not depend on the order, with their numbers of values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CounterSums([(i128, u64); COUNTERS.len()]);
 

@@ -1,13 +1,9 @@
 //! Profiles without records among others: ranks that were not analysed, or whose export was not finished.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
-};
+use std::io::{BufRead as _, BufReader};
 
-use super::{ProfileFile, discover::is_of_msprof};
-use crate::base::{files::open_regular, shell_argument::quoted_path};
+use super::{discover::is_of_msprof, prelude::*};
+use crate::base::shell_argument::quoted_path;
 
 /// Number of levels below a given folder that are searched: the folders of the ranks may be in one of their host.
 const LEVELS: usize = 2;

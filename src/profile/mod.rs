@@ -17,6 +17,7 @@ mod kernel_record;
 mod missing_tables;
 mod newest_export;
 mod operator_details;
+mod prelude;
 mod profile_ranks;
 pub(crate) mod profile_records;
 mod profiler_info;

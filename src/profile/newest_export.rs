@@ -4,17 +4,11 @@
 //! `op_summary_slice_0_<yyyymmddHHMMSS>.csv`. Newer versions give all slices of an export one time, older ones give each
 //! slice the second in which it was written.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
-
-use super::ProfileError;
+use super::prelude::*;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ExportedFile {
     time: String,
-    /// Number of the slice; `None` for a table in one file.
     slice: Option<u32>,
     path: PathBuf,
 }

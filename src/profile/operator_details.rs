@@ -3,12 +3,8 @@
 //! Cells contain line breaks and complete call stacks, so the file has several times as many lines as records. Only
 //! names and shapes are read, one record at a time.
 
-use std::path::Path;
+use super::{prelude::*, records::TableRows};
 
-use super::{ProfileError, records::TableRows};
-use crate::base::files::open_regular;
-
-/// Visits name and input shapes of every operator. A table without shapes, which were not recorded, has none.
 pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {
     let input = open_regular(file).map_err(ProfileError::io(file))?;
     let mut rows = TableRows::new(input, 0);
@@ -36,18 +32,18 @@ mod tests {
         let text = "Name,Input Shapes,Call Stack,Host Self Duration(us)\r\n\
                     aten::mm,\"4,8;\n8,2;\n\",\"a.py(1): f;\r\nb.py(2): g\",1.5\r\n\
                     aten::add,2,,0.5\r\n";
-        std::fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("written");
         let mut seen = Vec::new();
         for_each_operator(&file, |name, shapes| seen.push((name.to_owned(), shapes.to_owned())))
             .expect("read");
         assert_eq!(seen, [("aten::mm".into(), "4,8;\n8,2;\n".into()), ("aten::add".into(), "2".into())]);
-        std::fs::write(&file, "version https://git-lfs.github.com/spec/v1\n").expect("written");
+        fs::write(&file, "version https://git-lfs.github.com/spec/v1\n").expect("written");
         assert!(matches!(for_each_operator(&file, |_, _| {}), Err(ProfileError::LfsPointer(_))));
-        std::fs::write(&file, format!("Name,Input Shapes\naten::mm,\"4,8\n{}", "x\n".repeat(9 << 20)))
+        fs::write(&file, format!("Name,Input Shapes\naten::mm,\"4,8\n{}", "x\n".repeat(9 << 20)))
             .expect("written");
         let endless = for_each_operator(&file, |_, _| {});
         assert!(matches!(endless, Err(ProfileError::Endless { line: 2, .. })), "{endless:?}");
-        std::fs::write(&file, "Name,Call Stack\naten::mm,x\n").expect("written");
+        fs::write(&file, "Name,Call Stack\naten::mm,x\n").expect("written");
         for_each_operator(&file, |_, _| panic!("no shapes were recorded")).expect("nothing to read");
     }
 }

@@ -1,17 +1,11 @@
 //! Ranks and profiles of kernel tables, and tables that are copies of each other.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    io::{self, Read as _, Seek as _, SeekFrom},
-    path::{Path, PathBuf},
-};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{ProfileFile, SkippedPath, profiler_info::rank_of_profile};
-use crate::base::files::open_regular;
+use super::{SkippedPath, prelude::*, profiler_info::rank_of_profile};
 
-/// Profile and rank of each file, by the number of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileRanks {
     /// Folder of the profile, and name of its rank. Slices of one export have one folder; a profile without a rank counts
@@ -20,7 +14,6 @@ pub struct ProfileRanks {
 }
 
 impl ProfileRanks {
-    /// Reads the ranks of files, which are numbered from 0.
     pub fn of_files(files: &[ProfileFile]) -> Self {
         let of_file = |file: &ProfileFile| {
             let folder = file.0.parent().unwrap_or(Path::new("")).to_owned();
@@ -33,7 +26,6 @@ impl ProfileRanks {
         Self { files: files.iter().map(of_file).collect() }
     }
 
-    /// Returns the numbers of ranks and of profiles among files.
     pub fn count_files(&self, numbers: &[u64]) -> (usize, usize) {
         let known: Vec<_> = numbers.iter().filter_map(|number| self.files.get(*number as usize)).collect();
         let ranks: BTreeSet<&String> = known.iter().map(|(_, rank)| rank).collect();

@@ -1,12 +1,9 @@
 //! Records of the profiles that are given to a command, and notes on files that are left out.
 
-use std::path::PathBuf;
-
 use rayon::prelude::*;
 
-use crate::profile::{
-    ProfileError, ProfileFile, RecordGroups, RecordedCollectives, SkippedPath, add_table, record_problems,
-};
+use super::prelude::*;
+use crate::profile::{RecordedCollectives, SkippedPath, add_table, record_problems};
 
 const MAX_PROBLEMS: usize = 10;
 
@@ -94,7 +91,6 @@ pub(crate) fn read_records_with_shapes(
     }
 }
 
-/// Reads files in parallel.
 fn read_files(files: &[ProfileFile], accept_rehearsed: bool) -> Vec<Result<RecordGroups, ProfileError>> {
     let read = |(number, file): (usize, &ProfileFile)| {
         let mut groups = RecordGroups::default();

@@ -1,14 +1,7 @@
 //! `profiler_info*.json` of torch_npu in the folder of a profile.
 
-use std::path::Path;
-
-use serde::Deserialize;
-use serde_json::Value;
-
-use crate::{
-    base::files::{named_entries, read_regular},
-    kernel::SoftwareVersions,
-};
+use super::prelude::*;
+use crate::kernel::SoftwareVersions;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

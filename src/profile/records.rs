@@ -6,22 +6,18 @@
 use std::{
     fs::File,
     io::{self, Read, Seek as _, SeekFrom},
-    path::{Path, PathBuf},
 };
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::{
-    COUNTERS, ProfileError, RecordPosition,
-    columns::{CELLS, Column, MAC_TIME, NeededColumns, TableColumns},
-    kernel_record::{KernelRecord, RecordNames},
+    columns::{CELLS, Column, MAC_TIME, TableColumns},
+    kernel_record::RecordNames,
+    prelude::*,
 };
 use crate::{
-    base::{
-        files::open_regular,
-        table::{decimal::parse_micro, raw_records::missing_field_text},
-    },
-    kernel::{Nanos, NanosError, RecordedTask, SignatureCells},
+    base::table::{decimal::parse_micro, raw_records::missing_field_text},
+    kernel::{NanosError, RecordedTask, SignatureCells},
 };
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
@@ -209,7 +205,6 @@ impl<'a> KernelRow<'a> {
         }
     }
 
-    /// Returns the line of the record's start, from 1.
     pub const fn line(&self) -> u64 {
         self.line
     }
@@ -218,7 +213,6 @@ impl<'a> KernelRow<'a> {
         self.cell(Column::Kernel).trim_ascii()
     }
 
-    /// Returns the operator's name, empty without such a column.
     pub fn name(&self) -> &'a [u8] {
         self.cell(Column::Name)
     }
@@ -259,7 +253,6 @@ impl<'a> KernelRow<'a> {
         Ok(SignatureCells { shapes: text(first)?, dtypes: text(first + 1)?, formats: text(first + 2)? })
     }
 
-    /// Parses the duration; `None` for `N/A`.
     pub fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
         self.parse_time(Column::Duration, "Duration(us)")
     }

@@ -8,22 +8,17 @@ use std::{
     borrow::Cow,
     fs::File,
     io::{self, Read as _},
-    path::Path,
 };
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use serde_json::{Deserializer, value::RawValue};
 
-use crate::{
-    base::{files::open_regular, json_error::json_message},
-    kernel::Nanos,
-    profile::timeline::TimeSpan,
-};
+use super::prelude::*;
+use crate::{base::json_error::json_message, profile::timeline::TimeSpan};
 
 const BLOCK: usize = 1 << 20;
 const MAX_EVENT: usize = 256 << 20;
 
-/// Trace that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     #[error("cannot be read: {0}")]
@@ -98,7 +93,6 @@ impl<'a> TraceEvent<'a> {
         self.start().zip(self.duration()).and_then(TimeSpan::of_start)
     }
 
-    /// Returns true if the event has a duration, of any form.
     pub(crate) fn has_duration(&self) -> bool {
         self.dur.is_some_and(|value| value.get() != "null")
     }
@@ -142,7 +136,6 @@ pub(crate) fn for_each_trace_event(
     }
 }
 
-/// Length of a value in a text, and what its visit returned.
 type ParsedValue = serde_json::Result<(usize, Result<(), String>)>;
 
 /// Visits the value at the start of a text; `None` for a blank text.
@@ -160,7 +153,6 @@ struct TraceText {
     block: Vec<u8>,
     at: usize,
     is_read: bool,
-    /// Line, and column in bytes, of the start of the block.
     line: u64,
     column: u64,
 }
@@ -338,7 +330,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("trace_view.json");
-        std::fs::write(&path, text).expect("written");
+        fs::write(&path, text).expect("written");
         let mut events = Vec::new();
         for_each_trace_event(&path, &mut |event| {
             if event.name == "refused" {

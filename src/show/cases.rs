@@ -2,20 +2,12 @@
 
 use std::{collections::HashSet, fs};
 
-use super::{
-    prelude::*,
-    run_lines::device_list,
-    runs::{PastRun, verdict_counts},
-    table::Room,
-};
+use super::{prelude::*, run_lines::device_list, runs::verdict_counts, table::Room};
 use crate::{
     base::print::TextStyle,
-    database::ledger::{CaseRecord, CollectionRecord},
+    database::ledger::CaseRecord,
     kernel::{RUNTIME, signature_attributes, split_signature},
-    measure::{
-        case_numbers::RunNumbers,
-        recorder::{case_log, collection_log},
-    },
+    measure::recorder::{case_log, collection_log},
 };
 
 record! {

@@ -1,16 +1,14 @@
 //! Coverage of workloads: tables, JSON lines, and a CSV with every question.
 
 use super::{
-    emit::csv_text,
     lookup::{ErrorRecord, error_text},
     prelude::*,
 };
 use crate::{
     answer::{
         coverage::{
-            AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, EntryShare,
-            KernelCoverage, MetricRatio, WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage,
-            modelled_micros,
+            AnswerClass, AnsweredQuestion, CoverageMetrics, CoverageTotals, EntryShare, KernelCoverage,
+            MetricRatio, WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
         },
         lookup::{AnswerSource, QueryTensor},
     },

@@ -1,13 +1,7 @@
 //! Coverage of workloads as a page that needs no other file.
 
-use serde_json::{Value, json};
-
 use crate::{
-    answer::coverage::{
-        AnswerClass, CoverageGap, CoverageTotals, WorkloadCoverage, entry_share, kernel_coverage,
-    },
-    base::assets::AssetFiles,
-    kernel::render::{RenderError, render_page},
+    answer::coverage::{AnswerClass, CoverageTotals, WorkloadCoverage, entry_share, kernel_coverage},
     show::{
         coverage::{CoverageReport, METRICS, number, tensors_text},
         prelude::*,

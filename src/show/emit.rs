@@ -1,13 +1,9 @@
 //! The one way in which a command prints its answer: a list of records, as JSON lines or as a text made from them.
 
-use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 
-use crate::{
-    base::print::{print_data, print_note},
-    kernel::DataKind,
-    show::terminal::print_paged,
-};
+use super::prelude::*;
+use crate::show::terminal::print_paged;
 
 /// Form of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

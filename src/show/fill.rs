@@ -4,7 +4,7 @@ use indexmap::IndexSet;
 
 use super::prelude::*;
 use crate::answer::{
-    coverage::{CoverageGap, FillCase, FilledBy},
+    coverage::{FillCase, FilledBy},
     fill::{FillOutcome, FillPreview, NotMeasured},
 };
 

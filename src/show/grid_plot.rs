@@ -1,8 +1,6 @@
 //! Image of the rows of grids.
 
-use std::collections::BTreeMap;
-
-use super::svg::{Plot, PlotArea};
+use super::prelude::*;
 use crate::cases::grid::{AxisRange, SelectedRows};
 
 const PANEL: f64 = 220.0;

@@ -5,11 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::{
-    cases::ShownCase,
-    prelude::*,
-    run_results::{RunResults, verdict_word},
-};
+use super::{prelude::*, run_results::verdict_word};
 use crate::kernel::FailingVerdicts;
 
 /// Returns the element of a case without success. Cases with a verdict of [`FailingVerdicts`] are failures if they were

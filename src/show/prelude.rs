@@ -7,23 +7,42 @@ pub(super) use std::{
 
 pub(super) use schemars::JsonSchema;
 pub(super) use serde::Serialize;
-pub(super) use serde_json::value::RawValue;
+pub(super) use serde_json::{Value, json, value::RawValue};
 
 pub(super) use super::{
+    cases::ShownCase,
     cells::{
         counted, decimals3, float, joined, micros, millis, or_dash, or_empty, percent, signed, unless_zero,
         with_counts, yes_no,
     },
-    emit::{json_record, record},
+    emit::{csv_text, json_record, record},
+    run_results::{RunResults, ratio_range, seconds_between},
+    runs::PastRun,
+    svg::{Plot, PlotArea},
     table::{DETAIL, Table, rank},
 };
+
 pub(super) use crate::{
+    answer::coverage::{CoverageGap, InModelKernel},
     base::{
+        assets::AssetFiles,
         count_text::format_count,
         print::{print_data, print_note, print_warning},
     },
+    database::{
+        Database,
+        ledger::{CollectionRecord, Ledger},
+    },
     kernel::{
         CacheState, CaseId, Cause, DataKind, Dtype, KernelName, Nanos, Verdict,
+        collective::CommNetwork,
+        render::{RenderError, render_page},
         timestamp::{Timestamp, format_clock, format_duration},
     },
+    measure::{
+        case_numbers::RunNumbers,
+        collective::size_text,
+        run_state::{DeviceActivity, DeviceStatus, RunStatusFile},
+    },
+    profile::timeline::{ComparedCall, RunTimeline},
 };

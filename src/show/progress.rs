@@ -14,7 +14,7 @@ use crate::{
     kernel::CollectionPurpose,
     measure::{
         events::RunEvent,
-        run_state::{DeviceActivity, DeviceStatus, RunState, RunningCollection},
+        run_state::{RunState, RunningCollection},
     },
 };
 
@@ -220,12 +220,7 @@ mod tests {
         }
         let now = start.plus_seconds(63.0);
         assert_eq!(overall_texts(&state, now)[0], "cases, 1:03 elapsed, 47 seconds left");
-        let file = crate::measure::run_state::RunStatusFile {
-            written: now,
-            process: 1,
-            host: "h".to_owned(),
-            state,
-        };
+        let file = RunStatusFile { written: now, process: 1, host: "h".to_owned(), state };
         let status = crate::show::status::status_table(&file, now, None);
         assert!(status.contains("(in 47 seconds)"), "{status}");
     }

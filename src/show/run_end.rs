@@ -10,13 +10,10 @@ use crate::{
         exit::ExitStatus, print::output_has_colors, shell_argument::quoted_path, stats::median_of_floats,
     },
     cases::plan::RecordedTime,
-    database::{
-        Database,
-        ledger::{Ledger, LedgerError},
-    },
+    database::ledger::LedgerError,
     kernel::{CaseOutcome, FailingVerdicts, IdentifiedCase, render::ScriptCommunication},
     measure::{
-        case_numbers::{CaseNumbers, RunNumbers},
+        case_numbers::CaseNumbers,
         events::RunEnd,
         evidence::{ProductionStates, clock_limits},
     },

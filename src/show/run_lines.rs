@@ -1,9 +1,6 @@
 //! Event sink for users: a progress display on a terminal, otherwise plain lines.
 
-use std::{
-    any::Any,
-    collections::{BTreeMap, HashSet},
-};
+use std::{any::Any, collections::HashSet};
 
 use super::{
     cases::{SimilarCases, verdict_style},
@@ -14,8 +11,8 @@ use super::{
 };
 pub(crate) use crate::base::count_text::number_ranges as device_ranges;
 use crate::{
-    base::print::{is_verbose, notes_have_colors, painted, print_data, print_note, print_warning},
-    kernel::{CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict},
+    base::print::{is_verbose, notes_have_colors, painted},
+    kernel::{CollectionPurpose, DeviceDeviation},
     measure::events::{EventSink, RunEnd, RunEvent, RunScreen},
 };
 

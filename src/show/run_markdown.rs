@@ -2,10 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{
-    prelude::*,
-    run_results::{RunResults, ratio_range, seconds_between},
-};
+use super::prelude::*;
 
 const MAX_LISTED: usize = 10;
 

@@ -4,14 +4,14 @@ use indexmap::IndexMap;
 use rust_xlsxwriter::{Workbook, XlsxError};
 use serde_json::Number;
 
-use super::{emit::csv_text, prelude::*, run_timeline::missing_text, table::cut_in_middle};
+use super::{prelude::*, run_timeline::missing_text, table::cut_in_middle};
 use crate::{
     answer::{
-        coverage::{InModelKernel, InModelKernels},
+        coverage::InModelKernels,
         recorded_runs::{ModuleLine, RunModules},
     },
     kernel::Dims,
-    profile::timeline::{LaunchedTask, MissingPart, RunTimeline, Utilisation, sum_lengths},
+    profile::timeline::{LaunchedTask, MissingPart, Utilisation, sum_lengths},
 };
 
 /// Longest text of a cell of a workbook in characters (specifications and limits of Excel).

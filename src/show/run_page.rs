@@ -6,22 +6,13 @@ use std::io;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::ZlibEncoder};
 use indexmap::IndexSet;
-use serde_json::{Value, json};
 
 use super::{
-    cases::ShownCase,
     prelude::*,
     run_plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
-    run_results::{
-        DeviceResults, MAX_OF_CAUSE, RunResults, has_failed, ratio_range, ratio_to_production,
-        seconds_between, verdict_word,
-    },
+    run_results::{DeviceResults, MAX_OF_CAUSE, has_failed, ratio_to_production, verdict_word},
 };
-use crate::{
-    answer::coverage_change::CoverageChange,
-    base::assets::AssetFiles,
-    kernel::render::{RenderError, render_page},
-};
+use crate::answer::coverage_change::CoverageChange;
 
 const TEMPLATE: &str = "report.html.hbs";
 

@@ -1,10 +1,6 @@
 //! Plots of a report as SVG images: the devices over the night, the distribution of intervals, the ratios to production.
 
-use super::{
-    prelude::*,
-    run_results::{DeviceResults, RunResults, ratio_range, seconds_between},
-    svg::{Plot, PlotArea},
-};
+use super::{prelude::*, run_results::DeviceResults};
 
 const WIDTH: f64 = 920.0;
 /// Space around the axes at the top and the right, and below them for labels.

@@ -5,20 +5,12 @@ use std::{
     io::{Read as _, Seek as _, SeekFrom},
 };
 
-use super::{
-    cases::{ShownCase, shown_cases},
-    prelude::*,
-    runs::PastRun,
-};
+use super::{cases::shown_cases, prelude::*};
 use crate::{
     base::stats::median_of_floats,
     database::{
-        Database, DatabaseError,
-        ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
-    },
-    measure::{
-        case_numbers::RunNumbers,
-        run_state::{DeviceActivity, DeviceStatus, RunStatusFile},
+        DatabaseError,
+        ledger::{DeviceReading, LedgerError},
     },
 };
 

@@ -2,8 +2,8 @@
 
 use super::prelude::*;
 use crate::profile::timeline::{
-    CollectiveArrival, FreeGap, GapCause, MissingPart, RunTimeline, StepDifference, StepTimes, StreamTimes,
-    VendorSteps, sum_lengths, waits_by_rank,
+    CollectiveArrival, FreeGap, GapCause, MissingPart, StepDifference, StepTimes, StreamTimes, VendorSteps,
+    sum_lengths, waits_by_rank,
 };
 
 const SHOWN_ARRIVALS: usize = 10;

@@ -2,20 +2,17 @@
 //! (`"ph":"X"`), and counters of verdicts (`"C"`). Times are microseconds since the start of the run.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, BufReader},
-    path::Path,
 };
 
 use serde::Deserialize;
-use serde_json::{Value, json};
 
+use super::prelude::*;
 use crate::{
     base::{command_error::CommandError, files::write_atomic},
-    database::ledger::{CaseRecord, CollectionRecord},
-    kernel::{CaseId, KernelName, Nanos, timestamp::Timestamp},
-    show::runs::{PastRun, RunStatus},
+    database::ledger::CaseRecord,
+    show::runs::RunStatus,
 };
 
 const TOOL: &str = "npubench";

@@ -6,11 +6,7 @@ use crate::{
         exit::ExitStatus,
         files::{LockOwner, LockState},
     },
-    database::{
-        Database, DatabaseError,
-        ledger::{Ledger, RunRecord},
-    },
-    measure::run_state::RunStatusFile,
+    database::{DatabaseError, ledger::RunRecord},
 };
 
 /// Largest age in seconds of the status file of an active run on another host, whose lock cannot be tested here. The

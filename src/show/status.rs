@@ -1,7 +1,7 @@
 //! Table of `npubench status`: the state of a run and of its devices.
 
 use super::prelude::*;
-use crate::measure::run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState, RunStatusFile};
+use crate::measure::run_state::{RunPhase, RunState};
 
 /// If the status is older than this number of seconds, its age is shown; an active run writes its status at least every
 /// ten seconds.

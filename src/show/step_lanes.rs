@@ -1,12 +1,10 @@
 //! Trace for Perfetto with lanes for the times of the steps of a recorded run.
 
-use serde_json::{Value, json};
-
 use super::{
     prelude::*,
     run_timeline::{StepTimesReport, cause_text},
 };
-use crate::profile::timeline::{HostMark, HostRange, RunTimeline, TimeSpan};
+use crate::profile::timeline::{HostMark, HostRange, TimeSpan};
 
 const LANES: [&str; 5] = ["Steps", "Computing", "Communication", "Communication (not overlapped)", "Free"];
 const MARKS_LANE: usize = 1;

@@ -10,7 +10,8 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use crate::base::print::{print_data, print_hint, print_warning};
+use super::prelude::*;
+use crate::base::print::print_hint;
 
 const MIN_WIDTH: usize = 40;
 

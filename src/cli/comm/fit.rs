@@ -1,6 +1,6 @@
 //! `npubench comm fit`: latency, bandwidth and changes of the algorithm of sweeps.
 
-use super::{super::prelude::*, network_of_profile};
+use super::super::prelude::*;
 use crate::{
     kernel::CollectiveKind,
     measure::collective::{DatabaseSweeps, SweepFit, compare_group_sizes},

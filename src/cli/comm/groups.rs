@@ -1,6 +1,6 @@
 //! `npubench comm groups`: lists the groups of devices that span each tier of a network.
 
-use super::{super::prelude::*, network_of_profile};
+use super::super::prelude::*;
 use crate::{
     measure::collective::{devices_for, reachable_groups, tier_of_group},
     show::collectives::{GroupRecord, groups_table},

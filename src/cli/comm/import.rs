@@ -1,6 +1,6 @@
 //! `npubench comm import`: results of hccl_test and nccl-tests as rows.
 
-use super::{super::prelude::*, network_of_profile};
+use super::super::prelude::*;
 use crate::{
     database::{DatabaseError, ImportReport, ImportedDuration, import_durations},
     kernel::{CollectiveCase, PartWeights, hccl_environment, hccl_variables},

@@ -1,18 +1,10 @@
 //! Options of a sweep that state its collectives, groups, types and message sizes.
 
-use std::fs;
-
 use super::super::prelude::*;
 use crate::{
-    answer::{
-        lookup_database::{WorkloadMessages, WorkloadSelection},
-        workload::QuestionDefaults,
-    },
+    answer::lookup_database::WorkloadMessages,
     kernel::{CollectiveKind, PartWeights},
-    measure::{
-        collective::sweep_session::{SweepPart, WantedGroups},
-        run_context::RunContext,
-    },
+    measure::collective::sweep_session::{SweepPart, WantedGroups},
 };
 
 /// Group of the options that name workloads. A requirement of one of them would be waived beside options with which it conflicts.

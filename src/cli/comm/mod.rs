@@ -36,7 +36,7 @@ impl CommCommand {
     }
 }
 
-fn network_of_profile(assets: &AssetFiles, name: &str) -> Result<CommNetwork, CommandError> {
+pub(super) fn network_of_profile(assets: &AssetFiles, name: &str) -> Result<CommNetwork, CommandError> {
     DeviceProfile::load(assets, name)?.comm.ok_or_else(|| {
         CommandError::bad_input(
             format!("the device profile `{name}` declares no network"),

@@ -49,7 +49,7 @@ fn slurm_step(
 
 impl NodeOptions {
     pub(super) fn place(&self) -> Result<Option<NodePlace>, CommandError> {
-        self.place_by(|name| std::env::var(name).ok())
+        self.place_by(|name| env::var(name).ok())
     }
 
     fn place_by(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<NodePlace>, CommandError> {

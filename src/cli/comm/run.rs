@@ -10,7 +10,6 @@ use crate::{
             sweep_session::{CollectiveSweep, current_hccl_environment},
         },
         nodes::{NodeListener, session::SweepFollower},
-        run_context::RunContext,
         vendor_check::require_gloo,
     },
     show::collectives::{sweep_summary, sweep_table},
@@ -85,7 +84,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let assets = options.measurement.assets.load()?;
     let place = options.nodes.place()?;
     let environment = current_hccl_environment();
-    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     let arguments: Vec<String> = arguments.collect();
     let base = RunOptions {
         command: place.as_ref().map(|place| place.command(&arguments, &environment)),

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::{super::prelude::*, network_of_profile};
+use super::super::prelude::*;
 use crate::{
     measure::collective::{DatabaseSweeps, ModelVerdict, compare_with_model},
     show::collectives::{ModelRecord, model_text},

@@ -8,17 +8,8 @@ mod parallel_groups;
 mod run_metadata;
 mod trace;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-};
-
 use self::{parallel_groups::group_digits, run_metadata::RunMetadata};
-use super::{ProfileError, ProfileFile, newest_export::newest_exports, sqlite};
-use crate::{
-    base::files::named_entries,
-    kernel::{Dtype, Nanos},
-};
+use super::{newest_export::newest_exports, prelude::*};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::profile) struct CollectiveRecord {
@@ -38,7 +29,6 @@ pub(in crate::profile) struct CollectiveRecord {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RecordedGroup {
-    /// Numbers of the ranks among all of the run.
     Ranks(Vec<u64>),
     /// Group whose ranks are not recorded, by its name or the digits in the names of its collectives.
     Unknown(String),
@@ -59,7 +49,6 @@ pub(crate) struct CollectiveSignature {
 pub(crate) struct RecordedDurations {
     pub(crate) durations: Vec<i64>,
     pub(crate) algorithms: BTreeSet<String>,
-    /// Numbers of the files with the records, ascending.
     pub(crate) files: Vec<u64>,
     pub(crate) are_ranks_stated: bool,
 }

@@ -3,9 +3,7 @@
 //! Traces and communication.json identify a group by a hash of HCCL's name of it. The hash is two polynomial hashes of 32
 //! bits with the factors 29 and 131 (msprof, `HashData`); the names of collectives end with its last three digits.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
+use crate::profile::prelude::*;
 
 const FACTORS: [u32; 2] = [29, 131];
 const DIGITS: u64 = 1000;
@@ -14,13 +12,12 @@ const DIGITS: u64 = 1000;
 pub(super) struct ParallelGroups(BTreeMap<String, Vec<u64>>);
 
 impl ParallelGroups {
-    /// Reads an object of groups. Entries of another form are left out.
-    pub(super) fn from_json(groups: serde_json::Value) -> Self {
+    pub(super) fn from_json(groups: Value) -> Self {
         #[derive(Deserialize)]
         struct Group {
             global_ranks: Vec<u64>,
         }
-        let groups: BTreeMap<String, serde_json::Value> = serde_json::from_value(groups).unwrap_or_default();
+        let groups: BTreeMap<String, Value> = serde_json::from_value(groups).unwrap_or_default();
         let parsed = groups.into_iter().filter_map(|(name, group)| {
             let Group { global_ranks } = serde_json::from_value(group).ok()?;
             (!global_ranks.is_empty()).then_some((name, global_ranks))

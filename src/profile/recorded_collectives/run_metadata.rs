@@ -1,12 +1,7 @@
 //! Groups and variables of a run: `profiler_metadata.json` of torch_npu, and the table `META_DATA` of its databases.
 
-use std::{collections::BTreeMap, path::Path};
-
-use serde::Deserialize;
-use serde_json::Value;
-
 use super::parallel_groups::ParallelGroups;
-use crate::{base::files::read_regular, kernel::hccl_environment, profile::sqlite};
+use crate::{kernel::hccl_environment, profile::prelude::*};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunMetadata {
@@ -23,7 +18,6 @@ struct MetadataFile {
 }
 
 impl RunMetadata {
-    /// Reads the metadata beside a table of kernels or above it; empty without any.
     pub(super) fn of_profile(table: &Path) -> Self {
         let file = table.ancestors().skip(1).take(2).find_map(|folder| {
             let bytes = read_regular(&folder.join("profiler_metadata.json")).ok()?;

@@ -2,17 +2,9 @@
 //!
 //! An event of a collective has `data_type`, `alg_type` and `count` among its arguments; the events of its tasks have not.
 
-use std::path::Path;
-
-use serde::Deserialize;
-use serde_json::Value;
-
-use crate::{
-    kernel::{KernelName, Nanos},
-    profile::{
-        TraceError, TraceEvent, collective_benchmark::parse_element_type, for_each_trace_event,
-        recorded_collectives::CollectiveRecord,
-    },
+use crate::profile::{
+    TraceError, TraceEvent, collective_benchmark::parse_element_type, for_each_trace_event, prelude::*,
+    recorded_collectives::CollectiveRecord,
 };
 
 #[derive(Default, Deserialize)]
@@ -69,7 +61,7 @@ mod tests {
             {"ph": "X", "name": "Notify_Wait", "dur": 2, "args": {"notify_id": 3}},
             {"ph": "s", "name": "hcom_allReduce__586_0_1", "id": 4, "args": {}}
         ]"#;
-        std::fs::write(&path, text).expect("written");
+        fs::write(&path, text).expect("written");
         let records = read_collectives(&path).expect("read");
         let found: Vec<_> = records
             .iter()
@@ -86,7 +78,7 @@ mod tests {
             ]
         );
         assert_eq!(records[0].algorithm, "MESH-RING");
-        std::fs::write(&path, &text[..300]).expect("written");
+        fs::write(&path, &text[..300]).expect("written");
         assert!(matches!(read_collectives(&path), Err(TraceError::Text { .. })));
     }
 }

@@ -3,19 +3,13 @@
 //! Their times depend on the other ranks, so they are no records of kernels. They are counted, as rows of Task Type
 //! `COMMUNICATION` in a CSV of the same profile are. `ENUM_HCCL_DATA_TYPE` has the names of their element types.
 
-use std::{collections::HashMap, path::Path};
-
 use super::{database::ProfileDatabase, strings::StringTable};
-use crate::{
-    kernel::{Dtype, Nanos},
-    profile::{
-        ProfileError, RecordGroups, RecordPosition, collective_benchmark::parse_element_type,
-        columns::is_recorded, kernel_record::check_rehearsed, recorded_collectives::CollectiveRecord,
-    },
+use crate::profile::{
+    collective_benchmark::parse_element_type, columns::is_recorded, kernel_record::check_rehearsed,
+    prelude::*, recorded_collectives::CollectiveRecord,
 };
 
 pub(super) const TABLE: &str = "COMMUNICATION_OP";
-/// `Accelerator Core` of collectives in a CSV.
 const COMMUNICATION: &[u8] = b"COMMUNICATION";
 
 pub(super) fn add_collectives(

@@ -1,14 +1,12 @@
 //! An open database of a profiler: its tables and columns by name, and its rows.
 
-use std::path::Path;
-
-use rusqlite::{Connection, OptionalExtension as _, Row, types::ValueRef};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::{
     open::{database_error, open_connection},
     strings::NameCell,
 };
-use crate::profile::{ProfileError, RecordPosition};
+use crate::profile::prelude::*;
 
 #[derive(Debug)]
 pub(crate) struct ProfileDatabase<'f> {
@@ -26,7 +24,6 @@ pub(crate) struct TableSchema {
 pub(crate) struct DatabaseRow<'r, 's> {
     file: &'r Path,
     row: &'r Row<'s>,
-    /// Place among the rows of the query, from 1.
     pub(crate) number: u64,
 }
 

@@ -1,10 +1,8 @@
 //! The host and the device of a database: calls of attention, the name and the clocks of the device, and the cores that its
 //! kernels used.
 
-use std::path::Path;
-
 use super::{database::ProfileDatabase, strings::StringTable};
-use crate::profile::{ProfileError, core_usage::CoreUsage};
+use crate::profile::{core_usage::CoreUsage, prelude::*};
 
 /// Reads the name in `NPU_INFO`, such as `Ascend910B`; `None` without one, or if devices have different names.
 pub(in crate::profile) fn device_name(file: &Path) -> Option<String> {

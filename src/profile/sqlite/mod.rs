@@ -12,8 +12,6 @@ mod strings;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
-
 pub(super) use collectives::{metadata, read_collectives};
 pub(super) use device::{core_usage, device_name, for_each_operator, highest_clock};
 pub(crate) use {
@@ -26,12 +24,7 @@ use self::{
     database::TableSchema,
     pmu::{CounterRows, PmuQuery},
 };
-use super::{
-    ProfileError, RecordGroups, RecordPosition,
-    error::ShapelessKind,
-    kernel_record::{KernelRecord, RecordNames},
-};
-use crate::kernel::Nanos;
+use super::{error::ShapelessKind, kernel_record::RecordNames, prelude::*};
 
 /// Columns of `COMPUTE_TASK_INFO` with names; the first seven are the signature and required.
 const NAMES: [&str; 10] = [

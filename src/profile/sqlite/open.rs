@@ -4,21 +4,14 @@
 //! it, or fails in a folder without write permission; `immutable=1` does neither, and takes no locks. It also ignores
 //! changes that are only in a log, so a log with changes is refused.
 
-use std::{
-    ffi::OsString,
-    fs,
-    io::Read as _,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf, absolute},
-};
+use std::{ffi::OsString, io::Read as _, os::unix::ffi::OsStrExt as _, path::absolute};
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{base::files::open_regular, profile::ProfileError};
+use crate::profile::prelude::*;
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 const HEADER: u64 = 100;
-/// Bytes of the smallest database: one page of the smallest size.
 const MIN_BYTES: u64 = 512;
 
 /// Returns true for a database, by name or by content. The name also identifies empty or damaged databases.

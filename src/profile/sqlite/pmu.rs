@@ -3,17 +3,14 @@
 //! The names are internal ones of the profiler (`aic_total_time` for `aicore_time(us)`), times are in nanoseconds,
 //! and a ratio has all its digits, of which the CSV keeps three.
 
-use std::collections::HashMap;
-
-use rusqlite::{Rows, types::ValueRef};
+use rusqlite::Rows;
 
 use super::{
     database::ProfileDatabase,
     strings::{NameCell, StringTable},
 };
-use crate::profile::{COUNTERS, ProfileError, kernel_record::CounterSums};
+use crate::profile::{kernel_record::CounterSums, prelude::*};
 
-/// Name id and value of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CounterUnit {
     counter: usize,

@@ -3,12 +3,10 @@
 //! The table also contains every call stack and can be most of a database, so names are read on first use and a
 //! bounded number of them is cached.
 
-use std::collections::HashMap;
-
-use rusqlite::{Statement, types::ValueRef};
+use rusqlite::Statement;
 
 use super::database::ProfileDatabase;
-use crate::profile::ProfileError;
+use crate::profile::prelude::*;
 
 pub(super) const ABSENT: &[u8] = b"N/A";
 /// Maximum length of a name; call stacks or damaged data may be longer.

@@ -5,14 +5,7 @@
 //! row, each of an output's row, and each key that the mask leaves. Masks have the meaning of `npu_fusion_attention`'s
 //! `sparse_mode`.
 
-use std::collections::HashMap;
-
-use serde::Deserialize;
-
-use super::{
-    modules::OperatorCall,
-    run::{OperatorId, RunTimeline},
-};
+use super::prelude::*;
 use crate::kernel::{Case, Slot};
 
 const ATTENTION_DOMAIN: &str = "flash_attn_args";
@@ -62,7 +55,6 @@ impl SequenceLengths {
         }
     }
 
-    /// Returns the length of a sequence; 0 for one that does not exist.
     fn length(&self, place: u64) -> u64 {
         match self {
             Self::Each(lengths) => {
@@ -88,7 +80,6 @@ pub(super) struct AttentionArguments {
     actual_seq_qlen: Vec<u64>,
     #[serde(default)]
     actual_seq_kvlen: Vec<u64>,
-    /// Number of keys before and behind the diagonal of a band.
     #[serde(default)]
     pre_tockens: Option<i64>,
     #[serde(default)]
@@ -165,10 +156,8 @@ impl AttentionArguments {
         let triangle = |length: f64| length * (length + 1.0) / 2.0;
         match (self.sparse_mode, self.is_causal) {
             (0 | 1, false) => Some(rows * columns),
-            // Query i has the keys up to i.
             (0..=2, _) if queries <= keys => Some(triangle(rows)),
             (0..=2, _) => Some(triangle(columns) + (rows - columns) * columns),
-            // The last query has all keys.
             (3, _) if queries <= keys => Some(triangle(rows) + rows * (columns - rows)),
             (3, _) => Some(triangle(columns)),
             (4, _) => {

@@ -7,13 +7,10 @@
 //! in its range. Rates are the same as in the vendor's tools: 8192 operations a cycle and matrix core for FP16, BF16
 //! and FLOAT, twice as many for INT8.
 
-use std::collections::{BTreeMap, HashMap};
-
 use super::{
     attention_flops::{AttentionArguments, attention_arguments, is_attention},
-    modules::OperatorCall,
-    names::NameId,
-    run::{DeviceTask, OperatorId, RunTimeline, SignatureId},
+    prelude::*,
+    run::SignatureId,
 };
 use crate::kernel::{
     Case, CaseAttributes, DeviceFacts, Dtype, KernelName, SignatureCells,
@@ -27,9 +24,7 @@ const OPERATIONS: f64 = 8192.0;
 
 #[derive(Clone, Debug)]
 pub(crate) struct PeakRate {
-    /// Operations a second for all types.
     given: Option<f64>,
-    /// Tera-operations a second by type.
     by_type: BTreeMap<String, f64>,
     pub(crate) source: String,
 }
@@ -82,7 +77,6 @@ pub(crate) struct RunFlops<'a> {
     peak: &'a PeakRate,
     recorded: HashMap<OperatorId, f64>,
     attention: HashMap<OperatorId, AttentionArguments>,
-    /// Operations and type of kernels by type and signature.
     of_kernels: HashMap<(NameId, SignatureId), Option<(f64, Dtype)>>,
 }
 
@@ -150,7 +144,6 @@ impl<'a> RunFlops<'a> {
         }
         let dtype = dtype.or_else(|| self.type_of_call(call))?;
         let flops = recorded.or((by_shapes > 0.0).then_some(by_shapes))?;
-        // Operations a second; `None` for a type without a rate.
         let of_type = || self.peak.by_type.get(dtype.as_str()).map(|rate| rate * 1e12);
         let peak = self.peak.given.or_else(of_type)?;
         let seconds = self.run.duration_of_call(call) as f64 / 1e9;

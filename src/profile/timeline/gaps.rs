@@ -4,13 +4,7 @@
 //! the device. Otherwise the host was late: its framework if the distance between operator and launch is that of the
 //! task before the gap, and the launch by CANN if the distance grew by 50 us or more, as the vendor's analysis has it.
 
-use std::collections::BTreeMap;
-
-use super::{
-    intervals::{TimeSet, TimeSpan},
-    names::NameId,
-    run::{LaunchedSpan, RunTimeline, TaskRole},
-};
+use super::prelude::*;
 
 /// Growth of the distance between operator and launch, in nanoseconds, from which the launch is the cause.
 const SLOW_LAUNCH: i64 = 50_000;
@@ -109,7 +103,6 @@ impl<'a> GapFinder<'a> {
         if launch.end <= gap.start {
             return GapCause::Wait;
         }
-        // Time from the end of the operator to the start of its launch.
         let distance = |task: &LaunchedSpan| {
             let operator = self.run.operator(task.operator?)?;
             Some(task.launch?.start.saturating_sub(operator.span.end))

@@ -33,7 +33,6 @@ impl TimeSpan {
         (start <= end).then_some(Self { start, end })
     }
 
-    /// Returns the span of a recorded start and duration as [`Self::recorded`].
     pub(crate) fn of_start((start, duration): (Nanos, Nanos)) -> Option<Self> {
         Self::recorded(start.0, start.0.saturating_add(duration.0))
     }
@@ -62,7 +61,6 @@ impl TimeSpan {
 pub(crate) struct TimeSet(Vec<TimeSpan>);
 
 impl TimeSet {
-    /// Returns the union of spans; spans that touch are merged, those without a length are left out.
     pub(crate) fn union_of(spans: impl IntoIterator<Item = TimeSpan>) -> Self {
         let mut sorted: Vec<TimeSpan> = spans.into_iter().filter(|span| span.start < span.end).collect();
         sorted.sort_unstable();
@@ -115,7 +113,6 @@ impl TimeSet {
         &self.0
     }
 
-    /// Returns the span from the first start to the last end; `None` for an empty set.
     pub(crate) fn hull(&self) -> Option<TimeSpan> {
         Some(TimeSpan::new(self.0.first()?.start, self.0.last()?.end))
     }
@@ -128,7 +125,6 @@ impl TimeSet {
         self.parts_in(span).map(TimeSpan::length).sum()
     }
 
-    /// Returns the common parts with a span in ascending order.
     pub(crate) fn parts_in(&self, span: TimeSpan) -> impl Iterator<Item = TimeSpan> {
         let from = self.0.partition_point(|own| own.end <= span.start);
         let inside = self.0[from..].iter().take_while(move |own| own.start < span.end);

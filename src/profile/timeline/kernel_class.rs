@@ -1,10 +1,6 @@
 //! Classes of kernels as the vendor's comparison has them: by the operator that launched a kernel, then by its type.
 
-use super::{
-    names::NameId,
-    nesting::OperatorNesting,
-    run::{DeviceTask, RunTimeline},
-};
+use super::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub(crate) enum KernelClass {

@@ -3,13 +3,7 @@
 //! Sources: `OP_MEMORY` and `MEMORY_RECORD` of a database (bytes, ns); `operator_memory.csv` and `memory_record.csv`
 //! beside a trace (KB or MB by the header, us); the events `[memory]` of a trace of a GPU, which its reader collects.
 
-use std::{collections::BTreeMap, path::Path};
-
-use super::run::{ProfileForm, RunMemory, RunTimeline};
-use crate::{
-    kernel::Nanos,
-    profile::{ProfileDatabase, ProfileError},
-};
+use super::{prelude::*, run::RunMemory};
 
 impl RunMemory {
     pub(crate) fn read(run: &RunTimeline) -> Result<Option<Self>, ProfileError> {

@@ -10,6 +10,7 @@ mod memory;
 mod modules;
 mod names;
 mod nesting;
+mod prelude;
 mod read;
 mod run;
 mod step_times;

@@ -4,18 +4,11 @@
 //! innermost range that encloses it, whatever its thread. Time counts where the operator ran on the host, not where its
 //! kernels ran. Operators of the backward pass belong to the module of their operator of the forward pass.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap},
-};
+use std::cmp::Reverse;
 
 use indexmap::IndexMap;
 
-use super::{
-    intervals::{TimeSpan, sum_lengths},
-    names::NameId,
-    run::{DeviceTask, OperatorId, RunTimeline, TaskRole},
-};
+use super::prelude::*;
 
 pub(crate) const MODULE_DOMAIN: &str = "Module";
 const BACKWARD: &str = "[Backward]";
@@ -23,7 +16,6 @@ const BACKWARD: &str = "[Backward]";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaunchedTask {
     Kernel(u32),
-    /// Index into [`RunTimeline::collectives`].
     Collective(u32),
 }
 
@@ -41,7 +33,6 @@ pub(crate) struct ModuleRow {
     pub(crate) module: String,
     pub(crate) operator: NameId,
     pub(crate) kernels: Vec<NameId>,
-    /// Sum of the durations of kernels, in nanoseconds.
     pub(crate) total: i64,
     pub(crate) calls: Vec<OperatorCall>,
 }
@@ -85,7 +76,6 @@ pub(crate) struct ModuleCallTimes {
     pub(crate) has_work: bool,
 }
 
-/// Ranges of the modules of a run in the forward and the backward pass by start.
 struct ModuleRanges(Vec<ModuleRange>);
 
 impl ModuleRanges {
@@ -289,7 +279,6 @@ pub(super) fn module_calls(
 pub(crate) fn module_table(run: &RunTimeline, domain: &str) -> ModuleTable {
     let (ranges, count) = run.module_ranges(domain);
     let (calls, without) = run.operator_calls();
-    // Calls of a module by its names and times.
     let mut modules: IndexMap<(String, String, TimeSpan), Vec<OperatorCall>> = IndexMap::new();
     let mut outside: Vec<OperatorCall> = Vec::new();
     ranges.for_each_enclosed(run.calls_by_span(calls), &mut |path, _, call| match ranges
@@ -358,7 +347,6 @@ fn rows_of_modules(
     sorted.into_iter().map(|(.., row)| row).collect()
 }
 
-/// Returns the operators outside of modules, by name and kernels, those with the most time first.
 fn rows_outside(run: &RunTimeline, calls: Vec<OperatorCall>) -> Vec<ModuleRow> {
     let mut rows: IndexMap<(NameId, Vec<NameId>), ModuleRow> = IndexMap::new();
     for call in calls {

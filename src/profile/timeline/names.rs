@@ -26,7 +26,6 @@ impl Default for NameTable {
 }
 
 impl NameTable {
-    /// Returns the number of a text. `N/A` stands for a missing one.
     pub(crate) fn insert(&mut self, text: &str) -> NameId {
         if matches!(text, "N/A" | "NA") {
             return NameId::EMPTY;
@@ -36,7 +35,6 @@ impl NameTable {
         u32::try_from(place).map_or(NameId::EMPTY, NameId)
     }
 
-    /// Returns the number of a text; bytes that are not UTF-8 are replaced.
     pub(crate) fn insert_bytes(&mut self, text: &[u8]) -> NameId {
         match std::str::from_utf8(text) {
             Ok(text) => self.insert(text),

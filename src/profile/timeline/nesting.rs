@@ -1,8 +1,6 @@
 //! Operators of the host within each other, by thread.
 
-use std::collections::HashMap;
-
-use super::run::{HostOperator, OperatorId, RunTimeline};
+use super::prelude::*;
 
 #[derive(Debug)]
 pub(crate) struct OperatorNesting<'a> {
@@ -31,7 +29,6 @@ impl<'a> OperatorNesting<'a> {
         Self { operators, parents, by_thread }
     }
 
-    /// Returns an operator and those that enclose it, the innermost first.
     pub(crate) fn chain(&self, operator: OperatorId) -> impl Iterator<Item = OperatorId> {
         std::iter::successors(Some(operator), |id| self.parents.get(id.0 as usize).copied().flatten())
     }

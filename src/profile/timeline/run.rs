@@ -2,17 +2,7 @@
 //!
 //! Readers of databases and of text profiles fill the same model, so that analyses give the same figures for both.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    path::PathBuf,
-};
-
-use indexmap::IndexSet;
-
-use super::{
-    intervals::TimeSpan,
-    names::{NameId, NameTable},
-};
+use super::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum ProfileForm {
@@ -85,14 +75,12 @@ pub(crate) struct Collective {
     pub(crate) group: NameId,
     pub(crate) operator: Option<OperatorId>,
     pub(crate) launch: Option<TimeSpan>,
-    /// Number of the step. Readers set that of the kernel table.
     pub(crate) step: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchedSpan {
     pub(super) span: TimeSpan,
-    /// Type of a kernel, or else its name.
     pub(super) name: NameId,
     pub(super) operator: Option<OperatorId>,
     pub(super) launch: Option<TimeSpan>,
@@ -203,15 +191,12 @@ pub(crate) struct RunTimeline {
     pub(crate) marks: Vec<HostMark>,
     pub(crate) steps: Vec<HostStep>,
     pub(crate) missing: Vec<MissingPart>,
-    /// Records whose times are missing or wrong.
     pub(crate) untimed: u64,
     pub(crate) repeated: u64,
     /// Kernels and collectives of a trace that the table beside it lacks.
     pub(crate) without_row: u64,
     pub(crate) unfinished_ranges: u64,
-    /// Events of a trace whose process has no name.
     pub(crate) unnamed: u64,
-    /// Version of the tables of a database, if its meaning is not known.
     pub(crate) unknown_schema: Option<String>,
 }
 
@@ -222,7 +207,6 @@ impl RunTimeline {
         all.filter(|domain| *domain != NameId::EMPTY).map(|domain| self.names.text(domain))
     }
 
-    /// Returns the number of a kernel's cells; `None` if none is recorded.
     pub(crate) fn insert_signature(&mut self, cells: [NameId; 6]) -> Option<SignatureId> {
         let is_recorded = cells.iter().any(|cell| cell.is_recorded());
         let place = is_recorded.then(|| self.signatures.insert_full(cells).0)?;
@@ -238,7 +222,6 @@ impl RunTimeline {
         self.operators.get(id.0 as usize)
     }
 
-    /// Returns the place of the step of the host in which a time lies. Its end is exclusive: the next one may start there.
     pub(super) fn host_step_at(&self, time: i64) -> Option<usize> {
         let next = self.steps.partition_point(|step| step.span.start <= time);
         let at = next.checked_sub(1)?;
@@ -282,7 +265,6 @@ impl RunTimeline {
         spans.reduce(|hull, span| TimeSpan::new(hull.start.min(span.start), hull.end.max(span.end)))
     }
 
-    /// Sets the device of records without one, if there is only one.
     pub(super) fn set_only_device(&mut self) {
         if let [None, only @ Some(_)] | [only @ Some(_)] = *self.devices() {
             self.tasks.iter_mut().for_each(|task| task.device = task.device.or(only));

@@ -4,26 +4,19 @@
 //! free is the span from the first start to the last end of both without C and M. Copies, events and waits do not
 //! count.
 
-use std::collections::BTreeMap;
-
 use super::{
     gaps::{FreeGap, GapCause, GapFinder, is_work},
-    intervals::{TimeSet, TimeSpan, sum_lengths},
-    run::{Collective, DeviceTask, LaunchedSpan, RunTimeline, TaskRole},
+    prelude::*,
 };
 
-/// Work of a stream; times are nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct StreamTimes {
-    /// Number of the stream; `None` if it is not recorded.
     pub(crate) stream: Option<u32>,
-    /// Time of kernels.
     #[serde(rename = "computing_ns")]
     pub(crate) computing: i64,
     /// Time of tasks that wait for an event or a notification.
     #[serde(rename = "waiting_ns")]
     pub(crate) waiting: i64,
-    /// Time of all other tasks.
     #[serde(rename = "other_ns")]
     pub(crate) others: i64,
     pub(crate) kernels: usize,
@@ -63,7 +56,6 @@ pub(crate) struct StepTimes {
     pub(crate) free_by_cause: BTreeMap<GapCause, i64>,
     pub(crate) gaps: Vec<FreeGap>,
     pub(crate) streams: Vec<StreamTimes>,
-    /// Sets of time, for lanes of a trace.
     pub(crate) sets: StepSets,
 }
 
@@ -140,7 +132,6 @@ fn add_others(rows: &mut [StepTimes], others: BTreeMap<Option<u64>, Vec<TimeSpan
     let by_step: BTreeMap<Option<u64>, TimeSet> =
         others.into_iter().map(|(step, spans)| (step, TimeSet::union_of(spans))).collect();
     let all = TimeSet::union_of(by_step.values().flat_map(TimeSet::spans).copied());
-    // Row with the latest end so far, and this end.
     let mut last: Option<(usize, i64)> = None;
     for at in 0..rows.len() {
         let span = rows[at].span;

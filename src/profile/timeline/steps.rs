@@ -5,10 +5,7 @@
 //! one of these, but not before the host's end. A task belongs to the window in which it starts. Without recorded steps
 //! of the host, the numbers in the kernel table count.
 
-use super::{
-    intervals::TimeSpan,
-    run::{LaunchedSpan, RunTimeline},
-};
+use super::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
 struct DeviceWindow {

@@ -1,15 +1,12 @@
 //! Ranks that arrive late at collectives. A rank that arrives early waits inside the collective, so that the shortest
 //! duration of all ranks is the transfer, and the rank with it arrived last.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::{intervals::sum_lengths, run::RunTimeline};
+use super::prelude::*;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CollectiveArrival {
     pub(crate) name: String,
     pub(crate) step: Option<u64>,
-    /// Duration on each rank in nanoseconds.
     pub(crate) durations: BTreeMap<u32, i64>,
 }
 
@@ -19,7 +16,6 @@ impl CollectiveArrival {
         self.durations.iter().map(|(rank, duration)| (*rank, *duration)).min_by_key(|(_, duration)| *duration)
     }
 
-    /// Returns the rank that arrived last; `None` if no other one waited for it.
     pub(crate) fn last_rank(&self) -> Option<u32> {
         let (rank, _) = self.straggler()?;
         (self.total_wait() > 0).then_some(rank)
@@ -42,7 +38,6 @@ pub(crate) struct RankWaits {
     pub(crate) waited: i64,
     /// Number of collectives at which it arrived last, and others waited.
     pub(crate) last: usize,
-    /// Time for which others waited in these.
     pub(crate) caused: i64,
 }
 

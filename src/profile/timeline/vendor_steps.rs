@@ -1,13 +1,7 @@
 //! The vendor's own table of steps beside a profile, `step_trace_time.csv` or `StepTraceTime` of `analysis.db`, compared
 //! with ours.
 
-use std::path::{Path, PathBuf};
-
-use super::step_times::StepTimes;
-use crate::{
-    kernel::Nanos,
-    profile::{ProfileDatabase, ProfileError},
-};
+use super::prelude::*;
 
 const COLUMNS: [&str; 9] = [
     "Computing",

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use super::{super::prelude::*, SweepKeyRecord, four_digits};
 use crate::{
-    kernel::{CommandSizes, SweepCommand, collective::CommNetwork},
+    kernel::{CommandSizes, SweepCommand},
     measure::collective::{
         AlgorithmSwitch, MAX_SIZES, MIN_SIZES, RangeLine, ScalingComparison, ScalingOfGroups, Sweep,
-        SweepFit, SweepPoint, size_text,
+        SweepFit, SweepPoint,
     },
 };
 

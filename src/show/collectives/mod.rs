@@ -10,12 +10,9 @@ pub(crate) use plot::bandwidth_plot;
 
 use super::{prelude::*, run_lines::device_ranges};
 use crate::{
-    kernel::{
-        CollectiveKind,
-        collective::{CommNetwork, CommTier},
-    },
+    kernel::{CollectiveKind, collective::CommTier},
     measure::collective::{
-        GroupSize, Sweep, size_text,
+        GroupSize, Sweep,
         sweep_session::{SweepLine, SweepPreview},
     },
 };

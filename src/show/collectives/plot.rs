@@ -1,13 +1,7 @@
 //! Bus bandwidth over message size as an SVG image: points with intervals, lines with their bands, the link's peak.
 
-use super::super::{
-    prelude::*,
-    svg::{Plot, PlotArea},
-};
-use crate::{
-    kernel::{CollectiveKind, collective::CommNetwork},
-    measure::collective::{SweepFit, size_text},
-};
+use super::super::prelude::*;
+use crate::{kernel::CollectiveKind, measure::collective::SweepFit};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;

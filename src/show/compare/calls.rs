@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{super::prelude::*, Section, with_sign};
-use crate::profile::timeline::{CallKind, ComparedCall, RecordedCall};
+use crate::profile::timeline::{CallKind, RecordedCall};
 
 /// Largest number of calls of a kind in a page: a run of minutes has a million.
 pub(super) const MAX_PAGE_ROWS: usize = 1000;

@@ -3,18 +3,13 @@
 use serde_json::Number;
 
 use super::{
-    super::{emit::csv_text, prelude::*, run_modules::InModelRecord},
+    super::{prelude::*, run_modules::InModelRecord},
     ComparisonReport,
     calls::{CALL_COLUMNS, call_cells},
     kernels::{ComparedKernel, compared_kernels},
     part_name,
 };
-use crate::{
-    answer::coverage::InModelKernel,
-    profile::timeline::{
-        AttributedTime, CallKind, ComparedCall, ComparedPart, ComparedRow, RecordedCall, TimeSum,
-    },
-};
+use crate::profile::timeline::{AttributedTime, CallKind, ComparedPart, ComparedRow, RecordedCall, TimeSum};
 
 const ALONE_PART: &str = "kernel_alone";
 const COLUMNS: &str =
@@ -149,7 +144,6 @@ record! {
     SideRecord<'a>(own: &'a RecordedCall<'a>, kind: CallKind)
     with { let kernels = own.kernels.iter(); } {
         step: Option<u64> = own.step,
-        /// Number among the calls of the name in the step, from 1.
         call: usize = own.number,
         start_ns: i64 = own.start,
         shapes: &'a str = own.shapes,

@@ -6,7 +6,6 @@ use super::{
     super::{prelude::*, run_modules::input_shapes},
     ComparisonReport, JoinedDatabase, Section, modules_command, quoted_path, with_sign,
 };
-use crate::answer::coverage::InModelKernel;
 
 pub(super) struct ComparedKernel<'a> {
     pub(super) base: Option<&'a InModelKernel>,

@@ -4,8 +4,6 @@ mod calls;
 mod data;
 mod kernels;
 
-use std::path::Path;
-
 use strum::IntoEnumIterator as _;
 
 pub(crate) use data::{comparison_csv, comparison_records};
@@ -16,14 +14,8 @@ use super::{
 };
 use crate::{
     answer::coverage::InModelKernels,
-    base::{assets::AssetFiles, shell_argument::quoted_path},
-    kernel::{
-        DataKind,
-        render::{RenderError, render_page},
-    },
-    profile::timeline::{
-        AttributedTime, ComparedCall, ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum,
-    },
+    base::shell_argument::quoted_path,
+    profile::timeline::{AttributedTime, ComparedPart, ComparedRow, RunComparison, RunSums, TimeSum},
 };
 
 const TEMPLATE: &str = "comparison.html.hbs";

@@ -6,12 +6,11 @@
 //! matching with more pairs is taken, where those with equal shapes count twice. Very long sequences that differ much are
 //! matched by approximations of these subsequences, between whose pairs no name is on both sides either.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
 use super::{
     calls::{CallGroup, CallKind, RecordedCall, RunCalls},
     common_sequence::{KeyedLists, better_parts, gaps_between},
 };
+use crate::profile::timeline::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ComparedCall<'c> {
@@ -27,7 +26,6 @@ impl<'c> ComparedCall<'c> {
         self.base.or(self.other)
     }
 
-    /// Returns the time of other minus the time of base in nanoseconds; a missing call took no time.
     pub(crate) fn difference(&self) -> i64 {
         let total = |side: Option<&RecordedCall<'_>>| side.map_or(0, |call| call.total);
         total(self.other).saturating_sub(total(self.base))

@@ -1,18 +1,7 @@
 //! Single calls of operators and modules of one run.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap, HashSet},
-};
-
 use super::selected_steps::SelectedSteps;
-use crate::profile::timeline::{
-    intervals::sum_lengths,
-    modules::module_calls,
-    names::NameId,
-    nesting::OperatorNesting,
-    run::{DeviceTask, OperatorId, RunTimeline, TaskRole, is_copy},
-};
+use crate::profile::timeline::{modules::module_calls, prelude::*};
 
 pub(super) const WITHOUT_OPERATOR: &str = "[outside operators]";
 
@@ -45,18 +34,15 @@ impl CallGroup {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecordedCall<'r> {
     pub(crate) name: Cow<'r, str>,
-    /// Shapes of the inputs; empty if they are not recorded.
     pub(crate) shapes: &'r str,
     /// Step of the host in which the call starts, of a kernel without an operator its own; `None` outside of steps.
     pub(crate) step: Option<u64>,
-    /// Number among the calls of the name in the step, from 1.
     pub(crate) number: usize,
     pub(crate) start: i64,
     /// Time of the kernels below; of modules the time of all that was launched within, also collectives.
     pub(crate) total: i64,
     /// Part of the time of a module that is in no inner one; `None` for operators.
     pub(crate) self_time: Option<i64>,
-    /// Names and durations of the kernels of an operator.
     pub(crate) kernels: Vec<(&'r str, i64)>,
     /// Time of the copies below an operator, which are no kernels; `None` if it is not recorded, and for modules.
     pub(crate) copies: Option<i64>,
@@ -115,7 +101,6 @@ impl<'r> RunCalls<'r> {
     }
 }
 
-/// Returns the outermost operators with kernels and copies below them, and the kernels without an operator.
 fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps, wanted: &str) -> Vec<RecordedCall<'r>> {
     if run.operators.is_empty() {
         return Vec::new();

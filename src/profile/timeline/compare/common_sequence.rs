@@ -9,7 +9,6 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 const MAX_EXACT: usize = 20_000;
 
 pub(super) type PlacePair = (usize, usize);
-/// Parts of two lists between items that match.
 pub(super) type ListGap = (Range<usize>, Range<usize>);
 
 /// Two lists as the numbers of their keys, which are equal for equal keys.
@@ -21,7 +20,6 @@ pub(super) struct KeyedLists {
 }
 
 impl KeyedLists {
-    /// Creates the lists of the keys of two lists.
     pub(super) fn new<T, K: Eq + Hash>(base: &[T], other: &[T], key: &dyn Fn(&T) -> K) -> Self {
         let mut numbers: HashMap<K, usize> = HashMap::new();
         let mut keys = |items: &[T]| -> Vec<usize> {

@@ -1,18 +1,11 @@
 //! Waits and transmission of the collectives of a run.
 
-use std::collections::{BTreeMap, HashMap};
-
-use crate::profile::timeline::{
-    intervals::{TimeSet, TimeSpan},
-    names::NameId,
-    run::{CollectiveId, CollectiveTask, RunTimeline},
-};
+use crate::profile::timeline::prelude::*;
 
 #[derive(Debug)]
 pub(super) struct CollectiveTasks<'a> {
     run: &'a RunTimeline,
     by_collective: HashMap<Option<CollectiveId>, Vec<&'a CollectiveTask>>,
-    /// True if all collectives have tasks, and these their type, plane and collective.
     is_complete: bool,
 }
 
@@ -36,7 +29,6 @@ impl<'a> CollectiveTasks<'a> {
         Some(Self { run, by_collective, is_complete })
     }
 
-    /// Returns the tasks of a collective by start; with `None` those whose collective is not recorded.
     pub(super) fn of_collective(&self, id: Option<CollectiveId>) -> &[&'a CollectiveTask] {
         self.by_collective.get(&id).map_or(&[], Vec::as_slice)
     }

@@ -61,13 +61,10 @@ impl ComparedRow {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AttributedTime {
-    /// Computing, communication that is not overlapped, or free time.
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) shapes: String,
-    /// Difference in nanoseconds per step.
     pub(crate) difference: f64,
-    /// True for a remainder that no row explains.
     pub(crate) is_remainder: bool,
 }
 

@@ -1,12 +1,6 @@
 //! Steps of a run whose work is compared.
 
-use std::collections::HashSet;
-
-use crate::profile::timeline::{
-    modules::{LaunchedTask, OperatorCall},
-    run::RunTimeline,
-    step_times::StepTimes,
-};
+use crate::profile::timeline::{modules::LaunchedTask, prelude::*};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SelectedSteps {
@@ -30,7 +24,6 @@ impl SelectedSteps {
         self.steps.contains(&step)
     }
 
-    /// Returns true if a call of the host that starts at a time counts.
     pub(super) fn includes_call(&self, run: &RunTimeline, start: i64) -> bool {
         self.has_all_calls || run.host_step_number(start).is_some_and(|step| self.includes_step(Some(step)))
     }
@@ -46,7 +39,6 @@ impl SelectedSteps {
             .fold((0, false), |(sum, _), (_, span)| (span.length().saturating_add(sum), true))
     }
 
-    /// Returns the recorded numbers of the steps in ascending order; empty for a run without recorded steps.
     pub(super) fn numbers(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.steps.iter().copied().flatten().collect();
         numbers.sort_unstable();

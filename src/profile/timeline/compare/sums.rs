@@ -1,7 +1,5 @@
 //! Sums of one run per step, by kernel, operator, collective, module and memory.
 
-use std::collections::{BTreeMap, HashMap};
-
 use super::{
     ComparedPart,
     calls::{RunCalls, WITHOUT_OPERATOR},
@@ -9,15 +7,10 @@ use super::{
     selected_steps::SelectedSteps,
 };
 use crate::profile::timeline::{
-    intervals::{TimeSet, TimeSpan, sum_lengths},
     kernel_class::KernelClassifier,
-    modules::{OperatorCall, module_table},
-    nesting::OperatorNesting,
-    run::{
-        Collective, CollectiveId, CollectiveTask, DeviceTask, HostOperator, MissingPart, OperatorId,
-        RunMemory, RunTimeline, TaskRole, is_copy,
-    },
-    step_times::StepTimes,
+    modules::module_table,
+    prelude::*,
+    run::{MissingPart, RunMemory},
 };
 
 pub(crate) const OVERALL: [&str; 13] = [
@@ -52,7 +45,6 @@ pub(crate) const COPIES: &str = "copies in the free time";
 pub(crate) const OUTSIDE_SPAN: &str = "copies and other work outside the span";
 /// Time of kernels or collectives that belong to no step, for the whole run, not per step.
 pub(crate) const OUTSIDE_STEPS: &str = "outside of all steps, whole run";
-/// Number of steps, which has no time.
 pub(crate) const STEPS: &str = "steps";
 const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
@@ -239,7 +231,6 @@ impl RunSums {
         }
         let copies_of: HashMap<Option<u32>, TimeSet> =
             copies_of.into_iter().map(|(device, spans)| (device, TimeSet::union_of(spans))).collect();
-        // Collectives by step and device.
         let mut collectives_of: HashMap<_, Vec<(CollectiveId, &Collective)>> = HashMap::new();
         for (collective, at) in run.collectives.iter().zip(0..) {
             let place = (collective.step, collective.device);

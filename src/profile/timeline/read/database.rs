@@ -2,27 +2,17 @@
 //!
 //! Tables without rows are absent, and columns differ by version, so that all are optional but `TASK` and `STRING_IDS`.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-};
-
 use super::{
     host_events::{MODULE_PREFIX, plain_shapes},
     kernel_table::collective_kind,
     launch_queue::LaunchQueue,
 };
 use crate::profile::{
-    DatabaseRow, NameCell, ProfileDatabase, ProfileError, RecordPosition, StringTable,
+    DatabaseRow, NameCell, RecordPosition, StringTable,
     timeline::{
-        intervals::{TimeSpan, valid_time},
-        names::NameId,
-        nesting::OperatorNesting,
-        run::{
-            BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostOperator,
-            HostRange, HostStep, OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
-            is_copy,
-        },
+        intervals::valid_time,
+        prelude::*,
+        run::{BackwardOperator, HostMark, HostStep},
     },
 };
 
@@ -77,7 +67,6 @@ struct DatabaseReader<'a> {
     operators: HashMap<i64, OperatorId>,
     launches: HashMap<i64, (TimeSpan, u64)>,
     queue: LaunchQueue,
-    /// Places of the copies without an operator among the tasks, with their connections.
     copies: Vec<(usize, i64)>,
     collective_tasks: Vec<(CollectiveTask, Option<i64>)>,
 }
@@ -254,7 +243,6 @@ impl DatabaseReader<'_> {
     }
 
     fn read_tasks(&mut self) -> Result<(), ProfileError> {
-        // Type, plane and number of the collective of a task.
         let mut of_collectives: HashMap<i64, (NameId, Option<u32>, Option<i64>)> = HashMap::new();
         let columns = ["globalTaskId", "taskType", "planeId", "opId"];
         self.database.for_each_row_of("COMMUNICATION_TASK_INFO", &columns, &mut |row| {

@@ -4,19 +4,10 @@
 //! correlation number), `kernel`, `gpu_memcpy` and `gpu_memset` (device, with the same number). Kernels of nccl are
 //! collectives. Instants named `[memory]` are allocations (positive `Bytes`) and releases.
 
-use std::{borrow::Cow, collections::HashMap, path::Path};
-
-use serde::Deserialize;
-
 use super::host_events::{OperatorShapes, add_module, thread_of};
 use crate::profile::{
-    ProfileError, TraceEvent, for_each_trace_event,
-    timeline::{
-        intervals::{TimeSpan, valid_time},
-        names::{NameId, NameTable},
-        nesting::OperatorNesting,
-        run::{Collective, DeviceTask, HostOperator, OperatorId, ProfileForm, RunTimeline, TaskRole},
-    },
+    for_each_trace_event,
+    timeline::{intervals::valid_time, prelude::*},
 };
 
 const MATRIX_KERNELS: [&str; 5] = ["gemm", "conv", "cutlass", "wgrad", "gemvx"];
@@ -48,7 +39,6 @@ struct MemoryArguments {
 #[derive(Default)]
 struct GpuReader {
     run: RunTimeline,
-    /// Kernels and copies with the numbers of their launches.
     tasks: Vec<(DeviceTask, Option<i64>)>,
     collectives: Vec<(Collective, Option<i64>)>,
     launches: HashMap<i64, (u64, TimeSpan)>,

@@ -1,18 +1,8 @@
 //! Operators with the shapes of their inputs, steps and modules in the events of traces.
 
-use std::collections::HashMap;
-
-use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use crate::profile::{
-    TraceEvent,
-    timeline::{
-        intervals::TimeSpan,
-        names::{NameId, NameTable},
-        run::{HostOperator, HostRange, HostStep, RunTimeline},
-    },
-};
+use crate::profile::timeline::{prelude::*, run::HostStep};
 
 pub(super) const MODULE_PREFIX: &str = "nn.Module: ";
 
@@ -49,7 +39,6 @@ impl OperatorShapes {
         }
     }
 
-    /// Returns the shapes of an operator, such as `32,5;1,32`; [`NameId::EMPTY`] if they are not recorded.
     fn insert_shapes(&mut self, event: &TraceEvent<'_>, names: &mut NameTable) -> NameId {
         let arguments: OperatorArguments<'_> = event.arguments();
         let Some(text) = arguments.shapes.map(RawValue::get) else { return NameId::EMPTY };

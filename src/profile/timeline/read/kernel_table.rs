@@ -1,17 +1,8 @@
 //! Kernels and collectives of `kernel_details.csv` or `op_summary_*.csv`.
 
-use std::{collections::HashSet, path::PathBuf};
-
 use crate::{
     kernel::KernelName,
-    profile::{
-        Column, KernelRow, NeededColumns, ProfileError, RecordReader, is_recorded,
-        timeline::{
-            intervals::TimeSpan,
-            names::NameId,
-            run::{Collective, DeviceTask, RunTimeline, TaskRole, is_collective_kernel},
-        },
-    },
+    profile::{Column, KernelRow, NeededColumns, RecordReader, is_recorded, timeline::prelude::*},
 };
 
 const COMMUNICATION: [&[u8]; 2] = [b"HCCL", b"COMMUNICATION"];

@@ -5,9 +5,7 @@
 //! carried out, for the operator that made the entry; `CONNECTION_IDS` connects both ends of an entry. In a recorded
 //! training step this gives all 483 kernels and tasks of collectives the operator that the database connects with them.
 
-use std::collections::HashMap;
-
-use crate::profile::timeline::{intervals::TimeSpan, nesting::OperatorNesting, run::OperatorId};
+use crate::profile::timeline::prelude::*;
 
 /// Start of the names of both ends of an entry: `Enqueue` and `Dequeue@aclnnMul`.
 const ENQUEUE: &str = "Enqueue";
@@ -17,11 +15,8 @@ type HostPlace = (u64, i64);
 
 #[derive(Debug, Default)]
 pub(super) struct LaunchQueue {
-    /// Places where entries were made, by their ids in `PYTORCH_API`.
     enqueued: HashMap<i64, HostPlace>,
-    /// Times in which entries were carried out, with their ids, by thread.
     dequeued: HashMap<u64, Vec<(TimeSpan, i64)>>,
-    /// Ids of both ends by their connection.
     ends: HashMap<i64, Vec<i64>>,
     /// Id at which an entry was made by that at which it was carried out.
     made_at: HashMap<i64, i64>,

@@ -10,20 +10,12 @@ mod kernel_table;
 mod launch_queue;
 mod trace;
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io};
 
-use super::{
-    run::{ProfileForm, RunTimeline},
-    steps::assign_steps,
-};
+use super::{prelude::*, steps::assign_steps};
 use crate::{
     base::files::named_entries,
     profile::{
-        ProfileError,
         discover::{MAX_DEPTH, ProfileFormat, STATE_FOLDER, is_of_msprof},
         is_database, newest_exports,
     },

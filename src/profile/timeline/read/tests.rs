@@ -101,7 +101,7 @@ fn assert_totals(run: &RunTimeline) {
     let table = module_table(run, MODULE_DOMAIN);
     let collectives = run.collectives.iter().map(|collective| collective.span.length());
     let lengths = run.kernels().map(|task| task.span.length()).chain(collectives);
-    assert_eq!(table.device_time(), crate::profile::timeline::sum_lengths(lengths));
+    assert_eq!(table.device_time(), sum_lengths(lengths));
 }
 
 #[test]

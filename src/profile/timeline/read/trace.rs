@@ -4,14 +4,6 @@
 //! stream), `HCCL` or `Communication` (collectives and their tasks). Flows of the category `async_npu` lead from an
 //! operator to what it launched, those of `fwdbwd` from the forward to the backward pass.
 
-use std::{
-    borrow::Cow,
-    collections::{HashMap, HashSet},
-    path::{Path, PathBuf},
-};
-
-use indexmap::IndexSet;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
@@ -19,14 +11,10 @@ use super::{
     kernel_table::collective_kind,
 };
 use crate::profile::{
-    ProfileError, TraceEvent, for_each_trace_event, plain_text,
+    for_each_trace_event, plain_text,
     timeline::{
-        intervals::TimeSpan,
-        names::NameId,
-        run::{
-            BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostRange,
-            OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
-        },
+        prelude::*,
+        run::{BackwardOperator, HostMark},
     },
 };
 
@@ -120,7 +108,6 @@ struct TraceReader {
     unnamed: HashMap<String, u64>,
     /// Threads with an event in the lane of collectives before their name.
     unnamed_threads: HashSet<ThreadKey>,
-    /// True if names stand behind the events that they name.
     is_late: bool,
     tasks: Vec<(DeviceTask, Option<i64>)>,
     collectives: Vec<(Collective, Option<i64>)>,
