@@ -1,4 +1,5 @@
 //! `npubench run`: measures the cases of a database.
+//! Its options are in `measurement_options.rs` and `options.rs`; `measure/run_options.rs` names what else a new one needs.
 
 use super::{
     prelude::*,

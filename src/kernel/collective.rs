@@ -1,5 +1,10 @@
 //! Collectives of HCCL: their names in profiles and tables, and what their sizes mean.
 //!
+//! A new one also needs its launch and check in `templates/replay.py.hbs` (`Collective`), its models in
+//! `measure/collective/analytic.rs` and `scaling.rs`, its name in the help of `cli/comm/message_options.rs`, the stand-ins
+//! `rehearsal/collectives.py` and `torch/distributed/__init__.py`, a catalogue entry in `op_replay` if it has a kernel on AI
+//! CPUs, and a line in docs/collectives.md.
+//!
 //! `message_bytes` is the size by which existing readers of the tables search. It is a size per rank, but not the same one for
 //! each collective. Bandwidths follow the convention of nccl-tests (doc/PERFORMANCE.md): the algorithm bandwidth is S / t, the
 //! bus bandwidth S / t times a factor that makes it comparable with the peak of a link.
@@ -39,6 +44,26 @@ impl Dtype {
 }
 
 impl CollectiveKind {
+    /// Function of torch that launches it.
+    pub(crate) const fn api(self) -> &'static str {
+        match self {
+            Self::AllReduce => "torch.distributed.all_reduce",
+            Self::AllGather => "torch.distributed.all_gather_into_tensor",
+            Self::ReduceScatter => "torch.distributed.reduce_scatter_tensor",
+            Self::AllToAll | Self::AllToAllV => "torch.distributed.all_to_all_single",
+            Self::Broadcast => "torch.distributed.broadcast",
+            Self::SendReceive => "torch.distributed.send",
+        }
+    }
+
+    /// Returns the types with which the profiler records launches of the collective, on any rank.
+    pub(crate) fn record_types(self) -> Vec<&'static str> {
+        match self {
+            Self::SendReceive => vec![self.kernel_name(), "hcom_receive_"],
+            _ => vec![self.kernel_name()],
+        }
+    }
+
     pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// Returns the type of the profiler's records, which is also the name of the table, and the meaning of `message_bytes`. The

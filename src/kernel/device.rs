@@ -1,4 +1,7 @@
 //! Devices: what a profile or a host states of them, the profiles of `grids/devices`, and how they are numbered.
+//!
+//! A new profile needs its file and a row in docs/device-profiles.md. A new family of chips is also added to `FAMILIES` here and
+//! to `PLATFORMS` in `profile/device_evidence.rs`.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 

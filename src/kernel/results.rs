@@ -1,4 +1,7 @@
 //! Results of cases: launches of one collection, their accepted samples, and the content of a row.
+//!
+//! A new value of a launch is also read in `verify/collection.rs`, is a column of `database/ledger/ledger.sql` and of
+//! `attempts.rs`, `measurements.rs`, `evidence.rs` and `merge` there, and is written into rows by `database/result_cells.rs`.
 
 use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 

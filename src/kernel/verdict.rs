@@ -1,7 +1,8 @@
 //! Verdicts: the final state of a case in a run, best first, and which of them are worth a retry.
 //!
-//! `verify/collection.rs` assigns most of them, `verify/ranks.rs` orders them by blame among the ranks of a gang,
-//! `sched/on_finished.rs` decides on new attempts.
+//! The rules that assign them are in `verify/record_rules.rs` and `verify/rules.rs`; `verify/journal.rs` has the verdicts of
+//! exceptions, `verify/collection.rs` those of collections that end early. `sched/on_finished.rs` decides on new attempts.
+//! The causes and their sentences are in `cause.rs`. docs/database.md explains each verdict.
 
 use serde::{Deserialize, Serialize, Serializer};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
@@ -82,6 +83,30 @@ impl Verdict {
     /// Returns true if nothing is left to measure: accepted, or measured under the kernel that ran.
     pub(crate) const fn is_done(self) -> bool {
         matches!(self, Self::Ok | Self::RanAsOther)
+    }
+
+    /// Verdicts of the ranks of a gang by priority: the failure of one process makes the others fail too, and the first of
+    /// these is the cause. A verdict that is not listed comes before all of them.
+    pub(crate) const BLAME_ORDER: [Self; 9] = [
+        Self::Oom,
+        Self::Rejected,
+        Self::Crashed,
+        Self::Hung,
+        Self::WrongResult,
+        Self::WrongKernel,
+        Self::Implausible,
+        Self::LostRecords,
+        Self::NotRun,
+    ];
+
+    /// Returns true if a case of a killed run needs no further attempt after this number of attempts, of which the last had
+    /// the verdict. One that ran out of memory is repeated alone, one that ran as another kernel first on another device.
+    pub(crate) const fn ends_a_resumed_case(self, attempts: usize) -> bool {
+        match self {
+            Self::Oom => false,
+            Self::WrongKernel => attempts > 1,
+            _ => !self.is_worth_a_retry(),
+        }
     }
 
     /// Returns true if another attempt may succeed, because the cause may lie in the collection, not in the case.

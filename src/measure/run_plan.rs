@@ -229,18 +229,13 @@ pub(crate) fn resume_plan(
 
 /// The verdict of a case, else the verdict of its last attempt: the run may have been killed before the verdict of the
 /// case was stored.
-///
-/// An attempt that would be repeated, and one that ran out of memory (which is repeated alone), gives no verdict.
 fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {
     let is_final = |outcome: &&CaseOutcome| outcome.verdict != Verdict::NotRun;
     if let Some(outcome) = record.outcome.as_ref().filter(is_final) {
         return Some(outcome.clone());
     }
     let last = record.attempts.last().map(|attempt| &attempt.outcome);
-    // A case that ran as another kernel is tried on another device first.
-    let is_first = record.attempts.len() == 1;
-    let last = last.filter(|outcome| !(is_first && outcome.verdict == Verdict::WrongKernel));
-    last.filter(|outcome| !outcome.verdict.is_worth_a_retry() && outcome.verdict != Verdict::Oom).cloned()
+    last.filter(|outcome| outcome.verdict.ends_a_resumed_case(record.attempts.len())).cloned()
 }
 
 #[cfg(test)]

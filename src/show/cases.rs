@@ -1,4 +1,5 @@
 //! `npubench show`: the cases of a run with their numbers, the slowest ones and those that deviate most, and the state of the run.
+//! `measure/case_numbers.rs` computes the numbers, docs/runs.md lists columns and keys.
 
 use std::{collections::HashSet, fs};
 
@@ -199,9 +200,10 @@ fn id_digits(cases: &[ShownCase]) -> usize {
 
 pub(crate) const fn verdict_style(verdict: Option<Verdict>) -> TextStyle {
     match verdict {
-        Some(Verdict::Ok | Verdict::RanAsOther) => TextStyle::Good,
-        Some(Verdict::Noisy | Verdict::Suspicious | Verdict::Throttled) => TextStyle::Doubtful,
-        None | Some(Verdict::NotRun | Verdict::NoEntry | Verdict::Unsupported) => TextStyle::Faint,
+        None => TextStyle::Faint,
+        Some(verdict) if verdict.is_done() => TextStyle::Good,
+        Some(verdict) if verdict.is_recorded() => TextStyle::Doubtful,
+        Some(verdict) if verdict.keeps_the_row() => TextStyle::Faint,
         Some(_) => TextStyle::Bad,
     }
 }

@@ -1,5 +1,6 @@
 //! A run as a page that needs no other file. The table of all cases is compressed, so that 100,000 cases stay below 5 MB, and
 //! the browser unpacks it (Compression Streams, in all current browsers).
+//! `templates/report.html.hbs` has the sections, `run_results.rs` and `run_plots.rs` their data; docs/runs.md lists them.
 
 use std::io;
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::PlannedCase;
 use crate::kernel::{
-    CaseOutcome, Cause, CollectiveCase, CollectiveKind, IdentifiedCase, Nanos, PartWeights, Tensor, Verdict,
+    CaseOutcome, Cause, CollectiveCase, IdentifiedCase, Nanos, PartWeights, Tensor, Verdict,
     catalogue::{ArgumentValue, CallArgument, ResolvedCall},
     device::{ComputeUnit, KernelWork},
 };
@@ -13,27 +13,6 @@ const ARGUMENT: &str = "collective";
 /// Rough values, with which the first collections are planned.
 const START: f64 = 20e-6;
 const LINK_BYTES_PER_SECOND: f64 = 100e9;
-
-impl CollectiveKind {
-    pub(crate) const fn api(self) -> &'static str {
-        match self {
-            Self::AllReduce => "torch.distributed.all_reduce",
-            Self::AllGather => "torch.distributed.all_gather_into_tensor",
-            Self::ReduceScatter => "torch.distributed.reduce_scatter_tensor",
-            Self::AllToAll | Self::AllToAllV => "torch.distributed.all_to_all_single",
-            Self::Broadcast => "torch.distributed.broadcast",
-            Self::SendReceive => "torch.distributed.send",
-        }
-    }
-
-    /// Returns the types with which the profiler records launches of the collective, on any rank.
-    pub(crate) fn record_types(self) -> Vec<&'static str> {
-        match self {
-            Self::SendReceive => vec![self.kernel_name(), "hcom_receive_"],
-            _ => vec![self.kernel_name()],
-        }
-    }
-}
 
 /// Returns the call of a collective, with the number of its processes. The error is its verdict.
 pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, usize), CaseOutcome> {

@@ -79,19 +79,6 @@ pub(super) fn split_by_rank<'a>(
     .collect()
 }
 
-/// Verdicts by priority: the failure of one process makes the others fail too, and the first of these is the cause.
-const BLAME_ORDER: [Verdict; 9] = [
-    Verdict::Oom,
-    Verdict::Rejected,
-    Verdict::Crashed,
-    Verdict::Hung,
-    Verdict::WrongResult,
-    Verdict::WrongKernel,
-    Verdict::Implausible,
-    Verdict::LostRecords,
-    Verdict::NotRun,
-];
-
 pub(super) fn merge_ranks<'a>(
     ordinal: u32,
     ranks: &[RankOutput<'_>],
@@ -128,7 +115,7 @@ struct RankFailure<'a> {
 
 fn blamed_outcome(findings: &[RankFailure<'_>], ranks: &[RankOutput<'_>]) -> Option<CaseOutcome> {
     let weight = |failure: &&RankFailure<'_>| {
-        BLAME_ORDER.iter().position(|verdict| *verdict == failure.outcome.verdict)
+        Verdict::BLAME_ORDER.iter().position(|verdict| *verdict == failure.outcome.verdict)
     };
     // If a process was ended during the case, errors of other processes may follow from that, except out of memory.
     let is_cut = findings.iter().any(|failure| failure.is_silent);
