@@ -96,7 +96,6 @@ struct CheckReporter {
     counts: BTreeMap<CheckVerdict, usize>,
     /// Number of cases of a kernel that are not accepted for one reason, and the first of them.
     not_accepted: BTreeMap<(String, String), (usize, Case)>,
-    /// Cases of each kernel without a catalogue entry, by the reason.
     without_entry: BTreeMap<String, BTreeMap<String, usize>>,
 }
 

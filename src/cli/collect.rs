@@ -20,21 +20,14 @@ use crate::{
     },
 };
 
-/// Collects profiles of whole models: from servers, or from folders that are not analysed yet
-#[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:
+subcommands! {
+    /// Collects profiles of whole models: from servers, or from folders that are not analysed yet
+    #[derive(Debug, Subcommand)]
+    #[command(after_help = "Examples:
   npubench collect analyse profiles")]
-pub(super) enum CollectCommand {
-    Vllm(Box<VllmOptions>),
-    Analyse(Box<AnalyseOptions>),
-}
-
-impl CollectCommand {
-    pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
-        match self {
-            Self::Vllm(options) => collect_vllm(options),
-            Self::Analyse(options) => analyse(options),
-        }
+    pub(super) enum CollectCommand {
+        Vllm(Box<VllmOptions>) => collect_vllm,
+        Analyse(Box<AnalyseOptions>) => analyse,
     }
 }
 

@@ -40,7 +40,6 @@ struct ConfiguredOption {
     value: String,
     file: PathBuf,
     line: usize,
-    /// The value, or the values of a list.
     #[serde(skip)]
     values: Vec<String>,
 }

@@ -14,18 +14,20 @@ use crate::{
     show::repair::{merge_text, rebuild_text},
 };
 
-/// Copies, checks, normalizes, rebuilds or merges whole databases
-#[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:
+subcommands! {
+    /// Copies, checks, normalizes, rebuilds or merges whole databases
+    #[derive(Debug, Subcommand)]
+    #[command(after_help = "Examples:
   npubench db check a3
   npubench db rebuild a3 --dry-run
   npubench db copy a3 rehearse --kind rehearsal")]
-pub(super) enum DbCommand {
-    Copy(CopyOptions),
-    Check(LintOptions),
-    Normalize(NormalizeOptions),
-    Rebuild(RebuildOptions),
-    Merge(MergeOptions),
+    pub(super) enum DbCommand {
+        Copy(CopyOptions) => run_copy,
+        Check(LintOptions) => run_check,
+        Normalize(NormalizeOptions) => run_normalize,
+        Rebuild(RebuildOptions) => run_rebuild,
+        Merge(MergeOptions) => run_merge,
+    }
 }
 
 /// Copies the shapes of a database into a new folder and leaves its measurements behind
@@ -139,16 +141,6 @@ pub(super) struct MergeOptions {
     output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
-}
-
-pub(super) fn run(command: &DbCommand) -> Result<ExitStatus, CommandError> {
-    match command {
-        DbCommand::Copy(options) => run_copy(options),
-        DbCommand::Check(options) => run_check(options),
-        DbCommand::Normalize(options) => run_normalize(options),
-        DbCommand::Rebuild(options) => run_rebuild(options),
-        DbCommand::Merge(options) => run_merge(options),
-    }
 }
 
 fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {

@@ -155,7 +155,6 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
 
 struct ReadProfiles {
     files: Vec<ProfileFile>,
-    /// Software that is common to the files and the database.
     stack: SoftwareVersions,
     groups: RecordGroups,
     collectives: RecordedCollectives,

@@ -1,6 +1,24 @@
 //! The command line: one file per command. It parses arguments, calls the library, and prints errors as text with hint
 //! and exit code.
 
+/// Declares the commands below a command with the functions that run them.
+macro_rules! subcommands {
+    ($(#[$attribute:meta])* $visible:vis enum $name:ident { $($command:ident($options:ty) => $run:path,)+ }) => {
+        $(#[$attribute])*
+        $visible enum $name {
+            $($command($options),)+
+        }
+
+        impl $name {
+            pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
+                match self {
+                    $(Self::$command(options) => $run(options),)+
+                }
+            }
+        }
+    };
+}
+
 mod adapt;
 mod check;
 mod collect;
@@ -212,7 +230,7 @@ commands! {
     #[command(subcommand)]
     Slurm(slurm::SlurmCommand) => slurm::SlurmCommand::run,
     #[command(subcommand)]
-    Db(db::DbCommand) => db::run,
+    Db(db::DbCommand) => db::DbCommand::run,
     FiaBackfill(fia_backfill::BackfillOptions) => fia_backfill::run,
 }
 

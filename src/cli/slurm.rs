@@ -14,17 +14,19 @@ use crate::{
     show::slurm::{slurm_status_records, slurm_status_text},
 };
 
-/// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm
-#[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:
+subcommands! {
+    /// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm
+    #[derive(Debug, Subcommand)]
+    #[command(after_help = "Examples:
   npubench slurm submit --db a3 --shards 12 --gres npu:8 --time 8:00:00
   npubench slurm status --db a3")]
-pub(super) enum SlurmCommand {
-    Submit(Box<SubmitOptions>),
-    Status(SlurmStatusOptions),
-    Cancel(SlurmCancelOptions),
-    Comm(Box<SlurmCommOptions>),
-    Devices(SlurmDevicesOptions),
+    pub(super) enum SlurmCommand {
+        Submit(Box<SubmitOptions>) => submit,
+        Status(SlurmStatusOptions) => show_status,
+        Cancel(SlurmCancelOptions) => cancel,
+        Comm(Box<SlurmCommOptions>) => slurm_comm::run,
+        Devices(SlurmDevicesOptions) => print_devices,
+    }
 }
 
 /// Submits the shards that are not complete as an array of jobs, and a job that merges them
@@ -105,19 +107,9 @@ pub(super) struct SlurmDevicesOptions {
     gres: String,
 }
 
-impl SlurmCommand {
-    pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
-        match self {
-            Self::Submit(options) => submit(options),
-            Self::Status(options) => show_status(options),
-            Self::Cancel(options) => cancel(options),
-            Self::Comm(options) => slurm_comm::run(options),
-            Self::Devices(SlurmDevicesOptions { gres }) => {
-                print_data(&format!("{}\n", number_ranges(&devices_of_job(gres)?)));
-                Ok(ExitStatus::Done)
-            }
-        }
-    }
+fn print_devices(options: &SlurmDevicesOptions) -> Result<ExitStatus, CommandError> {
+    print_data(&format!("{}\n", number_ranges(&devices_of_job(&options.gres)?)));
+    Ok(ExitStatus::Done)
 }
 
 impl SubmitOptions {

@@ -20,7 +20,6 @@ struct ClockArguments {
     mhz: Option<f64>,
 }
 
-/// Clock during a launch that was below the set one, in MHz.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LowClock {
     pub mhz: f64,

@@ -15,7 +15,6 @@ pub struct DeviceEvidence {
     pub facts: DeviceFacts,
     /// True if the numbers of cores follow from the records and are not stated by the profiler.
     pub are_cores_inferred: bool,
-    /// Sources of the facts, such as `NPU_INFO`.
     pub sources: Vec<&'static str>,
 }
 

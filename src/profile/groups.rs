@@ -31,7 +31,6 @@ pub(super) type RecordOrder = (u64, u64);
 
 #[derive(Clone, Debug)]
 pub struct GroupStatistics {
-    /// Statistics of the durations, in nanoseconds; `None` without durations.
     pub durations: Option<SampleSummary>,
     /// Mean of each counter of [`COUNTERS`](super::COUNTERS) over the records that have it.
     pub counters: Vec<Option<f64>>,
@@ -103,7 +102,6 @@ impl RecordGroups {
         !self.groups.is_empty()
     }
 
-    /// Adds a record. One of the rehearsal host is an error unless such are accepted.
     pub(super) fn add_record(
         &mut self,
         record: &KernelRecord<'_>,

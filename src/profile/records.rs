@@ -257,7 +257,6 @@ impl<'a> KernelRow<'a> {
         self.parse_time(Column::Duration, "Duration(us)")
     }
 
-    /// Parses the start of the kernel since the epoch; `None` if not recorded.
     pub fn start(&self) -> Result<Option<Nanos>, ProfileError> {
         self.parse_time(Column::Start, "Start Time(us)")
     }
@@ -289,7 +288,6 @@ impl<'a> KernelRow<'a> {
         self.table.columns.place(Column::Device).is_some()
     }
 
-    /// Returns the device; `None` if the table has no such column or the record no number in it.
     pub fn device(&self) -> Option<u32> {
         self.number(Column::Device)
     }

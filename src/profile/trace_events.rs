@@ -35,7 +35,6 @@ pub enum TraceError {
     NoEvents,
 }
 
-/// Event of a trace; missing parts are empty.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct TraceEvent<'a> {

@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::cases::grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit};
 
-/// Numbers of a list that the table shows; JSON has all.
 const SHOWN: usize = 4;
 const WORST: usize = 3;
 
@@ -58,7 +57,6 @@ fn format_missing(axis: &AxisAudit<'_>) -> Vec<String> {
     lists.chain(gaps).collect()
 }
 
-/// Formats the first items of a list, and the number of the others.
 fn shorten_list(items: &[impl ToString]) -> String {
     let shown: Vec<String> = items.iter().take(SHOWN).map(ToString::to_string).collect();
     let more = items.len().saturating_sub(SHOWN);

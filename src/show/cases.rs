@@ -69,9 +69,7 @@ pub(crate) fn shown_cases(cases: Vec<CaseRecord>, numbers: &RunNumbers, folder: 
     cases.into_iter().map(|case| ShownCase::new(case, numbers, folder)).collect()
 }
 
-/// Smallest number of digits of an abbreviated id.
 const MIN_DIGITS: usize = 8;
-/// Headers of the columns by which lists are sorted.
 const MEDIAN: &str = "median us";
 const CHANGE: &str = "change %";
 const PRODUCTION: &str = "prod %";
@@ -79,7 +77,6 @@ const PRODUCTION: &str = "prod %";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CaseTables<'a> {
     pub(crate) cases: &'a [ShownCase],
-    /// Folder of the run, which names of logs do not repeat.
     pub(crate) folder: &'a Path,
     pub(crate) width: Option<usize>,
     pub(crate) is_painted: bool,
@@ -238,7 +235,6 @@ fn deviation(percent: f64) -> f64 {
 }
 
 const LISTED: usize = 5;
-/// Largest number of measured cases that are listed all.
 const MAX_WHOLE: usize = 10;
 
 /// Returns the cases with the greatest values, at most as many as a table of all cases has or a list.

@@ -16,7 +16,6 @@ use crate::{
     kernel::{Dims, TensorFormat},
 };
 
-/// Kernels that a table on screen has; JSON and the page have all.
 const SHOWN_KERNELS: usize = 20;
 
 pub(super) const METRICS: [&str; 5] =
@@ -33,7 +32,6 @@ pub(crate) struct CoverageReport<'a> {
 }
 
 impl CoverageReport<'_> {
-    /// Returns the names and metrics of each workload, and of all together if there are several.
     pub(super) fn metrics(&self) -> Vec<(&str, CoverageMetrics)> {
         let each = self.coverages.iter().map(|coverage| {
             (coverage.workload.name.as_str(), coverage_metrics(std::slice::from_ref(coverage)))

@@ -8,9 +8,7 @@ use crate::answer::{
     fill::{FillOutcome, FillPreview, NotMeasured},
 };
 
-/// Cases that a table on screen has; JSON has all.
 const SHOWN_CASES: usize = 40;
-/// Reasons of a kind of gaps that the text has; JSON has all.
 const SHOWN_REASONS: usize = 8;
 
 fn not_filled<'a>(preview: &'a FillPreview<'_>) -> BTreeMap<&'static str, Vec<&'a CoverageGap<'a>>> {
@@ -22,7 +20,6 @@ fn not_filled<'a>(preview: &'a FillPreview<'_>) -> BTreeMap<&'static str, Vec<&'
     by_kind
 }
 
-/// Returns operators with what would close their gaps, without repetitions.
 fn open_reasons(gaps: &[&CoverageGap<'_>]) -> Vec<String> {
     let reasons = gaps.iter().map(|gap| format!("{}: {}", gap.query.op, gap.closing));
     reasons.collect::<IndexSet<String>>().into_iter().collect()
@@ -32,7 +29,6 @@ fn in_time(preview: &FillPreview<'_>) -> usize {
     preview.ends.iter().filter(|end| end.is_ok()).count()
 }
 
-/// Returns the number of composites of which a case closes one part, and other parts may be missing.
 fn gaps_in_part(preview: &FillPreview<'_>) -> usize {
     preview.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count()
 }

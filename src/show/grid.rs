@@ -10,7 +10,6 @@ use crate::{
 
 /// Formats a row for each kernel and a row of sums; reasons that did not occur have no column.
 pub(crate) fn grid_table(kernels: &[SelectedRows<'_>], width: Option<usize>) -> String {
-    // Each row has its kernels: one, or all.
     let rows = kernels.iter().map(|kernel| (Some(kernel), slice::from_ref(kernel))).chain([(None, kernels)]);
     // In the order of the reasons; expressions of one kind share a column.
     let reasons: BTreeSet<&RejectReason> =

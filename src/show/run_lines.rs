@@ -18,11 +18,9 @@ use crate::{
 
 const MAX_DEVICES: usize = 8;
 
-/// Prints the events of a run to standard error, on a terminal with a progress display.
 #[derive(Debug, Default)]
 struct TextReporter {
     display: ProgressDisplay,
-    /// Cases that are not launched, by verdict and by the group of their cause.
     not_launched: BTreeMap<(Verdict, String), SimilarCases>,
     launched: bool,
     finished: HashSet<CaseId>,

@@ -15,7 +15,6 @@ const BAR: &str = "#2e7d5b";
 const LINE: &str = "#b25c22";
 const AXIS: &str = "#78808c";
 
-/// Returns a plot whose vertical axis is `left` pixels from the left.
 fn new_plot(height: f64, left: f64, x: [f64; 2], y: [f64; 2]) -> Plot {
     let area = PlotArea { left, top: MARGIN, right: WIDTH - MARGIN, bottom: height - BELOW, x, y };
     Plot::of_page(WIDTH, height, area)
@@ -40,7 +39,6 @@ fn x_axis(plot: &mut Plot, labels: impl IntoIterator<Item = (f64, String)>, titl
     plot.text((f64::midpoint(left, right), bottom + BELOW - 6.0), "text-anchor=\"middle\"", title);
 }
 
-/// Draws the vertical axis with labels and faint lines at round values.
 fn y_axis(plot: &mut Plot, title: &str) {
     let PlotArea { bottom, x: [left, right], y: [low, high], .. } = plot.area;
     for (value, label) in round_labels(low, high, 6.0) {
@@ -57,7 +55,6 @@ fn row_name(plot: &mut Plot, row: f64, name: &str) {
     plot.text((MARGIN, y + 4.0), "text-anchor=\"start\"", name);
 }
 
-/// Returns about `count` round values of a range with their labels.
 fn round_labels(low: f64, high: f64, count: f64) -> Vec<(f64, String)> {
     let rough = (high - low) / count;
     let power = 10_f64.powf(rough.log10().floor());

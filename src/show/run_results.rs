@@ -52,7 +52,6 @@ fn cause_group(case: &ShownCase) -> [&str; 3] {
     case.finding.as_ref().map(Cause::group).unwrap_or_default()
 }
 
-/// Returns the median divided by the median of production profiles; `None` if one of them is missing.
 pub(crate) fn ratio_to_production(case: &ShownCase) -> Option<f64> {
     Some(1.0 + case.production_percent? / 100.0)
 }
@@ -84,7 +83,6 @@ impl DeviceResults {
         Some((all().min()?, all().max()?))
     }
 
-    /// Returns problems that npu-smi has reported, and the reason why the device was not used at the end.
     pub(crate) fn problems(&self) -> Vec<&str> {
         let mut problems: Vec<&str> = self
             .readings
@@ -107,11 +105,9 @@ pub(crate) struct RunResults {
     pub(crate) cases: Vec<ShownCase>,
     pub(crate) collections: Vec<CollectionRecord>,
     pub(crate) devices: BTreeMap<u32, DeviceResults>,
-    /// Indices of the cases to look at, each with the reason.
     pub(crate) notable: Vec<(usize, String)>,
     /// Tables that cannot be read, so that numbers of their kernels are missing: kernel and problem.
     pub(crate) unread_tables: Vec<String>,
-    /// Last lines of the logs of the cases that are listed for each cause.
     pub(crate) logs: BTreeMap<PathBuf, String>,
 }
 

@@ -8,7 +8,6 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 
 use crate::show;
 
-/// Returns the schema of each record, by a command and what it is of.
 macro_rules! record_schemas {
     ($($command:literal => $record:ty,)+) => {
         fn schemas() -> BTreeMap<&'static str, Schema> {

@@ -13,7 +13,6 @@ use crate::{
 
 const MAX_BINS: usize = 12;
 const MAX_BAR: usize = 40;
-/// Columns of the plot beside a bar.
 const BESIDE_BAR: usize = 27;
 const BLOCK_INDENT: &str = "  ";
 /// Step of the device's timer in nanoseconds; bins are multiples of it.

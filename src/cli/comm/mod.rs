@@ -11,28 +11,18 @@ mod validate;
 use super::prelude::*;
 use crate::kernel::collective::CommNetwork;
 
-/// Collectives: sweeps, groups of devices, fits, comparison with a model, results of other benchmarks
-#[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:
+subcommands! {
+    /// Collectives: sweeps, groups of devices, fits, comparison with a model, results of other benchmarks
+    #[derive(Debug, Subcommand)]
+    #[command(after_help = "Examples:
   npubench comm run --db comm --ranks 2,4,8 --from 1K --to 512M
   npubench comm fit --db comm")]
-pub(super) enum CommCommand {
-    Run(Box<run::CommRunOptions>),
-    Groups(groups::GroupsOptions),
-    Fit(fit::FitOptions),
-    Validate(validate::ValidateOptions),
-    Import(Box<import::ImportOptions>),
-}
-
-impl CommCommand {
-    pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
-        match self {
-            Self::Run(options) => run::run(options),
-            Self::Groups(options) => groups::run(options),
-            Self::Fit(options) => fit::run(options),
-            Self::Validate(options) => validate::run(options),
-            Self::Import(options) => import::run(options),
-        }
+    pub(super) enum CommCommand {
+        Run(Box<run::CommRunOptions>) => run::run,
+        Groups(groups::GroupsOptions) => groups::run,
+        Fit(fit::FitOptions) => fit::run,
+        Validate(validate::ValidateOptions) => validate::run,
+        Import(Box<import::ImportOptions>) => import::run,
     }
 }
 

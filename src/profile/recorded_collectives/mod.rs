@@ -22,7 +22,6 @@ pub(in crate::profile) struct CollectiveRecord {
     /// Number of elements, as HCCL counts them.
     pub(in crate::profile) count: Option<u64>,
     pub(in crate::profile) dtype: Option<Dtype>,
-    /// Algorithm by level of the network, such as `MESH-RING`; empty if it is not recorded.
     pub(in crate::profile) algorithm: String,
     pub(in crate::profile) duration: Option<Nanos>,
 }

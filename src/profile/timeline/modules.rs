@@ -28,7 +28,6 @@ pub(crate) struct OperatorCall {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModuleRow {
-    /// Enclosing modules, separated by `/`.
     pub(crate) parent: String,
     pub(crate) module: String,
     pub(crate) operator: NameId,
@@ -70,7 +69,6 @@ pub(crate) struct ModuleCallTimes {
     pub(crate) path: String,
     pub(crate) is_backward: bool,
     pub(crate) start: i64,
-    /// Time of the operators that are in no inner module, in nanoseconds.
     pub(crate) self_time: i64,
     pub(crate) total: i64,
     pub(crate) has_work: bool,
@@ -123,8 +121,8 @@ impl ModuleRanges {
     /// wider on each side.
     fn backward_ranges(&self, run: &RunTimeline) -> Vec<ModuleRange> {
         let span_of = |id: OperatorId| run.operator(id).map(|operator| operator.span);
-        let forward: Vec<(TimeSpan, OperatorId)> =
-            run.backward.iter().filter_map(|pair| Some((span_of(pair.forward)?, pair.backward))).collect();
+        let pairs = run.backward.iter();
+        let forward = pairs.filter_map(|(backward, forward)| Some((span_of(*forward)?, *backward))).collect();
         let mut found: Vec<(TimeSpan, String, &ModuleRange)> = Vec::new();
         self.for_each_enclosed(forward, &mut |path, _, backward| {
             if let (Some((module, parents)), Some(span)) = (path.split_last(), span_of(backward)) {

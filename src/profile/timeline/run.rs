@@ -106,12 +106,6 @@ pub(crate) struct HostOperator {
     pub(crate) shapes: NameId,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BackwardOperator {
-    pub(crate) backward: OperatorId,
-    pub(crate) forward: OperatorId,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct HostRange {
     pub(crate) span: TimeSpan,
@@ -185,7 +179,8 @@ pub(crate) struct RunTimeline {
     pub(crate) runtime_calls: Vec<HostOperator>,
     /// Memory in the trace of a GPU; the memory of NPUs is in separate files.
     pub(crate) memory: Option<RunMemory>,
-    pub(crate) backward: Vec<BackwardOperator>,
+    /// Operators of the backward pass, each with its operator of the forward pass.
+    pub(crate) backward: Vec<(OperatorId, OperatorId)>,
     /// Ranges by start, the outer before the inner ones.
     pub(crate) ranges: Vec<HostRange>,
     pub(crate) marks: Vec<HostMark>,

@@ -14,13 +14,11 @@ pub(crate) struct StreamTimes {
     pub(crate) stream: Option<u32>,
     #[serde(rename = "computing_ns")]
     pub(crate) computing: i64,
-    /// Time of tasks that wait for an event or a notification.
     #[serde(rename = "waiting_ns")]
     pub(crate) waiting: i64,
     #[serde(rename = "other_ns")]
     pub(crate) others: i64,
     pub(crate) kernels: usize,
-    /// Number of all tasks, with copies, events and those of collectives.
     pub(crate) tasks: usize,
 }
 
@@ -39,7 +37,6 @@ pub(crate) struct StepTimes {
     pub(crate) collectives: usize,
     pub(crate) computing: i64,
     pub(crate) communication: i64,
-    /// Communication without transfers between two ranks.
     pub(crate) collective: i64,
     pub(crate) point_to_point: i64,
     pub(crate) overlapped: i64,
@@ -72,7 +69,6 @@ impl StepTimes {
         self.span.length().saturating_sub(self.bubble)
     }
 
-    /// Returns communication that neither overlaps nor is a bubble.
     pub(crate) fn not_overlapped_excluding_receive(&self) -> i64 {
         self.not_overlapped.saturating_sub(self.bubble).max(0)
     }

@@ -11,7 +11,6 @@ pub(crate) struct CollectiveArrival {
 }
 
 impl CollectiveArrival {
-    /// Returns the shortest duration, and the rank with it: the one that arrived last.
     pub(crate) fn straggler(&self) -> Option<(u32, i64)> {
         self.durations.iter().map(|(rank, duration)| (*rank, *duration)).min_by_key(|(_, duration)| *duration)
     }
@@ -36,7 +35,6 @@ impl CollectiveArrival {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RankWaits {
     pub(crate) waited: i64,
-    /// Number of collectives at which it arrived last, and others waited.
     pub(crate) last: usize,
     pub(crate) caused: i64,
 }

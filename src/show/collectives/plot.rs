@@ -7,7 +7,6 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
 const MARGIN: f64 = 60.0;
 const LEGEND: f64 = 16.0;
-/// Points of a line between two neighbouring sizes.
 const STEPS: u32 = 4;
 const COLOURS: [&str; 8] =
     ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f"];

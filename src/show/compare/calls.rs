@@ -9,7 +9,6 @@ use crate::profile::timeline::{CallKind, RecordedCall};
 pub(super) const MAX_PAGE_ROWS: usize = 1000;
 const KINDS: [CallKind; 2] = [CallKind::OperatorCall, CallKind::ModuleCall];
 
-/// Columns of calls in CSV, behind the columns of the other rows.
 pub(super) const CALL_COLUMNS: &str = "thread,base step,other step,base call,other call,other shapes,base kernels,other kernels,\
     base copies,other copies";
 
@@ -22,7 +21,6 @@ const fn heading(kind: CallKind) -> &'static str {
     }
 }
 
-/// Returns a value of both sides, once if they have the same.
 fn both_cells(call: &ComparedCall<'_>, cell: &dyn Fn(&RecordedCall<'_>) -> String) -> String {
     let of = |side: Option<&RecordedCall<'_>>| or_dash(side.map(cell));
     let (base, other) = (of(call.base), of(call.other));
@@ -64,7 +62,6 @@ fn ordered_difference(call: &ComparedCall<'_>) -> u64 {
     }
 }
 
-/// Returns the calls of a kind in which anything ran, those that differ most first.
 fn largest_differences<'a, 'c>(calls: &'a [ComparedCall<'c>], kind: CallKind) -> Vec<&'a ComparedCall<'c>> {
     let has_time = |call: &&ComparedCall<'_>| {
         call.base

@@ -14,7 +14,6 @@ use crate::profile::timeline::{AttributedTime, CallKind, ComparedPart, ComparedR
 const ALONE_PART: &str = "kernel_alone";
 const COLUMNS: &str =
     "part,name,shapes,base,base calls,other,other calls,difference,ratio,base self,other self";
-/// Columns of the kernels with their durations alone, behind the others.
 const ALONE_COLUMNS: &str = "alone,base slowdown,other slowdown";
 
 /// Returns all rows as CSV; times are nanoseconds per step, memory is bytes. With a database, the kernels with their
@@ -165,7 +164,6 @@ struct CalledKernel<'a> {
 #[derive(Serialize)]
 struct KernelRecord<'a> {
     item: &'static str,
-    /// `base` or `other`.
     run: &'static str,
     #[serde(flatten)]
     kernel: InModelRecord<'a>,

@@ -28,7 +28,6 @@ pub(crate) struct ComparisonReport<'a> {
     pub(crate) other_sums: &'a RunSums,
     pub(crate) comparison: &'a RunComparison,
     pub(crate) in_model: Option<&'a JoinedDatabase<'a>>,
-    /// Single calls of operators and modules; `None` if they are not listed.
     pub(crate) calls: Option<&'a [ComparedCall<'a>]>,
     pub(crate) rows: usize,
 }
@@ -79,7 +78,6 @@ record! {
 record! {
     PageCell(column: &Column, text: String) {
         text: String = text,
-        /// `n` for numbers, `s` for texts.
         class: &'static str = if column.is_number { "n" } else { "s" },
     }
 }

@@ -74,33 +74,16 @@ impl<'a> CollectiveTasks<'a> {
     /// are two tasks before it, belongs to the transfer.
     fn waits_of_plane(&self, mut tasks: Vec<&CollectiveTask>) -> Vec<TimeSpan> {
         tasks.sort_by_key(|task| task.span);
-        let kinds: Vec<TaskKind> =
-            tasks.iter().map(|task| TaskKind::of_name(self.run.names.text(task.kind))).collect();
-        let is_confirmation = |before: &[TaskKind]| {
-            use TaskKind::{RdmaSend, Wait};
-            before.ends_with(&[RdmaSend, RdmaSend]) || before.ends_with(&[RdmaSend, RdmaSend, Wait, RdmaSend])
-        };
-        let waits = tasks
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| kinds[*at] == TaskKind::Wait && !is_confirmation(&kinds[..*at]));
-        waits.map(|(_, task)| task.span).collect()
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TaskKind {
-    Wait,
-    RdmaSend,
-    Other,
-}
-
-impl TaskKind {
-    fn of_name(name: &str) -> Self {
-        match &*name.to_ascii_lowercase() {
-            "notify_wait" | "notify wait" => Self::Wait,
-            "rdmasend" => Self::RdmaSend,
-            _ => Self::Other,
-        }
+        // One letter for each task: `w` for a wait, `s` for a transfer.
+        let kinds = tasks.iter().map(|task| match &*self.run.names.text(task.kind).to_ascii_lowercase() {
+            "notify_wait" | "notify wait" => 'w',
+            "rdmasend" => 's',
+            _ => '-',
+        });
+        let kinds: String = kinds.collect();
+        let is_confirmation = |at: usize| kinds[..at].ends_with("ss") || kinds[..at].ends_with("ssws");
+        let waits = tasks.iter().zip(kinds.char_indices());
+        let waits = waits.filter(|(_, (at, kind))| *kind == 'w' && !is_confirmation(*at));
+        waits.map(|(task, _)| task.span).collect()
     }
 }

@@ -43,7 +43,6 @@ pub(crate) struct ComparedRow {
 }
 
 impl ComparedRow {
-    /// Returns true for a row with times or bytes: the number of steps has none.
     pub(crate) fn has_total(&self) -> bool {
         self.part != ComparedPart::Overall || self.name != sums::STEPS
     }

@@ -4,7 +4,6 @@ use crate::profile::timeline::{modules::LaunchedTask, prelude::*};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SelectedSteps {
-    /// Steps of the tasks; `None` stands for all tasks of a run without recorded steps.
     steps: HashSet<Option<u64>>,
     /// True if all calls of the host count: the numbers of a kernel table do not divide them.
     has_all_calls: bool,

@@ -12,7 +12,7 @@ use crate::profile::{
     timeline::{
         intervals::valid_time,
         prelude::*,
-        run::{BackwardOperator, HostMark, HostStep},
+        run::{HostMark, HostStep},
     },
 };
 
@@ -215,7 +215,7 @@ impl DatabaseReader<'_> {
             if let ([(first, forward), ..], Some((last, backward))) = (&*operators, operators.last())
                 && first != last
             {
-                self.run.backward.push(BackwardOperator { backward: *backward, forward: *forward });
+                self.run.backward.push((*backward, *forward));
             }
         }
         Ok(())

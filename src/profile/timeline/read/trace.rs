@@ -12,10 +12,7 @@ use super::{
 };
 use crate::profile::{
     for_each_trace_event, plain_text,
-    timeline::{
-        prelude::*,
-        run::{BackwardOperator, HostMark},
-    },
+    timeline::{prelude::*, run::HostMark},
 };
 
 const KERNEL_TASKS: [&str; 9] = [
@@ -308,7 +305,7 @@ impl TraceReader {
         for (id, place) in &self.backward {
             let forward = self.forward.get(id).and_then(|place| by_place.get(place));
             if let (Some(backward), Some(forward)) = (by_place.get(place), forward) {
-                self.run.backward.push(BackwardOperator { backward: *backward, forward: *forward });
+                self.run.backward.push((*backward, *forward));
             }
         }
         let operator_of =
