@@ -10,7 +10,7 @@ use super::{
         IndexedRow, InputSlot, KernelIndex, KernelRows, KernelsQuery, LENGTH_TOLERANCE, LatencyColumn,
         Listed, LookupAnswer, LookupEngine, LookupRules, MatchRule, Micros, MissReason, OpQuery, Padding,
         RuleKind, SlotDims, TILES, TokenMatch, VariantsOfKernels, answer_of_row, choose_median, fills_tiles,
-        input_slots, interpolate_kernels, missed, neighbouring_sizes, output_of_query,
+        input_slots, interpolate_kernels, keep_least, missed, neighbouring_sizes, output_of_query,
     },
     op_mapping::{MessageInterpolation, OpMapping},
 };
@@ -167,7 +167,7 @@ fn is_padded_number(query: u64, row: u64) -> bool {
 /// Padded tokens are as good as equal ones, and the first of several equal rows answers.
 fn nearest_work(table: &AttentionTable, rows: &KernelRows, query: &AttentionWork) -> Option<LookupAnswer> {
     let columns = rows.columns();
-    let mut best: Vec<(f64, usize, u32)> = Vec::new();
+    let mut best: Vec<((f64, usize), u32)> = Vec::new();
     // Rotary parts are not compared.
     let regime = AttentionRegime { rope_dim: None, ..query.regime.clone() };
     for row in &table.rows {
@@ -186,18 +186,12 @@ fn nearest_work(table: &AttentionTable, rows: &KernelRows, query: &AttentionWork
         let (true, true, Some((column, _))) = (is_same, has_lists, latency) else { continue };
         let distance = gap + if row.has_completeness { 0.0 } else { 0.5 };
         let place = columns.iter().position(|other| *other == column).unwrap_or_default();
-        match best.first() {
-            Some((least, first, _)) if (*least, *first) < (distance, place) => {}
-            Some((least, first, _)) if (*least, *first) == (distance, place) => {
-                best.push((distance, place, row.number));
-            }
-            _ => best = vec![(distance, place, row.number)],
-        }
+        keep_least(&mut best, (distance, place), row.number);
     }
-    let (.., number) = best.first().copied()?;
+    let (_, number) = best.first().copied()?;
     let rule = (MatchRule::of_kind(RuleKind::Attention), CONFIDENCE);
     if rows.policy.requires_unique {
-        let numbers: Vec<u32> = best.iter().map(|(.., number)| *number).collect();
+        let numbers: Vec<u32> = best.iter().map(|(_, number)| *number).collect();
         return Some(choose_median(rows, &numbers, rule));
     }
     let column = rows.rows[number as usize].latency().map_or(LatencyColumn::Replay, |(column, _)| column);
@@ -219,8 +213,6 @@ struct SupersededMatch {
     row: u32,
     rule: MatchRule,
     scale: f64,
-    /// Padded rows follow others, unless another rule came behind the padding; then the kernel and the column decide.
-    score: (bool, usize, usize),
     column: LatencyColumn,
 }
 
@@ -230,18 +222,20 @@ fn find_first_row(
     kernels: &[(&KernelIndex, Vec<InputSlot<'_>>)],
     query: &KernelsQuery<'_>,
 ) -> Option<LookupAnswer> {
-    let mut best: Vec<SupersededMatch> = Vec::new();
+    let mut best: Vec<((bool, usize, usize), SupersededMatch)> = Vec::new();
     for (place, (index, slots)) in kernels.iter().enumerate() {
         for (number, row) in (0..).zip(&index.rows.rows) {
             let Some((column, column_place)) = column_of_row(&index.rows, row) else { continue };
             if let Some(rule) = match_row(index, row, slots, query) {
+                // Padded rows follow others, unless another rule came behind the padding.
                 let score = (rule.padding != Padding::None, place, column_place);
-                keep_best(&mut best, SupersededMatch { row: number, rule, scale: 1.0, score, column });
+                keep_least(&mut best, score, SupersededMatch { row: number, rule, scale: 1.0, column });
             }
         }
     }
-    let (index, _) = &kernels[best.first()?.score.1];
-    Some(answer_of_first(index, &best))
+    let ((_, place, _), _) = best.first()?;
+    let found: Vec<SupersededMatch> = best.iter().map(|(_, found)| *found).collect();
+    Some(answer_of_first(kernels[*place].0, &found))
 }
 
 /// Returns the first row with this output, of any element type, in proportion to the bytes.
@@ -269,7 +263,7 @@ fn find_first_output(index: &KernelIndex, output: &ElementwiseOutput) -> Option<
         };
         let kind = if is_same { RuleKind::ElementwiseOutput } else { RuleKind::ElementwiseBytes };
         let rule = MatchRule::of_kind(kind);
-        let found = SupersededMatch { row: number, rule, scale, score: (false, 0, 0), column };
+        let found = SupersededMatch { row: number, rule, scale, column };
         return Some(answer_of_first(index, &[found]));
     }
     None
@@ -279,14 +273,6 @@ fn column_of_row(rows: &KernelRows, row: &IndexedRow) -> Option<(LatencyColumn, 
     let (column, _) = row.latency()?;
     let place = rows.columns().iter().position(|other| *other == column)?;
     Some((column, place))
-}
-
-fn keep_best(best: &mut Vec<SupersededMatch>, found: SupersededMatch) {
-    match best.first().map(|first| first.score.cmp(&found.score)) {
-        Some(std::cmp::Ordering::Less) => {}
-        Some(std::cmp::Ordering::Equal) => best.push(found),
-        Some(std::cmp::Ordering::Greater) | None => *best = vec![found],
-    }
 }
 
 fn answer_of_first(index: &KernelIndex, best: &[SupersededMatch]) -> LookupAnswer {

@@ -425,11 +425,6 @@ pub enum DecomposedOperator {
 }
 
 impl DecomposedOperator {
-    /// Returns the operator of a name such as `tensor_cast.mlapo.default`; `None` for others.
-    fn from_name(name: &str) -> Option<Self> {
-        name.split('.').find_map(|part| part.parse().ok())
-    }
-
     /// Returns true for operators with quantized products.
     pub const fn is_quantized(self) -> bool {
         matches!(
@@ -698,7 +693,10 @@ impl MappedOperator {
         let at = |key: &str| places.find(&name.value, &[key]);
         if self.composite == Some(true) {
             if self.decomposer == Some(true) {
-                return Ok(OperatorRoute::Decomposed(DecomposedOperator::from_name(&name.value)));
+                // The name has parts, such as `tensor_cast.mlapo.default`.
+                return Ok(OperatorRoute::Decomposed(
+                    name.value.split('.').find_map(|part| part.parse().ok()),
+                ));
             }
             let Some(listed) = self.sub_kernels.as_ref().filter(|list| !list.is_empty()) else {
                 let problem =

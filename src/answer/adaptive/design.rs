@@ -335,7 +335,10 @@ impl ErrorEstimate {
     pub fn from_errors(errors: &[f64]) -> Option<Self> {
         let mut sorted = errors.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let at = |quantile| sorted.get(conformal_rank(sorted.len(), quantile)? - 1).copied();
+        let at = |quantile: f64| {
+            let rank = ((sorted.len() + 1) as f64 * quantile - 1e-9).ceil() as usize;
+            sorted.get(rank.checked_sub(1)?).copied()
+        };
         Some(Self {
             hold_outs: sorted.len(),
             p50: at(0.5)?,
@@ -343,12 +346,6 @@ impl ErrorEstimate {
             max: sorted.last().copied()?,
         })
     }
-}
-
-/// Returns ⌈(count + 1) quantile⌉; `None` if it is greater than the count.
-fn conformal_rank(count: usize, quantile: f64) -> Option<usize> {
-    let rank = ((count + 1) as f64 * quantile - 1e-9).ceil() as usize;
-    (1..=count).contains(&rank).then_some(rank)
 }
 
 /// Returns the 90th percentile of values with weights; `None` without values.
@@ -410,14 +407,18 @@ const MAX_FAILURES: usize = 4;
 /// Returns the open candidates with which a line gets its ends: the first and the last one. Where these cannot be
 /// measured, as with too little memory, the place from which on they can is searched by halves.
 pub(super) fn open_ends(line: &[usize], states: &[CandidateState]) -> Vec<usize> {
-    let is_failed = |candidate: &&usize| states[**candidate] == CandidateState::Failed;
+    let is_failed = |candidate: &usize| states[*candidate] == CandidateState::Failed;
+    let end_outside = |outside: &[usize]| match outside.iter().rposition(is_failed) {
+        None => outside.first().copied(),
+        Some(failed) => middle(&outside[failed + 1..]),
+    };
     let measured = |candidate: &usize| states[*candidate].latency().is_some();
     let mut ends: Vec<usize> = match (line.iter().position(measured), line.iter().rposition(measured)) {
         (Some(first), Some(last)) => {
             let after: Vec<usize> = line[last + 1..].iter().rev().copied().collect();
-            [&line[..first], &after].into_iter().filter_map(|outside| end_outside(outside, states)).collect()
+            [&line[..first], &after].into_iter().filter_map(end_outside).collect()
         }
-        _ => match line.iter().filter(is_failed).count() {
+        _ => match line.iter().filter(|candidate| is_failed(candidate)).count() {
             0 => line.first().into_iter().chain(line.last()).copied().collect(),
             1..=MAX_FAILURES => {
                 let runs = line.split(|candidate| states[*candidate] != CandidateState::Open);
@@ -428,13 +429,6 @@ pub(super) fn open_ends(line: &[usize], states: &[CandidateState]) -> Vec<usize>
     };
     ends.dedup();
     ends
-}
-
-fn end_outside(outside: &[usize], states: &[CandidateState]) -> Option<usize> {
-    match outside.iter().rposition(|candidate| states[*candidate] == CandidateState::Failed) {
-        None => outside.first().copied(),
-        Some(failed) => middle(&outside[failed + 1..]),
-    }
 }
 
 fn middle(candidates: &[usize]) -> Option<usize> {

@@ -485,7 +485,13 @@ impl CoverageAnalyzer<'_> {
             }
         }
         let (query, answer) = best.map_or((&question.query, None), |(query, answer)| (query, Some(answer)));
-        let class = answer.as_ref().map_or(AnswerClass::Missing, |answer| class_of_source(answer.source));
+        let class = match answer.as_ref().map(|answer| answer.source) {
+            Some(AnswerSource::Measured) => AnswerClass::Measured,
+            Some(AnswerSource::Interpolated | AnswerSource::Scaled | AnswerSource::Padded) => {
+                AnswerClass::Interpolated
+            }
+            Some(AnswerSource::Partial | AnswerSource::Miss) | None => AnswerClass::Missing,
+        };
         let rule = answer.as_ref().and_then(|answer| answer.rule).map(|rule| rule.kind);
         let is_free = matches!(rule, Some(RuleKind::ZeroCost | RuleKind::AcceptedMiss));
         let has_entry = has_entry.filter(|_| !is_free);
@@ -511,14 +517,6 @@ impl CoverageAnalyzer<'_> {
             }
         }
         is_known.then_some(false)
-    }
-}
-
-const fn class_of_source(source: AnswerSource) -> AnswerClass {
-    match source {
-        AnswerSource::Measured => AnswerClass::Measured,
-        AnswerSource::Interpolated | AnswerSource::Scaled | AnswerSource::Padded => AnswerClass::Interpolated,
-        AnswerSource::Partial | AnswerSource::Miss => AnswerClass::Missing,
     }
 }
 

@@ -76,7 +76,7 @@ impl CoverageAnalyzer<'_> {
             MissReason::TpProjectionInvalid(_) => GapClosing::QueryParameter("tp".to_owned()),
             reason => unknown(reason.to_string()),
         })?;
-        let rows = self.engine.table_cases(kernel).unwrap_or_default();
+        let rows = self.engine.index.table_cases(kernel).unwrap_or_default();
         let mut problem = None;
         let mut candidates = Vec::new();
         for inputs in forms {
@@ -204,10 +204,7 @@ fn expected_formats(rows: &[Case]) -> Vec<Option<TensorFormat>> {
         tensors.map(|tensor| tensor.format.private().map(|_| tensor.format.clone())).collect()
     };
     let Some(first) = rows.first().map(formats) else { return Vec::new() };
-    match rows.iter().all(|row| formats(row) == first) {
-        true => first,
-        false => Vec::new(),
-    }
+    if rows.iter().all(|row| formats(row) == first) { first } else { Vec::new() }
 }
 
 /// Returns a tensor in the stated format, else in the format of the rows; `None` if its matrix cannot be divided into

@@ -283,7 +283,7 @@ impl CoverageAnalyzer<'_> {
                 let first = first_step(parts);
                 first.iter().any(|first| Some(first.name.as_str()) == part.name)
                     && parts.iter().skip(first.len()).all(|part| match part {
-                        CompositePart::Kernel(kernel) => self.sums_product(&kernel.name, query),
+                        CompositePart::Kernel(kernel) => self.engine.sums_product(&kernel.name, query),
                         CompositePart::Operator(_) => false,
                     })
             }
@@ -293,12 +293,6 @@ impl CoverageAnalyzer<'_> {
             Some(OperatorRoute::Decomposed(_)) => false,
             _ => !part.hides_others,
         }
-    }
-
-    fn sums_product(&self, collective: &KernelName, query: &OpQuery) -> bool {
-        collective.as_str() == "hcom_allReduce_"
-            && !query.is_sequence_parallel
-            && self.engine.answers_message_of_product(collective, query)
     }
 
     fn closing_of_miss(

@@ -115,39 +115,36 @@ pub(crate) fn join_kernels(
     let mut by_case: HashMap<String, usize> = HashMap::new();
     for (number, run) in runs.iter().enumerate() {
         for task in run.kernels().filter(|task| is_counted(task)) {
-            let Some(signature) = task.signature else {
+            let place = task.signature.and_then(|signature| {
+                let key = (number, task.kind, signature);
+                if let Some(at) = joined.by_signature.get(&key) {
+                    return Some(*at);
+                }
+                let case = run.case_of_kernel(task)?;
+                let text = format!("{} {}", case.kernel, case.signature());
+                let at = *by_case.entry(text).or_insert(joined.kernels.len());
+                if at == joined.kernels.len() {
+                    joined.kernels.push(InModelKernel {
+                        question: WorkloadQuestion {
+                            case: Some(case.clone()),
+                            ..WorkloadQuestion::new(LookupEngine::query_of_case(&case), 0)
+                        },
+                        case,
+                        name: run.names.text(task.name).to_owned(),
+                        cells: run.signature_cells(signature).map(str::to_owned),
+                        calls: 0,
+                        total: 0,
+                        alone: None,
+                        reason: String::new(),
+                        closing: None,
+                    });
+                }
+                joined.by_signature.insert(key, at);
+                Some(at)
+            });
+            let Some(at) = place else {
                 joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
                 continue;
-            };
-            let key = (number, task.kind, signature);
-            let at = match joined.by_signature.get(&key) {
-                Some(at) => *at,
-                None => {
-                    let Some(case) = run.case_of_kernel(task) else {
-                        joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
-                        continue;
-                    };
-                    let text = format!("{} {}", case.kernel, case.signature());
-                    let at = *by_case.entry(text).or_insert(joined.kernels.len());
-                    if at == joined.kernels.len() {
-                        joined.kernels.push(InModelKernel {
-                            question: WorkloadQuestion {
-                                case: Some(case.clone()),
-                                ..WorkloadQuestion::new(LookupEngine::query_of_case(&case), 0)
-                            },
-                            case,
-                            name: run.names.text(task.name).to_owned(),
-                            cells: run.signature_cells(signature).map(str::to_owned),
-                            calls: 0,
-                            total: 0,
-                            alone: None,
-                            reason: String::new(),
-                            closing: None,
-                        });
-                    }
-                    joined.by_signature.insert(key, at);
-                    at
-                }
             };
             joined.kernels[at].calls += 1;
             joined.kernels[at].total = sum_lengths([joined.kernels[at].total, task.span.length()]);

@@ -1,6 +1,6 @@
 //! Answers of lookups: their parts, reasons of misses, and answers from rows that fit a query equally well, or between rows.
 
-use std::{collections::BTreeSet, fmt};
+use std::{cmp::Ordering, collections::BTreeSet, fmt};
 
 use strum::{Display, IntoStaticStr};
 
@@ -404,6 +404,15 @@ pub(crate) fn interpolated_answer(
     }
 }
 
+/// Adds an item to those with the least key, or replaces them if its key is less.
+pub(crate) fn keep_least<K: PartialOrd, T>(best: &mut Vec<(K, T)>, key: K, item: T) {
+    match best.first().and_then(|(least, _)| least.partial_cmp(&key)) {
+        Some(Ordering::Less) => {}
+        Some(Ordering::Equal) => best.push((key, item)),
+        Some(Ordering::Greater) | None => *best = vec![(key, item)],
+    }
+}
+
 pub(crate) const fn kind_of_dims(dims: u32) -> (RuleKind, f64) {
     match dims {
         1 => (RuleKind::InterpolatedOneDim, 0.7),
@@ -429,15 +438,6 @@ pub(crate) fn choose_row(
     has_dtypes: bool,
     output: Option<&SlotDims>,
 ) -> LookupAnswer {
-    best_row(index, matches, has_dtypes, output).unwrap_or_else(LookupAnswer::missed)
-}
-
-fn best_row(
-    index: &KernelIndex,
-    matches: &[RowMatch],
-    has_dtypes: bool,
-    output: Option<&SlotDims>,
-) -> Result<LookupAnswer, MissReason> {
     let columns = index.rows.columns();
     let latency_of = |found: &RowMatch| {
         let row = &index.rows.rows[found.row as usize];
@@ -446,7 +446,9 @@ fn best_row(
     let rank = |found: &RowMatch| {
         (found.rule.has_relaxed_dtype, found.format_rank, latency_of(found).map(|(rank, ..)| rank))
     };
-    let Some(least) = matches.iter().map(rank).min() else { return Err(MissReason::ShapeMismatch) };
+    let Some(least) = matches.iter().map(rank).min() else {
+        return LookupAnswer::missed(MissReason::ShapeMismatch);
+    };
     let mut equal: Vec<(&RowMatch, LatencyColumn, f64)> = matches
         .iter()
         .filter(|found| rank(found) == least)
@@ -470,12 +472,12 @@ fn best_row(
             form.inputs.iter().map(|input| &input.dtype).collect()
         };
         if equal.iter().any(|(found, ..)| dtypes(found) != dtypes(equal[0].0)) {
-            return Err(MissReason::AmbiguousDtype);
+            return LookupAnswer::missed(MissReason::AmbiguousDtype);
         }
     }
     let differ = equal.last().is_some_and(|last| last.2 - equal[0].2 > 1e-12);
     if differ && equal.iter().any(|(found, ..)| elements(found) != elements(equal[0].0)) {
-        return Err(MissReason::AmbiguousOutput);
+        return LookupAnswer::missed(MissReason::AmbiguousOutput);
     }
     let attributes = |found: &RowMatch| &index.rows.form(&index.rows.rows[found.row as usize]).attributes;
     if differ
@@ -483,15 +485,17 @@ fn best_row(
             equal.iter().find(|(found, ..)| attributes(found) != attributes(equal[0].0))
     {
         let names = attributes(other).iter().chain(attributes(equal[0].0).iter());
-        return Err(MissReason::OpenAttributes(names.map(|(name, _)| name.to_owned()).collect()));
+        let names = names.map(|(name, _)| name.to_owned()).collect();
+        return LookupAnswer::missed(MissReason::OpenAttributes(names));
     }
     if index.rows.policy.requires_unique && differ {
-        return Err(MissReason::AmbiguousSemanticMatch(index.rows.kernel.as_str().to_owned()));
+        let kernel = index.rows.kernel.as_str().to_owned();
+        return LookupAnswer::missed(MissReason::AmbiguousSemanticMatch(kernel));
     }
     let (found, column, latency) = equal[(equal.len() - 1) / 2];
     let rule = (found.rule, confidence(found.rule));
     let answer = answer_of_row(&index.rows, (found.row, column), rule, equal.len());
-    Ok(LookupAnswer { latency: Some(Micros(latency)), ..answer })
+    LookupAnswer { latency: Some(Micros(latency)), ..answer }
 }
 
 fn confidence(rule: MatchRule) -> f64 {

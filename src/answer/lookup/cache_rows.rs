@@ -2,8 +2,8 @@
 
 use super::{
     IndexedRow, InputSlot, KernelIndex, KernelRows, KernelTraits, LatencyColumn, Listed, LookupAnswer,
-    MatchRule, MissReason, QueryTensor, RuleKind, as_coordinate, choose_median, group_rows,
-    interpolated_answer, kind_of_dims,
+    MatchRule, MissReason, QueryTensor, RuleKind, choose_median, group_rows, interpolated_answer,
+    kind_of_dims,
 };
 use crate::{
     base::stats::simplex_interpolation::{ValuedPoint, interpolate},
@@ -57,10 +57,6 @@ const PREPROCESS: CacheSlots = CacheSlots {
 };
 
 impl CacheSlots {
-    fn of_kernel(kernel: &KernelName) -> &'static Self {
-        Self::of_writer(kernel).unwrap_or(&PREPROCESS)
-    }
-
     /// Returns the inputs of a kernel that only writes caches; `None` for other kernels.
     fn of_writer(kernel: &KernelName) -> Option<&'static Self> {
         match kernel.as_str() {
@@ -99,7 +95,7 @@ impl KernelIndex {
     /// Finds rows with the tokens of a query, else interpolates between the nearest numbers of tokens.
     pub(crate) fn find_cache_write(&self, query: &CacheQuery) -> LookupAnswer {
         let rows = &self.rows;
-        let slots = CacheSlots::of_kernel(&rows.kernel);
+        let slots = CacheSlots::of_writer(&rows.kernel).unwrap_or(&PREPROCESS);
         let key = slots.key(query.inputs.iter().map(|input| input.dims.as_slice()));
         let key = key.filter(|_| query.inputs.len() == slots.count);
         let Some((key, tokens)) = key else { return LookupAnswer::missed(MissReason::DecomposeFailed) };
@@ -197,10 +193,10 @@ fn interpolated(rows: &KernelRows, fitting: &[(u64, u32)], tokens: u64, confiden
             .iter()
             .filter_map(|(tokens, number)| {
                 let value = rows.rows[*number as usize].latency_in(column)?;
-                Some(ValuedPoint { at: [as_coordinate(*tokens), 0.0, 0.0], value, row: *number })
+                Some(ValuedPoint { at: [*tokens as f64, 0.0, 0.0], value, row: *number })
             })
             .collect();
-        let found = interpolate(&points, [as_coordinate(tokens), 0.0, 0.0], 1)?;
+        let found = interpolate(&points, [tokens as f64, 0.0, 0.0], 1)?;
         let (kind, _) = kind_of_dims(1);
         let rule = MatchRule { axes: "tokens", ..MatchRule::of_kind(kind) };
         let used = found.used_points(&points);

@@ -41,17 +41,13 @@ impl LookupEngine {
     /// Returns the collective that answers a query, with its message; `None` for other queries, and without a number of ranks or
     /// a size.
     pub(crate) fn collective_of_query(&self, query: &OpQuery) -> Option<(KernelName, CollectiveMessage)> {
-        let (kernels, is_operator) = match self.mapping.operator(&query.op) {
+        let (kernel, is_operator) = match self.mapping.operator(&query.op) {
             Some(operator) if operator.route == OperatorRoute::Communication => {
-                (operator.kernels.clone(), true)
+                (operator.kernels.first()?.name.clone(), true)
             }
             Some(_) => return None,
-            None => {
-                let kernel = KernelName::new(&query.op).ok().filter(KernelName::is_collective)?;
-                (vec![MappedKernel::unmapped(kernel)], false)
-            }
+            None => (KernelName::new(&query.op).ok().filter(KernelName::is_collective)?, false),
         };
-        let kernel = kernels.into_iter().next()?.name;
         let message = message_of_query(Some(&kernel), query, is_operator).ok()?;
         Some((kernel, message))
     }
@@ -63,7 +59,11 @@ impl LookupEngine {
         })
     }
 
-    pub(crate) fn answers_message_of_product(&self, kernel: &KernelName, query: &OpQuery) -> bool {
+    /// Returns true if rows of a collective answer the sum of a product over all ranks.
+    pub(crate) fn sums_product(&self, kernel: &KernelName, query: &OpQuery) -> bool {
+        if kernel.as_str() != "hcom_allReduce_" || query.is_sequence_parallel {
+            return false;
+        }
         let Ok(message) = message_of_product(query, None) else { return false };
         let answer = self.lookup_message(&MappedKernel::unmapped(kernel.clone()), &message);
         answer.is_ok_and(|answer| answer.latency.is_some() && answer.miss.is_none())
@@ -150,16 +150,17 @@ pub(crate) fn message_of_query(
     Ok(CollectiveMessage { bytes, ranks, tier: query.tier, dtype, interpolation })
 }
 
+/// Returns the dimension of a weight that is not summed over; `None` if the inputs share none.
+pub(crate) fn other_dim(shared: u64, [one, other]: [u64; 2]) -> Option<u64> {
+    if one == shared { Some(other) } else { (other == shared).then_some(one) }
+}
+
 /// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an
 /// output of two bytes per element.
 pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
     let [input, weight, ..] = inputs else { return None };
     let ([outer @ .., k], &[one, other]) = (&*input.dims, &*weight.dims) else { return None };
-    let n = match (one == *k, other == *k) {
-        (true, _) => other,
-        (false, true) => one,
-        (false, false) => return None,
-    };
+    let n = other_dim(*k, [one, other])?;
     let size = element_bytes(input.dtype.as_ref()?)?.max(2);
     outer.iter().chain([&n, &size]).try_fold(1_u64, |product, dim| product.checked_mul(*dim))
 }

@@ -144,14 +144,6 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
     }
 }
 
-/// Adds up the parts that have an answer; the first one must. The answer is partial if another part has none.
-pub(crate) fn sum_of_known_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
-    match parts.as_slice() {
-        [first, rest @ ..] if rest.is_empty() || is_missed(first) => first.answer.clone(),
-        _ => sum_of_sub_kernels(parts, false),
-    }
-}
-
 /// Adds up the kernels of a shape-dependent composite. Attention must have an answer; of others one must, or all if the
 /// mapping states so. The confidence of a sum that lacks parts is at most their share.
 pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> LookupAnswer {
@@ -221,7 +213,10 @@ impl LookupEngine {
                 }
             }
         }
-        Ok(sum_of_known_parts(parts))
+        Ok(match parts.as_slice() {
+            [first, rest @ ..] if rest.is_empty() || is_missed(first) => first.answer.clone(),
+            _ => sum_of_sub_kernels(parts, false),
+        })
     }
 
     fn lookup_embedded(&self, embedded: &EmbeddedCompute, moe: Option<&MoeInputs>) -> LookupResult {

@@ -1,9 +1,9 @@
 //! Composites whose kernels follow from the shapes: latent attention, its preparation, and the selection of keys.
 
 use super::{
-    AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchLengths, BatchPhase,
-    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupError, LookupResult, LookupRules, MissReason,
-    OpQuery, PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
+    AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchPhase, CacheQuery,
+    KernelsQuery, LookupAnswer, LookupEngine, LookupError, LookupResult, LookupRules, MissReason, OpQuery,
+    PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
 };
 use crate::{
     answer::op_mapping::{
@@ -85,10 +85,6 @@ fn tensors<'d, T: Into<Option<&'d Dtype>> + Copy>(inputs: &[(&[u64], T)]) -> Vec
     inputs.iter().map(tensor).collect()
 }
 
-pub(super) fn is_index(tensor: &QueryTensor) -> bool {
-    matches!(tensor.dtype, Some(Dtype::Int32 | Dtype::Int64))
-}
-
 /// Returns the phase of a batch: the stated one, else that of its lengths, else decode if each sequence has one query, else the one
 /// that the weights determine. The error is the reason of a miss: it is unknown, or mixed.
 pub(super) fn phase_of(
@@ -133,24 +129,16 @@ pub(super) fn tokens_of_rank(
     };
     let lengths = attention.batch_lengths(tokens);
     let lengths = lengths.ok_or(MissReason::ContextMissing("actual_seq_lengths_values"))?;
-    let part = first_part(&lengths, tokens.div_ceil(ranks));
-    let local = part.queries.iter().sum();
-    attention.query_lengths = part.queries;
-    attention.kv_lengths = part.keys;
-    Ok((local, attention))
-}
-
-/// Returns the sequences of the first tokens of a batch. The keys behind the last token belong to other ranks.
-fn first_part(lengths: &BatchLengths, tokens: u64) -> BatchLengths {
-    let mut left = tokens;
-    let mut part = BatchLengths { queries: Vec::new(), keys: Vec::new() };
-    for (queries, keys) in lengths.queries.iter().zip(&lengths.keys) {
+    let mut left = tokens.div_ceil(ranks);
+    // The keys behind the last token belong to other ranks.
+    let first_part = |(queries, keys): (&u64, &u64)| {
         let own = (*queries).min(left);
         left -= own;
-        part.queries.push(own);
-        part.keys.push(if own == 0 { 0 } else { keys.saturating_sub(queries - own) });
-    }
-    part
+        (own, if own == 0 { 0 } else { keys.saturating_sub(queries - own) })
+    };
+    (attention.query_lengths, attention.kv_lengths) =
+        lengths.queries.iter().zip(&lengths.keys).map(first_part).unzip();
+    Ok((attention.query_lengths.iter().sum(), attention))
 }
 
 impl LookupEngine {
@@ -176,9 +164,15 @@ impl LookupEngine {
         let candidates = self.candidates(&kernel.kernels)?;
         let answer = match &kernel.query {
             SubKernelQuery::Inputs(inputs) => {
+                // Weights of quantized products are in blocks.
+                let first = kernel.kernels.first().map(|kernel| kernel.name.as_str());
+                let formats = match first {
+                    Some(QUANTIZED_PRODUCT) => ["ND", "FRACTAL_NZ"].map(str::to_owned).to_vec(),
+                    _ => Vec::new(),
+                };
                 let query = KernelsQuery {
                     slots: input_slots(inputs),
-                    formats: &expected_formats(kernel),
+                    formats: &formats,
                     is_prefix: true,
                     source: QuerySource::Part,
                     ..KernelsQuery::default()
@@ -198,20 +192,12 @@ impl LookupEngine {
     }
 }
 
-/// Returns the formats of rows that precede others: weights of quantized products are in blocks.
-fn expected_formats(kernel: &SubKernel) -> Vec<String> {
-    let is_quantized =
-        kernel.kernels.first().is_some_and(|kernel| kernel.name.as_str() == "QuantBatchMatmulV3");
-    if is_quantized { vec!["ND".to_owned(), "FRACTAL_NZ".to_owned()] } else { Vec::new() }
-}
-
 const QUANTIZE: [&str; 2] = ["AscendQuantV2", "AscendQuantV2Aicore"];
 const CACHE_KERNEL: &str = "KvRmsNormRopeCache";
 /// Columns of a block of weights in FRACTAL_NZ of one-byte types.
 const BLOCK: u64 = 32;
 const MAX_TOKENS: u64 = 1024;
 
-#[derive(Clone, Debug)]
 struct PreprocessInputs {
     tokens: u64,
     hidden: u64,
@@ -314,7 +300,7 @@ fn decompose_preprocess(
         None => inputs.query_rows,
     };
     let (names, weights): (&[&str], &Dtype) =
-        if is_quantized { (&["QuantBatchMatmulV3"], &Dtype::Int8) } else { (&["MatMulV2"], &inputs.dtype) };
+        if is_quantized { (&[QUANTIZED_PRODUCT], &Dtype::Int8) } else { (&["MatMulV2"], &inputs.dtype) };
     let product = |width: u64, rows: u64| {
         SubKernel::of_inputs(names, &[(&[tokens, width], weights), (&[rows, width], weights)])
     };
@@ -404,7 +390,6 @@ const QUANTIZED_PRODUCT: &str = "QuantBatchMatmulV3";
 const SPARSE_ATTENTION: &str = "SparseFlashAttention";
 
 /// Weights that are absorbed into query and output: `heads, nope, latent` and `heads, latent, v`.
-#[derive(Clone, Debug)]
 struct AbsorbedWeights {
     nope: u64,
     latent: u64,
@@ -413,14 +398,13 @@ struct AbsorbedWeights {
 }
 
 /// Projection of keys and values: `latent, heads · (nope + v)`, with the dimension of a head without the part with positions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct LatentProjection {
     latent: u64,
     columns: u64,
     nope: u64,
 }
 
-#[derive(Clone, Debug)]
 struct LatentInputs {
     tokens: u64,
     heads: u64,
@@ -442,7 +426,7 @@ impl LatentInputs {
             return None;
         };
         let dtype = states.dtype.clone()?;
-        let mut tables = rest.iter().filter(|tensor| is_index(tensor) && tensor.dims.len() >= 2);
+        let mut tables = rest.iter().filter(|tensor| tensor.is_index() && tensor.dims.len() >= 2);
         let block_table = tables.next().copied();
         let indices = tables.next().and_then(|tensor| tensor.dims.last().copied());
         let mut absorbed = None;
@@ -452,14 +436,14 @@ impl LatentInputs {
                 && (first, second) == (heads, heads)
                 && inner == latent
                 && latent < cached
-                && !is_index(pair[0])
+                && !pair[0].is_index()
             {
                 let dtype = pair[0].dtype.clone().unwrap_or_else(|| dtype.clone());
                 absorbed = Some(AbsorbedWeights { nope, latent, value, dtype });
             }
         }
         let projected = |tensor: &&QueryTensor| match *tensor.dims {
-            [latent, columns] if !is_index(tensor) && latent < cached && heads > 0 => {
+            [latent, columns] if !tensor.is_index() && latent < cached && heads > 0 => {
                 let nope = (width + latent).checked_sub(cached).filter(|nope| *nope > 0)?;
                 let fits = columns.is_multiple_of(heads)
                     && columns / heads > nope
@@ -607,7 +591,6 @@ fn decompose_sparse(
 /// Kernel of the scores where the mapping names none.
 const SCORES: &str = "LightningIndexer";
 
-#[derive(Clone, Debug)]
 struct IndexerInputs {
     tokens: u64,
     hidden: u64,
@@ -631,7 +614,7 @@ impl IndexerInputs {
         };
         let is_ranked = |outer: &[u64]| matches!(outer.len(), 1 | 2);
         let tokens = outer.iter().try_fold(1_u64, |product, dim| product.checked_mul(*dim))?;
-        let is_matrix = |tensor: &&&QueryTensor| tensor.dims.len() == 2 && !is_index(tensor);
+        let is_matrix = |tensor: &&&QueryTensor| tensor.dims.len() == 2 && !tensor.is_index();
         let matrices: Vec<&&QueryTensor> = rest.iter().filter(is_matrix).collect();
         let [.., query_b, key, weights] = matrices.as_slice() else { return None };
         let (heads, head_dim) = (weights.dims[0], key.dims[0]);
@@ -645,7 +628,7 @@ impl IndexerInputs {
         let is_cache =
             |tensor: &&&QueryTensor| tensor.dims.len() >= 3 && tensor.dims.last() == Some(&head_dim);
         let cache = rest.iter().rfind(is_cache)?;
-        let table = rest.iter().find(|tensor| is_index(tensor) && tensor.dims.len() == 2).copied();
+        let table = rest.iter().find(|tensor| tensor.is_index() && tensor.dims.len() == 2).copied();
         let dtype = states.dtype.clone()?;
         fits.then(|| Self {
             tokens,
@@ -673,27 +656,22 @@ fn decompose_indexer(
     let topk = query.attention.topk.or(outputs).ok_or(MissReason::ContextMissing("topk"))?;
     let &IndexerInputs { hidden, query_rank, heads, head_dim, .. } = &inputs;
     let (own, float) = (&inputs.dtype, &Dtype::Float);
-    let product = |width: u64, rows: u64| {
-        SubKernel::of_inputs(&["MatMulV2"], &[(&[tokens, width], own), (&[rows, width], own)])
+    let product = |name: &str, dtype: &Dtype, width: u64, rows: u64| {
+        SubKernel::of_inputs(&[name], &[(&[tokens, width], dtype), (&[rows, width], dtype)])
     };
+    let plain_product = |width: u64, rows: u64| product("MatMulV2", own, width, rows);
     let cast = || SubKernel::of_inputs(&["Cast"], &[(&[tokens, head_dim], own)]);
     let norm = SubKernel::of_inputs(
         &["LayerNormV3"],
         &[(&[tokens, head_dim], float), (&[head_dim], float), (&[head_dim], float)],
     );
-    let mut kernels = vec![product(hidden, head_dim), norm, cast(), cast(), product(hidden, heads)];
+    let mut kernels =
+        vec![plain_product(hidden, head_dim), norm, cast(), cast(), plain_product(hidden, heads)];
     if inputs.query_dtype == Dtype::Int8 {
-        let int8 = &Dtype::Int8;
-        kernels.push(SubKernel::of_inputs(
-            &["AscendQuantV2", "AscendQuantV2Aicore"],
-            &[(&[tokens, query_rank], own)],
-        ));
-        kernels.push(SubKernel::of_inputs(
-            &["QuantBatchMatmulV3"],
-            &[(&[tokens, query_rank], int8), (&[heads * head_dim, query_rank], int8)],
-        ));
+        kernels.push(SubKernel::of_inputs(&QUANTIZE, &[(&[tokens, query_rank], own)]));
+        kernels.push(product(QUANTIZED_PRODUCT, &Dtype::Int8, query_rank, heads * head_dim));
     } else {
-        kernels.push(product(query_rank, heads * head_dim));
+        kernels.push(plain_product(query_rank, heads * head_dim));
     }
     // Each rank writes the keys of all tokens.
     let all = inputs.tokens;

@@ -359,10 +359,6 @@ impl LookupEngine {
         Ok(found)
     }
 
-    pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
-        self.index.table_cases(kernel)
-    }
-
     /// Returns the reason why a measured row of a case would not answer a query by an exact rule, of a composite its
     /// first kernel; `None` if it would.
     pub(crate) fn unanswered_reason(&self, query: &OpQuery, case: &Case) -> Option<String> {
@@ -417,28 +413,19 @@ impl From<&DatabaseError> for LookupError {
 }
 
 /// Tables by kernel, each of which is read when it is first needed.
-#[derive(Debug)]
-struct LoadedTables<T>(RwLock<BTreeMap<KernelName, Result<T, LookupError>>>);
+type LoadedTables<T> = RwLock<BTreeMap<KernelName, Result<T, LookupError>>>;
 
-impl<T> Default for LoadedTables<T> {
-    fn default() -> Self {
-        Self(RwLock::default())
+fn get_or_load<T: Clone>(
+    tables: &LoadedTables<T>,
+    kernel: &KernelName,
+    load: impl FnOnce() -> Result<T, DatabaseError>,
+) -> Result<T, LookupError> {
+    if let Some(loaded) = tables.read().unwrap_or_else(PoisonError::into_inner).get(kernel) {
+        return loaded.clone();
     }
-}
-
-impl<T: Clone> LoadedTables<T> {
-    fn get(
-        &self,
-        kernel: &KernelName,
-        load: impl FnOnce() -> Result<T, DatabaseError>,
-    ) -> Result<T, LookupError> {
-        if let Some(loaded) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(kernel) {
-            return loaded.clone();
-        }
-        let loaded = load().map_err(|error| LookupError::from(&error));
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(kernel.clone(), loaded.clone());
-        loaded
-    }
+    let loaded = load().map_err(|error| LookupError::from(&error));
+    tables.write().unwrap_or_else(PoisonError::into_inner).insert(kernel.clone(), loaded.clone());
+    loaded
 }
 
 #[derive(Debug)]
@@ -483,7 +470,8 @@ impl DatabaseIndex {
     }
 
     pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
-        self.cases.get(kernel, || Ok(Arc::new(TableCases::read(kernel, &self.database.kernel_csv(kernel)?)?)))
+        let load = || Ok(Arc::new(TableCases::read(kernel, &self.database.kernel_csv(kernel)?)?));
+        get_or_load(&self.cases, kernel, load)
     }
 
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &KernelName> {
@@ -533,7 +521,7 @@ impl DatabaseIndex {
         kernel: &KernelName,
         mapping: &OpMapping,
     ) -> Result<Option<Arc<CollectiveTable>>, LookupError> {
-        self.collectives.get(kernel, || {
+        get_or_load(&self.collectives, kernel, || {
             let own = self.database.folder().to_owned();
             for folder in mapping.communication_folder().into_iter().chain([own]) {
                 if let Some(table) = CollectiveTable::load(kernel, &folder, self.reads_verdicts)? {

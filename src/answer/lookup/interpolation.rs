@@ -8,8 +8,8 @@ use indexmap::IndexSet;
 
 use super::{
     FittingForm, InputVariant, KernelIndex, KernelRows, KernelsQuery, LatencyColumn, LookupAnswer, MatchRule,
-    RowForm, SlotDims, as_coordinate, broadcast_pattern, compare_class, fitting_forms, has_blocked,
-    have_different_attributes, interpolated_answer, kind_of_dims, token_variants,
+    RowForm, SlotDims, broadcast_pattern, compare_class, fitting_forms, has_blocked,
+    have_different_attributes, interpolated_answer, kind_of_dims, other_dim, token_variants,
 };
 use crate::{
     answer::op_mapping::GenericAxis,
@@ -66,13 +66,17 @@ fn along_tokens(
             for rows in index.rows_by_tokens(fit.form, &variant.slots) {
                 let found = match query.output {
                     None => interpolate_tokens(index, rows, column, tokens?),
+                    // Outputs differ in proportion to the tokens, or not at all, as the output of a slice.
                     Some(output) => [true, false].into_iter().find_map(|grows| {
                         let rows = rows.iter().filter(|(row_tokens, row)| {
                             let dims = index.first_output(&index.rows.rows[*row as usize]);
                             dims.is_none_or(|dims| {
-                                let (sizes, tokens) =
-                                    ([output.dims, dims], [tokens.unwrap_or(1), *row_tokens]);
-                                has_growth(grows, sizes, tokens)
+                                let own = tokens.unwrap_or(1);
+                                let [size, row_size] =
+                                    [output.dims, dims].map(|dims| u128::from(dims.element_count()));
+                                let is_in_proportion =
+                                    size * u128::from(*row_tokens) == row_size * u128::from(own);
+                                if grows { is_in_proportion } else { size == row_size }
                             })
                         });
                         interpolate_tokens(index, &rows.copied().collect::<Vec<_>>(), column, tokens?)
@@ -98,14 +102,8 @@ fn interpolate_tokens(
     tokens: u64,
 ) -> Option<UsedPoints> {
     let points = bracket(index, rows, column, tokens, |row| *row);
-    let found = interpolate(&points, [as_coordinate(tokens), 0.0, 0.0], 1)?;
+    let found = interpolate(&points, [tokens as f64, 0.0, 0.0], 1)?;
     have_outputs_alike(index, &found.rows).then(|| (found.value, found.used_points(&points)))
-}
-
-/// Returns true if two outputs differ in proportion to the tokens, or not at all, as the output of a slice.
-fn has_growth(grows: bool, outputs: [SlotDims; 2], tokens: [u64; 2]) -> bool {
-    let [one, other] = outputs.map(|dims| u128::from(dims.element_count()));
-    if grows { one * u128::from(tokens[1]) == other * u128::from(tokens[0]) } else { one == other }
 }
 
 /// Returns true if the first outputs of rows are of one size, or as large as their tokens are many: the outputs of
@@ -169,13 +167,13 @@ fn along_axes(
                     let rows = tables.rows_along(&index.rows, system, group, fit.form, &target);
                     let point = |row: &AxisRow| {
                         let value = index.rows.rows[row.row as usize].latency_in(column)?;
-                        Some(ValuedPoint { at: row.at.map(as_coordinate), value, row: row.row })
+                        Some(ValuedPoint { at: row.at.map(|at| at as f64), value, row: row.row })
                     };
                     let points = match dims {
                         1 => bracket(index, rows, column, at[0], |row| (row.at[0], row.row)),
                         _ => rows.iter().filter_map(point).collect(),
                     };
-                    if let Some(found) = interpolate(&points, at.map(as_coordinate), dims as usize) {
+                    if let Some(found) = interpolate(&points, at.map(|at| at as f64), dims as usize) {
                         let used = (found.value, found.used_points(&points));
                         return Some(answer(index, used, column, *fit, dims, axes));
                     }
@@ -197,7 +195,7 @@ fn bracket<T>(
     let point = |row: &T| {
         let (at, number) = key(row);
         let value = index.rows.rows[number as usize].latency_in(column)?;
-        Some(ValuedPoint { at: [as_coordinate(at), 0.0, 0.0], value, row: number })
+        Some(ValuedPoint { at: [at as f64, 0.0, 0.0], value, row: number })
     };
     let (below, above) = rows.split_at(rows.partition_point(|row| key(row).0 < target));
     let sides: [&mut dyn Iterator<Item = &T>; 2] = [&mut above.iter(), &mut below.iter().rev()];
@@ -297,11 +295,7 @@ fn product_coordinates(inputs: &[SlotDims], outputs: &[SlotDims]) -> Option<Axis
     else {
         return None;
     };
-    let n = match (one == k, other == k) {
-        (true, _) => *other,
-        (false, true) => *one,
-        (false, false) => return None,
-    };
+    let n = other_dim(*k, [*one, *other])?;
     let is_of_matrices = left_batch.is_empty() && right_batch.is_empty();
     if is_of_matrices
         && outputs.first().is_some_and(|output| Some(output.element_count()) != m.checked_mul(n))
@@ -320,8 +314,7 @@ pub(crate) fn query_coordinates(
     inputs: &[SlotDims],
     outputs: &[SlotDims],
 ) -> Vec<AxisCoordinates> {
-    let found = coordinates(system, inputs, outputs);
-    match found {
+    match coordinates(system, inputs, outputs) {
         Some(found) if system == AxisSystem::Scale && outputs.len() < 2 => {
             let kinds = [SCALE_PER_TOKEN, SCALE_PER_TENSOR, NO_SCALE, SCALE_PER_CHANNEL];
             kinds.map(|kind| AxisCoordinates { regime: vec![kind], ..found.clone() }).to_vec()

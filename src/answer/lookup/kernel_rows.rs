@@ -18,7 +18,7 @@ use crate::{
     answer::op_mapping::KernelPolicy,
     database::{DatabaseError, KernelCsv, columns, row_cases::RowColumns},
     kernel::{
-        Case, CaseAttributes, Dtype, EP_SIZE, KernelName, Slot, Tensor, TensorFormat, Verdict, WORLD_SIZE,
+        CaseAttributes, Dtype, EP_SIZE, KernelName, Tensor, TensorFormat, Verdict, WORLD_SIZE,
         attention_attribute,
     },
 };
@@ -248,18 +248,12 @@ fn parse_duration(cell: &[u8]) -> Option<f64> {
     (number.is_finite() && number > 0.0).then_some(number)
 }
 
-#[derive(Clone, Debug)]
-struct KnownForm {
-    form: u32,
-    /// True for each slot of a side that is a tensor of the form.
-    slots: [Vec<bool>; 2],
-}
-
 struct RowReader<'a> {
     rows: KernelRows,
     cases: &'a RowColumns,
     table: &'a KernelCsv,
-    known: HashMap<Vec<u8>, KnownForm, FixedState>,
+    /// Forms by the cells of their rows, and true for each slot of a side that is a tensor of the form.
+    known: HashMap<Vec<u8>, (u32, [Vec<bool>; 2]), FixedState>,
     key: Vec<u8>,
 }
 
@@ -278,11 +272,11 @@ impl RowReader<'_> {
                 self.key.extend_from_slice(cells[cell]);
                 self.key.push(b'\n');
             }
-            if let Some(known) = self.known.get(&self.key) {
-                for (cell, slots) in [cells[0], cells[3]].into_iter().zip(&known.slots) {
+            if let Some((form, slots)) = self.known.get(&self.key) {
+                for (cell, slots) in [cells[0], cells[3]].into_iter().zip(slots) {
                     push_dims(cell, slots, &mut self.rows.dims);
                 }
-                return Some(known.form);
+                return Some(*form);
             }
         }
         let case = self.cases.parse_case(&self.rows.kernel, &self.table.row_byte_cells(row)).ok()?;
@@ -290,44 +284,30 @@ impl RowReader<'_> {
         if tensors.any(|tensor| tensor.dims.len() > MAX_RANK) {
             return None;
         }
-        let slots = [&case.inputs, &case.outputs].map(|side| tensor_slots(side));
-        let form = self.form_of_case(&case, &slots);
-        for (side, slots) in [&case.inputs, &case.outputs].into_iter().zip(&slots) {
-            for (slot, _) in side.iter().zip(slots).filter(|(_, is_tensor)| **is_tensor) {
-                self.rows.dims.extend(slot.iter().flat_map(|tensor| &tensor.dims));
-            }
-        }
+        // Tensors are compared, or scalars if there are no others.
+        let slots = [&case.inputs, &case.outputs].map(|side| -> Vec<bool> {
+            let only_scalars = side.iter().flatten().all(Tensor::is_scalar);
+            let is_compared = |tensor: &Tensor| only_scalars || !tensor.is_scalar();
+            side.iter().map(|slot| slot.as_ref().is_some_and(is_compared)).collect()
+        });
+        let sides = [(&case.inputs, &slots[0]), (&case.outputs, &slots[1])];
+        let [inputs, outputs] = sides.map(|(side, slots)| -> Vec<TensorForm> {
+            let compared = side.iter().zip(slots).filter(|(_, is_compared)| **is_compared);
+            let form = |tensor: &Tensor| {
+                self.rows.dims.extend(&tensor.dims);
+                let (dtype, format) = (tensor.dtype.clone(), tensor.format.clone());
+                TensorForm { dtype, format, rank: tensor.dims.len() }
+            };
+            compared.filter_map(|(slot, _)| slot.as_ref()).map(form).collect()
+        });
+        let form = RowForm { inputs, outputs, attributes: case.attributes };
+        // A table has fewer forms than rows, whose number fits.
+        let form = u32::try_from(self.rows.forms.insert_full(form).0).unwrap_or(u32::MAX);
         if is_plain {
-            self.known.insert(self.key.clone(), KnownForm { form, slots });
+            self.known.insert(self.key.clone(), (form, slots));
         }
         Some(form)
     }
-
-    fn form_of_case(&mut self, case: &Case, slots: &[Vec<bool>; 2]) -> u32 {
-        let side = |side: &[Slot], slots: &[bool]| -> Vec<TensorForm> {
-            let tensors = side.iter().zip(slots).filter(|(_, is_tensor)| **is_tensor);
-            let tensors = tensors.filter_map(|(slot, _)| slot.as_ref());
-            let form = |tensor: &Tensor| TensorForm {
-                dtype: tensor.dtype.clone(),
-                format: tensor.format.clone(),
-                rank: tensor.dims.len(),
-            };
-            tensors.map(form).collect()
-        };
-        let form = RowForm {
-            inputs: side(&case.inputs, &slots[0]),
-            outputs: side(&case.outputs, &slots[1]),
-            attributes: case.attributes.clone(),
-        };
-        // A table has fewer forms than rows, whose number fits.
-        u32::try_from(self.rows.forms.insert_full(form).0).unwrap_or(u32::MAX)
-    }
-}
-
-/// Returns true for each slot that is compared: tensors, or scalars if there are no others.
-fn tensor_slots(side: &[Slot]) -> Vec<bool> {
-    let only_scalars = side.iter().flatten().all(Tensor::is_scalar);
-    side.iter().map(|slot| slot.as_ref().is_some_and(|tensor| only_scalars || !tensor.is_scalar())).collect()
 }
 
 fn bare_shapes(cell: &[u8]) -> &[u8] {

@@ -3,7 +3,7 @@
 
 use super::{
     IndexedRow, InputSlot, InputVariant, InterpolationKind, KernelIndex, MatchRule, MissReason, OpQuery,
-    Padding, QueryTensor, RuleKind, SlotDims, TensorForm, has_blocked,
+    Padding, QueryTensor, RuleKind, SlotDims, TensorForm, has_blocked, keep_least,
 };
 use crate::kernel::{Dtype, EP_SIZE, KernelName, WORLD_SIZE};
 
@@ -260,7 +260,7 @@ pub(crate) fn find_padded(
     variants: &[InputVariant<'_>],
     query: &KernelsQuery<'_>,
 ) -> Vec<RowMatch> {
-    let mut best: Option<(u64, Vec<RowMatch>)> = None;
+    let mut best: Vec<(u64, RowMatch)> = Vec::new();
     for variant in variants {
         let Some(&tokens) = variant.slots.first().and_then(|slot| slot.dims.as_slice().first()) else {
             continue;
@@ -283,17 +283,12 @@ pub(crate) fn find_padded(
                         ..MatchRule::of_kind(variant.kind)
                     };
                     let found = RowMatch { row: *row, rule, scale: 1.0, format_rank: fit.format_rank };
-                    let distance = tokens.abs_diff(*other);
-                    match &mut best {
-                        Some((least, matches)) if *least == distance => matches.push(found),
-                        Some((least, _)) if *least < distance => {}
-                        _ => best = Some((distance, vec![found])),
-                    }
+                    keep_least(&mut best, tokens.abs_diff(*other), found);
                 }
             }
         }
     }
-    best.map(|(_, matches)| matches).unwrap_or_default()
+    best.into_iter().map(|(_, found)| found).collect()
 }
 
 pub(in crate::answer) const TILES: [u64; 2] = [16, 32];

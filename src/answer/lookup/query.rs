@@ -1,6 +1,6 @@
 //! Queries, and the forms in which a row may show their inputs.
 
-use super::{KernelTraits, MAX_RANK, RuleKind, SlotDims, as_coordinate, mean};
+use super::{KernelTraits, MAX_RANK, RuleKind, SlotDims, mean};
 use crate::kernel::{Dtype, Tensor, TensorFormat};
 
 /// Tensor of a query. An element type or a format that is not given is not compared.
@@ -17,6 +17,10 @@ impl QueryTensor {
     pub(crate) fn from_tensor(tensor: &Tensor) -> Self {
         let dtype = Some(tensor.dtype.clone()).filter(|dtype| !dtype.is_undefined());
         Self { dims: tensor.dims.clone(), dtype, format: Some(tensor.format.clone()) }
+    }
+
+    pub(crate) const fn is_index(&self) -> bool {
+        matches!(self.dtype, Some(Dtype::Int32 | Dtype::Int64))
     }
 
     pub(crate) const fn is_absent(&self) -> bool {
@@ -138,8 +142,8 @@ impl BatchLengths {
 
     pub(crate) fn keys_per_query(&self) -> f64 {
         let pairs = self.queries.iter().zip(&self.keys);
-        let total: f64 = pairs.map(|(queries, keys)| as_coordinate(*queries) * as_coordinate(*keys)).sum();
-        total / self.queries.iter().map(|queries| as_coordinate(*queries)).sum::<f64>().max(1.0)
+        let total: f64 = pairs.map(|(queries, keys)| *queries as f64 * *keys as f64).sum();
+        total / self.queries.iter().map(|queries| *queries as f64).sum::<f64>().max(1.0)
     }
 }
 

@@ -47,60 +47,28 @@ pub(crate) struct QueryFields {
     pub(crate) duration_us: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum KeyKind {
-    Text,
-    Whole,
-    Byte,
-    Number,
-    Flag,
-}
-
 /// Keys of a question of a list; all but the last two are also keys of a query.
-const KEYS: [(&str, KeyKind); 24] = [
-    ("op", KeyKind::Text),
-    ("inputs", KeyKind::Text),
-    ("shapes", KeyKind::Text),
-    ("dtypes", KeyKind::Text),
-    ("formats", KeyKind::Text),
-    ("outputs", KeyKind::Text),
-    ("output_dtypes", KeyKind::Text),
-    ("tp", KeyKind::Whole),
-    ("ep", KeyKind::Whole),
-    ("ranks", KeyKind::Whole),
-    ("tier", KeyKind::Whole),
-    ("sequence_parallel", KeyKind::Flag),
-    ("kv_length", KeyKind::Number),
-    ("kv_lengths", KeyKind::Text),
-    ("query_lengths", KeyKind::Text),
-    ("batch", KeyKind::Whole),
-    ("kv_heads", KeyKind::Whole),
-    ("sparse_mode", KeyKind::Byte),
-    ("layout", KeyKind::Text),
-    ("topk", KeyKind::Whole),
-    ("block_size", KeyKind::Whole),
-    ("phase", KeyKind::Text),
-    ("count", KeyKind::Whole),
-    ("duration_us", KeyKind::Number),
-];
+const KEYS: &str = "op inputs shapes dtypes formats outputs output_dtypes tp ep ranks tier sequence_parallel kv_length \
+                    kv_lengths query_lengths batch kv_heads sparse_mode layout topk block_size phase count duration_us";
 
 impl QueryFields {
     pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
-        KEYS.iter().map(|(key, _)| *key)
+        KEYS.split(' ')
     }
 
     pub(crate) fn value_of_text(key: &str, text: &str) -> Result<Value, &'static str> {
-        let kind = KEYS.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind);
-        let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
-        let (value, expected) = match kind {
-            Some(KeyKind::Text) => (Some(text.into()), ""),
-            Some(KeyKind::Whole) => {
+        let (value, expected) = match key {
+            "tp" | "ep" | "ranks" | "tier" | "batch" | "kv_heads" | "topk" | "block_size" | "count" => {
                 (text.parse::<u64>().ok().map(Value::from), "a whole number of at least 0")
             }
-            Some(KeyKind::Byte) => (text.parse::<u8>().ok().map(Value::from), "a number up to 255"),
-            Some(KeyKind::Number) => (number().map(Value::from), "a number"),
-            Some(KeyKind::Flag) => (text.parse::<bool>().ok().map(Value::from), "`true` or `false`"),
-            None => (None, "a key of a query"),
+            "sparse_mode" => (text.parse::<u8>().ok().map(Value::from), "a number up to 255"),
+            "kv_length" | "duration_us" => {
+                let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+                (number.map(Value::from), "a number")
+            }
+            "sequence_parallel" => (text.parse::<bool>().ok().map(Value::from), "`true` or `false`"),
+            _ if Self::keys().any(|known| known == key) => (Some(text.into()), ""),
+            _ => (None, "a key of a query"),
         };
         value.ok_or(expected)
     }
@@ -177,26 +145,21 @@ fn is_length(length: f64) -> bool {
 }
 
 pub(crate) fn check_kv_length(length: Option<f64>) -> Result<(), CommandError> {
-    match length {
-        Some(length) if !is_length(length) => {
-            Err(CommandError::bad_input("`kv_length` is not a number of tokens above 0", HINT))
-        }
-        _ => Ok(()),
+    if length.is_none_or(is_length) {
+        return Ok(());
     }
+    Err(CommandError::bad_input("`kv_length` is not a number of tokens above 0", HINT))
 }
 
 pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), CommandError> {
     let degrees = [("tp", tp, MAX_DEGREE), ("ep", ep, MAX_DEGREE), ("ranks", ranks, MAX_RANKS)];
-    let wrong = degrees.into_iter().find_map(|(key, degree, most)| {
-        degree.filter(|degree| !(1..=most).contains(degree)).map(|degree| (key, degree, most))
-    });
-    match wrong {
-        Some((key, degree, most)) => {
+    for (key, degree, most) in degrees {
+        if let Some(degree) = degree.filter(|degree| !(1..=most).contains(degree)) {
             let hint = format!("give a number of ranks from 1 to {most}");
-            Err(CommandError::bad_input(format!("`{key}` is {degree}"), hint))
+            return Err(CommandError::bad_input(format!("`{key}` is {degree}"), hint));
         }
-        None => Ok(()),
     }
+    Ok(())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -144,7 +144,8 @@ impl ForwardPass {
         };
         for record in records.iter().filter(is_wanted) {
             let time = record.duration;
-            if record.is_collective && !record.kernel.ends_with("AicpuKernel") {
+            let is_aicpu = record.kernel.ends_with("AicpuKernel");
+            if record.is_collective && !is_aicpu {
                 let key = (record.start.0.div_euclid(1000), record.kernel.as_str());
                 let longest = collectives.entry(key).or_insert(-1);
                 pass.kernels += u64::from(*longest < 0);
@@ -153,11 +154,7 @@ impl ForwardPass {
                 continue;
             }
             pass.kernels += 1;
-            if record.kernel.ends_with("AicpuKernel") {
-                pass.aicpu += time;
-            } else {
-                pass.compute += time;
-            }
+            *(if is_aicpu { &mut pass.aicpu } else { &mut pass.compute }) += time;
         }
         pass
     }
@@ -165,8 +162,7 @@ impl ForwardPass {
 
 pub(super) type CollectiveSums = BTreeMap<String, (u64, Nanos)>;
 
-pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadError> {
-    let mut sums = CollectiveSums::new();
+pub(super) fn add_collective_sums(path: &Path, sums: &mut CollectiveSums) -> Result<(), WorkloadError> {
     for records in read_records(path, &mut 0)?.into_values() {
         let mut by_kernel: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
         for record in records.into_iter().filter(|record| record.is_collective) {
@@ -179,7 +175,7 @@ pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadErr
             *time += pass.communication;
         }
     }
-    Ok(sums)
+    Ok(())
 }
 
 fn tokens_of_product(kernel: &str, shapes: &str) -> Option<u64> {

@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     CollectiveSums, DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
-    collective_sums,
+    add_collective_sums,
 };
 use crate::{
     answer::lookup::{LookupEngine, OpQuery, QueryTensor},
     base::count_text::format_count,
     kernel::{CollectiveKind, KernelName, Nanos},
     profile::{
-        CollectiveSignature, ProfileFile, RankCounts, RecordGroup, RecordGroups, RecordedCollectives,
-        RecordedDurations, RecordedGroup, add_attributes, leave_out_copies, profile_records::read_records,
+        CollectiveSignature, ProfileFile, RankCounts, RecordGroup, RecordedCollectives, RecordedDurations,
+        RecordedGroup, add_attributes, leave_out_copies, profile_records::read_records,
     },
 };
 
@@ -25,43 +25,20 @@ pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
         notes.push(format!("`{path}` is left out: `{instead}` is of the same profile"));
     }
     let records = read_records(&files, true)?;
-    let mut workload = workload_of_records(records, &files)?;
-    workload.notes.splice(0..0, notes);
-    Ok(workload)
-}
-
-/// Returns the sums of collectives of all tables, each counted once; `None` for databases, which have one record of
-/// each.
-fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, WorkloadError> {
-    let mut sums = CollectiveSums::new();
-    for ProfileFile(file) in files {
-        if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("csv")) {
-            return Ok(None);
-        }
-        for (kernel, (count, time)) in collective_sums(file)? {
-            let sum = sums.entry(kernel).or_default();
-            sum.0 += count;
-            sum.1 += time;
-        }
-    }
-    Ok(Some(sums))
-}
-
-fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<Workload, WorkloadError> {
     let shapeless = records.without_shapes.clone();
     let untimed = records.without_duration.clone();
     let rehearsed = records.rehearsed;
     let mut kernels = records.into_kernels();
     // The returned notes are dropped because they concern an ingest.
-    add_attributes(&mut kernels, files, RankCounts::default())?;
+    add_attributes(&mut kernels, &files, RankCounts::default())?;
     let question = |group: RecordGroup| WorkloadQuestion {
         time: Some(group.total_duration()),
         case: Some(group.case.clone()),
         ..WorkloadQuestion::new(LookupEngine::query_of_case(&group.case), group.record_count() as u64)
     };
     let mut questions: Vec<WorkloadQuestion> = kernels.into_values().flatten().map(question).collect();
-    let collectives = RecordedCollectives::of_files(files)?;
-    let mut notes = collectives.notes_of_unreadable();
+    let collectives = RecordedCollectives::of_files(&files)?;
+    notes.extend(collectives.notes_of_unreadable());
     let mut sized: BTreeMap<String, Vec<WorkloadQuestion>> = BTreeMap::new();
     for (signature, recorded) in collectives.by_signature {
         if let Some(question) = question_of_collective(&signature, &recorded) {
@@ -71,7 +48,7 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
     let mut repeated = 0;
     let has_collectives =
         shapeless.iter().any(|(kernel, group)| KernelName::is_collective_record(kernel, &group.core));
-    let collectives = if has_collectives { sums_of_collectives(files)? } else { None };
+    let collectives = if has_collectives { sums_of_collectives(&files)? } else { None };
     for (kernel, group) in shapeless {
         let recorded = (group.count, Nanos(group.duration.0.max(0)));
         let once = collectives.as_ref().and_then(|sums| sums.get(&kernel)).copied();
@@ -91,7 +68,7 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
         questions.push(WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoDuration));
     }
     let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
-    workload.notes.append(&mut notes);
+    workload.notes = notes;
     if repeated > 0 {
         workload.notes.push(format!(
             "left out: {} of collectives, repeated on another stream",
@@ -104,6 +81,19 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
             .push(format!("{rehearsed} records are of the rehearsal host, whose durations are simulated"));
     }
     Ok(workload)
+}
+
+/// Returns the sums of collectives of all tables, each counted once; `None` for databases, which have one record of
+/// each.
+fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, WorkloadError> {
+    let mut sums = CollectiveSums::new();
+    for ProfileFile(file) in files {
+        if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("csv")) {
+            return Ok(None);
+        }
+        add_collective_sums(file, &mut sums)?;
+    }
+    Ok(Some(sums))
 }
 
 /// Returns the question for collectives of one size; `None` if the message does not follow from the recorded count.

@@ -415,7 +415,11 @@ fn question_of_variant(op: &str, variant: &ShapeVariant, count: u64) -> Workload
 /// Divides a time between the variants of an operator, in proportion to their counts and bytes. The parts add up to it.
 fn share_time(mut questions: Vec<WorkloadQuestion>, time: Option<Nanos>) -> Vec<WorkloadQuestion> {
     let Some(time) = time else { return questions };
-    let weights: Vec<f64> = questions.iter().map(weight_of_question).collect();
+    let weight = |question: &WorkloadQuestion| {
+        let tensors = question.query.inputs.iter().chain(&question.query.outputs);
+        question.count as f64 * tensors.map(tensor_bytes).sum::<f64>().clamp(1.0, 1e18)
+    };
+    let weights: Vec<f64> = questions.iter().map(weight).collect();
     let total: f64 = weights.iter().sum();
     let mut left = time.0;
     let last = questions.len().saturating_sub(1);
@@ -427,10 +431,4 @@ fn share_time(mut questions: Vec<WorkloadQuestion>, time: Option<Nanos>) -> Vec<
         left -= part;
     }
     questions
-}
-
-fn weight_of_question(question: &WorkloadQuestion) -> f64 {
-    let query = &question.query;
-    let total: f64 = query.inputs.iter().chain(&query.outputs).map(tensor_bytes).sum();
-    question.count as f64 * total.clamp(1.0, 1e18)
 }

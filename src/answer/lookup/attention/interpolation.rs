@@ -4,8 +4,8 @@ use crate::{
     answer::{
         lookup::{
             AttentionFamily, AttentionRow, AttentionTable, AttentionWork, KernelRows, LatencyColumn,
-            LookupAnswer, MAX_DIMS, MatchRule, PADDED_CONFIDENCE, Padding, TokenMatch, as_coordinate,
-            interpolated_answer, kind_of_dims, nearest_points,
+            LookupAnswer, MAX_DIMS, MatchRule, PADDED_CONFIDENCE, Padding, TokenMatch, interpolated_answer,
+            kind_of_dims, nearest_points,
         },
         op_mapping::AxisTransform,
     },
@@ -94,12 +94,9 @@ impl AttentionTable {
             })
         };
         let joins = |tokens: &TokenMatch| tokens.joins_sequences && query.is_decode();
-        tokens.iter().copied().find_map(between).or_else(|| {
-            tokens
-                .iter()
-                .any(joins)
-                .then(|| line.interpolate(&self.decode_rows(query, line), target, &SEQUENCE_GROUPS))?
-        })
+        let between_steps = || line.interpolate(&self.decode_rows(query, line), target, &SEQUENCE_GROUPS);
+        let found = tokens.iter().copied().find_map(between);
+        found.or_else(|| if tokens.iter().any(joins) { between_steps() } else { None })
     }
 
     fn decode_rows(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Vec<AttentionPoint<AXES>> {
@@ -165,13 +162,13 @@ impl AttentionTable {
     /// Interpolates kernels that select keys, or read selected keys, between complete rows of the query's phase.
     fn along_selection(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Option<LookupAnswer> {
         let (keys, phase) = query.keys_per_query()?;
-        let target = [as_coordinate(query.tokens), keys];
+        let target = [query.tokens as f64, keys];
         let mut points = Vec::new();
         let known = self.places_of(query, 0..=u64::MAX).filter(|(is_unknown, ..)| !is_unknown);
         for row in known.flat_map(|(_, _, rows)| rows).map(|row| self.row(*row)) {
             let lengths = row.work.lengths.as_ref().and_then(|_| row.work.keys_per_query());
             if let Some((keys, _)) = lengths.filter(|(_, row_phase)| *row_phase == phase) {
-                let at = [as_coordinate(row.work.tokens), keys];
+                let at = [row.work.tokens as f64, keys];
                 points.push(AttentionPoint { at, number: row.number, padding: Padding::None });
             }
         }
@@ -191,19 +188,15 @@ fn has_skew(row: &AttentionWork, query: &AttentionWork) -> bool {
 impl AttentionLine<'_> {
     fn coordinates(&self, work: &AttentionWork) -> [f64; AXES] {
         let length = if self.is_sqrt { work.kv_length.sqrt() } else { work.kv_length };
-        [
-            length,
-            work.batch.map_or(f64::NAN, as_coordinate),
-            as_coordinate(work.heads),
-            as_coordinate(work.head_dim),
-        ]
+        let batch = work.batch.map_or(f64::NAN, |batch| batch as f64);
+        [length, batch, work.heads as f64, work.head_dim as f64]
     }
 
     /// Returns the point of a row. Where each sequence has one query, padded tokens are padded sequences.
     fn point(&self, row: &AttentionRow, query: &AttentionWork, padding: Padding) -> AttentionPoint<AXES> {
         let mut at = self.coordinates(&row.work);
         if row.work.is_decode() && query.is_decode() {
-            at[1] = as_coordinate(query.tokens);
+            at[1] = query.tokens as f64;
         }
         AttentionPoint { at, number: row.number, padding }
     }

@@ -16,12 +16,12 @@ use indexmap::IndexSet;
 use super::{
     AttentionDifference, BatchLengths, CacheQuery, CandidateKernels, KernelIndex, KernelRows, Listed,
     LookupAnswer, LookupEngine, LookupResult, MAX_PADDING, MatchRule, MissReason, OpQuery, PADDED_CONFIDENCE,
-    Padding, QueryTensor, RuleKind, best_of, choose_median, compared_tensors, match_padding,
+    Padding, QueryTensor, RuleKind, best_of, choose_median, compared_tensors, keep_least, match_padding,
 };
 use crate::{
     answer::op_mapping::MappedKernel,
     database::{DatabaseError, KernelCsv, row_cases::RowColumns},
-    kernel::{Case, Dtype},
+    kernel::Case,
 };
 
 /// Maximum difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
@@ -190,7 +190,7 @@ impl AttentionTable {
 
     fn nearest(&self, rows: &KernelRows, query: &AttentionWork, tokens: TokenMatch) -> Option<LookupAnswer> {
         let tolerance = length_tolerance(query.kv_length);
-        let mut best: Vec<(f64, Padding, u32)> = Vec::new();
+        let mut best: Vec<(f64, (Padding, u32))> = Vec::new();
         for (is_unknown, own, candidates) in self.places_of(query, tokens.range(query.tokens)) {
             let Some(padding) = tokens.padding(query.tokens, own) else { continue };
             let start =
@@ -207,18 +207,12 @@ impl AttentionTable {
                 }
                 // Complete rows precede those with unknown values.
                 let distance = gap + if is_unknown || is_other { 0.5 } else { 0.0 };
-                match best.first() {
-                    Some((least, ..)) if *least < distance => {}
-                    Some((least, ..)) if least.total_cmp(&distance).is_eq() => {
-                        best.push((distance, padding, *number));
-                    }
-                    _ => best = vec![(distance, padding, *number)],
-                }
+                keep_least(&mut best, distance, (padding, *number));
             }
         }
-        let (_, padding, _) = best.first().copied()?;
+        let (_, (padding, _)) = best.first().copied()?;
         let rule = MatchRule { padding, ..MatchRule::of_kind(RuleKind::Attention) };
-        let numbers: Vec<u32> = best.iter().map(|(.., number)| *number).collect();
+        let numbers: Vec<u32> = best.iter().map(|(_, (_, number))| *number).collect();
         let confidence = if padding == Padding::None { CONFIDENCE } else { PADDED_CONFIDENCE };
         Some(choose_median(rows, &numbers, (rule, confidence)))
     }
@@ -349,10 +343,9 @@ impl LookupEngine {
     /// Looks the write of rows to a cache up. A framework passes the rows, the cache and the indices; the kernel has
     /// the cache, the indices and the rows.
     pub(super) fn lookup_cache_update(&self, kernels: &[MappedKernel], query: &OpQuery) -> LookupResult {
-        let is_index = |tensor: &QueryTensor| matches!(tensor.dtype, Some(Dtype::Int32 | Dtype::Int64));
         let tensors: Vec<QueryTensor> = compared_tensors(&query.inputs).cloned().collect();
         let inputs = match tensors.as_slice() {
-            [cache, index, rows] if is_index(index) => vec![cache.clone(), index.clone(), rows.clone()],
+            [cache, index, rows] if index.is_index() => vec![cache.clone(), index.clone(), rows.clone()],
             [rows, cache, index] => vec![cache.clone(), index.clone(), rows.clone()],
             _ => return Ok(LookupAnswer::missed(MissReason::InputCountMismatch)),
         };

@@ -50,9 +50,7 @@ fn key_heads(key: &[u64], order: KeyOrder, [_, heads, head_dim]: [u64; 3]) -> Op
     let recorded = match (order, key) {
         (KeyOrder::Framework, _) => return of_framework,
         (KeyOrder::Recorded, &[_, heads, _, _]) => [Some(heads), of_framework],
-        (KeyOrder::Recorded, &[_, heads, row]) => {
-            [Some(heads), (head_dim > 0 && row.is_multiple_of(head_dim)).then(|| row / head_dim)]
-        }
+        (KeyOrder::Recorded, &[_, heads, _]) => [Some(heads), heads_in_rows(key, head_dim)],
         (KeyOrder::Recorded, _) => [of_framework, None],
     };
     recorded.into_iter().flatten().find(is_possible).or(recorded[0])
@@ -61,10 +59,10 @@ fn key_heads(key: &[u64], order: KeyOrder, [_, heads, head_dim]: [u64; 3]) -> Op
 /// Returns the number of heads of this dimension in keys beside rows of all heads: in rows of their own, or in front of the tokens of
 /// a block.
 fn heads_in_rows(key: &[u64], head_dim: u64) -> Option<u64> {
-    let row = match *key {
-        [_, heads, _, _] => return Some(heads),
-        _ => *key.last()?,
-    };
+    if let [_, heads, _, _] = *key {
+        return Some(heads);
+    }
+    let row = *key.last()?;
     (head_dim > 0 && row.is_multiple_of(head_dim)).then(|| row / head_dim)
 }
 
@@ -80,11 +78,9 @@ fn shapes_of_query<'q>(
         let &[count] = tensor.dims.as_slice() else { return None };
         Some(count)
     };
-    let is_table = |input: &QueryTensor| {
-        input.dims.len() == 2 && matches!(input.dtype, Some(Dtype::Int32 | Dtype::Int64))
-    };
+    let is_table = |input: &QueryTensor| input.dims.len() == 2 && input.is_index();
     let has_table = query.inputs.iter().skip(BARE_INPUTS).any(is_table);
-    let longest = parameters.kv_lengths.iter().max().map(|length| as_coordinate(*length));
+    let longest = parameters.kv_lengths.iter().max().map(|length| *length as f64);
     let listed = Some(parameters.kv_lengths.len() as u64).filter(|count| *count > 0);
     CallShapes {
         query: dims,
@@ -351,6 +347,7 @@ impl AttentionWork {
             }
             _ => number(name::KV_HEADS).or((!is_fused).then_some(1)),
         };
+        let rope = input(AttentionSlot::QueryRope as usize);
         let sparse_mode = attribute(name::SPARSE_MODE).or((!is_fused).then_some(CAUSAL));
         Some(Self {
             tokens,
@@ -368,11 +365,7 @@ impl AttentionWork {
                 selected: (family == AttentionFamily::Sparse)
                     .then(|| number(SELECTED_KEYS).or_else(|| selected_keys(topk, lengths.as_ref())))
                     .flatten(),
-                rope_dim: is_fused.then(|| {
-                    input(AttentionSlot::QueryRope as usize)
-                        .and_then(|dims| dims.last().copied())
-                        .unwrap_or(0)
-                }),
+                rope_dim: is_fused.then(|| rope.and_then(|dims| dims.last().copied()).unwrap_or(0)),
                 unusual: match family {
                     AttentionFamily::Fused => String::new(),
                     _ => USUAL_VALUES.iter().filter_map(unusual).collect(),
@@ -452,12 +445,9 @@ impl AttentionWork {
             rope_dim: (is_fused && is_recorded).then(|| slot(AttentionSlot::QueryRope as usize).unwrap_or(0)),
             ..AttentionRegime::default()
         };
-        if !is_fused {
-            if regime.topk.is_none() {
-                return Err(MissReason::ContextMissing("topk"));
-            }
-            if regime.block_size.is_none() {
-                return Err(MissReason::ContextMissing("block_size"));
+        for (name, value) in [("topk", regime.topk), ("block_size", regime.block_size)] {
+            if !is_fused && value.is_none() {
+                return Err(MissReason::ContextMissing(name));
             }
         }
         Self::of_parameters(dims, sizes.batch, regime, parameters, family)
@@ -528,10 +518,6 @@ pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
     }
 }
 
-pub(crate) const fn as_coordinate(length: u64) -> f64 {
-    length as f64
-}
-
 pub(crate) fn mean(lengths: &[u64]) -> f64 {
-    lengths.iter().map(|length| as_coordinate(*length)).sum::<f64>() / as_coordinate(lengths.len() as u64)
+    lengths.iter().map(|length| *length as f64).sum::<f64>() / lengths.len() as f64
 }

@@ -41,9 +41,7 @@ impl ExpertTokens {
         let (parts, joined) = match (ep % dp, dp % ep) {
             (0, _) => (ep / dp, 1),
             (_, 0) => (1, dp / ep),
-            _ => {
-                return Err(DecoderStepError::UnevenGroups { dp, ep });
-            }
+            _ => return Err(DecoderStepError::UnevenGroups { dp, ep }),
         };
         let tokens = step.tokens().checked_mul(joined).map(|tokens| tokens.div_ceil(parts));
         let rows = tokens.and_then(|tokens| tokens.checked_mul(experts.top_k));
