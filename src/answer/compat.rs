@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     database::{Database, DatabaseError},
-    kernel::{Dtype, EP_SIZE, KernelName},
+    kernel::{Dtype, EP_SIZE},
 };
 
 /// Tile to which the superseded tool assumes tokens to be padded, in addition to the tiles of npubench.
@@ -42,24 +42,8 @@ impl SupersededTool {
 }
 
 impl LookupRules for SupersededTool {
-    fn reads_verdicts(&self) -> bool {
-        false
-    }
-
-    fn is_final(&self, answer: &LookupAnswer) -> bool {
-        answer.source != AnswerSource::Miss
-    }
-
-    fn compares_outputs(&self) -> bool {
-        false
-    }
-
-    fn is_alternative(&self, _kernel: &KernelName) -> bool {
+    fn is_superseded(&self) -> bool {
         true
-    }
-
-    fn interpolates_composites(&self) -> bool {
-        false
     }
 
     fn match_kernels(
@@ -109,28 +93,23 @@ impl LookupRules for SupersededTool {
         };
         let [low, high] = [lower, upper]
             .map(|bytes| rows.iter().copied().find(|row| row.bytes == bytes).unwrap_or(rows[0]));
-        let is_fit = message.interpolation == MessageInterpolation::AlphaBeta;
-        let (kind, source, confidence) = match lower == upper {
-            true => (RuleKind::Message, AnswerSource::Measured, 0.9),
-            false if is_fit => (RuleKind::MessageFit, AnswerSource::Interpolated, 0.8),
-            false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),
-        };
-        let latency = match kind {
-            RuleKind::Message => low.latency,
-            RuleKind::MessageFit => {
+        let (kind, confidence, latency) = match message.interpolation {
+            _ if lower == upper => (RuleKind::Message, 0.9, low.latency),
+            MessageInterpolation::AlphaBeta => {
                 let (least, most) = (low.latency.min(high.latency), low.latency.max(high.latency));
-                fit_of_all_sizes(&rows, message.bytes).clamp(least, most)
+                (RuleKind::MessageFit, 0.8, fit_of_all_sizes(&rows, message.bytes).clamp(least, most))
             }
-            _ => {
+            MessageInterpolation::BracketLinear => {
                 let share = (message.bytes - lower) as f64 / (upper - lower) as f64;
-                low.latency + share * (high.latency - low.latency)
+                (RuleKind::MessageBracket, 0.8, low.latency + share * (high.latency - low.latency))
             }
         };
+        let rule = MatchRule::of_kind(kind);
         LookupAnswer {
             latency: Some(Micros(latency)),
-            source,
+            source: AnswerSource::of_rule(rule),
             confidence,
-            rule: Some(MatchRule::of_kind(kind)),
+            rule: Some(rule),
             rows: table.used_rows(low, high),
             equal_rows: if lower == upper { rows.iter().filter(|row| row.bytes == lower).count() } else { 1 },
             ..LookupAnswer::default()

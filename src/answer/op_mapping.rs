@@ -503,7 +503,8 @@ pub struct PrefillTailTranspose {
 
 #[derive(Clone, Debug, Default)]
 pub struct OpMapping {
-    file: PathBuf,
+    /// Path of the file; empty without one.
+    pub(super) file: PathBuf,
     communication_data: Option<PathBuf>,
     policies: IndexMap<String, KernelPolicy>,
     operators: IndexMap<String, MappedOperator>,
@@ -532,11 +533,6 @@ impl OpMapping {
         let mapping = Self { file: path.to_owned(), communication_data, policies, operators };
         mapping.refuse_cycles(&places)?;
         Ok(mapping)
-    }
-
-    /// Returns the path of the file; empty without one.
-    pub fn file(&self) -> &Path {
-        &self.file
     }
 
     /// Returns the operator of this name, with or without `torch.ops.` in front.

@@ -499,7 +499,7 @@ impl CoverageAnalyzer<'_> {
     }
 
     pub(super) fn is_free(&self, op: &str) -> bool {
-        self.engine.mapping().operator(op).is_some_and(MappedOperator::is_free)
+        self.engine.mapping.operator(op).is_some_and(MappedOperator::is_free)
     }
 
     /// Returns true if the catalogue can measure a kernel of a question; `None` if its kernels are collectives, or

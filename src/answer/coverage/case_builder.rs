@@ -116,7 +116,7 @@ impl CoverageAnalyzer<'_> {
         inputs: &[QueryTensor],
         rows: &[Case],
     ) -> Result<Vec<CandidateCase>, String> {
-        let operator = self.engine.mapping().operator(&query.op);
+        let operator = self.engine.mapping.operator(&query.op);
         let may_add = operator.is_some_and(|operator| operator.input_count.is_some());
         let is_operator = operator.is_some();
         let formats = expected_formats(rows);

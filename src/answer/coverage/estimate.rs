@@ -80,7 +80,7 @@ impl CoverageAnalyzer<'_> {
     /// Returns the first of the kernels of an operator, or of each part of a composite. Of several products in a row
     /// one runs.
     fn kernels_that_run(&self, op: &str, depth: usize) -> Vec<KernelName> {
-        let parts = self.engine.mapping().operator(op).map_or(&[][..], MappedOperator::parts);
+        let parts = self.engine.mapping.operator(op).map_or(&[][..], MappedOperator::parts);
         if parts.is_empty() || depth >= MAX_NESTED {
             return self.engine.kernels_of(op, &[]).into_iter().take(1).collect();
         }

@@ -138,7 +138,7 @@ fn bracket_key(analyzer: &CoverageAnalyzer<'_>, gap: &CoverageGap<'_>) -> Option
     let GapClosing::ExactCase { kernel } = &gap.closing else { return None };
     let (name, query) = (KernelName::new(kernel).ok()?, gap.query);
     let is_attention = ATTENTION.iter().any(|attention| kernel.starts_with(attention));
-    let is_interpolated = analyzer.engine.mapping().policy(kernel).max_interpolation_dim != Some(0);
+    let is_interpolated = analyzer.engine.mapping.policy(kernel).max_interpolation_dim != Some(0);
     let is_typed = query.inputs.iter().all(|tensor| tensor.dtype.is_some());
     if is_attention || !is_interpolated || !is_typed || !gap.is_only_part {
         return None;
@@ -264,7 +264,7 @@ impl CoverageAnalyzer<'_> {
 
     /// Returns true if a kernel of an operator has the inputs of the operator, as the first one of a composite has.
     fn has_inputs_of_operator(&self, op: &str, part: Option<&str>) -> bool {
-        match self.engine.mapping().operator(op).map(|operator| &operator.route) {
+        match self.engine.mapping.operator(op).map(|operator| &operator.route) {
             Some(OperatorRoute::StaticComposite(parts)) => {
                 part.is_some_and(|part| first_step(parts).iter().any(|kernel| kernel.name.as_str() == part))
             }
@@ -277,7 +277,7 @@ impl CoverageAnalyzer<'_> {
     /// Returns true if all other parts of an operator have answers. A miss hides the parts behind the first one that is
     /// missing; of these only collectives of a product follow from its shapes.
     fn is_only_part(&self, query: &OpQuery, part: MissingPart<'_>) -> bool {
-        let operator = self.engine.mapping().operator(&query.op);
+        let operator = self.engine.mapping.operator(&query.op);
         match operator.map(|operator| &operator.route) {
             Some(OperatorRoute::StaticComposite(parts)) if part.hides_others => {
                 let first = first_step(parts);

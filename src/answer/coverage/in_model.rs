@@ -85,6 +85,60 @@ impl InModelKernels {
         missing.sort_by_key(|kernel| std::cmp::Reverse(kernel.total));
         missing
     }
+
+    fn look_up(&mut self, analyzer: &CoverageAnalyzer<'_>, database: &Database) -> Result<(), CommandError> {
+        for kernel in &mut self.kernels {
+            kernel.question.count = kernel.calls;
+            kernel.question.time = Some(Nanos(kernel.total));
+        }
+        let questions = self.kernels.iter().map(|kernel| kernel.question.clone()).collect();
+        let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
+        super::add_equal_calls(&mut workload, analyzer.catalogue);
+        let mut intervals: BTreeMap<KernelName, HashMap<u64, (f64, f64)>> = BTreeMap::new();
+        for (kernel, answered) in self.kernels.iter_mut().zip(analyzer.answer_workload(&workload)?.answers) {
+            kernel.reason = answered.reason();
+            if answered.class == AnswerClass::Missing {
+                kernel.closing = Some(analyzer.assess_gap(&answered).0);
+                continue;
+            }
+            let Some(answer) = answered.answer else { continue };
+            let Some(latency) = answer.latency.filter(|latency| latency.0 > 0.0) else { continue };
+            // The duration in another model is not the duration of the kernel alone.
+            if answer.rows.iter().any(|row| row.column != LatencyColumn::Replay) {
+                let name = kernel.case.kernel.as_str().to_owned();
+                kernel.closing = Some(match answered.has_entry {
+                    Some(false) => analyzer.closing_by_entry(name),
+                    _ => GapClosing::ExistingRow { kernel: name },
+                });
+                kernel.reason = NOT_MEASURED.to_owned();
+                continue;
+            }
+            let interval = match &*answer.rows {
+                [UsedRow { kernel, line, .. }] if answer.source == AnswerSource::Measured => {
+                    if !intervals.contains_key(kernel) {
+                        intervals.insert(kernel.clone(), intervals_of_table(&database.kernel_csv(kernel)?));
+                    }
+                    intervals[kernel].get(&u64::from(*line)).copied()
+                }
+                _ => None,
+            };
+            kernel.alone = Some(AloneDuration { duration: latency.0 * 1e3, interval, source: answer.source });
+        }
+        let mut order: Vec<usize> = (0..self.kernels.len()).collect();
+        let key = |at: &usize| {
+            let kernel = &self.kernels[*at];
+            (kernel.excess().unwrap_or(f64::NEG_INFINITY), kernel.total)
+        };
+        order.sort_by(|a, b| {
+            let ((excess, total), (other, other_total)) = (key(b), key(a));
+            excess.total_cmp(&other).then(total.cmp(&other_total))
+        });
+        let places: HashMap<usize, usize> =
+            order.iter().enumerate().map(|(place, at)| (*at, place)).collect();
+        self.by_signature.values_mut().for_each(|at| *at = places[at]);
+        self.kernels = order.into_iter().map(|at| self.kernels[at].clone()).collect();
+        Ok(())
+    }
 }
 
 /// Returns the kernels without a duration alone as a table of kernels, one row for each call with the mean duration in
@@ -152,62 +206,6 @@ pub(crate) fn join_kernels(
     }
     joined.look_up(&CoverageAnalyzer { engine: &database.engine, catalogue }, &database.database()?)?;
     Ok(joined)
-}
-
-impl InModelKernels {
-    fn look_up(&mut self, analyzer: &CoverageAnalyzer<'_>, database: &Database) -> Result<(), CommandError> {
-        for kernel in &mut self.kernels {
-            kernel.question.count = kernel.calls;
-            kernel.question.time = Some(Nanos(kernel.total));
-        }
-        let questions = self.kernels.iter().map(|kernel| kernel.question.clone()).collect();
-        let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
-        super::add_equal_calls(&mut workload, analyzer.catalogue);
-        let mut intervals: BTreeMap<KernelName, HashMap<u64, (f64, f64)>> = BTreeMap::new();
-        for (kernel, answered) in self.kernels.iter_mut().zip(analyzer.answer_workload(&workload)?.answers) {
-            kernel.reason = answered.reason();
-            if answered.class == AnswerClass::Missing {
-                kernel.closing = Some(analyzer.assess_gap(&answered).0);
-                continue;
-            }
-            let Some(answer) = answered.answer else { continue };
-            let Some(latency) = answer.latency.filter(|latency| latency.0 > 0.0) else { continue };
-            // The duration in another model is not the duration of the kernel alone.
-            if answer.rows.iter().any(|row| row.column != LatencyColumn::Replay) {
-                let name = kernel.case.kernel.as_str().to_owned();
-                kernel.closing = Some(match answered.has_entry {
-                    Some(false) => analyzer.closing_by_entry(name),
-                    _ => GapClosing::ExistingRow { kernel: name },
-                });
-                kernel.reason = NOT_MEASURED.to_owned();
-                continue;
-            }
-            let interval = match &*answer.rows {
-                [UsedRow { kernel, line, .. }] if answer.source == AnswerSource::Measured => {
-                    if !intervals.contains_key(kernel) {
-                        intervals.insert(kernel.clone(), intervals_of_table(&database.kernel_csv(kernel)?));
-                    }
-                    intervals[kernel].get(&u64::from(*line)).copied()
-                }
-                _ => None,
-            };
-            kernel.alone = Some(AloneDuration { duration: latency.0 * 1e3, interval, source: answer.source });
-        }
-        let mut order: Vec<usize> = (0..self.kernels.len()).collect();
-        let key = |at: &usize| {
-            let kernel = &self.kernels[*at];
-            (kernel.excess().unwrap_or(f64::NEG_INFINITY), kernel.total)
-        };
-        order.sort_by(|a, b| {
-            let ((excess, total), (other, other_total)) = (key(b), key(a));
-            excess.total_cmp(&other).then(total.cmp(&other_total))
-        });
-        let places: HashMap<usize, usize> =
-            order.iter().enumerate().map(|(place, at)| (*at, place)).collect();
-        self.by_signature.values_mut().for_each(|at| *at = places[at]);
-        self.kernels = order.into_iter().map(|at| self.kernels[at].clone()).collect();
-        Ok(())
-    }
 }
 
 /// Returns the intervals of a table in nanoseconds by line; none if it has no such columns.

@@ -66,14 +66,101 @@ impl LookupEngine {
             slots,
             formats: &operator.formats,
             is_prefix: operator.input_count.is_some() || !is_first,
-            interpolation: match self.rules.interpolates_composites() {
-                true => InterpolationKind::Kernel,
-                false => InterpolationKind::Disabled,
+            interpolation: match self.rules.is_superseded() {
+                true => InterpolationKind::Disabled,
+                false => InterpolationKind::Kernel,
             },
             source: QuerySource::Operator,
             ..KernelsQuery::default()
         };
         Ok(self.match_kernels(&self.candidates(kernels)?, &query))
+    }
+
+    pub(super) fn lookup_moe(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
+        let Some(ep_size) = query.ep_size else {
+            return Ok(LookupAnswer::missed(MissReason::EpSizeNotConfigured));
+        };
+        let moe = moe_inputs(query);
+        let inputs = match &moe {
+            Some(moe) if operator.project_full_shape => &moe.kernel,
+            None if operator.project_full_shape => {
+                return Ok(LookupAnswer::missed(MissReason::DecomposeFailed));
+            }
+            _ => &query.inputs,
+        };
+        let count = operator.input_count.filter(|_| !operator.project_full_shape);
+        let mut slots = input_slots(inputs);
+        slots.truncate(count.unwrap_or(usize::MAX));
+        let kernels = self.candidates(&operator.kernels)?;
+        let kernels_query = KernelsQuery {
+            slots,
+            formats: &operator.formats,
+            is_prefix: count.is_some(),
+            ep_size: Some(ep_size),
+            needs_ep_size: true,
+            source: QuerySource::Part,
+            ..KernelsQuery::default()
+        };
+        let answer = self.match_kernels(&kernels, &kernels_query);
+        let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str()).to_owned();
+        let mut parts = vec![PartAnswer { name, answer }];
+        if parts[0].answer.source != AnswerSource::Miss {
+            for embedded in &operator.embedded_compute {
+                let answer = self.lookup_embedded(embedded, moe.as_ref())?;
+                parts.push(PartAnswer { name: embedded.kernel_type.name.to_string(), answer });
+            }
+            if let Some(collective) = &operator.embedded_communication {
+                let answer = self.lookup_routed_message(collective, moe.as_ref(), query)?;
+                // The collective is looked up for messages of measured sizes only.
+                if !matches!(answer.miss, Some(MissReason::MessageOutOfRange { .. })) {
+                    parts.push(PartAnswer { name: collective.kernel_type.name.to_string(), answer });
+                }
+            }
+        }
+        Ok(match parts.as_slice() {
+            [first, rest @ ..] if rest.is_empty() || is_missed(first) => first.answer.clone(),
+            _ => sum_of_sub_kernels(parts, false),
+        })
+    }
+
+    fn lookup_embedded(&self, embedded: &EmbeddedCompute, moe: Option<&MoeInputs>) -> LookupResult {
+        let Some(moe) = moe else { return Ok(LookupAnswer::missed(MissReason::DecomposeFailed)) };
+        let kernels = self.candidates(std::slice::from_ref(&embedded.kernel_type))?;
+        let inputs = moe.embedded_inputs(embedded.input_projection);
+        let (slots, source) = (input_slots(&inputs), QuerySource::Part);
+        let query = KernelsQuery { slots, is_prefix: true, source, ..KernelsQuery::default() };
+        let Some(dtype) = &embedded.output_dtype else { return Ok(self.match_kernels(&kernels, &query)) };
+        let Some(index) = kernels.indices.first() else { return Ok(kernels.missed()) };
+        let mut reason = MissReason::InputCountMismatch;
+        let variants = input_variants(index.traits, query.slots.clone());
+        let mut matches = find_exact(index, &variants, &query, &mut reason);
+        let wanted = Dtype::parse(dtype);
+        matches.retain(|found| {
+            let outputs = &index.rows.form(&index.rows.rows[found.row as usize]).outputs;
+            outputs.first().map(|output| &output.dtype) == wanted.as_ref()
+        });
+        match matches.is_empty() {
+            true => Ok(LookupAnswer::missed(reason)),
+            false => Ok(choose_row(index, &matches, true, None)),
+        }
+    }
+
+    fn lookup_routed_message(
+        &self,
+        rule: &CommunicationRule,
+        moe: Option<&MoeInputs>,
+        query: &OpQuery,
+    ) -> LookupResult {
+        let ranks = query.ranks.or(query.ep_size).unwrap_or_default();
+        if rule.group_type == Some(RankGroup::ExpertParallel) && query.ep_size != Some(ranks) {
+            return Ok(LookupAnswer::missed(MissReason::RanksNotGiven));
+        }
+        let Some(bytes) = moe.and_then(MoeInputs::routed_bytes) else {
+            return Ok(LookupAnswer::missed(MissReason::MessageUnknown));
+        };
+        let interpolation = rule.interpolation_method;
+        let message = CollectiveMessage { bytes, ranks, tier: query.tier, dtype: None, interpolation };
+        self.lookup_message(&MappedKernel::unmapped(rule.kernel_type.name.clone()), &message)
     }
 }
 
@@ -168,95 +255,6 @@ pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> 
         miss: Some(reason),
         parts,
         ..known
-    }
-}
-
-impl LookupEngine {
-    pub(super) fn lookup_moe(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
-        let Some(ep_size) = query.ep_size else {
-            return Ok(LookupAnswer::missed(MissReason::EpSizeNotConfigured));
-        };
-        let moe = moe_inputs(query);
-        let inputs = match &moe {
-            Some(moe) if operator.project_full_shape => &moe.kernel,
-            None if operator.project_full_shape => {
-                return Ok(LookupAnswer::missed(MissReason::DecomposeFailed));
-            }
-            _ => &query.inputs,
-        };
-        let count = operator.input_count.filter(|_| !operator.project_full_shape);
-        let mut slots = input_slots(inputs);
-        slots.truncate(count.unwrap_or(usize::MAX));
-        let kernels = self.candidates(&operator.kernels)?;
-        let kernels_query = KernelsQuery {
-            slots,
-            formats: &operator.formats,
-            is_prefix: count.is_some(),
-            ep_size: Some(ep_size),
-            needs_ep_size: true,
-            source: QuerySource::Part,
-            ..KernelsQuery::default()
-        };
-        let answer = self.match_kernels(&kernels, &kernels_query);
-        let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str()).to_owned();
-        let mut parts = vec![PartAnswer { name, answer }];
-        if parts[0].answer.source != AnswerSource::Miss {
-            for embedded in &operator.embedded_compute {
-                let answer = self.lookup_embedded(embedded, moe.as_ref())?;
-                parts.push(PartAnswer { name: embedded.kernel_type.name.to_string(), answer });
-            }
-            if let Some(collective) = &operator.embedded_communication {
-                let answer = self.lookup_routed_message(collective, moe.as_ref(), query)?;
-                // The collective is looked up for messages of measured sizes only.
-                if !matches!(answer.miss, Some(MissReason::MessageOutOfRange { .. })) {
-                    parts.push(PartAnswer { name: collective.kernel_type.name.to_string(), answer });
-                }
-            }
-        }
-        Ok(match parts.as_slice() {
-            [first, rest @ ..] if rest.is_empty() || is_missed(first) => first.answer.clone(),
-            _ => sum_of_sub_kernels(parts, false),
-        })
-    }
-
-    fn lookup_embedded(&self, embedded: &EmbeddedCompute, moe: Option<&MoeInputs>) -> LookupResult {
-        let Some(moe) = moe else { return Ok(LookupAnswer::missed(MissReason::DecomposeFailed)) };
-        let kernels = self.candidates(std::slice::from_ref(&embedded.kernel_type))?;
-        let inputs = moe.embedded_inputs(embedded.input_projection);
-        let (slots, source) = (input_slots(&inputs), QuerySource::Part);
-        let query = KernelsQuery { slots, is_prefix: true, source, ..KernelsQuery::default() };
-        let Some(dtype) = &embedded.output_dtype else { return Ok(self.match_kernels(&kernels, &query)) };
-        let Some(index) = kernels.indices.first() else { return Ok(kernels.missed()) };
-        let mut reason = MissReason::InputCountMismatch;
-        let variants = input_variants(index.traits, query.slots.clone());
-        let mut matches = find_exact(index, &variants, &query, &mut reason);
-        let wanted = Dtype::parse(dtype);
-        matches.retain(|found| {
-            let outputs = &index.rows.form(&index.rows.rows[found.row as usize]).outputs;
-            outputs.first().map(|output| &output.dtype) == wanted.as_ref()
-        });
-        match matches.is_empty() {
-            true => Ok(LookupAnswer::missed(reason)),
-            false => Ok(choose_row(index, &matches, true, None)),
-        }
-    }
-
-    fn lookup_routed_message(
-        &self,
-        rule: &CommunicationRule,
-        moe: Option<&MoeInputs>,
-        query: &OpQuery,
-    ) -> LookupResult {
-        let ranks = query.ranks.or(query.ep_size).unwrap_or_default();
-        if rule.group_type == Some(RankGroup::ExpertParallel) && query.ep_size != Some(ranks) {
-            return Ok(LookupAnswer::missed(MissReason::RanksNotGiven));
-        }
-        let Some(bytes) = moe.and_then(MoeInputs::routed_bytes) else {
-            return Ok(LookupAnswer::missed(MissReason::MessageUnknown));
-        };
-        let interpolation = rule.interpolation_method;
-        let message = CollectiveMessage { bytes, ranks, tier: query.tier, dtype: None, interpolation };
-        self.lookup_message(&MappedKernel::unmapped(rule.kernel_type.name.clone()), &message)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{
     AnswerSource, CacheQuery, CandidateKernels, FusedProduct, InputSlot, InputVariant, InterpolationKind,
-    KernelIndex, KernelsQuery, LookupAnswer, LookupEngine, LookupResult, MatchRule, MissReason, OpQuery,
-    QuerySource, QueryTensor, RequiredOutput, RowMatch, RuleKind, SlotDims, best_of, choose_row,
+    KernelIndex, KernelTraits, KernelsQuery, LookupAnswer, LookupEngine, LookupResult, MatchRule, MissReason,
+    OpQuery, QuerySource, QueryTensor, RequiredOutput, RowMatch, RuleKind, SlotDims, best_of, choose_row,
     compared_tensors, find_exact, find_padded, input_slots, input_variants, interpolate_rows,
     recorded_inputs, token_variants,
 };
@@ -47,7 +47,7 @@ impl LookupEngine {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
         let with_output;
-        let product = FusedProduct::of_kernel(kernel).filter(|_| self.rules.compares_outputs());
+        let product = FusedProduct::of_kernel(kernel).filter(|_| !self.rules.is_superseded());
         let without_output = product.filter(|_| query.outputs.is_empty());
         let query = match without_output.map(|product| product.output_of_query(query)) {
             Some(Ok(output)) => {
@@ -59,7 +59,7 @@ impl LookupEngine {
         };
         let slots = input_slots(&query.inputs);
         let outputs = output_dims(kernel.as_str(), &slots, &query.outputs);
-        let is_known = self.rules.compares_outputs() && !query.outputs.is_empty();
+        let is_known = !self.rules.is_superseded() && !query.outputs.is_empty();
         let output = outputs.first().filter(|_| is_known).map(|dims| RequiredOutput {
             dims: *dims,
             dtype: query.outputs.first().and_then(|output| output.dtype.as_ref()),
@@ -106,7 +106,8 @@ impl LookupEngine {
             return kernels.missed();
         }
         let variants = kernels.indices.iter().map(|index| {
-            let slots = recorded_slots(index, query.slots.clone(), query.source == QuerySource::Operator);
+            let slots =
+                recorded_slots(index.traits, query.slots.clone(), query.source == QuerySource::Operator);
             (*index, input_variants(index.traits, slots))
         });
         self.rules.match_kernels(self, &variants.collect::<Vec<_>>(), query)
@@ -177,96 +178,7 @@ impl LookupEngine {
         }
         self.lookup_compute(operator, query)
     }
-}
 
-/// Returns the inputs of a query as one rank has them; the error is the reason of a miss.
-pub(super) fn prepared_slots<'q>(
-    operator: Option<&MappedOperator>,
-    query: &'q OpQuery,
-) -> Result<Vec<InputSlot<'q>>, MissReason> {
-    let mut slots = input_slots(&query.inputs);
-    if let Some(rule) = operator.and_then(|operator| operator.tp_projection.as_ref()) {
-        project_under_tp(rule, &mut slots, query.tp_size)?;
-    }
-    Ok(slots)
-}
-
-pub(super) fn ordered_kernels(operator: &MappedOperator, inputs: &[QueryTensor]) -> Vec<MappedKernel> {
-    // A product of batches whose contracted dimension is 1.
-    let dims = inputs.iter().map(|tensor| tensor.dims.as_slice()).take(2).collect::<Vec<_>>();
-    let is_outer_product = matches!(*dims, [[_, _, 1], [_, 1, _]]);
-    let rank = inputs.iter().find(|tensor| !tensor.dims.is_empty()).map(|tensor| tensor.dims.len());
-    let preferred = rank.and_then(|rank| operator.kernels_by_rank.get(&rank));
-    let degenerate = operator.degenerate_bmm_kernel.as_ref().filter(|_| is_outer_product);
-    let mut kernels: Vec<MappedKernel> = Vec::new();
-    for kernel in preferred.into_iter().flatten().chain(&operator.kernels).chain(degenerate) {
-        if kernels.iter().all(|other| other.name != kernel.name) {
-            kernels.push(kernel.clone());
-        }
-    }
-    kernels
-}
-
-/// Returns the dimensions of the outputs: the given ones, or the dimensions that follow from a table from which rows
-/// are gathered.
-fn output_dims(kernel: &str, inputs: &[InputSlot<'_>], outputs: &[QueryTensor]) -> Vec<SlotDims> {
-    match inputs {
-        [table, indices, ..] if outputs.is_empty() && kernel.starts_with("Gather") => {
-            let mut dims = indices.dims;
-            table.dims.as_slice().iter().skip(1).for_each(|dim| dims.push(*dim));
-            vec![dims]
-        }
-        _ => outputs.iter().map(|tensor| SlotDims::new(&tensor.dims)).collect(),
-    }
-}
-
-pub(super) fn recorded_slots<'q>(
-    index: &KernelIndex,
-    slots: Vec<InputSlot<'q>>,
-    is_operator: bool,
-) -> Vec<InputSlot<'q>> {
-    let recorded = is_operator.then(|| recorded_inputs(index.traits, &slots)).flatten();
-    recorded.unwrap_or(slots)
-}
-
-/// Divides the dimension that all ranks have together.
-fn project_under_tp(
-    rule: &TpLinearProjection,
-    slots: &mut [InputSlot<'_>],
-    tp_size: Option<u64>,
-) -> Result<(), MissReason> {
-    let [input, weight, ..] = slots else {
-        return Err(MissReason::TpProjectionInvalid("two inputs are needed".to_owned()));
-    };
-    let (&[tokens, width], &[rows, columns]) = (input.dims.as_slice(), weight.dims.as_slice()) else {
-        return Err(MissReason::TpProjectionInvalid("matrices are needed".to_owned()));
-    };
-    let shared = match rule.shard_axis {
-        ShardAxis::Input => width,
-        ShardAxis::Output => columns,
-    };
-    let tp = match tp_size {
-        _ if !rule.logical_global_dims.contains(&shared) => return Ok(()),
-        Some(1) => return Ok(()),
-        Some(tp) if tp > 1 && shared % tp == 0 && width == rows => tp,
-        _ => {
-            let axis = rule.shard_axis;
-            let tp = tp_size.map_or("unknown".to_owned(), |tp| tp.to_string());
-            let what = format!("logical_dim={shared};shard_axis={axis};tp_size={tp}");
-            return Err(MissReason::TpProjectionInvalid(what));
-        }
-    };
-    match rule.shard_axis {
-        ShardAxis::Input => {
-            input.dims.as_mut_slice().copy_from_slice(&[tokens, width / tp]);
-            weight.dims.as_mut_slice().copy_from_slice(&[rows / tp, columns]);
-        }
-        ShardAxis::Output => weight.dims.as_mut_slice().copy_from_slice(&[rows, columns / tp]),
-    }
-    Ok(())
-}
-
-impl LookupEngine {
     pub(super) fn lookup_elementwise(&self, operator: &MappedOperator, query: &OpQuery) -> LookupResult {
         let kernels = self.candidates(&operator.kernels)?;
         if kernels.indices.is_empty() {
@@ -323,6 +235,93 @@ impl LookupEngine {
             interpolate_rows(index, &variants, &query)
         })
     }
+}
+
+/// Returns the inputs of a query as one rank has them; the error is the reason of a miss.
+pub(super) fn prepared_slots<'q>(
+    operator: Option<&MappedOperator>,
+    query: &'q OpQuery,
+) -> Result<Vec<InputSlot<'q>>, MissReason> {
+    let mut slots = input_slots(&query.inputs);
+    if let Some(rule) = operator.and_then(|operator| operator.tp_projection.as_ref()) {
+        project_under_tp(rule, &mut slots, query.tp_size)?;
+    }
+    Ok(slots)
+}
+
+pub(super) fn ordered_kernels(operator: &MappedOperator, inputs: &[QueryTensor]) -> Vec<MappedKernel> {
+    // A product of batches whose contracted dimension is 1.
+    let dims = inputs.iter().map(|tensor| tensor.dims.as_slice()).take(2).collect::<Vec<_>>();
+    let is_outer_product = matches!(*dims, [[_, _, 1], [_, 1, _]]);
+    let rank = inputs.iter().find(|tensor| !tensor.dims.is_empty()).map(|tensor| tensor.dims.len());
+    let preferred = rank.and_then(|rank| operator.kernels_by_rank.get(&rank));
+    let degenerate = operator.degenerate_bmm_kernel.as_ref().filter(|_| is_outer_product);
+    let mut kernels: Vec<MappedKernel> = Vec::new();
+    for kernel in preferred.into_iter().flatten().chain(&operator.kernels).chain(degenerate) {
+        if kernels.iter().all(|other| other.name != kernel.name) {
+            kernels.push(kernel.clone());
+        }
+    }
+    kernels
+}
+
+/// Returns the dimensions of the outputs: the given ones, or the dimensions that follow from a table from which rows
+/// are gathered.
+fn output_dims(kernel: &str, inputs: &[InputSlot<'_>], outputs: &[QueryTensor]) -> Vec<SlotDims> {
+    match inputs {
+        [table, indices, ..] if outputs.is_empty() && kernel.starts_with("Gather") => {
+            let mut dims = indices.dims;
+            table.dims.as_slice().iter().skip(1).for_each(|dim| dims.push(*dim));
+            vec![dims]
+        }
+        _ => outputs.iter().map(|tensor| SlotDims::new(&tensor.dims)).collect(),
+    }
+}
+
+pub(super) fn recorded_slots<'q>(
+    traits: KernelTraits,
+    slots: Vec<InputSlot<'q>>,
+    is_operator: bool,
+) -> Vec<InputSlot<'q>> {
+    let recorded = is_operator.then(|| recorded_inputs(traits, &slots)).flatten();
+    recorded.unwrap_or(slots)
+}
+
+/// Divides the dimension that all ranks have together.
+fn project_under_tp(
+    rule: &TpLinearProjection,
+    slots: &mut [InputSlot<'_>],
+    tp_size: Option<u64>,
+) -> Result<(), MissReason> {
+    let [input, weight, ..] = slots else {
+        return Err(MissReason::TpProjectionInvalid("two inputs are needed".to_owned()));
+    };
+    let (&[tokens, width], &[rows, columns]) = (input.dims.as_slice(), weight.dims.as_slice()) else {
+        return Err(MissReason::TpProjectionInvalid("matrices are needed".to_owned()));
+    };
+    let shared = match rule.shard_axis {
+        ShardAxis::Input => width,
+        ShardAxis::Output => columns,
+    };
+    let tp = match tp_size {
+        _ if !rule.logical_global_dims.contains(&shared) => return Ok(()),
+        Some(1) => return Ok(()),
+        Some(tp) if tp > 1 && shared % tp == 0 && width == rows => tp,
+        _ => {
+            let axis = rule.shard_axis;
+            let tp = tp_size.map_or("unknown".to_owned(), |tp| tp.to_string());
+            let what = format!("logical_dim={shared};shard_axis={axis};tp_size={tp}");
+            return Err(MissReason::TpProjectionInvalid(what));
+        }
+    };
+    match rule.shard_axis {
+        ShardAxis::Input => {
+            input.dims.as_mut_slice().copy_from_slice(&[tokens, width / tp]);
+            weight.dims.as_mut_slice().copy_from_slice(&[rows / tp, columns]);
+        }
+        ShardAxis::Output => weight.dims.as_mut_slice().copy_from_slice(&[rows, columns / tp]),
+    }
+    Ok(())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

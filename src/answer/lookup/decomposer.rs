@@ -1,9 +1,9 @@
 //! Composites whose kernels follow from the shapes: latent attention, its preparation, and the selection of keys.
 
 use super::{
-    AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchPhase, CacheQuery,
-    KernelsQuery, LookupAnswer, LookupEngine, LookupError, LookupResult, LookupRules, MissReason, OpQuery,
-    PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
+    AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchLengths, BatchPhase,
+    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupError, LookupResult, LookupRules, MissReason,
+    OpQuery, PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
 };
 use crate::{
     answer::op_mapping::{
@@ -129,16 +129,21 @@ pub(super) fn tokens_of_rank(
     };
     let lengths = attention.batch_lengths(tokens);
     let lengths = lengths.ok_or(MissReason::ContextMissing("actual_seq_lengths_values"))?;
-    let mut left = tokens.div_ceil(ranks);
-    // The keys behind the last token belong to other ranks.
-    let first_part = |(queries, keys): (&u64, &u64)| {
+    let BatchLengths { queries, keys } = first_part(&lengths, tokens.div_ceil(ranks));
+    (attention.query_lengths, attention.kv_lengths) = (queries, keys);
+    Ok((attention.query_lengths.iter().sum(), attention))
+}
+
+/// Returns the sequences of the first tokens of a batch. The keys behind the last token belong to other ranks.
+fn first_part(lengths: &BatchLengths, tokens: u64) -> BatchLengths {
+    let mut left = tokens;
+    let parts = lengths.queries.iter().zip(&lengths.keys).map(|(queries, keys)| {
         let own = (*queries).min(left);
         left -= own;
         (own, if own == 0 { 0 } else { keys.saturating_sub(queries - own) })
-    };
-    (attention.query_lengths, attention.kv_lengths) =
-        lengths.queries.iter().zip(&lengths.keys).map(first_part).unzip();
-    Ok((attention.query_lengths.iter().sum(), attention))
+    });
+    let (queries, keys) = parts.unzip();
+    BatchLengths { queries, keys }
 }
 
 impl LookupEngine {
@@ -484,11 +489,9 @@ impl LatentInputs {
         let &AbsorbedWeights { nope, latent, value, .. } = weights;
         let is_int8 = weights.dtype == Dtype::Int8;
         let left = if operator.is_quantized() && is_int8 { &weights.dtype } else { &self.dtype };
+        let names: &[&str] = if operator.is_quantized() { &[QUANTIZED_PRODUCT] } else { &ABSORB };
         let inputs: [(&[u64], &Dtype); 2] = [(&[heads, tokens, nope], left), (&[heads, nope, latent], left)];
-        let absorb = match operator.is_quantized() {
-            true => SubKernel::of_inputs(&[QUANTIZED_PRODUCT], &inputs),
-            false => SubKernel::of_inputs(&ABSORB, &inputs),
-        };
+        let absorb = SubKernel::of_inputs(names, &inputs);
         let output = SubKernel::of_inputs(
             &["TransposeBatchMatMul"],
             &[(&[heads, tokens, latent], &self.dtype), (&[heads, latent, value], &self.dtype)],

@@ -13,7 +13,7 @@ use super::{
     CollectiveTable, InputSlot, KernelIndex, KernelRows, KernelTraits, KernelsQuery, KeyOrder, LatencyColumn,
     Listed, LookupAnswer, Micros, MissReason, MissingTable, NearestRow, OpQuery, QueryTensor, RuleKind,
     SlotDims, UsedRow, VariantsOfKernels, input_slots, input_variants, ordered_kernels, parameters_of_case,
-    prepared_slots, recorded_inputs, recorded_slots,
+    prepared_slots, recorded_slots,
 };
 use crate::{
     answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
@@ -24,7 +24,7 @@ use crate::{
 
 #[derive(Debug)]
 pub struct LookupEngine {
-    pub(super) mapping: Arc<OpMapping>,
+    pub(in crate::answer) mapping: Arc<OpMapping>,
     pub(in crate::answer) index: DatabaseIndex,
     pub(super) rules: Arc<dyn LookupRules>,
 }
@@ -40,7 +40,7 @@ impl LookupEngine {
         mapping: Option<OpMapping>,
         rules: Arc<dyn LookupRules>,
     ) -> Result<Self, DatabaseError> {
-        let index = DatabaseIndex::new(database, rules.reads_verdicts())?;
+        let index = DatabaseIndex::new(database, !rules.is_superseded())?;
         Ok(Self { mapping: Arc::new(mapping.unwrap_or_default()), index, rules })
     }
 
@@ -56,10 +56,6 @@ impl LookupEngine {
     /// Returns true if the mapping has the operator, or the database a table of the name.
     pub fn knows(&self, op: &str) -> bool {
         self.mapping.operator(op).is_some() || self.index.kernels().any(|kernel| kernel.as_str() == op)
-    }
-
-    pub fn mapping(&self) -> &OpMapping {
-        &self.mapping
     }
 
     pub fn query_of_case(case: &Case) -> OpQuery {
@@ -102,8 +98,124 @@ impl LookupEngine {
     }
 
     pub(super) fn missing_table(&self, kernel: &MappedKernel) -> MissingTable {
-        let place = format!("{}:{}", self.mapping.file().display(), kernel.line);
+        let place = format!("{}:{}", self.mapping.file.display(), kernel.line);
         MissingTable { kernel: kernel.name.to_string(), place: (kernel.line > 0).then_some(place) }
+    }
+
+    pub fn lookup(&self, query: &OpQuery) -> LookupResult {
+        let Some(operator) = self.mapping.operator(&query.op) else {
+            return match KernelName::new(&query.op) {
+                Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {
+                    self.lookup_attention(&[MappedKernel::unmapped(kernel)], query, KeyOrder::Recorded)
+                }
+                Ok(kernel) if kernel.is_collective() => {
+                    self.lookup_collective(&[MappedKernel::unmapped(kernel)], query, false)
+                }
+                Ok(kernel) => self.lookup_kernel(&kernel, query),
+                Err(_) => Ok(LookupAnswer::missed(MissReason::Unmapped)),
+            };
+        };
+        match &operator.route {
+            OperatorRoute::ZeroCost => Ok(LookupAnswer::zero(RuleKind::ZeroCost)),
+            OperatorRoute::AcceptedMiss => Ok(LookupAnswer::zero(RuleKind::AcceptedMiss)),
+            OperatorRoute::Compute => self.lookup_compute(operator, query),
+            OperatorRoute::Elementwise => self.lookup_elementwise(operator, query),
+            OperatorRoute::MtpProjection => self.lookup_mtp_projection(operator, query),
+            OperatorRoute::Attention | OperatorRoute::KeyScores => {
+                self.lookup_attention(&operator.kernels, query, KeyOrder::Framework)
+            }
+            OperatorRoute::CacheUpdate => self.lookup_cache_update(&operator.kernels, query),
+            OperatorRoute::Decomposed(expansion) => self.lookup_decomposed(operator, *expansion, query),
+            OperatorRoute::MoeFused => self.lookup_moe(operator, query),
+            OperatorRoute::Communication => self.lookup_collective(&operator.kernels, query, true),
+            OperatorRoute::StaticComposite(_) => self.lookup_composite(operator, query),
+        }
+    }
+
+    /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
+    pub fn lookup_without_rows(&mut self, query: &OpQuery, rows: &[UsedRow]) -> LookupResult {
+        self.index.set_hidden(rows, true);
+        let answer = self.lookup(query);
+        self.index.set_hidden(rows, false);
+        answer
+    }
+
+    /// Returns the rows that are nearest to a query, for a miss.
+    pub fn nearest_rows(&self, query: &OpQuery, limit: usize) -> Result<Vec<NearestRow>, LookupError> {
+        let (kernels, is_operator) = match self.mapping.operator(&query.op) {
+            Some(operator) => (ordered_kernels(operator, &query.inputs), true),
+            None => (KernelName::new(&query.op).into_iter().map(MappedKernel::unmapped).collect(), false),
+        };
+        let mut rows = Vec::new();
+        for index in self.candidates(&kernels)?.indices {
+            let slots = recorded_slots(index.traits, input_slots(&query.inputs), is_operator);
+            rows.extend(nearest_rows(index, &slots, limit));
+        }
+        rows.sort_by(|one, other| one.distance.total_cmp(&other.distance));
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    /// Returns the kernels of an operator in the order of preference for these inputs, else the kernel of this name.
+    pub(crate) fn kernels_of(&self, op: &str, inputs: &[QueryTensor]) -> Vec<KernelName> {
+        match self.mapping.operator(op) {
+            Some(operator) => {
+                ordered_kernels(operator, inputs).into_iter().map(|kernel| kernel.name).collect()
+            }
+            // Operators of a framework have a dot in their names, kernels have none.
+            None if op.contains('.') => Vec::new(),
+            None => KernelName::new(op).into_iter().collect(),
+        }
+    }
+
+    /// Returns the inputs of a query in the forms in which a kernel may record them, the nearest one first; the error
+    /// is the reason why the operator's inputs are not those of a kernel.
+    pub(crate) fn recorded_forms(
+        &self,
+        query: &OpQuery,
+        kernel: &KernelName,
+    ) -> Result<Vec<Vec<QueryTensor>>, MissReason> {
+        let operator = self.mapping.operator(&query.op);
+        let mut slots = prepared_slots(operator, query)?;
+        let traits = KernelTraits::of_kernel(kernel);
+        slots = recorded_slots(traits, slots, operator.is_some());
+        let mut stripped = slots.clone();
+        for slot in &mut stripped {
+            let rank = slot.dims.as_slice().len();
+            slot.dims = slot.dims.without_leading_ones(rank.saturating_sub(1).max(1));
+        }
+        let variants = input_variants(traits, slots);
+        let forms = variants.into_iter().map(|variant| variant.slots).chain([stripped]);
+        let mut found: Vec<Vec<QueryTensor>> = Vec::new();
+        for form in forms {
+            let tensors: Vec<QueryTensor> = form.iter().map(InputSlot::to_tensor).collect();
+            if !found.contains(&tensors) {
+                found.push(tensors);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the reason why a measured row of a case would not answer a query by an exact rule, of a composite its
+    /// first kernel; `None` if it would.
+    pub(crate) fn unanswered_reason(&self, query: &OpQuery, case: &Case) -> Option<String> {
+        let index = probe_table(case)
+            .and_then(|table| self.index.with_table(&case.kernel, &table, &self.mapping).ok());
+        let Some(index) = index else { return Some("the row cannot be read".to_owned()) };
+        let engine = Self { mapping: Arc::clone(&self.mapping), index, rules: Arc::clone(&self.rules) };
+        let answer = match self.mapping.operator(&query.op) {
+            Some(operator) if !operator.parts().is_empty() => {
+                engine.lookup_kernels(operator, &[MappedKernel::unmapped(case.kernel.clone())], query, true)
+            }
+            _ => engine.lookup(query),
+        };
+        match answer {
+            Ok(answer) if answer.source == AnswerSource::Measured && !answer.rows.is_empty() => None,
+            Ok(answer) => {
+                Some(answer.miss.map_or_else(|| answer.source.to_string(), |miss| miss.to_string()))
+            }
+            Err(error) => Some(error.to_string()),
+        }
     }
 }
 
@@ -130,26 +242,19 @@ pub(super) fn best_of(
 
 /// Decisions of lookups that another engine over the same tables may take in another way.
 pub(crate) trait LookupRules: fmt::Debug + Send + Sync {
-    /// Returns true if a replay that its verdict refutes, and the duration of a collective in a model, are no latencies.
-    fn reads_verdicts(&self) -> bool {
-        true
+    /// Returns true for the tool that npubench supersedes: it takes refuted replays and durations of collectives in a model for
+    /// latencies, does not compare outputs, and does not interpolate composites.
+    fn is_superseded(&self) -> bool {
+        false
     }
 
     fn is_final(&self, answer: &LookupAnswer) -> bool {
-        answer.source == AnswerSource::Measured
-    }
-
-    fn compares_outputs(&self) -> bool {
-        true
+        answer.source == AnswerSource::Measured || self.is_superseded() && answer.source != AnswerSource::Miss
     }
 
     /// Returns true if a kernel of a composite is an alternative to other kernels of the same kind in the composite.
     fn is_alternative(&self, kernel: &KernelName) -> bool {
-        KernelTraits::of_kernel(kernel).is_product
-    }
-
-    fn interpolates_composites(&self) -> bool {
-        true
+        self.is_superseded() || KernelTraits::of_kernel(kernel).is_product
     }
 
     fn match_kernels(
@@ -206,62 +311,6 @@ impl CandidateKernels<'_> {
     }
 }
 
-impl LookupEngine {
-    pub fn lookup(&self, query: &OpQuery) -> LookupResult {
-        let Some(operator) = self.mapping.operator(&query.op) else {
-            return match KernelName::new(&query.op) {
-                Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {
-                    self.lookup_attention(&[MappedKernel::unmapped(kernel)], query, KeyOrder::Recorded)
-                }
-                Ok(kernel) if kernel.is_collective() => {
-                    self.lookup_collective(&[MappedKernel::unmapped(kernel)], query, false)
-                }
-                Ok(kernel) => self.lookup_kernel(&kernel, query),
-                Err(_) => Ok(LookupAnswer::missed(MissReason::Unmapped)),
-            };
-        };
-        match &operator.route {
-            OperatorRoute::ZeroCost => Ok(LookupAnswer::zero(RuleKind::ZeroCost)),
-            OperatorRoute::AcceptedMiss => Ok(LookupAnswer::zero(RuleKind::AcceptedMiss)),
-            OperatorRoute::Compute => self.lookup_compute(operator, query),
-            OperatorRoute::Elementwise => self.lookup_elementwise(operator, query),
-            OperatorRoute::MtpProjection => self.lookup_mtp_projection(operator, query),
-            OperatorRoute::Attention | OperatorRoute::KeyScores => {
-                self.lookup_attention(&operator.kernels, query, KeyOrder::Framework)
-            }
-            OperatorRoute::CacheUpdate => self.lookup_cache_update(&operator.kernels, query),
-            OperatorRoute::Decomposed(expansion) => self.lookup_decomposed(operator, *expansion, query),
-            OperatorRoute::MoeFused => self.lookup_moe(operator, query),
-            OperatorRoute::Communication => self.lookup_collective(&operator.kernels, query, true),
-            OperatorRoute::StaticComposite(_) => self.lookup_composite(operator, query),
-        }
-    }
-
-    /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
-    pub fn lookup_without_rows(&mut self, query: &OpQuery, rows: &[UsedRow]) -> LookupResult {
-        self.index.set_hidden(rows, true);
-        let answer = self.lookup(query);
-        self.index.set_hidden(rows, false);
-        answer
-    }
-
-    /// Returns the rows that are nearest to a query, for a miss.
-    pub fn nearest_rows(&self, query: &OpQuery, limit: usize) -> Result<Vec<NearestRow>, LookupError> {
-        let (kernels, is_operator) = match self.mapping.operator(&query.op) {
-            Some(operator) => (ordered_kernels(operator, &query.inputs), true),
-            None => (KernelName::new(&query.op).into_iter().map(MappedKernel::unmapped).collect(), false),
-        };
-        let mut rows = Vec::new();
-        for index in self.candidates(&kernels)?.indices {
-            let slots = recorded_slots(index, input_slots(&query.inputs), is_operator);
-            rows.extend(nearest_rows(index, &slots, limit));
-        }
-        rows.sort_by(|one, other| one.distance.total_cmp(&other.distance));
-        rows.truncate(limit);
-        Ok(rows)
-    }
-}
-
 /// Distance of another element type, as much as a factor of about 20 of one dimension.
 const DTYPE_DISTANCE: f64 = 3.0;
 const RANK_DISTANCE: f64 = 20.0;
@@ -313,74 +362,6 @@ fn dims_distance(index: &KernelIndex, input: usize, query: &SlotDims, row: &Slot
 
 /// Latency of the row by which [`LookupEngine::unanswered_reason`] looks a query up.
 const PROBE_LATENCY: &str = "1";
-
-impl LookupEngine {
-    /// Returns the kernels of an operator in the order of preference for these inputs, else the kernel of this name.
-    pub(crate) fn kernels_of(&self, op: &str, inputs: &[QueryTensor]) -> Vec<KernelName> {
-        match self.mapping.operator(op) {
-            Some(operator) => {
-                ordered_kernels(operator, inputs).into_iter().map(|kernel| kernel.name).collect()
-            }
-            // Operators of a framework have a dot in their names, kernels have none.
-            None if op.contains('.') => Vec::new(),
-            None => KernelName::new(op).into_iter().collect(),
-        }
-    }
-
-    /// Returns the inputs of a query in the forms in which a kernel may record them, the nearest one first; the error
-    /// is the reason why the operator's inputs are not those of a kernel.
-    pub(crate) fn recorded_forms(
-        &self,
-        query: &OpQuery,
-        kernel: &KernelName,
-    ) -> Result<Vec<Vec<QueryTensor>>, MissReason> {
-        let operator = self.mapping.operator(&query.op);
-        let mut slots = prepared_slots(operator, query)?;
-        let traits = KernelTraits::of_kernel(kernel);
-        if operator.is_some()
-            && let Some(recorded) = recorded_inputs(traits, &slots)
-        {
-            slots = recorded;
-        }
-        let mut stripped = slots.clone();
-        for slot in &mut stripped {
-            let rank = slot.dims.as_slice().len();
-            slot.dims = slot.dims.without_leading_ones(rank.saturating_sub(1).max(1));
-        }
-        let variants = input_variants(traits, slots);
-        let forms = variants.into_iter().map(|variant| variant.slots).chain([stripped]);
-        let mut found: Vec<Vec<QueryTensor>> = Vec::new();
-        for form in forms {
-            let tensors: Vec<QueryTensor> = form.iter().map(InputSlot::to_tensor).collect();
-            if !found.contains(&tensors) {
-                found.push(tensors);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Returns the reason why a measured row of a case would not answer a query by an exact rule, of a composite its
-    /// first kernel; `None` if it would.
-    pub(crate) fn unanswered_reason(&self, query: &OpQuery, case: &Case) -> Option<String> {
-        let index = probe_table(case)
-            .and_then(|table| self.index.with_table(&case.kernel, &table, &self.mapping).ok());
-        let Some(index) = index else { return Some("the row cannot be read".to_owned()) };
-        let engine = Self { mapping: Arc::clone(&self.mapping), index, rules: Arc::clone(&self.rules) };
-        let answer = match self.mapping.operator(&query.op) {
-            Some(operator) if !operator.parts().is_empty() => {
-                engine.lookup_kernels(operator, &[MappedKernel::unmapped(case.kernel.clone())], query, true)
-            }
-            _ => engine.lookup(query),
-        };
-        match answer {
-            Ok(answer) if answer.source == AnswerSource::Measured && !answer.rows.is_empty() => None,
-            Ok(answer) => {
-                Some(answer.miss.map_or_else(|| answer.source.to_string(), |miss| miss.to_string()))
-            }
-            Err(error) => Some(error.to_string()),
-        }
-    }
-}
 
 fn probe_table(case: &Case) -> Option<KernelCsv> {
     let cells = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));

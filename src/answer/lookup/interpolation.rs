@@ -361,26 +361,10 @@ pub(crate) struct AxisTables {
 }
 
 /// Forms that differ in ranks only.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FormClasses {
     class_of_form: Vec<u32>,
     examples: Vec<u32>,
-}
-
-impl FormClasses {
-    fn new(forms: &IndexSet<RowForm>) -> Self {
-        let mut classes: IndexSet<RowForm> = IndexSet::new();
-        let mut found = Self { class_of_form: Vec::with_capacity(forms.len()), examples: Vec::new() };
-        for (number, form) in (0..).zip(forms) {
-            let mut bare = form.clone();
-            bare.inputs.iter_mut().chain(&mut bare.outputs).for_each(|tensor| tensor.rank = 0);
-            // There are fewer classes than forms, whose number fits.
-            let (class, is_new) = classes.insert_full(bare);
-            found.examples.extend(is_new.then_some(number));
-            found.class_of_form.push(u32::try_from(class).unwrap_or(u32::MAX));
-        }
-        found
-    }
 }
 
 impl AxisTables {
@@ -389,7 +373,18 @@ impl AxisTables {
     }
 
     fn classes(&self, rows: &KernelRows) -> &FormClasses {
-        self.classes.get_or_init(|| FormClasses::new(&rows.forms))
+        self.classes.get_or_init(|| {
+            let (mut classes, mut found) = (IndexSet::<RowForm>::new(), FormClasses::default());
+            for (number, form) in (0..).zip(&rows.forms) {
+                let mut bare = form.clone();
+                bare.inputs.iter_mut().chain(&mut bare.outputs).for_each(|tensor| tensor.rank = 0);
+                // There are fewer classes than forms, whose number fits.
+                let (class, is_new) = classes.insert_full(bare);
+                found.examples.extend(is_new.then_some(number));
+                found.class_of_form.push(u32::try_from(class).unwrap_or(u32::MAX));
+            }
+            found
+        })
     }
 
     /// Returns the rows of a class that differ from these coordinates along the axes of a group only.

@@ -48,6 +48,38 @@ impl ForwardPass {
     pub const fn total(&self) -> Nanos {
         Nanos(self.compute.0.saturating_add(self.communication.0))
     }
+
+    /// Sums the records of some kernels of a pass, of all if none is given; start and tokens concern the whole pass. A
+    /// collective is recorded on a stream of its own and on the stream of its task, with equal starts: the longest of
+    /// those that start in the same microsecond counts.
+    fn of_records(device: &str, records: &[PassRecord], kernels: &[KernelName]) -> Self {
+        let mut pass = Self {
+            device: device.to_owned(),
+            start: records.first().map_or(Nanos(0), |record| record.start),
+            tokens: records.iter().find_map(|record| record.tokens),
+            is_complete: true,
+            ..Self::default()
+        };
+        let mut collectives: HashMap<(i64, &str), i64> = HashMap::new();
+        let is_wanted = |record: &&PassRecord| {
+            kernels.is_empty() || kernels.iter().any(|kernel| kernel.as_str() == record.kernel)
+        };
+        for record in records.iter().filter(is_wanted) {
+            let time = record.duration;
+            let is_aicpu = record.kernel.ends_with("AicpuKernel");
+            if record.is_collective && !is_aicpu {
+                let key = (record.start.0.div_euclid(1000), record.kernel.as_str());
+                let longest = collectives.entry(key).or_insert(-1);
+                pass.kernels += u64::from(*longest < 0);
+                pass.communication += Nanos((time.0 - (*longest).max(0)).max(0));
+                *longest = time.0.max(*longest).max(0);
+                continue;
+            }
+            pass.kernels += 1;
+            *(if is_aicpu { &mut pass.aicpu } else { &mut pass.compute }) += time;
+        }
+        pass
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,40 +156,6 @@ fn cut_passes(
         is_complete: is_complete(at),
         ..ForwardPass::of_records(device, part, kernels)
     }));
-}
-
-impl ForwardPass {
-    /// Sums the records of some kernels of a pass, of all if none is given; start and tokens concern the whole pass. A
-    /// collective is recorded on a stream of its own and on the stream of its task, with equal starts: the longest of
-    /// those that start in the same microsecond counts.
-    fn of_records(device: &str, records: &[PassRecord], kernels: &[KernelName]) -> Self {
-        let mut pass = Self {
-            device: device.to_owned(),
-            start: records.first().map_or(Nanos(0), |record| record.start),
-            tokens: records.iter().find_map(|record| record.tokens),
-            is_complete: true,
-            ..Self::default()
-        };
-        let mut collectives: HashMap<(i64, &str), i64> = HashMap::new();
-        let is_wanted = |record: &&PassRecord| {
-            kernels.is_empty() || kernels.iter().any(|kernel| kernel.as_str() == record.kernel)
-        };
-        for record in records.iter().filter(is_wanted) {
-            let time = record.duration;
-            let is_aicpu = record.kernel.ends_with("AicpuKernel");
-            if record.is_collective && !is_aicpu {
-                let key = (record.start.0.div_euclid(1000), record.kernel.as_str());
-                let longest = collectives.entry(key).or_insert(-1);
-                pass.kernels += u64::from(*longest < 0);
-                pass.communication += Nanos((time.0 - (*longest).max(0)).max(0));
-                *longest = time.0.max(*longest).max(0);
-                continue;
-            }
-            pass.kernels += 1;
-            *(if is_aicpu { &mut pass.aicpu } else { &mut pass.compute }) += time;
-        }
-        pass
-    }
 }
 
 pub(super) type CollectiveSums = BTreeMap<String, (u64, Nanos)>;

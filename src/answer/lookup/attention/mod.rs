@@ -236,12 +236,7 @@ impl AttentionTable {
             (_, None) => Some(false),
         }
     }
-}
 
-/// Maximum number of places of rows that are compared: a miss of a large table must not take much longer than an answer.
-const MAX_PLACES: usize = 20_000;
-
-impl AttentionTable {
     fn reason_of_miss(&self, rows: &KernelRows, query: &AttentionWork) -> MissReason {
         let regimes: Vec<usize> =
             self.regimes.iter().map(|regime| regime.differences(&query.regime).len()).collect();
@@ -298,6 +293,9 @@ impl AttentionTable {
         found
     }
 }
+
+/// Maximum number of places of rows that are compared: a miss of a large table must not take much longer than an answer.
+const MAX_PLACES: usize = 20_000;
 
 fn different_sequence(row: &AttentionWork, query: &AttentionWork) -> Option<AttentionDifference> {
     let (row, query) = row.lengths.as_ref().zip(query.lengths.as_ref())?;

@@ -252,9 +252,7 @@ impl StepBuilder<'_> {
     fn add_output(&mut self, products: &[WeightProduct]) {
         self.count = 1;
         let batch = self.step.batch;
-        for product in products.iter().filter(|product| product.role == WeightProductRole::LmHead) {
-            self.add_product(batch, product);
-        }
+        self.add_role(products, WeightProductRole::LmHead, batch);
         self.add_collective("hcom_allGather_", [batch, self.share.vocab_size], self.step.layout.tp);
         self.add(format!("ArgMaxV2: FLOAT[{batch},{}] INT64[] -> INT32[{batch}]", self.model.vocab_size));
     }
