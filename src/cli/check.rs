@@ -79,13 +79,13 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
 
 record! {
     CheckedCaseRecord<'a>(case: &'a IdentifiedCase, outcome: &'a CheckOutcome) {
-        by: &'static str = outcome.by.as_str(),
+        by: &'static str = outcome.by.into(),
         case: &'a str = case.id().as_str(),
         inputs: Vec<String> = slot_texts(&case.inputs),
         kernel: &'a str = case.kernel.as_str(),
         message: &'a str = &outcome.message,
         outputs: Vec<String> = slot_texts(&case.outputs),
-        verdict: &'static str = outcome.verdict.as_str(),
+        verdict: &'static str = outcome.verdict.into(),
     }
 }
 
@@ -112,7 +112,7 @@ impl CheckReporter {
             let kernels = self.without_entry.entry(outcome.message.clone()).or_default();
             *kernels.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
-            let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
+            let why = format!("{} by {}: {}", outcome.verdict, outcome.by, outcome.message);
             self.not_accepted.entry((kernel, why)).or_insert_with(|| (0, Case::clone(case))).0 += 1;
         }
     }

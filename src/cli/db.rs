@@ -227,7 +227,7 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
 
 fn issue_lines(folder: &Path, checked: &LintReport) -> String {
     let lines = checked.remarks.iter().map(|remark| {
-        let (kind, severity) = (remark.kind.as_str(), remark.kind.severity());
+        let (kind, severity) = (remark.kind, remark.kind.severity());
         format!("{}: {severity}: {} [{kind}]\n", place(folder, &remark.file, remark.line), remark.text)
     });
     lines.collect()
@@ -287,8 +287,8 @@ record! {
     FindingRecord<'a>(issue: &'a LintIssue) {
         file: &'a str = &issue.file,
         line: u64 = issue.line,
-        severity: &'static str = issue.kind.severity().as_str(),
-        kind: &'static str = issue.kind.as_str(),
+        severity: &'static str = issue.kind.severity().into(),
+        kind: &'static str = issue.kind.into(),
         text: &'a str = &issue.text,
     }
 }

@@ -5,7 +5,7 @@
 use csv::ByteRecord;
 
 use super::{
-    DatabaseError, KernelCsv,
+    DatabaseError, KernelCsv, MergeReport,
     columns::{self, format_decimals, format_micros},
 };
 use crate::kernel::{Case, CollectiveCase, CollectiveKind, Dtype, KernelName, Measurement, PartWeights};
@@ -125,7 +125,6 @@ impl CollectiveKeyColumns {
         Self(KEY_COLUMNS.map(|name| header.iter().position(|column| column == name)))
     }
 
-    /// Returns the key of a row. The error is the reason why it has none.
     pub(crate) fn key(&self, cells: &ByteRecord) -> Result<CollectiveKey, String> {
         let text = |place: usize| {
             let cell = self.0[place].and_then(|index| cells.get(index)).unwrap_or_default();
@@ -248,7 +247,6 @@ pub(super) fn measured_cells(
     cells
 }
 
-/// Columns of numbers that a withdrawn measurement leaves empty.
 pub(super) const NUMBER_COLUMNS: [&str; 11] = [
     DURATION,
     BANDWIDTH,
@@ -273,21 +271,13 @@ pub(crate) struct ImportedDuration {
     pub(crate) source: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ImportReport {
-    pub(crate) added: usize,
-    /// Rows of an earlier import, or without a duration, with new numbers.
-    pub(crate) updated: usize,
-    pub(crate) same: usize,
-    pub(crate) kept: usize,
-}
-
-/// Writes durations into the rows of their keys. A row with a duration that is no import keeps it.
+/// Writes durations into the rows of their keys. A row with a duration that is no import keeps it; rows of an earlier import,
+/// or without a duration, are updated.
 pub(crate) fn import_durations(
     table: &mut KernelCsv,
     durations: &[ImportedDuration],
-) -> Result<ImportReport, DatabaseError> {
-    let mut report = ImportReport::default();
+) -> Result<MergeReport, DatabaseError> {
+    let mut report = MergeReport::default();
     let mut rows = keyed_rows(table);
     for imported in durations {
         let key = CollectiveKey::of_case(&imported.collective);
@@ -314,10 +304,7 @@ pub(crate) fn import_durations(
                 report.added += 1;
             }
             rows if rows.iter().any(|row| is_own(*row)) => report.kept += 1,
-            [row, ..] => match table.update_row(*row, &cells)? {
-                true => report.updated += 1,
-                false => report.same += 1,
-            },
+            [row, ..] => report.count_row(table.update_row(*row, &cells)?, false),
         }
     }
     Ok(report)
@@ -361,7 +348,7 @@ mod tests {
         let all: Vec<ImportedDuration> =
             [1024, 2048, 4096, 8192, 16384].into_iter().map(|message| imported(message, 9.0)).collect();
         let report = import_durations(&mut table, &all).expect("imported");
-        assert_eq!(report, ImportReport { added: 1, updated: 1, same: 0, kept: 3 });
+        assert_eq!(report, MergeReport { added: 1, updated: 1, same: 0, kept: 3 });
         let cell = |table: &KernelCsv, row, column| table.cell_text(row, column).unwrap_or_default();
         let durations: Vec<String> = (0..5).map(|row| cell(&table, row, DURATION)).collect();
         assert_eq!(durations, ["5", "6", "", "9.000000", "9.000000"]);
@@ -370,11 +357,11 @@ mod tests {
         assert_eq!(cell(&table, 4, columns::VERDICT), "");
         let again =
             import_durations(&mut table, &[imported(16384, 9.0), imported(8192, 8.0)]).expect("imported");
-        assert_eq!(again, ImportReport { added: 0, updated: 1, same: 1, kept: 0 });
+        assert_eq!(again, MergeReport { added: 0, updated: 1, same: 1, kept: 0 });
         // Two files with the same size have one row.
         let twice =
             import_durations(&mut table, &[imported(65536, 7.0), imported(65536, 8.0)]).expect("imported");
-        assert_eq!((twice, table.len()), (ImportReport { added: 1, updated: 1, same: 0, kept: 0 }, 6));
+        assert_eq!((twice, table.len()), (MergeReport { added: 1, updated: 1, same: 0, kept: 0 }, 6));
     }
 
     fn collective(message: u64) -> CollectiveCase {

@@ -11,7 +11,6 @@ use crate::{
 
 pub(crate) const STATE: &str = "OP State";
 pub(crate) const CORE: &str = "Accelerator Core";
-/// Verdict of the replay's measurement, and the number of its samples.
 pub(crate) const VERDICT: &str = "MicroBench Verdict";
 pub(crate) const SAMPLES: &str = "MicroBench Samples";
 pub(crate) const COLLECTIONS: &str = "MicroBench Collections";
@@ -64,7 +63,6 @@ pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     columns
 });
 
-/// Columns that npubench appends when it first measures a row of a file.
 pub(crate) const MICROBENCH_COLUMNS: [&str; 16] = [
     MEDIAN,
     STD,

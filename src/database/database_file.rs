@@ -15,7 +15,6 @@ use crate::{
 pub struct DatabaseFile {
     /// Version of this file's layout; increased when a field changes its meaning.
     pub npubench_database: u32,
-    /// Measured or rehearsed; set when the folder is created, never changed.
     pub kind: DataKind,
     pub device: String,
     /// Software versions of the ingested profiles; profiles of other versions are not mixed in silently.
@@ -45,7 +44,6 @@ impl DatabaseFile {
         }
     }
 
-    /// Parses the file's text. A file of a newer npubench is an error.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         // The layout is checked first: a newer one may have other keys.
         let Layout { npubench_database: layout } = yaml::parse(path, text)?;

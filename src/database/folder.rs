@@ -140,12 +140,11 @@ impl Database {
         self.file.kind == DataKind::Npu || self.file.has_rehearsed_profiles
     }
 
-    /// Writes `database.yaml` if its content changes.
     pub(super) fn set_file(&self, file: &DatabaseFile) -> Result<(), DatabaseError> {
-        if *file == self.file {
-            return Ok(());
+        if *file != self.file {
+            write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())?;
         }
-        Ok(write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())?)
+        Ok(())
     }
 
     pub fn folder(&self) -> &Path {
@@ -201,22 +200,19 @@ impl Database {
     /// Writes the `database.yaml` that folders of older tools lack, before the first row is written.
     pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), DatabaseError> {
         lock.keep_state();
-        if self.has_file {
-            Ok(())
-        } else {
-            Ok(write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())?)
+        if !self.has_file {
+            write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())?;
         }
+        Ok(())
     }
 
     /// Opens the ledger, whose runs must be of the folder's kind: `database.yaml` may have been changed or lost.
     pub fn ledger(&self) -> Result<Ledger, DatabaseError> {
         let ledger = Ledger::open(&self.ledger_path())?;
-        match ledger.run_kinds()?.into_iter().find(|kind| *kind != self.kind()) {
-            Some(found) => {
-                Err(DatabaseError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found })
-            }
-            None => Ok(ledger),
+        if let Some(found) = ledger.run_kinds()?.into_iter().find(|kind| *kind != self.kind()) {
+            return Err(DatabaseError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found });
         }
+        Ok(ledger)
     }
 
     pub fn existing_ledger(&self) -> Result<Option<Ledger>, DatabaseError> {
@@ -236,7 +232,6 @@ impl Database {
         kernel.file_stem_among(there.chain(new.iter().map(String::as_str)))
     }
 
-    /// Returns every kernel with a CSV, in the order of names, without collectives.
     pub fn kernels(&self) -> Result<Vec<KernelName>, DatabaseError> {
         Ok(self.kernels_and_collectives()?.into_iter().filter(|kernel| !kernel.is_collective()).collect())
     }
@@ -267,15 +262,10 @@ impl Database {
             return Ok(KernelCsv::new(&path, collective.as_ref().unwrap_or(&COMPUTE_COLUMNS)));
         }
         let table = KernelCsv::load(&path)?;
-        self.refuse_rehearsed_rows(&table)?;
-        Ok(table)
-    }
-
-    fn refuse_rehearsed_rows(&self, table: &KernelCsv) -> Result<(), DatabaseError> {
         if self.kind() == DataKind::Npu && table.contains_cell_prefix(REHEARSAL_RUN) {
-            return Err(DatabaseError::RehearsedRows { path: table.path().to_owned() });
+            return Err(DatabaseError::RehearsedRows { path });
         }
-        Ok(())
+        Ok(table)
     }
 }
 

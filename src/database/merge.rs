@@ -245,7 +245,6 @@ struct SignatureRow {
 
 struct RowsOfGroups {
     by_signature: HashMap<String, Vec<SignatureRow>>,
-    /// Rows with attributes, by their signature without attributes.
     completed: HashMap<String, Vec<SignatureRow>>,
 }
 

@@ -25,7 +25,7 @@ mod zero_placeholders;
 
 pub(crate) use backfill::{BackfillReport, FilledRow, backfill_database};
 pub(crate) use collective_overheads::CollectiveOverhead;
-pub(crate) use collective_rows::{ImportReport, ImportedDuration, import_durations};
+pub(crate) use collective_rows::{ImportedDuration, import_durations};
 pub use columns::COMPUTE_COLUMNS;
 pub(crate) use error::DatabaseError;
 pub use folder::Database;

@@ -22,7 +22,6 @@ pub(crate) struct RowCase {
     hot: RowCells,
     cold: RowCells,
     pub is_on_ai_cpu: bool,
-    /// Median of the case in production profiles; `None` without one.
     pub(crate) production: Option<Nanos>,
     /// Number of these production records; 1 in tables that do not state it.
     pub(crate) production_records: u64,
@@ -75,7 +74,6 @@ pub(crate) enum RowProblem {
 pub(crate) struct RowColumns {
     signature: [usize; 6],
     attributes: Vec<(String, usize)>,
-    /// Names and indices of the columns that repeat the shapes of inputs.
     shape_labels: Vec<(String, usize)>,
 }
 
@@ -150,7 +148,6 @@ impl RowColumns {
         })
     }
 
-    /// Returns all columns from which a case is parsed; the columns of the signature come first.
     pub(crate) fn case_columns(&self) -> Vec<usize> {
         let others = self.attributes.iter().chain(&self.shape_labels).map(|(_, index)| *index);
         self.signature.into_iter().chain(others).collect()
@@ -165,7 +162,7 @@ impl RowColumns {
             let [shapes, dtypes, formats] = [0, 1, 2].map(|offset| text(self.signature[at + offset]));
             SignatureCells { shapes: shapes?, dtypes: dtypes?, formats: formats? }
                 .parse()
-                .map_err(|error| RowProblem::Invalid(error.to_string()))
+                .map_err(RowProblem::Invalid)
         };
         let inputs = side(0)?;
         if inputs.is_empty() {
@@ -192,88 +189,51 @@ fn cell_text(cells: &ByteRecord, column: Option<usize>) -> Option<&str> {
     std::str::from_utf8(cells.get(column?)?).ok().map(str::trim)
 }
 
-#[derive(Debug)]
-enum CaseColumns {
-    Kernel(RowColumns),
-    Collective(CollectiveKeyColumns),
-}
-
-#[derive(Debug)]
-struct RowCaseParser<'t> {
-    kernel: &'t KernelName,
-    table: &'t KernelCsv,
-    case: CaseColumns,
-    hot: ResultColumns,
-    cold: ResultColumns,
-    core: Option<usize>,
-    production: Option<usize>,
-    records: Option<usize>,
-}
-
-impl<'t> RowCaseParser<'t> {
-    /// Finds the columns of a table. Fails if a column of the signature is missing, or the sizes of a collective.
-    fn new(kernel: &'t KernelName, table: &'t KernelCsv) -> Result<Self, DatabaseError> {
-        let [mut hot, mut cold] =
-            [CacheState::Hot, CacheState::Cold].map(|cache| ResultColumns::find(table, cache));
-        let case = if kernel.is_collective() {
-            let column = collective_rows::MESSAGE_BYTES;
-            if table.column_index(column).is_none() {
-                return Err(DatabaseError::MissingColumn { path: table.path().to_owned(), column });
-            }
-            // Collectives have another column for the duration, and no results with a cold cache.
-            hot.0[0] = table.column_index(collective_rows::DURATION);
-            cold = ResultColumns([None; 8]);
-            CaseColumns::Collective(CollectiveKeyColumns::find(table.column_names()))
-        } else {
-            CaseColumns::Kernel(RowColumns::from_table(table)?)
-        };
-        Ok(Self {
-            kernel,
-            table,
-            case,
-            hot,
-            cold,
-            core: table.column_index(columns::CORE).filter(|_| !kernel.is_collective()),
-            production: table.column_index(columns::PROFILING[1]),
-            records: table.column_index(columns::PROFILING_RECORDS),
-        })
-    }
-
-    fn parse_row(&self, row: usize, cells: &ByteRecord) -> RowCase {
-        let production =
-            cell_text(cells, self.production).and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok());
-        let records = cell_text(cells, self.records).and_then(|cell| cell.parse().ok());
-        RowCase {
-            row,
-            line: self.table.row_line(row),
-            case: match &self.case {
-                CaseColumns::Kernel(columns) => {
-                    columns.parse_case(self.kernel, cells).map_err(|problem| problem.to_string())
-                }
-                CaseColumns::Collective(columns) => columns.parse_case(self.kernel, cells),
-            },
-            hot: self.hot.read(cells),
-            cold: self.cold.read(cells),
-            production: production.filter(|median| median.0 > 0),
-            production_records: records.unwrap_or(1),
-            is_on_ai_cpu: cell_text(cells, self.core) == Some(RecordedTask::AI_CPU),
-        }
-    }
-}
-
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
     let mut cases = Vec::with_capacity(table.len());
     for_each_row_case(kernel, table, |case| cases.push(case))?;
     Ok(cases)
 }
 
+/// Visits the rows of a table. Fails if a column of the signature is missing, or the sizes of a collective.
 pub(crate) fn for_each_row_case(
     kernel: &KernelName,
     table: &KernelCsv,
     mut visit: impl FnMut(RowCase),
 ) -> Result<(), DatabaseError> {
-    let parser = RowCaseParser::new(kernel, table)?;
-    table.for_each_row(|row, cells| visit(parser.parse_row(row, cells)));
+    let [mut hot, mut cold] = [CacheState::Hot, CacheState::Cold].map(|cache| ResultColumns::find(table, cache));
+    let parse_case: Box<dyn Fn(&ByteRecord) -> Result<Case, String>> = if kernel.is_collective() {
+        let column = collective_rows::MESSAGE_BYTES;
+        if table.column_index(column).is_none() {
+            return Err(DatabaseError::MissingColumn { path: table.path().to_owned(), column });
+        }
+        // Collectives have another column for the duration, and no results with a cold cache.
+        hot.0[0] = table.column_index(collective_rows::DURATION);
+        cold = ResultColumns([None; 8]);
+        let columns = CollectiveKeyColumns::find(table.column_names());
+        Box::new(move |cells| columns.parse_case(kernel, cells))
+    } else {
+        let columns = RowColumns::from_table(table)?;
+        Box::new(move |cells| columns.parse_case(kernel, cells).map_err(|problem| problem.to_string()))
+    };
+    let core = table.column_index(columns::CORE).filter(|_| !kernel.is_collective());
+    let [production, records] =
+        [columns::PROFILING[1], columns::PROFILING_RECORDS].map(|name| table.column_index(name));
+    table.for_each_row(|row, cells| {
+        let production = cell_text(cells, production);
+        let production = production.and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok());
+        let records = cell_text(cells, records).and_then(|cell| cell.parse().ok());
+        visit(RowCase {
+            row,
+            line: table.row_line(row),
+            case: parse_case(cells),
+            hot: hot.read(cells),
+            cold: cold.read(cells),
+            production: production.filter(|median| median.0 > 0),
+            production_records: records.unwrap_or(1),
+            is_on_ai_cpu: cell_text(cells, core) == Some(RecordedTask::AI_CPU),
+        });
+    });
     Ok(())
 }
 

@@ -5,13 +5,10 @@ use std::{env, path::Path};
 use super::{Database, DatabaseError, KernelCsv, database_file::DatabaseFile, save_tables};
 use crate::{base::files::ScratchFolder, kernel::DataKind};
 
-/// Database that gets rows; its folder need not exist.
 #[derive(Debug)]
 pub(crate) struct TargetDatabase<'a> {
     pub(crate) folder: &'a Path,
-    /// The database; `None` if it is to be created.
     pub(crate) existing: Option<Database>,
-    /// What its `database.yaml` gets.
     pub(crate) file: DatabaseFile,
 }
 

@@ -134,7 +134,6 @@ fn insertion_range(table: &KernelCsv) -> Range<usize> {
     start..end.unwrap_or(table.len())
 }
 
-/// Loads a kernel's table, writes results into it and saves it if it changed.
 pub(crate) fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,

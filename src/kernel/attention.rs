@@ -201,10 +201,8 @@ pub(crate) enum ShapeMatch {
     Reshaped,
 }
 
-/// Slots of the cache, which may be passed in several views.
 const CACHE: [AttentionSlot; 3] = [AttentionSlot::Key, AttentionSlot::Value, AttentionSlot::KeyRope];
 
-/// Slots of compared tensors, which are large or determine the amount of read data.
 const COMPARED: [AttentionSlot; 7] = [
     AttentionSlot::Query,
     AttentionSlot::Key,

@@ -74,10 +74,8 @@ const SHAPE_LABELS: [(&str, AttentionSlot); 3] = [
     ("Runtime block_table_shape", AttentionSlot::BlockTable),
 ];
 
-/// Truth value, which tables also have as 0 or 1.
 const IS_OUTPUT_KV: &str = "Runtime is_output_kv";
 
-/// Columns that are derived when a row is written.
 const MADE: [&str; 2] = ["source_profile", "metadata_completeness"];
 
 /// Values by column, each in one spelling; a missing value is unknown.

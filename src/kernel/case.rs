@@ -25,7 +25,6 @@ pub struct Case {
     pub attributes: CaseAttributes,
 }
 
-/// A case with its id, which is computed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentifiedCase {
     case: Case,

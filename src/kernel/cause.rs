@@ -472,7 +472,6 @@ pub struct OtherKernel {
 pub struct Overlap {
     pub(crate) launch: usize,
     pub(crate) took_ns: Nanos,
-    /// Time from its start to the start of the next launch.
     pub(crate) next_after_ns: Nanos,
 }
 
@@ -604,7 +603,6 @@ impl<const PLACES: usize> Display for Decimal<PLACES> {
     }
 }
 
-/// Cause of a verdict with distinct remarks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     pub(crate) cause: Cause,

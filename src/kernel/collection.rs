@@ -124,12 +124,6 @@ pub enum CollectionPurpose {
     Control,
 }
 
-impl CollectionPurpose {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// Kernels at both ends of each collection, by which devices and nights are compared; no duration is ever scaled by them.
 #[derive(Serialize, Deserialize, Display, EnumString)]
 #[serde(rename_all = "snake_case")]

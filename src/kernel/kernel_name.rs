@@ -65,8 +65,7 @@ impl KernelName {
     }
 
     fn from_plain_stem(stem: &str) -> Option<Self> {
-        let encoded = stem.strip_prefix('%').filter(|rest| is_reserved(rest)).unwrap_or(stem);
-        let mut parts = encoded.split('%');
+        let mut parts = stem.split('%');
         let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
         for part in parts {
             let digits =
@@ -107,13 +106,9 @@ impl KernelName {
     }
 
     /// Returns the stem of the kernel's CSV: the name itself for every name a vendor uses. Bytes that could leave the
-    /// folder or be interpreted by a shell become `%XX`, and names that a file system reserves get a `%` in front.
+    /// folder or be interpreted by a shell become `%XX`.
     pub fn file_stem(&self) -> String {
-        let mut stem = encode_stem(self.0.bytes());
-        if is_reserved(&stem) {
-            stem.insert(0, '%');
-        }
-        stem
+        encode_stem(self.0.bytes())
     }
 
     /// Returns the stem in a folder: the stem of an existing file, or [`Self::file_stem`], or, if another kernel's stem
@@ -150,15 +145,6 @@ fn encode_stem(bytes: impl Iterator<Item = u8>) -> String {
         }
     }
     stem
-}
-
-/// Returns true for names that Windows and its network shares reserve for devices.
-fn is_reserved(stem: &str) -> bool {
-    let base = stem.split('.').next().unwrap_or(stem).to_ascii_uppercase();
-    matches!(base.as_str(), "CON" | "PRN" | "AUX" | "NUL")
-        || (base.len() == 4
-            && (base.starts_with("COM") || base.starts_with("LPT"))
-            && base.as_bytes()[3].is_ascii_digit())
 }
 
 impl fmt::Display for KernelName {
@@ -202,8 +188,6 @@ mod tests {
     fn hostile_names_stay_inside_the_folder() {
         let stem = |name: &str| KernelName::new(name).expect("printable").file_stem();
         assert_eq!(stem("../../x"), "%2E.%2F..%2Fx");
-        assert_eq!(stem("CON"), "%CON");
-        assert_eq!(stem("com1.x"), "%com1.x");
         assert_eq!(stem(".hidden"), "%2Ehidden");
         assert_eq!(stem("$(reboot)"), "%24%28reboot%29");
     }

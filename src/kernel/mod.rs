@@ -44,9 +44,9 @@ pub(crate) use results::{
     CONFIRMING_COLLECTIONS, CollectionSamples, IntervalMethod, Measurement, MedianInterval,
     PRODUCTION_FACTOR, ShownResult, WithdrawnAttempts, production_contradiction,
 };
-pub use signature::{CellsError, SignatureCells};
+pub use signature::SignatureCells;
 pub(crate) use signature::{
-    case_of_signature, signature_attributes, signature_mismatch, split_signature, split_signature_dims,
+    case_of_signature, signature_mismatch, signature_parts, split_signature_dims,
 };
 pub(crate) use software::version_numbers;
 pub use software::{IdentifiedSoftware, ImportedVersions, SoftwareFingerprint, SoftwareVersions};

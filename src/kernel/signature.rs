@@ -60,19 +60,10 @@ fn slots_of_signature(text: &str) -> Option<Vec<Slot>> {
 }
 
 /// Returns inputs, outputs and attributes of a signature; the kernel's name may contain the separator `|`.
-fn signature_parts<'a>(kernel: &KernelName, signature: &'a str) -> [&'a str; 3] {
+pub(crate) fn signature_parts<'a>(kernel: &KernelName, signature: &'a str) -> [&'a str; 3] {
     let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
     let mut parts = slots.unwrap_or_default().splitn(3, '|');
     [(); 3].map(|()| parts.next().unwrap_or_default())
-}
-
-pub(crate) fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
-    let [inputs, outputs, _] = signature_parts(kernel, signature);
-    (inputs, outputs)
-}
-
-pub(crate) fn signature_attributes<'a>(kernel: &KernelName, signature: &'a str) -> &'a str {
-    signature_parts(kernel, signature)[2]
 }
 
 /// Returns the dimensions of all slots, and the signature without them: cases with the same rest differ only in size.
@@ -278,12 +269,8 @@ pub struct SignatureCells<'a> {
     pub formats: &'a str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct CellsError(String);
-
 impl SignatureCells<'_> {
-    pub fn parse(self) -> Result<Vec<Slot>, CellsError> {
+    pub fn parse(self) -> Result<Vec<Slot>, String> {
         let list =
             |cell| if str::is_empty(cell) { Vec::new() } else { cell.split(';').map(str::trim).collect() };
         // The profiler writes literal quotes around shapes.
@@ -311,7 +298,7 @@ impl SignatureCells<'_> {
                 (Some(dtype), Some(format)) => Some(Tensor { dims, dtype, format }),
                 (_, _) if dims.is_empty() => None,
                 (None, _) if dtype_slots.is_empty() || dtype_slots.get(index) == Some(&"") => {
-                    return Err(CellsError(format!("slot {index} has a shape but no type")));
+                    return Err(format!("slot {index} has a shape but no type"));
                 }
                 // A slot with a shape is a tensor, even with an undefined type or behind the last type.
                 (dtype, format) => Some(Tensor {
@@ -333,7 +320,7 @@ fn absent_to_empty(cell: &str) -> &str {
 }
 
 /// Parses `4096,1,128`, also with one pair of parentheses and blanks; empty for a scalar.
-fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsError> {
+fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, String> {
     let shape = shape.trim();
     let shape = shape.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(shape).trim();
     if shape.is_empty() {
@@ -342,7 +329,7 @@ fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsErr
     let dims = shape.split(',').map(str::trim).map(|dim| {
         let digits = Some(dim).filter(|dim| dim.len() <= 18 && dim.bytes().all(|byte| byte.is_ascii_digit()));
         let number = digits.and_then(|digits| digits.parse().ok());
-        number.ok_or_else(|| CellsError(format!("`{dim}` is not a dimension (slot {slot} of `{cell}`)")))
+        number.ok_or_else(|| format!("`{dim}` is not a dimension (slot {slot} of `{cell}`)"))
     });
     dims.collect()
 }
@@ -551,8 +538,8 @@ mod tests {
             let text =
                 canonical_signature(&case(kernel, ["4,8;8", "FLOAT;FLOAT", "ND;ND"], ["4,8", "FLOAT", "ND"]));
             let kernel = KernelName::new(kernel).expect("a name");
-            let sides = split_signature(&kernel, &text);
-            assert_eq!(sides, ("4,8:FLOAT:ND;8:FLOAT:ND", "4,8:FLOAT:ND"), "{kernel}");
+            let parts = signature_parts(&kernel, &text);
+            assert_eq!(parts, ["4,8:FLOAT:ND;8:FLOAT:ND", "4,8:FLOAT:ND", ""], "{kernel}");
         }
     }
 
@@ -594,7 +581,7 @@ mod tests {
         }
     }
 
-    fn parse(shapes: &str, dtypes: &str, formats: &str) -> Result<Vec<Slot>, CellsError> {
+    fn parse(shapes: &str, dtypes: &str, formats: &str) -> Result<Vec<Slot>, String> {
         SignatureCells { shapes, dtypes, formats }.parse()
     }
 

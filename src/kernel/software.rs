@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::case::short_hash;
 
-/// Versions of the software that determines kernel durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SoftwareVersions {

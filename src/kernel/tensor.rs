@@ -5,7 +5,6 @@ use std::fmt;
 /// Slot of a signature: a tensor, or `None` for an omitted optional input.
 pub type Slot = Option<Tensor>;
 
-/// Shape, element type and memory format of one input or output.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
     pub dims: Vec<u64>,

@@ -82,10 +82,7 @@ impl std::ops::AddAssign for Nanos {
 
 impl std::iter::Sum for Nanos {
     fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
-        times.fold(Self(0), |mut sum, time| {
-            sum += time;
-            sum
-        })
+        Self(times.fold(0, |sum, time| time.0.saturating_add(sum)))
     }
 }
 

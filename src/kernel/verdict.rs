@@ -252,10 +252,6 @@ pub struct CheckOutcome {
 }
 
 impl CheckVerdict {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Returns the verdict that a run would give to the case; `None` if it would be launched.
     pub(crate) const fn run_verdict(self) -> Option<Verdict> {
         match self {
@@ -266,12 +262,6 @@ impl CheckVerdict {
             Self::Oom => Some(Verdict::Oom),
             Self::NoEntry => Some(Verdict::NoEntry),
         }
-    }
-}
-
-impl CheckMethod {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
     }
 }
 

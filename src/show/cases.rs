@@ -7,7 +7,7 @@ use super::{prelude::*, run_lines::device_list, runs::verdict_counts, table::Roo
 use crate::{
     base::print::TextStyle,
     database::ledger::CaseRecord,
-    kernel::{RUNTIME, signature_attributes, split_signature},
+    kernel::{RUNTIME, signature_parts},
     measure::recorder::{case_log, collection_log},
 };
 
@@ -25,9 +25,7 @@ record! {
             let is_there = !verdict.is_some_and(Verdict::is_done) && fs::symlink_metadata(&by_name).is_ok();
             if is_there { by_name } else { folder.join(collection_log(attempt.collection)) }
         });
-        let (inputs, outputs) = split_signature(&kernel, &signature);
-        let [inputs, outputs] = [inputs, outputs].map(str::to_owned);
-        let attributes = signature_attributes(&kernel, &signature).to_owned();
+        let [inputs, outputs, attributes] = signature_parts(&kernel, &signature).map(str::to_owned);
     } {
         pub(crate) case: CaseId = case,
         pub(crate) kernel: KernelName = kernel,

@@ -5,14 +5,14 @@ use strum::IntoEnumIterator as _;
 use super::{cases::distinguishable_inputs, prelude::*};
 use crate::{
     base::stats::{ComparisonVerdict, FALSE_DISCOVERY_RATE},
-    kernel::{signature_attributes, split_signature},
+    kernel::signature_parts,
     measure::evidence::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide},
 };
 
-fn signature_parts(case: &CaseDifference) -> [&str; 4] {
+fn case_parts(case: &CaseDifference) -> [&str; 4] {
     let Ok(kernel) = KernelName::new(&case.kernel) else { return [&case.kernel, "", "", ""] };
-    let (inputs, outputs) = split_signature(&kernel, &case.signature);
-    [&case.kernel, inputs, outputs, signature_attributes(&kernel, &case.signature)]
+    let [inputs, outputs, attributes] = signature_parts(&kernel, &case.signature);
+    [&case.kernel, inputs, outputs, attributes]
 }
 
 pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool, width: Option<usize>) -> String {
@@ -20,7 +20,7 @@ pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool, width: 
         lists_all || matches!(case.verdict, ComparisonVerdict::Slow | ComparisonVerdict::Fast)
     };
     let cases: Vec<&CaseDifference> = difference.cases.iter().filter(is_changed).collect();
-    let inputs = distinguishable_inputs(&cases.iter().map(|case| signature_parts(case)).collect::<Vec<_>>());
+    let inputs = distinguishable_inputs(&cases.iter().map(|case| case_parts(case)).collect::<Vec<_>>());
     let percent = |value: Option<f64>| or_empty(value.map(|value| signed(value, 2)));
     let interval = |[low, high]: [f64; 2]| format!("{low:+.2} to {high:+.2}");
     Table::new(cases.into_iter().zip(&inputs))

@@ -13,7 +13,7 @@ record! {
         api: &'a str = &entry.main_operator().api,
         summary: &'a str = &entry.summary,
         needs: Vec<String> = entry.needs.words(),
-        check_method: &'static str = entry.check_method.as_str(),
+        check_method: &'static str = entry.check_method.into(),
         launchable: bool = entry.can_be_launched(),
         /// Rules of its forms as they are written in the entry.
         forms: Vec<&'a str> = entry.forms.iter().map(|form| form.rule.source.as_str()).collect(),

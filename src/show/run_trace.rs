@@ -121,7 +121,7 @@ fn collection_slices(
     let ids: Vec<&str> = cases.iter().map(CaseId::as_str).collect();
     let slice = |&device: &u32| {
         json!({
-            "ph": "X", "name": format!("{number} {purpose}"), "cat": purpose.as_str(),
+            "ph": "X", "name": format!("{number} {purpose}"), "cat": purpose.to_string(),
             "pid": PROCESS, "tid": track_id(device), "ts": micros_since(*started, start), "dur": length,
             "args": {
                 "collection": number, "purpose": purpose, "outcome": outcome, "predicted_s": predicted,

@@ -155,7 +155,6 @@ pub struct KernelAudit<'a> {
     pub(crate) kernel: KernelName,
     pub(crate) measured: usize,
     pub(crate) planned: usize,
-    /// Number of cases that the catalogue's shape rule cannot read.
     pub(crate) unread: usize,
     pub(crate) axes: Vec<AxisAudit<'a>>,
 }
@@ -171,9 +170,7 @@ pub(crate) struct AxisAudit<'a> {
     pub(crate) axis: &'a AuditedAxis,
     pub(crate) range: Option<(i64, i64)>,
     pub(crate) values: usize,
-    /// Values of cases without a measurement that no measured case has, ascending.
     pub(crate) planned: Vec<i64>,
-    /// Points that the measured values lack.
     pub(crate) shortfall: AxisShortfall,
     /// Missing points that are not planned, ascending.
     pub(crate) proposed: Vec<i64>,
@@ -225,7 +222,6 @@ impl<'a> AxisAudit<'a> {
         }
     }
 
-    /// Returns true if no point is missing, over all cases and for each group.
     pub(crate) fn is_complete(&self) -> bool {
         self.shortfall.is_empty() && self.groups.iter().all(|group| group.is_complete)
     }

@@ -103,7 +103,6 @@ impl<'a> Candidates<'a> {
         &self.case
     }
 
-    /// Returns the cells of the attribute columns, labels included.
     pub(crate) fn cells(&self) -> Result<Vec<(&'a str, String)>, String> {
         let mut bindings = None;
         let cells = self.space.attributes.iter().map(|(column, cell)| {
@@ -142,7 +141,6 @@ pub struct ExistingCases {
 }
 
 impl ExistingCases {
-    /// Adds a case; returns true if it is new.
     pub fn insert(&mut self, case: &Case) -> bool {
         self.signatures.insert(Self::key(case))
     }

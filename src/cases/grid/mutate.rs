@@ -23,7 +23,6 @@ pub struct Mutant {
     pub(crate) what: String,
     /// Old and new value, if `what` alone does not identify the change.
     pub(crate) change: String,
-    /// The case, or the reason why it cannot be built.
     pub case: Result<Case, String>,
 }
 
@@ -136,7 +135,6 @@ impl CaseMutator<'_> {
     }
 }
 
-/// Returns the numbers that a mutation yields for an axis, without the present one.
 fn mutated_values(mutation: &Mutation, axis: &MutationAxis, cores: u64) -> Vec<u64> {
     let applies = match axis.role {
         _ if mutation.roles.is_empty() => !axis.role.is_some_and(DimensionRole::is_kept),

@@ -64,7 +64,6 @@ pub struct MutationCount {
     pub rows: u64,
 }
 
-/// Candidates of one kernel, divided into rows and rejected ones.
 #[derive(Debug)]
 pub struct SelectedRows<'a> {
     pub(crate) kernel: &'a KernelName,
@@ -85,11 +84,9 @@ pub struct SelectedRows<'a> {
 #[derive(Debug)]
 pub struct SelectedRow<'r> {
     pub case: &'r Case,
-    /// Text of the provenance column.
     pub provenance: String,
     /// Axes of a grid's candidate and their values; empty for other cases.
     pub(crate) axes: Vec<(&'r str, i64)>,
-    /// Cells of the attribute columns, labels included.
     pub(crate) attributes: Vec<(&'r str, String)>,
 }
 
@@ -160,7 +157,6 @@ impl RejectReason {
         self.into()
     }
 
-    /// Returns the expression of the grid that rejects the candidate, if the reason is one.
     pub(crate) fn expression(&self) -> Option<&str> {
         match self {
             Self::Constraint(source) | Self::NoValue(source) | Self::Dimension(source) => Some(source),
@@ -221,7 +217,6 @@ impl<'a> CandidateFilter<'a> {
         if self.accepted.insert(case) { Ok(()) } else { Err((RejectReason::Duplicate, None)) }
     }
 
-    /// Returns the indexes of the valid candidates of a space, and counts the others.
     fn valid_candidates(
         &mut self,
         space: &CandidateSpace,

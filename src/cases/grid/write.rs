@@ -29,7 +29,6 @@ use crate::{
 
 pub(crate) type CasesByKernel = BTreeMap<KernelName, Vec<Case>>;
 
-/// Cases that become rows as they are, by kernel.
 pub(crate) type ListedCases = BTreeMap<KernelName, Vec<ListedCase>>;
 
 pub(crate) type CandidatesByKernel<'a> = BTreeMap<KernelName, CandidateSource<'a>>;
@@ -185,7 +184,6 @@ fn append_case(
 pub(crate) struct RowWriter<'a> {
     pub(crate) candidates: CandidatesByKernel<'a>,
     pub(crate) catalogue: &'a Catalogue,
-    /// The request for each kernel, with the catalogue entry of the kernel.
     pub(crate) request: SelectionRequest<'a>,
     /// Device for [`SelectedRows::fastest`], which is not computed for `None`.
     pub(crate) timed_on: Option<&'a DeviceProfile>,

@@ -83,7 +83,6 @@ impl ParallelDegrees {
     }
 }
 
-/// The share of one device in each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceShare {
     pub heads: u64,
@@ -92,9 +91,7 @@ pub struct DeviceShare {
     pub(crate) intermediate_size: Option<u64>,
     pub experts: Option<u64>,
     pub(crate) expert_intermediate_size: Option<u64>,
-    /// Sum of the widths inside the shared experts.
     pub(crate) shared_intermediate_size: Option<u64>,
-    /// Rows of `lm_head`, with padding.
     pub(crate) vocab_size: u64,
 }
 

@@ -14,7 +14,6 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilterEvidence {
     pub(crate) starts: BTreeMap<String, Nanos>,
-    /// Name of the host of each run that states it.
     pub(crate) hosts: BTreeMap<String, String>,
     pub(crate) devices: BTreeMap<CaseId, Vec<u32>>,
     /// Names of the causes of the newest verdicts; empty if the filter does not compare them.

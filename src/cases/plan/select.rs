@@ -24,7 +24,6 @@ use crate::{
     },
 };
 
-/// Rows that a run measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum UpdateMode {
@@ -53,9 +52,7 @@ pub(crate) struct CaseSelection<'a> {
     /// Calls refused by the vendor check, which are not launched, by case. `None` if the plan is not for launches.
     pub(crate) refused_calls: Option<&'a BTreeMap<CaseId, RefusedCall>>,
     pub(crate) equal_calls: &'a EqualCallEvidence,
-    /// Column with the weight of each row; `None` for equal weights.
     pub weight_column: Option<&'a str>,
-    /// Weights of cases by id, which precede the weights of rows.
     pub(crate) case_weights: &'a BTreeMap<String, f64>,
 }
 
@@ -93,15 +90,12 @@ impl PlannedCase {
 pub(crate) struct RunPlan {
     pub cases: Vec<PlannedCase>,
     pub(crate) not_launched: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Rows that cannot be read as cases: file, line and reason.
     pub unreadable_rows: Vec<String>,
     pub(crate) missing_tables: Vec<MissingTable>,
     pub already_measured: usize,
-    /// Time of the production records of all selected rows, also of measured ones.
     pub(crate) recorded: RecordedTime,
     /// Medians in production profiles with which results are compared, by case.
     pub(crate) production: BTreeMap<CaseId, Nanos>,
-    /// Results that the rows of planned cases show before the run.
     pub(crate) earlier_results: BTreeMap<CaseId, EarlierResult>,
     /// Cases with an accepted result in the ledger that their row does not show, by kernel.
     pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
@@ -196,7 +190,6 @@ pub(crate) enum PlanError {
     Database(#[from] DatabaseError),
     #[error("the database has no rows of `{kernel}`")]
     NoSuchKernel { kernel: KernelName, nearest: Option<String>, folder: PathBuf },
-    /// Row of a collective, which another command measures.
     #[error("`{kernel}` is a collective, which is measured by `npubench comm run`")]
     Collective { kernel: KernelName, folder: PathBuf, kind: DataKind },
     #[error("no kernel of the database has a column `{column}`")]
@@ -355,7 +348,6 @@ struct RowJudge<'a> {
     catalogue: &'a Catalogue,
     device: &'a DeviceProfile,
     selection: &'a CaseSelection<'a>,
-    /// Cases whose rows so far are refused by the catalogue.
     refused: BTreeSet<CaseId>,
 }
 

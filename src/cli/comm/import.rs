@@ -2,7 +2,7 @@
 
 use super::super::prelude::*;
 use crate::{
-    database::{DatabaseError, ImportReport, ImportedDuration, import_durations},
+    database::{DatabaseError, ImportedDuration, MergeReport, import_durations},
     kernel::{CollectiveCase, PartWeights, hccl_environment, hccl_variables},
     measure::collective::{TopologyError, parse_collective, tier_of_group},
     profile::{CollectiveBenchmark, parse_element_type},
@@ -106,7 +106,7 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let kernel = KernelName::new(kind.kernel_name())?;
-    let ImportReport { added, updated, same, kept } = target.write(false, |database| {
+    let MergeReport { added, updated, same, kept } = target.write(false, |database| {
         let mut table = database.kernel_csv(&kernel)?;
         let report = import_durations(&mut table, &imported)?;
         Ok::<_, DatabaseError>((vec![table], report))

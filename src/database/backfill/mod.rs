@@ -41,7 +41,6 @@ pub(crate) struct FilledRow {
 pub(crate) struct BackfillReport {
     pub rows: Vec<FilledRow>,
     pub added: usize,
-    /// Number of calls that match no row.
     pub unused: usize,
 }
 
@@ -190,7 +189,6 @@ fn differ_text(calls: usize) -> String {
     format!("{calls} calls of the dump differ")
 }
 
-/// Returns the number of calls in a cell with the remark of [`differ_text`].
 fn differing_calls(cell: &str) -> Option<usize> {
     let (_, remark) = cell.strip_suffix(')')?.rsplit_once(" (")?;
     let calls = remark.split_once(' ')?.0.parse().ok()?;

@@ -58,12 +58,9 @@ impl LedgerError {
 
     /// Returns true if the same transaction can succeed later: the disk is full, or another program uses the ledger.
     pub(crate) fn is_temporary(&self) -> bool {
-        self.is_locked() || self.is_disk_full()
-    }
-
-    fn is_locked(&self) -> bool {
         let Self::Sqlite { source, .. } = self else { return false };
-        matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+        let code = source.sqlite_error_code();
+        matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) || self.is_disk_full()
     }
 
     pub(crate) fn is_disk_full(&self) -> bool {

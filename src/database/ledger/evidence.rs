@@ -23,8 +23,6 @@ pub(super) const READINGS_DURING: &str =
      WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
      FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
 
-const ALL_CASES: &str = "SELECT case_id, kernel, signature FROM cases NOT INDEXED";
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownCase {
     pub(crate) case: CaseId,
@@ -63,7 +61,6 @@ pub(crate) struct PlannedVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedAttempt {
     pub(crate) outcome: CaseOutcome,
-    /// True if its result was accepted first.
     pub(crate) is_withdrawn: bool,
 }
 
@@ -138,12 +135,15 @@ impl Ledger {
     pub(crate) fn cases_with_prefix(&self, prefix: &str) -> Result<Vec<KnownCase>, LedgerError> {
         let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1
                    ORDER BY case_id";
-        self.read_rows(sql, [prefix], read_case)
+        self.read_rows(sql, [prefix], |row| {
+            let (case, kernel, signature) = fields(row)?;
+            Ok(KnownCase { case, kernel, signature })
+        })
     }
 
     /// Visits case, kernel and signature of all cases: the texts of 100,000 cases need 20 MB.
     pub(crate) fn for_each_case(&self, mut visit: impl FnMut(CaseId, &str, &str)) -> Result<(), LedgerError> {
-        self.visit_rows(ALL_CASES, [], |row| {
+        self.visit_rows("SELECT case_id, kernel, signature FROM cases NOT INDEXED", [], |row| {
             visit(row.get(0)?, row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
             Ok(())
         })
@@ -236,11 +236,6 @@ impl Ledger {
         }
         Ok(readings)
     }
-}
-
-fn read_case(row: &Row<'_>) -> rusqlite::Result<KnownCase> {
-    let (case, kernel, signature) = fields(row)?;
-    Ok(KnownCase { case, kernel, signature })
 }
 
 fn read_reading(row: &Row<'_>) -> rusqlite::Result<DeviceReading> {

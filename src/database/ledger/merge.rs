@@ -17,9 +17,7 @@ use crate::kernel::{DataKind, Nanos, SoftwareFingerprint};
 #[cfg(test)]
 mod tests;
 
-/// Adds the attached ledger `source` to the union `main`.
 const UNITE: &str = include_str!("merge/unite.sql");
-/// Copies the attached ledger `united` into `main` in canonical form.
 const CANONICAL: &str = include_str!("merge/canonical.sql");
 
 const FIXED_OF_RUN: [&str; 5] = ["kind", "seed", "started_ns", "host", "options"];

@@ -102,7 +102,6 @@ pub struct DeviceReading {
     pub memory_used_mb: Option<u64>,
 }
 
-/// Creates the tables in an empty file, unless another process has done so.
 fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     if read_layout(&transaction)? == 0 {
@@ -141,7 +140,6 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 impl Ledger {
-    /// Opens the ledger; creates a missing one.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         // Opening a pipe would wait for its other end.
@@ -226,7 +224,6 @@ impl Ledger {
         self.read_rows(sql, parameters, |row| row.get(0))
     }
 
-    /// Returns the first column of the first row of a query; `None` without a row.
     fn read_first<T: FromSql>(&self, sql: &str, parameters: impl Params) -> Result<Option<T>, LedgerError> {
         let first =
             || self.connection.prepare_cached(sql)?.query_row(parameters, |row| row.get(0)).optional();

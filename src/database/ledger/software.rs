@@ -12,7 +12,6 @@ use crate::kernel::{CacheState, CaseId, Reason, SoftwareFingerprint, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SoftwareGeneration {
-    /// `None` if it is unknown.
     pub(crate) software: Option<SoftwareFingerprint>,
     pub(crate) cases: BTreeSet<CaseId>,
 }

@@ -13,12 +13,6 @@ pub enum IssueSeverity {
     Error,
 }
 
-impl IssueSeverity {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum LintIssueKind {
@@ -69,10 +63,6 @@ pub enum LintIssueKind {
 }
 
 impl LintIssueKind {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     pub const fn severity(self) -> IssueSeverity {
         match self {
             Self::UnknownName

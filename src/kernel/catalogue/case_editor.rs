@@ -16,7 +16,6 @@ use super::{
 use crate::kernel::expression::{AlignedLists, NameEquality, evaluate};
 use crate::kernel::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
 
-/// A dimension of a form: a name, or an element of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FormDimension {
     name: String,

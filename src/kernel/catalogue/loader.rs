@@ -270,7 +270,6 @@ impl Catalogue {
         self.references().filter(has_key).map(|reference| self.parsed(reference))
     }
 
-    /// Returns the columns that entries read besides shapes.
     pub(crate) fn attribute_columns(&self) -> BTreeSet<String> {
         let forms = self.entries().flat_map(|entry| &entry.forms);
         let columns = forms.flat_map(|form| {

@@ -76,7 +76,6 @@ impl FormMismatch {
     }
 }
 
-/// A conflict of dimensions.
 impl From<String> for FormMismatch {
     fn from(reason: String) -> Self {
         Self::at(MatchStage::Conflict, reason)

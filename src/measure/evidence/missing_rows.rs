@@ -8,7 +8,7 @@ use crate::{
         Database, DatabaseError, KernelCsv, LintIssue, LintIssueKind, columns, for_each_row_case,
         ledger::Ledger,
     },
-    kernel::{Case, CaseId, KernelName, split_signature},
+    kernel::{Case, CaseId, KernelName, signature_parts},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,11 @@ fn cases_that_no_row_names(table: &KernelCsv, mut measured: HashSet<CaseId>) -> 
     measured
 }
 
+fn slots_of<'a>(kernel: &KernelName, signature: &'a str) -> [&'a str; 2] {
+    let [inputs, outputs, _] = signature_parts(kernel, signature);
+    [inputs, outputs]
+}
+
 fn cases_without_row(
     table: &KernelCsv,
     kernel: &KernelName,
@@ -90,9 +95,9 @@ fn cases_without_row(
 ) -> Result<BTreeSet<CaseId>, DatabaseError> {
     let mut of_rows: Vec<String> = Vec::new();
     for_each_row_case(kernel, table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))?;
-    let slots: BTreeSet<(&str, &str)> = of_rows.iter().map(|one| split_signature(kernel, one)).collect();
+    let slots: BTreeSet<[&str; 2]> = of_rows.iter().map(|one| slots_of(kernel, one)).collect();
     // Groups of collectives with the same shapes differ in attributes, which no one adds to rows.
-    let is_missing = |one: &str| kernel.is_collective() || !slots.contains(&split_signature(kernel, one));
+    let is_missing = |one: &str| kernel.is_collective() || !slots.contains(&slots_of(kernel, one));
     let missing = signatures.iter().filter(|(_, signature)| is_missing(signature));
     Ok(missing.map(|(case, _)| case.clone()).collect())
 }

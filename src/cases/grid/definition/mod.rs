@@ -35,14 +35,12 @@ pub(crate) use segment::{LadderSegment, SegmentSpacing};
 
 const SHARED: &str = "ladders.yaml";
 
-/// Separator of a row's origin and the seed.
 const BEFORE_SEED: &str = ", seed ";
 
 /// The candidates of one kernel declared by one pattern, for one model if the pattern uses models.
 #[derive(Clone, Debug)]
 pub struct CandidateSpace {
     pub kernel: KernelName,
-    /// The grid file's name, without its folder.
     pub(crate) grid: String,
     pub pattern: String,
     pub model: Option<String>,
@@ -78,7 +76,6 @@ pub(crate) struct TensorTemplate {
 #[derive(Clone, Debug)]
 pub(crate) enum AttributeTemplate {
     Text(String),
-    /// A number or a list of numbers computed from the candidate.
     Expression(Expr),
 }
 
@@ -89,12 +86,10 @@ impl GridAxis {
 }
 
 impl CandidateSpace {
-    /// Returns the number of candidates, including rejected ones.
     pub fn candidates(&self) -> u64 {
         self.axes.iter().fold(1, |product, axis| product.saturating_mul(axis.len() as u64))
     }
 
-    /// Returns a case of its types and formats, with all dimensions equal to `dim` and without attributes.
     pub(crate) fn blank(&self, dim: u64) -> Case {
         let tensor = |TensorTemplate { dims, dtype, format }: &TensorTemplate| Tensor {
             dims: vec![dim; dims.len()],
@@ -134,7 +129,6 @@ pub struct GridFiles {
 
 #[derive(Clone, Debug, Default)]
 pub struct GridModels {
-    /// All models whose names of numbers are valid.
     known: Vec<ModelValues>,
     /// The chosen models. Without a choice, patterns with a variant for models use the one without.
     chosen: Option<Vec<ModelValues>>,
@@ -229,7 +223,6 @@ impl GridFiles {
         parse_spaces(&name, file, text, &context)
     }
 
-    /// Returns the kernels of the user's files that the catalogue lacks, each with the error to report.
     pub(crate) fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
         let errors = unknown.map(|(kernel, place)| {

@@ -10,7 +10,6 @@ use crate::{
 /// A model's numbers, as the expressions and axes of grid files name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelValues {
-    /// Id of the model, such as `deepseek-ai/DeepSeek-V3`.
     pub id: String,
     /// Constants, such as `hidden_size`. Patterns skip models that lack one of their constants.
     pub numbers: BTreeMap<String, i64>,
@@ -128,7 +127,6 @@ fn activation_widths(model: &LlmModel, shares: &[DeviceShare]) -> BTreeSet<u64> 
     widths
 }
 
-/// Returns the widths of hidden states and of latent vectors, which no layout divides.
 fn normalised_widths(model: &LlmModel) -> BTreeSet<u64> {
     let mut widths = BTreeSet::from([model.hidden_size]);
     if let LlmAttention::Latent(latent) = &model.attention {

@@ -31,7 +31,6 @@ pub struct Mutation {
     pub change: MutationChange,
 }
 
-/// Separator of a row's origin and the changed case.
 const BEFORE_CASE: &str = " of ";
 
 impl Mutation {
@@ -49,7 +48,6 @@ impl Mutation {
         provenance.rsplit_once(BEFORE_CASE).map_or(provenance, |(origin, _)| origin)
     }
 
-    /// Returns the part of an origin of this mutation that describes the change.
     pub(crate) fn changed_in<'a>(&self, origin: &'a str) -> Option<&'a str> {
         origin.strip_prefix(&self.origin_prefix())
     }
@@ -70,7 +68,6 @@ pub enum MutationChange {
     /// A dimension, changed to near multiples of the number of the device's cores.
     Cores,
     Values(Vec<u64>),
-    /// The size of the blocks of paged keys and values.
     BlockSizes(Vec<u64>),
     /// The lengths of paged sequences, changed to whole blocks plus these numbers of tokens.
     LastBlock(Vec<i64>),

@@ -64,9 +64,7 @@ struct DeclaredPattern {
     outputs: Option<DeclaredSide>,
     attributes: Option<YamlMap<Spanned<Expr>>>,
     text: Option<YamlMap<String>>,
-    /// Replaces parts of the pattern where models are chosen.
     with_models: Option<PatternOverride>,
-    /// Replaces parts of the pattern for single kernels.
     overrides: YamlMap<PatternOverride>,
 }
 
@@ -94,7 +92,6 @@ struct DeclaredSide {
     formats: Option<Spanned<String>>,
 }
 
-/// Dimensions of each slot; `None` for an empty one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 struct SideShapes(Vec<Option<Vec<Expr>>>);
@@ -308,7 +305,6 @@ impl PatternContext<'_> {
         models.filter(has_all).take(limit).map(|model| bind(Some(model))).collect()
     }
 
-    /// Returns the number of candidates of a file with those of a kernel's spaces, or an error if these are too many.
     fn count_candidates(
         &self,
         kernel: &KernelName,
@@ -513,7 +509,6 @@ impl PatternContext<'_> {
         Ok(own)
     }
 
-    /// The names in expressions that only models can give.
     fn needed_of_models(&self) -> Result<BTreeSet<&str>, YamlError> {
         let own = self.own_names()?;
         let DeclaredPattern { derived, conditions, inputs, outputs, attributes, .. } = &self.pattern;

@@ -13,7 +13,6 @@ pub(crate) struct LadderSegment {
     pub(crate) from: i64,
     pub(crate) to: i64,
     pub(crate) pace: SegmentSpacing,
-    /// Values of a ratio are multiples of this number.
     pub(crate) align: Option<i64>,
 }
 

@@ -29,7 +29,6 @@ pub(crate) const HINT: &str = "docs/adding-a-kernel.md explains every key";
 
 const MAX_SLOT: usize = 100;
 
-/// A problem of an entry, and the place of the faulty value.
 pub(crate) type Fault = (Location, String);
 
 pub(super) fn at<E: ToString>(place: Location) -> impl FnOnce(E) -> Fault {

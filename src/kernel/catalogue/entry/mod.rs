@@ -21,40 +21,31 @@ use crate::{
     kernel::{Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device::ComputeUnit},
 };
 
-/// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
 #[derive(Clone, Debug)]
 pub struct CatalogueEntry {
-    /// The kernel, as the profiler names it.
     pub kernel: KernelName,
     pub(crate) summary: String,
-    /// The operators that launch it: first the entry's, then the operators of single forms.
     pub(crate) operators: Vec<LaunchOperator>,
     /// Other names under which the profiler shows the same kernel.
     pub(crate) also_named: Vec<String>,
     /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
     pub(crate) defined_by: Option<KernelName>,
-    /// The unit that bounds its arithmetic.
     pub(crate) unit: ComputeUnit,
-    /// Requirements of the call besides torch_npu.
     pub needs: CallRequirements,
-    /// The vendor's code that checks its calls without a device.
     pub(crate) check_method: CheckMethod,
     /// The forms of its calls: the first whose shapes fit is taken.
     pub(crate) forms: Vec<EntryForm>,
     pub(crate) cost: Cost,
-    /// Further kernels that the same call launches.
     pub also_launches: Vec<String>,
     /// Number of input slots that records show, including slots of absent tensors at the end; 0 if the entry does not
     /// give it.
     pub(crate) recorded_inputs: usize,
     /// Roles of dimensions in the model, by their names in the forms.
     pub(crate) roles: BTreeMap<String, DimensionRole>,
-    /// A small case that one of the forms fits.
     pub(crate) example: Option<Case>,
     pub(crate) file: PathBuf,
 }
 
-/// Work of a call.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cost {
@@ -66,27 +57,21 @@ pub(crate) struct Cost {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchOperator {
-    /// The Python function, such as `torch_npu.npu_rms_norm`.
     pub(crate) api: String,
     pub(crate) schema: OperatorSchema,
-    /// The schema as it is written in the file.
     pub(crate) schema_text: String,
     /// Schemas of other versions, which need no other arguments. The installed version decides which one is called.
     pub(crate) other_schemas: Vec<OperatorSchema>,
 }
 
-/// One form of a kernel's call: its shapes, slots and arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryForm {
     pub(crate) rule: ShapeRule,
-    /// Index of its operator in [`CatalogueEntry::operators`].
     pub(crate) operator: usize,
     /// Reason why no call launches the kernel with such tensors; `None` for a form that is replayed.
     pub(crate) unsupported: Option<String>,
-    /// The profiler's input slots, in their order.
     pub(crate) inputs: Vec<InputSlot>,
     pub(crate) output_dtypes: Vec<OutputDtype>,
-    /// Arguments that are not input slots.
     pub(crate) arguments: BTreeMap<String, DeclaredArgument>,
     /// Attributes, such as a layout, with the values that the form accepts; `*` is any value.
     pub(crate) with: BTreeMap<String, Vec<String>>,
@@ -102,9 +87,7 @@ pub(crate) struct EntryForm {
     pub(crate) of_list: bool,
     /// True for a form of some of the cases that lack attributes. A case that does not fit it is judged by the other forms.
     pub(crate) special_case: bool,
-    /// In place of the entry's.
     pub(crate) cost: Cost,
-    /// Kernels whose work the form does in INT8.
     pub(crate) quantises: Vec<KernelName>,
     /// The kernel whose entry defines the call of such tensors; `None` if this entry does. The call runs as that kernel or
     /// as one that shares its definition, and never as the kernel of this entry.
@@ -139,7 +122,6 @@ impl DimensionRole {
     }
 }
 
-/// Requirements of a call besides torch and torch_npu.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallRequirements {
@@ -173,7 +155,6 @@ fn python_modules<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<String>, D::
 }
 
 impl CallRequirements {
-    /// Returns the requirements as texts; empty where the call has none.
     pub(crate) fn words(&self) -> Vec<String> {
         let flags = [
             (self.custom_operators, "custom operators"),
@@ -195,14 +176,12 @@ pub(crate) enum InputSlot {
     Intermediate(Dtype),
     /// Omitted argument, or a number from the host: the profiler shows a type without dimensions.
     Omitted(Dtype),
-    /// A slot that no form reads.
     Ignored,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct TensorSlot {
     pub(crate) argument: String,
-    /// Where the file declares it.
     pub(super) place: Location,
     pub(crate) source: TensorSource,
     /// Types that the kernel takes; any where empty.
@@ -219,7 +198,6 @@ pub(crate) struct TensorSlot {
 }
 
 impl TensorSlot {
-    /// Returns true if the replay can build the format.
     pub(super) fn builds(&self, format: &TensorFormat) -> bool {
         format.private().is_none_or(|name| self.formats.iter().any(|known| known == name))
     }
@@ -232,12 +210,9 @@ pub(crate) enum TensorSource {
     SameAs(Spanned<String>),
 }
 
-/// Source of an argument that is not an input slot.
 #[derive(Clone, Debug)]
 pub(crate) enum DeclaredArgument {
-    /// A number, text, list or null.
     Constant(serde_json::Value),
-    /// A value that follows from the shapes.
     Expression(Expr),
     /// 1 over the square root of a value that follows from the shapes, as the scale of attention scores.
     InverseRoot(Expr),
@@ -245,21 +220,17 @@ pub(crate) enum DeclaredArgument {
     Destination(usize),
     /// The element type of that output, or torch's quantised type of that name, such as `qint8`.
     DtypeOf { output: usize, quantised: bool },
-    /// The cell of a column of the row, such as `Runtime num_heads`.
     Attribute(String),
     /// HCCL's name of the group; the expression is the number of its processes.
     ProcessGroup(Expr),
-    /// The tensor of that slot's argument again.
     SameAs(String),
     /// A tensor that the profiler does not show; `on_host` if it stays in the host's memory, where the call reads it.
     Tensor { dims: ReturnShapes, dtype: Dtype, fill: Fill<Expr>, on_host: bool },
 }
 
-/// Value of an attribute that follows from the shapes and other attributes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "file::DeclaredImplied")]
 pub(crate) enum ImpliedValue {
-    /// A number or a list of numbers.
     Expression(Expr),
     Mean(Expr),
     Text(String),
@@ -271,13 +242,10 @@ pub(crate) enum ImpliedValue {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OutputDtype {
-    /// The type of an input.
     SameAs(String),
-    /// The type of an input, in a blocked format.
     Blocked(String, TensorFormat),
     /// The common type of all tensor inputs, by torch's promotion.
     Promoted,
-    /// Always the same.
     Fixed(Dtype),
     /// The recorded type, which is one of these and differs from the type of an input; the first where none is recorded.
     Recorded { allowed: Vec<Dtype>, unlike: Option<String> },
@@ -308,17 +276,14 @@ impl CatalogueEntry {
             || arguments.any(|given| matches!(given, DeclaredArgument::ProcessGroup(_)))
     }
 
-    /// Returns the names under which the profiler may show the kernel.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.kernel.as_str()).chain(self.also_named.iter().map(String::as_str))
     }
 
-    /// Returns the schemas of its operators as they are written in the file.
     pub fn schema_texts(&self) -> impl Iterator<Item = &str> {
         self.operators.iter().map(|operator| operator.schema_text.as_str())
     }
 
-    /// Returns the expressions of a form's floating-point operations and bytes.
     pub(crate) fn cost_of<'a>(&'a self, form: &'a EntryForm) -> [Option<&'a Expr>; 2] {
         let (own, all) = (&form.cost, &self.cost);
         [own.flops.as_ref().or(all.flops.as_ref()), own.bytes.as_ref().or(all.bytes.as_ref())]
@@ -342,7 +307,6 @@ impl CatalogueEntry {
 }
 
 impl EntryForm {
-    /// Returns the tensor slots that the form reads, with their numbers.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> + Clone {
         self.inputs.iter().enumerate().filter_map(|(index, slot)| match slot {
             InputSlot::Tensor(slot) if self.rule.takes_slot(index) => Some((index, slot)),
@@ -387,7 +351,6 @@ impl EntryForm {
         names
     }
 
-    /// Returns true if a call launches it.
     pub(crate) const fn is_replayed(&self) -> bool {
         self.unsupported.is_none()
     }
@@ -403,7 +366,6 @@ impl EntryForm {
             || self.with.get(column).is_some_and(|values| !values.iter().any(|value| value == "*"))
     }
 
-    /// Returns true if an argument of the call is the value of an attribute's column.
     pub(crate) fn gives_attribute(&self, column: &str) -> bool {
         let is_given = |argument: &DeclaredArgument| matches!(argument, DeclaredArgument::Attribute(given) if given == column);
         self.arguments.values().any(is_given)
