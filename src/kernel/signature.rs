@@ -609,13 +609,13 @@ mod tests {
         for cell in ["__import__('os')", "4096;$(reboot)", "-1,4", "1e3", "4,,4", "99999999999999999999"] {
             assert!(
                 parse(cell, "FLOAT;FLOAT", "ND;ND")
-                    .is_err_and(|error| error.0.contains("is not a dimension")),
+                    .is_err_and(|error| error.contains("is not a dimension")),
                 "{cell}"
             );
         }
         for types in ["", "FLOAT;"] {
             let error = parse("4;4", types, "ND").expect_err("a shape without a type");
-            assert!(error.0.contains("has a shape but no type"), "{error}");
+            assert!(error.contains("has a shape but no type"), "{error}");
         }
     }
 
