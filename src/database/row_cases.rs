@@ -99,12 +99,8 @@ impl ResultColumns {
     fn read(&self, cells: &ByteRecord) -> RowCells {
         let [average, median, verdict, run, samples, software, method, collections] =
             self.0.map(|index| cell_text(cells, index));
-        let number = |cell: Option<&str>| {
-            let value = cell.and_then(|cell| cell.parse::<f64>().ok());
-            value.filter(|value| value.is_finite() && *value > 0.0)
-        };
         let count = |cell: Option<&str>| cell.and_then(|cell| cell.parse().ok());
-        let average = number(average);
+        let average = positive_number(average);
         let run = run.filter(|run| !run.is_empty()).map(str::to_owned);
         let shown = || ShownResult {
             run: run.clone(),
@@ -115,7 +111,7 @@ impl ResultColumns {
         RowCells {
             shown: average.map(|_| shown()),
             average,
-            median: number(median),
+            median: positive_number(median),
             interval: ShownInterval {
                 method: method.and_then(|cell| cell.parse().ok()),
                 collections: count(collections),
@@ -185,6 +181,10 @@ fn software_digest(cell: &str) -> Option<String> {
     Some(digest.to_owned())
 }
 
+fn positive_number(cell: Option<&str>) -> Option<f64> {
+    cell?.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0)
+}
+
 fn cell_text(cells: &ByteRecord, column: Option<usize>) -> Option<&str> {
     std::str::from_utf8(cells.get(column?)?).ok().map(str::trim)
 }
@@ -249,11 +249,7 @@ pub(crate) fn for_each_measured_case(
     let latencies: Vec<usize> = latencies.iter().filter_map(|name| table.column_index(name)).collect();
     let mut unread = 0;
     table.for_each_row(|_, cells| {
-        let is_latency = |column: &usize| {
-            let text = cells.get(*column).and_then(|cell| std::str::from_utf8(cell).ok());
-            let number = text.and_then(|text| text.trim().parse::<f64>().ok());
-            number.is_some_and(|number| number.is_finite() && number > 0.0)
-        };
+        let is_latency = |column: &usize| positive_number(cell_text(cells, Some(*column))).is_some();
         match columns.parse_case(kernel, cells) {
             Ok(case) => visit(&case, latencies.iter().any(is_latency)),
             Err(_) => unread += 1,

@@ -194,13 +194,6 @@ pub struct AttentionCall {
     shapes: BTreeMap<usize, Vec<u64>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ShapeMatch {
-    Exact,
-    /// Other dimensions of the paged cache with the same number of elements: the kernel got another view of it.
-    Reshaped,
-}
-
 const CACHE: [AttentionSlot; 3] = [AttentionSlot::Key, AttentionSlot::Value, AttentionSlot::KeyRope];
 
 const COMPARED: [AttentionSlot; 7] = [
@@ -231,9 +224,11 @@ impl AttentionCall {
         slots.into_iter().all(|slot| self.dims(slot).is_some())
     }
 
-    pub(crate) fn match_shapes(&self, case: &Case) -> Option<ShapeMatch> {
+    /// Returns true if dimensions of the paged cache differ from those of the case, with the same number of elements: the kernel
+    /// got another view of it. `None` if the shapes do not match.
+    fn match_shapes(&self, case: &Case) -> Option<bool> {
         let kernel = AttentionCase::new(case);
-        let mut fit = ShapeMatch::Exact;
+        let mut is_reshaped = false;
         // The host passes lists of lengths. Packed tokens have one shape for any number of sequences.
         for slot in [AttentionSlot::QueryLengths, AttentionSlot::KvLengths] {
             if let Some(dims) = self.dims(slot) {
@@ -249,12 +244,12 @@ impl AttentionCall {
                         && kernel.is_paged()
                         && element_count(call) == element_count(shown) =>
                 {
-                    fit = ShapeMatch::Reshaped;
+                    is_reshaped = true;
                 }
                 _ => return None,
             }
         }
-        Some(fit)
+        Some(is_reshaped)
     }
 
     /// Formats a cell of 31 slots. Lengths are lists on the host, so their shapes are the kernel's.
@@ -281,7 +276,7 @@ pub(crate) fn best_shape_matches<T>(
     calls: impl IntoIterator<Item = T>,
     call_of: impl Fn(&T) -> &AttentionCall,
 ) -> Vec<T> {
-    let fits: Vec<(ShapeMatch, T)> =
+    let fits: Vec<(bool, T)> =
         calls.into_iter().filter_map(|call| Some((call_of(&call).match_shapes(case)?, call))).collect();
     let best = fits.iter().map(|(fit, _)| *fit).min();
     fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, call)| call).collect()
@@ -330,10 +325,6 @@ impl SequenceLengths {
     pub(crate) fn of_batch(&self, batch: usize) -> Self {
         let repeated = |lengths: &[u64]| lengths.iter().copied().cycle().take(batch).collect();
         Self { queries: repeated(&self.queries), keys: repeated(&self.keys), ..self.clone() }
-    }
-
-    pub(crate) fn in_blocks(&self, size: u64) -> Self {
-        Self { block: Some(size), ..self.clone() }
     }
 
     /// Returns sequences with other numbers of keys. A sequence with as many queries as keys keeps one query for each
@@ -526,8 +517,8 @@ mod tests {
         let kernel = call_case("128,4,128", "12307,128,128", "128,512");
         let same = call(&[128, 4, 128], &[12307, 128, 128], &[128, 512]);
         let viewed = call(&[128, 4, 128], &[12307, 128, 1, 128], &[128, 512]);
-        assert_eq!(same.match_shapes(&kernel), Some(ShapeMatch::Exact));
-        assert_eq!(viewed.match_shapes(&kernel), Some(ShapeMatch::Reshaped));
+        assert_eq!(same.match_shapes(&kernel), Some(false));
+        assert_eq!(viewed.match_shapes(&kernel), Some(true));
         assert_eq!(
             call(&[64, 8, 128], &[12307, 128, 128], &[128, 512]).match_shapes(&kernel),
             None,
@@ -550,11 +541,11 @@ mod tests {
         };
         kernel.inputs[6] =
             kernel.inputs[0].clone().map(|tensor| crate::kernel::Tensor { dims: vec![7], ..tensor });
-        assert_eq!(lengths(7).match_shapes(&kernel), Some(ShapeMatch::Exact));
+        assert_eq!(lengths(7).match_shapes(&kernel), Some(false));
         assert_eq!(lengths(2).match_shapes(&kernel), None);
         assert_eq!(
             call(&[24624, 4, 128], &[24624, 1, 128], &[]).match_shapes(&kernel),
-            Some(ShapeMatch::Exact),
+            Some(false),
             "not told"
         );
     }

@@ -40,16 +40,6 @@ impl IdentifiedCase {
     pub(crate) const fn id(&self) -> &CaseId {
         &self.id
     }
-
-    #[cfg(test)]
-    pub(crate) fn without_tensors(kernel: &str) -> Self {
-        Self::new(Case {
-            kernel: KernelName::new(kernel).expect("a name"),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            attributes: CaseAttributes::default(),
-        })
-    }
 }
 
 impl Deref for IdentifiedCase {
@@ -209,6 +199,17 @@ fn padded(dims: &[u64], element: u64, is_blocked: bool) -> u64 {
 mod tests {
     use super::*;
     use crate::kernel::{CaseAttributes, SignatureCells};
+
+    impl IdentifiedCase {
+        pub(crate) fn without_tensors(kernel: &str) -> Self {
+            Self::new(Case {
+                kernel: KernelName::new(kernel).expect("a name"),
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                attributes: CaseAttributes::default(),
+            })
+        }
+    }
 
     fn case(shapes: &str, dtypes: &str, formats: &str) -> Case {
         let inputs = SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells");

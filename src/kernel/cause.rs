@@ -409,7 +409,6 @@ pub enum TaskProperty {
     Unit,
 }
 
-/// How a finding concerns collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionScope {

@@ -21,7 +21,6 @@ use crate::base::{
     yaml::{self, YamlError},
 };
 
-/// A collective, or the transfer between two ranks.
 #[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -45,10 +45,6 @@ pub(crate) struct GridAuditor<'a> {
 }
 
 impl<'a> GridAuditor<'a> {
-    pub(crate) fn covers(&self, kernel: &KernelName) -> bool {
-        !self.axes(kernel).is_empty()
-    }
-
     /// Audits the rows of some kernels, on all cores; kernels without a catalogue entry are skipped. Rows under other
     /// names of a kernel count, and those of kernels with the same call: a row of a grid is measured under the kernel that
     /// CANN chooses for it.
@@ -113,7 +109,7 @@ impl<'a> GridAuditor<'a> {
         })
     }
 
-    fn axes(&self, kernel: &KernelName) -> &'a [AuditedAxis] {
+    pub(crate) fn axes(&self, kernel: &KernelName) -> &'a [AuditedAxis] {
         self.catalogue.entry(kernel).map_or(&[], |entry| self.density.axes(kernel, entry))
     }
 

@@ -223,14 +223,25 @@ impl<'a> CandidateFilter<'a> {
         rejected: &mut BTreeMap<RejectReason, RejectCount>,
     ) -> Vec<u64> {
         let mut candidates = Candidates::new(space);
-        let mut validator = self.request.entry.map(|entry| CandidateValidator::new(entry, space));
+        // Compiled where it agreed with the complete rule, else the complete one decides. `agreed` is true for a form once the
+        // complete rule has accepted a candidate that the compiled rule accepts: checks that only the complete rule makes
+        // depend on types, which all candidates share.
+        let compiled = self.request.entry.and_then(|entry| space.compile_rule(entry));
+        let mut agreed = vec![false; compiled.as_ref().map_or(0, |rule| rule.forms.len())];
         let mut valid = Vec::new();
         while let Some(index) = candidates.advance() {
             let checked = match candidates.check() {
                 Err(reason) => Err((reason, None)),
-                Ok(footprint) => self.check(footprint, |_| {
-                    let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut candidates));
-                    refusal.map_or_else(|| Ok(candidates.filled()), Err)
+                Ok(footprint) => self.check(footprint, |entry| {
+                    let form = compiled.as_ref().and_then(|rule| rule.matching_form(candidates.numbers()));
+                    if !form.is_some_and(|form| agreed[form]) {
+                        let resolved = candidates.case().and_then(|case| {
+                            entry.resolve_call(case).map_err(|refusal| refusal.to_string())
+                        });
+                        form.into_iter().for_each(|form| agreed[form] = resolved.is_ok());
+                        resolved?;
+                    }
+                    Ok(candidates.filled())
                 }),
             };
             match checked {
@@ -247,38 +258,6 @@ impl<'a> CandidateFilter<'a> {
             }
         }
         valid
-    }
-}
-
-/// Shape rule of a space's candidates: compiled where it agreed with the complete one, else the complete one.
-struct CandidateValidator<'a> {
-    entry: &'a CatalogueEntry,
-    compiled: Option<CompiledRule>,
-    /// For each form: true once the complete rule has accepted a candidate that the compiled rule accepts. Checks that
-    /// only the complete rule makes depend on types, which all candidates share.
-    agreed: Vec<bool>,
-}
-
-impl<'a> CandidateValidator<'a> {
-    fn new(entry: &'a CatalogueEntry, space: &CandidateSpace) -> Self {
-        let compiled = space.compile_rule(entry);
-        let agreed = vec![false; compiled.as_ref().map_or(0, |rule| rule.forms.len())];
-        Self { entry, compiled, agreed }
-    }
-
-    fn refusal(&mut self, candidates: &mut Candidates<'_>) -> Option<String> {
-        let form = self.compiled.as_ref().and_then(|rule| rule.matching_form(candidates.numbers()));
-        if form.is_some_and(|form| self.agreed[form]) {
-            return None;
-        }
-        let refusal = match candidates.case() {
-            Ok(case) => self.entry.resolve_call(case).err().map(|refusal| refusal.to_string()),
-            Err(problem) => Some(problem),
-        };
-        if let Some(form) = form {
-            self.agreed[form] = refusal.is_none();
-        }
-        refusal
     }
 }
 

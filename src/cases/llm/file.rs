@@ -163,7 +163,7 @@ impl LlmModel {
         }
         for tp in tp {
             self.shared_by(*tp)
-                .map_err(|error| fault("tp", error.to_string(), "list only degrees that divide the model"))?;
+                .map_err(|problem| fault("tp", problem, "list only degrees that divide the model"))?;
         }
         let experts = self.experts.as_ref().map_or(1, |experts| experts.experts);
         if let Some(ep) = ep.iter().find(|ep| !experts.is_multiple_of(**ep)) {

@@ -10,12 +10,6 @@ use super::{
 use crate::base::{files::read_regular_text, yaml, yaml::YamlError};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum AttentionFamily {
-    Grouped,
-    Latent,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum MoePlacement {
     None,
     /// All layers have experts of the feed-forward's width.
@@ -26,14 +20,15 @@ enum MoePlacement {
     AfterFirst,
 }
 
-const FAMILIES: [(&[&str], AttentionFamily, MoePlacement); 5] = [
-    (&["llama", "mistral", "qwen2", "qwen3", "qwen3_vl"], AttentionFamily::Grouped, MoePlacement::None),
-    (&["mixtral", "gpt_oss"], AttentionFamily::Grouped, MoePlacement::EveryLayer),
-    (&["qwen3_moe", "qwen3_vl_moe"], AttentionFamily::Grouped, MoePlacement::ByStep),
-    (&["glm4_moe", "glm4v_moe"], AttentionFamily::Grouped, MoePlacement::AfterFirst),
+/// Names of architectures, true for latent attention, and the place of experts.
+const FAMILIES: [(&[&str], bool, MoePlacement); 5] = [
+    (&["llama", "mistral", "qwen2", "qwen3", "qwen3_vl"], false, MoePlacement::None),
+    (&["mixtral", "gpt_oss"], false, MoePlacement::EveryLayer),
+    (&["qwen3_moe", "qwen3_vl_moe"], false, MoePlacement::ByStep),
+    (&["glm4_moe", "glm4v_moe"], false, MoePlacement::AfterFirst),
     (
         &["deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa"],
-        AttentionFamily::Latent,
+        true,
         MoePlacement::AfterFirst,
     ),
 ];
@@ -89,7 +84,7 @@ struct HuggingFaceConfig<'a> {
 
 impl HuggingFaceConfig<'_> {
     fn model(&self) -> Result<LlmModel, YamlError> {
-        let (attends, mixture) = self.family()?;
+        let (is_latent, mixture) = self.family()?;
         let experts = match mixture {
             MoePlacement::None => None,
             MoePlacement::EveryLayer => Some(self.experts("num_local_experts", "intermediate_size", 0)?),
@@ -108,9 +103,9 @@ impl HuggingFaceConfig<'_> {
             hidden_size: self.number("hidden_size")?,
             layers: self.number("num_hidden_layers")?,
             vocab_size: self.number("vocab_size")?,
-            attention: match attends {
-                AttentionFamily::Grouped => LlmAttention::Grouped(self.grouped()?),
-                AttentionFamily::Latent => LlmAttention::Latent(self.latent()?),
+            attention: match is_latent {
+                true => LlmAttention::Latent(self.latent()?),
+                false => LlmAttention::Grouped(self.grouped()?),
             },
             intermediate_size: if has_dense { Some(self.number("intermediate_size")?) } else { None },
             experts,
@@ -143,7 +138,7 @@ impl HuggingFaceConfig<'_> {
         }
     }
 
-    fn family(&self) -> Result<(AttentionFamily, MoePlacement), YamlError> {
+    fn family(&self) -> Result<(bool, MoePlacement), YamlError> {
         let known = || FAMILIES.map(|family| family.0.join(", ")).join(", ");
         let Some(name) = self.text_of("model_type") else {
             let hint = format!("it names the architecture, one of {}", known());

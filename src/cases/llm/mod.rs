@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
+pub use parallel_layout::{DeviceShare, ParallelDegrees, ParallelLayout};
 pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
 use serde::Deserialize;
 
@@ -60,7 +60,6 @@ pub struct GroupedQuery {
     pub kv_heads: u64,
     /// Width of a head; not always `hidden_size` over `heads`.
     pub head_dim: u64,
-    /// True if queries and keys have a norm over each head.
     #[serde(default)]
     pub qk_norm: bool,
 }
@@ -71,11 +70,8 @@ pub struct LatentAttention {
     pub heads: u64,
     /// Rank of the queries' vector; omitted if queries are projected directly.
     pub q_lora_rank: Option<u64>,
-    /// Rank of the vector of keys and values.
     pub kv_lora_rank: u64,
-    /// Width of a head's part without position.
     pub nope_head_dim: u64,
-    /// Width of a head's part with position.
     pub rope_head_dim: u64,
     pub v_head_dim: u64,
     pub indexer: Option<SparseIndexer>,

@@ -32,10 +32,6 @@ impl fmt::Display for ParallelLayout {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct LayoutError(String);
-
 /// Degrees with which a model is run; a layout takes one value of each list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,22 +93,22 @@ pub struct DeviceShare {
 
 impl LlmModel {
     /// Returns the share of one device in a layout. An error if a size is not divisible.
-    pub fn share(&self, layout: ParallelLayout) -> Result<DeviceShare, LayoutError> {
+    pub fn share(&self, layout: ParallelLayout) -> Result<DeviceShare, String> {
         let ParallelLayout { tp, ep, dp } = layout;
         for (axis, degree) in [("tp", tp), ("ep", ep), ("dp", dp)] {
             if degree == 0 {
-                return Err(LayoutError(format!("{axis} must be at least 1")));
+                return Err(format!("{axis} must be at least 1"));
             }
         }
         let mut share = self.shared_by(tp)?;
         let Some(experts) = &self.experts else {
             let problem = format!("ep {ep} needs experts, and the model has none");
-            return if ep == 1 { Ok(share) } else { Err(LayoutError(problem)) };
+            return if ep == 1 { Ok(share) } else { Err(problem) };
         };
         let devices = tp.saturating_mul(dp);
         if !devices.is_multiple_of(ep) {
             let problem = format!("ep {ep} does not divide the {devices} devices of tp x dp");
-            return Err(LayoutError(problem));
+            return Err(problem);
         }
         share.experts = Some(cut("experts", experts.experts, ep, "ep")?);
         let slices = devices / ep;
@@ -121,17 +117,17 @@ impl LlmModel {
         Ok(share)
     }
 
-    pub(super) fn shared_by(&self, tp: u64) -> Result<DeviceShare, LayoutError> {
+    pub(super) fn shared_by(&self, tp: u64) -> Result<DeviceShare, String> {
         let heads = cut("attention heads", self.heads(), tp, "tp")?;
         let kv_heads = match &self.attention {
             LlmAttention::Latent(_) => 1,
             LlmAttention::Grouped(grouped) if grouped.kv_heads.is_multiple_of(tp) => grouped.kv_heads / tp,
             LlmAttention::Grouped(grouped) if tp.is_multiple_of(grouped.kv_heads) => 1,
             LlmAttention::Grouped(grouped) => {
-                return Err(LayoutError(format!(
+                return Err(format!(
                     "{} key and value heads can be neither dealt out to tp {tp} nor repeated evenly",
                     grouped.kv_heads
-                )));
+                ));
             }
         };
         let dense = self.intermediate_size.map(|size| cut("a feed-forward's width", size, tp, "tp"));
@@ -149,11 +145,11 @@ impl LlmModel {
     }
 }
 
-fn cut(what: &'static str, size: u64, into: u64, axis: &'static str) -> Result<u64, LayoutError> {
+fn cut(what: &'static str, size: u64, into: u64, axis: &'static str) -> Result<u64, String> {
     if size.is_multiple_of(into) {
         Ok(size / into)
     } else {
-        Err(LayoutError(format!("{what} ({size}) cannot be cut into {into} equal parts ({axis})")))
+        Err(format!("{what} ({size}) cannot be cut into {into} equal parts ({axis})"))
     }
 }
 

@@ -4,11 +4,10 @@
 use serde::Deserialize;
 
 use super::{
-    DeviceShare, GroupedQuery, LatentAttention, LayoutError, LlmAttention, LlmModel, ParallelLayout,
+    DeviceShare, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelLayout,
 };
 use crate::kernel::Dtype;
 
-/// The number formats of weights and activations.
 #[derive(Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -128,7 +127,7 @@ impl LlmModel {
         &self,
         layout: ParallelLayout,
         quantisation: QuantisationScheme,
-    ) -> Result<Vec<WeightProduct>, LayoutError> {
+    ) -> Result<Vec<WeightProduct>, String> {
         let share = self.share(layout)?;
         let mut gemms = WeightProducts { quantisation, found: Vec::new() };
         match &self.attention {

@@ -28,9 +28,7 @@ pub(crate) const DEFAULT_LAUNCHES: u32 = 20;
 const MIN_LAUNCHES: u32 = 6;
 const MAX_LAUNCHES: u32 = 10_000;
 
-/// Number of the launches of a case in a collection that are samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-
 pub(crate) enum LaunchCount {
     /// The number that gives the narrowest interval for a device time, by the predicted duration of the kernel.
     #[default]

@@ -128,6 +128,7 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     let open = |access: OpenFlags| {
         let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.query_row("PRAGMA user_version", [], |_| Ok(()))?;
+        connection.execute_batch(READ_PRAGMAS)?;
         Ok(connection)
     };
     match open(OpenFlags::SQLITE_OPEN_READ_ONLY) {
@@ -161,7 +162,6 @@ impl Ledger {
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         let connection = open_read_only(path).map_err(fail)?;
-        connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
         check_layout(&connection, path)?;
         Ok(Self { path: path.to_owned(), connection })
     }
@@ -188,7 +188,6 @@ impl Ledger {
             _ => {}
         }
         let connection = open_read_only(path).map_err(fail)?;
-        connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
         let check = || -> rusqlite::Result<Vec<String>> {
             let mut statement = connection.prepare("PRAGMA integrity_check(5)")?;
             statement.query_map([], |row| row.get(0))?.collect()

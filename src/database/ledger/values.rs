@@ -127,14 +127,11 @@ pub(super) fn unreadable_rows<T>(
     describe: impl Fn(&Row<'_>) -> rusqlite::Result<String>,
 ) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare(sql)?;
-    let mut rows = statement.query([])?;
-    let mut unreadable = Vec::new();
-    while let Some(row) = rows.next()? {
-        if let Err(problem) = read(row) {
-            unreadable.push(format!("{}: {problem}", describe(row)?));
-        }
-    }
-    Ok(unreadable)
+    let unreadable = statement.query_map([], |row| match read(row) {
+        Ok(_) => Ok(None),
+        Err(problem) => Ok(Some(format!("{}: {problem}", describe(row)?))),
+    })?;
+    unreadable.filter_map(Result::transpose).collect()
 }
 
 pub(super) fn unreadable_outcomes(connection: &Connection) -> rusqlite::Result<Vec<String>> {

@@ -9,7 +9,6 @@ use super::{
 };
 use serde::Deserialize;
 
-/// A parsed expression; prints the text that it was parsed from.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Expr {

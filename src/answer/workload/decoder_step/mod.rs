@@ -13,7 +13,7 @@ use crate::{
     answer::{attention_call::calls, lookup::LookupEngine},
     base::command_error::Failure,
     cases::llm::{
-        DeviceShare, LayoutError, LlmModel, ParallelLayout, ProductKernel, QuantisationScheme, WeightProduct,
+        DeviceShare, LlmModel, ParallelLayout, ProductKernel, QuantisationScheme, WeightProduct,
         WeightProductRole,
     },
     kernel::{Case, CaseAttributes, Dtype},
@@ -52,7 +52,7 @@ pub struct DecoderStep {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecoderStepError {
     #[error("{model} does not run with {layout}: {problem}")]
-    Layout { model: String, layout: ParallelLayout, problem: LayoutError },
+    Layout { model: String, layout: ParallelLayout, problem: String },
     #[error("{0}")]
     Number(String),
     #[error("the tokens of dp {dp} groups cannot be dealt out evenly to ep {ep} groups of experts")]

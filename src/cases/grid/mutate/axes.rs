@@ -126,8 +126,8 @@ impl<'a> CaseAxes<'a> {
             changes.push((blocks.clone(), tokens.div_ceil(size)));
         }
         let attributes = &self.editor.case.attributes;
-        let attributes =
-            self.sequences.as_ref().map(|sequences| sequences.in_blocks(size).to_attributes(attributes));
+        let in_blocks = self.sequences.clone().map(|old| SequenceLengths { block: Some(size), ..old });
+        let attributes = in_blocks.map(|sequences| sequences.to_attributes(attributes));
         Some((before, self.editor.build_case(&changes, attributes.as_ref())))
     }
 }

@@ -100,16 +100,12 @@ pub(crate) struct EntryForm {
 pub(crate) enum DimensionRole {
     /// Tokens of all sequences of a batch.
     Tokens,
-    /// Sequences, or other independent items.
     Batch,
     Sequence,
-    /// Attention heads, of queries or of keys and values.
     Heads,
     /// Size of a head, or of its part that carries positions.
     HeadSize,
-    /// Tokens in a block of a cache.
     BlockSize,
-    /// Blocks, of a pool or in a row of a block table.
     Blocks,
     /// Fixed by the kernel, or by attributes that shapes do not carry.
     Fixed,
