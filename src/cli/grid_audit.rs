@@ -143,7 +143,8 @@ fn audited_kernels(
     kernels: Vec<KernelName>,
     wanted: &[KernelName],
 ) -> Result<Vec<KernelName>, CommandError> {
-    let (covered, others): (Vec<_>, Vec<_>) = kernels.into_iter().partition(|kernel| !auditor.axes(kernel).is_empty());
+    let (covered, others): (Vec<_>, Vec<_>) =
+        kernels.into_iter().partition(|kernel| !auditor.axes(kernel).is_empty());
     if let Some(other) = others.iter().find(|kernel| wanted.contains(kernel)) {
         return Err(CommandError::bad_input(
             format!("the density standard does not cover `{other}`"),

@@ -201,7 +201,8 @@ pub(crate) fn for_each_row_case(
     table: &KernelCsv,
     mut visit: impl FnMut(RowCase),
 ) -> Result<(), DatabaseError> {
-    let [mut hot, mut cold] = [CacheState::Hot, CacheState::Cold].map(|cache| ResultColumns::find(table, cache));
+    let [mut hot, mut cold] =
+        [CacheState::Hot, CacheState::Cold].map(|cache| ResultColumns::find(table, cache));
     let parse_case: Box<dyn Fn(&ByteRecord) -> Result<Case, String>> = if kernel.is_collective() {
         let column = collective_rows::MESSAGE_BYTES;
         if table.column_index(column).is_none() {

@@ -45,9 +45,7 @@ pub(crate) use results::{
     PRODUCTION_FACTOR, ShownResult, WithdrawnAttempts, production_contradiction,
 };
 pub use signature::SignatureCells;
-pub(crate) use signature::{
-    case_of_signature, signature_mismatch, signature_parts, split_signature_dims,
-};
+pub(crate) use signature::{case_of_signature, signature_mismatch, signature_parts, split_signature_dims};
 pub(crate) use software::version_numbers;
 pub use software::{IdentifiedSoftware, ImportedVersions, SoftwareFingerprint, SoftwareVersions};
 pub(crate) use tensor::Dims;

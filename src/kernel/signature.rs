@@ -608,8 +608,7 @@ mod tests {
     fn text_is_refused_as_a_shape() {
         for cell in ["__import__('os')", "4096;$(reboot)", "-1,4", "1e3", "4,,4", "99999999999999999999"] {
             assert!(
-                parse(cell, "FLOAT;FLOAT", "ND;ND")
-                    .is_err_and(|error| error.contains("is not a dimension")),
+                parse(cell, "FLOAT;FLOAT", "ND;ND").is_err_and(|error| error.contains("is not a dimension")),
                 "{cell}"
             );
         }

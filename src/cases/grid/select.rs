@@ -235,9 +235,9 @@ impl<'a> CandidateFilter<'a> {
                 Ok(footprint) => self.check(footprint, |entry| {
                     let form = compiled.as_ref().and_then(|rule| rule.matching_form(candidates.numbers()));
                     if !form.is_some_and(|form| agreed[form]) {
-                        let resolved = candidates.case().and_then(|case| {
-                            entry.resolve_call(case).map_err(|refusal| refusal.to_string())
-                        });
+                        let resolved = candidates
+                            .case()
+                            .and_then(|case| entry.resolve_call(case).map_err(|refusal| refusal.to_string()));
                         form.into_iter().for_each(|form| agreed[form] = resolved.is_ok());
                         resolved?;
                     }

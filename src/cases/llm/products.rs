@@ -3,9 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{
-    DeviceShare, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelLayout,
-};
+use super::{DeviceShare, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelLayout};
 use crate::kernel::Dtype;
 
 #[derive(Deserialize, strum::IntoStaticStr)]

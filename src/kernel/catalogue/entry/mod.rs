@@ -215,13 +215,21 @@ pub(crate) enum DeclaredArgument {
     /// A buffer like that output, which the call writes.
     Destination(usize),
     /// The element type of that output, or torch's quantised type of that name, such as `qint8`.
-    DtypeOf { output: usize, quantised: bool },
+    DtypeOf {
+        output: usize,
+        quantised: bool,
+    },
     Attribute(String),
     /// HCCL's name of the group; the expression is the number of its processes.
     ProcessGroup(Expr),
     SameAs(String),
     /// A tensor that the profiler does not show; `on_host` if it stays in the host's memory, where the call reads it.
-    Tensor { dims: ReturnShapes, dtype: Dtype, fill: Fill<Expr>, on_host: bool },
+    Tensor {
+        dims: ReturnShapes,
+        dtype: Dtype,
+        fill: Fill<Expr>,
+        on_host: bool,
+    },
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -244,7 +252,10 @@ pub(crate) enum OutputDtype {
     Promoted,
     Fixed(Dtype),
     /// The recorded type, which is one of these and differs from the type of an input; the first where none is recorded.
-    Recorded { allowed: Vec<Dtype>, unlike: Option<String> },
+    Recorded {
+        allowed: Vec<Dtype>,
+        unlike: Option<String>,
+    },
 }
 
 impl CatalogueEntry {
