@@ -5,9 +5,8 @@ use crate::{
     measure::{
         run_options::BusyPolicy,
         selftest::{
-            EXPERIMENTS, ExperimentReport,
-            command::{run_selftest, selftest_report},
-            report_line, status_counts, summary_table,
+            EXPERIMENTS, ExperimentReport, command::run_selftest, markdown_report, report_line,
+            status_counts, summary_table,
         },
     },
     rehearsal::{NoiseModel, fault_plan::FaultPlan},
@@ -52,7 +51,7 @@ pub(super) struct SelftestOptions {
 
 pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError> {
     if options.report {
-        print_data(&selftest_report(&Database::open(&options.database.db)?)?);
+        print_data(&markdown_report(&Database::open(&options.database.db)?)?);
         return Ok(ExitStatus::Done);
     }
     let kind = options.host;

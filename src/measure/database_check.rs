@@ -21,11 +21,11 @@ use crate::{
     },
     kernel::{
         CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName, catalogue::Catalogue,
-        device::DeviceProfile, timestamp::Timestamp,
+        device::DeviceProfile, render::call_digest, timestamp::Timestamp,
     },
     measure::{
         filtered_cases::row_filter,
-        vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
+        vendor_check::{CheckSettings, check_cases, installed_software},
     },
 };
 
@@ -79,7 +79,10 @@ impl DatabaseCheck {
         database.initialise(&mut lock)?;
         let ledger = database.ledger()?;
         let stored = if recheck { HashMap::new() } else { ledger.stored_checks()? };
-        let digests = plan.cases.iter().map(|planned| planned_call_digest(planned, &catalogue)).collect();
+        let digest = |PlannedCase { case, call, .. }: &PlannedCase| {
+            call_digest(case, call, catalogue.entry(&case.kernel))
+        };
+        let digests = plan.cases.iter().map(digest).collect();
         let settings = CheckSettings { python, processes, catalogue, assets };
         Ok(Self { settings, ledger, plan, digests, stored, versions, _lock: lock })
     }

@@ -69,15 +69,6 @@ fn variable(name: &str, path: &Path) -> Result<(String, String), CommandError> {
 /// it; its `PATH` precedes the present one.
 pub(crate) fn install(folder: &Path, config: &HostConfig) -> Result<Vec<(String, String)>, CommandError> {
     let program = std::env::current_exe().map_err(io_error("find", Path::new("npubench")))?;
-    install_with(&program, folder, config)
-}
-
-/// Does the same as [`install`] with a given program, which the wrappers start.
-pub(super) fn install_with(
-    program: &Path,
-    folder: &Path,
-    config: &HostConfig,
-) -> Result<Vec<(String, String)>, CommandError> {
     let profile = DeviceProfile::load(&config.assets()?, &config.device_profile)?;
     fs::create_dir_all(folder).map_err(io_error("create", folder))?;
     let folder = folder.canonicalize().map_err(io_error("find", folder))?;
@@ -178,24 +169,24 @@ mod tests {
         write(&python, "#!/bin/sh\nshift 5\nprintf '%s|' \"$@\"\n", 0o755).expect("written");
         let host = folder.path().join("host");
         let config = HostConfig::default();
-        let variables = install_with(Path::new("/x"), &host, &config).expect("installed");
+        let variables = install(&host, &config).expect("installed");
         fs::write(host.join(INTERPRETER), format!("{}\n", python.display())).expect("written");
         let (name, bin) = &variables[0];
         assert_eq!(name, "PATH");
         let printed = Command::new(Path::new(bin).join("msprof")).args(["--output=a b", "$x"]).output();
         let printed = printed.expect("the wrapper runs").stdout;
         assert_eq!(String::from_utf8_lossy(&printed), "--output=a b|$x|");
-        install_with(Path::new("/x"), &host, &config).expect("installing twice is fine");
+        install(&host, &config).expect("installing twice is fine");
     }
 
     #[test]
     fn invalid_hosts_are_refused_at_installation() {
         let folder = tempfile::tempdir().expect("a folder");
         let colon = folder.path().join("a:b");
-        let error = install_with(Path::new("/x"), &colon, &HostConfig::default()).expect_err("a colon");
+        let error = install(&colon, &HostConfig::default()).expect_err("a colon");
         assert!(error.to_string().contains("a:b"), "{error}");
         let config = HostConfig { device_profile: "ATLAS".to_owned(), ..HostConfig::default() };
-        let error = install_with(Path::new("/x"), folder.path(), &config).expect_err("no such profile");
+        let error = install(folder.path(), &config).expect_err("no such profile");
         assert!(error.hint.contains("ATLAS_800_A3"), "{}", error.hint);
     }
 }

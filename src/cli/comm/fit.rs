@@ -3,7 +3,7 @@
 use super::super::prelude::*;
 use crate::{
     kernel::CollectiveKind,
-    measure::collective::{DatabaseSweeps, SweepFit, compare_group_sizes},
+    measure::collective::{SweepFit, compare_group_sizes, read_sweeps},
     show::collectives::{FitReport, bandwidth_plot, fit_records, fit_text},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
         Some(name) => Some(network_of_profile(&assets, name)?),
         None => DeviceProfile::load(&assets, database.device())?.comm,
     };
-    let DatabaseSweeps { sweeps, notes } = DatabaseSweeps::read(&database, &options.collectives)?;
+    let (sweeps, notes) = read_sweeps(&database, &options.collectives)?;
     let kinds: Vec<CollectiveKind> = CollectiveKind::ALL
         .iter()
         .copied()

@@ -44,9 +44,9 @@ pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
     }
     let mut choices = Vec::new();
     for size in reachable {
-        let is_chosen = tier.is_none_or(|tier| tier == size.tier);
-        if is_chosen && (ranks.is_empty() || ranks.contains(&size.ranks)) {
-            choices.push((size, devices_for(grid, devices, size.ranks, size.tier)?));
+        let is_chosen = tier.is_none_or(|tier| tier == size.1);
+        if is_chosen && (ranks.is_empty() || ranks.contains(&size.0)) {
+            choices.push((size, devices_for(grid, devices, size.0, size.1)?));
         }
     }
     if choices.is_empty() {

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::super::prelude::*;
 use crate::{
-    measure::collective::{DatabaseSweeps, ModelVerdict, compare_with_model},
+    measure::collective::{ModelVerdict, compare_with_model, read_sweeps},
     show::collectives::{ModelRecord, model_text},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
     let database = Database::open(&options.database.db)?;
     let device = options.device.as_deref().unwrap_or_else(|| database.device());
     let network = network_of_profile(&options.assets.load()?, device)?;
-    let DatabaseSweeps { sweeps, notes } = DatabaseSweeps::read(&database, &options.collectives)?;
+    let (sweeps, notes) = read_sweeps(&database, &options.collectives)?;
     let comparisons = compare_with_model(&network, &sweeps, options.tolerance);
     let (kind, tolerance) = (database.kind(), options.tolerance);
     let records = comparisons.iter().map(|row| ModelRecord::new(row, device, kind, tolerance));

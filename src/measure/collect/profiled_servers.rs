@@ -16,7 +16,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::vllm_server::{RequestError, VllmServer};
+use super::vllm_server::{RequestError, START, STOP, VllmServer};
 use crate::base::{command_error::CommandError, print::print_note};
 
 const POLL: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ impl ProfiledServers {
                 return Ok(());
             }
             let (server, state) = &mut self.servers[place];
-            let started = server.start_profiler(limit);
+            let started = server.post(START, None, limit);
             if matches!(started, Ok(()) | Err(RequestError::NoAnswer { .. })) {
                 *state = ProfilerState::Started;
             }
@@ -82,7 +82,7 @@ impl ProfiledServers {
             waiting.push(server.url.clone());
             let (server, sender, limit) = (server.clone(), sender.clone(), self.stop_limit);
             thread::spawn(move || {
-                let answer = server.stop_profiler(limit);
+                let answer = server.post(STOP, None, limit);
                 let _ = sender.send((server.url.clone(), answer));
             });
         }

@@ -17,8 +17,9 @@ use crate::base::command_error::CommandError;
 
 /// Time limit of questions that a server answers at once.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
-const START: &str = "/start_profile";
-const STOP: &str = "/stop_profile";
+pub(super) const START: &str = "/start_profile";
+/// A second request to stop the profiler ends workers of the server, so that it is sent once.
+pub(super) const STOP: &str = "/stop_profile";
 const MAX_SHOWN_TEXT: usize = 300;
 
 #[derive(Debug, thiserror::Error)]
@@ -84,12 +85,12 @@ impl VllmServer {
                 "check the address and that the server is up: `curl ADDRESS/health`; nothing was started";
             CommandError::cannot_measure(error.to_string(), hint)
         };
-        let answer = self.get("/version").map_err(unreachable)?;
+        let (_, answer) = self.get("/version").map_err(unreachable)?;
         // Other servers may answer with another text.
-        let answer: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
         let version = answer["version"].as_str().filter(|version| !version.is_empty()).map(str::to_owned);
         // A path that takes only POST answers GET with 405.
-        if self.get(START).map_err(unreachable)?.status == 404 {
+        if self.get(START).map_err(unreachable)?.0 == 404 {
             return Err(self.missing_profiler(version.as_deref(), folder));
         }
         if !accept_stacks && self.records_stacks() {
@@ -103,10 +104,10 @@ impl VllmServer {
     }
 
     fn records_stacks(&self) -> bool {
-        let Ok(answer) = self.get("/server_info") else { return false };
+        let Ok((status, answer)) = self.get("/server_info") else { return false };
         let text: String =
-            answer.text.to_lowercase().chars().filter(|letter| !" '\"\\".contains(*letter)).collect();
-        answer.status == 200
+            answer.to_lowercase().chars().filter(|letter| !" '\"\\".contains(*letter)).collect();
+        status == 200
             && ["torch_profiler_with_stack=true", "torch_profiler_with_stack:true"]
                 .iter()
                 .any(|setting| text.contains(setting))
@@ -124,21 +125,12 @@ impl VllmServer {
         )
     }
 
-    fn post(&self, path: &str, body: Option<&str>, limit: Duration) -> Result<(), RequestError> {
-        let HttpAnswer { status, text } = self.request("POST", path, body, limit)?;
+    pub(super) fn post(&self, path: &str, body: Option<&str>, limit: Duration) -> Result<(), RequestError> {
+        let (status, text) = self.request("POST", path, body, limit)?;
         match status {
             200..300 => Ok(()),
             _ => Err(RequestError::Status { url: format!("{}{path}", self.url), status, text }),
         }
-    }
-
-    pub(super) fn start_profiler(&self, limit: Duration) -> Result<(), RequestError> {
-        self.post(START, None, limit)
-    }
-
-    /// Stops the profiler. A second request ends workers of the server, so that this is called once.
-    pub(super) fn stop_profiler(&self, limit: Duration) -> Result<(), RequestError> {
-        self.post(STOP, None, limit)
     }
 
     pub(super) fn send_request(&self, body: &Value, limit: Duration) -> Result<(), RequestError> {
@@ -150,11 +142,8 @@ impl VllmServer {
 const PORT: u16 = 80;
 const MAX_ANSWER: u64 = 16 << 20;
 
-#[derive(Debug)]
-struct HttpAnswer {
-    status: u16,
-    text: String,
-}
+/// Status and text.
+type HttpAnswer = (u16, String);
 
 fn connect(host: &str, deadline: Instant) -> io::Result<TcpStream> {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -216,5 +205,5 @@ fn exchange(
     let mut words = head.split_ascii_whitespace();
     let status = words.next().filter(|version| version.starts_with("HTTP/")).and(words.next());
     let status = status.and_then(|status| status.parse().ok()).ok_or_else(invalid)?;
-    Ok(HttpAnswer { status, text: text.to_owned() })
+    Ok((status, text.to_owned()))
 }

@@ -80,29 +80,26 @@ impl LineFit {
         (self.residual_squares / self.points as f64).sqrt()
     }
 
-    /// Half width of a 95 % interval by Student's t from the scatter of the points, for a variance without that scatter;
+    /// Returns a value's 95 % interval by Student's t from the scatter of the points, for a variance without that scatter;
     /// `None` for two points, which have none.
-    fn half_width(&self, variance: f64) -> Option<f64> {
+    fn interval(&self, value: f64, variance: f64) -> Option<Interval> {
         let freedom = self.points.checked_sub(2).filter(|freedom| *freedom > 0)? as f64;
         let quantile = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975);
-        Some(quantile * (self.residual_squares / freedom * variance.max(0.0)).sqrt())
+        let half = quantile * (self.residual_squares / freedom * variance.max(0.0)).sqrt();
+        Some(((value - half).max(0.0), value + half))
     }
 
     pub(crate) fn alpha_interval(&self) -> Option<Interval> {
-        let half = self.half_width(self.inverse[0])?;
-        Some(((self.alpha - half).max(0.0), self.alpha + half))
+        self.interval(self.alpha, self.inverse[0])
     }
 
     pub(crate) fn beta_interval(&self) -> Option<Interval> {
-        let half = self.half_width(self.inverse[2])?;
-        Some(((self.beta - half).max(0.0), self.beta + half))
+        self.interval(self.beta, self.inverse[2])
     }
 
     pub(crate) fn interval_at(&self, bytes: f64) -> Option<Interval> {
         let [aa, ab, bb] = self.inverse;
-        let half = self.half_width(aa + 2.0 * bytes * ab + bytes * bytes * bb)?;
-        let micros = self.micros(bytes);
-        Some(((micros - half).max(0.0), micros + half))
+        self.interval(self.micros(bytes), aa + 2.0 * bytes * ab + bytes * bytes * bb)
     }
 
     /// Returns the bandwidth of large messages in 10⁹ bytes per second; `None` if the time does not depend on the size.

@@ -14,7 +14,7 @@ mod topology;
 pub(crate) use analytic::{ModelComparison, ModelVerdict, compare_with_model};
 pub(crate) use scaling::ScalingComparison;
 pub(crate) use segments::{MAX_SIZES, MIN_SIZES, RangeLine};
-pub(crate) use sweep::{DatabaseSweeps, Sweep, SweepKey, SweepPoint, parse_collective, size_text};
+pub(crate) use sweep::{Sweep, SweepKey, SweepPoint, parse_collective, read_sweeps, size_text};
 pub(crate) use sweep_fit::{AlgorithmSwitch, ScalingOfGroups, SweepFit, compare_group_sizes};
 pub(crate) use topology::{
     GroupSize, NodeLayout, TopologyError, devices_for, reachable_groups, tier_of_group,

@@ -52,12 +52,6 @@ impl CollectiveAlgorithm {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct GroupLine<'f> {
-    pub(crate) ranks: u64,
-    pub(crate) line: &'f LineFit,
-}
-
 /// Fit of one algorithm to all group sizes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ScalingFit {
@@ -84,37 +78,31 @@ pub(crate) struct ScalingComparison {
     pub(crate) fits: Vec<ScalingFit>,
 }
 
-struct Parameter {
-    value: f64,
-    factor: f64,
-    uncertainty: f64,
-}
-
-/// Fits a unit (latency of a step, time of a byte) to parameters that are proportional to their factors. Returns it with the
-/// relative deviations and the same in uncertainties.
-fn fit_unit(parameters: &[Parameter]) -> Option<(f64, Vec<(f64, f64)>)> {
-    let known: Vec<&Parameter> = parameters.iter().filter(|parameter| parameter.value > 0.0).collect();
-    let rows = known.iter().map(|parameter| {
-        (parameter.factor / parameter.value, 1.0 / (parameter.uncertainty * parameter.uncertainty))
+/// Fits a unit (latency of a step, time of a byte) to parameters with their factors, to which they are proportional, and
+/// intervals. Returns it with the relative deviations and the same in uncertainties.
+fn fit_unit(parameters: &[(f64, f64, Option<Interval>)]) -> Option<(f64, Vec<(f64, f64)>)> {
+    let known = parameters.iter().filter(|(value, ..)| *value > 0.0);
+    // The relative uncertainty is half of the interval.
+    let known = known.map(|(value, factor, interval)| {
+        let half = interval.map_or(1.0, |(low, high)| ((high - low) / 2.0 / value).max(MIN_UNCERTAINTY));
+        (*value, *factor, half.min(1e3))
     });
+    let known: Vec<(f64, f64, f64)> = known.collect();
+    let rows =
+        known.iter().map(|(value, factor, uncertainty)| (factor / value, 1.0 / (uncertainty * uncertainty)));
     let squares: f64 = rows.clone().map(|(x, weight)| weight * x * x).sum();
     let unit = rows.map(|(x, weight)| weight * x).sum::<f64>() / squares;
     if !unit.is_finite() || known.len() < MIN_GROUPS {
         return None;
     }
-    let deviations = known.iter().map(|parameter| {
-        let off = unit * parameter.factor / parameter.value - 1.0;
-        (off, off / parameter.uncertainty)
+    let deviations = known.iter().map(|(value, factor, uncertainty)| {
+        let off = unit * factor / value - 1.0;
+        (off, off / uncertainty)
     });
     Some((unit, deviations.collect()))
 }
 
-/// Relative uncertainty of a value: half of its interval.
-fn uncertainty(value: f64, interval: Option<Interval>) -> f64 {
-    interval.map_or(1.0, |(low, high)| ((high - low) / 2.0 / value).max(MIN_UNCERTAINTY)).min(1e3)
-}
-
-pub(crate) fn compare_algorithms(kind: CollectiveKind, groups: &[GroupLine<'_>]) -> ScalingComparison {
+pub(crate) fn compare_algorithms(kind: CollectiveKind, groups: &[(u64, &LineFit)]) -> ScalingComparison {
     let undecided = |reason: &str, fits: Vec<ScalingFit>| ScalingComparison {
         algorithm: None,
         undecided: reason.to_owned(),
@@ -141,15 +129,13 @@ pub(crate) fn compare_algorithms(kind: CollectiveKind, groups: &[GroupLine<'_>])
 fn fit_algorithm(
     kind: CollectiveKind,
     algorithm: CollectiveAlgorithm,
-    groups: &[GroupLine<'_>],
+    groups: &[(u64, &LineFit)],
 ) -> Option<ScalingFit> {
     let (mut latencies, mut times) = (Vec::new(), Vec::new());
-    let parameter =
-        |value, factor, interval| Parameter { value, factor, uncertainty: uncertainty(value, interval) };
-    for GroupLine { ranks, line } in groups {
+    for (ranks, line) in groups {
         let (steps, transfers) = algorithm.factors(kind, *ranks as f64)?;
-        latencies.push(parameter(line.alpha, steps, line.alpha_interval()));
-        times.push(parameter(line.beta, transfers, line.beta_interval()));
+        latencies.push((line.alpha, steps, line.alpha_interval()));
+        times.push((line.beta, transfers, line.beta_interval()));
     }
     let (latency, time) = (fit_unit(&latencies), fit_unit(&times));
     let deviations: Vec<(f64, f64)> =
@@ -196,8 +182,7 @@ mod tests {
     }
 
     fn compared(kind: CollectiveKind, lines: &[(u64, LineFit)]) -> ScalingComparison {
-        let groups: Vec<GroupLine<'_>> =
-            lines.iter().map(|(ranks, line)| GroupLine { ranks: *ranks, line }).collect();
+        let groups: Vec<(u64, &LineFit)> = lines.iter().map(|(ranks, line)| (*ranks, line)).collect();
         compare_algorithms(kind, &groups)
     }
 

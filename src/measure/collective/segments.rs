@@ -17,7 +17,6 @@ const RESOLUTION: f64 = 1e-4;
 /// Greatest difference of the likelihoods of possible ends: the 95 % quantile of χ² with one degree of freedom.
 const LIKELY: f64 = 3.84;
 
-/// Range of points with one line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RangeLine {
     /// Indices of its first point, and of the first one behind it.
@@ -91,7 +90,6 @@ fn squares_of(points: &[SizeDuration], first: usize, end: usize) -> f64 {
     LineFit::from_points(&points[first..end]).map_or(f64::INFINITY, |line| line.residual_squares)
 }
 
-/// Division into ranges: the ends of all, and the sum of squares.
 struct Division {
     squares: f64,
     ends: Vec<usize>,

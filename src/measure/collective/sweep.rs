@@ -94,7 +94,6 @@ pub(crate) fn size_text(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(size, name)| format!("{}{name}", bytes / size))
 }
 
-/// The sweeps of a table, with the rows that belong to none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SweepTable {
     pub(crate) sweeps: Vec<Sweep>,
@@ -183,41 +182,35 @@ fn median_point(mut points: Vec<SweepPoint>) -> Option<SweepPoint> {
     Some(SweepPoint { micros: f64::midpoint(low, point.micros), interval, rows, ..point })
 }
 
-#[derive(Debug)]
-pub(crate) struct DatabaseSweeps {
-    pub(crate) sweeps: Vec<Sweep>,
-    /// Notes on rows that are not among them.
-    pub(crate) notes: Vec<String>,
-}
-
-impl DatabaseSweeps {
-    /// Reads the tables of the collectives that are named, by their own names or by the names of their tables; without
-    /// a name, all tables. Fails if no row is measured.
-    pub(crate) fn read(database: &Database, names: &[String]) -> Result<Self, CommandError> {
-        let wanted = names.iter().map(|name| parse_collective(name)).collect::<Result<Vec<_>, _>>()?;
-        let (mut sweeps, mut notes) = (Vec::new(), Vec::new());
-        for kernel in database.collectives()? {
-            let Some(kind) = CollectiveKind::of_kernel(&kernel) else { continue };
-            if !wanted.is_empty() && !wanted.contains(&kind) {
-                continue;
-            }
-            let table = SweepTable::from_table(kind, &database.kernel_csv(&kernel)?);
-            notes.extend(notes_on_rows(&kernel, &table));
-            sweeps.extend(table.sweeps);
+/// Reads the tables of the collectives that are named, by their own names or by the names of their tables; without a name,
+/// all tables. Returns the sweeps, and notes on rows that are not among them. Fails if no row is measured.
+pub(crate) fn read_sweeps(
+    database: &Database,
+    names: &[String],
+) -> Result<(Vec<Sweep>, Vec<String>), CommandError> {
+    let wanted = names.iter().map(|name| parse_collective(name)).collect::<Result<Vec<_>, _>>()?;
+    let (mut sweeps, mut notes) = (Vec::new(), Vec::new());
+    for kernel in database.collectives()? {
+        let Some(kind) = CollectiveKind::of_kernel(&kernel) else { continue };
+        if !wanted.is_empty() && !wanted.contains(&kind) {
+            continue;
         }
-        if sweeps.is_empty() {
-            let of = if names.is_empty() { "collective".to_owned() } else { names.join(", ") };
-            let folder = database.folder().display();
-            return Err(CommandError::bad_input(
-                format!("`{folder}` has no measured row of {of}"),
-                format!(
-                    "measure with `npubench comm run`, or import results with `npubench comm import FILE --db {}`",
-                    quoted_path(database.folder())
-                ),
-            ));
-        }
-        Ok(Self { sweeps, notes })
+        let table = SweepTable::from_table(kind, &database.kernel_csv(&kernel)?);
+        notes.extend(notes_on_rows(&kernel, &table));
+        sweeps.extend(table.sweeps);
     }
+    if sweeps.is_empty() {
+        let of = if names.is_empty() { "collective".to_owned() } else { names.join(", ") };
+        let folder = database.folder().display();
+        return Err(CommandError::bad_input(
+            format!("`{folder}` has no measured row of {of}"),
+            format!(
+                "measure with `npubench comm run`, or import results with `npubench comm import FILE --db {}`",
+                quoted_path(database.folder())
+            ),
+        ));
+    }
+    Ok((sweeps, notes))
 }
 
 fn notes_on_rows(kernel: &KernelName, table: &SweepTable) -> Vec<String> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     analytic::peak_bus_bandwidth,
     line::{LineFit, SizeDuration},
-    scaling::{GroupLine, ScalingComparison, compare_algorithms},
+    scaling::{ScalingComparison, compare_algorithms},
     segments::{RangeLine, divide_sizes},
     sweep::{Sweep, SweepKey, SweepPoint},
 };
@@ -88,12 +88,10 @@ impl SweepFit {
         Self { sweep, ranges, switches }
     }
 
-    /// Returns the peak of the links of the group in bus bandwidth; `None` without a network that has the tier.
     pub(crate) fn peak(&self, network: Option<&CommNetwork>) -> Option<f64> {
         peak_bus_bandwidth(network?, self.sweep.key.ranks, self.sweep.key.tier?)
     }
 
-    /// Returns the line of a point; `None` for a point in a part with too few sizes.
     pub(crate) fn line_of_point(&self, index: usize) -> Option<&LineFit> {
         let range = self.ranges.iter().find(|range| (range.first..range.end).contains(&index))?;
         Some(&range.line)
@@ -180,13 +178,8 @@ pub(crate) fn compare_group_sizes(fits: &[SweepFit]) -> Vec<ScalingOfGroups> {
     several
         .map(|((collective, key), fits)| {
             let compared = |line_of: fn(&SweepFit) -> Option<&RangeLine>| {
-                let lines: Vec<GroupLine<'_>> = fits
-                    .iter()
-                    .filter_map(|fit| {
-                        Some(GroupLine { ranks: fit.sweep.key.ranks, line: &line_of(fit)?.line })
-                    })
-                    .collect();
-                compare_algorithms(collective, &lines)
+                let lines = fits.iter().filter_map(|fit| Some((fit.sweep.key.ranks, &line_of(fit)?.line)));
+                compare_algorithms(collective, &lines.collect::<Vec<_>>())
             };
             ScalingOfGroups {
                 collective,
@@ -238,7 +231,6 @@ fn is_narrow(low: u64, high: u64) -> bool {
     high as f64 <= low as f64 * LOCATED_RATIO
 }
 
-/// Returns true if the sizes between which the change may be differ by at most [`LOCATED_RATIO`].
 fn is_located(sizes: &[u64], (least, greatest): (usize, usize)) -> bool {
     match (least.checked_sub(1).and_then(|before| sizes.get(before)), sizes.get(greatest)) {
         (Some(low), Some(high)) => is_narrow(*low, *high),

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     SweepFit, SweepKey,
-    sweep::DatabaseSweeps,
+    sweep::read_sweeps,
     sweep_session::{CollectiveSweep, SweepGroup, SweepPart},
 };
 use crate::{
@@ -107,7 +107,7 @@ fn refining_parts(sweep: &CollectiveSweep, database: &Database) -> Result<Vec<Sw
         sweep.parts.iter().flat_map(|part| part.kinds.iter().copied()).collect();
     let names: Vec<String> = kinds.iter().map(ToString::to_string).collect();
     let mut parts = Vec::new();
-    for measured in DatabaseSweeps::read(database, &names)?.sweeps {
+    for measured in read_sweeps(database, &names)?.0 {
         let Some((group, dtype)) = group_of(sweep, measured.kind, &measured.key) else { continue };
         let fit = SweepFit::from_sweep(measured);
         let sizes: BTreeSet<u64> =
@@ -176,7 +176,6 @@ impl SweepDatabase {
         self.draft.as_ref().map_or_else(|| self.folder.clone(), |(.., scratch)| scratch.path().join(DRAFT))
     }
 
-    /// Creates the database if it is new, and returns its folder.
     pub(crate) fn create(self) -> Result<PathBuf, CommandError> {
         if let Some((file, ..)) = &self.draft {
             create(&self.folder, file)?;
@@ -185,7 +184,6 @@ impl SweepDatabase {
         Ok(self.folder)
     }
 
-    /// Prints a note on a new database, with a verb such as `would create`.
     pub(crate) fn announce(&self, verb: &str) {
         if let Some((file, source, _)) = &self.draft {
             let (folder, device) = (self.folder.display(), &file.device);

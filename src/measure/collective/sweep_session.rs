@@ -117,7 +117,7 @@ impl WantedGroups {
         let mut wanted: Vec<(usize, usize)> = Vec::new();
         for &ranks in &self.ranks {
             let before = wanted.len();
-            let found = reachable.iter().filter(|size| size.ranks == ranks).map(|size| size.tier);
+            let found = reachable.iter().filter(|size| size.0 == ranks).map(|size| size.1);
             match self.tiers.as_slice() {
                 [] => wanted.extend(found.map(|tier| (ranks, tier))),
                 tiers => wanted.extend(tiers.iter().map(|tier| (ranks, *tier))),
@@ -128,9 +128,9 @@ impl WantedGroups {
             }
         }
         if self.ranks.is_empty() {
-            let of_tiers = |tier| self.tiers.is_empty() || self.tiers.contains(&tier);
-            let sizes = reachable.iter().filter(|size| size.ranks.is_power_of_two() && of_tiers(size.tier));
-            wanted.extend(sizes.map(|size| (size.ranks, size.tier)));
+            let of_tiers = |tier: usize| self.tiers.is_empty() || self.tiers.contains(&tier);
+            wanted
+                .extend(reachable.iter().filter(|(ranks, tier)| ranks.is_power_of_two() && of_tiers(*tier)));
         }
         if wanted.is_empty() {
             let count = devices.len();
@@ -155,7 +155,6 @@ fn no_network(profile: &DeviceProfile) -> CommandError {
     )
 }
 
-/// Returns the key of the variables of HCCL in the user's environment.
 pub(crate) fn current_hccl_environment() -> String {
     let set = HCCL_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     hccl_environment(&set.collect::<BTreeMap<_, _>>())

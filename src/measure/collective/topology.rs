@@ -42,11 +42,7 @@ impl Failure for TopologyError {
 }
 
 /// Number of ranks of a group, and the tier that it spans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct GroupSize {
-    pub(crate) ranks: usize,
-    pub(crate) tier: usize,
-}
+pub(crate) type GroupSize = (usize, usize);
 
 fn coordinates(grid: &[u64], device: u32) -> Vec<u64> {
     let mut rest = u64::from(device);
@@ -204,7 +200,7 @@ pub(crate) fn reachable_groups(grid: &[u64], devices: &[u32]) -> Result<Vec<Grou
     let places = placed(grid, devices)?;
     let groups = (0..grid.len()).flat_map(|tier| {
         let most = blocks(&places, tier).iter().map(largest_group).max().unwrap_or(0);
-        (2..=most).map(move |ranks| GroupSize { ranks, tier })
+        (2..=most).map(move |ranks| (ranks, tier))
     });
     Ok(groups.collect())
 }
@@ -305,7 +301,7 @@ mod tests {
     #[test]
     fn a_server_reaches_pairs_of_dies_and_all_numbers_of_chips() {
         let groups = reachable_groups(&GRID, &SERVER).expect("groups");
-        let of_tier = |tier| groups.iter().filter(|group| group.tier == tier).count();
+        let of_tier = |tier| groups.iter().filter(|(_, own)| *own == tier).count();
         assert_eq!((of_tier(0), of_tier(1), of_tier(2)), (0, 15, 1));
     }
 
@@ -334,7 +330,7 @@ mod tests {
                         .find(|dimension| subset.iter().any(|d| digits(*d, *dimension) != digits(subset[0], *dimension)))
                         .expect("different devices differ");
                     prop_assert_eq!(tier_of_group(&grid, &subset), Ok(tier));
-                    expected.insert(GroupSize { ranks: subset.len(), tier });
+                    expected.insert((subset.len(), tier));
                 }
             }
             let reachable: BTreeSet<GroupSize> = reachable_groups(&grid, &devices).expect("inside").into_iter().collect();
@@ -342,7 +338,7 @@ mod tests {
             for ranks in 2..=devices.len() {
                 for tier in 0..grid.len() {
                     let found = devices_for(&grid, &devices, ranks, tier);
-                    prop_assert_eq!(found.is_ok(), expected.contains(&GroupSize { ranks, tier }), "{:?}", found);
+                    prop_assert_eq!(found.is_ok(), expected.contains(&(ranks, tier)), "{:?}", found);
                     let groups = found.unwrap_or_default();
                     let distinct: BTreeSet<&Vec<u32>> = groups.iter().collect();
                     prop_assert_eq!(distinct.len(), groups.len());

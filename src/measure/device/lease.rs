@@ -82,7 +82,6 @@ pub(crate) struct DeviceLeases {
 }
 
 impl DeviceLeases {
-    /// Acquires the leases that are free or become so within `timeout`.
     pub(crate) fn acquire(
         folder: &LeaseFolder,
         devices: &[u32],
@@ -114,7 +113,6 @@ impl DeviceLeases {
         reasons
     }
 
-    /// Returns one file that holds the leases of these devices, for the processes of a collection.
     pub(crate) fn share_files(&self, devices: &[u32]) -> io::Result<File> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         DeviceLease::share_files(&devices.iter().filter_map(|device| held.get(device)).collect::<Vec<_>>())
@@ -170,7 +168,6 @@ impl LeaseFolder {
         self
     }
 
-    /// Creates the folder if it belongs to a database or to the user, and checks it.
     pub(crate) fn prepare(&self) -> Result<(), DeviceError> {
         let problem = |problem: String| DeviceError::LeaseFolder { folder: self.path.clone(), problem };
         let failed = |error: io::Error| problem(error.to_string());
@@ -190,7 +187,6 @@ impl LeaseFolder {
         }
     }
 
-    /// Checks that the folder is no link and belongs to this user, and withdraws the permissions of other users.
     fn check_owner(&self) -> Result<(), String> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY;
         let folder = File::options().read(true).custom_flags(flags.bits()).open(&self.path);

@@ -103,7 +103,6 @@ impl Failure for DeviceError {
 /// so that a record's `Device_id` is not the number of torch.
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
-/// Rejects an environment in which torch and the profiler number devices differently.
 pub(crate) fn check_environment() -> Result<(), DeviceError> {
     match std::env::var(VISIBLE) {
         Err(std::env::VarError::NotPresent) => Ok(()),
@@ -247,7 +246,6 @@ fn leave_out(
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HostFingerprint {
     pub(crate) host: String,
-    /// Version of the driver's tools.
     npu_smi: String,
     chips: BTreeMap<u32, String>,
     environment: BTreeMap<String, String>,

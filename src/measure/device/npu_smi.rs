@@ -388,7 +388,6 @@ impl TitledValues<'_> {
         self.required_number(NPU)?.ok_or_else(|| self.misfit("a column `NPU`".to_owned(), "none"))
     }
 
-    /// Parses two numbers around a slash: used and total.
     fn used_and_total(&self, titles: Titles) -> Result<(Option<u64>, Option<u64>), NpuSmiError> {
         let Some((title, value)) = self.value(titles).filter(|(_, value)| !is_absent(value)) else {
             return Ok((None, None));

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) struct DeviceNumbering {
     by_physical_id: BTreeMap<u32, LogicalDeviceId>,
     /// True if torch must count as many devices as are listed; else it may count more.
-    is_exact: bool,
+    pub(crate) is_exact: bool,
 }
 
 impl DeviceNumbering {
@@ -58,18 +58,12 @@ impl DeviceNumbering {
         u32::try_from(self.by_physical_id.len()).unwrap_or(u32::MAX)
     }
 
-    pub(crate) const fn is_exact(&self) -> bool {
-        self.is_exact
-    }
-
     /// Returns the logical number of a device. A device that is not listed (of a test without `npu-smi`) has the same
     /// number.
     pub(crate) fn logical_id(&self, physical_id: u32) -> LogicalDeviceId {
         self.by_physical_id.get(&physical_id).copied().unwrap_or(LogicalDeviceId(physical_id))
     }
 
-    /// Returns the contradiction between the numbering and the number of devices that torch counts; `None` without
-    /// one.
     pub(crate) fn mismatch(&self, counted: u32) -> Option<String> {
         let listed = self.listed();
         let greatest = self.by_physical_id.values().max().map_or(0, |id| id.0);
@@ -80,7 +74,6 @@ impl DeviceNumbering {
         })
     }
 
-    /// Describes the numbering if it needs a remark: numbers that differ, or that are taken from the table.
     pub(crate) fn remark(&self, host: &HostDevices) -> Option<String> {
         let differs = self.by_physical_id.iter().any(|(physical, logical)| *physical != logical.0);
         let pairs = self.by_physical_id.iter().map(|(physical, logical)| format!("{physical} is {logical}"));

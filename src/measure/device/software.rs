@@ -9,7 +9,10 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    base::{files::read_regular, ini_file::IniFile},
+    base::{
+        files::{named_entries, read_regular},
+        ini_file::IniFile,
+    },
     kernel::{SoftwareFingerprint, device::DeviceProfile},
 };
 
@@ -52,7 +55,6 @@ impl SoftwareLocations {
         }
     }
 
-    /// Reads the versions. A version whose file is missing is unknown.
     pub(crate) fn read_software(&self, packages: &[CustomOperators]) -> SoftwareFingerprint {
         let cann = self.cann.as_deref();
         let toolkit = cann.and_then(|home| read_below(home, "ascend_toolkit_install.info"));
@@ -116,7 +118,6 @@ fn package_fingerprint(package: &CustomOperators) -> String {
     digest.map_or_else(|_| format!("{name} (unreadable)"), |digest| format!("{name} {digest}"))
 }
 
-/// Lists the files below a folder with their sizes; links to folders are not followed.
 fn list_files(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -181,10 +182,7 @@ pub(crate) fn custom_operators(
 }
 
 fn vendor_folders(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
-    folders
+    named_entries(folder, "", "").into_iter().filter(|path| path.is_dir()).collect()
 }
 
 /// Returns the variables for packages that the environment does not name; existing values are kept after them.
@@ -224,10 +222,8 @@ pub(crate) struct PlatformConfig {
 
 impl PlatformConfig {
     pub(crate) fn read(cann: &Path, soc: &str) -> Option<Self> {
-        let architectures = fs::read_dir(cann).ok()?.flatten().map(|entry| entry.path());
-        let mut folders: Vec<_> = architectures.filter(|path| path.join("data").is_dir()).collect();
-        folders.sort();
-        let files = folders.iter().chain([&cann.to_owned()]).find_map(|folder| {
+        let folders = named_entries(cann, "", "").into_iter().chain([cann.to_owned()]);
+        let files = folders.into_iter().find_map(|folder| {
             IniFile::read(&folder.join("data").join("platform_config").join(format!("{soc}.ini")))
         });
         files.map(|file| Self::from_file(soc, &file))

@@ -380,7 +380,7 @@ pub(super) fn collection_manifest(
         host_numbers: HostNumbers {
             devices: numbers.to_vec(),
             listed: numbering.listed(),
-            is_exact: numbering.is_exact(),
+            is_exact: numbering.is_exact,
         },
         seed: settings.options.seed,
         warm_up: settings.costs.warm_up,

@@ -1,12 +1,6 @@
 //! Copies of the scripts, logs and compressed evidence of runs from one database into another.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsStr,
-    fs::{self, File},
-    io,
-    path::Path,
-};
+use std::{collections::BTreeMap, ffi::OsStr, fs, io, path::Path};
 
 use crate::{base::command_error::CommandError, database::Database};
 
@@ -108,10 +102,6 @@ fn copy_tree(
         }
     }
     Ok(())
-}
-
-pub(super) fn sync_file_system(folder: &Path) -> io::Result<()> {
-    nix::unistd::syncfs(File::open(folder)?).map_err(io::Error::from)
 }
 
 #[cfg(test)]

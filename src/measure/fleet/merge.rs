@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     ShardPlan,
-    evidence_files::{Archives, copy_evidence_files, sync_file_system},
+    evidence_files::{Archives, copy_evidence_files},
     shard_plan::all_shards,
 };
 use crate::{
@@ -39,7 +39,6 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) struct MergeRequest<'a> {
-    /// Folder of the database that gets all results; it is created if it does not exist.
     pub(crate) into: &'a Path,
     pub(crate) from: &'a [PathBuf],
     pub(crate) assets: &'a AssetFiles,
@@ -166,7 +165,8 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
         }
     };
     let path = target.ledger_path();
-    report.is_unchanged = path.exists() && has_same_bytes(&path, &merged);
+    let digests = (file_digest(&path), file_digest(&merged));
+    report.is_unchanged = matches!(digests, (Ok(one), Ok(other)) if one == other);
     if request.writes {
         if let Some(lock) = &mut lock {
             target.initialise(lock)?;
@@ -415,11 +415,6 @@ fn create_target(folder: &Path, sources: &[Database]) -> Result<Database, Comman
     Ok(Database::open(folder)?)
 }
 
-fn has_same_bytes(one: &Path, other: &Path) -> bool {
-    let digests = (file_digest(one), file_digest(other));
-    matches!(digests, (Ok(one), Ok(other)) if one == other)
-}
-
 fn copy_evidence(
     target: &Database,
     sources: &[MergeSource],
@@ -433,7 +428,8 @@ fn copy_evidence(
         copied += copy_evidence_files(&source.database, target, [&source.archives, of_target, of_union])?;
     }
     if copied > 0 {
-        sync_file_system(target.folder()).map_err(write_error(target.folder()))?;
+        let synced = fs::File::open(target.folder()).and_then(|folder| Ok(nix::unistd::syncfs(folder)?));
+        synced.map_err(write_error(target.folder()))?;
     }
     Ok(copied)
 }

@@ -116,7 +116,6 @@ pub(crate) fn shard_progress(
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShardState {
-    /// From 1.
     pub(crate) number: usize,
     pub(crate) cases: usize,
     pub(crate) done: usize,

@@ -12,7 +12,7 @@ use crate::{
     base::{
         command_error::CommandError,
         count_text::format_count,
-        files::{FolderLock, read_json, write_atomic},
+        files::{FolderLock, named_entries, read_json, write_atomic},
         shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, RunPlan},
@@ -130,7 +130,6 @@ impl ShardPlan {
         Ok(Self { layout: LAYOUT, cache, weight_column, shards, checks })
     }
 
-    /// Returns its id: the digest of its content.
     pub(crate) fn id(&self) -> String {
         short_hash(serde_json::to_string(self).expect("numbers and texts are JSON").as_bytes())
     }
@@ -216,16 +215,10 @@ impl ShardPlan {
 }
 
 pub(super) fn all_shards(database: &Database) -> Vec<PathBuf> {
-    let folders = |folder: &Path| -> Vec<PathBuf> {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
-        folders.sort();
-        folders
-    };
-    folders(&database.shards_folder()).iter().flat_map(|plan| folders(plan)).collect()
+    let entries = |folder: &Path| named_entries(folder, "", "").into_iter().filter(|path| path.is_dir());
+    entries(&database.shards_folder()).flat_map(|plan| entries(&plan)).collect()
 }
 
-/// Returns how the results of the shards of a plan that cannot be read are merged, and the plan is made anew.
 fn damaged_plan_hint(database: &Database, file: &Path) -> String {
     let [db, file, shards] = [database.folder(), file, &database.shards_folder()].map(quoted_path);
     format!(

@@ -56,7 +56,6 @@ pub(crate) struct SlurmJobScripts {
 pub(crate) struct SlurmSubmission {
     pub(crate) plan: String,
     pub(crate) array_job: String,
-    /// Number of the merge, which starts when the array has ended.
     pub(crate) merge_job: Option<String>,
     pub(crate) shards: Vec<u32>,
     pub(crate) submitted: Timestamp,
@@ -67,7 +66,6 @@ fn plan_folder(database: &Database, plan: &str) -> PathBuf {
 }
 
 impl SlurmRequest<'_> {
-    /// Renders the jobs of all shards that are not complete; `None` if all are.
     pub(crate) fn render(&self) -> Result<Option<SlurmJobScripts>, CommandError> {
         check_path(self.database.folder(), self.database.kind())?;
         check_sbatch_values(&self.job)?;
@@ -155,7 +153,10 @@ impl SlurmRequest<'_> {
         let text = serde_json::to_string(&submission).expect("numbers and texts are JSON") + "\n";
         let stored = write_atomic(&folder.join(SUBMISSION_FILE), text.as_bytes())
             .map_err(CommandError::from)
-            .and_then(|()| if begins_later { Ok(()) } else { slurm.start_now(array_job) });
+            .and_then(|()| {
+                let start = ["update", &format!("JobId={array_job}"), "StartTime=now"];
+                if begins_later { Ok(()) } else { slurm.require("scontrol", start).map(drop) }
+            });
         if let (Err(_), Some(job)) = (&stored, &merge_job) {
             let _ = slurm.cancel(&[], job);
         }
@@ -230,7 +231,7 @@ pub(crate) fn devices_of_job(resource: &str) -> Result<Vec<u32>, CommandError> {
             "use the command in a batch script, or behind `srun`",
         ));
     };
-    let text = SlurmPrograms::new()?.describe_job(&job)?;
+    let text = SlurmPrograms::new()?.require("scontrol", ["show", "job", "-d", &job])?;
     parse_devices_of_job(&text, &job, &node, resource)
 }
 
@@ -409,7 +410,6 @@ impl SlurmPrograms {
         self.run_program(name, arguments)?.map_err(|text| refused(name, &text))
     }
 
-    /// Writes a script into a temporary file and submits it with further options; returns the number of its job.
     fn submit(&self, text: &str, options: &[&str]) -> Result<String, CommandError> {
         let script = self.scratch.path().join("npubench.sh");
         fs::write(&script, text).map_err(CommandError::no_temporary_folder)?;
@@ -422,10 +422,6 @@ impl SlurmPrograms {
                 "`squeue --me` lists the jobs; cancel the submitted one with `scancel`",
             )
         })
-    }
-
-    fn start_now(&self, job: &str) -> Result<(), CommandError> {
-        self.require("scontrol", ["update", &format!("JobId={job}"), "StartTime=now"]).map(|_| ())
     }
 
     /// Returns the jobs with these numbers, an array by its tasks, also those that ended a short time ago. Jobs that the controller does not
@@ -446,7 +442,6 @@ impl SlurmPrograms {
         })
     }
 
-    /// Cancels jobs; `options` select the tasks, or a signal. Jobs that have ended meanwhile are no error.
     fn cancel(&self, options: &[&str], job: &str) -> Result<(), CommandError> {
         match self.run_program("scancel", options.iter().copied().chain([job]))? {
             Ok(_) => Ok(()),
@@ -455,10 +450,6 @@ impl SlurmPrograms {
             }
             Err(text) => Err(refused("scancel", &text)),
         }
-    }
-
-    fn describe_job(&self, job: &str) -> Result<String, CommandError> {
-        self.require("scontrol", ["show", "job", "-d", job])
     }
 }
 

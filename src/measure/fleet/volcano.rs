@@ -18,7 +18,6 @@ use crate::{
 };
 
 const TEMPLATE: &str = "volcano.yaml.hbs";
-/// Default values, with their explanation.
 pub(crate) const VOLCANO_VALUES: &str = "volcano_values.yaml";
 const MAX_NAME: usize = 50;
 /// Actions of Volcano's policies that start a lost pod again.
@@ -98,7 +97,6 @@ pub(crate) fn volcano_manifest(
 }
 
 impl VolcanoValues {
-    /// Parses a file of values; keys that it leaves out have the values of the default file.
     fn parse(assets: &AssetFiles, file: &AssetFile) -> Result<Self, CommandError> {
         let defaults: BTreeMap<String, Value> =
             parse_yaml(Path::new(VOLCANO_VALUES), &assets.template(VOLCANO_VALUES)?)?;

@@ -19,7 +19,6 @@ use super::{
 
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Control port of node 0.
 #[derive(Debug)]
 pub(crate) struct NodeListener(TcpListener);
 
@@ -156,8 +155,6 @@ fn follower_lost(node: usize, host: &str, problem: &impl ToString) -> NodeError 
     )
 }
 
-/// Describes the values in which another node differs from node 0, with both values and both hosts; `None` if all are
-/// equal.
 fn differing_values(own: &NodeAgreement, others: &NodeAgreement, [one, two]: [&str; 2]) -> Option<String> {
     let shown = |value: Option<&String>| match value.map(String::as_str) {
         None | Some("") => "none".to_owned(),
@@ -173,8 +170,6 @@ fn differing_values(own: &NodeAgreement, others: &NodeAgreement, [one, two]: [&s
 }
 
 impl AdmissionTerms {
-    /// Returns the error of a follower that cannot be admitted: another follower has the same number, or its values
-    /// differ.
     fn difference(&self, follower: &AdmittedFollower, known: Option<&AdmittedFollower>) -> Option<NodeError> {
         let AdmittedFollower { node, host, agreement, .. } = follower;
         if let Some(known) = known {

@@ -17,7 +17,6 @@ use super::{
 pub(crate) enum PartState {
     Running,
     Ended(PartResult),
-    /// The node was lost, for this reason.
     Lost(String),
 }
 
@@ -98,7 +97,6 @@ impl NodeCluster {
         self.followers.get(&node).map_or(&self.host, |follower| &follower.host)
     }
 
-    /// Starts the part of a node. A node that cannot be reached is lost.
     pub(crate) fn start_part(&self, node: usize, order: PartOrder) {
         let follower = &self.followers[&node];
         // Collections of an earlier run of the sweep have the same numbers.

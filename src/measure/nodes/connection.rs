@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeError;
 
-/// Values of a node by their names.
 pub(crate) type NodeAgreement = BTreeMap<String, String>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,7 +185,6 @@ impl NodeSender {
         self.close();
     }
 
-    /// Sends heartbeats on a thread of its own until the connection is closed.
     pub(super) fn start_heartbeats(self: &Arc<Self>, interval: Duration) -> io::Result<()> {
         let sender = Arc::clone(self);
         let send = move || {
@@ -197,7 +195,6 @@ impl NodeSender {
         thread::Builder::new().name("heartbeats".to_owned()).spawn(send).map(drop)
     }
 
-    /// Closes the connection; a thread that receives from it ends.
     pub(super) fn close(&self) {
         let _ = self.closer.shutdown(Shutdown::Both);
     }

@@ -34,7 +34,6 @@ impl NodePlace {
         )
     }
 
-    /// Connects to the first address of node 0 that answers; tries again until the time is over.
     fn connect(&self) -> Result<TcpStream, NodeError> {
         let Self { address, port, timeout, .. } = self;
         let deadline = Instant::now() + *timeout;
@@ -102,7 +101,6 @@ impl LeaderConnection {
         self.sender.send(message).map_err(|error| self.place.leader_lost(&error))
     }
 
-    /// Returns the next message of node 0. Fails if it was lost, or refuses this node.
     pub(crate) fn receive(&mut self) -> Result<NodeMessage, NodeError> {
         match self.receiver.receive().map_err(|error| self.place.leader_lost(&error))?.0 {
             NodeMessage::Refused(error) => Err(error),

@@ -73,10 +73,8 @@ pub(crate) struct NodePlace {
     pub(crate) is_slurm_step: bool,
 }
 
-/// Problem of a connection on which a message has another meaning.
 const UNEXPECTED: &str = "it sent an unexpected message";
 
-/// Returns `node 1 (host-b)`.
 fn node_name(node: usize, host: &str) -> String {
     format!("node {node} ({host})")
 }

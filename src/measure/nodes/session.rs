@@ -53,7 +53,6 @@ impl NodePlace {
     }
 }
 
-/// Returns the error of a run over several nodes, which `resume` does not continue.
 pub(crate) fn resume_on_all_nodes(run: &str, options: &RunOptions) -> CommandError {
     let command = options.command.as_deref().unwrap_or("npubench comm run");
     CommandError::bad_input(
@@ -74,7 +73,6 @@ fn host_name(options: &RunOptions) -> String {
     rehearsed.or_else(of_slurm).or_else(of_system).unwrap_or_else(|| "a host without a name".to_owned())
 }
 
-/// Returns 16 hexadecimal digits of the SHA-256 of a text.
 fn digest(text: &str) -> String {
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -189,7 +187,6 @@ pub(crate) struct SweepFollower<'a> {
 }
 
 impl SweepFollower<'_> {
-    /// Takes part in the sweep until node 0 ends it. `find_parts` finds the parts of the sweep.
     pub(crate) fn follow(
         self,
         find_parts: impl Fn(&RunContext) -> Result<Vec<SweepPart>, CommandError>,

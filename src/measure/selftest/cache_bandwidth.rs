@@ -55,7 +55,6 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     Ok(Finding { seen, problems })
 }
 
-/// Returns the steps; rotated tensors together exceed the cache twice.
 fn launch_steps(cache_mib: u64) -> Vec<LaunchStep> {
     let launches = WARM_UP + MEASURED;
     let copies = COPY_MIB.into_iter().flat_map(|mib| {

@@ -130,7 +130,7 @@ fn smallest_rows(context: &SelftestContext) -> Result<BTreeMap<KernelName, Case>
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let mut cases = entry_cases(context)?;
     let launchable: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].planned.is_ok()).collect();
-    let rounds = match context.kind() {
+    let rounds = match context.host.database.kind() {
         DataKind::Npu => MAX_ROUNDS,
         DataKind::Rehearsal => 1,
     };

@@ -1,7 +1,6 @@
 //! Selftests of a host: preparation, execution, and the requirement of a passed selftest for runs on devices.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -13,7 +12,7 @@ use super::{
     evidence::SelftestContext,
     experiment::{ExperimentReport, ExperimentStatus, run_experiments},
     production_agreement::{COMPARED_ROWS, heaviest_rows},
-    results::{SelftestDescription, append_report, markdown_report, missing_selftest, stored_selftests},
+    results::{SelftestDescription, append_report, missing_selftest, stored_selftests},
 };
 use crate::{
     base::{
@@ -40,7 +39,6 @@ pub(crate) struct SelftestOutcome {
     pub(crate) exit: ExitStatus,
 }
 
-/// Runs the experiments with these numbers. `on_report` receives each report after it was stored.
 pub(crate) fn run_selftest(
     db: &Path,
     kind: DataKind,
@@ -120,19 +118,16 @@ fn selftest_context(
             CommandError::bad_input(format!("cannot register signal handlers: {error}"), "repeat the command")
         })?;
     }
-    let durations =
-        || RehearsedDurations { recorded_medians: recorded_medians(&host), ..RehearsedDurations::default() };
+    let durations = || {
+        let rows = heaviest_rows(&host.database, &host.catalogue, &host.profile, COMPARED_ROWS);
+        // The experiment reports why a database cannot be read.
+        let rows = rows.unwrap_or_default().into_iter();
+        let medians = rows.map(|row| (row.planned.case.id().as_str().to_owned(), row.median.0));
+        RehearsedDurations { recorded_medians: medians.collect(), ..RehearsedDurations::default() }
+    };
     let environment =
         program_environment(options, &folder.join("host"), &host.database, durations)?.variables;
     Ok(SelftestContext { host, python: options.python.clone(), environment, devices, leases, stop })
-}
-
-/// Returns the production medians of the rows that a selftest compares, in nanoseconds by case id. A database that cannot
-/// be read has none; its experiment reports the reason.
-fn recorded_medians(host: &RunContext) -> BTreeMap<String, i64> {
-    let rows = heaviest_rows(&host.database, &host.catalogue, &host.profile, COMPARED_ROWS);
-    let rows = rows.unwrap_or_default().into_iter();
-    rows.map(|row| (row.planned.case.id().as_str().to_owned(), row.median.0)).collect()
 }
 
 impl RunContext {
@@ -143,7 +138,14 @@ impl RunContext {
             // The stand-ins are not installed as packages.
             DataKind::Rehearsal => ImportedVersions::default(),
             // Experiment 0 reports missing packages.
-            DataKind::Npu => installed_software(python).map(imported_versions).unwrap_or_default(),
+            DataKind::Npu => installed_software(python)
+                .map(|CheckSoftware { torch, torch_npu, mut further }| ImportedVersions {
+                    torch: Some(torch),
+                    torch_npu: Some(torch_npu),
+                    vllm_ascend: further.remove("vllm_ascend"),
+                    ..ImportedVersions::default()
+                })
+                .unwrap_or_default(),
         };
         let software = SoftwareFingerprint { profiler: None, ..self.software.with_imported(imported) };
         HostFingerprint::of_host(&self.info, &self.info.chips, software)
@@ -167,18 +169,4 @@ impl RunContext {
             )),
         }
     }
-}
-
-fn imported_versions(software: CheckSoftware) -> ImportedVersions {
-    let CheckSoftware { torch, torch_npu, mut further } = software;
-    ImportedVersions {
-        torch: Some(torch),
-        torch_npu: Some(torch_npu),
-        vllm_ascend: further.remove("vllm_ascend"),
-        ..ImportedVersions::default()
-    }
-}
-
-pub(crate) fn selftest_report(database: &Database) -> Result<String, CommandError> {
-    Ok(markdown_report(&stored_selftests(database)?))
 }

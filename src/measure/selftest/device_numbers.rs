@@ -51,7 +51,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let observe = |device: u32, others_are_busy: bool| {
         observe_device(context, &folder.join(format!("device-{device}")), device, others_are_busy)
     };
-    let mut observations = vec![observe(context.first_device(), false)?];
+    let mut observations = vec![observe(context.devices[0], false)?];
     // Several devices can be busy at once if npu-smi lists their processes.
     let together = observations[0].is_found_by_process;
     let others = &context.devices[1..];
@@ -101,7 +101,7 @@ fn observe_device(
     })?;
     let evidence = evidence.completed()?;
     let records = evidence.readable_records()?;
-    let BusyRows { rows, is_found_by_process } = found?;
+    let (rows, is_found_by_process) = found?;
     Ok(DeviceObservation {
         logical_id: context.host.numbering.logical_id(device),
         physical_id: device,
@@ -113,33 +113,27 @@ fn observe_device(
     })
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct BusyRows {
-    rows: Vec<u32>,
-    is_found_by_process: bool,
-}
-
 fn read_busy_rows(
     context: &SelftestContext,
     folder: &Path,
     before: &NpuSmiInfo,
     others_are_busy: bool,
     has_ended: impl Fn() -> bool,
-) -> Result<BusyRows, EvidenceError> {
+) -> Result<(Vec<u32>, bool), EvidenceError> {
     let Some(pid) = wait_for_process(&folder.join(files::JOURNAL), has_ended) else {
-        return Ok(BusyRows::default());
+        return Ok(Default::default());
     };
     // npu-smi of the rehearsal host shows ids of this namespace, unless a fault plan has others.
-    let sees_host_processes = context.kind() == DataKind::Rehearsal || sees_host_processes();
+    let sees_host_processes = context.host.database.kind() == DataKind::Rehearsal || sees_host_processes();
     for _ in 0..READINGS {
         let now = read_npu_smi(context, folder)?;
-        let found = find_busy_rows(pid, sees_host_processes, before, &now);
+        let (rows, is_found_by_process) = find_busy_rows(pid, sees_host_processes, before, &now);
         // Use of the cores does not distinguish devices that are busy at the same time.
-        if !found.rows.is_empty() && (found.is_found_by_process || !others_are_busy) {
-            return Ok(found);
+        if !rows.is_empty() && (is_found_by_process || !others_are_busy) {
+            return Ok((rows, is_found_by_process));
         }
     }
-    Ok(BusyRows::default())
+    Ok(Default::default())
 }
 
 fn wait_for_process(journal: &Path, has_ended: impl Fn() -> bool) -> Option<u32> {
@@ -159,11 +153,16 @@ fn read_npu_smi(context: &SelftestContext, folder: &Path) -> Result<NpuSmiInfo, 
     Ok(query_npu_smi(&context.environment, folder, &AtomicBool::new(false))?)
 }
 
-/// Returns the devices on which the script's process is, by its id (inside the container, if there is one); else,
+/// Returns the devices on which the script's process is, by its id (inside the container, if there is one), with true; else,
 /// inside a container whose npu-smi lists only ids of the host, those whose cores are busy and were not before.
 /// `sees_host_processes` is true if npu-smi lists process ids of this process namespace; an id of the host can equal
 /// one of the container.
-fn find_busy_rows(pid: u32, sees_host_processes: bool, before: &NpuSmiInfo, now: &NpuSmiInfo) -> BusyRows {
+fn find_busy_rows(
+    pid: u32,
+    sees_host_processes: bool,
+    before: &NpuSmiInfo,
+    now: &NpuSmiInfo,
+) -> (Vec<u32>, bool) {
     let rows_with = |info: &NpuSmiInfo, is_shown: &dyn Fn(&NpuChip) -> bool| -> Vec<u32> {
         info.chips.iter().filter(|chip| is_shown(chip)).map(|chip| chip.physical_id).collect()
     };
@@ -173,12 +172,11 @@ fn find_busy_rows(pid: u32, sees_host_processes: bool, before: &NpuSmiInfo, now:
     };
     let by_process = rows_with(now, &|chip| now.processes_on(chip).any(is_own));
     if !by_process.is_empty() {
-        return BusyRows { rows: by_process, is_found_by_process: true };
+        return (by_process, true);
     }
     let is_busy = |chip: &NpuChip| chip.aicore_percent.is_some_and(|percent| percent > BUSY_PERCENT);
     let was_busy = rows_with(before, &is_busy);
-    let rows = rows_with(now, &|chip| is_busy(chip) && !was_busy.contains(&chip.physical_id));
-    BusyRows { rows, is_found_by_process: false }
+    (rows_with(now, &|chip| is_busy(chip) && !was_busy.contains(&chip.physical_id)), false)
 }
 
 fn mapping_problems(observations: &[DeviceObservation], rows: usize) -> Vec<String> {
@@ -290,8 +288,7 @@ mod tests {
             }
         };
         let find = |sees_host_processes: bool, before: &NpuSmiInfo, now: &NpuSmiInfo| {
-            let found = find_busy_rows(77, sees_host_processes, before, now);
-            (found.rows, found.is_found_by_process)
+            find_busy_rows(77, sees_host_processes, before, now)
         };
         let idle = info(&[], None);
         assert_eq!(find(true, &idle, &info(&[2], Some(77))), (vec![2], true));

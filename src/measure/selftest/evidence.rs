@@ -11,10 +11,13 @@ use serde_json::{Value, json};
 
 use super::experiment::EvidenceError;
 use crate::{
-    base::process::{self, CommandSpec, ExitKind},
+    base::{
+        files::named_entries,
+        process::{self, CommandSpec, ExitKind},
+    },
     cases::plan::{PlannedCase, planned_case},
     kernel::{
-        Attempt, Cause, DataKind, IdentifiedCase, LogicalDeviceId, ProfilerSettings, Verdict,
+        Attempt, Cause, IdentifiedCase, LogicalDeviceId, ProfilerSettings, Verdict,
         render::{
             CollectScript, GangLaunch, HostNumbers, Manifest, ManifestCase, ScriptCommunication,
             collect_script, files, replay_script, selftest_script,
@@ -87,7 +90,6 @@ pub(super) struct CollectedEvidence {
 }
 
 impl CollectedEvidence {
-    /// Reads the journal and the records of a collection that has ended.
     pub(super) fn read(folder: &Path, exit: ExitKind) -> Self {
         let records = read_records(&folder.join(files::PROFILE)).map_err(|error| error.to_string());
         Self {
@@ -115,29 +117,16 @@ impl CollectedEvidence {
         }
     }
 
-    /// Returns the last line of the script in the log, with the path of the log.
     pub(super) fn last_line(&self) -> String {
         last_line(&self.folder.join(files::LOG))
     }
 
     pub(super) fn profile_folders(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.folder.join(files::PROFILE)).into_iter().flatten().flatten();
-        let profiles = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("PROF_"));
-        let mut folders: Vec<PathBuf> = profiles.map(|entry| entry.path()).collect();
-        folders.sort();
-        folders
+        named_entries(&self.folder.join(files::PROFILE), "PROF_", "")
     }
 }
 
 impl SelftestContext {
-    pub(super) const fn kind(&self) -> DataKind {
-        self.host.database.kind()
-    }
-
-    pub(super) fn first_device(&self) -> u32 {
-        self.devices[0]
-    }
-
     pub(super) fn script(
         &self,
         folder: impl Into<PathBuf>,
@@ -168,10 +157,10 @@ impl SelftestContext {
             host_numbers: HostNumbers {
                 devices: devices.to_vec(),
                 listed: self.host.numbering.listed(),
-                is_exact: self.host.numbering.is_exact(),
+                is_exact: self.host.numbering.is_exact,
             },
             seed: 1,
-            ..Manifest::without_cases("selftest", number, self.kind())
+            ..Manifest::without_cases("selftest", number, self.host.database.kind())
         }
     }
 

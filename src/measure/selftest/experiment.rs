@@ -55,7 +55,6 @@ pub(super) struct Finding {
 pub(crate) enum ExperimentStatus {
     Pass,
     Fail,
-    /// The evidence could not be collected.
     Unknown,
 }
 
@@ -74,12 +73,9 @@ pub(crate) struct ExperimentReport {
     pub(crate) fix: String,
 }
 
-/// Reason why evidence could not be collected.
 #[derive(Debug)]
 pub(crate) enum EvidenceError {
-    /// The selftest was interrupted; no further experiment starts.
     Interrupted,
-    /// A program, a file or a condition of the experiment is missing.
     Missing(String),
 }
 

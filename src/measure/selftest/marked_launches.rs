@@ -86,7 +86,7 @@ fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Findin
     let mut problems = Vec::new();
     for (end, code, has_profile) in ENDS {
         // The rehearsal host keeps the records of the last second.
-        let loses_records = end.starts_with("SIG") && context.kind() == DataKind::Npu;
+        let loses_records = end.starts_with("SIG") && context.host.database.kind() == DataKind::Npu;
         let wait = if loses_records { WAIT_SECONDS } else { 0.0 };
         let parameters = json!({ "end": end, "marks": FEW_MARKS, "padding": PADDING, "wait": wait });
         let evidence = context.script(folder.join(end), "records", parameters).complete()?;
@@ -100,7 +100,7 @@ fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Findin
             fs::remove_dir_all(&tables).map_err(EvidenceError::io(&tables))?;
         }
     }
-    let second = context.export_again(&clean, &[context.first_device()])?;
+    let second = context.export_again(&clean, &context.devices[..1])?;
     problems.extend(end_problem(&second, 0, true).map(|problem| format!("second export: {problem}")));
     Ok(Finding { seen: format!("as expected for {} ends and the second export", ENDS.len()), problems })
 }

@@ -21,3 +21,4 @@ mod repeated_collections;
 mod results;
 
 pub(crate) use experiment::{EXPERIMENTS, ExperimentReport, report_line, status_counts, summary_table};
+pub(crate) use results::markdown_report;

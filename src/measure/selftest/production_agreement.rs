@@ -80,10 +80,10 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
         ));
     }
     let cases: Vec<&PlannedCase> = rows.iter().map(|row| &row.planned).collect();
-    let devices = [context.first_device()];
     let replay = |name: &str, flush_bytes| {
         let (warm_up, measured) = LAUNCHES;
-        let replay = CaseReplay { cases: &cases, devices: &devices, warm_up, measured, flush_bytes };
+        let replay =
+            CaseReplay { cases: &cases, devices: &context.devices[..1], warm_up, measured, flush_bytes };
         context.replay_cases(&folder.join(name), &replay)
     };
     let hot = replay("hot", None)?;
@@ -147,10 +147,6 @@ impl ComparedRow {
         Some((cold / self.production, hot / cold))
     }
 
-    fn is_installed(&self) -> bool {
-        ![&self.hot, &self.cold].into_iter().any(|median| matches!(median, RowMedian::NotInstalled(_)))
-    }
-
     fn problems(&self) -> Vec<String> {
         let Self { name, production, hot, cold, .. } = self;
         let failures =
@@ -174,8 +170,9 @@ impl ComparedRow {
 }
 
 fn compare_rows(rows: &[ComparedRow]) -> Result<Finding, EvidenceError> {
-    let missing: Vec<&str> =
-        rows.iter().filter(|row| !row.is_installed()).map(|row| row.name.as_str()).collect();
+    let is_missing = |median: &RowMedian| matches!(median, RowMedian::NotInstalled(_));
+    let missing = rows.iter().filter(|row| is_missing(&row.hot) || is_missing(&row.cold));
+    let missing: Vec<&str> = missing.map(|row| row.name.as_str()).collect();
     if missing.len() == rows.len() {
         let missing = missing.join(", ");
         return Err(EvidenceError::Missing(format!(

@@ -15,6 +15,7 @@ use super::{
     kernel_steps::{LaunchStep, StepKernel, StepSettings, median_of, percent},
 };
 use crate::{
+    base::files::named_entries,
     kernel::{AicMetrics, Nanos, ProfilerSettings},
     measure::verify::RawRecord,
 };
@@ -43,32 +44,22 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let runs = ProfilerSettings::default();
     let without_counters = ProfilerSettings { aic_metrics: AicMetrics::Disabled, ..runs.clone() };
     let level_0 = ProfilerSettings { task_time: "l0".to_owned(), ..without_counters.clone() };
-    let with_counters = collect_product(context, &folder.join("counters"), 1, runs)?;
-    let without = collect_product(context, &folder.join("no-counters"), 2, without_counters)?;
-    let level_0 = collect_product(context, &folder.join("task-time-l0"), 3, level_0)?;
+    let (with_counters, _) = collect_product(context, &folder.join("counters"), 1, runs)?;
+    let (without, _) = collect_product(context, &folder.join("no-counters"), 2, without_counters)?;
+    let (level_0, event_mean) = collect_product(context, &folder.join("task-time-l0"), 3, level_0)?;
     // Events of the collection with the least overhead; they contain the pauses between launches.
-    let others = [
-        ("without counters", without.median),
-        ("with --task-time=l0", level_0.median),
-        ("by events", level_0.event_mean),
-    ];
-    Ok(compare_medians(with_counters.median, &others))
+    let others = [("without counters", without), ("with --task-time=l0", level_0), ("by events", event_mean)];
+    Ok(compare_medians(with_counters, &others))
 }
 
-/// Times of a launch of the product in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct ProductTimes {
-    median: f64,
-    /// Mean by events before the first and after the last measured launch.
-    event_mean: f64,
-}
-
+/// Returns the times of a launch of the product in nanoseconds: the median, and the mean by events before the first and
+/// after the last measured launch.
 fn collect_product(
     context: &SelftestContext,
     folder: &Path,
     number: u32,
     profiler: ProfilerSettings,
-) -> Result<ProductTimes, EvidenceError> {
+) -> Result<(f64, f64), EvidenceError> {
     let launches = SETTLING + MEASURED;
     // Other products would be among the longest tasks; the first launches settle the clock.
     let settings = StepSettings { preheat: 0, warm_up: SETTLING, events: true, ..StepSettings::default() };
@@ -79,7 +70,7 @@ fn collect_product(
     let mean = mean.ok_or_else(|| EvidenceError::missing("the journal has no time by events"))?;
     let durations = launches_of_product(&recorded_tasks(&evidence)?, launches)
         .map_err(|problem| EvidenceError::Missing(format!("{}: {problem}", folder.display())))?;
-    Ok(ProductTimes { median: median_of(&durations[SETTLING as usize..]), event_mean: mean * 1e6 })
+    Ok((median_of(&durations[SETTLING as usize..]), mean * 1e6))
 }
 
 type TaskTimes = (Nanos, Nanos);
@@ -93,13 +84,9 @@ fn recorded_tasks(evidence: &CollectedEvidence) -> Result<Vec<TaskTimes>, Eviden
     }
     let mut tasks = Vec::new();
     for profile in evidence.profile_folders() {
-        for entry in fs::read_dir(profile.join("mindstudio_profiler_output")).into_iter().flatten().flatten()
-        {
-            if entry.file_name().to_string_lossy().starts_with("task_time_") {
-                let path = entry.path();
-                let text = fs::read_to_string(&path).map_err(EvidenceError::io(&path))?;
-                tasks.extend(parse_task_times(&text));
-            }
+        for path in named_entries(&profile.join("mindstudio_profiler_output"), "task_time_", "") {
+            let text = fs::read_to_string(&path).map_err(EvidenceError::io(&path))?;
+            tasks.extend(parse_task_times(&text));
         }
     }
     tasks.sort_unstable();

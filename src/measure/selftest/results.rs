@@ -47,7 +47,6 @@ pub(super) struct StoredSelftest {
 }
 
 impl SelftestDescription {
-    /// Writes the description into a new folder, and returns the folder.
     pub(super) fn store(&self, database: &Database, time: &str) -> Result<PathBuf, CommandError> {
         let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
         let name: String = self.host.chars().map(safe).collect();
@@ -154,7 +153,8 @@ pub(super) fn missing_selftest(
     })
 }
 
-pub(super) fn markdown_report(stored: &[StoredSelftest]) -> String {
+pub(crate) fn markdown_report(database: &Database) -> Result<String, CommandError> {
+    let stored = stored_selftests(database)?;
     let results =
         stored.iter().flat_map(|selftest| selftest.reports.iter().map(move |report| (selftest, report)));
     let last: BTreeMap<u32, (&StoredSelftest, &ExperimentReport)> =
@@ -175,7 +175,7 @@ pub(super) fn markdown_report(stored: &[StoredSelftest]) -> String {
                 .map(|cell| cell.replace('|', "\\|").replace('\n', " "));
         text.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use crate::{
     kernel::{
         CheckMethod, CheckOutcome, CheckVerdict, DataKind, Slot,
         catalogue::Catalogue,
-        render::{Manifest, ManifestCase, RenderError, ScriptCommunication, call_digest, replay_script},
+        render::{Manifest, ManifestCase, RenderError, ScriptCommunication, replay_script},
     },
 };
 use python::END_WITH_PARENT;
@@ -114,10 +114,6 @@ pub(crate) fn check_cases(
         }
         check.join().unwrap_or_else(|panic| resume_unwind(panic)).map(drop)
     })
-}
-
-pub(crate) fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
-    call_digest(&planned.case, &planned.call, catalogue.entry(&planned.case.kernel))
 }
 
 pub(crate) fn slot_texts(slots: &[Slot]) -> Vec<String> {
@@ -210,7 +206,9 @@ fn run_process(
         stdin: Some(File::from(OwnedFd::from(reader))),
         ..CommandSpec::new(words.collect(), folder, &log, LIMIT)
     };
-    let mut follower = JournalFollower::new(folder.join(JOURNAL), indices, outcomes);
+    let (path, partial, checked) = (folder.join(JOURNAL), String::new(), BTreeSet::new());
+    let mut follower =
+        JournalFollower { path, input: None, partial, has_started: false, indices, outcomes, checked };
     let halt = AtomicBool::new(false);
     let mut is_stalled = false;
     let ended = thread::scope(|scope| {
@@ -290,12 +288,7 @@ struct JournalFollower<'a> {
     checked: BTreeSet<usize>,
 }
 
-impl<'a> JournalFollower<'a> {
-    fn new(path: PathBuf, indices: &'a [usize], outcomes: &'a OutcomeSender) -> Self {
-        let (partial, checked) = (String::new(), BTreeSet::new());
-        Self { path, input: None, partial, has_started: false, indices, outcomes, checked }
-    }
-
+impl JournalFollower<'_> {
     /// Sends the outcomes added since the last call; returns the number of lines read.
     fn read_new_lines(&mut self) -> usize {
         let mut lines = 0;

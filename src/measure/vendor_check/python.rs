@@ -124,31 +124,17 @@ pub(crate) fn require_gloo(python: &str) -> Result<(), CheckError> {
 
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
 pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CheckError> {
-    query_python(
-        python,
-        "import json, torch, torch_npu; print(json.dumps(torch.npu.get_device_name(0)))",
-        environment,
-    )
+    let script = "import json, torch, torch_npu; print(json.dumps(torch.npu.get_device_name(0)))";
+    query_python(python, script, environment)
 }
 
-/// Runs a Python script with variables in addition to the environment of this process, and parses the last line that is
-/// JSON of this form: torch_npu may print warnings when it is finalised.
+/// Runs a Python script with variables in addition to the environment of this process, except for `PATH`, and parses the
+/// last line that is JSON of this form: torch_npu may print warnings when it is finalised.
 fn query_python<T: DeserializeOwned>(
     python: &str,
     script: &str,
     variables: &[(String, String)],
 ) -> Result<T, CheckError> {
-    let output = run_python(python, script, variables)?;
-    let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    found.ok_or_else(|| CheckError::Python {
-        python: python.to_owned(),
-        reason: last_line(&output).to_owned(),
-    })
-}
-
-/// Runs a Python script with variables in addition to the environment of this process, except for `PATH`; returns all
-/// that it prints, on both outputs.
-fn run_python(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
     let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
     let folder = ScratchFolder::create()
         .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
@@ -165,8 +151,7 @@ fn run_python(python: &str, script: &str, variables: &[(String, String)]) -> Res
             Duration::from_secs(180),
         )
     };
-    match process::read_query(&job, &AtomicBool::new(false))? {
-        (ExitKind::Exited(0), text) => Ok(text),
-        (_, text) => Err(unusable(last_line(&text).to_owned())),
-    }
+    let (exit, output) = process::read_query(&job, &AtomicBool::new(false))?;
+    let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    found.filter(|_| exit == ExitKind::Exited(0)).ok_or_else(|| unusable(last_line(&output).to_owned()))
 }

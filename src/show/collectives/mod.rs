@@ -57,13 +57,13 @@ pub(crate) type GroupChoice = (GroupSize, Vec<Vec<u32>>);
 /// Returns a table of groups with the links of their tiers.
 pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width: Option<usize>) -> String {
     let rows = choices.iter();
-    let rows = rows.filter_map(|(size, groups)| Some((*size, groups, network.tiers.get(size.tier)?)));
+    let rows = rows.filter_map(|(size, groups)| Some((*size, groups, network.tiers.get(size.1)?)));
     Table::new(rows)
-        .number("tier", 0, |(size, ..)| size.tier)
+        .number("tier", 0, |(size, ..)| size.1)
         .text("links", 1, |(.., tier)| &tier.kind)
         .number("GB/s", 2, |(.., tier)| tier.gb_per_s)
         .number("us", 3, |(.., tier)| tier.latency_us)
-        .number("ranks", 0, |(size, ..)| size.ranks)
+        .number("ranks", 0, |(size, ..)| size.0)
         .number("groups", 0, |(_, groups, _)| groups.len())
         .text("preferred devices", rank(0).min(17), |(_, groups, _)| {
             or_empty(groups.first().map(|devices| device_ranges(devices)))
@@ -74,10 +74,10 @@ pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width
 record! {
     /// Groups of one size in JSON, with the links of their tier.
     pub(crate) GroupRecord<'a>(network: &'a CommNetwork, choice: &'a GroupChoice) {
-        tier: usize = choice.0.tier,
-        ranks: usize = choice.0.ranks,
+        tier: usize = choice.0.1,
+        ranks: usize = choice.0.0,
         grid: &'a [u64] = &network.grid,
-        link: Option<&'a CommTier> = network.tiers.get(choice.0.tier),
+        link: Option<&'a CommTier> = network.tiers.get(choice.0.1),
         groups: &'a [Vec<u32>] = &choice.1,
     }
 }

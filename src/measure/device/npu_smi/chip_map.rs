@@ -19,7 +19,6 @@ pub(crate) struct ChipMapRow {
     pub(crate) npu: u32,
     pub(crate) chip: u32,
     pub(crate) logical_id: LogicalDeviceId,
-    /// Number of the chip on the host, if the layout has it.
     pub(crate) phy_id: Option<u32>,
 }
 
