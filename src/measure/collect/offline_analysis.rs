@@ -135,13 +135,9 @@ fn analyse_folder(folder: &Path, settings: &AnalysisSettings, signals: &StopSign
     if let Err(reason) = remove_mark(&mark) {
         return RankState::Failed(reason);
     }
-    let state = run_analysis(folder, settings, signals);
-    if matches!(state, RankState::Complete { .. }) {
-        return state;
-    }
-    match remove_mark(&mark) {
-        Ok(()) => state,
-        Err(reason) => RankState::Failed(reason),
+    match run_analysis(folder, settings, signals) {
+        state @ RankState::Complete { .. } => state,
+        state => remove_mark(&mark).map_or_else(RankState::Failed, |()| state),
     }
 }
 

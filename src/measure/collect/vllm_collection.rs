@@ -112,7 +112,9 @@ impl VllmCollection {
                 collected.problems.push(format!("{} of {ranks} ranks have written a profile", new.len()));
             }
             None if new.is_empty() => {
-                collected.problems.push(format!("no profile appeared below {}", folders_text(&self.folders)));
+                let folders = self.folders.iter().map(|folder| format!("`{}`", folder.display()));
+                let folders = folders.collect::<Vec<_>>().join(", ");
+                collected.problems.push(format!("no profile appeared below {folders}"));
             }
             _ => {}
         }
@@ -212,8 +214,4 @@ fn show_output(log: &Path, has_ended: &AtomicBool) {
         }
         thread::sleep(OUTPUT_POLL);
     }
-}
-
-fn folders_text(folders: &[PathBuf]) -> String {
-    folders.iter().map(|folder| format!("`{}`", folder.display())).collect::<Vec<_>>().join(", ")
 }

@@ -89,11 +89,9 @@ fn case_of_signature(
     let bytes = dtype.bytes().ok_or("of an element type without a size")?;
     let message = kind.message_of_count(*count, bytes, ranks).ok_or("of more than 2^64 bytes")?;
     let grid = grid.ok_or("without a tier, because the device profile declares no network,")?;
-    let devices: Vec<u32> = members.iter().filter_map(|rank| u32::try_from(*rank).ok()).collect();
-    let tier = (devices.len() == members.len())
-        .then(|| tier_of_group(grid, &devices).ok())
-        .flatten()
-        .ok_or("of ranks outside of the network of the device profile")?;
+    let devices: Result<Vec<u32>, _> = members.iter().map(|rank| u32::try_from(*rank)).collect();
+    let tier = devices.ok().and_then(|devices| tier_of_group(grid, &devices).ok());
+    let tier = tier.ok_or("of ranks outside of the network of the device profile")?;
     let (dtype, environment) = (dtype.clone(), environment.clone());
     let parts = PartWeights::Equal;
     Ok(CollectiveCase { kind, message, ranks, tier: tier as u64, dtype, environment, parts })

@@ -103,27 +103,22 @@ fn fit_unit(parameters: &[(f64, f64, Option<Interval>)]) -> Option<(f64, Vec<(f6
 }
 
 pub(crate) fn compare_algorithms(kind: CollectiveKind, groups: &[(u64, &LineFit)]) -> ScalingComparison {
-    let undecided = |reason: &str, fits: Vec<ScalingFit>| ScalingComparison {
-        algorithm: None,
-        undecided: reason.to_owned(),
-        fits,
-    };
-    if groups.len() < MIN_GROUPS {
-        return undecided("fewer than 3 numbers of ranks", Vec::new());
+    let mut fits = Vec::new();
+    if groups.len() >= MIN_GROUPS {
+        let algorithms = CollectiveAlgorithm::VARIANTS.iter();
+        fits.extend(algorithms.filter_map(|&algorithm| fit_algorithm(kind, algorithm, groups)));
     }
-    let mut fits: Vec<ScalingFit> = CollectiveAlgorithm::VARIANTS
-        .iter()
-        .filter_map(|&algorithm| fit_algorithm(kind, algorithm, groups))
-        .collect();
-    fits.sort_by(|one, other| one.deviation.total_cmp(&other.deviation));
-    match fits.as_slice() {
-        [] => undecided("no algorithm is known for this collective, or its parameters are 0", fits),
-        [best, ..] if best.deviation > FITTING => undecided("no known algorithm fits", fits),
+    fits.sort_by(|one: &ScalingFit, other| one.deviation.total_cmp(&other.deviation));
+    let (algorithm, undecided) = match fits.as_slice() {
+        [] if groups.len() < MIN_GROUPS => (None, "fewer than 3 numbers of ranks"),
+        [] => (None, "no algorithm is known for this collective, or its parameters are 0"),
+        [best, ..] if best.deviation > FITTING => (None, "no known algorithm fits"),
         [best, next, ..] if next.deviation < DISTINCT * best.deviation.max(1.0) => {
-            undecided("several algorithms fit", fits)
+            (None, "several algorithms fit")
         }
-        [best, ..] => ScalingComparison { algorithm: Some(best.algorithm), undecided: String::new(), fits },
-    }
+        [best, ..] => (Some(best.algorithm), ""),
+    };
+    ScalingComparison { algorithm, undecided: undecided.to_owned(), fits }
 }
 
 fn fit_algorithm(

@@ -34,51 +34,28 @@ use nix::{
 use super::{DeviceError, npu_smi::NpuChip};
 use crate::base::files::scratch::temporary_folder;
 
-/// Lease of a device.
-#[derive(Debug)]
-pub struct DeviceLease {
-    file: File,
-}
-
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-impl DeviceLease {
-    /// Acquires the lease of a device; waits up to `timeout` for an earlier holder.
-    pub(crate) fn acquire(folder: &LeaseFolder, device: u32, timeout: Duration) -> Result<Self, DeviceError> {
-        let path = folder.lease_path(device);
-        let fail = |source| DeviceError::Lease { lease: path.clone(), source };
-        let file = folder.open_lease(&path).map_err(fail)?;
-        let deadline = Instant::now() + timeout;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Self { file }),
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
-                Err(TryLockError::WouldBlock) => return Err(DeviceError::InUse { device, lease: path }),
-                Err(TryLockError::Error(source)) => return Err(fail(source)),
-            }
-        }
+/// Returns one file that holds leases, for the processes of a collection.
+fn share_files(leases: &[&File]) -> io::Result<File> {
+    if let [one] = leases {
+        return one.try_clone();
     }
-
-    pub(crate) fn share_files(leases: &[&Self]) -> io::Result<File> {
-        if let [one] = leases {
-            return one.file.try_clone();
-        }
-        // torchrun passes only the standard files to its processes. The descriptors are sent over a socket that is
-        // never read: they stay open as long as the socket does.
-        let (sender, holder) = UnixStream::pair()?;
-        let files: Vec<_> = leases.iter().map(|lease| lease.file.as_raw_fd()).collect();
-        let message = [ControlMessage::ScmRights(&files)];
-        let text = [IoSlice::new(b"leases")];
-        sendmsg::<()>(sender.as_raw_fd(), &text, &message, MsgFlags::empty(), None)?;
-        Ok(File::from(OwnedFd::from(holder)))
-    }
+    // torchrun passes only the standard files to its processes. The descriptors are sent over a socket that is
+    // never read: they stay open as long as the socket does.
+    let (sender, holder) = UnixStream::pair()?;
+    let files: Vec<_> = leases.iter().map(|lease| lease.as_raw_fd()).collect();
+    let message = [ControlMessage::ScmRights(&files)];
+    let text = [IoSlice::new(b"leases")];
+    sendmsg::<()>(sender.as_raw_fd(), &text, &message, MsgFlags::empty(), None)?;
+    Ok(File::from(OwnedFd::from(holder)))
 }
 
 /// Leases of the devices of a run. A device whose lease another process holds gets it later.
 #[derive(Debug)]
 pub(crate) struct DeviceLeases {
     folder: LeaseFolder,
-    held: Mutex<BTreeMap<u32, DeviceLease>>,
+    held: Mutex<BTreeMap<u32, File>>,
 }
 
 impl DeviceLeases {
@@ -91,7 +68,7 @@ impl DeviceLeases {
         let deadline = Instant::now() + timeout;
         let mut held = BTreeMap::new();
         for &device in devices {
-            match DeviceLease::acquire(folder, device, deadline.saturating_duration_since(Instant::now())) {
+            match folder.acquire(device, deadline.saturating_duration_since(Instant::now())) {
                 Ok(lease) => drop(held.insert(device, lease)),
                 Err(DeviceError::InUse { .. }) => {}
                 Err(error) => return Err(error),
@@ -105,7 +82,7 @@ impl DeviceLeases {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reasons = BTreeMap::new();
         for &device in devices.iter().filter(|device| !held.contains_key(device)).collect::<Vec<_>>() {
-            match DeviceLease::acquire(&self.folder, device, Duration::ZERO) {
+            match self.folder.acquire(device, Duration::ZERO) {
                 Ok(lease) => drop(held.insert(device, lease)),
                 Err(error) => drop(reasons.insert(device, error.to_string())),
             }
@@ -115,7 +92,7 @@ impl DeviceLeases {
 
     pub(crate) fn share_files(&self, devices: &[u32]) -> io::Result<File> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        DeviceLease::share_files(&devices.iter().filter_map(|device| held.get(device)).collect::<Vec<_>>())
+        share_files(&devices.iter().filter_map(|device| held.get(device)).collect::<Vec<_>>())
     }
 }
 
@@ -205,6 +182,22 @@ impl LeaseFolder {
         Ok(())
     }
 
+    /// Acquires the lease of a device, which lasts until its file is closed; waits up to `timeout` for an earlier holder.
+    pub(crate) fn acquire(&self, device: u32, timeout: Duration) -> Result<File, DeviceError> {
+        let path = self.lease_path(device);
+        let fail = |source| DeviceError::Lease { lease: path.clone(), source };
+        let file = self.open_lease(&path).map_err(fail)?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
+                Err(TryLockError::WouldBlock) => return Err(DeviceError::InUse { device, lease: path }),
+                Err(TryLockError::Error(source)) => return Err(fail(source)),
+            }
+        }
+    }
+
     pub(super) fn lease_path(&self, device: u32) -> PathBuf {
         let name = self.names.get(&device).cloned().unwrap_or_else(|| format!("device-{device}"));
         self.path.join(format!("{name}.lease"))
@@ -267,8 +260,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let leases_folder = LeaseFolder::of_database(folder.path().join("leases"));
         leases_folder.prepare().expect("created");
-        let take = |device: u32| DeviceLease::acquire(&leases_folder, device, Duration::ZERO);
-        let leases: Vec<DeviceLease> = devices.iter().map(|&device| take(device).expect("free")).collect();
+        let take = |device: u32| leases_folder.acquire(device, Duration::ZERO);
+        let leases: Vec<File> = devices.iter().map(|&device| take(device).expect("free")).collect();
         for &device in devices {
             let busy = take(device).expect_err("held");
             assert!(matches!(busy, DeviceError::InUse { device: other, .. } if other == device));
@@ -280,7 +273,7 @@ mod tests {
             "exec 3<&0; mkfifo fifo; setsid sh -c '>up; read x <fifo' & until [ -e up ]; do sleep 0.01; done";
         let log = folder.path().join("log");
         let job = CommandSpec {
-            stdin: Some(DeviceLease::share_files(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
+            stdin: Some(share_files(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
             ..CommandSpec::new(
                 ["sh", "-c", script].map(Into::into).into(),
                 folder.path(),
@@ -297,8 +290,7 @@ mod tests {
         }
         fs::write(&fifo, "end\n").expect("the orphan reads");
         for &device in devices {
-            DeviceLease::acquire(&leases_folder, device, Duration::from_secs(30))
-                .expect("the orphan has ended");
+            leases_folder.acquire(device, Duration::from_secs(30)).expect("the orphan has ended");
         }
     }
 }
@@ -365,7 +357,7 @@ mod folder_tests {
         let target = root.path().join("target");
         symlink(&target, root.path().join("device-3.lease")).expect("linked");
         let folder = LeaseFolder::of_containers(root.path().to_owned());
-        let error = DeviceLease::acquire(&folder, 3, Duration::ZERO).expect_err("a link").to_string();
+        let error = folder.acquire(3, Duration::ZERO).expect_err("a link").to_string();
         assert!(error.contains("it is a link, not a lease file") && !target.exists(), "{error}");
     }
 
@@ -376,10 +368,10 @@ mod folder_tests {
         assert!(missing.prepare().expect_err("missing").to_string().contains("mkdir -m 1777"));
         let folder = LeaseFolder::of_containers(root.path().to_owned());
         folder.prepare().expect("it exists");
-        let _lease = DeviceLease::acquire(&folder, 3, Duration::ZERO).expect("free");
+        let _lease = folder.acquire(3, Duration::ZERO).expect("free");
         let mode = fs::metadata(folder.lease_path(3)).expect("there").mode();
         assert_eq!(mode & 0o777, 0o666);
-        assert!(DeviceLease::acquire(&folder, 3, Duration::ZERO).is_err(), "held");
+        assert!(folder.acquire(3, Duration::ZERO).is_err(), "held");
     }
 
     #[test]

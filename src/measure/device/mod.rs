@@ -15,7 +15,6 @@ use std::{
 };
 
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck, MIN_CANN, MIN_EXPORT_PYTHON, check_installation};
-pub use lease::DeviceLease;
 pub(crate) use lease::{DeviceLeases, LeaseFolder};
 pub(crate) use numbering::DeviceNumbering;
 use serde::Serialize;
@@ -229,18 +228,14 @@ pub(crate) fn leave_out_busy(
 }
 
 fn leave_out(
-    chosen: SelectedDevices,
+    mut chosen: SelectedDevices,
     reason: impl Fn(&NpuChip) -> Option<String>,
     none_left: fn(String) -> DeviceError,
 ) -> Result<SelectedDevices, DeviceError> {
-    let SelectedDevices { mut chips, mut left_out } = chosen;
+    let SelectedDevices { chips, left_out } = &mut chosen;
     left_out.extend(chips.iter().filter_map(&reason));
     chips.retain(|chip| reason(chip).is_none());
-    if chips.is_empty() {
-        Err(none_left(left_out.join(", ")))
-    } else {
-        Ok(SelectedDevices { chips, left_out })
-    }
+    if chips.is_empty() { Err(none_left(left_out.join(", "))) } else { Ok(chosen) }
 }
 
 #[derive(Clone, Debug, Serialize)]

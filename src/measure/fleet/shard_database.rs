@@ -96,9 +96,9 @@ pub(crate) fn shard_progress(
 ) -> Result<ShardProgress, CommandError> {
     let Some(ledger) = database.existing_ledger()? else { return Ok(ShardProgress::Open) };
     let Some(last) = ledger.list_runs()?.pop() else { return Ok(ShardProgress::Open) };
-    let exit = [ExitStatus::Done, ExitStatus::SomeNotOk].into_iter();
-    let mut exit = exit.filter(|exit| last.ended.is_some() && last.exit == Some(i64::from(exit.code())));
-    if let Some(exit) = exit.next() {
+    let mut exits = [ExitStatus::Done, ExitStatus::SomeNotOk].into_iter();
+    let has_exit = |exit: &ExitStatus| last.ended.is_some() && last.exit == Some(i64::from(exit.code()));
+    if let Some(exit) = exits.find(has_exit) {
         return Ok(match last.verdicts.contains_key(Verdict::NotRun.as_str()) {
             true => ShardProgress::Open,
             false => ShardProgress::Complete { run: last.run, exit },

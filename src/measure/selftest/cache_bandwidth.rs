@@ -47,11 +47,11 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let measured = (0..)
         .zip(steps)
         .map(|(number, step)| Ok(MeasuredStep { step, durations: step_durations(records, number, &step)? }));
-    let bandwidths = CacheBandwidths(measured.collect::<Result<_, EvidenceError>>()?);
-    let (seen, knee_problem) = bandwidths.compare_knee(cache_mib);
+    let steps: Vec<MeasuredStep> = measured.collect::<Result<_, EvidenceError>>()?;
+    let (seen, knee_problem) = compare_knee(&steps, cache_mib);
     let mut problems: Vec<String> = knee_problem.into_iter().collect();
-    problems.extend(bandwidths.order_problems());
-    problems.extend(bandwidths.bound_problems(&context.host.profile));
+    problems.extend(order_problems(&steps));
+    problems.extend(bound_problems(&steps, &context.host.profile));
     Ok(Finding { seen, problems })
 }
 
@@ -104,83 +104,77 @@ impl MeasuredStep {
     }
 }
 
-#[derive(Clone, Debug)]
-struct CacheBandwidths(Vec<MeasuredStep>);
+fn copies(steps: &[MeasuredStep], cache: StepCache) -> Vec<(u64, f64)> {
+    let copy = |measured: &MeasuredStep| match measured.step.kernel {
+        StepKernel::Copy { mib } if measured.step.cache == cache => Some((2 * mib, measured.bandwidth())),
+        _ => None,
+    };
+    steps.iter().filter_map(copy).collect()
+}
 
-impl CacheBandwidths {
-    fn copies(&self, cache: StepCache) -> Vec<(u64, f64)> {
-        let copy = |measured: &MeasuredStep| match measured.step.kernel {
-            StepKernel::Copy { mib } if measured.step.cache == cache => Some((2 * mib, measured.bandwidth())),
-            _ => None,
-        };
-        self.0.iter().filter_map(copy).collect()
-    }
+fn order_problems(steps: &[MeasuredStep]) -> Vec<String> {
+    let problem = |measured: &MeasuredStep| {
+        let is_hot =
+            |other: &&MeasuredStep| other.step == LaunchStep::hot(measured.step.kernel, other.step.launches);
+        let (hot, cold) = (steps.iter().find(is_hot)?.median(), measured.median());
+        let is_faster = cold < hot * (1.0 - NOISE_SHARE) - NOISE_NANOS;
+        let name = step_name(&measured.step);
+        is_faster.then(|| format!("{name} takes {:.2} us, hot {:.2} us", cold / 1e3, hot / 1e3))
+    };
+    steps.iter().filter_map(problem).collect()
+}
 
-    fn order_problems(&self) -> Vec<String> {
-        let problem = |measured: &MeasuredStep| {
-            let is_hot = |other: &&MeasuredStep| {
-                other.step == LaunchStep::hot(measured.step.kernel, other.step.launches)
-            };
-            let (hot, cold) = (self.0.iter().find(is_hot)?.median(), measured.median());
-            let is_faster = cold < hot * (1.0 - NOISE_SHARE) - NOISE_NANOS;
-            let name = step_name(&measured.step);
-            is_faster.then(|| format!("{name} takes {:.2} us, hot {:.2} us", cold / 1e3, hot / 1e3))
-        };
-        self.0.iter().filter_map(problem).collect()
-    }
+fn bound_problems(steps: &[MeasuredStep], profile: &DeviceProfile) -> Vec<String> {
+    let problem = |measured: &MeasuredStep| {
+        let shortest = Nanos(measured.durations.iter().min().copied()?);
+        let bound = profile.fastest(&measured.step.kernel.work());
+        let name = step_name(&measured.step);
+        let is_implausible = shortest.seconds() < bound.seconds() * PLAUSIBLE;
+        is_implausible.then(|| format!("{name} takes {shortest} us, the roofline bound is {bound} us"))
+    };
+    steps.iter().filter_map(problem).collect()
+}
 
-    fn bound_problems(&self, profile: &DeviceProfile) -> Vec<String> {
-        let problem = |measured: &MeasuredStep| {
-            let shortest = Nanos(measured.durations.iter().min().copied()?);
-            let bound = profile.fastest(&measured.step.kernel.work());
-            let name = step_name(&measured.step);
-            let is_implausible = shortest.seconds() < bound.seconds() * PLAUSIBLE;
-            is_implausible.then(|| format!("{name} takes {shortest} us, the roofline bound is {bound} us"))
-        };
-        self.0.iter().filter_map(problem).collect()
-    }
+fn compare_knee(steps: &[MeasuredStep], cache_mib: u64) -> (String, Option<String>) {
+    let (hot, rotated, flushed) =
+        (copies(steps, StepCache::Hot), copies(steps, StepCache::Rotated), copies(steps, StepCache::Flushed));
+    let best = highest(&hot);
+    let knee = hot.iter().find(|(mib, rate)| *mib > best.0 && *rate < KNEE_SHARE * best.1);
+    let ratio = knee.map(|(mib, _)| *mib as f64 / cache_mib as f64);
+    let seen = format!(
+        "copies up to {:.2} TB/s hot (at {} MiB), falling at {} MiB with a cache of {cache_mib} MiB; up to {:.2} \
+         TB/s rotated and {:.2} TB/s flushed, {:.2} TB/s at {} MiB; {}",
+        best.1,
+        best.0,
+        knee.map_or_else(|| "no".to_owned(), |(mib, _)| mib.to_string()),
+        highest(&rotated).1,
+        highest(&flushed).1,
+        hot.last().map_or(0.0, |(_, rate)| *rate),
+        hot.last().map_or(0, |(mib, _)| *mib),
+        product_bandwidths(steps),
+    );
+    let problem = match ratio {
+        Some(ratio) if (1.0 / KNEE_FACTOR..=KNEE_FACTOR).contains(&ratio) => None,
+        Some(ratio) => Some(format!(
+            "the bandwidth of hot copies falls at {ratio:.2} times the {cache_mib} MiB of the device profile's cache"
+        )),
+        None => Some(format!(
+            "the bandwidth of hot copies does not fall up to {} MiB, the device profile has a cache of {cache_mib} MiB",
+            hot.last().map_or(0, |(mib, _)| *mib)
+        )),
+    };
+    (seen, problem)
+}
 
-    fn compare_knee(&self, cache_mib: u64) -> (String, Option<String>) {
-        let (hot, rotated, flushed) =
-            (self.copies(StepCache::Hot), self.copies(StepCache::Rotated), self.copies(StepCache::Flushed));
-        let best = highest(&hot);
-        let knee = hot.iter().find(|(mib, rate)| *mib > best.0 && *rate < KNEE_SHARE * best.1);
-        let ratio = knee.map(|(mib, _)| *mib as f64 / cache_mib as f64);
-        let seen = format!(
-            "copies up to {:.2} TB/s hot (at {} MiB), falling at {} MiB with a cache of {cache_mib} MiB; up to {:.2} \
-             TB/s rotated and {:.2} TB/s flushed, {:.2} TB/s at {} MiB; {}",
-            best.1,
-            best.0,
-            knee.map_or_else(|| "no".to_owned(), |(mib, _)| mib.to_string()),
-            highest(&rotated).1,
-            highest(&flushed).1,
-            hot.last().map_or(0.0, |(_, rate)| *rate),
-            hot.last().map_or(0, |(mib, _)| *mib),
-            self.product_bandwidths(),
-        );
-        let problem = match ratio {
-            Some(ratio) if (1.0 / KNEE_FACTOR..=KNEE_FACTOR).contains(&ratio) => None,
-            Some(ratio) => Some(format!(
-                "the bandwidth of hot copies falls at {ratio:.2} times the {cache_mib} MiB of the device profile's cache"
-            )),
-            None => Some(format!(
-                "the bandwidth of hot copies does not fall up to {} MiB, the device profile has a cache of {cache_mib} MiB",
-                hot.last().map_or(0, |(mib, _)| *mib)
-            )),
+fn product_bandwidths(steps: &[MeasuredStep]) -> String {
+    let highest_of = |cache: StepCache| {
+        let is_product = |measured: &&MeasuredStep| {
+            matches!(measured.step.kernel, StepKernel::Matmul { .. }) && measured.step.cache == cache
         };
-        (seen, problem)
-    }
-
-    fn product_bandwidths(&self) -> String {
-        let highest_of = |cache: StepCache| {
-            let is_product = |measured: &&MeasuredStep| {
-                matches!(measured.step.kernel, StepKernel::Matmul { .. }) && measured.step.cache == cache
-            };
-            self.0.iter().filter(is_product).map(MeasuredStep::bandwidth).fold(0.0, f64::max)
-        };
-        let [hot, flushed] = [StepCache::Hot, StepCache::Flushed].map(highest_of);
-        format!("products up to {hot:.2} TB/s hot, {flushed:.2} TB/s flushed")
-    }
+        steps.iter().filter(is_product).map(MeasuredStep::bandwidth).fold(0.0, f64::max)
+    };
+    let [hot, flushed] = [StepCache::Hot, StepCache::Flushed].map(highest_of);
+    format!("products up to {hot:.2} TB/s hot, {flushed:.2} TB/s flushed")
 }
 
 fn highest(rates: &[(u64, f64)]) -> (u64, f64) {
@@ -198,7 +192,7 @@ mod tests {
 
     /// Durations of a device whose cache has a size in MiB: 2.5 TB/s in the cache, 1 TB/s beyond it, and 2 us for the
     /// start of a kernel.
-    fn device(cache_mib: u64) -> CacheBandwidths {
+    fn device(cache_mib: u64) -> Vec<MeasuredStep> {
         let measured = |step: LaunchStep| {
             let work = step.kernel.work();
             let is_cached = step.cache == StepCache::Hot && work.bytes <= (cache_mib << 20) as f64;
@@ -206,24 +200,24 @@ mod tests {
             let durations = vec![Nanos::from_seconds(seconds).0; 8];
             MeasuredStep { step, durations }
         };
-        CacheBandwidths(launch_steps(profile().l2_mib).into_iter().map(measured).collect())
+        launch_steps(profile().l2_mib).into_iter().map(measured).collect()
     }
 
     #[test]
     fn knee_at_the_cache_of_the_profile_passes() {
         let profile = profile();
         let device = device(profile.l2_mib);
-        let (seen, problem) = device.compare_knee(profile.l2_mib);
+        let (seen, problem) = compare_knee(&device, profile.l2_mib);
         assert_eq!(problem, None, "{seen}");
         insta::assert_snapshot!(seen, @"copies up to 2.44 TB/s hot (at 192 MiB), falling at 256 MiB with a cache of 192 MiB; up to 1.00 TB/s rotated and 1.00 TB/s flushed, 1.00 TB/s at 1024 MiB; products up to 2.33 TB/s hot, 0.99 TB/s flushed");
-        assert_eq!(device.order_problems(), [""; 0]);
-        assert_eq!(device.bound_problems(&profile), [""; 0]);
+        assert_eq!(order_problems(&device), [""; 0]);
+        assert_eq!(bound_problems(&device, &profile), [""; 0]);
     }
 
     #[test]
     fn other_cache_sizes_fail() {
         let cache_mib = profile().l2_mib;
-        let problem = |size: u64| device(size).compare_knee(cache_mib).1.expect("another size");
+        let problem = |size: u64| compare_knee(&device(size), cache_mib).1.expect("another size");
         assert!(problem(cache_mib / 4).contains("falls at 0.33 times"), "{}", problem(cache_mib / 4));
         assert!(problem(cache_mib * 3).contains("falls at 5.33 times"), "{}", problem(cache_mib * 3));
         assert!(problem(cache_mib * 100).contains("does not fall up to 1024 MiB"));
@@ -237,11 +231,11 @@ mod tests {
             cache: StepCache::Flushed,
             ..LaunchStep::hot(StepKernel::Copy { mib: 64 }, WARM_UP + MEASURED)
         };
-        let place = device.0.iter().position(|measured| measured.step == step).expect("a step");
-        device.0[place].durations = vec![1_000; 8];
-        let order = device.order_problems();
+        let place = device.iter().position(|measured| measured.step == step).expect("a step");
+        device[place].durations = vec![1_000; 8];
+        let order = order_problems(&device);
         assert_eq!(order, ["flushed copy of 64 MiB takes 1.00 us, hot 55.69 us"]);
-        let bound = device.bound_problems(&profile);
+        let bound = bound_problems(&device, &profile);
         assert_eq!(bound.len(), 1);
         assert!(
             bound[0].starts_with("flushed copy of 64 MiB takes 1.000 us, the roofline bound is"),

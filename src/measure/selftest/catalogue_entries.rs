@@ -61,19 +61,12 @@ enum EntryStatus {
     Mismatch,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
-#[strum(serialize_all = "lowercase")]
-enum CaseOrigin {
-    Row,
-    Example,
-}
-
 /// Case of an entry: its example, else a row of the database. Rows come second, because rows of a grid may have shapes
 /// that CANN launches as another kernel.
 #[derive(Clone, Debug)]
 struct EntryCase<'a> {
     entry: &'a CatalogueEntry,
-    origin: CaseOrigin,
+    origin: &'static str,
     planned: Result<PlannedCase, String>,
     observed: Option<EntryObservation>,
 }
@@ -90,9 +83,9 @@ struct EntryObservation {
 fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, EvidenceError> {
     let mut rows = smallest_rows(context)?;
     let cases = context.host.catalogue.entries().map(|entry| {
-        let example = entry.example.clone().map(|case| (case, CaseOrigin::Example));
-        let found = example.or_else(|| rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row)));
-        let origin = found.as_ref().map_or(CaseOrigin::Example, |(_, origin)| *origin);
+        let example = entry.example.clone().map(|case| (case, "example"));
+        let found = example.or_else(|| rows.remove(&entry.kernel).map(|case| (case, "row")));
+        let origin = found.as_ref().map_or("example", |(_, origin)| *origin);
         let case = found.ok_or_else(|| "no row in the database, and no example in the entry".to_owned());
         let planned = case.and_then(|(case, _)| context.planned_case(IdentifiedCase::new(case)));
         let planned = planned.and_then(|planned| match planned.devices {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{
-    evidence::{CollectedEvidence, SelftestContext},
+    evidence::SelftestContext,
     experiment::{EvidenceError, Experiment, Finding},
 };
 use crate::{
@@ -38,18 +38,15 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     }
     let python = run_program("python3", "--version", "python3.txt")?;
     let evidence = context.script(folder.join("import"), "host", json!({})).collect()?;
+    let imported = evidence.journal.iter().find(|line| line.get("torch").is_some());
+    let imported = imported.and_then(|line| serde_json::from_value(line.clone()).ok()).unwrap_or_default();
     let software = HostFacts {
-        software: context.host.software.with_imported(imported_versions(&evidence)),
+        software: context.host.software.with_imported(imported),
         export_python: version_numbers(&python),
         chip: evidence.profile_folders().first().and_then(|profile| stated_facts(profile)),
         last_line: evidence.last_line(),
     };
     Ok(software.compare(&context.host.profile))
-}
-
-fn imported_versions(evidence: &CollectedEvidence) -> ImportedVersions {
-    let line = evidence.journal.iter().find(|line| line.get("torch").is_some());
-    line.and_then(|line| serde_json::from_value(line.clone()).ok()).unwrap_or_default()
 }
 
 #[derive(Clone, Debug)]

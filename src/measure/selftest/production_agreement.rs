@@ -141,7 +141,7 @@ struct ComparedRow {
 }
 
 impl ComparedRow {
-    /// Returns the ratios of the cold median to the production median, and of the hot one to the cold one.
+    /// Ratios of the cold median to the production median, and of the hot one to the cold one.
     fn ratios(&self) -> Option<(f64, f64)> {
         let (hot, cold) = (self.hot.micros()?, self.cold.micros()?);
         Some((cold / self.production, hot / cold))
@@ -149,12 +149,12 @@ impl ComparedRow {
 
     fn problems(&self) -> Vec<String> {
         let Self { name, production, hot, cold, .. } = self;
-        let failures =
-            [("hot", hot), ("cold", cold)].into_iter().filter_map(|(state, median)| match median {
-                RowMedian::Failed(reason) => Some(format!("{name}, {state}: {reason}")),
-                RowMedian::Measured(_) | RowMedian::NotInstalled(_) => None,
-            });
-        let mut problems: Vec<String> = failures.collect();
+        let mut problems = Vec::new();
+        for (state, median) in [("hot", hot), ("cold", cold)] {
+            if let RowMedian::Failed(reason) = median {
+                problems.push(format!("{name}, {state}: {reason}"));
+            }
+        }
         let (Some(hot), Some(cold)) = (hot.micros(), cold.micros()) else { return problems };
         let (agreement, warm) = (cold / production, hot / cold);
         if !AGREEMENT.contains(&agreement) {

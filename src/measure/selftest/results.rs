@@ -134,15 +134,16 @@ pub(super) fn missing_selftest(
     if last.is_empty() {
         return Some("this host has no selftest with its present software".to_owned());
     }
-    let problems: Vec<String> = (0..=LAST_REQUIRED)
-        .filter_map(|number| match last.get(&number) {
-            None => Some(format!("experiment {number} was not run")),
-            Some(report) if report.status == ExperimentStatus::Pass => None,
-            Some(report) => {
-                Some(format!("experiment {number} ({}) ended with {}", report.name, report.status))
+    let mut problems = Vec::new();
+    for number in 0..=LAST_REQUIRED {
+        match last.get(&number) {
+            None => problems.push(format!("experiment {number} was not run")),
+            Some(ExperimentReport { status: ExperimentStatus::Pass, .. }) => {}
+            Some(ExperimentReport { name, status, .. }) => {
+                problems.push(format!("experiment {number} ({name}) ended with {status}"));
             }
-        })
-        .collect();
+        }
+    }
     if !problems.is_empty() {
         return Some(format!("the selftest of this host did not pass: {}", problems.join(", ")));
     }

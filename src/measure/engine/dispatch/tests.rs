@@ -23,7 +23,7 @@ use crate::{
         device::DeviceProfile,
     },
     measure::{
-        device::{DeviceLease, DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
+        device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
         engine::{
             CollectionSettings, PausedDevices, ResumedRun,
             dry_run::{scheduler_cases, scheduler_limits},
@@ -427,7 +427,7 @@ fn device_with_a_foreign_lease_is_used_once_the_lease_is_free() {
     let fixture = Fixture::new(40);
     let leases = LeaseFolder::of_database(fixture.folder.path().join("leases"));
     leases.prepare().expect("created");
-    let foreign = RefCell::new(DeviceLease::acquire(&leases, 1, Duration::ZERO).ok());
+    let foreign = RefCell::new(leases.acquire(1, Duration::ZERO).ok());
     let plan = fixture.plan(&BTreeSet::new());
     let respond = |context: &LaneContext, _, start: &StartCollection| (30.0, success(context, start));
     let observed = fixture.run(plan, &[0, 1], None, &[], &respond, &|_, event| {
