@@ -102,11 +102,13 @@ impl ResultColumns {
         let count = |cell: Option<&str>| cell.and_then(|cell| cell.parse().ok());
         let average = positive_number(average);
         let run = run.filter(|run| !run.is_empty()).map(str::to_owned);
+        // The digest is at the end, as in `CANN 8.3.RC1 (0123456789abcdef)`.
+        let digest = |cell: &str| Some(cell.strip_suffix(')')?.rsplit_once('(')?.1.to_owned());
         let shown = || ShownResult {
             run: run.clone(),
             verdict: verdict.and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok),
             samples: count(samples),
-            software: software.and_then(software_digest),
+            software: software.and_then(digest),
         };
         RowCells {
             shown: average.map(|_| shown()),
@@ -173,12 +175,6 @@ impl RowColumns {
         }
         Ok(Case { kernel: kernel.clone(), inputs, outputs: side(3)?, attributes })
     }
-}
-
-/// Returns the digest at the end of a cell of [`columns::SOFTWARE`]: `CANN 8.3.RC1 (0123456789abcdef)`.
-fn software_digest(cell: &str) -> Option<String> {
-    let (_, digest) = cell.strip_suffix(')')?.rsplit_once('(')?;
-    Some(digest.to_owned())
 }
 
 fn positive_number(cell: Option<&str>) -> Option<f64> {

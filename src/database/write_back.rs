@@ -36,11 +36,9 @@ pub(super) fn write_back(
     let mut found = HashSet::new();
     let rows = row_cases(kernel, table)?;
     // The columns are appended in this order, whichever row is written first.
-    for cache in CacheState::ALL.iter().filter(|cache| results.values().any(|result| result.cache == **cache))
-    {
-        columns::appended_columns(*cache).into_iter().for_each(|column| {
-            table.ensure_column(column);
-        });
+    let is_written = |cache: &&CacheState| results.values().any(|result| result.cache == **cache);
+    for cache in CacheState::ALL.iter().filter(is_written) {
+        columns::appended_columns(*cache).into_iter().for_each(|column| _ = table.ensure_column(column));
     }
     for row in &rows {
         let Ok(case) = &row.case else { continue };

@@ -83,7 +83,7 @@ impl Case {
     }
 
     pub fn id(&self) -> CaseId {
-        CaseId::of_signature(&self.signature())
+        CaseId(short_hash(self.signature().as_bytes()).into())
     }
 
     pub(crate) fn input(&self, slot: usize) -> Option<&Tensor> {
@@ -114,10 +114,6 @@ impl CaseId {
 
     pub(crate) fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0, 16).unwrap_or_default()
-    }
-
-    pub(crate) fn of_signature(signature: &str) -> Self {
-        Self(short_hash(signature.as_bytes()).into())
     }
 
     pub(crate) fn from_stored(text: impl Into<Box<str>>) -> Self {

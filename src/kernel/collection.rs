@@ -135,17 +135,13 @@ pub(crate) enum ControlKernel {
     Vector,
 }
 
-#[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
+#[derive(Serialize, Deserialize, Display, EnumString)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum CollectionEnd {
     Begin,
     End,
-}
-
-impl CollectionEnd {
-    pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 }
 
 #[derive(Clone, Debug, PartialEq)]

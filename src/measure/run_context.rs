@@ -221,7 +221,7 @@ impl RunContext {
             notes.iter().for_each(|note| print_note(note));
         }
         if options.without_selftest && self.database.kind() == DataKind::Npu {
-            plan.note_all(&Cause::WithoutSelftest);
+            plan.cases.iter_mut().for_each(|planned| planned.call.notes.push(Cause::WithoutSelftest));
         }
         Ok(plan)
     }

@@ -164,10 +164,6 @@ impl RunPlan {
         Ok(true)
     }
 
-    pub(crate) fn note_all(&mut self, remark: &Cause) {
-        self.cases.iter_mut().for_each(|planned| planned.call.notes.push(remark.clone()));
-    }
-
     pub(crate) fn note_skew(&mut self, skew: f64) {
         if skew == 0.0 {
             return;

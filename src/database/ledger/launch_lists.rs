@@ -9,14 +9,6 @@ const WARM_UP: u8 = b'w';
 const ACCEPTED: u8 = b'a';
 const OUTLIER: u8 = b'o';
 
-const fn launch_state(launch: &Launch) -> u8 {
-    match launch {
-        Launch { is_measured: false, .. } => WARM_UP,
-        Launch { is_accepted: true, .. } => ACCEPTED,
-        Launch { .. } => OUTLIER,
-    }
-}
-
 /// Stores the launches of the attempt with this key, numbered from 0; an attempt without launches has no row.
 pub(super) fn insert_launches(
     tx: &Transaction<'_>,
@@ -24,7 +16,12 @@ pub(super) fn insert_launches(
     launches: &[Launch],
 ) -> rusqlite::Result<()> {
     let Some(first) = launches.iter().map(|launch| launch.start).min() else { return Ok(()) };
-    let states: String = launches.iter().map(|launch| char::from(launch_state(launch))).collect();
+    let state = |launch: &Launch| match launch {
+        Launch { is_measured: false, .. } => char::from(WARM_UP),
+        Launch { is_accepted: true, .. } => char::from(ACCEPTED),
+        Launch { .. } => char::from(OUTLIER),
+    };
+    let states: String = launches.iter().map(state).collect();
     let list = |number: fn(&Launch, Nanos) -> i64| {
         let numbers: Vec<i64> = launches.iter().map(|launch| number(launch, first)).collect();
         Json(numbers)

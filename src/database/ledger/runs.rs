@@ -97,8 +97,10 @@ impl Ledger {
         })?;
         let sql = "SELECT verdict, count(*) FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1) GROUP BY verdict";
+        // Ids as npubench creates them are safe in paths and shell scripts.
+        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         for run in &mut runs {
-            if !is_run_id(&run.run) {
+            if !(1..=64).contains(&run.run.len()) || !run.run.bytes().all(is_safe) {
                 return Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.run.clone() });
             }
             run.verdicts =
@@ -253,9 +255,4 @@ impl Ledger {
         })?;
         Ok(())
     }
-}
-
-/// Returns true for ids as npubench creates them: a word that is safe in paths and shell scripts.
-fn is_run_id(run: &str) -> bool {
-    (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }

@@ -26,8 +26,8 @@ struct ControlLaunches<'a> {
 fn control_launches<'a>(manifest: &Manifest, rank: &'a RankOutput<'_>) -> Vec<ControlLaunches<'a>> {
     let Some(controls) = &manifest.controls else { return Vec::new() };
     let sentinels = Sentinels::find(manifest, &rank.records);
-    let places = |&end| controls.kernels.iter().enumerate().map(move |(place, call)| (end, place, call));
-    let launches = CollectionEnd::ALL.iter().flat_map(places).filter_map(|(end, place, call)| {
+    let places = |end| controls.kernels.iter().enumerate().map(move |(place, call)| (end, place, call));
+    let launches = [CollectionEnd::Begin, CollectionEnd::End].into_iter().flat_map(places).filter_map(|(end, place, call)| {
         let between = sentinels.between(manifest, manifest.control_ordinal(end, place))?;
         let records = &rank.records[between];
         let first = records.first()?;

@@ -121,7 +121,7 @@ fn control(collection: u32, device: u32, rate: f64, software: &str) -> Vec<Store
     };
     let all =
         [ControlKernel::Matmul, ControlKernel::Copy, ControlKernel::Vector].into_iter().flat_map(|control| {
-            CollectionEnd::ALL.iter().map(move |&end| StoredControl {
+            [CollectionEnd::Begin, CollectionEnd::End].into_iter().map(move |end| StoredControl {
                 collection: i64::from(collection),
                 run: "r1".to_owned(),
                 number: collection,
