@@ -27,24 +27,26 @@ fn control_launches<'a>(manifest: &Manifest, rank: &'a RankOutput<'_>) -> Vec<Co
     let Some(controls) = &manifest.controls else { return Vec::new() };
     let sentinels = Sentinels::find(manifest, &rank.records);
     let places = |end| controls.kernels.iter().enumerate().map(move |(place, call)| (end, place, call));
-    let launches = [CollectionEnd::Begin, CollectionEnd::End].into_iter().flat_map(places).filter_map(|(end, place, call)| {
-        let between = sentinels.between(manifest, manifest.control_ordinal(end, place))?;
-        let records = &rank.records[between];
-        let first = records.first()?;
-        // A copy reads its second tensor only.
-        let is_own = |record: &RawRecord| {
-            let mut inputs = record.inputs.iter().flatten();
-            record.kernel == first.kernel
-                && record.device.is_none_or(|device| device == rank.device)
-                && inputs.any(|tensor| call.tensors.contains(&tensor.dims))
-                && record.duration.0 > 0
-        };
-        let is_complete = records.len() == (controls.warm_up + controls.measured) as usize;
-        // One launch recorded twice, and another one lost.
-        let is_repeated = records.windows(2).any(|pair| pair[0].start == pair[1].start);
-        let records = (is_complete && !is_repeated && records.iter().all(is_own)).then_some(records)?;
-        Some(ControlLaunches { control: call.control, end, records: records.iter().collect() })
-    });
+    let launches = [CollectionEnd::Begin, CollectionEnd::End].into_iter().flat_map(places).filter_map(
+        |(end, place, call)| {
+            let between = sentinels.between(manifest, manifest.control_ordinal(end, place))?;
+            let records = &rank.records[between];
+            let first = records.first()?;
+            // A copy reads its second tensor only.
+            let is_own = |record: &RawRecord| {
+                let mut inputs = record.inputs.iter().flatten();
+                record.kernel == first.kernel
+                    && record.device.is_none_or(|device| device == rank.device)
+                    && inputs.any(|tensor| call.tensors.contains(&tensor.dims))
+                    && record.duration.0 > 0
+            };
+            let is_complete = records.len() == (controls.warm_up + controls.measured) as usize;
+            // One launch recorded twice, and another one lost.
+            let is_repeated = records.windows(2).any(|pair| pair[0].start == pair[1].start);
+            let records = (is_complete && !is_repeated && records.iter().all(is_own)).then_some(records)?;
+            Some(ControlLaunches { control: call.control, end, records: records.iter().collect() })
+        },
+    );
     launches.collect()
 }
 
