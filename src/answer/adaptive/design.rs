@@ -125,12 +125,12 @@ impl AdaptiveDesign {
 
     /// Returns the estimate of the error; `None` with too few hold-outs.
     pub fn estimate(&self) -> Option<ErrorEstimate> {
-        let last = self.last_hold_outs();
+        let errors = self.hold_out_errors();
         let has_more = || self.lines.iter().any(|line| !brackets_of_line(line, &self.states).is_empty());
-        if last.len() < HOLD_OUTS && has_more() {
+        if errors.len() < HOLD_OUTS && has_more() {
             return None;
         }
-        ErrorEstimate::from_errors(&last.iter().map(|hold_out| hold_out.error).collect::<Vec<_>>())
+        ErrorEstimate::from_errors(&errors)
     }
 
     pub fn is_met(&self) -> bool {

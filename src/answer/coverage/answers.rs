@@ -238,7 +238,7 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KernelCoverage {
     pub name: String,
     pub totals: CoverageTotals,
@@ -253,12 +253,8 @@ pub fn kernel_coverage(coverage: &WorkloadCoverage<'_>) -> Vec<KernelCoverage> {
     let mut kernels: BTreeMap<&str, KernelCoverage> = BTreeMap::new();
     for answer in &coverage.answers {
         let name = answer.question.query.op.as_str();
-        let kernel = kernels.entry(name).or_insert_with(|| KernelCoverage {
-            name: name.to_owned(),
-            totals: CoverageTotals::default(),
-            questions: 0,
-            has_entry: None,
-        });
+        let unknown = || KernelCoverage { name: name.to_owned(), ..KernelCoverage::default() };
+        let kernel = kernels.entry(name).or_insert_with(unknown);
         kernel.totals.add_invocations(answer.class, answer.question.count, answer.question.time);
         kernel.questions += 1;
         kernel.has_entry = kernel.has_entry.or(answer.has_entry);
@@ -303,10 +299,7 @@ pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelN
         let count = answered.question.count;
         let is_named =
             kernels.is_empty() || kernels.iter().any(|kernel| kernel.as_str() == answered.query.op);
-        let add = |sum: &mut Nanos, micros: f64| {
-            let all = Nanos::from_seconds(micros * 1e-6 * count as f64);
-            *sum += all;
-        };
+        let all = |micros: f64| Nanos::from_seconds(micros * 1e-6 * count as f64);
         match (answered.class, &answered.answer) {
             (AnswerClass::Missing, _) | (_, None) if !is_named => {}
             (AnswerClass::Missing, _) | (_, None) => {
@@ -325,8 +318,8 @@ pub(crate) fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelN
                 if compute + communication > 0.0 {
                     predicted.events = predicted.events.saturating_add(count);
                 }
-                add(&mut predicted.communication, communication);
-                add(&mut predicted.compute, compute);
+                predicted.communication += all(communication);
+                predicted.compute += all(compute);
             }
         }
     }
@@ -354,10 +347,7 @@ pub(crate) fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
     let micros = |answered: &AnsweredQuestion<'_>| {
         let latency = answered.answer.as_ref().and_then(|answer| answer.latency);
         let count = answered.question.count as f64;
-        match latency {
-            Some(latency) => latency.0 * count,
-            None => answered.question.time.map_or(0.0, Nanos::micros),
-        }
+        latency.map_or_else(|| answered.question.time.map_or(0.0, Nanos::micros), |latency| latency.0 * count)
     };
     coverage.answers.iter().map(micros).sum()
 }
@@ -397,11 +387,7 @@ impl AnsweredQuestion<'_> {
         self.reason_by(ToString::to_string)
     }
 
-    pub(super) fn short_reason(&self) -> String {
-        self.reason_by(|miss| miss.without_places().to_string())
-    }
-
-    fn reason_by(&self, text: impl Fn(&MissReason) -> String) -> String {
+    pub(super) fn reason_by(&self, text: impl Fn(&MissReason) -> String) -> String {
         let reason = match &self.answer {
             Some(answer) => answer.miss.as_ref().map(text),
             None => self.question.unreadable.as_ref().map(ToString::to_string),

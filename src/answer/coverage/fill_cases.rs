@@ -53,11 +53,8 @@ impl FillCases {
         let mut filled_by = vec![FilledBy::Nothing; gaps.len()];
         let mut values: BTreeMap<CaseId, FillCase> = BTreeMap::new();
         let mut add = |case: IdentifiedCase, value: f64, is_refinement: bool| {
-            let known = values.entry(case.id().clone()).or_insert_with(|| FillCase {
-                case,
-                value: 0.0,
-                is_refinement,
-            });
+            let id = case.id().clone();
+            let known = values.entry(id).or_insert(FillCase { case, value: 0.0, is_refinement });
             known.value += value;
             known.is_refinement &= is_refinement;
         };

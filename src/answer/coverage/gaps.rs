@@ -62,10 +62,7 @@ pub fn coverage_gaps<'w>(
     for coverage in coverages {
         let weight = coverage.workload.weight;
         for answer in &coverage.answers {
-            let (time, count) = (
-                answer.question.time.map(|time| weight * time.0 as f64),
-                weight * answer.question.count as f64,
-            );
+            let time = answer.question.time.map(|time| weight * time.0 as f64);
             all_time += time.unwrap_or(0.0);
             if answer.class != AnswerClass::Missing {
                 continue;
@@ -80,14 +77,14 @@ pub fn coverage_gaps<'w>(
                     share: None,
                     workloads: Vec::new(),
                     reason: answer.reason(),
-                    short_reason: answer.short_reason(),
+                    short_reason: answer.reason_by(|miss| miss.without_places().to_string()),
                     case: case.map(IdentifiedCase::new),
                     closing,
                     is_only_part,
                     bracket: None,
                 }
             });
-            gap.count += count;
+            gap.count += weight * answer.question.count as f64;
             gap.time = time.map(|time| gap.time.unwrap_or(0.0) + time).or(gap.time);
             if !gap.workloads.contains(&coverage.workload.name.as_str()) {
                 gap.workloads.push(&coverage.workload.name);

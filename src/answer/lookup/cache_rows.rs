@@ -107,14 +107,11 @@ impl KernelIndex {
             })
         });
         let found = table.get(&key).map(Vec::as_slice).unwrap_or_default();
-        let fitting: Vec<(u64, u32)> = found
-            .iter()
-            .filter(|(_, number)| {
-                let row = &rows.rows[*number as usize];
-                row.latency().is_some() && fits(rows, row, query)
-            })
-            .copied()
-            .collect();
+        let is_fitting = |(_, number): &(u64, u32)| {
+            let row = &rows.rows[*number as usize];
+            row.latency().is_some() && fits(rows, row, query)
+        };
+        let fitting: Vec<(u64, u32)> = found.iter().copied().filter(is_fitting).collect();
         let exact: Vec<u32> =
             fitting.iter().filter(|(other, _)| *other == tokens).map(|(_, number)| *number).collect();
         if exact.is_empty() {

@@ -217,13 +217,6 @@ impl CollectiveRow {
     const fn has_overhead(&self) -> bool {
         self.verdict.is_none()
     }
-
-    /// Returns true if a row of a larger message is of another algorithm, by its name or by the durations.
-    fn is_of_other_algorithm(&self, larger: &Self) -> bool {
-        let [one, other] = [&self.algorithm, &larger.algorithm];
-        !one.is_empty() && !other.is_empty() && one != other
-            || is_across_change((self.bytes, self.latency), (larger.bytes, larger.latency))
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -335,9 +328,11 @@ impl CollectiveTable {
         let [low, high] = [lower, upper].map(|bytes| median_row(&rows, bytes));
         let is_exact = lower == upper;
         let share = if is_exact { 0.0 } else { (message.bytes - lower) as f64 / (upper - lower) as f64 };
+        let algorithms = [&low.algorithm, &high.algorithm];
+        let has_other_name = algorithms[0] != algorithms[1] && algorithms.iter().all(|name| !name.is_empty());
         let (kind, source, confidence) = match is_exact {
             true => (RuleKind::Message, AnswerSource::Measured, 0.9),
-            false if low.is_of_other_algorithm(high) => {
+            false if has_other_name || is_across_change((lower, low.latency), (upper, high.latency)) => {
                 (RuleKind::MessageAcrossChange, AnswerSource::Interpolated, 0.5)
             }
             false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),

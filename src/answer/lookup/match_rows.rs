@@ -80,7 +80,8 @@ fn compare_form(
 ) -> Result<FittingForm, MissReason> {
     let form = &index.rows.forms[number as usize];
     let mut is_relaxed = false;
-    for (slot, input) in slots.iter().zip(&form.inputs) {
+    let mut pairs = slots.iter().zip(&form.inputs);
+    for (slot, input) in pairs.clone() {
         if let Some(dtype) = slot.dtype {
             let (fits, relaxed) = index.traits.match_dtype(dtype, &input.dtype);
             if !fits {
@@ -89,11 +90,7 @@ fn compare_form(
             is_relaxed |= relaxed;
         }
     }
-    let has_other_format = slots
-        .iter()
-        .zip(&form.inputs)
-        .any(|(slot, input)| slot.format.is_some_and(|format| !format.same_layout(&input.format)));
-    if has_other_format {
+    if pairs.any(|(slot, input)| slot.format.is_some_and(|format| !format.same_layout(&input.format))) {
         return Err(MissReason::FormatMismatch);
     }
     if let (Some(output), Some(recorded)) = (query.output, form.outputs.first())

@@ -347,6 +347,7 @@ impl AttentionWork {
             }
             _ => number(name::KV_HEADS).or((!is_fused).then_some(1)),
         };
+        let recorded_selection = number(SELECTED_KEYS).filter(|_| family == AttentionFamily::Sparse);
         let rope = input(AttentionSlot::QueryRope as usize);
         let sparse_mode = attribute(name::SPARSE_MODE).or((!is_fused).then_some(CAUSAL));
         Some(Self {
@@ -362,9 +363,7 @@ impl AttentionWork {
                 layout,
                 topk,
                 block_size,
-                selected: (family == AttentionFamily::Sparse)
-                    .then(|| number(SELECTED_KEYS).or_else(|| selected_keys(topk, lengths.as_ref())))
-                    .flatten(),
+                selected: recorded_selection.or_else(|| selected_keys(family, topk, lengths.as_ref())),
                 rope_dim: is_fused.then(|| rope.and_then(|dims| dims.last().copied()).unwrap_or(0)),
                 unusual: match family {
                     AttentionFamily::Fused => String::new(),
@@ -464,9 +463,7 @@ impl AttentionWork {
         let lengths = parameters.batch_lengths(tokens);
         let listed = Some(parameters.kv_lengths.len() as u64).filter(|count| *count > 0);
         let batch = listed.or(parameters.batch).or(batch);
-        let selected = (family == AttentionFamily::Sparse)
-            .then(|| selected_keys(regime.topk, lengths.as_ref()))
-            .flatten();
+        let selected = selected_keys(family, regime.topk, lengths.as_ref());
         let regime = AttentionRegime { selected, ..regime };
         Ok(Self { tokens, heads, head_dim, kv_length, batch, lengths, regime })
     }
@@ -485,7 +482,8 @@ impl AttentionWork {
     }
 }
 
-fn selected_keys(topk: Option<u64>, lengths: Option<&BatchLengths>) -> Option<u64> {
+fn selected_keys(family: AttentionFamily, topk: Option<u64>, lengths: Option<&BatchLengths>) -> Option<u64> {
+    let topk = topk.filter(|_| family == AttentionFamily::Sparse);
     Some(topk?.min(*lengths?.keys.iter().max()?))
 }
 
