@@ -10,7 +10,6 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(crate) struct PlacedCollectives {
-    /// Durations by table, in the order of the keys.
     pub(crate) tables: BTreeMap<KernelName, Vec<(CollectiveCase, RecordedDurations)>>,
     placed: BTreeMap<String, u64>,
     /// Reasons why other records have no row, with their numbers by the type of the records.

@@ -139,7 +139,7 @@ pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
             processes = read_processes(&TitleLine::new(&line, &KNOWN_TITLES), lines)?;
             break;
         }
-        if line.is_remark() {
+        if line.cells.len() == 1 {
             continue;
         }
         let first = upper.row_values(&line)?;
@@ -202,7 +202,7 @@ fn read_processes<'t>(
 ) -> Result<Vec<NpuProcess>, NpuSmiError> {
     let mut processes = Vec::new();
     // `No running processes found in NPU 3` is a remark, as is any other text that spans the line.
-    for line in lines.filter(|line| !line.is_remark()) {
+    for line in lines.filter(|line| line.cells.len() > 1) {
         let row = titles.row_values(&line)?;
         // The Ascend 950 shows a free card as a row of NA.
         if let Some(pid) = row.optional_number(PID)? {
@@ -268,10 +268,6 @@ impl<'t> FrameLine<'t> {
 
     fn has_title(&self, titles: &[&str]) -> bool {
         TitleLine::new(self, &KNOWN_TITLES).has_title(titles)
-    }
-
-    fn is_remark(&self) -> bool {
-        self.cells.len() == 1
     }
 }
 

@@ -42,7 +42,6 @@ pub(super) struct Follower {
 struct FollowerState {
     results: BTreeMap<u32, PartResult>,
     lost: Option<String>,
-    /// Reason why its host cannot measure any more.
     failure: Option<String>,
     is_stop_requested: bool,
 }

@@ -75,7 +75,6 @@ struct EntryCase<'a> {
 struct EntryObservation {
     outcome: CaseOutcome,
     launched: u32,
-    /// Records between the sentinels of the case.
     rows: Vec<RecordedRow>,
     is_shared: bool,
 }

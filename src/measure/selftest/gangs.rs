@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     kernel::{Attempt, IdentifiedCase, KernelName, LogicalDeviceId, Nanos, Verdict, render::files},
-    measure::verify::{RawRecord, read_records},
+    measure::verify::read_records,
 };
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -36,7 +36,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const GANG_KERNEL: &str = "DispatchFFNCombine";
 const ELEMENTS: u64 = 1 << 20;
 const LAUNCHES: u32 = 8;
-/// Launches of the kernel: warm-ups and samples.
 const KERNEL_LAUNCHES: (u32, u32) = (3, 8);
 /// Length of the vectors of the marked launches, of which rank r has r + 1.
 const MARK_LENGTH: u64 = 2;
@@ -150,8 +149,13 @@ impl GangObservation {
         let has_finished = journals.iter().all(|journal| value(journal, "done").is_some());
         let profiles = evidence.profile_folders();
         let profiles = profiles.iter().map(|profile| {
-            let read = read_records(profile).map_err(|error| error.to_string())?;
-            Ok(RankProfile::from_records(&read.into_complete()?))
+            let records = read_records(profile).map_err(|error| error.to_string())?.into_complete()?;
+            let sums = records.iter().filter(|record| record.kernel.starts_with(ALL_REDUCE));
+            Ok(RankProfile {
+                recorded: records.iter().map(|record| record.device).collect(),
+                marks: count_marks(&records, MARK_LENGTH..=MARK_LENGTH),
+                sums: sums.map(|record| record.duration).collect(),
+            })
         });
         Self {
             devices: devices.to_vec(),
@@ -173,15 +177,6 @@ impl GangObservation {
 }
 
 impl RankProfile {
-    fn from_records(records: &[RawRecord]) -> Self {
-        let is_sum = |record: &&RawRecord| record.kernel.starts_with(ALL_REDUCE);
-        Self {
-            recorded: records.iter().map(|record| record.device).collect(),
-            marks: count_marks(records, MARK_LENGTH..=MARK_LENGTH),
-            sums: records.iter().filter(is_sum).map(|record| record.duration).collect(),
-        }
-    }
-
     fn is_of(&self, device: LogicalDeviceId) -> bool {
         self.recorded == BTreeSet::from([Some(device)])
     }

@@ -69,10 +69,7 @@ impl FaultPlan {
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
         };
-        plan.check_sections(known.devices).map_err(|(keys, problem)| {
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            error(&keys, &problem, HINT)
-        })?;
+        plan.check_sections(known.devices, |keys, problem| Err(error(keys, &problem, HINT)))?;
         for (index, fault) in plan.faults.iter().enumerate() {
             let index = index.to_string();
             let below = |keys: &[&str], problem: &str, hint: &str| {
@@ -84,12 +81,13 @@ impl FaultPlan {
         Ok(plan)
     }
 
-    /// Checks everything but the faults; the error is the keys of a value and its problem.
-    fn check_sections(&self, devices: u32) -> Result<(), (Vec<String>, String)> {
+    /// Checks everything but the faults. `invalid` returns the error of the value with these keys.
+    fn check_sections(
+        &self,
+        devices: u32,
+        invalid: impl Fn(&[&str], String) -> Result<(), YamlError>,
+    ) -> Result<(), YamlError> {
         let given = serde_json::to_value(self).expect("a plan has text keys");
-        let invalid = |keys: &[&str], problem: String| {
-            Err((keys.iter().map(|key| (*key).to_owned()).collect(), problem))
-        };
         if !is_within(&given["speed"], &(1e-3..=1e6)) {
             let problem = "`speed`: expected simulated seconds per second, from 0.001 to 1000000";
             return invalid(&["speed"], problem.to_owned());
@@ -139,7 +137,6 @@ impl FaultPlan {
     }
 }
 
-/// Checks that kernels and devices exist: a fault of others would never occur.
 fn check_known(
     target: &FaultTarget,
     known: &ValidNames<'_>,
