@@ -19,7 +19,7 @@ use crate::{
         stale, write_atomic,
     },
     database::{database_file::DatabaseFile, ledger::Ledger},
-    kernel::{CacheState, CaseId, DataKind, KernelName, SoftwareVersions},
+    kernel::{CacheState, CaseId, DataKind, KernelName},
 };
 
 pub(crate) const REHEARSAL_RUN: &str = "rehearsal-";
@@ -129,10 +129,6 @@ impl Database {
 
     pub fn device(&self) -> &str {
         &self.file.device
-    }
-
-    pub const fn profiled_on(&self) -> &SoftwareVersions {
-        &self.file.profiled_on
     }
 
     /// Returns true if measured durations compare with those of the profiles: all are of devices, or all rehearsed.

@@ -62,7 +62,7 @@ const SCHEMA: &str = include_str!("ledger.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     connection: Connection,
 }
 
@@ -164,10 +164,6 @@ impl Ledger {
         let connection = open_read_only(path).map_err(fail)?;
         check_layout(&connection, path)?;
         Ok(Self { path: path.to_owned(), connection })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     fn sqlite_error(&self) -> impl Fn(Error) -> LedgerError + use<> {

@@ -412,7 +412,7 @@ pub(super) async fn commit<T>(
             Ok(value) => {
                 if let Some(since) = waiting_since {
                     let seconds = since.elapsed().as_secs_f64();
-                    (wait.emit)(&RunEvent::LedgerWritable { ledger: ledger.path().to_owned(), seconds });
+                    (wait.emit)(&RunEvent::LedgerWritable { ledger: ledger.path.clone(), seconds });
                 }
                 return Ok((value, has_lacked_space));
             }
@@ -420,7 +420,7 @@ pub(super) async fn commit<T>(
                 has_lacked_space |= error.is_disk_full();
                 if waiting_since.is_none() {
                     waiting_since = Some(Instant::now());
-                    let (ledger, problem) = (ledger.path().to_owned(), error.to_string());
+                    let (ledger, problem) = (ledger.path.clone(), error.to_string());
                     (wait.emit)(&RunEvent::LedgerWaiting { ledger, problem });
                 }
                 if !wait.wait_for_retry().await {

@@ -26,7 +26,6 @@ pub struct CatalogueEntry {
     pub kernel: KernelName,
     pub(crate) summary: String,
     pub(crate) operators: Vec<LaunchOperator>,
-    /// Other names under which the profiler shows the same kernel.
     pub(crate) also_named: Vec<String>,
     /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
     pub(crate) defined_by: Option<KernelName>,
@@ -40,7 +39,6 @@ pub struct CatalogueEntry {
     /// Number of input slots that records show, including slots of absent tensors at the end; 0 if the entry does not
     /// give it.
     pub(crate) recorded_inputs: usize,
-    /// Roles of dimensions in the model, by their names in the forms.
     pub(crate) roles: BTreeMap<String, DimensionRole>,
     pub(crate) example: Option<Case>,
     pub(crate) file: PathBuf,
@@ -98,7 +96,6 @@ pub(crate) struct EntryForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DimensionRole {
-    /// Tokens of all sequences of a batch.
     Tokens,
     Batch,
     Sequence,
@@ -267,7 +264,6 @@ impl CatalogueEntry {
         hosts.into_iter().collect()
     }
 
-    /// Returns the kernel whose entry has the definition: itself, or the one of `same_as:`.
     pub(crate) fn definition(&self) -> &KernelName {
         self.defined_by.as_ref().unwrap_or(&self.kernel)
     }
@@ -296,7 +292,6 @@ impl CatalogueEntry {
         [own.flops.as_ref().or(all.flops.as_ref()), own.bytes.as_ref().or(all.bytes.as_ref())]
     }
 
-    /// Returns the operator of the entry, which launches each form without one of its own.
     pub(crate) fn main_operator(&self) -> &LaunchOperator {
         &self.operators[0]
     }
