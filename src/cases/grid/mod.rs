@@ -8,7 +8,6 @@ mod audit;
 mod candidates;
 pub mod definition;
 pub mod mutate;
-
 mod sample;
 mod select;
 mod write;

@@ -535,6 +535,7 @@ impl<'r> SelectedRow<'r> {
         Self { case, provenance, axes: Vec::new(), attributes }
     }
 }
+
 impl CandidateSpace {
     /// Compiles the entry's forms for the candidates of this space; `None` if that is not possible.
     pub fn compile_rule(&self, entry: &CatalogueEntry) -> Option<CompiledRule> {

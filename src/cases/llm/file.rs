@@ -28,7 +28,6 @@ pub(super) struct ModelFileError {
     pub(super) key: &'static str,
     /// `{key}` stands for the name of the size in the file.
     problem: String,
-
     pub(super) hint: &'static str,
 }
 

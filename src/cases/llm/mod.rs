@@ -27,7 +27,6 @@ use crate::base::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmModel {
-    /// Id of the model, such as `Qwen/Qwen3-32B`.
     pub model: String,
     pub hidden_size: u64,
     /// Layers, without those for multi-token prediction.
@@ -56,7 +55,6 @@ pub enum LlmAttention {
 #[serde(deny_unknown_fields)]
 pub struct GroupedQuery {
     pub heads: u64,
-    /// Key heads, and as many value heads.
     pub kv_heads: u64,
     /// Width of a head; not always `hidden_size` over `heads`.
     pub head_dim: u64,

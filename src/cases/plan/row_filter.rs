@@ -55,7 +55,6 @@ impl<'a> FilteredTable<'a> {
         entry: Option<&'a CatalogueEntry>,
     ) -> Self {
         let names = filter.filter.used_names().into_iter();
-
         let index = |column| table.column_index(columns::result_column(filter.cache, column)?);
         Self {
             columns: names.filter_map(|name| Some((name, table.column_index(name)?))).collect(),

@@ -258,7 +258,6 @@ pub(crate) fn select_cases(
         for row in row_cases(&kernel, &table)? {
             let (shown_cells, recorded_seconds) =
                 (row.cells(selection.cache).clone(), row.recorded_seconds());
-
             let case = match row.case {
                 Ok(case) => IdentifiedCase::new(case),
                 Err(problem) => {
