@@ -190,7 +190,7 @@ impl RankOptions {
             runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
         let report = StepTimesReport { runs: &runs, times: &times, arrivals: &[], vendor: &[], gaps: 0 };
         self.output
-            .emit(&step_times_records(&report), |width| format!("\n{}", step_times_text(&report, width)));
+            .emit(step_times_records(&report), |width| format!("\n{}", step_times_text(&report, width)));
         Ok(())
     }
 }

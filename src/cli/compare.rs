@@ -126,7 +126,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     print_data(&match options.format {
         ComparisonFormat::Plain => comparison_text(&report, options.wide.width()),
         ComparisonFormat::Csv => comparison_csv(&report),
-        ComparisonFormat::Json => json_lines(&comparison_records(&report)),
+        ComparisonFormat::Json => json_lines(comparison_records(&report)),
     });
     Ok(ExitStatus::Done)
 }

@@ -64,12 +64,12 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
         errors: &database.errors,
     };
     if let Some(file) = csv {
-        file.write(&coverage_csv(&report))?;
+        file.write(coverage_csv(&report))?;
     }
     if let Some(file) = html {
         file.write(&coverage_page(&assets, &report)?)?;
     }
-    options.output.emit(&coverage_records(&report), |width| coverage_text(&report, width));
+    options.output.emit(coverage_records(&report), |width| coverage_text(&report, width));
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
     production_note(&coverages).iter().for_each(|note| print_note(note));

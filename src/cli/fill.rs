@@ -54,7 +54,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         budget: deadline.map(Deadline::rest),
     };
     let preview = FillPreview::new(&analyzer, &workloads, &host, &folder.db)?;
-    options.output.emit(&fill_records(&preview), |width| fill_text(&preview, width));
+    options.output.emit(fill_records(&preview), |width| fill_text(&preview, width));
     if options.dry_run {
         note_simulated(database.kind);
         return Ok(ExitStatus::done_if(preview.measures_all()));

@@ -192,7 +192,7 @@ fn add_rows(
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
     print_note(&summary(options, device, target.file.kind, &kernels));
     if let Some(plot) = plot {
-        plot.write(&coverage_plot(&kernels)).map_err(|error| {
+        plot.write(coverage_plot(&kernels)).map_err(|error| {
             let written = !options.dry_run && kernels.iter().any(|kernel| kernel.rows() > 0);
             let written = if written { "the rows are written, the plot is not: " } else { "" };
             CommandError::bad_input(format!("{written}{error}"), error.hint())

@@ -44,6 +44,6 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
 fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitStatus, CommandError> {
     let (gaps, notes) = find_kernel_gaps(&options.missing, catalogue)?;
     notes.iter().for_each(|note| print_note(note));
-    options.output.emit(&gap_records(&gaps), |width| gaps_table(&gaps, width));
+    options.output.emit(gap_records(&gaps), |width| gaps_table(&gaps, width));
     Ok(ExitStatus::Done)
 }

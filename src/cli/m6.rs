@@ -124,6 +124,6 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
             format!("leave `{option}` out to list all of them"),
         ));
     }
-    options.output.emit(&m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
+    options.output.emit(m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
     Ok(ExitStatus::Done)
 }

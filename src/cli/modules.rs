@@ -142,7 +142,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     print_data(&match options.format {
         ModulesFormat::Plain => modules_text(&report, options.wide.width()),
         ModulesFormat::Csv => modules_csv(&report),
-        ModulesFormat::Json => json_lines(&modules_records(&report)),
+        ModulesFormat::Json => json_lines(modules_records(&report)),
     });
     Ok(ExitStatus::Done)
 }

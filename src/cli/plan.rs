@@ -79,7 +79,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
             }
             OutputFormat::Json => {
                 let state = (selection.cache != CacheChoice::Hot).then_some(cache);
-                print_data(&json_lines(&planned_cases(&plan, &preview, &costs, state)));
+                print_data(&json_lines(planned_cases(&plan, &preview, &costs, state)));
             }
         }
         // A run of both states shares its time.

@@ -72,7 +72,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<ExitStatus, CommandError> {
         print_warning(&format!("without production and intervals of {problem}"));
     }
     if let Some(junit) = junit {
-        junit.write(&run_junit(&results))?;
+        junit.write(run_junit(&results))?;
         print_note(&format!("wrote `{}`", junit.path.display()));
     }
     let Some(page) = page else {

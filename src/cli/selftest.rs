@@ -71,7 +71,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
     let (db, format) = (&options.database.db, options.output.format);
     let on_report = |report: &ExperimentReport| match format {
         OutputFormat::Plain => print_note(report_line(report).trim_end()),
-        OutputFormat::Json => print_data(&json_lines(&[report])),
+        OutputFormat::Json => print_data(&json_lines([report])),
     };
     let outcome = run_selftest(db, kind, assets, &run_options, &experiments, run_screen(format), on_report)?;
     if format == OutputFormat::Plain {

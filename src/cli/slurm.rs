@@ -228,7 +228,7 @@ fn planned_database(options: &DatabaseFolder) -> Result<(Database, ShardPlan), C
 fn show_status(options: &SlurmStatusOptions) -> Result<ExitStatus, CommandError> {
     let (database, plan) = planned_database(&options.database)?;
     let status = SlurmStatus::read(&database, &plan)?;
-    options.output.emit(&slurm_status_records(&status), |width| slurm_status_text(&status, width));
+    options.output.emit(slurm_status_records(&status), |width| slurm_status_text(&status, width));
     Ok(match status.left_note(&database) {
         None => ExitStatus::Done,
         Some(note) => {

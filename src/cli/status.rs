@@ -31,7 +31,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
             format!("try again in a second; the file is {}", live.folder.join("status.json").display()),
         )
     })?;
-    options.output.emit(&[status], |width| status_table(status, Timestamp::now(), width));
+    options.output.emit([status], |width| status_table(status, Timestamp::now(), width));
     Ok(ExitStatus::Done)
 }
 

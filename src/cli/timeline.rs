@@ -94,9 +94,9 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
             let others = or_empty((!others.is_empty()).then(|| format!("; there are {others}")));
             print_note(&format!("no range or mark of mstx is recorded in the domain `{domain}`{others}"));
         }
-        trace.write(&step_lanes(&report, domain))?;
+        trace.write(step_lanes(&report, domain))?;
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
-    options.output.emit(&step_times_records(&report), |width| step_times_text(&report, width));
+    options.output.emit(step_times_records(&report), |width| step_times_text(&report, width));
     Ok(ExitStatus::Done)
 }

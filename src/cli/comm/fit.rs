@@ -68,7 +68,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
             file.write(&image)?;
         }
     }
-    options.output.emit(&fit_records(&report), |width| fit_text(&report, width));
+    options.output.emit(fit_records(&report), |width| fit_text(&report, width));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)

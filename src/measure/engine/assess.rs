@@ -406,7 +406,7 @@ fn change(
         after.outcome = state.outcome.clone();
     }
     let (case, before) = (case.id().clone(), Some((*attempt, state.clone())));
-    (after != *state).then(|| AttemptChange { case, kernel, before, after, new_case: None })
+    (after != *state).then_some(AttemptChange { case, kernel, before, after, new_case: None })
 }
 
 /// Returns true for an attempt that counts: a measurement, or one of the kernel as which the call ran.

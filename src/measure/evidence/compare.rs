@@ -171,7 +171,7 @@ impl LedgerComparison {
             cache,
             compares_production: database.has_comparable_production(),
             runs: ledger.run_ids()?,
-            verdicts: ledger.verdicts_without_samples(cache, &has_samples, unsampled)?,
+            verdicts: ledger.verdicts_without_samples(cache, has_samples, unsampled)?,
             rows,
             is_unfinished: ledger.has_unfinished_run()?,
         })

@@ -255,7 +255,7 @@ impl TraceReader {
                     match kind.starts_with("marker") {
                         true => self.run.marks.push(HostMark { at: span.start, name, domain }),
                         false => {
-                            self.run.ranges.push(HostRange { span, thread: thread_of(event), name, domain })
+                            self.run.ranges.push(HostRange { span, thread: thread_of(event), name, domain });
                         }
                     }
                 }
