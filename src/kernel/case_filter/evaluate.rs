@@ -19,7 +19,7 @@ pub(super) struct FilterValue {
 }
 
 impl FilterValue {
-    fn of_text(text: impl ToString) -> Self {
+    fn of_text<T: ToString + ?Sized>(text: &T) -> Self {
         Self { text: text.to_string(), number: None }
     }
 
@@ -168,7 +168,7 @@ impl CaseValues<'_> {
         let Some(case) = self.case else { return Vec::new() };
         match name {
             "kernel" => text(Some(case.kernel.as_str())),
-            "case" => vec![self.id.map_or_else(|| FilterValue::of_text(case.id()), FilterValue::of_text)],
+            "case" => vec![self.id.map_or_else(|| FilterValue::of_text(&case.id()), FilterValue::of_text)],
             "shape" => text(Some(&case.shapes())),
             "dim" => case.tensors().flat_map(|tensor| &tensor.dims).map(|dim| of_size(*dim)).collect(),
             "dtype" => case.tensors().map(|tensor| FilterValue::of_text(&tensor.dtype)).collect(),

@@ -155,12 +155,10 @@ impl AbsorbedEquations {
     /// Returns the posterior covariance of the effects; `None` if it cannot be computed, which finite medians exclude.
     fn posterior_covariance(&self, variances: &EffectVariances) -> Option<SquareMatrix> {
         let prior = self.prior_variances(variances);
-        let mut precision = zeros(self.size);
-        for row in 0..self.size {
-            for column in 0..self.size {
-                precision[row][column] = self.matrix[row][column] / variances.own;
-            }
-            precision[row][row] += 1.0 / prior[row];
+        let mut precision = self.matrix.clone();
+        for (row, (values, prior)) in precision.iter_mut().zip(prior).enumerate() {
+            values.iter_mut().for_each(|value| *value /= variances.own);
+            values[row] += 1.0 / prior;
         }
         inverse(&precision)
     }

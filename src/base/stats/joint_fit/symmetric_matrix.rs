@@ -82,9 +82,8 @@ mod tests {
                 }
             }
             let inverse = inverse(&matrix).expect("positive definite");
-            for row in 0..size {
+            for (row, column) in inverse.iter().enumerate() {
                 let unit: Vec<f64> = (0..size).map(|k| f64::from(u8::from(k == row))).collect();
-                let column: Vec<f64> = (0..size).map(|k| inverse[k][row]).collect();
                 for (k, expected) in unit.iter().enumerate() {
                     let found: f64 = (0..size).map(|j| matrix[k][j] * column[j]).sum();
                     prop_assert!((found - expected).abs() < 1e-9, "{size} {k} {row}: {found}");
