@@ -6,7 +6,6 @@ use crate::kernel::{
     attention_attribute as name,
 };
 
-/// Length of the causal mask.
 pub(super) const MASK: u64 = 2048;
 /// Keys in a block of a cache where nothing else is stated.
 pub(super) const CACHE_BLOCK: u64 = 128;

@@ -62,7 +62,6 @@ pub(crate) struct FillSession {
     pub(crate) options: RunOptions,
     pub(crate) deadline: Option<Deadline>,
     pub(crate) screen: &'static dyn RunScreen,
-    /// Set by signals from the first write on.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -361,7 +360,6 @@ pub(crate) struct FillPreview<'w> {
     pub(crate) fill: FillCases,
     /// Predicted seconds until the end of the first measurement of each case, in the order of [`FillCases::needed`].
     pub(crate) ends: Vec<Result<f64, NotMeasured>>,
-    /// Seconds until the last one ends.
     pub(crate) seconds: f64,
     pub(crate) share_before: Option<f64>,
     /// M5 if all cases with an end are measured.

@@ -32,7 +32,6 @@ const PREFILL_BATCHES: [u64; 4] = [1, 2, 4, 8];
 const DECODE_CONTEXTS: [u64; 6] = [1024, 2048, 4096, 8192, 16384, 32768];
 const PREFILL_CONTEXTS: [u64; 5] = [512, 1024, 2048, 4096, 8192];
 
-/// Heading of the options in the help.
 const STEPS: &str = "Steps of models (instead of grids: exactly the kernels of the steps of --models)";
 
 /// Steps of models. An empty list stands for the degrees and formats of the model, both phases, and usual numbers of

@@ -5,20 +5,16 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum ExitStatus {
-    /// The command is complete.
     Done = 0,
     /// Complete, but some cases did not end `ok`, or a query has no complete answer.
     SomeNotOk = 1,
-    /// The command line was wrong.
     Usage = 2,
     /// A file, a folder or the configuration is invalid; nothing was changed.
     BadInput = 3,
-    /// This host cannot measure.
     CannotMeasure = 4,
     /// Interrupted, or some tables of several could not be written; results that were committed are kept. `npubench
     /// resume` continues a run, the same command any other.
     Interrupted = 5,
-    /// A defect of npubench.
     Bug = 70,
 }
 

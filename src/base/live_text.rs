@@ -17,7 +17,6 @@ const USUAL_WIDTH: usize = 80;
 
 static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Prints to standard error above the lines that are drawn now.
 pub(crate) fn print_above(print: impl FnOnce()) {
     let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match drawn {

@@ -10,7 +10,6 @@ use crate::base::{
     files::{FileError, write_atomic},
 };
 
-/// File that makes a folder a database.
 pub(crate) const DATABASE_FILE: &str = "database.yaml";
 
 #[derive(Debug, thiserror::Error)]

@@ -39,7 +39,6 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
 record! {
     BackfillRecord<'a>(done: &'a BackfillReport, calls: usize) {
         calls: usize = calls,
-        /// Calls that no row has.
         unused_calls: usize = done.unused,
         rows: &'a [FilledRow] = &done.rows,
         complete: usize = done.complete_rows(),

@@ -96,7 +96,6 @@ struct ShardRecord<'a> {
     plan: &'a str,
     /// From 1.
     shard: usize,
-    /// Number of shards of the plan.
     shards: usize,
     cases: usize,
     /// Seconds that its cases take on one device.

@@ -34,7 +34,6 @@ const A3_FAMILY: &str = "Ascend910";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceChoice {
     pub(crate) name: String,
-    /// Source for messages, such as `given with --device`.
     pub(crate) source: String,
 }
 

@@ -303,7 +303,6 @@ pub(super) fn tensors_text(tensors: &[QueryTensor]) -> String {
     joined(present(tensors).map(text), " ")
 }
 
-/// Formats a number with at most six decimals.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

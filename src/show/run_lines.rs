@@ -25,7 +25,6 @@ struct TextReporter {
     launched: bool,
     finished: HashSet<CaseId>,
     total: usize,
-    /// Line of a collection, printed after its cases are counted.
     pending: Option<String>,
 }
 

@@ -54,7 +54,6 @@ pub(crate) struct Column {
     room: Room,
     /// Texts of all cells, so that a column of many rows has two allocations.
     text: String,
-    /// Ends of the cells in the text.
     ends: Vec<usize>,
     /// Styles of the cells; empty without styles.
     styles: Vec<TextStyle>,

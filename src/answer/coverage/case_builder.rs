@@ -25,7 +25,6 @@ const MAX_HOST_LIST: u64 = 8;
 struct CandidateCase {
     case: Case,
     form: String,
-    /// Number of slots that no tensor of the query has.
     added: usize,
 }
 

@@ -14,15 +14,12 @@ pub struct Micros(pub f64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum AnswerSource {
-    /// A row of the database.
     Measured,
-    /// Rows on both sides.
     Interpolated,
     /// A row of another element type, in proportion to the bytes.
     Scaled,
     /// A row with the tokens that a framework had before it padded them.
     Padded,
-    /// The sum of those parts that are known.
     Partial,
     #[default]
     Miss,
@@ -194,7 +191,6 @@ impl<T: fmt::Display> fmt::Display for Listed<T> {
 }
 
 impl<T: Ord> FromIterator<T> for Listed<T> {
-    /// Sorts the items, and keeps each of them once.
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         Self(items.into_iter().collect::<BTreeSet<T>>().into_iter().collect())
     }

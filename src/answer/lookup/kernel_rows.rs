@@ -367,7 +367,6 @@ pub(crate) struct SlotDims {
 }
 
 impl SlotDims {
-    /// Copies at most [`MAX_RANK`] dimensions.
     pub(crate) fn new(dims: &[u64]) -> Self {
         let rank = dims.len().min(MAX_RANK);
         let mut copied = [0; MAX_RANK];

@@ -329,7 +329,6 @@ pub(crate) const MAX_PADDING: u64 = 31;
 /// Product whose output has the number of ranks: rows of several numbers of ranks have the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FusedProduct {
-    /// The left operand is gathered from the ranks.
     AllGatherMatmul,
     MatmulReduceScatter,
 }

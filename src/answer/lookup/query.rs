@@ -83,11 +83,8 @@ pub struct AttentionParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum BatchPhase {
-    /// All tokens of all sequences are queries.
     Prefill,
-    /// The last tokens are queries.
     Decode,
-    /// Sequences of both kinds, or parts of sequences.
     Mixed,
 }
 

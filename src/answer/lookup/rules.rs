@@ -45,7 +45,6 @@ pub enum RuleKind {
     MessageFit,
     SumOfParts,
     ZeroCost,
-    /// A kernel without rows, which counts as 0.
     AcceptedMiss,
     #[strum(to_string = "interpolated_1d_linear")]
     InterpolatedOneDim,
@@ -117,13 +116,11 @@ impl fmt::Display for MatchRule {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelTraits {
-    /// Weights may be stored transposed.
     pub(crate) is_product: bool,
     /// Each matrix of a product has rows of its own.
     pub(crate) is_grouped: bool,
     /// Query and key are recorded in the other order, heads behind the sequence.
     pub(crate) is_rope: bool,
-    /// Two inputs are recorded as one.
     pub(crate) is_swiglu: bool,
     /// One cache of keys and values is recorded as two.
     pub(crate) writes_cache: bool,

@@ -44,7 +44,6 @@ pub(super) struct ProcessRecord {
     path: PathBuf,
 }
 
-/// Size of a record file; JSON allows the spaces after it.
 const RECORD_SIZE: usize = 256;
 
 impl ProcessRecord {

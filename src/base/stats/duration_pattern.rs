@@ -34,7 +34,6 @@ pub(crate) enum DurationPattern {
         /// Means in nanoseconds.
         low: f64,
         high: f64,
-        /// Share of the samples in the upper mode.
         upper_share: f64,
     },
 }

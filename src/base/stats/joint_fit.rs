@@ -108,7 +108,6 @@ pub struct JointFit {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseMedians {
     medians: Vec<usize>,
-    /// Root of the mean square of its launch noise.
     noise: f64,
     /// Square of the launch noise of its first collection, which is as uncertain for every case.
     first_noise_square: f64,

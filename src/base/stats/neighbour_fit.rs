@@ -15,7 +15,6 @@ pub(crate) const NEIGHBOUR_DEVIATIONS: f64 = 5.0;
 /// Shape of a case with its duration. Cases that are compared have the same number of dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ShapePoint {
-    /// Logarithms of the dimensions.
     pub(crate) log_dims: Vec<f64>,
     pub(crate) log_duration: f64,
 }

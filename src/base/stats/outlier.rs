@@ -33,7 +33,6 @@ impl OutlierFence {
         Some(Self { median: median_of_sorted(&sorted)?, sigma: MAD_TO_SIGMA * mad.max(floor) })
     }
 
-    /// Returns true for a severe outlier.
     pub(crate) fn excludes(&self, sample: i64) -> bool {
         (sample as f64 - self.median).abs() > SEVERE * self.sigma
     }

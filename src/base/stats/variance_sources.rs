@@ -29,11 +29,8 @@ pub(crate) struct VarianceSources {
     pub(crate) proportional: f64,
     /// Standard deviation of the effect of a collection on all its cases alike, such as the effect of its clock.
     pub(crate) common: f64,
-    /// Standard deviation of devices; `None` with one device.
     pub(crate) device: Option<f64>,
-    /// Standard deviation of runs; `None` with one run.
     pub(crate) run: Option<f64>,
-    /// Standard deviation of hosts; `None` with one host.
     pub(crate) host: Option<f64>,
 }
 

@@ -72,7 +72,6 @@ pub(crate) struct AttemptChange {
     /// Key and content of the stored attempt; `None` for a new one.
     pub(crate) before: Option<(i64, AttemptState)>,
     pub(crate) after: AttemptState,
-    /// Case of a new attempt, which the ledger may not have.
     pub(crate) new_case: Option<IdentifiedCase>,
 }
 

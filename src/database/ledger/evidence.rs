@@ -39,7 +39,6 @@ pub(crate) struct CaseAttempt {
     pub(crate) started: Nanos,
     pub(crate) ended: Option<Nanos>,
     pub(crate) outcome: CaseOutcome,
-    /// Number of launches in the journal of the script.
     pub(crate) launched: u32,
     /// Cycles per block and microsecond of the accepted launches.
     pub(crate) cycle_rate: Option<CycleRate>,

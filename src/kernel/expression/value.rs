@@ -89,12 +89,10 @@ impl From<ArithmeticError> for ExprError {
 
 /// An `i64`, or a node of a compiled expression whose number follows from a candidate of a grid.
 pub(crate) trait ExprNumber: Clone + fmt::Display + PartialEq + From<i64> {
-    /// Returns the number if it is the same for all candidates.
     fn constant(&self) -> Option<i64>;
 
     fn apply(operator: BinaryOperator, left: Self, right: Self) -> Result<Self, ArithmeticError>;
 
-    /// Returns a condition that holds if the number can be computed.
     fn has_value(&self) -> Self;
 }
 

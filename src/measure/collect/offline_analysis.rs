@@ -32,7 +32,6 @@ const END_MARK: &str = "ASCEND_PROFILER_OUTPUT/analyse.done";
 
 #[derive(Debug)]
 pub(crate) struct AnalysisSettings {
-    /// Python interpreter with torch_npu.
     pub(crate) python: String,
     /// Forms of the output: `db`, `text` or `db,text`.
     pub(crate) export: String,

@@ -40,10 +40,8 @@ pub(crate) enum VllmWork {
 #[derive(Debug)]
 pub(crate) struct VllmCollection {
     pub(crate) servers: Vec<VllmServer>,
-    /// Folders of the profiler as this host has them.
     pub(crate) folders: Vec<PathBuf>,
     pub(crate) work: VllmWork,
-    /// True if the work runs once before the profiler starts.
     pub(crate) warm_up: bool,
     pub(crate) ranks: Option<usize>,
     /// Time limit of the answer to a start, and of one request.

@@ -142,7 +142,6 @@ impl VllmServer {
 const PORT: u16 = 80;
 const MAX_ANSWER: u64 = 16 << 20;
 
-/// Status and text.
 type HttpAnswer = (u16, String);
 
 fn connect(host: &str, deadline: Instant) -> io::Result<TcpStream> {

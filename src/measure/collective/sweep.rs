@@ -36,7 +36,6 @@ pub(crate) struct SweepPoint {
     pub(crate) interval: Option<(f64, f64)>,
     /// Algorithm that the profiler shows; empty without one.
     pub(crate) algorithm: String,
-    /// Number of rows of this size, whose median the duration is.
     pub(crate) rows: usize,
     /// True for a row without a verdict, which another tool wrote.
     pub(crate) is_foreign: bool,
@@ -101,7 +100,6 @@ pub(crate) struct SweepTable {
     pub(crate) unmeasured: usize,
     /// Rows without a complete key, by reason.
     pub(crate) unusable: BTreeMap<String, usize>,
-    /// Rows of other tools beside measured ones of the same sweep.
     pub(crate) foreign: usize,
 }
 

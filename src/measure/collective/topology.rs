@@ -41,7 +41,6 @@ impl Failure for TopologyError {
     }
 }
 
-/// Number of ranks of a group, and the tier that it spans.
 pub(crate) type GroupSize = (usize, usize);
 
 fn coordinates(grid: &[u64], device: u32) -> Vec<u64> {

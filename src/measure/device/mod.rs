@@ -191,7 +191,6 @@ pub(crate) fn search_path(environment: &[(String, String)]) -> String {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SelectedDevices {
-    /// Selected devices, sorted by number.
     pub(crate) chips: Vec<NpuChip>,
     pub(crate) left_out: Vec<String>,
 }

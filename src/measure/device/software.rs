@@ -149,7 +149,6 @@ const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CustomOperators {
-    /// Folder that contains `op_api`.
     pub(crate) folder: PathBuf,
     /// True if CANN finds it without further variables.
     pub(crate) is_set: bool,

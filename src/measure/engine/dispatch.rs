@@ -63,7 +63,6 @@ pub(super) struct Dispatcher<'a> {
     state: SchedulerState,
     host_monitor: HostMonitor,
     disk_failures: DiskFailures,
-    /// Ledger keys of running collections, by collection number.
     ledger_keys: BTreeMap<u32, i64>,
     released_at: BTreeMap<u32, std::time::Instant>,
     outcomes: Vec<Option<CaseOutcome>>,

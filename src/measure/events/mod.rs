@@ -21,7 +21,6 @@ use crate::{
     },
 };
 
-/// Receiver of the events of a run.
 pub(crate) trait EventSink {
     fn on_event(&mut self, event: &RunEvent);
 }

@@ -9,7 +9,6 @@ const COLLECTIONS: &str = "collections";
 const PROGRAMS: &str = "host";
 const DRAFT: &str = ".merging-";
 
-/// Digest of the evidence of each collection, by run and number.
 pub(super) type Archives = BTreeMap<(String, u32), Option<String>>;
 
 /// Copies the evidence that a database may lack, by the archives of the source, of the target before the merge, and of the union;

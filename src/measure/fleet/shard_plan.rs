@@ -37,7 +37,6 @@ pub(crate) struct ShardPlan {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlannedShard {
-    /// Ids of the cases, sorted.
     pub(crate) cases: Vec<CaseId>,
     /// Predicted time of all devices together, in seconds.
     pub(crate) device_seconds: f64,

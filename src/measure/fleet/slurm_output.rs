@@ -6,7 +6,6 @@ use crate::base::command_error::CommandError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuedTask {
-    /// Number of the job; of an array, the one of the whole array.
     pub(crate) job: String,
     /// Number of the task; `None` for a job that is no array.
     pub(crate) task: Option<usize>,

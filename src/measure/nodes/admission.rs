@@ -58,7 +58,6 @@ pub(crate) struct AdmissionTerms {
     pub(crate) host: String,
     pub(crate) device_profile: String,
     pub(super) agreement: NodeAgreement,
-    /// Folder of received files.
     pub(crate) folder: PathBuf,
 }
 

@@ -32,7 +32,6 @@ pub(crate) struct NodeHost {
 pub(crate) struct PartOrder {
     pub(crate) run: String,
     pub(crate) collection: u32,
-    /// Ids of the cases in the order of their launches.
     pub(crate) cases: Vec<String>,
     /// Devices by rank, each by its number on its host.
     pub(crate) devices: Vec<u32>,
@@ -89,7 +88,6 @@ pub(crate) enum NodeMessage {
     /// The sender cannot take part, or refuses the other one.
     Refused(NodeError),
     Accepted,
-    /// Further cases of the sweep, as text of JSON.
     FurtherCases {
         sweep: String,
     },
@@ -121,7 +119,6 @@ struct MessageLine<M> {
 #[derive(Debug)]
 pub(crate) struct NodeSender {
     stream: Mutex<TcpStream>,
-    /// The same stream, to close it while a thread sends.
     closer: TcpStream,
 }
 

@@ -61,13 +61,9 @@ impl Failure for NodeError {
 #[derive(Clone, Debug)]
 pub(crate) struct NodePlace {
     pub(crate) nodes: usize,
-    /// Number of this node; 0 starts the collections.
     pub(crate) node: usize,
-    /// Address of node 0.
     pub(crate) address: String,
-    /// Control port of node 0.
     pub(crate) port: u16,
-    /// Time in which all nodes must have connected.
     pub(crate) timeout: Duration,
     /// True if a step of Slurm has started the nodes.
     pub(crate) is_slurm_step: bool,

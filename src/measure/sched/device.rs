@@ -25,7 +25,6 @@ pub(super) struct DeviceRecord {
     was_quarantined: bool,
     quarantines: u32,
     faults: u32,
-    /// Number of collections in a row that gave no evidence on it.
     pub(super) empty_collections: u32,
 }
 

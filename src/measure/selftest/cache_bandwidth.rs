@@ -98,7 +98,6 @@ impl MeasuredStep {
         median_of(&self.durations)
     }
 
-    /// Returns the bandwidth of the median launch in TB/s.
     fn bandwidth(&self) -> f64 {
         self.step.kernel.work().bytes / self.median().max(1.0) / 1e3
     }

@@ -83,7 +83,6 @@ pub(super) struct CollectedEvidence {
     pub(super) folder: PathBuf,
     /// Exit of the shell script, which ends as msprof does.
     pub(super) exit: ExitKind,
-    /// Lines of the journal of rank 0.
     pub(super) journal: Vec<Value>,
     /// Records by start time, or the reason why the profile cannot be read.
     pub(super) records: Result<Vec<RawRecord>, String>,

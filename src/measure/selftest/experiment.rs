@@ -65,7 +65,6 @@ pub(crate) struct ExperimentReport {
     pub(crate) name: String,
     pub(crate) assumption: String,
     pub(crate) expected: String,
-    /// The problems if there are any.
     pub(crate) seen: String,
     pub(crate) status: ExperimentStatus,
     pub(crate) seconds: f64,

@@ -136,7 +136,6 @@ struct GangObservation {
     devices: Vec<u32>,
     logical_ids: Vec<LogicalDeviceId>,
     sizes: Vec<Option<u64>>,
-    /// Last line of the log if a rank did not finish.
     failure: Option<String>,
     profiles: Result<Vec<RankProfile>, String>,
 }

@@ -54,7 +54,6 @@ struct HostFacts {
     software: SoftwareFingerprint,
     export_python: Option<[u32; 3]>,
     chip: Option<DeviceFacts>,
-    /// Last line of the script's log, the reason if it failed.
     last_line: String,
 }
 

@@ -65,7 +65,6 @@ pub(super) struct LaunchStep {
     pub(super) cache: StepCache,
     /// Number of sets of tensors that the launches use in turn.
     pub(super) sets: u64,
-    /// Number of launches, including the warm-up.
     pub(super) launches: u32,
 }
 

@@ -19,7 +19,6 @@ pub(in crate::profile) struct CollectiveRecord {
     pub(in crate::profile) name: String,
     /// HCCL's name of the group; traces have none.
     pub(in crate::profile) group: Option<String>,
-    /// Number of elements, as HCCL counts them.
     pub(in crate::profile) count: Option<u64>,
     pub(in crate::profile) dtype: Option<Dtype>,
     pub(in crate::profile) algorithm: String,
@@ -37,7 +36,6 @@ pub(crate) enum RecordedGroup {
 pub(crate) struct CollectiveSignature {
     pub(crate) kernel: String,
     pub(crate) group: RecordedGroup,
-    /// Number of elements, as HCCL counts them.
     pub(crate) count: u64,
     pub(crate) dtype: Dtype,
     /// Variables of HCCL that the profile records, as the key of rows.

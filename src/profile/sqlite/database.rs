@@ -151,7 +151,6 @@ impl<'r> DatabaseRow<'r, '_> {
         }
     }
 
-    /// Returns a value as text; empty for NULL and a blob.
     pub(crate) fn text(self, column: usize) -> String {
         match self.value(column) {
             ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),

@@ -60,7 +60,6 @@ pub(crate) struct DeviceTask {
     pub(crate) uses_cube: Option<bool>,
     pub(crate) operator: Option<OperatorId>,
     pub(crate) launch: Option<TimeSpan>,
-    /// Number of the step, which readers take from the kernel table.
     pub(crate) step: Option<u64>,
 }
 

@@ -40,7 +40,6 @@ fn one_or_range<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 2], D::Error
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RehearsedCollectives {
-    /// In the order of their sizes.
     regimes: Vec<CollectiveRegime>,
 }
 

@@ -25,7 +25,6 @@ parameters! {
         firmware: String = "0+rehearsal".to_owned(),
         torch: String = "0+rehearsal".to_owned(),
         torch_npu: String = "0+rehearsal".to_owned(),
-        /// Version of the installed package; not installed by default.
         vllm_ascend: Option<String> = None,
     }
 }

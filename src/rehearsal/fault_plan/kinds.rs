@@ -37,7 +37,6 @@ pub(super) enum FaultScope {
     Case,
     /// A collection, also if only some of its cases match. A crash at exit is such a fault.
     Collection,
-    /// A device, during the time window of the fault.
     Device,
 }
 

@@ -3,7 +3,6 @@
 //!
 //! The stand-ins read the plan as JSON, in the form in which it is written.
 
-/// Defines structs of parameters, each with its default.
 macro_rules! parameters {
     ($($(#[$doc:meta])* $vis:vis $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty = $default:expr,)* })*) => { $(
         $(#[$doc])*

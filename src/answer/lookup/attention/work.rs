@@ -26,7 +26,6 @@ const BATCH: &str = "Runtime batch_size";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttentionFamily {
     Fused,
-    /// Attention over the keys that an indexer selects.
     Sparse,
     Indexer,
 }

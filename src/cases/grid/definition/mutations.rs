@@ -181,7 +181,6 @@ impl MutationSource<'_> {
         })
     }
 
-    /// Parses the change; a mutation has exactly one.
     fn parse_change(&self) -> Result<MutationChange, YamlError> {
         let raw = self.raw;
         let mut changes: Vec<MutationChange> = Vec::new();

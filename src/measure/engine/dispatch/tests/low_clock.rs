@@ -42,7 +42,6 @@ fn with_controls(
     Ok(result)
 }
 
-/// Verdicts of all attempts on a device.
 fn verdicts_on(fixture: &Fixture, device: u32) -> BTreeSet<Verdict> {
     let rates = fixture.database.ledger().expect("a ledger").cycle_rates(CacheState::Hot).expect("rates");
     rates.into_iter().filter(|stored| stored.device == device).map(|stored| stored.verdict).collect()
@@ -292,7 +291,6 @@ fn shared_at_clock(
     Ok(result)
 }
 
-/// Returns the number of attempts that fulfil a condition.
 fn count_attempts(fixture: &Fixture, condition: &str) -> i64 {
     let ledger = rusqlite::Connection::open(fixture.database.ledger_path()).expect("a ledger");
     let sql = format!(

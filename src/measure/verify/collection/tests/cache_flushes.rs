@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Puts a flush before each launch of a case.
 fn add_flushes(collection: &mut Collection) {
     collection.manifest.set_flush(Some(1 << 30));
     let dims = collection.manifest.flush_dims().expect("a flush").to_vec();
