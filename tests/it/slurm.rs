@@ -374,7 +374,7 @@ fn refused_jobs_change_nothing_and_cancelled_ones_keep_their_results() {
     let submit = |options: &str, run: &str| {
         site.run(&("slurm submit --db db --shards 4", options, "-- --host rehearsal", run))
     };
-    let nowhere = ["invalid partition specified: nope", "with `--partition`: atlas"];
+    let nowhere = ["invalid partition specified: nope", "`sinfo -o '%P %G'` lists the partitions"];
     refused(submit("--gres npu:1 --partition nope", ""), 3, &nowhere);
     refused(submit("--gres gpu:1", ""), 3, &["generic resource", "sinfo -o '%P %G'"]);
     refused(submit("--gres npu:9", ""), 3, &["node configuration is not available"]);
