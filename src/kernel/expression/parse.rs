@@ -44,8 +44,12 @@ impl ExprNode {
     }
 
     pub(crate) fn names(&self) -> BTreeSet<&str> {
-        let children = self.children();
-        self.name().into_iter().chain(children.into_iter().flat_map(Self::names)).collect()
+        let (mut names, mut open) = (BTreeSet::new(), vec![self]);
+        while let Some(node) = open.pop() {
+            names.extend(node.name());
+            open.extend(node.children());
+        }
+        names
     }
 }
 
