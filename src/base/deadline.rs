@@ -11,6 +11,7 @@ impl Deadline {
         Self(Instant::now() + Duration::from_secs_f64(seconds))
     }
 
+    /// Returns the seconds until the deadline, 0 once it has passed.
     pub(crate) fn rest(self) -> f64 {
         self.0.saturating_duration_since(Instant::now()).as_secs_f64()
     }

@@ -43,6 +43,7 @@ impl<'a> TargetDatabase<'a> {
             });
         };
         if dry_run {
+            let _lock = database.lock_for_reading()?;
             return Ok(change(database)?.1);
         }
         let mut lock = database.lock()?;

@@ -147,11 +147,12 @@ pub(crate) fn write_back_kernel(
     Ok(written)
 }
 
-/// Returns the columns that all tables of a database have, in the order of the first one: profiles add some.
+/// Returns the columns that all tables of a database have, in the order of the first one: profiles add some. A table that cannot
+/// be read is no reason to leave another one unrestored; `db check` lists it.
 fn common_columns(database: &Database) -> Result<Vec<String>, DatabaseError> {
     let mut common: Option<Vec<String>> = None;
     for kernel in database.kernels()? {
-        let table = database.kernel_csv(&kernel)?;
+        let Ok(table) = database.kernel_csv(&kernel) else { continue };
         let columns = common.get_or_insert_with(|| table.column_names().to_vec());
         columns.retain(|column| table.column_index(column).is_some());
     }

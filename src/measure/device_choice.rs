@@ -106,6 +106,7 @@ fn check_evidence(
     fitting: &[&str],
 ) -> Result<(), CommandError> {
     let mut stated = evidence.facts.clone();
+    // A device may be set to any clock, and the records may be of kernels that use a part of the cores.
     stated.clock_mhz = None;
     if evidence.are_cores_inferred {
         (stated.cube_cores, stated.vector_cores) = (None, None);

@@ -22,6 +22,7 @@ pub struct RecordGroup {
     pub extra: Vec<(String, String)>,
     first: RecordOrder,
     files: Vec<u64>,
+    /// Nanoseconds.
     durations: Vec<i64>,
     counters: CounterSums,
 }
@@ -31,6 +32,7 @@ pub(super) type RecordOrder = (u64, u64);
 
 #[derive(Clone, Debug)]
 pub struct GroupStatistics {
+    /// Nanoseconds.
     pub durations: Option<SampleSummary>,
     /// Mean of each counter of [`COUNTERS`](super::COUNTERS) over the records that have it.
     pub counters: Vec<Option<f64>>,

@@ -47,8 +47,17 @@ fn read_rows(
     let (mut groups, mut cells) = (RecordGroups::default(), ByteRecord::new());
     let mut number = 0;
     while reader.read_byte_record(&mut cells).map_err(|_| NeedsFullParser)? {
-        // A quote inside of a cell may hide the end of a row from this reader.
-        if cells.len() != table.header.len() || memchr::memchr(b'\n', cells.as_slice()).is_some() {
+        // A quote inside of a cell may hide the end of a row or of a cell from this reader. Shapes stand in two quotes of their own.
+        let is_quoted = |cell: &[u8]| cell.len() > 1 && cell.starts_with(b"\"") && cell.ends_with(b"\"");
+        let is_regular = |cell: &[u8]| match memchr::memchr_iter(b'"', cell).count() {
+            0 => true,
+            2 => is_quoted(cell),
+            _ => false,
+        };
+        if cells.len() != table.header.len()
+            || memchr::memchr2(b'\n', b'\r', cells.as_slice()).is_some()
+            || (memchr::memchr(b'"', cells.as_slice()).is_some() && !cells.iter().all(is_regular))
+        {
             return Err(NeedsFullParser);
         }
         number += 1;

@@ -302,6 +302,7 @@ impl<'a> KernelRow<'a> {
         self.counter(MAC_TIME).map(|millionths| millionths > 0)
     }
 
+    /// Returns a counter in millionths; `None` if it is absent or `N/A`.
     #[inline]
     pub(super) fn counter(&self, counter: usize) -> Option<i64> {
         parse_micro(self.cell_at(self.table.columns.counters[counter]))

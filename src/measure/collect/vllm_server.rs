@@ -120,7 +120,7 @@ impl VllmServer {
             format!(
                 "start the server with `--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\
                  \"torch_profiler_with_stack\":false}}'`, before vLLM 0.13 with `VLLM_TORCH_PROFILER_DIR={folder}` in its \
-                 environment; of servers behind a proxy give the address of each node"
+                 environment (without effect in vLLM-Ascend since 2026); of servers behind a proxy give the address of each node"
             ),
         )
     }

@@ -89,10 +89,12 @@ impl LineFit {
         Some(((value - half).max(0.0), value + half))
     }
 
+    /// In µs.
     pub(crate) fn alpha_interval(&self) -> Option<Interval> {
         self.interval(self.alpha, self.inverse[0])
     }
 
+    /// In µs per byte.
     pub(crate) fn beta_interval(&self) -> Option<Interval> {
         self.interval(self.beta, self.inverse[2])
     }

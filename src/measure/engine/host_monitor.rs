@@ -40,7 +40,7 @@ use crate::{
     },
 };
 
-/// Time after which a device that is not listed is not expected to come back.
+/// Time after which a device that is not listed is not expected to come back: a reset by an administrator takes minutes.
 const LOST_AFTER: Duration = Duration::from_secs(30 * 60);
 
 /// Returns the free bytes below which no collection is started, because the parsed form of a profile is twenty times its size; and

@@ -64,6 +64,7 @@ pub(crate) struct RunRequest<'a> {
     pub ledger: &'a mut Ledger,
     pub settings: CollectionSettings,
     pub plan: RunPlan,
+    /// Fingerprint of host and software as JSON.
     pub host: String,
     pub info: NpuSmiInfo,
     pub deadline: Option<Deadline>,

@@ -220,8 +220,13 @@ pub(super) fn all_shards(database: &Database) -> Vec<PathBuf> {
 
 fn damaged_plan_hint(database: &Database, file: &Path) -> String {
     let [db, file, shards] = [database.folder(), file, &database.shards_folder()].map(quoted_path);
+    if all_shards(database).is_empty() {
+        return format!(
+            "no shard of it was started: `npubench shard --db {db} --shards N --replace` writes a new one"
+        );
+    }
     format!(
-        "`mv {file} {file}.damaged`, then `npubench db merge {db} {shards}/*/*` to merge what its shards have measured, then \
+        "`mv {file} {file}.damaged`, then `npubench db merge {db} {shards}/*/[0-9]*/` to merge what its shards have measured, then \
          `npubench shard --db {db} --shards N` for a new one"
     )
 }

@@ -360,7 +360,8 @@ fn refused(name: &str, text: &str) -> CommandError {
     CommandError::bad_input(
         format!("`{name}` of Slurm failed: {text}"),
         "`sinfo -o '%P %G'` lists the partitions and their resources; give them with `--partition` and `--gres`, and \
-         other options as `--sbatch=--account=NAME`",
+         other options as `--sbatch=--account=NAME`. `scontrol ping` shows whether the controller answers, and `scontrol show \
+         config` the limit of tasks, MaxArraySize",
     )
 }
 

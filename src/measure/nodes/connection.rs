@@ -37,6 +37,7 @@ pub(crate) struct PartOrder {
     pub(crate) devices: Vec<u32>,
     pub(crate) hosts: Vec<NodeHost>,
     pub(crate) place: usize,
+    /// Port of torchrun's store on the first host.
     pub(crate) store_port: u16,
     /// Time limit in seconds.
     pub(crate) limit: f64,

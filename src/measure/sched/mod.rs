@@ -37,10 +37,12 @@ pub struct SchedCase {
     pub records: u32,
     /// Number of other cases with the same call: its launches measure them too.
     pub equal_cases: usize,
+    /// Priority: the greatest comes first.
     pub value: f64,
     pub devices: usize,
     /// Groups of devices, the preferred one first, of which it needs one; any devices if empty.
     pub device_groups: Arc<[Vec<u32>]>,
+    /// Predicted bytes of device memory.
     pub memory: u64,
 }
 
@@ -141,6 +143,7 @@ pub struct CollectionFinished {
     pub exit: CollectionExit,
     pub has_readable_profile: bool,
     pub failed_devices: Vec<u32>,
+    /// `None` if the script could not use the device.
     pub startup: Option<Seconds>,
     pub total: Seconds,
     pub message: String,
@@ -150,6 +153,7 @@ pub struct CollectionFinished {
 pub struct CaseResult {
     pub case: usize,
     pub outcome: CaseOutcome,
+    /// With the construction of its tensors; `None` if it did not end.
     pub seconds: Option<Seconds>,
 }
 

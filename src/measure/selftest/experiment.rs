@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::atomic::Ordering,
     time::Instant,
 };
 
@@ -111,6 +112,8 @@ pub(super) fn run_experiments(
         let started = Instant::now();
         let (status, seen, fix) = match run(context, &evidence) {
             Err(EvidenceError::Interrupted) => return Ok(false),
+            // A program that the user stopped is no evidence.
+            Err(_) if context.stop.load(Ordering::Relaxed) => return Ok(false),
             Ok(Finding { seen, problems }) if problems.is_empty() => (ExperimentStatus::Pass, seen, ""),
             Ok(Finding { problems, .. }) => (ExperimentStatus::Fail, problems.join("; "), fix),
             Err(EvidenceError::Missing(problem)) => {

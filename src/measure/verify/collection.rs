@@ -99,6 +99,7 @@ pub struct EqualKernel<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionTermination {
+    /// Its exit status is not reliable.
     Exited,
     TimedOut,
     Stopped,
@@ -337,6 +338,7 @@ fn assess_case(
     Attempt { launches, fastest_ranks, counters, task, cycle_rate, ..without_launches }
 }
 
+/// The blocks of matrix products follow from the tiles of their output, which may be one.
 fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<Cause> {
     let is_on_vector_core = |core: &str| matches!(core, "AI_VECTOR_CORE" | "MIX_AIV");
     let is_on_one =

@@ -114,12 +114,14 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
         "all launches ran on the same unit".to_owned()
     }),
     rule(
+        // The number of blocks follows from the shapes and the installation, so that it is the same for equal calls.
         "blocks",
         Verdict::WrongKernel,
         |case| differing(case, |record| record.blocks, |blocks| Cause::SeveralBlockCounts { blocks }),
         || "all launches used the same number of blocks".to_owned(),
     ),
     rule(
+        // The script launches on one stream. On several, launches may overlap each other.
         "stream",
         Verdict::Implausible,
         |case| differing(case, |record| record.stream, |streams| Cause::SeveralStreams { streams }),

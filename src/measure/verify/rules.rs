@@ -206,6 +206,7 @@ pub(crate) struct RuleResult {
     pub(crate) found: String,
 }
 
+/// Durations in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowNumbers<'a> {
     pub(crate) left_out: &'a [&'a CaseOutcome],
@@ -220,6 +221,7 @@ pub(crate) struct RowNumbers<'a> {
     pub(crate) production: Option<Nanos>,
     pub(crate) cache: CacheState,
     pub(crate) fastest: Option<Nanos>,
+    /// Relative differences from their median.
     pub(crate) clocks: &'a [f64],
 }
 

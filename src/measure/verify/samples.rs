@@ -171,6 +171,7 @@ pub(super) struct MedianAgreement {
 }
 
 impl MedianAgreement {
+    /// Medians in nanoseconds; `None` for fewer than two.
     pub(super) fn of_medians(medians: &[f64]) -> Option<Self> {
         if medians.len() < 2 {
             return None;

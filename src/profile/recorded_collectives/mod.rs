@@ -44,6 +44,7 @@ pub(crate) struct CollectiveSignature {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordedDurations {
+    /// Nanoseconds, of all ranks.
     pub(crate) durations: Vec<i64>,
     pub(crate) algorithms: BTreeSet<String>,
     pub(crate) files: Vec<u64>,

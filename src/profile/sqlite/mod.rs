@@ -90,7 +90,8 @@ pub(super) fn add_database(
     let id_of = |table: &TableSchema| table.integer_column("", "globalTaskId").unwrap_or_default();
     let names = NAMES.map(|name| kernels.column_or_null("", name)).join(", ");
     let has_column = NAMES.map(|name| kernels.quoted_column(name).is_some());
-    // A join with the table itself would depend on an index, which the profilers do not create.
+    // A join with the table itself would depend on an index, which the profilers do not create. `globalTaskId` is the primary key
+    // of COMPUTE_TASK_INFO (schemas written by torch_npu and by the exporter of CANN).
     let query = format!(
         "WITH run AS MATERIALIZED (SELECT {} AS run_id, {start} AS run_start, {end} AS run_end FROM {}), \
          kernel AS (SELECT {} AS kernel_id, {names} FROM {}) \

@@ -156,8 +156,10 @@ impl AttentionArguments {
         let triangle = |length: f64| length * (length + 1.0) / 2.0;
         match (self.sparse_mode, self.is_causal) {
             (0 | 1, false) => Some(rows * columns),
+            // torch_npu's sparse_mode 0 to 2: query i has the keys up to i.
             (0..=2, _) if queries <= keys => Some(triangle(rows)),
             (0..=2, _) => Some(triangle(columns) + (rows - columns) * columns),
+            // sparse_mode 3: the last query has all keys.
             (3, _) if queries <= keys => Some(triangle(rows) + rows * (columns - rows)),
             (3, _) => Some(triangle(columns)),
             (4, _) => {

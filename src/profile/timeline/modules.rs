@@ -69,6 +69,7 @@ pub(crate) struct ModuleCallTimes {
     pub(crate) path: String,
     pub(crate) is_backward: bool,
     pub(crate) start: i64,
+    /// Nanoseconds.
     pub(crate) self_time: i64,
     pub(crate) total: i64,
     pub(crate) has_work: bool,

@@ -127,6 +127,7 @@ pub(crate) struct HostStep {
     pub(crate) number: u64,
 }
 
+/// Sizes in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunMemory {
     pub(crate) peak_reserved: Option<u64>,

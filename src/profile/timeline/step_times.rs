@@ -9,6 +9,7 @@ use super::{
     prelude::*,
 };
 
+/// Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct StreamTimes {
     pub(crate) stream: Option<u32>,

@@ -7,6 +7,7 @@ use super::prelude::*;
 pub(crate) struct CollectiveArrival {
     pub(crate) name: String,
     pub(crate) step: Option<u64>,
+    /// Nanoseconds by rank.
     pub(crate) durations: BTreeMap<u32, i64>,
 }
 
@@ -32,6 +33,7 @@ impl CollectiveArrival {
     }
 }
 
+/// Times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RankWaits {
     pub(crate) waited: i64,

@@ -25,6 +25,7 @@ const ROUNDING: i64 = 30;
 pub(crate) struct StepDifference {
     pub(crate) step: Option<u64>,
     pub(crate) column: &'static str,
+    /// Nanoseconds.
     pub(crate) theirs: i64,
     pub(crate) ours: i64,
 }

@@ -32,6 +32,7 @@ pub(crate) enum ComparedPart {
     Memory,
 }
 
+/// Times in nanoseconds, memory in bytes, each per step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ComparedRow {
     pub(crate) part: ComparedPart,
@@ -63,6 +64,7 @@ pub(crate) struct AttributedTime {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) shapes: String,
+    /// Nanoseconds per step.
     pub(crate) difference: f64,
     pub(crate) is_remainder: bool,
 }
@@ -71,6 +73,7 @@ pub(crate) struct AttributedTime {
 pub(crate) struct RunComparison {
     pub(crate) rows: Vec<ComparedRow>,
     pub(crate) attribution: Vec<AttributedTime>,
+    /// Nanoseconds per step.
     pub(crate) span_difference: f64,
     pub(crate) not_compared: Vec<String>,
     /// True if kernels are compared by name, because one of the profiles has no types.
