@@ -2,7 +2,7 @@
 //!
 //! A value becomes the default of its option, so that the command line and variables of the environment precede it.
 
-use std::ops::Range;
+use std::{io, ops::Range};
 
 use clap::{
     Arg, ArgAction,
@@ -136,7 +136,11 @@ impl ConfigFiles {
     pub(super) fn read(commands: &Command) -> Result<Self, CommandError> {
         let mut found = Self::default();
         // A folder that cannot be entered has no file: the home folder of `$HOME` is another's for a user of `su`.
-        for file in candidates().into_iter().filter(|file| fs::metadata(file).is_ok()) {
+        let is_absent = |error: io::Error| {
+            use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+            matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
+        };
+        for file in candidates().into_iter().filter(|file| !fs::metadata(file).is_err_and(is_absent)) {
             let text = fs::read_to_string(&file).map_err(|error| {
                 CommandError::bad_input(
                     format!("`{}` cannot be read: {error}", file.display()),

@@ -124,6 +124,9 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
             format!("leave `{option}` out to list all of them"),
         ));
     }
+    if passes.iter().all(|pass| !pass.pass.is_complete) {
+        print_note("the only forward pass may begin before the recorded run");
+    }
     options.output.emit(m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
     Ok(ExitStatus::Done)
 }

@@ -72,7 +72,9 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 if selection.cache == CacheChoice::Both {
                     print_data(&format!("with a {cache} cache:\n"));
                 }
-                let report = PlanReport { plan: &plan, preview: &preview, further, budget, starts_in };
+                let is_followed = Some(&cache) != states.last();
+                let report =
+                    PlanReport { plan: &plan, preview: &preview, further, budget, starts_in, is_followed };
                 print_data(&report.text(Timestamp::now(), options.output.wide.width()));
                 plan.unreadable_rows.iter().for_each(|row| print_note(&format!("left out: {row}")));
                 plan.missing_tables.iter().for_each(|table| print_note(&table.to_string()));

@@ -54,7 +54,12 @@ pub(super) fn find_run<'a>(
         return Err(no_run(database));
     };
     if name == "last" {
-        return Ok(runs.iter().rfind(|past| past.record.planned > 0).unwrap_or(latest));
+        let with_cases = runs.iter().rfind(|past| past.record.planned > 0).unwrap_or(latest);
+        if with_cases.record.run != latest.record.run {
+            let (latest, chosen) = (id(latest), id(with_cases));
+            print_note(&format!("run {latest} had nothing to measure; the last with cases is {chosen}"));
+        }
+        return Ok(with_cases);
     }
     let named: Vec<&PastRun> = match runs.iter().find(|past| past.record.run == name) {
         Some(past) => vec![past],

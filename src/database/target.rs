@@ -32,13 +32,22 @@ impl<'a> TargetDatabase<'a> {
         change: impl FnOnce(&Database) -> Result<(Vec<KernelCsv>, T), E>,
     ) -> Result<T, E> {
         let save = |tables: &[KernelCsv]| save_tables(&tables.iter().collect::<Vec<_>>());
-        let Some(database) = &self.existing else {
+        let created_since;
+        let database = if let Some(database) = &self.existing {
+            database
+        } else if !Database::is_new(self.folder)? {
+            // By another command.
+            created_since = Database::open_as(self.folder, self.file.kind)?;
+            &created_since
+        } else {
             let scratch = dry_run.then(ScratchFolder::create).transpose();
             let scratch = scratch.map_err(DatabaseError::io("write into", &env::temp_dir()))?;
             let draft = scratch.as_ref().map(|scratch| scratch.path().join("database"));
             return Database::create(draft.as_deref().unwrap_or(self.folder), &self.file, |folder| {
                 let (tables, changed) = change(&Database::open(folder)?)?;
-                save(&tables)?;
+                if !dry_run {
+                    save(&tables)?;
+                }
                 Ok(changed)
             });
         };
@@ -52,7 +61,11 @@ impl<'a> TargetDatabase<'a> {
         tables.retain(KernelCsv::is_changed);
         if !tables.is_empty() {
             database.initialise(&mut lock)?;
-            database.set_file(&self.file)?;
+            // Another command may have added profiles since this one began.
+            let stored = Database::open(self.folder)?.file;
+            let has_rehearsed_profiles = self.file.has_rehearsed_profiles && stored.has_rehearsed_profiles;
+            let profiled_on = self.file.profiled_on.clone();
+            database.set_file(&DatabaseFile { profiled_on, has_rehearsed_profiles, ..stored })?;
         }
         save(&tables)?;
         Ok(changed)

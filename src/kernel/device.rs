@@ -78,6 +78,7 @@ pub enum ComputeUnit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelWork {
     pub(crate) flops: f64,
+    /// Bytes that must be read and written once.
     pub(crate) bytes: f64,
     pub(crate) unit: ComputeUnit,
     pub(crate) dtype: Dtype,

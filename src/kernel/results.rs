@@ -16,6 +16,7 @@ use crate::base::stats::{CycleRate, SampleSummary};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
+    /// From 0, warm-up launches first.
     pub(crate) number: u32,
     pub(crate) is_measured: bool,
     /// True if the sample is accepted: measured and inside the severe outlier fence.

@@ -7,6 +7,7 @@ pub type Slot = Option<Tensor>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
+    /// Outermost first; empty for a scalar.
     pub dims: Vec<u64>,
     pub dtype: Dtype,
     pub format: TensorFormat,

@@ -9,6 +9,7 @@ pub(crate) struct ProfiledPass {
     pub(crate) pass: ForwardPass,
 }
 
+/// Nanoseconds, without the time of AI CPUs.
 #[derive(Clone, Copy, Debug)]
 struct PassTimes {
     compute: f64,

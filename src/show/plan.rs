@@ -82,6 +82,8 @@ pub(crate) struct PlanReport<'a> {
     pub(crate) budget: Option<f64>,
     /// Seconds until the start, for example while another state of the cache is measured first.
     pub(crate) starts_in: f64,
+    /// True if another state of the cache takes the time that this one does not use.
+    pub(crate) is_followed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +108,12 @@ impl FurtherCollections {
 }
 
 impl PlanReport<'_> {
+    /// Returns the seconds of the given time that the run does not use, even with all further collections.
+    fn unused_seconds(&self) -> Option<f64> {
+        let most = self.further.map_or(0.0, |further| further.most);
+        Some(self.budget.filter(|_| !self.is_followed)? - self.preview.duration - most)
+    }
+
     /// Returns the shares of the plan in the time of the production records of its rows: to measure, not in time, not launched.
     fn recorded_shares(&self) -> Option<[f64; 3]> {
         let recorded = &self.plan.recorded;
@@ -192,6 +200,14 @@ impl PlanReport<'_> {
                 }
                 false => format!("the given time ends at {limit}\n"),
             };
+        }
+        if let Some(unused) = self.unused_seconds().filter(|unused| *unused >= 60.0) {
+            text += &format!(
+                "{} of it stay unused: `run` takes more with a smaller `--precision` or a greater `--max-collections`, \
+                 `--update all` measures all rows again, and `npubench fill` and `npubench adapt` measure cases that the \
+                 database lacks\n",
+                format_duration(unused)
+            );
         }
         // Rounded, a share of 0.00 % is nothing.
         let is_shown = |share: f64| share >= 5e-5;

@@ -195,7 +195,7 @@ impl RowWriter<'_> {
         dry_run: bool,
     ) -> Result<Vec<SelectedRows<'_>>, DatabaseError> {
         target.write(dry_run, |database| {
-            let extend = |(kernel, source)| self.extend_table(kernel, source, database);
+            let extend = |(kernel, source)| self.extend_table(kernel, source, database, dry_run);
             // All results are collected first, so that the returned error belongs to the first failing kernel in order.
             let extended: Vec<_> = self.candidates.par_iter().map(extend).collect();
             let (selected, tables): (Vec<_>, Vec<Option<KernelCsv>>) =
@@ -222,6 +222,7 @@ impl RowWriter<'_> {
         kernel: &'w KernelName,
         source: &'w CandidateSource<'w>,
         database: &Database,
+        dry_run: bool,
     ) -> Result<(SelectedRows<'w>, Option<KernelCsv>), DatabaseError> {
         let mut table = database.kernel_csv(kernel)?;
         let equal_cases = self.equal_cases(kernel, database)?;
@@ -239,7 +240,7 @@ impl RowWriter<'_> {
         let mut selected = select_rows(kernel, source.clone(), &request, &existing);
         selected.fastest =
             entry.zip(self.timed_on).map(|(entry, device)| selected.total_fastest(entry, device));
-        let is_extended = selected.rows() > 0;
+        let is_extended = selected.rows() > 0 && !dry_run;
         if is_extended {
             let recorded_inputs = entry.map_or(0, |entry| entry.recorded_inputs);
             selected.for_each(|row| {

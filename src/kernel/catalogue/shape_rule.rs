@@ -51,9 +51,8 @@ impl TryFrom<String> for ReturnShapes {
 
 impl ReturnShapes {
     pub(crate) fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, FormMismatch> {
-        let shapes = self.shape_nodes(&mut RuleMatch::new(bindings.clone()))?;
-        let unsigned = |dims: Vec<i64>| dims.into_iter().map(i64::unsigned_abs).collect();
-        Ok(shapes.into_iter().map(unsigned).collect())
+        let unsigned = |dim: i64| u64::try_from(dim).map_err(|_| format!("dimension {dim}").into());
+        self.0.iter().map(|terms| output_dims(terms, bindings)?.into_iter().map(unsigned).collect()).collect()
     }
 
     pub(super) fn shape_nodes<N: ExprNumber>(

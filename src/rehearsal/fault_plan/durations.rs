@@ -46,6 +46,7 @@ pub(crate) struct RehearsedCollectives {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CollectiveRegime {
+    /// Largest size in bytes; none for the last regime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     up_to: Option<u64>,
     start_us: f64,

@@ -407,18 +407,23 @@ pub(crate) enum FillKind {
     Weight,
     Ones,
     Zeros,
+    /// 0.01, stored as the bits of a float in integers of 64 bits.
     Scales,
     Causal,
     Index,
+    /// In [0, `below`), the n-th with a share of 1/n.
     Zipf,
     Counting,
     Distinct,
     Experts,
+    /// Ends of groups that share the items evenly.
     Cumulative,
     Counts,
     Leading,
+    /// Ascending, then -1.
     Selection,
     Listed,
+    /// Row by row as many block numbers as the sequence uses, each once and in order, then 0.
     Blocks,
     /// Uninitialised memory that the call writes; not available in the catalogue.
     #[serde(skip_deserializing)]
