@@ -1,5 +1,8 @@
 //! Queries as users write them: the options of `npubench query`, a line of JSON, or a question of a list.
 
+use std::num::ParseIntError;
+
+use clap::{Args, value_parser};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 use strum::VariantNames as _;
@@ -15,35 +18,82 @@ const MAX_DEGREE: u64 = 65536;
 const MAX_RANKS: u64 = 1_000_000;
 const HINT: &str = "docs/lookup.md lists the keys of a query";
 
-/// A query with its keys. Lists may be texts, such as `8,64;64,32`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// A query with its keys, which are options of `npubench query`, too. Lists may be texts, such as `8,64;64,32`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Args)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct QueryFields {
-    pub(crate) op: String,
+    /// Operator of the mapping, such as `aten.mm.default`, or kernel, such as `MatMulV2`
+    #[arg(long, value_name = "NAME", required_unless_present = "queries", requires = "inputs")]
+    op: Option<String>,
+    /// Shapes of the inputs, such as `136,5120;5120,768`
     #[serde(alias = "shapes")]
-    pub(crate) inputs: ShapeField,
-    pub(crate) dtypes: ListField,
-    pub(crate) formats: ListField,
-    pub(crate) outputs: ShapeField,
-    pub(crate) output_dtypes: ListField,
-    pub(crate) tp: Option<u64>,
-    pub(crate) ep: Option<u64>,
-    pub(crate) ranks: Option<u64>,
-    pub(crate) tier: Option<u64>,
-    pub(crate) sequence_parallel: bool,
-    pub(crate) kv_length: Option<f64>,
-    pub(crate) kv_lengths: ListField,
-    pub(crate) query_lengths: ListField,
-    pub(crate) batch: Option<u64>,
-    pub(crate) kv_heads: Option<u64>,
-    pub(crate) sparse_mode: Option<u8>,
-    pub(crate) layout: Option<String>,
-    pub(crate) topk: Option<u64>,
-    pub(crate) block_size: Option<u64>,
-    pub(crate) phase: Option<String>,
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shape_field)]
+    inputs: Option<ShapeField>,
+    /// Element types of the inputs, one for all or one for each: `bf16`, `INT8;INT8;FLOAT`. By default types are not
+    /// compared, and rows of different types are a miss
+    #[arg(long, value_name = "TYPES", default_value = "", hide_default_value = true)]
+    dtypes: ListField,
+    /// Formats of the inputs, one for all or one for each: `ND;FRACTAL_NZ`. By default formats are not compared, and
+    /// row-major ones precede others
+    #[arg(long, value_name = "FORMATS", default_value = "", hide_default_value = true)]
+    formats: ListField,
+    /// Shapes of the outputs, where they do not follow from the inputs
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shape_field)]
+    outputs: Option<ShapeField>,
+    /// Element types of the outputs, one for all or one for each
+    #[arg(long, value_name = "TYPES", default_value = "", hide_default_value = true)]
+    output_dtypes: ListField,
+    /// Ranks that share the matrices of a layer
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MAX_DEGREE))]
+    tp: Option<u64>,
+    /// Ranks that share the experts
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MAX_DEGREE))]
+    ep: Option<u64>,
+    /// Ranks of a collective, also of one that belongs to another operator
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MAX_RANKS))]
+    ranks: Option<u64>,
+    /// Tier of the topology that the ranks span, as in the tables of collectives
+    #[arg(long, value_name = "TIER")]
+    tier: Option<u64>,
+    /// Look operators up as they run under sequence parallelism
+    #[arg(long)]
+    sequence_parallel: bool,
+    /// Mean length of the keys of attention
+    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
+    kv_length: Option<f64>,
+    /// Keys of each sequence, such as `4096,3000`
+    #[arg(long, value_name = "LENGTHS", value_parser = parse_lengths, conflicts_with = "kv_length")]
+    kv_lengths: Option<ListField>,
+    /// Queries of each sequence. By default one each for as many tokens as sequences, or as many as keys
+    #[arg(long, value_name = "LENGTHS", value_parser = parse_lengths, requires = "kv_lengths")]
+    query_lengths: Option<ListField>,
+    /// Number of sequences, where neither lengths nor shapes show it
+    #[arg(long, value_name = "N")]
+    batch: Option<u64>,
+    /// Heads of the keys of attention; by default those of the second input, which operators have in front of the last dimension,
+    /// and FusedInferAttentionScore in front of the tokens of a block
+    #[arg(long, value_name = "N")]
+    kv_heads: Option<u64>,
+    /// Use of the mask of attention, by default 3 (causal from the lower right)
+    #[arg(long, value_name = "MODE")]
+    sparse_mode: Option<u8>,
+    /// Order of dimensions of attention; by default TND for queries of three dimensions, for those of four BNSD_NBSD (B,N,1,D) or BSND (B,1,N,D)
+    #[arg(long, value_name = "LAYOUT")]
+    layout: Option<String>,
+    /// Keys that sparse attention selects at most for a query
+    #[arg(long, value_name = "N")]
+    topk: Option<u64>,
+    /// Keys in a block of the cache
+    #[arg(long, value_name = "TOKENS")]
+    block_size: Option<u64>,
+    /// Phase of the batch, where lengths do not show it
+    #[arg(long, value_name = "PHASE", value_parser = |text: &str| parse_phase(text).map(|_| text.to_owned()))]
+    phase: Option<String>,
     /// Invocations of a question; no part of a query.
+    #[arg(skip)]
     pub(crate) count: Option<u64>,
     /// Duration of one invocation of a question; no part of a query.
+    #[arg(skip)]
     pub(crate) duration_us: Option<f64>,
 }
 
@@ -74,7 +124,8 @@ impl QueryFields {
     }
 
     pub(crate) fn into_query(self) -> Result<OpQuery, CommandError> {
-        if self.op.trim().is_empty() {
+        let op = self.op.as_deref().unwrap_or_default().trim();
+        if op.is_empty() {
             return Err(CommandError::bad_input("`op` is missing", HINT));
         }
         if self.count.is_some() || self.duration_us.is_some() {
@@ -90,7 +141,7 @@ impl QueryFields {
         check_kv_length(self.kv_length)?;
         let [kv_lengths, query_lengths] =
             [(self.kv_lengths, "kv_lengths"), (self.query_lengths, "query_lengths")]
-                .map(|(list, key)| list.into_numbers(key));
+                .map(|(list, key)| list.unwrap_or_default().into_numbers(key));
         let (kv_lengths, query_lengths) = (kv_lengths?, query_lengths?);
         if self.kv_length.is_some() && !kv_lengths.is_empty() {
             let hint = "give one of them: the mean follows from the lengths";
@@ -99,14 +150,15 @@ impl QueryFields {
         let phase = self.phase.as_deref().map(parse_phase).transpose();
         let phase_hint = "name the phase of the batch, or give `query_lengths`";
         let phase = phase.map_err(|problem| CommandError::bad_input(problem, phase_hint))?;
-        let tensors = |shapes: ShapeField, dtypes: &ListField, formats: &[String]| {
-            let shapes = shapes.into_shapes().map_err(|problem| CommandError::bad_input(problem, HINT))?;
+        let tensors = |shapes: Option<ShapeField>, dtypes: &ListField, formats: &[String]| {
+            let shapes = shapes.map_or_else(|| Ok(Vec::new()), ShapeField::into_shapes);
+            let shapes = shapes.map_err(|problem| CommandError::bad_input(problem, HINT))?;
             query_tensors(&shapes, &dtypes.0, formats)
         };
         let query = OpQuery {
             inputs: tensors(self.inputs, &self.dtypes, &self.formats.0)?,
             outputs: tensors(self.outputs, &self.output_dtypes, &[])?,
-            op: self.op.trim().to_owned(),
+            op: op.to_owned(),
             tp_size: self.tp,
             ep_size: self.ep,
             ranks: self.ranks,
@@ -131,7 +183,7 @@ impl QueryFields {
     }
 }
 
-pub(crate) fn parse_phase(text: &str) -> Result<BatchPhase, String> {
+fn parse_phase(text: &str) -> Result<BatchPhase, String> {
     text.parse().map_err(|_| format!("`{text}` is none of {}", BatchPhase::VARIANTS.join(", ")))
 }
 
@@ -170,16 +222,10 @@ pub(crate) enum ShapeField {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ListField(pub(crate) Vec<String>);
-
-impl Default for ShapeField {
-    fn default() -> Self {
-        Self::Lists(Vec::new())
-    }
-}
+pub(crate) struct ListField(Vec<String>);
 
 impl ShapeField {
-    pub(super) fn into_shapes(self) -> Result<Vec<Vec<u64>>, String> {
+    fn into_shapes(self) -> Result<Vec<Vec<u64>>, String> {
         match self {
             Self::Text(text) if text.trim().is_empty() => Ok(Vec::new()),
             Self::Text(text) => parse_shapes(&text),
@@ -188,12 +234,23 @@ impl ShapeField {
     }
 }
 
-impl ListField {
-    pub(crate) fn from_text(text: &str) -> Self {
+impl From<&str> for ListField {
+    fn from(text: &str) -> Self {
         Self(split_list(text))
     }
+}
 
-    pub(super) fn into_numbers(self, key: &str) -> Result<Vec<u64>, CommandError> {
+fn parse_shape_field(text: &str) -> Result<ShapeField, String> {
+    parse_shapes(text).map(ShapeField::Lists)
+}
+
+fn parse_lengths(text: &str) -> Result<ListField, ParseIntError> {
+    let lengths = text.split(',').map(|length| Ok(length.parse::<u64>()?.to_string()));
+    lengths.collect::<Result<_, _>>().map(ListField)
+}
+
+impl ListField {
+    fn into_numbers(self, key: &str) -> Result<Vec<u64>, CommandError> {
         let wrong = |text: &str| {
             let problem = format!("`{text}` in `{key}`, expected whole numbers");
             CommandError::bad_input(problem, "give numbers such as `4096,3000`")
@@ -206,7 +263,6 @@ impl ListField {
 impl<'de> Deserialize<'de> for ShapeField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let shapes = match Value::deserialize(deserializer)? {
-            Value::Null => return Ok(Self::default()),
             Value::String(text) => return Ok(Self::Text(text)),
             Value::Number(length) => vec![vec![Value::Number(length)]].into(),
             list => list,

@@ -302,11 +302,10 @@ pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, WorkloadE
 fn question_of_fields(
     path: &Path,
     line: u64,
-    fields: QueryFields,
+    mut fields: QueryFields,
 ) -> Result<WorkloadQuestion, WorkloadError> {
-    let (count, duration) = (fields.count.unwrap_or(1), fields.duration_us);
-    let query = QueryFields { count: None, duration_us: None, ..fields }.into_query();
-    let query = query.map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
+    let (count, duration) = (fields.count.take().unwrap_or(1), fields.duration_us.take());
+    let query = fields.into_query().map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
     let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
     let product = |one: Nanos| {
         let time = i64::try_from(count).ok().and_then(|count| one.0.checked_mul(count));
