@@ -305,7 +305,8 @@ fn question_of_fields(
     mut fields: QueryFields,
 ) -> Result<WorkloadQuestion, WorkloadError> {
     let (count, duration) = (fields.count.take().unwrap_or(1), fields.duration_us.take());
-    let query = fields.into_query().map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
+    let query =
+        fields.into_query().map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
     let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
     let product = |one: Nanos| {
         let time = i64::try_from(count).ok().and_then(|count| one.0.checked_mul(count));
