@@ -1,8 +1,9 @@
 //! `op_mapping.yaml`: the kernels that run for an operator of a framework, and how they are looked up.
 //!
 //! The key `version` is read and not used: a file of a newer tool needs changes only if it has new keys. Then
-//! `lookup/engine.rs` chooses the way of a route, `lookup/compute.rs` and `lookup/decomposer.rs` are the ways, `lookup/rules.rs`
-//! lists the rules, `coverage/gaps.rs` states which row closes the gap of a route, and docs/lookup.md lists the keys.
+//! `lookup/engine.rs` chooses the way of a route, `lookup/compute.rs`, `lookup/decomposer.rs` and `lookup/composite.rs` are
+//! the ways, `lookup/rules.rs` lists the rules, `coverage/gaps.rs` states which row closes the gap of a route, and
+//! docs/lookup.md lists the keys.
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Options of all jobs of Slurm.
-//! They get into the scripts by `SlurmJob` in `kernel/render/slurm.rs` and the templates `slurm_*.sh.hbs`. Options of `submit`
-//! alone are in `slurm.rs` and `measure/fleet/slurm_jobs.rs`. docs/fleet.md lists them.
+//! They get into the scripts by `SlurmJob` in `kernel/render/slurm.rs` and the templates `slurm_*.sh.hbs`. Options that only
+//! `submit` has are in `slurm.rs`, and their effect is in `measure/fleet/slurm_jobs.rs`. docs/fleet.md lists them.
 
 use clap::{Parser as _, builder::NonEmptyStringValueParser};
 

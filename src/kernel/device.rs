@@ -1,7 +1,8 @@
 //! Devices: what a profile or a host states of them, the profiles of `grids/devices`, and how they are numbered.
 //!
 //! A new profile needs its file and a row in docs/device-profiles.md. A new family of chips is also added to `FAMILIES` here and
-//! to `PLATFORMS` in `profile/device_evidence.rs`.
+//! to `PLATFORMS` in `profile/device_evidence.rs`; if npu-smi prints one name for all its chips, `find_soc` in
+//! `measure/device_choice.rs` asks torch_npu for the SoC.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 

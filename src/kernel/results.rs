@@ -1,7 +1,9 @@
 //! Results of cases: launches of one collection, their accepted samples, and the content of a row.
 //!
 //! A new value of a launch is also read in `verify/collection.rs`, is a column of `database/ledger/ledger.sql` and of
-//! `attempts.rs`, `measurements.rs`, `evidence.rs` and `merge` there, and is written into rows by `database/result_cells.rs`.
+//! `attempts.rs`, `measurements.rs`, `evidence.rs` and `merge` there, and is written into rows by `database/result_cells.rs`. A new
+//! column of the ledger needs a higher `LAYOUT` in `database/ledger/mod.rs`. `verify/samples.rs` pools the values of several
+//! collections of a row.
 
 use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 

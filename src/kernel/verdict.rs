@@ -1,7 +1,9 @@
 //! Verdicts: the final state of a case in a run, best first, and which of them are worth a retry.
 //!
-//! The rules that assign them are in `verify/record_rules.rs` and `verify/rules.rs`; `verify/journal.rs` has the verdicts of
-//! exceptions, `verify/collection.rs` those of collections that end early. `sched/on_finished.rs` decides on new attempts.
+//! Rules on records are in `verify/record_rules.rs`. `verify/rules.rs` only describes the other rules, whose verdicts are
+//! assigned in `verify/journal.rs` (exceptions), `collection.rs`, `samples.rs`, `controls.rs`, `estimates.rs` and
+//! `low_clocks.rs`. `sched/on_finished.rs` decides on new attempts by `is_worth_a_retry`. Verdicts with samples are also in
+//! `WITH_SAMPLES` of `database/ledger/mod.rs`.
 //! The causes and their sentences are in `cause.rs`. docs/database.md explains each verdict.
 
 use serde::{Deserialize, Serialize, Serializer};

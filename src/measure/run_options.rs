@@ -2,7 +2,8 @@
 //!
 //! The command line reads them in `cli/measurement_options.rs` (how to measure) and `cli/options.rs` (which rows); `cli/plan.rs`
 //! and `cli/shard.rs` have options of their own. An option that changes what is launched is also a value of `node_agreement` in
-//! `nodes/session.rs`: all nodes of a sweep must have the same. docs/runs.md describes the options.
+//! `nodes/session.rs`: all nodes of a sweep must have the same. An option that the replay script
+//! reads is a field of `Manifest` in `kernel/render/manifest.rs`. docs/runs.md describes the options.
 
 use std::{collections::BTreeMap, path::PathBuf};
 

@@ -2,7 +2,8 @@
 //! The list of counters also determines columns of the database.
 //! Databases of profilers have the same columns under other names: `NAMES` in `sqlite/mod.rs`, counters in `sqlite/pmu.rs`. The
 //! time line reads its columns in `timeline/read/kernel_table.rs` and `timeline/read/database.rs`. Values of production get into
-//! rows by `records.rs`, `groups.rs` and `database/merge.rs`, values of a replay by `kernel/results.rs`. The stand-in of msprof
+//! rows by `kernel_record.rs`, `records.rs`, `groups.rs`, `database/merge.rs` and `database/columns.rs`, values of a replay by
+//! `kernel/results.rs`. The stand-in of msprof
 //! writes the tables in `rehearsal/python/rehearsal/tables.py`.
 
 use csv::ByteRecord;

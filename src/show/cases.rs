@@ -1,5 +1,6 @@
 //! `npubench show`: the cases of a run with their numbers, the slowest ones and those that deviate most, and the state of the run.
-//! `measure/case_numbers.rs` computes the numbers, docs/runs.md lists columns and keys.
+//! `measure/case_numbers.rs` computes the numbers, docs/runs.md and the help in `cli/show.rs` list the
+//! columns.
 
 use std::{collections::HashSet, fs};
 

@@ -3,8 +3,9 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fs,
-    path::PathBuf,
+    fs, iter,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::LazyLock,
 };
@@ -17,16 +18,27 @@ pub(crate) const HEADER: &str = "Step Id,Device_id,Model ID,Task ID,Stream ID,Na
     Start Time(us),Duration(us),Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,\
     Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID";
 
-/// The variable `PATH`, with the folder of the Python interpreter itself in front: `python3` may be the script of a
-/// version manager, which takes longer than the interpreter, and starts another one if a child of its own is killed.
+/// The variable `PATH` behind a folder with the Python interpreter in an environment without packages: `python3` may be the
+/// script of a version manager, which takes longer than the interpreter, and starts another one if a child of its own is
+/// killed; and packages of the host can run code at each start of the interpreter.
 pub(crate) static SEARCH_PATH: LazyLock<OsString> = LazyLock::new(|| {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
     let interpreter =
         PathBuf::from(String::from_utf8(output.expect("python3 runs").stdout).expect("a path").trim());
-    let folder = interpreter.parent().filter(|folder| folder.join("python3").exists()).map(PathBuf::from);
+    // Made once for all test programs; of several at a time each writes the same.
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
+    let bin = environment.join("bin");
+    fs::create_dir_all(&bin).expect("created");
+    let home = interpreter.parent().expect("an interpreter in a folder").display();
+    let settings = format!("home = {home}\ninclude-system-site-packages = false\n");
+    fs::write(environment.join("pyvenv.cfg"), settings).expect("written");
+    let link = bin.join("python3");
+    if fs::read_link(&link).ok().as_deref() != Some(&*interpreter) {
+        let _ = fs::remove_file(&link);
+        symlink(&interpreter, &link).expect("linked");
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = folder.into_iter().chain(std::env::split_paths(&path));
-    std::env::join_paths(folders).expect("folders without colons")
+    std::env::join_paths(iter::once(bin).chain(std::env::split_paths(&path))).expect("folders without colons")
 });
 
 /// A run of the rehearsal host on two devices, with the durations of the steady model. Each collection takes about 0.4 s of a

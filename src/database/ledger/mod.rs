@@ -2,6 +2,8 @@
 //!
 //! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
 //! rollback journal, which works on NFS; there is one writer, which holds the lock.
+//!
+//! A change of a table in `ledger.sql` needs a higher `LAYOUT` in this file: ledgers of another layout are refused.
 
 use std::{
     fs,
@@ -55,8 +57,8 @@ const SAME_SOFTWARE: &str = "c.software IS (SELECT software FROM collections WHE
 /// once.
 const READ_PRAGMAS: &str = "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192";
 
-/// Version of [`SCHEMA`], which each ledger has in `user_version`. It grows with every change of the tables, and of the
-/// JSON of causes.
+/// Version of [`SCHEMA`], which each ledger has in `user_version`. It grows with every change of the tables and of the
+/// JSON of an existing cause; a new cause or verdict needs no other layout.
 const LAYOUT: i64 = 14;
 const SCHEMA: &str = include_str!("ledger.sql");
 

@@ -31,6 +31,14 @@ pub(crate) struct SlurmShardScripts<'a> {
     pub(crate) merge_options: &'a [String],
 }
 
+impl SlurmJob {
+    /// Returns the values that are written into scripts as they are.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &String> {
+        let Self { gres, partition, time, options, warning_seconds: _, requeues: _, npubench: _ } = self;
+        [gres, partition, time].into_iter().flatten().chain(options)
+    }
+}
+
 fn script_values(job: &SlurmJob, own: Value) -> Value {
     let mut values = json!({
         "version": env!("CARGO_PKG_VERSION"),

@@ -267,8 +267,7 @@ fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
             "leave it out; the templates `slurm_array.sh.hbs` and `slurm_comm.sh.hbs` can be replaced with `--assets`",
         ));
     }
-    let mut values = [&job.gres, &job.partition, &job.time].into_iter().flatten().chain(&job.options);
-    match values.find(|value| value.chars().any(char::is_control)) {
+    match job.texts().find(|value| value.chars().any(char::is_control)) {
         None => Ok(()),
         Some(value) => Err(CommandError::bad_input(
             format!("the value {value:?} contains a control character"),

@@ -1,7 +1,7 @@
 //! Handles the end of a collection: verdicts, new attempts, bisections, device faults.
-//! `Verdict` in `kernel/verdict.rs` has the verdicts that are worth an attempt, also for the cases of a killed run, whose attempts
-//! `measure/run_plan.rs` counts. `engine/dispatch/rounds.rs` repeats cases that ended as `throttled`, and `start_round` of
-//! `sched/state.rs` starts their counters again. docs/design/scheduling.md and docs/database.md describe the rules.
+//! `Verdict` in `kernel/verdict.rs` has the verdicts that are worth an attempt, and those that end a case of a killed run, whose
+//! attempts `measure/run_plan.rs` counts. `engine/dispatch/rounds.rs` repeats cases that ended as `throttled`, and
+//! `reopen_cases` of `sched/state.rs` starts their counters again. docs/design/scheduling.md and docs/database.md describe the rules.
 
 use super::{
     CaseQueue, CaseResult, CollectionExit, CollectionFinished, SchedAction, StartCollection,
