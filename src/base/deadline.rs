@@ -16,3 +16,9 @@ impl Deadline {
         self.0.saturating_duration_since(Instant::now()).as_secs_f64()
     }
 }
+
+pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
+    let limit = text.parse::<jiff::SignedDuration>().ok().and_then(|limit| Duration::try_from(limit).ok());
+    let limit = limit.filter(|limit| !limit.is_zero());
+    limit.ok_or_else(|| format!("`{text}` is not a length of time; write it as 30s, 10m or 1h30m"))
+}

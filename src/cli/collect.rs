@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     measure::collect::{
-        AnalysisSettings, CollectedRanks, RankState, StopSignals, VllmCollection, VllmServer, VllmWork,
+        AnalysisSettings, CollectedRanks, RankState, StopSignals, VllmCollection, VllmSettings, VllmWork,
         analyse_folders, profile_folders,
     },
     profile::timeline::step_times,
@@ -82,37 +82,12 @@ struct RankOptions {
   npubench collect vllm --url http://node0:8000 --url http://node1:8000 --profile-dir /nfs/prof --ranks 16 --requests prompts.jsonl
   npubench collect analyse /data/prof                # continues after an interruption")]
 pub(super) struct VllmOptions {
-    /// Address of the server on a node, such as http://node0:8000; once for each node
-    #[arg(long = "url", value_name = "URL", required = true, value_parser = VllmServer::parse)]
-    servers: Vec<VllmServer>,
-    /// Folder of the server's profiler (`torch_profiler_dir`) as this host has it; several are searched all
-    #[arg(long = "profile-dir", value_name = "DIR", required = true)]
-    folders: Vec<PathBuf>,
-    /// Number of ranks that write a profile; by default all that appear count
-    #[arg(long, value_name = "N")]
-    ranks: Option<NonZeroUsize>,
+    #[command(flatten)]
+    settings: VllmSettings,
     /// Requests to the first server, one JSON object a line: bodies of /v1/completions, or with `messages` of
     /// /v1/chat/completions
     #[arg(long, value_name = "FILE", conflicts_with = "command", required_unless_present = "command")]
     requests: Option<PathBuf>,
-    /// Runs the command or sends the requests once before the profiler starts
-    #[arg(long)]
-    warm_up: bool,
-    /// Time limit for the answer to a start, and to a request
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_limit)]
-    start_limit: Duration,
-    /// Time limit for the answer to a stop
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_limit)]
-    stop_limit: Duration,
-    /// Time limit for the folders of all ranks after the stop
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_limit)]
-    folder_limit: Duration,
-    /// Time without a change after which the folders are complete
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_limit)]
-    still: Duration,
-    /// Profiles a server that records call stacks, which can end its workers, and runs a command with `--profile`
-    #[arg(long)]
-    force: bool,
     #[command(flatten)]
     options: RankOptions,
     /// Command that runs while the profiler is on; it must not start the profiler itself (`vllm bench serve --profile`)
@@ -209,22 +184,11 @@ fn collect_vllm(options: &VllmOptions) -> Result<ExitStatus, CommandError> {
         Some(file) => VllmWork::Requests(read_requests(file)?),
         None => VllmWork::Command(options.command.clone()),
     };
-    let collection = VllmCollection {
-        servers: options.servers.clone(),
-        folders: options.folders.clone(),
-        work,
-        warm_up: options.warm_up,
-        ranks: options.ranks.map(NonZeroUsize::get),
-        start_limit: options.start_limit,
-        stop_limit: options.stop_limit,
-        folder_limit: options.folder_limit,
-        still: options.still,
-        analysis: options.options.settings()?,
-        is_forced: options.force,
-    };
+    let analysis = options.options.settings()?;
+    let collection = VllmCollection { settings: &options.settings, work, analysis };
     let signals = signals()?;
     let collected = collection.collect(&signals)?;
-    options.options.report(&collected, &options.folders, &signals)
+    options.options.report(&collected, &options.settings.folders, &signals)
 }
 
 fn analyse(options: &AnalyseOptions) -> Result<ExitStatus, CommandError> {

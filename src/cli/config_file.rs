@@ -2,12 +2,11 @@
 //!
 //! A value becomes the default of its option, so that the command line and variables of the environment precede it.
 
-use std::{io, ops::Range};
+use std::{ffi::OsString, io, ops::Range};
 
 use clap::{
     Arg, ArgAction,
-    builder::{ArgPredicate, OsStr, Resettable},
-    error::{ContextKind, ContextValue},
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use toml::de::{DeTable, DeValue};
 
@@ -67,10 +66,10 @@ impl ConfiguredOption {
             return command.mut_subcommand(first, |inner| self.apply(inner, rest));
         }
         let is_general = self.command.is_empty();
-        let found = option_of(&command, &self.option);
-        if let Some(arg) = found.filter(|arg| !is_general || self.is_possible_for(arg)) {
-            let (id, excluding) = (arg.get_id().clone(), excluding_options(&command, arg));
-            command = command.mut_arg(id, |arg| self.set_default(arg, excluding));
+        let found = command.get_arguments().find(|arg| arg.get_long() == Some(&*self.option));
+        let found = found.filter(|arg| !is_general || self.is_possible_for(arg)).map(Arg::get_id).cloned();
+        if let Some(id) = found {
+            command = command.mut_arg(id, |arg| self.set_default(arg));
         }
         if !is_general {
             return command;
@@ -78,44 +77,27 @@ impl ConfiguredOption {
         command.mut_subcommands(|inner| if inner.is_hide_set() { inner } else { self.apply(inner, &[]) })
     }
 
-    /// Sets the default of an option. Where an option that excludes it is given, it keeps the default that it has without
-    /// the file. The values of a list are separated by commas where the option splits them itself.
-    fn set_default(&self, mut arg: Arg, excluding: Vec<(String, ArgPredicate)>) -> Arg {
-        let usual: Option<OsStr> = match arg.get_action() {
-            ArgAction::SetTrue => Some("false".into()),
-            _ => arg.get_default_values().first().cloned(),
-        };
-        for (other, is_given) in excluding {
-            arg = arg.default_value_if(other, is_given, Resettable::from(usual.clone()));
-        }
+    /// Sets the default of an option. The values of a list are separated by commas where the option splits them itself.
+    fn set_default(&self, arg: Arg) -> Arg {
         let is_repeated =
             matches!(arg.get_action(), ArgAction::Append) && arg.get_value_delimiter().is_none();
         let values = if is_repeated { self.values.clone() } else { vec![self.value.clone()] };
         arg.default_values(values).required(false)
     }
-}
 
-/// Returns the ids of the options that cannot be given together with this one, and how they are recognised. An option with a
-/// default of its own always has a value, so that it excludes nothing.
-fn excluding_options(command: &Command, option: &Arg) -> Vec<(String, ArgPredicate)> {
-    let conflicts = |one: &Arg, other: &Arg| {
-        command.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
-    };
-    let are_in_one_group = |other: &Arg| {
-        let has = |group: &ArgGroup, arg: &Arg| group.get_args().any(|id| id == arg.get_id());
-        let mut groups = command.get_groups().filter(|group| !(*group).clone().is_multiple());
-        groups.any(|group| has(group, option) && has(group, other))
-    };
-    let others = command.get_arguments().filter(|other| {
-        other.get_id() != option.get_id()
-            && other.get_default_values().is_empty()
-            && (conflicts(other, option) || conflicts(option, other) || are_in_one_group(other))
-    });
-    let is_given = |other: &Arg| match other.get_action() {
-        ArgAction::SetTrue => ArgPredicate::Equals("true".into()),
-        _ => ArgPredicate::IsPresent,
-    };
-    others.map(|other| (other.get_id().to_string(), is_given(other))).collect()
+    /// Returns true if an option of the command line excludes this one: clap refuses both together, but not a given option
+    /// beside the default of another one.
+    fn is_excluded(&self, commands: &Command, arguments: &[OsString]) -> bool {
+        let given = match self.values.first().map(String::as_str) {
+            None | Some("false") => return false,
+            Some("true") => format!("--{}", self.option),
+            Some(value) => format!("--{}={value}", self.option),
+        };
+        let mut words = arguments.to_vec();
+        words.insert(words.iter().position(|word| word == "--").unwrap_or(words.len()), given.into());
+        let parsed = commands.clone().try_get_matches_from(words);
+        parsed.is_err_and(|error| error.kind() == ErrorKind::ArgumentConflict)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -165,9 +147,12 @@ impl ConfigFiles {
         Ok(found)
     }
 
-    pub(super) fn apply(&self, commands: Command) -> Command {
-        let applied = self.options.iter().filter(|option| !option.is_preceded_by_variable());
-        applied.fold(commands, |commands, option| {
+    pub(super) fn apply(&self, commands: Command, arguments: &[OsString]) -> Command {
+        let is_applied = |option: &&ConfiguredOption| {
+            !option.is_preceded_by_variable() && !option.is_excluded(&commands, arguments)
+        };
+        let applied: Vec<&ConfiguredOption> = self.options.iter().filter(is_applied).collect();
+        applied.into_iter().fold(commands, |commands, option| {
             option.apply(commands, &option.command.split_whitespace().collect::<Vec<_>>())
         })
     }
@@ -191,10 +176,6 @@ impl ConfigFiles {
         }
         self.files.iter().map(|file| format!("`{}` sets defaults of options", file.display())).collect()
     }
-}
-
-fn option_of<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
-    command.get_arguments().find(|arg| arg.get_long() == Some(name))
 }
 
 /// Returns the commands of users below a command: npubench starts the hidden ones itself.

@@ -312,7 +312,7 @@ pub fn main() -> u8 {
             return failure.exit.code();
         }
     };
-    let mut commands = config.apply(commands);
+    let mut commands = config.apply(commands, &arguments);
     let parsed = commands.try_get_matches_from_mut(arguments);
     let parsed = parsed.and_then(|matches| {
         CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut commands))

@@ -77,12 +77,6 @@ pub(super) fn parse_case_prefix(text: &str) -> Result<String, String> {
     is_id.then(|| text.to_ascii_lowercase()).ok_or_else(problem)
 }
 
-pub(super) fn parse_limit(text: &str) -> Result<Duration, String> {
-    let limit = text.parse::<jiff::SignedDuration>().ok().and_then(|limit| Duration::try_from(limit).ok());
-    let limit = limit.filter(|limit| !limit.is_zero());
-    limit.ok_or_else(|| format!("`{text}` is not a length of time; write it as 30s, 10m or 1h30m"))
-}
-
 pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
     let span = text.parse::<jiff::SignedDuration>();
     let seconds = span.map(|span| span.as_secs_f64());

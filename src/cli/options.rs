@@ -77,14 +77,11 @@ impl TableOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct JsonOutput {
-    /// Output format; `json` prints JSON Lines
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    pub(super) table: TableOptions,
     /// The same as `--format json`
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    #[command(flatten)]
-    pub(super) wide: WideOption,
 }
 
 impl JsonOutput {
@@ -93,8 +90,8 @@ impl JsonOutput {
         records: impl IntoIterator<Item = R>,
         text: impl FnOnce(Option<usize>) -> String,
     ) {
-        let format = if self.json { OutputFormat::Json } else { self.format };
-        emit(format, records, || text(self.wide.width()));
+        let format = if self.json { OutputFormat::Json } else { self.table.format };
+        emit(format, records, || text(self.table.wide.width()));
     }
 }
 
@@ -162,24 +159,43 @@ pub(super) struct FilterOption {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct SelectionOptions {
-    #[command(flatten)]
-    pub(super) database: DatabaseFolder,
+pub(super) struct RowOptions {
     #[command(flatten)]
     pub(super) kernels: KernelFilter,
     /// Only the cases with these ids, or first digits of ids, separated by commas
     #[arg(long = "case", value_name = "IDS", value_delimiter = ',', value_parser = parse_case_prefix)]
-    pub(super) cases: Vec<String>,
+    cases: Vec<String>,
     #[command(flatten)]
-    pub(super) filter: FilterOption,
-    #[command(flatten)]
-    pub(super) resources: ResourceOptions,
-    /// Column with the weight of each row; the heaviest are measured first
+    filter: FilterOption,
+    /// Column with the weight of each row; the heaviest are measured first, those of a shard in each shard
     #[arg(long, value_name = "NAME")]
     pub(super) weight_column: Option<String>,
     /// Rows to measure
     #[arg(long, value_enum, default_value = "missing")]
-    pub(super) update: UpdateMode,
+    update: UpdateMode,
+}
+
+impl RowOptions {
+    pub(super) fn add_to(&self, base: RunOptions) -> RunOptions {
+        RunOptions {
+            update: self.update,
+            kernels: self.kernels.kernels.clone(),
+            cases: self.cases.clone(),
+            filter: self.filter.filter.clone(),
+            weight_column: self.weight_column.clone(),
+            ..base
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SelectionOptions {
+    #[command(flatten)]
+    pub(super) database: DatabaseFolder,
+    #[command(flatten)]
+    pub(super) rows: RowOptions,
+    #[command(flatten)]
+    pub(super) resources: ResourceOptions,
     /// State of the cache before each launch; results in another state do not count as measured
     ///
     /// A cold cache is one that a kernel larger than it has filled. Cold results have columns of their own

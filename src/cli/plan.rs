@@ -39,23 +39,19 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let selection = &options.selection;
     let database = Database::open(&selection.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
-    let base = RunOptions {
-        update: selection.update,
-        cases: selection.cases.clone(),
-        filter: selection.filter.filter.clone(),
+    let base = selection.rows.add_to(RunOptions {
         python: options.python.program()?,
-        weight_column: selection.weight_column.clone(),
         profiler: options.profiler.settings(),
         precision: selection.resources.precision.aim().map(|aim| aim.half_width),
         max_collections: selection.resources.precision.max_collections,
         ..RunOptions::default()
-    };
+    });
     let chips = host_chips(database.kind()).unwrap_or_default();
     if let Some(problem) = soc_contradiction(&profile, &chips, &base.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
     let devices = devices_of_host(selection.resources.devices.as_ref(), database.kind())?;
-    let kernels = selection.kernels.names()?;
+    let kernels = selection.rows.kernels.names()?;
     let mut budget = selection.resources.deadline.deadline().map(Deadline::rest);
     let mut starts_in = 0.0;
     let states = selection.cache.states();

@@ -33,7 +33,7 @@ pub(super) use crate::{
         assets::AssetFiles,
         command_error::{CommandError, Failure},
         count_text::format_count,
-        deadline::Deadline,
+        deadline::{Deadline, parse_limit},
         exit::ExitStatus,
         files::ScratchFolder,
         print::{print_data, print_hint, print_note, print_warning},

@@ -48,7 +48,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         Some(shard) => run_shard(options, shard),
         None => {
             let (db, states) = (&selection.database.db, selection.cache.states());
-            measure(options, db, states, selection.weight_column.as_ref())
+            measure(options, db, states, selection.rows.weight_column.as_ref())
         }
     }
 }
@@ -89,14 +89,10 @@ fn measure(
     let kind = options.measurement.host;
     let assets = options.measurement.assets.load()?;
     let selection = &options.selection;
-    let kernels = selection.kernels.names()?;
+    let kernels = selection.rows.kernels.names()?;
     let base = RunOptions {
-        update: selection.update,
-        kernels: selection.kernels.kernels.clone(),
-        cases: selection.cases.clone(),
-        filter: selection.filter.filter.clone(),
         weight_column: weight_column.cloned(),
-        ..options.measurement.run_options(&selection.resources, &assets)?
+        ..selection.rows.add_to(options.measurement.run_options(&selection.resources, &assets)?)
     };
     options.measurement.print_notes();
     let deadline = selection.resources.deadline.deadline();

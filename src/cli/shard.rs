@@ -30,18 +30,7 @@ pub(super) struct ShardOptions {
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     devices: Option<DeviceList>,
     #[command(flatten)]
-    kernels: KernelFilter,
-    /// Only the cases with these ids, or first digits of ids, separated by commas
-    #[arg(long = "case", value_name = "IDS", value_delimiter = ',', value_parser = parse_case_prefix)]
-    cases: Vec<String>,
-    #[command(flatten)]
-    filter: FilterOption,
-    /// Column with the weight of each row; the heaviest of a shard are measured first
-    #[arg(long, value_name = "NAME")]
-    weight_column: Option<String>,
-    /// Rows to measure
-    #[arg(long, value_enum, default_value = "missing")]
-    update: UpdateMode,
+    rows: RowOptions,
     #[command(flatten)]
     cache: CacheOption,
     /// Replace the plan of earlier shards, whose results must be merged before
@@ -109,25 +98,19 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
     let cache = options.cache.state;
-    let run_options = RunOptions {
-        update: options.update,
-        cache,
-        cases: options.cases.clone(),
-        filter: options.filter.filter.clone(),
-        python: options.python.program()?,
-        weight_column: options.weight_column.clone(),
-        ..RunOptions::default()
-    };
+    let base = RunOptions { cache, python: options.python.program()?, ..RunOptions::default() };
+    let run_options = options.rows.add_to(base);
     let devices = devices_of_host(options.devices.as_ref(), database.kind())?;
     let mut lock = database.lock()?;
-    let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &options.kernels.names()?)?;
+    let plan =
+        plan_of_database(&database, &catalogue, &profile, &run_options, &options.rows.kernels.names()?)?;
     let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(cache, &profile);
     let predict = |cases: &[PlannedCase]| dry_run(database.kind(), &costs, cases, &devices, None).duration;
     let count = match options.minutes {
         Some(minutes) => ((predict(&plan.cases) / (60.0 * f64::from(minutes))).ceil() as usize).max(1),
         None => options.shards.unwrap_or(1),
     };
-    let shards = ShardPlan::new(&database, &plan, &costs, cache, options.weight_column.clone(), count)?;
+    let shards = ShardPlan::new(&database, &plan, &costs, cache, run_options.weight_column, count)?;
     let earlier = ShardPlan::load(&database).ok().flatten();
     if options.replace && !options.discard_results && earlier.as_ref() != Some(&shards) {
         require_merged_shards(&database)?;

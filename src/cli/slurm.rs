@@ -5,11 +5,11 @@ use super::{
     run::RunCommandOptions,
     shard::divide_database,
     slurm_comm::{self, SlurmCommOptions},
-    slurm_job_options::SlurmJobOptions,
 };
 use crate::{
     base::count_text::number_ranges,
     database::ShardNumber,
+    kernel::render::SlurmJob,
     measure::fleet::{SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
     show::slurm::{slurm_status_records, slurm_status_text},
 };
@@ -63,7 +63,7 @@ pub(super) struct SubmitOptions {
     #[command(flatten)]
     assets: AssetOptions,
     #[command(flatten)]
-    job: SlurmJobOptions,
+    job: SlurmJob,
 }
 
 /// Shows the jobs of the last submission with the progress of their shards
@@ -173,7 +173,7 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
         database: &database,
         plan: &plan,
         assets: &assets,
-        job: options.job.job()?,
+        job: options.job.with_program()?,
         max_running: options.max_running,
         run_options,
         merge_options: options.assets.absolute_option().into_iter().collect(),

@@ -1,7 +1,10 @@
 //! `npubench slurm comm`: a sweep of collectives over nodes as a job of Slurm.
 
-use super::{comm::CommCommand, prelude::*, slurm_job_options::SlurmJobOptions};
-use crate::measure::fleet::{render_slurm_sweep, submit_script};
+use super::{comm::CommCommand, prelude::*};
+use crate::{
+    kernel::render::SlurmJob,
+    measure::fleet::{render_slurm_sweep, submit_script},
+};
 
 /// Submits a sweep of collectives over several nodes
 ///
@@ -29,7 +32,7 @@ pub(super) struct SlurmCommOptions {
     #[command(flatten)]
     assets: AssetOptions,
     #[command(flatten)]
-    job: SlurmJobOptions,
+    job: SlurmJob,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -52,7 +55,8 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
     };
     options.job.require_devices(parsed.devices.is_some())?;
     let arguments: Vec<String> = ["--db".to_owned(), db].into_iter().chain(words).collect();
-    let script = render_slurm_sweep(&options.assets.load()?, &options.job.job()?, options.nodes, &arguments)?;
+    let script =
+        render_slurm_sweep(&options.assets.load()?, &options.job.with_program()?, options.nodes, &arguments)?;
     if options.dry_run {
         print_data(&script);
         return Ok(ExitStatus::Done);

@@ -1,8 +1,8 @@
-//! Options of all jobs of Slurm.
-//! They get into the scripts by `SlurmJob` in `kernel/render/slurm.rs` and the templates `slurm_*.sh.hbs`. Options that only
+//! Check of the options of all jobs of Slurm.
+//! They are in `kernel/render/slurm.rs`, and get into the scripts by the templates `slurm_*.sh.hbs`. Options that only
 //! `submit` has are in `slurm.rs`, and their effect is in `measure/fleet/slurm_jobs.rs`. docs/fleet.md lists them.
 
-use clap::{Parser as _, builder::NonEmptyStringValueParser};
+use clap::Parser as _;
 
 use super::{CommandLine, prelude::*};
 use crate::{
@@ -10,39 +10,6 @@ use crate::{
     kernel::render::SlurmJob,
     measure::{device::search_path, fleet::own_program},
 };
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Slurm")]
-pub(super) struct SlurmJobOptions {
-    /// Devices on a node as a generic resource of Slurm; without it, give `--devices` behind `--`
-    #[arg(long, value_name = "NAME:N", value_parser = NonEmptyStringValueParser::new())]
-    gres: Option<String>,
-    /// Partition; by default that of the cluster
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    partition: Option<String>,
-    /// Time limit of a job, as sbatch reads it, such as 8:00:00; by default that of the partition
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    time: Option<String>,
-    /// Time before the time limit at which no collection is started any more; a collection takes up to five minutes
-    #[arg(long, value_name = "TIME", default_value = "6m", value_parser = parse_grace)]
-    grace: Duration,
-    /// Number of times that a job at its time limit is queued again
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    requeues: u32,
-    /// Further option of sbatch, such as `--sbatch=--account=team`; can be repeated
-    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
-    sbatch: Vec<String>,
-    /// Path of npubench on the nodes; by default that of this program
-    #[arg(long, value_name = "PATH")]
-    npubench: Option<PathBuf>,
-}
-
-/// Parses the time before a limit, of which Slurm takes up to 65535 s.
-fn parse_grace(text: &str) -> Result<Duration, String> {
-    let grace = parse_limit(text)?;
-    let is_valid = (1..=65_535).contains(&grace.as_secs());
-    is_valid.then_some(grace).ok_or_else(|| format!("`{text}` is not between 1 s and 65535 s"))
-}
 
 /// Returns a time limit of sbatch in seconds: `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`,
 /// `DAYS-HOURS:MINUTES` or `DAYS-HOURS:MINUTES:SECONDS`; `None` for other texts, which sbatch judges. 0 is no limit.
@@ -73,8 +40,9 @@ fn note_missing_program(path: &Path) {
     }
 }
 
-impl SlurmJobOptions {
-    pub(super) fn job(&self) -> Result<SlurmJob, CommandError> {
+impl SlurmJob {
+    /// Returns the job with the program that it runs.
+    pub(super) fn with_program(&self) -> Result<Self, CommandError> {
         let npubench = match &self.npubench {
             Some(path) => {
                 note_missing_program(path);
@@ -82,27 +50,17 @@ impl SlurmJobOptions {
             }
             None => own_program()?,
         };
+        let grace = self.warning_seconds;
         if let Some(limit) = self.time.as_deref().and_then(limit_seconds)
             && limit > 0
-            && limit <= self.grace.as_secs()
+            && limit <= u64::from(grace)
         {
             return Err(CommandError::usage(
-                format!(
-                    "the time limit of {limit} s is not longer than the {} s of `--grace`",
-                    self.grace.as_secs()
-                ),
+                format!("the time limit of {limit} s is not longer than the {grace} s of `--grace`"),
                 "give a longer `--time`, or a shorter `--grace`: no collection is started in that time before the limit",
             ));
         }
-        Ok(SlurmJob {
-            gres: self.gres.clone(),
-            partition: self.partition.clone(),
-            time: self.time.clone(),
-            warning_seconds: u32::try_from(self.grace.as_secs()).unwrap_or(u32::MAX),
-            requeues: self.requeues,
-            options: self.sbatch.clone(),
-            npubench,
-        })
+        Ok(Self { npubench: Some(npubench), ..self.clone() })
     }
 
     /// Parses the command of a job, so that a wrong option is reported before the job waits in the queue. With a resource, the job adds the

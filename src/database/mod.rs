@@ -43,7 +43,7 @@ pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
 pub(crate) use result_cells::{CellDifference, TableRow};
 pub(crate) use row_cases::{
-    RowCase, RowCells, ShownInterval, TableCases, for_each_measured_case, for_each_row_case, row_cases,
+    RowCase, RowCells, TableCases, for_each_measured_case, for_each_row_case, row_cases,
 };
 pub(crate) use shard::{ShardIdentity, ShardNumber};
 pub(crate) use target::TargetDatabase;

@@ -51,15 +51,10 @@ pub(crate) struct RowCells {
     /// Median in microseconds; `None` also in rows of older tools.
     pub(crate) median: Option<f64>,
     pub(crate) run: Option<String>,
-    pub(crate) interval: ShownInterval,
-    pub(crate) ran_as_other: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ShownInterval {
-    /// `None` also for a text that is no method.
+    /// Method of the interval; `None` also for a text that is no method.
     pub(crate) method: Option<IntervalMethod>,
     pub(crate) collections: Option<usize>,
+    pub(crate) ran_as_other: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -114,10 +109,8 @@ impl ResultColumns {
             shown: average.map(|_| shown()),
             average,
             median: positive_number(median),
-            interval: ShownInterval {
-                method: method.and_then(|cell| cell.parse().ok()),
-                collections: count(collections),
-            },
+            method: method.and_then(|cell| cell.parse().ok()),
+            collections: count(collections),
             ran_as_other: verdict == Some(Verdict::RanAsOther.as_str()),
             run,
         }

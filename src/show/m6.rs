@@ -24,90 +24,72 @@ impl PassTimes {
     fn total(self) -> f64 {
         self.compute + self.communication
     }
+}
 
-    fn ratios(self, predicted: Self) -> RatioRecord {
-        RatioRecord::new(predicted, self)
-    }
+/// A forward pass, the mean of several ones, or the prediction.
+struct M6Row<'a> {
+    name: String,
+    pass: Option<&'a ProfiledPass>,
+    /// Number of passes of a mean.
+    passes: usize,
+    tokens: Option<u64>,
+    times: PassTimes,
 }
 
 fn predicted_times(predicted: &PredictedTime) -> PassTimes {
     PassTimes::new(predicted.compute, predicted.communication)
 }
 
-/// Returns the mean times of the complete passes, or of all if none is, for each number of tokens: the phases of a run have
-/// different times.
-fn mean_times(passes: &[ProfiledPass]) -> Vec<MeanTimes> {
+/// Returns the passes, then the mean times of the complete ones, or of all if none is, for each number of tokens: the phases of
+/// a run have different times.
+fn recorded_rows(passes: &[ProfiledPass]) -> Vec<M6Row<'_>> {
     let is_any_complete = passes.iter().any(|pass| pass.pass.is_complete);
-    let mut groups: BTreeMap<Option<u64>, Vec<&ForwardPass>> = BTreeMap::new();
-    for ProfiledPass { pass, .. } in passes {
-        if pass.is_complete || !is_any_complete {
-            groups.entry(pass.tokens).or_default().push(pass);
+    let mut groups: BTreeMap<Option<u64>, Vec<PassTimes>> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for (own, number) in passes.iter().zip(1..) {
+        let ForwardPass { tokens, compute, communication, is_complete, .. } = own.pass;
+        let times = PassTimes::new(compute, communication);
+        if is_complete || !is_any_complete {
+            groups.entry(tokens).or_default().push(times);
         }
+        rows.push(M6Row { name: format!("{number}"), pass: Some(own), passes: 1, tokens, times });
     }
-    let mean = |(tokens, passes): (Option<u64>, Vec<&ForwardPass>)| {
-        let mean = |time: fn(&ForwardPass) -> Nanos| {
-            passes.iter().map(|pass| float(time(pass).0)).sum::<f64>() / passes.len() as f64
-        };
-        let (compute, communication) = (mean(|pass| pass.compute), mean(|pass| pass.communication));
-        MeanTimes { tokens, passes: passes.len(), times: PassTimes { compute, communication } }
-    };
-    groups.into_iter().map(mean).collect()
-}
-
-struct MeanTimes {
-    tokens: Option<u64>,
-    passes: usize,
-    times: PassTimes,
-}
-
-struct M6Row<'a> {
-    name: String,
-    pass: Option<&'a ForwardPass>,
-    tokens: Option<u64>,
-    kernels: Option<u64>,
-    times: PassTimes,
-    is_recorded: bool,
+    rows.extend(groups.into_iter().map(|(tokens, group)| {
+        let passes = group.len();
+        let mean = |time: fn(&PassTimes) -> f64| group.iter().map(time).sum::<f64>() / passes as f64;
+        let times =
+            PassTimes { compute: mean(|own| own.compute), communication: mean(|own| own.communication) };
+        M6Row { name: format!("mean of {passes}"), pass: None, passes, tokens, times }
+    }));
+    rows
 }
 
 pub(crate) fn m6_text(predicted: &PredictedTime, passes: &[ProfiledPass], width: Option<usize>) -> String {
-    let row = |name: String, pass, tokens, kernels, times| M6Row {
-        name,
-        pass,
-        tokens,
-        kernels,
-        times,
-        is_recorded: true,
-    };
-    let recorded = passes.iter().zip(1..).map(|(ProfiledPass { pass, .. }, number)| {
-        let times = PassTimes::new(pass.compute, pass.communication);
-        row(number.to_string(), Some(pass), pass.tokens, Some(pass.kernels), times)
-    });
-    let means = mean_times(passes).into_iter();
-    let means =
-        means.map(|mean| row(format!("mean of {}", mean.passes), None, mean.tokens, None, mean.times));
     let times = predicted_times(predicted);
-    let prediction = row("predicted".to_owned(), None, None, Some(predicted.events), times);
-    let prediction = M6Row { is_recorded: false, ..prediction };
-    let rows: Vec<M6Row<'_>> = recorded.chain(means).chain([prediction]).collect();
+    let mut rows = recorded_rows(passes);
+    rows.push(M6Row { name: "predicted".to_owned(), pass: None, passes: 0, tokens: None, times });
+    let kernels = |row: &M6Row<'_>| match row.passes {
+        0 => Some(predicted.events),
+        _ => row.pass.map(|own| own.pass.kernels),
+    };
     let ms = |nanos: f64| decimals3(nanos / 1e6);
     let ratio = |row: &M6Row<'_>, of: fn(&RatioRecord) -> Option<f64>| {
-        let ratio =
-            |row: &M6Row<'_>| or_dash(of(&row.times.ratios(times)).map(|ratio| format!("{ratio:.4}")));
-        or_empty(row.is_recorded.then(|| ratio(row)))
+        let ratio = || or_dash(of(&RatioRecord::new(times, row.times)).map(|ratio| format!("{ratio:.4}")));
+        or_empty((row.passes > 0).then(ratio))
     };
     let table = Table::new(&rows)
         .text("pass", 0, |row| &row.name)
-        .text("device", rank(DETAIL).min(12), |row| or_empty(row.pass.map(|pass| &pass.device)))
+        .text("device", rank(DETAIL).min(12), |row| or_empty(row.pass.map(|own| &own.pass.device)))
         .number("tokens", 1, |row| or_empty(row.tokens))
-        .number("kernels", DETAIL, |row| or_empty(row.kernels))
+        .number("kernels", DETAIL, |row| or_empty(kernels(row)))
         .number("compute ms", 3, |row| ms(row.times.compute))
         .number("comm ms", 3, |row| ms(row.times.communication))
         .number("total ms", 1, |row| ms(row.times.total()))
-        .number("aicpu ms", DETAIL, |row| or_empty(row.pass.map(|pass| millis(pass.aicpu.0))))
+        .number("aicpu ms", DETAIL, |row| or_empty(row.pass.map(|own| millis(own.pass.aicpu.0))))
         .number("M6", 0, |row| ratio(row, |ratios| ratios.m6))
         .number("M6 compute", 2, |row| ratio(row, |ratios| ratios.compute))
         .number("M6 comm", 2, |row| ratio(row, |ratios| ratios.communication))
-        .text("complete", 4, |row| or_empty(row.pass.map(|pass| yes_no(pass.is_complete))));
+        .text("complete", 4, |row| or_empty(row.pass.map(|own| yes_no(own.pass.is_complete))));
     let others = (predicted.others > 0).then(|| {
         format!(
             "{} invocations without an answer of the database, {} ms, are not in the prediction\n",
@@ -132,10 +114,10 @@ record! {
 }
 
 record! {
-    PassRecord<'a>(number: usize, profiled: &'a ProfiledPass, predicted: PassTimes)
+    PassRecord<'a>(number: usize, profiled: &'a ProfiledPass, times: PassTimes, predicted: PassTimes)
     with { let pass = &profiled.pass; } {
         #[serde(flatten)]
-        ratios: RatioRecord = PassTimes::new(pass.compute, pass.communication).ratios(predicted),
+        ratios: RatioRecord = RatioRecord::new(predicted, times),
         pass: usize = number,
         file: &'a str = &profiled.file,
         device: &'a str = &pass.device,
@@ -150,9 +132,9 @@ record! {
 }
 
 record! {
-    MeanRecord(mean: &MeanTimes, predicted: PassTimes) {
+    MeanRecord(mean: &M6Row<'_>, predicted: PassTimes) {
         #[serde(flatten)]
-        ratios: RatioRecord = mean.times.ratios(predicted),
+        ratios: RatioRecord = RatioRecord::new(predicted, mean.times),
         pass: Option<usize> = None,
         passes: usize = mean.passes,
         tokens: Option<u64> = mean.tokens,
@@ -175,8 +157,10 @@ record! {
 
 pub(crate) fn m6_records(prediction: &PredictedTime, passes: &[ProfiledPass]) -> Vec<Box<RawValue>> {
     let predicted = predicted_times(prediction);
-    let means = mean_times(passes).into_iter().map(|mean| json_record(&MeanRecord::new(&mean, predicted)));
-    let passes = (1..).zip(passes);
-    let passes = passes.map(|(number, pass)| json_record(&PassRecord::new(number, pass, predicted)));
-    passes.chain(means).chain([json_record(&PredictionRecord::new(prediction))]).collect()
+    let rows = recorded_rows(passes);
+    let recorded = (1..).zip(&rows).map(|(number, row)| match row.pass {
+        Some(pass) => json_record(&PassRecord::new(number, pass, row.times, predicted)),
+        None => json_record(&MeanRecord::new(row, predicted)),
+    });
+    recorded.chain([json_record(&PredictionRecord::new(prediction))]).collect()
 }

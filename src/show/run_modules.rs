@@ -42,11 +42,7 @@ impl ModuleLine<'_> {
     }
 
     fn path(&self) -> String {
-        match (self.is_outside, self.row.parent.is_empty()) {
-            (true, _) => OUTSIDE.to_owned(),
-            (false, true) => self.row.module.clone(),
-            (false, false) => format!("{}/{}", self.row.parent, self.row.module),
-        }
+        if self.is_outside { OUTSIDE.to_owned() } else { self.row.path() }
     }
 
     fn kernels(&self, run: &RunTimeline) -> String {

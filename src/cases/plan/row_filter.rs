@@ -93,7 +93,7 @@ impl<'a> FilteredTable<'a> {
             median: shown.median,
             mean: shown.average,
             production: production.map(|median| median.0 as f64 / 1e3),
-            collections: shown.interval.collections,
+            collections: shown.collections,
             cells: self
                 .columns
                 .iter()

@@ -285,7 +285,7 @@ pub(crate) fn select_cases(
             }
             let shown = shown_cells.shown.as_ref().map(|shown| shown.verdict).filter(|_| !is_withdrawn);
             let is_unconfirmed = shown == Some(Verdict::Suspicious)
-                && shown_cells.interval.collections.is_none_or(|count| count < CONFIRMING_COLLECTIONS);
+                && shown_cells.collections.is_none_or(|count| count < CONFIRMING_COLLECTIONS);
             let is_accepted = shown == Some(Verdict::Ok)
                 || (shown == Some(Verdict::Suspicious) && in_ledger && !is_unconfirmed);
             if in_ledger && !is_accepted {

@@ -2,21 +2,43 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Value, json};
 
 use super::{RenderError, collect::shell_quoted, render_template};
-use crate::base::assets::AssetFiles;
+use crate::base::{assets::AssetFiles, deadline::parse_limit};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Slurm")]
 pub(crate) struct SlurmJob {
-    /// Generic resource of each node with its number, such as `npu:8`; `None` where the options of npubench name the devices.
+    /// Devices on a node as a generic resource of Slurm; without it, give `--devices` behind `--`
+    #[arg(long, value_name = "NAME:N", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) gres: Option<String>,
+    /// Partition; by default that of the cluster
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) partition: Option<String>,
+    /// Time limit of a job, as sbatch reads it, such as 8:00:00; by default that of the partition
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) time: Option<String>,
+    /// Time before the time limit at which no collection is started any more; a collection takes up to five minutes
+    #[arg(long = "grace", value_name = "TIME", default_value = "6m", value_parser = parse_grace)]
     pub(crate) warning_seconds: u32,
+    /// Number of times that a job at its time limit is queued again
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) requeues: u32,
+    /// Further option of sbatch, such as `--sbatch=--account=team`; can be repeated
+    #[arg(long = "sbatch", value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) options: Vec<String>,
-    pub(crate) npubench: PathBuf,
+    /// Path of npubench on the nodes; by default that of this program
+    #[arg(long, value_name = "PATH")]
+    pub(crate) npubench: Option<PathBuf>,
+}
+
+/// Parses the time before a limit, of which Slurm takes up to 65535 s.
+fn parse_grace(text: &str) -> Result<u32, String> {
+    let grace = parse_limit(text)?;
+    let seconds = u32::try_from(grace.as_secs()).ok().filter(|seconds| (1..=65_535).contains(seconds));
+    seconds.ok_or_else(|| format!("`{text}` is not between 1 s and 65535 s"))
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +71,7 @@ fn script_values(job: &SlurmJob, own: Value) -> Value {
         "warning_seconds": job.warning_seconds,
         "requeues": job.requeues,
         "options": job.options,
-        "npubench": shell_quoted(&job.npubench.to_string_lossy()),
+        "npubench": job.npubench.as_ref().map(|path| shell_quoted(&path.to_string_lossy())),
     });
     if let (Some(values), Value::Object(own)) = (values.as_object_mut(), own) {
         values.extend(own);
@@ -115,7 +137,7 @@ mod tests {
             warning_seconds: 360,
             requeues: 10,
             options: vec!["--account=team".to_owned()],
-            npubench: PathBuf::from("/opt/npu bench/npubench"),
+            npubench: Some(PathBuf::from("/opt/npu bench/npubench")),
         }
     }
 

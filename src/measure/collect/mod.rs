@@ -10,5 +10,4 @@ mod vllm_server;
 pub(crate) use offline_analysis::{AnalysedRank, AnalysisSettings, RankState, analyse_folders};
 pub(crate) use profile_folders::profile_folders;
 pub(crate) use profiled_servers::StopSignals;
-pub(crate) use vllm_collection::{CollectedRanks, VllmCollection, VllmWork};
-pub(crate) use vllm_server::VllmServer;
+pub(crate) use vllm_collection::{CollectedRanks, VllmCollection, VllmSettings, VllmWork};

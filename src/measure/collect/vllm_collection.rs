@@ -6,6 +6,7 @@ use std::{
     ffi::OsString,
     fs,
     io::Read as _,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -23,6 +24,7 @@ use super::{
 use crate::base::{
     command_error::CommandError,
     count_text::format_count,
+    deadline::parse_limit,
     print::{print_note, print_output},
     process::{CommandSpec, ExitKind, run_command},
 };
@@ -37,23 +39,42 @@ pub(crate) enum VllmWork {
     Requests(Vec<Value>),
 }
 
-#[derive(Debug)]
-pub(crate) struct VllmCollection {
+#[derive(Debug, clap::Args)]
+pub(crate) struct VllmSettings {
+    /// Address of the server on a node, such as http://node0:8000; once for each node
+    #[arg(long = "url", value_name = "URL", required = true, value_parser = VllmServer::parse)]
     pub(crate) servers: Vec<VllmServer>,
+    /// Folder of the server's profiler (`torch_profiler_dir`) as this host has it; several are searched all
+    #[arg(long = "profile-dir", value_name = "DIR", required = true)]
     pub(crate) folders: Vec<PathBuf>,
+    /// Number of ranks that write a profile; by default all that appear count
+    #[arg(long, value_name = "N")]
+    ranks: Option<NonZeroUsize>,
+    /// Runs the command or sends the requests once before the profiler starts
+    #[arg(long)]
+    warm_up: bool,
+    /// Time limit for the answer to a start, and to a request
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_limit)]
+    start_limit: Duration,
+    /// Time limit for the answer to a stop
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_limit)]
+    stop_limit: Duration,
+    /// Time limit for the folders of all ranks after the stop
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_limit)]
+    folder_limit: Duration,
+    /// Time without a change after which the folders are complete
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_limit)]
+    still: Duration,
+    /// Profiles a server that records call stacks, which can end its workers, and runs a command with `--profile`
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct VllmCollection<'a> {
+    pub(crate) settings: &'a VllmSettings,
     pub(crate) work: VllmWork,
-    pub(crate) warm_up: bool,
-    pub(crate) ranks: Option<usize>,
-    /// Time limit of the answer to a start, and of one request.
-    pub(crate) start_limit: Duration,
-    /// Time limit of the answer to a stop, during which workers write their profiles.
-    pub(crate) stop_limit: Duration,
-    pub(crate) folder_limit: Duration,
-    /// Time without a change after which folders are complete.
-    pub(crate) still: Duration,
     pub(crate) analysis: AnalysisSettings,
-    /// True if a server that records call stacks may be profiled, and a command with `--profile` may run.
-    pub(crate) is_forced: bool,
 }
 
 #[derive(Debug, Default)]
@@ -62,20 +83,21 @@ pub(crate) struct CollectedRanks {
     pub(crate) problems: Vec<String>,
 }
 
-impl VllmCollection {
+impl VllmCollection<'_> {
     /// Collects the profiles. Errors come before the first profiler runs; whatever fails later is in the result.
     pub(crate) fn collect(&self, signals: &StopSignals) -> Result<CollectedRanks, CommandError> {
-        let folder = self.folders.first().map(|folder| folder.display().to_string()).unwrap_or_default();
+        let settings = self.settings;
+        let folder = settings.folders.first().map(|folder| folder.display().to_string()).unwrap_or_default();
         self.check_input()?;
-        for server in &self.servers {
-            let version = server.probe(&folder, self.is_forced)?;
+        for server in &settings.servers {
+            let version = server.probe(&folder, settings.force)?;
             let version = version.unwrap_or_else(|| "of unknown version".to_owned());
             print_note(&format!("{}: vLLM {version}, started with a profiler", server.url));
         }
         self.analysis.create_log_folder()?;
         self.analysis.check_python(signals)?;
-        let known = profile_folders(&self.folders);
-        if self.warm_up {
+        let known = profile_folders(&settings.folders);
+        if settings.warm_up {
             self.work("warm-up", signals).map_err(|problem| {
                 CommandError::bad_input(
                     format!("{problem}, in the warm-up"),
@@ -84,12 +106,12 @@ impl VllmCollection {
             })?;
         }
         let mut collected = CollectedRanks::default();
-        let mut profiled = ProfiledServers::new(&self.servers, self.stop_limit, signals.clone());
+        let mut profiled = ProfiledServers::new(&settings.servers, settings.stop_limit, signals.clone());
         if signals.is_set() {
             return Ok(collected);
         }
-        profiled.start_all(self.start_limit, &folder)?;
-        print_note(&format!("profilers of {} started", format_count(self.servers.len(), "server")));
+        profiled.start_all(settings.start_limit, &folder)?;
+        print_note(&format!("profilers of {} started", format_count(settings.servers.len(), "server")));
         // An interruption while the profilers are started leaves no work to do.
         if !signals.is_set()
             && let Err(problem) = self.work("work", signals)
@@ -98,19 +120,20 @@ impl VllmCollection {
         }
         print_note("stopping the profilers, which can take minutes");
         collected.problems.extend(profiled.stop_all());
-        let (still, limit) = (self.still, self.folder_limit);
-        let new = await_new_folders(&self.folders, &known, self.ranks, still, limit, signals);
+        let ranks = settings.ranks.map(NonZeroUsize::get);
+        let (still, limit) = (settings.still, settings.folder_limit);
+        let new = await_new_folders(&settings.folders, &known, ranks, still, limit, signals);
         if signals.is_set() {
             let raw = |folder: PathBuf| AnalysedRank { folder, state: RankState::Raw };
             collected.ranks = new.into_iter().map(raw).collect();
             return Ok(collected);
         }
-        match self.ranks {
+        match ranks {
             Some(ranks) if new.len() != ranks => {
                 collected.problems.push(format!("{} of {ranks} ranks have written a profile", new.len()));
             }
             None if new.is_empty() => {
-                let folders = self.folders.iter().map(|folder| format!("`{}`", folder.display()));
+                let folders = settings.folders.iter().map(|folder| format!("`{}`", folder.display()));
                 let folders = folders.collect::<Vec<_>>().join(", ");
                 collected.problems.push(format!("no profile appeared below {folders}"));
             }
@@ -125,14 +148,15 @@ impl VllmCollection {
 
     fn check_input(&self) -> Result<(), CommandError> {
         let mut seen = BTreeSet::new();
-        if let Some(server) = self.servers.iter().find(|server| !seen.insert(server.url.to_ascii_lowercase()))
+        if let Some(server) =
+            self.settings.servers.iter().find(|server| !seen.insert(server.url.to_ascii_lowercase()))
         {
             return Err(CommandError::bad_input(
                 format!("{} is given twice, and a second stop can end a server", server.url),
                 "give the address of each node once",
             ));
         }
-        if let Some(folder) = self.folders.iter().find(|folder| !folder.is_dir()) {
+        if let Some(folder) = self.settings.folders.iter().find(|folder| !folder.is_dir()) {
             return Err(CommandError::bad_input(
                 format!("`{}` is no folder on this host", folder.display()),
                 "give the folder of the profiler (`torch_profiler_dir`) as this host has it, and create it before the server starts",
@@ -141,7 +165,7 @@ impl VllmCollection {
         let VllmWork::Command(command) = &self.work else { return Ok(()) };
         let words = command.iter().map(|word| word.to_string_lossy());
         let has_profile = |word: Cow<'_, str>| word.split_whitespace().any(|own| own == "--profile");
-        if !self.is_forced && words.into_iter().any(has_profile) {
+        if !self.settings.force && words.into_iter().any(has_profile) {
             return Err(CommandError::bad_input(
                 "the command has `--profile`, by which `vllm bench` starts and stops the profiler itself",
                 "leave `--profile` out, since a second stop can end the server; `--force` if it means something else",
@@ -157,13 +181,13 @@ impl VllmCollection {
                 run_work(command, &log, signals)
             }
             VllmWork::Requests(bodies) => {
-                let Some(server) = self.servers.first() else { return Ok(()) };
+                let Some(server) = self.settings.servers.first() else { return Ok(()) };
                 for (number, body) in (1..).zip(bodies) {
                     if signals.is_set() {
                         return Err("interrupted".to_owned());
                     }
                     server
-                        .send_request(body, self.start_limit)
+                        .send_request(body, self.settings.start_limit)
                         .map_err(|error| format!("request {number} of {}: {error}", bodies.len()))?;
                 }
                 Ok(())

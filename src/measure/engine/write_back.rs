@@ -9,8 +9,8 @@ use super::{EngineError, Result};
 use crate::{
     cases::plan::{PlannedCase, RunPlan},
     database::{
-        Database, DatabaseError, RowCase, ShownInterval, TableRow, WriteBackReport, ledger::Ledger,
-        row_cases, write_back_kernel,
+        Database, DatabaseError, RowCase, TableRow, WriteBackReport, ledger::Ledger, row_cases,
+        write_back_kernel,
     },
     kernel::{
         Attempt, CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase,
@@ -272,11 +272,9 @@ pub(crate) fn rewrite_rows(
 
 fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase, case: &CaseId) -> bool {
     ledger.rows.estimates.of_case(case).is_some_and(|estimated| {
-        let current = ShownInterval {
-            method: Some(estimated.method),
-            collections: Some(estimated.estimate.collections),
-        };
-        row.cells(ledger.cache).interval != current
+        let current = (Some(estimated.method), Some(estimated.estimate.collections));
+        let shown = row.cells(ledger.cache);
+        (shown.method, shown.collections) != current
     })
 }
 

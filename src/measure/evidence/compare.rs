@@ -245,7 +245,7 @@ impl LedgerComparison {
     /// cases can be of any earlier state if a run has not ended, or if the case has been measured again.
     fn is_earlier_state(&self, row: &TableRow<'_>, case: &CaseId) -> bool {
         let found = row.parsed.cells(self.cache);
-        let is_estimated = found.interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
+        let is_estimated = found.method.is_some_and(IntervalMethod::depends_on_other_cases);
         let samples = found.shown.as_ref().and_then(|shown| shown.samples);
         self.rows.older_rows(case, samples).any(|(newer, earlier)| {
             let earlier = self.judge_by_production(earlier, row.parsed.production);

@@ -43,6 +43,12 @@ pub(crate) struct ModuleTable {
     pub(crate) ranges: usize,
 }
 
+impl ModuleRow {
+    pub(crate) fn path(&self) -> String {
+        if self.parent.is_empty() { self.module.clone() } else { format!("{}/{}", self.parent, self.module) }
+    }
+}
+
 impl ModuleTable {
     pub(crate) fn attributed(&self) -> i64 {
         sum_lengths(self.rows.iter().map(|row| row.total))

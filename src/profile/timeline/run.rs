@@ -217,14 +217,8 @@ impl RunTimeline {
         self.operators.get(id.0 as usize)
     }
 
-    pub(super) fn host_step_at(&self, time: i64) -> Option<usize> {
-        let next = self.steps.partition_point(|step| step.span.start <= time);
-        let at = next.checked_sub(1)?;
-        (time < self.steps[at].span.end).then_some(at)
-    }
-
     pub(super) fn host_step_number(&self, time: i64) -> Option<u64> {
-        self.host_step_at(time).map(|at| self.steps[at].number)
+        place_at(&self.steps, time).map(|at| self.steps[at].number)
     }
 
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &DeviceTask> {
@@ -319,6 +313,12 @@ impl RunTimeline {
         ];
         parts.into_iter().filter(|(is_found, _)| !is_found).map(|(_, part)| part).collect()
     }
+}
+
+/// Returns the place of the step that includes a time, of steps by start.
+pub(super) fn place_at(steps: &[HostStep], time: i64) -> Option<usize> {
+    let at = steps.partition_point(|step| step.span.start <= time).checked_sub(1)?;
+    (time < steps[at].span.end).then_some(at)
 }
 
 impl Collective {

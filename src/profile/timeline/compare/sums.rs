@@ -307,8 +307,7 @@ fn module_sums(run: &RunTimeline, domain: &str, selected: &SelectedSteps) -> Opt
     let mut modules = Sums::new();
     let time_of_call = |call: &OperatorCall| selected.time_of_call(run, call);
     for row in &table.rows {
-        let path =
-            if row.parent.is_empty() { row.module.clone() } else { format!("{}/{}", row.parent, row.module) };
+        let path = row.path();
         for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
             let sum = modules.entry(key(&path)).or_default();
             sum.total += time as f64;
