@@ -106,12 +106,13 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let kernel = KernelName::new(kind.kernel_name())?;
-    let MergeReport { added, updated, same, kept } = target.write(false, |database| {
+    let report = target.write(false, |database| {
         let mut table = database.kernel_csv(&kernel)?;
         let report = import_durations(&mut table, &imported)?;
         Ok::<_, DatabaseError>((vec![table], report))
     })?;
-    emit(options.output.format, &[ImportRecord { added, kept, unchanged: same, updated }], || {
+    emit(options.output.format, &[report], || {
+        let MergeReport { added, updated, same, kept } = report;
         let added = format_count(added, "row");
         format!("{added} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n")
     });
@@ -209,13 +210,4 @@ fn group_of(
         ));
     }
     Ok((ranks, tier))
-}
-
-#[derive(Serialize, JsonSchema)]
-struct ImportRecord {
-    added: usize,
-    /// Rows that keep their own measurement.
-    kept: usize,
-    unchanged: usize,
-    updated: usize,
 }
