@@ -38,16 +38,14 @@ pub(super) struct CheckOptions {
     #[command(flatten)]
     fail_on: FailOnOption,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     let default = thread::available_parallelism().map_or(1, usize::from).div_ceil(4);
     let mut check = DatabaseCheck::prepare(
         &options.database.db,
-        options.assets.load()?,
+        options.common.assets.load()?,
         &options.kernels.names()?,
         options.filter.filter.as_deref(),
         options.python.program()?,
@@ -55,7 +53,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         options.again,
     )?;
     let mut reporter = CheckReporter {
-        format: options.output.format,
+        format: options.common.output.format,
         bar: Some(CheckProgress::on_stderr(check.total())),
         ..CheckReporter::default()
     };
@@ -64,7 +62,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     for problem in &check.plan.unreadable_rows {
         print_note(&format!("{problem}: not checked"));
     }
-    if options.output.format == OutputFormat::Plain {
+    if options.common.output.format == OutputFormat::Plain {
         print_data(&reporter.text(check.total(), &check.versions));
     }
     let failing = options.fail_on.verdicts();

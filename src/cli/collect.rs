@@ -66,9 +66,7 @@ struct RankOptions {
     #[arg(long, value_enum, requires = "db")]
     kind: Option<DataKind>,
     #[command(flatten)]
-    assets: AssetOptions,
-    #[command(flatten)]
-    output: JsonOutput,
+    common: CommonOptions<JsonOutput>,
 }
 
 /// Profiles a server of vLLM-Ascend while a command or given requests run, and analyses and checks every rank
@@ -130,7 +128,7 @@ impl RankOptions {
         signals: &StopSignals,
     ) -> Result<ExitStatus, CommandError> {
         let CollectedRanks { ranks, problems } = collected;
-        self.output.emit(ranks.iter().map(RankRecord::new), |width| ranks_text(ranks, width));
+        self.common.output.emit(ranks.iter().map(RankRecord::new), |width| ranks_text(ranks, width));
         let complete = ranks.iter().filter(|rank| matches!(rank.state, RankState::Complete { .. }));
         let complete: Vec<PathBuf> = complete.map(|rank| rank.folder.clone()).collect();
         let mut exit = ExitStatus::done_if(problems.is_empty() && complete.len() == ranks.len());
@@ -138,8 +136,9 @@ impl RankOptions {
             self.print_step_times(&complete)?;
         }
         if let Some(db) = self.db.as_ref().filter(|_| !complete.is_empty() && !signals.is_set()) {
-            let (db, kind, assets) = (db.clone(), self.kind, self.assets.clone());
-            let ingest = IngestOptions { paths: complete, db, kind, assets, ..IngestOptions::default() };
+            let (db, kind, assets) = (db.clone(), self.kind, self.common.assets.clone());
+            let common = CommonOptions { assets, ..CommonOptions::default() };
+            let ingest = IngestOptions { paths: complete, db, kind, common, ..IngestOptions::default() };
             // The profiles are complete whatever the database is.
             if let Err(error) = ingest::run(&ingest) {
                 print_note(&format!("not ingested: {}", error.message));
@@ -164,7 +163,8 @@ impl RankOptions {
         let times: Vec<_> =
             runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
         let report = StepTimesReport { runs: &runs, times: &times, arrivals: &[], vendor: &[], gaps: 0 };
-        self.output
+        self.common
+            .output
             .emit(step_times_records(&report), |width| format!("\n{}", step_times_text(&report, width)));
         Ok(())
     }

@@ -36,9 +36,7 @@ pub(super) struct CoverageOptions {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    output: JsonOutput,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<JsonOutput>,
 }
 
 pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError> {
@@ -50,7 +48,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
         path.as_ref().map(checked).transpose()
     };
     let (csv, html) = (file(&options.csv, "csv")?, file(&options.html, "html")?);
-    let (assets, catalogue) = options.assets.load_catalogue()?;
+    let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
     let workloads = options.questions.load(&assets, &database, &analyzer)?;
     let coverages = analyzer.answer_workloads(&workloads)?;
@@ -69,7 +67,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     if let Some(file) = html {
         file.write(&coverage_page(&assets, &report)?)?;
     }
-    options.output.emit(coverage_records(&report), |width| coverage_text(&report, width));
+    options.common.output.emit(coverage_records(&report), |width| coverage_text(&report, width));
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
     production_note(&coverages).iter().for_each(|note| print_note(note));

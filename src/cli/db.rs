@@ -69,9 +69,7 @@ pub(super) struct LintOptions {
     #[arg(long)]
     evidence: bool,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 /// Repairs a database as far as no information is lost
@@ -108,9 +106,7 @@ pub(super) struct RebuildOptions {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 /// Merges the results of other databases into one, such as those of several hosts
@@ -138,13 +134,11 @@ pub(super) struct MergeOptions {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let mut from = options.from.clone();
     let mut not_started = 0;
     if options.shards {
@@ -162,7 +156,7 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
     if not_started > 0 {
         print_note(&format!("{} not started", format_count(not_started, "shard")));
     }
-    emit(options.output.format, [&report], || merge_text(&report));
+    emit(options.common.output.format, [&report], || merge_text(&report));
     let is_complete = report.is_complete() && not_started == 0;
     Ok(ExitStatus::done_if(is_complete))
 }
@@ -173,9 +167,9 @@ fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
         true => database.lock_for_reading()?,
         false => Some(database.lock()?),
     };
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
-    emit(options.output.format, [&report], || rebuild_text(&report));
+    emit(options.common.output.format, [&report], || rebuild_text(&report));
     Ok(ExitStatus::done_if(report.is_complete()))
 }
 
@@ -201,13 +195,13 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let (mut checked, of_ledger) = (checked.0?, checked.1);
     // The issues of a damaged ledger state what to do first.
     let evidence = match options.evidence && of_ledger.is_none() {
-        true => check_evidence(&Database::open(folder)?, &options.assets.load()?)?,
+        true => check_evidence(&Database::open(folder)?, &options.common.assets.load()?)?,
         false => Vec::new(),
     };
     checked.add_issues(of_ledger.into_iter().chain(issues).chain(evidence).collect());
     let record = CheckRecord::new(&checked, production_rows);
     let CheckRecord { errors, warnings, notes, .. } = record;
-    emit(options.output.format, &[record], || issue_lines(folder, &checked));
+    emit(options.common.output.format, &[record], || issue_lines(folder, &checked));
     print_note(&format!(
         "{}, {}, {} in {} of {}",
         format_count(errors, "error"),

@@ -37,7 +37,7 @@ pub(super) struct DiffOptions {
     #[command(flatten)]
     filter: FilterOption,
     #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
     /// Smallest difference that matters, in percent of the time
     #[arg(long, value_name = "PERCENT", default_value = "2", 
           value_parser = |text: &str| parse_percent(text, 100.0).map(|percent| percent / 100.0))]
@@ -51,8 +51,6 @@ pub(super) struct DiffOptions {
     /// Exit with 1 if a case is SLOW
     #[arg(long)]
     fail_on_slow: bool,
-    #[command(flatten)]
-    output: TableOptions,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -165,7 +163,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         [&mut first, &mut second].into_iter().for_each(|side| side.keep_kernels(&kernels));
     }
     if let Some(filter) = &options.filter.filter {
-        let catalogue = Catalogue::load(&options.assets.load()?)?;
+        let catalogue = Catalogue::load(&options.common.assets.load()?)?;
         let database = &sides[1].database;
         filter_sides(filter, database, &catalogue, options.cache.state, [&mut first, &mut second])?;
         if first.cases.is_empty() && second.cases.is_empty() {
@@ -180,10 +178,10 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         }
         return Ok(ExitStatus::Done);
     }
-    emit_paged(options.output.format, &difference.cases, || {
+    emit_paged(options.common.output.format, &difference.cases, || {
         let names = [first_name.as_str(), second_name.as_str()];
         let summary = diff_summary(&difference, names, [&first, &second], options.margin);
-        diff_table(&difference, options.all, options.output.wide.width()) + &summary
+        diff_table(&difference, options.all, options.common.output.wide.width()) + &summary
     });
     for (cases, [side, other]) in difference.failed_in_other.iter().zip([["A", "B"], ["B", "A"]]) {
         failed_note(cases, side, other).iter().for_each(|note| print_note(note));

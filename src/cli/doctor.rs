@@ -31,13 +31,11 @@ pub(super) struct DoctorOptions {
     #[command(flatten)]
     leases: LeaseOption,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
-    let (assets, catalogue) = options.assets.load_catalogue()?;
+    let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| env::var(name).ok();
     let waiting = WaitingLine::on_stderr("npu-smi");
@@ -90,7 +88,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         points.push(DoctorCheck::warning("database", error.to_string(), error.hint()));
     }
     points.extend(paused(&options.db));
-    emit(options.output.format, &points, || plain(&points));
+    emit(options.common.output.format, &points, || plain(&points));
     let is_missing = points.iter().any(|point| point.status == CheckStatus::Missing);
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
 }

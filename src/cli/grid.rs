@@ -78,9 +78,7 @@ pub(super) struct GridOptions {
     #[command(flatten)]
     mutate: MutateOptions,
     #[command(flatten)]
-    assets: AssetOptions,
-    #[command(flatten)]
-    output: TableOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 impl GridOptions {
@@ -90,7 +88,7 @@ impl GridOptions {
 }
 
 pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
-    let (assets, catalogue) = options.assets.load_catalogue()?;
+    let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let wanted = options.kernels.names()?;
     if options.mutate.mutate.is_some() {
         let mutations = MutationFile::load(&assets)?;
@@ -145,7 +143,7 @@ fn open_target<'a>(
     assets: &AssetFiles,
 ) -> Result<(TargetDatabase<'a>, DeviceProfile), CommandError> {
     let given = options.device.as_deref();
-    check_device(given, &options.assets, options.folder())?;
+    check_device(given, &options.common.assets, options.folder())?;
     let mut target = TargetDatabase::open(options.folder(), options.kind)?;
     if target.existing.is_none() {
         let assumable = if options.dry_run { DataKind::Rehearsal } else { target.file.kind };
@@ -185,7 +183,7 @@ fn add_rows(
     let has_shapes = options.shapes
         || (options.dry_run && (options.steps != StepSelection::default() || options.audit.fill_audit));
     let record = |kernel| GridRecord::new(kernel, &options.models, options.seed, options.dry_run, has_shapes);
-    options.output.emit(kernels.iter().map(record), |width| {
+    options.common.output.emit(kernels.iter().map(record), |width| {
         let shapes = if has_shapes { grid_shapes(&kernels, width) } else { String::new() };
         grid_table(&kernels, width) + &shapes
     });

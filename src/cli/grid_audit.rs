@@ -38,9 +38,7 @@ pub(super) struct AuditOptions {
     #[command(flatten)]
     questions: QuestionOptions,
     #[command(flatten)]
-    assets: AssetOptions,
-    #[command(flatten)]
-    output: TableOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 impl AuditOptions {
@@ -52,7 +50,7 @@ impl AuditOptions {
 }
 
 pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
-    let (assets, catalogue) = options.assets.load_catalogue()?;
+    let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let density = DensityFile::load(&assets, &catalogue)?;
     let wanted = options.kernels.names()?;
     let auditor = GridAuditor { catalogue: &catalogue, density: &density };
@@ -117,7 +115,10 @@ fn audit_workloads(
         return Err(CommandError::bad_input(format!("no workload has a question about `{missing}`"), hint));
     }
     audited.retain(|row| wanted.is_empty() || wanted.iter().any(|kernel| row.kernel == kernel.as_str()));
-    options.output.emit(audited.iter().map(QuestionRecord::new), |width| question_table(&audited, width));
+    options
+        .common
+        .output
+        .emit(audited.iter().map(QuestionRecord::new), |width| question_table(&audited, width));
     let answered = audited.iter().filter(|row| row.is_answered()).count();
     print_note(&format!(
         "{answered} of {} answered as the density standard requires",
@@ -161,7 +162,7 @@ fn audited_kernels(
 fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatus {
     let axes = || audits.iter().flat_map(|audit| audit.axes.iter().map(move |axis| (audit, axis)));
     let records = axes().map(|(audit, axis)| AxisRecord::new(audit, axis));
-    options.output.emit(records, |width| audit_table(audits, width));
+    options.common.output.emit(records, |width| audit_table(audits, width));
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
         let rows = format_count(*unread, "row");
         print_note(&format!("{kernel}: {rows} ignored, which the catalogue cannot read"));

@@ -65,14 +65,12 @@ pub(super) struct IngestOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     pub(super) world_size: Option<u64>,
     #[command(flatten)]
-    pub(super) assets: AssetOptions,
-    #[command(flatten)]
-    pub(super) output: OutputOptions,
+    pub(super) common: CommonOptions<OutputOptions>,
 }
 
 pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let mut target = TargetDatabase::open(&options.db, options.kind)?;
-    check_device(options.device.as_deref(), &options.assets, &options.db)?;
+    check_device(options.device.as_deref(), &options.common.assets, &options.db)?;
     let ReadProfiles { files, stack, groups, mut collectives, bad, notes } =
         ReadProfiles::read(options, &target)?;
     for file in files.iter().filter(|file| file.has_open_end().unwrap_or_default()) {
@@ -82,7 +80,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
             file.0.display()
         ));
     }
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let device = device_of_target(options, &target, &assets, &device_of_profiles(&files)?)?;
     let records = groups.records;
     if records == 0 {
@@ -139,8 +137,8 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         Ok::<_, DatabaseError>((tables, merged))
     })?;
     let record = IngestRecord::new(files.len(), records, left_out, merged, device, options.dry_run);
-    emit(options.output.format, [&record], || result_text(&record, &options.db));
-    if options.output.format == OutputFormat::Plain && !options.dry_run {
+    emit(options.common.output.format, [&record], || result_text(&record, &options.db));
+    if options.common.output.format == OutputFormat::Plain && !options.dry_run {
         next_steps(options, target.file.kind, &gaps).iter().for_each(|line| print_note(line));
     }
     if bad == 0 {

@@ -26,24 +26,22 @@ pub(super) struct KernelsOptions {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     missing: Vec<PathBuf>,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> {
-    let catalogue = Catalogue::load(&options.assets.load()?)?;
+    let catalogue = Catalogue::load(&options.common.assets.load()?)?;
     if !options.missing.is_empty() {
         return list_missing(options, &catalogue);
     }
     let kernels: Vec<_> = catalogue.entries().map(KernelRecord::new).collect();
-    options.output.emit(&kernels, |width| kernels_table(&kernels, width));
+    options.common.output.emit(&kernels, |width| kernels_table(&kernels, width));
     Ok(ExitStatus::Done)
 }
 
 fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitStatus, CommandError> {
     let (gaps, notes) = find_kernel_gaps(&options.missing, catalogue)?;
     notes.iter().for_each(|note| print_note(note));
-    options.output.emit(gap_records(&gaps), |width| gaps_table(&gaps, width));
+    options.common.output.emit(gap_records(&gaps), |width| gaps_table(&gaps, width));
     Ok(ExitStatus::Done)
 }

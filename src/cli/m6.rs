@@ -59,9 +59,7 @@ pub(super) struct M6Options {
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
     #[command(flatten)]
-    output: JsonOutput,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<JsonOutput>,
 }
 
 impl M6Options {
@@ -72,7 +70,7 @@ impl M6Options {
         let folder = given_or_usual_folder(self.db.as_deref()).ok_or_else(|| CommandError::usage("nothing predicts the forward passes", "give a trace with `--predicted TRACE`, or a database with `--db DIR` and its workload with `--workload FILE` \
                    or `--model NAME`"
                 ))?;
-        let assets = self.assets.load()?;
+        let assets = self.common.assets.load()?;
         let database = LookupDatabase::open(&folder, self.mapping.as_deref())?;
         let catalogue = Catalogue::load(&assets)?;
         let file: Vec<(PathBuf, f64)> = self.workload.iter().map(|file| (file.clone(), 1.0)).collect();
@@ -127,6 +125,6 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
     if passes.iter().all(|pass| !pass.pass.is_complete) {
         print_note("the only forward pass may begin before the recorded run");
     }
-    options.output.emit(m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
+    options.common.output.emit(m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
     Ok(ExitStatus::Done)
 }

@@ -23,23 +23,24 @@ pub(super) struct ModelsOptions {
     #[command(flatten)]
     step: ModelStepOptions,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     match &options.model {
         None => {
             let models = LlmModel::all(&assets)?;
-            options.output.emit(models.iter().map(|(name, model)| ModelRecord::new(name, model)), |width| {
-                models_table(&models, width)
-            });
+            options
+                .common
+                .output
+                .emit(models.iter().map(|(name, model)| ModelRecord::new(name, model)), |width| {
+                    models_table(&models, width)
+                });
         }
         Some(name) => {
             let workload = step_of_model(&assets, name, &options.step.step())?;
-            options.output.emit(workload.questions.iter().map(StepKernelRecord::new), |width| {
+            options.common.output.emit(workload.questions.iter().map(StepKernelRecord::new), |width| {
                 step_table(&workload, width)
             });
             workload.notes.iter().for_each(|note| print_note(note));

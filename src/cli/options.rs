@@ -95,6 +95,15 @@ impl JsonOutput {
     }
 }
 
+/// Form of the output and files in place of built-in ones, which most commands have.
+#[derive(Debug, Default, Args)]
+pub(super) struct CommonOptions<O: Args> {
+    #[command(flatten)]
+    pub(super) output: O,
+    #[command(flatten)]
+    pub(super) assets: AssetOptions,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct KernelFilter {
     /// Only these kernels, separated by commas

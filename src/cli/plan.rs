@@ -29,13 +29,11 @@ pub(super) struct PlanOptions {
     #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
-    let (assets, catalogue) = options.assets.load_catalogue()?;
+    let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let selection = &options.selection;
     let database = Database::open(&selection.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
@@ -63,7 +61,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
         let aim = selection.resources.precision.aim();
         let further = aim.and_then(|aim| FurtherCollections::new(aim, &preview));
-        match options.output.format {
+        match options.common.output.format {
             OutputFormat::Plain => {
                 if selection.cache == CacheChoice::Both {
                     print_data(&format!("with a {cache} cache:\n"));
@@ -71,7 +69,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 let is_followed = Some(&cache) != states.last();
                 let report =
                     PlanReport { plan: &plan, preview: &preview, further, budget, starts_in, is_followed };
-                print_data(&report.text(Timestamp::now(), options.output.wide.width()));
+                print_data(&report.text(Timestamp::now(), options.common.output.wide.width()));
                 plan.unreadable_rows.iter().for_each(|row| print_note(&format!("left out: {row}")));
                 plan.missing_tables.iter().for_each(|table| print_note(&table.to_string()));
             }

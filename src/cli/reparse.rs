@@ -25,9 +25,7 @@ pub(super) struct ReparseOptions {
     #[arg(long)]
     write: bool,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> {
@@ -45,8 +43,8 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
         Some(name) => Some(find_run(&database, &runs, name)?.record.run.as_str()),
         None => None,
     };
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let report = reparse_runs(&database, &mut ledger, &assets, run, options.write)?;
-    options.output.emit([&report], |width| reparse_table(&report, width) + &reparse_summary(&report));
+    options.common.output.emit([&report], |width| reparse_table(&report, width) + &reparse_summary(&report));
     Ok(ExitStatus::done_if(report.is_complete()))
 }

@@ -44,9 +44,7 @@ pub(super) struct SelftestOptions {
     #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError> {
@@ -55,11 +53,11 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         return Ok(ExitStatus::Done);
     }
     let kind = options.host;
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let run_options = RunOptions {
         chosen_devices: options.devices.as_ref().map(|list| list.0.clone()),
         python: options.python.program()?,
-        assets: options.assets.assets.clone(),
+        assets: options.common.assets.assets.clone(),
         seed: 1,
         rehearsal_model: NoiseModel::Lifelike,
         busy: BusyPolicy::Skip,
@@ -68,7 +66,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         ..RunOptions::default()
     };
     let experiments = selected_experiments(options.experiments.as_ref())?;
-    let (db, format) = (&options.database.db, options.output.format);
+    let (db, format) = (&options.database.db, options.common.output.format);
     let on_report = |report: &ExperimentReport| match format {
         OutputFormat::Plain => print_note(report_line(report).trim_end()),
         OutputFormat::Json => print_data(&json_lines([report])),

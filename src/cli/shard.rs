@@ -42,9 +42,7 @@ pub(super) struct ShardOptions {
     #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 /// Divides the rows without a result into `count` shards, as the command does without further options.
@@ -94,7 +92,7 @@ struct ShardRecord<'a> {
 }
 
 pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
-    let (assets, catalogue) = options.assets.load_catalogue()?;
+    let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let database = Database::open(&options.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
     let cache = options.cache.state;
@@ -131,7 +129,7 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
             device_s: shard.device_seconds,
             predicted_s: predict(&cases),
         };
-        emit(options.output.format, [&record], || {
+        emit(options.common.output.format, [&record], || {
             let ShardRecord { cases, predicted_s, .. } = record;
             let (cases, devices) = (format_count(cases, "case"), format_count(devices.len(), "device"));
             format!("{number}/{count}: {cases}, {} on {devices}\n", format_duration(predicted_s))

@@ -34,9 +34,7 @@ pub(super) struct ShowOptions {
     #[command(flatten)]
     filter: FilterOption,
     #[command(flatten)]
-    assets: AssetOptions,
-    #[command(flatten)]
-    output: TableOptions,
+    common: CommonOptions<TableOptions>,
     /// Write the run as a trace to this file instead, or to standard output with `-`
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
@@ -52,7 +50,7 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let cache = run_cache(&past.record)?;
     let numbers = RunNumbers::read(&database, &ledger, (&past.record.run, &past.folder, cache), &cases)?;
     if let Some(filter) = &options.filter.filter {
-        let catalogue = Catalogue::load(&options.assets.load()?)?;
+        let catalogue = Catalogue::load(&options.common.assets.load()?)?;
         let all = cases.len();
         filter_run_cases(filter, &database, &catalogue, &past.record, (&mut cases, &numbers))?;
         print_note(&format!("{} of {} match the filter", cases.len(), format_count(all, "case")));
@@ -73,8 +71,8 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let cases = shown_cases(cases, &numbers, &past.folder);
     // A large run needs the memory for its table.
     drop((numbers, ledger));
-    emit_paged(options.output.format, &cases, || {
-        let (folder, width) = (past.folder.as_path(), options.output.wide.width());
+    emit_paged(options.common.output.format, &cases, || {
+        let (folder, width) = (past.folder.as_path(), options.common.output.wide.width());
         let tables = CaseTables { cases: &cases, folder, width, is_painted: output_has_colors() };
         let separator = if cases.is_empty() { "" } else { "\n" };
         let text = tables.all() + separator + &tables.notable();

@@ -59,9 +59,7 @@ pub(super) struct SubmitOptions {
     #[arg(last = true, value_name = "RUN OPTIONS")]
     run_options: Vec<String>,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
     #[command(flatten)]
     job: SlurmJob,
 }
@@ -115,7 +113,7 @@ fn print_devices(options: &SlurmDevicesOptions) -> Result<ExitStatus, CommandErr
 impl SubmitOptions {
     fn parsed_run_options(&self) -> Result<(Vec<String>, Box<RunCommandOptions>), CommandError> {
         let words: Vec<String> =
-            self.run_options.iter().cloned().chain(self.assets.absolute_option()).collect();
+            self.run_options.iter().cloned().chain(self.common.assets.absolute_option()).collect();
         let shard = ShardNumber { number: 1, count: self.shards.unwrap_or(1) }.to_string();
         let db = self.database.db.to_string_lossy();
         match self.job.parse_command(&["run", "--db", &db, "--shard", &shard], &words)? {
@@ -142,7 +140,7 @@ impl SubmitOptions {
                 ),
             )),
             (Some(plan), _) => Ok(plan),
-            (None, Some(count)) => divide_database(database, &self.assets, count),
+            (None, Some(count)) => divide_database(database, &self.common.assets, count),
             (None, None) => Err(CommandError::bad_input(
                 format!("`{}` has no shards", database.folder().display()),
                 format!(
@@ -165,7 +163,7 @@ record! {
 fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
     let (run_options, parsed) = options.parsed_run_options()?;
     options.job.require_devices(parsed.selection.resources.devices.is_some())?;
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let database = Database::open_as(&options.database.db, parsed.measurement.host)?;
     let mut lock = if options.dry_run { None } else { Some(database.lock()?) };
     let plan = options.plan(&database)?;
@@ -176,7 +174,7 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
         job: options.job.with_program()?,
         max_running: options.max_running,
         run_options,
-        merge_options: options.assets.absolute_option().into_iter().collect(),
+        merge_options: options.common.assets.absolute_option().into_iter().collect(),
         merges: !options.no_merge,
     };
     let db = quoted_path(database.folder());
@@ -196,7 +194,7 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
         return Ok(ExitStatus::Done);
     };
     let submission = request.submit(&scripts, lock)?;
-    emit(options.output.format, [SubmissionRecord::new(&submission)], || {
+    emit(options.common.output.format, [SubmissionRecord::new(&submission)], || {
         let merge = submission.merge_job.as_ref().map(|job| format!("; job {job} merges them"));
         format!(
             "job {} measures {} of plan {}: {}{}\n",

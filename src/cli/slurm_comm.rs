@@ -28,9 +28,7 @@ pub(super) struct SlurmCommOptions {
     #[arg(last = true, value_name = "COMM RUN OPTIONS")]
     comm_options: Vec<String>,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
     #[command(flatten)]
     job: SlurmJob,
 }
@@ -45,7 +43,7 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
     let db = &options.database.db;
     let db = std::path::absolute(db).unwrap_or_else(|_| db.clone()).to_string_lossy().into_owned();
     let mut words = options.comm_options.clone();
-    words.extend(options.assets.absolute_option());
+    words.extend(options.common.assets.absolute_option());
     let parsed = options.job.parse_command(&["comm", "run", "--db", &db], &words)?;
     let TopCommand::Comm(CommCommand::Run(parsed)) = parsed else {
         return Err(CommandError::usage(
@@ -55,15 +53,19 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
     };
     options.job.require_devices(parsed.devices.is_some())?;
     let arguments: Vec<String> = ["--db".to_owned(), db].into_iter().chain(words).collect();
-    let script =
-        render_slurm_sweep(&options.assets.load()?, &options.job.with_program()?, options.nodes, &arguments)?;
+    let script = render_slurm_sweep(
+        &options.common.assets.load()?,
+        &options.job.with_program()?,
+        options.nodes,
+        &arguments,
+    )?;
     if options.dry_run {
         print_data(&script);
         return Ok(ExitStatus::Done);
     }
     let job = submit_script(&script)?;
     let record = SweepJobRecord { job: &job, nodes: options.nodes };
-    emit(options.output.format, &[record], || {
+    emit(options.common.output.format, &[record], || {
         format!("job {job} measures on {}\n", format_count(options.nodes, "node"))
     });
     print_note(&format!(

@@ -21,14 +21,12 @@ pub(super) struct WhyOptions {
     #[command(flatten)]
     cache: CacheOption,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
-    let (assets, catalogue) = options.assets.load_catalogue()?;
+    let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let device = DeviceProfile::load(&assets, database.device())?;
     let ledger = database.existing_ledger()?;
     let known = find_case(&database, ledger.as_ref(), &options.case)?;
@@ -39,6 +37,8 @@ pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
         device: &device,
     };
     let evidence = sources.collect(&known, options.cache.state)?;
-    emit_paged(options.output.format, [&evidence], || why_page(&evidence, options.output.wide.width()));
+    emit_paged(options.common.output.format, [&evidence], || {
+        why_page(&evidence, options.common.output.wide.width())
+    });
     Ok(ExitStatus::Done)
 }

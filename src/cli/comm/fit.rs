@@ -27,14 +27,12 @@ pub(in crate::cli) struct FitOptions {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let network = match &options.device {
         Some(name) => Some(network_of_profile(&assets, name)?),
         None => DeviceProfile::load(&assets, database.device())?.comm,
@@ -68,7 +66,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
             file.write(&image)?;
         }
     }
-    options.output.emit(fit_records(&report), |width| fit_text(&report, width));
+    options.common.output.emit(fit_records(&report), |width| fit_text(&report, width));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)

@@ -27,14 +27,12 @@ pub(in crate::cli) struct GroupsOptions {
     #[arg(long, value_name = "N")]
     tier: Option<usize>,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
     let GroupsOptions { devices: DeviceList(devices), ranks, tier, .. } = options;
-    let network = network_of_profile(&options.assets.load()?, &options.device)?;
+    let network = network_of_profile(&options.common.assets.load()?, &options.device)?;
     let grid = &network.grid;
     let reachable = reachable_groups(grid, devices)?;
     if let Some(tier) = *tier {
@@ -55,7 +53,7 @@ pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
             "give other devices with `--devices`, or list all groups without `--ranks` and `--tier`",
         ));
     }
-    options.output.emit(choices.iter().map(|choice| GroupRecord::new(&network, choice)), |width| {
+    options.common.output.emit(choices.iter().map(|choice| GroupRecord::new(&network, choice)), |width| {
         groups_table(&network, &choices, width)
     });
     if devices.len() > 1 {

@@ -44,13 +44,11 @@ pub(in crate::cli) struct ImportOptions {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     #[command(flatten)]
-    output: OutputOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<OutputOptions>,
 }
 
 pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
+    let assets = options.common.assets.load()?;
     let kind = parse_collective(&options.collective)?;
     let dtype = options.dtype.as_deref().map(parse_dtype).transpose()?;
     let target = open_target(options, &assets)?;
@@ -111,7 +109,7 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
         let report = import_durations(&mut table, &imported)?;
         Ok::<_, DatabaseError>((vec![table], report))
     })?;
-    emit(options.output.format, &[report], || {
+    emit(options.common.output.format, &[report], || {
         let MergeReport { added, updated, same, kept } = report;
         let added = format_count(added, "row");
         format!("{added} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n")

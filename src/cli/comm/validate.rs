@@ -30,20 +30,18 @@ pub(in crate::cli) struct ValidateOptions {
           value_parser = |text: &str| parse_within(text, (Bound::Excluded(1.0), Bound::Included(1000.0)), "not a number above 1, up to 1000"))]
     tolerance: f64,
     #[command(flatten)]
-    output: TableOptions,
-    #[command(flatten)]
-    assets: AssetOptions,
+    common: CommonOptions<TableOptions>,
 }
 
 pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
     let device = options.device.as_deref().unwrap_or_else(|| database.device());
-    let network = network_of_profile(&options.assets.load()?, device)?;
+    let network = network_of_profile(&options.common.assets.load()?, device)?;
     let (sweeps, notes) = read_sweeps(&database, &options.collectives)?;
     let comparisons = compare_with_model(&network, &sweeps, options.tolerance);
     let (kind, tolerance) = (database.kind(), options.tolerance);
     let records = comparisons.iter().map(|row| ModelRecord::new(row, device, kind, tolerance));
-    options.output.emit(records, |width| model_text(&comparisons, device, kind, tolerance, width));
+    options.common.output.emit(records, |width| model_text(&comparisons, device, kind, tolerance, width));
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);
