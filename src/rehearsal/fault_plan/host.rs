@@ -41,23 +41,6 @@ pub(crate) struct RehearsedContainer {
     pub(crate) process_ids: ShownProcessIds,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ChipMapAnswer {
-    #[default]
-    Container,
-    Host,
-    Refused,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ShownProcessIds {
-    #[default]
-    Container,
-    Host,
-}
-
 impl RehearsedContainer {
     pub(super) fn problem(&self, devices: u32) -> Option<(&'static str, String)> {
         let is_sorted = self.visible.windows(2).all(|pair| pair[0] < pair[1]);
@@ -75,19 +58,21 @@ impl RehearsedContainer {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum HostDefect {
-    OtherChip,
-    SwappedDevices,
-    MsprofExitCode,
-    LostHead,
-    UnsettledClock,
-    SmallCache,
-    UnequalDevices,
-    ProfilerOverhead,
-    SlowerThanProduction,
-    UnknownErrorText,
-    OtherKernelName,
-    SharedRendezvousPort,
+words! {
+    pub(crate) ChipMapAnswer { Container, Host, Refused }
+    pub(crate) ShownProcessIds { Container, Host }
+    pub(crate) HostDefect {
+        OtherChip,
+        SwappedDevices,
+        MsprofExitCode,
+        LostHead,
+        UnsettledClock,
+        SmallCache,
+        UnequalDevices,
+        ProfilerOverhead,
+        SlowerThanProduction,
+        UnknownErrorText,
+        OtherKernelName,
+        SharedRendezvousPort,
+    }
 }

@@ -4,9 +4,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{FaultTarget, TimeWindow};
 
-/// Defines the fault with a field for each kind, of which exactly one is given, and the part of a run that it affects.
+/// Defines the fault with a field for each kind, of which exactly one is given, and for each kind the part of a run that it
+/// affects, and its parameters with their defaults.
 macro_rules! kinds {
-    ($($kind:ident: $type:ident = $scope:ident,)*) => {
+    ($($kind:ident: $type:ident = $scope:ident { $($parameter:tt)* })*) => {
+        parameters! { $(pub(crate) $type { $($parameter)* })* }
+
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub(crate) struct PlannedFault {
@@ -47,129 +50,102 @@ fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 }
 
 kinds! {
-    crash: ProcessCrash = Case,
-    hang: ProcessHang = Case,
-    out_of_memory: OutOfMemory = Case,
-    device_error: RuntimeDeviceError = Case,
-    clock_jump: ClockJump = Case,
-    lost_records: LostRecords = Collection,
-    repeated_records: NoParameters = Collection,
-    truncated_csv: TruncatedCsv = Collection,
-    ragged_csv: RaggedCsv = Collection,
-    missing_output: MissingOutput = Collection,
-    wrong_device_id: WrongDevice = Collection,
-    wrong_unit: WrongUnit = Collection,
-    ai_cpu_fallback: NoParameters = Case,
-    unsteady_kernel: UnsteadyKernel = Case,
-    late_rank: LateRank = Case,
-    wrong_result: WrongData = Case,
-    renamed_kernel: RenamedKernel = Case,
-    one_core: NoParameters = Case,
-    coarse_timer: CoarseTimer = Collection,
-    no_device_id: NoDeviceId = Collection,
-    disk_full: DiskFull = Collection,
-    slow_device: SlowDevice = Device,
-    slow_kernels: SlowKernels = Device,
-    idle_clock: IdleClock = Device,
-    neighbour: NeighbourProgram = Device,
-    throttling: DeviceThrottling = Device,
-    device_lost: NoParameters = Device,
-    leftover_process: LeftoverProcess = Device,
-}
-
-parameters! {
-    pub(crate) ProcessCrash {
+    crash: ProcessCrash = Case {
         exit: Option<u8> = None,
         signal: Option<CrashSignal> = None,
         at: CrashAt = CrashAt::Launch,
         launch: u32 = 1,
         records: RecordsKept = RecordsKept::Kept,
     }
-    pub(crate) ProcessHang {
+    hang: ProcessHang = Case {
         ignores_sigterm: bool = false,
         grandchild: GrandchildLocation = GrandchildLocation::None,
         launch: u32 = 1,
         seconds: Option<f64> = None,
     }
-    pub(crate) OutOfMemory {
+    out_of_memory: OutOfMemory = Case {
         at: MemoryAt = MemoryAt::Arguments,
     }
-    pub(crate) RuntimeDeviceError {
+    device_error: RuntimeDeviceError = Case {
         code: u32 = 507_015,
     }
-    pub(crate) UnsteadyKernel {
+    clock_jump: ClockJump = Case {
+        seconds: f64 = -3600.0,
+        launch: u32 = 1,
+    }
+    lost_records: LostRecords = Collection {
+        head: u32 = 0,
+        tail: u32 = 0,
+    }
+    repeated_records: RepeatedRecords = Collection {}
+    truncated_csv: TruncatedCsv = Collection {
+        keeps: f64 = 0.5,
+    }
+    ragged_csv: RaggedCsv = Collection {
+        rows: u32 = 1,
+    }
+    missing_output: MissingOutput = Collection {
+        folder: bool = true,
+        second_export: bool = true,
+    }
+    wrong_device_id: WrongDevice = Collection {
+        shows: Option<u32> = None,
+    }
+    wrong_unit: WrongUnit = Collection {
+        factor: f64 = 1e3,
+    }
+    ai_cpu_fallback: AiCpuFallback = Case {}
+    unsteady_kernel: UnsteadyKernel = Case {
         pattern: UnsteadyPattern = UnsteadyPattern::Drift,
         factor: f64 = 1.08,
         launch: u32 = 15,
         share: f64 = 0.5,
         length: u32 = 12,
     }
-    pub(crate) RenamedKernel {
+    late_rank: LateRank = Case {
+        rank: usize = 0,
+        microseconds: f64 = 500.0,
+    }
+    wrong_result: WrongData = Case {
+        rank: usize = 0,
+        element: u64 = 0,
+    }
+    renamed_kernel: RenamedKernel = Case {
         name: String = "RenamedKernel".to_owned(),
         launch: u32 = 1,
         operator_only: bool = false,
     }
-    pub(crate) ClockJump {
-        seconds: f64 = -3600.0,
-        launch: u32 = 1,
-    }
-    pub(crate) LateRank {
-        rank: usize = 0,
-        microseconds: f64 = 500.0,
-    }
-    pub(crate) WrongData {
-        rank: usize = 0,
-        element: u64 = 0,
-    }
-    pub(crate) LostRecords {
-        head: u32 = 0,
-        tail: u32 = 0,
-    }
-    pub(crate) TruncatedCsv {
-        keeps: f64 = 0.5,
-    }
-    pub(crate) RaggedCsv {
-        rows: u32 = 1,
-    }
-    pub(crate) MissingOutput {
-        folder: bool = true,
-        second_export: bool = true,
-    }
-    pub(crate) WrongDevice {
-        shows: Option<u32> = None,
-    }
-    pub(crate) WrongUnit {
-        factor: f64 = 1e3,
-    }
-    pub(crate) CoarseTimer {
+    one_core: OneCore = Case {}
+    coarse_timer: CoarseTimer = Collection {
         step: u32 = 1_000,
     }
-    pub(crate) NoDeviceId {
+    no_device_id: NoDeviceId = Collection {
         column: bool = true,
     }
-    pub(crate) DiskFull {
+    disk_full: DiskFull = Collection {
         keeps: f64 = 0.0,
         second_export: bool = false,
     }
-    pub(crate) SlowDevice {
+    slow_device: SlowDevice = Device {
         factor: f64 = 3.0,
     }
-    pub(crate) SlowKernels {
+    slow_kernels: SlowKernels = Device {
         factor: f64 = 1.04,
     }
-    pub(crate) IdleClock {
+    idle_clock: IdleClock = Device {
         factor: f64 = 1.2,
         milliseconds: f64 = 3.0,
     }
-    pub(crate) NeighbourProgram {
+    neighbour: NeighbourProgram = Device {
         factor: f64 = 1.3,
         share: f64 = 0.3,
     }
-    pub(crate) DeviceThrottling {
+    throttling: DeviceThrottling = Device {
         factor: f64 = 1.4,
         temperature: i64 = 98,
     }
-    pub(crate) LeftoverProcess {
+    device_lost: DeviceLost = Device {}
+    leftover_process: LeftoverProcess = Device {
         seconds: Option<f64> = None,
         pid: u32 = 4_100_017,
         name: String = "python3.11".to_owned(),
@@ -177,10 +153,6 @@ parameters! {
         holds: HeldResource = HeldResource::Memory,
     }
 }
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoParameters {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -191,49 +163,11 @@ pub(super) enum CrashSignal {
     Sigbus,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum CrashAt {
-    Launch,
-    Exit,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum RecordsKept {
-    Kept,
-    LastSecondLost,
-    None,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum UnsteadyPattern {
-    Drift,
-    Step,
-    Burst,
-    TwoModes,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum GrandchildLocation {
-    None,
-    SameGroup,
-    OwnGroup,
-    OwnSession,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum MemoryAt {
-    Arguments,
-    Launch,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum HeldResource {
-    Memory,
-    Device,
+words! {
+    pub(super) CrashAt { Launch, Exit }
+    pub(super) RecordsKept { Kept, LastSecondLost, None }
+    pub(super) UnsteadyPattern { Drift, Step, Burst, TwoModes }
+    pub(super) GrandchildLocation { None, SameGroup, OwnGroup, OwnSession }
+    pub(super) MemoryAt { Arguments, Launch }
+    pub(super) HeldResource { Memory, Device }
 }

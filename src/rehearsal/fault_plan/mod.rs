@@ -18,6 +18,15 @@ macro_rules! parameters {
     )* };
 }
 
+/// Defines values of parameters that only the stand-ins read, the default one first.
+macro_rules! words {
+    ($($vis:vis $name:ident { $first:ident $(, $word:ident)* $(,)? })*) => { $(
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        $vis enum $name { #[default] $first, $($word,)* }
+    )* };
+}
+
 mod check;
 mod durations;
 mod host;
