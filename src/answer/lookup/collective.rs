@@ -16,8 +16,7 @@ use crate::{
     database::{
         CollectiveOverhead, DatabaseError, KernelCsv,
         collective_rows::{
-            ALGORITHM_TYPE, DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, PART_WEIGHTS,
-            TOPOLOGY_TIER as TIER,
+            ALGORITHM_TYPE, CollectiveKey, CollectiveKeyColumns, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES,
         },
     },
     kernel::{CollectiveKind, CommandSizes, Dtype, KernelName, PartWeights, SweepCommand, Verdict},
@@ -240,25 +239,20 @@ impl CollectiveTable {
             return Ok(None);
         }
         let table = KernelCsv::load(&path)?;
-        let column = |name: &str| table.column_index(name);
         let latencies = LatencyReader::new(&table, KernelPolicy::default(), reads_verdicts);
-        let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
-        let [environment, algorithm, parts] = [ENVIRONMENT, ALGORITHM_TYPE, PART_WEIGHTS].map(column);
+        let keys = CollectiveKeyColumns::find(table.column_names());
+        let algorithm = table.column_index(ALGORITHM_TYPE);
         let overheads = CollectiveOverhead::load(kernel, folder)?;
-        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing: Vec::new(), overheads };
-        let (Some(bytes), Some(ranks)) = (bytes, ranks) else {
-            let needed = [(MESSAGE_BYTES, bytes), (RANKS, ranks)];
-            found.missing =
-                needed.into_iter().filter(|(_, index)| index.is_none()).map(|(name, _)| name).collect();
+        let mut missing = vec![MESSAGE_BYTES, NUM_DEVICES];
+        missing.retain(|name| table.column_index(name).is_none());
+        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing, overheads };
+        if !found.missing.is_empty() {
             return Ok(Some(found));
-        };
+        }
         table.for_each_row(|row, cells| {
-            let text =
-                |index: usize| std::str::from_utf8(cells.get(index).unwrap_or_default()).unwrap_or("").trim();
-            // Whole numbers may have the form `16.0`.
-            let number = |index: usize| {
-                let text = text(index);
-                text.strip_suffix(".0").unwrap_or(text).parse::<u64>().ok()
+            let Ok(CollectiveKey { message, ranks: Some(ranks), tier, dtype, environment, parts }) = keys.key(cells)
+            else {
+                return;
             };
             let picked = latencies.columns.iter().map(|index| cells.get(*index).unwrap_or_default());
             let (values, verdict) = latencies.read(&picked.collect::<Vec<_>>());
@@ -269,22 +263,16 @@ impl CollectiveTable {
             };
             let mut columns = LatencyColumn::ALL.into_iter().zip(values);
             let latency = columns.find(|(column, value)| *value > 0.0 && is_usable(*column));
-            let line = u32::try_from(table.row_line(row)).ok();
-            if let (Some(bytes), Some(ranks), Some((column, latency)), Some(line)) =
-                (number(bytes), number(ranks), latency, line)
-            {
-                let (tier, dtype) =
-                    (tier.and_then(number), dtype.and_then(|index| Dtype::parse(text(index))));
-                let [environment, algorithm] =
-                    [environment, algorithm].map(|index| index.map(text).unwrap_or_default().to_owned());
+            if let (Some((column, latency)), Ok(line)) = (latency, u32::try_from(table.row_line(row))) {
+                let algorithm = algorithm.and_then(|index| cells.get(index)).unwrap_or_default();
                 found.rows.push(CollectiveRow {
-                    bytes,
+                    bytes: message,
                     ranks,
                     tier,
                     dtype,
                     environment,
-                    has_unequal_parts: !parts.map(text).unwrap_or_default().is_empty(),
-                    algorithm,
+                    has_unequal_parts: parts != PartWeights::Equal,
+                    algorithm: String::from_utf8_lossy(algorithm).trim().to_owned(),
                     line,
                     column,
                     latency,
