@@ -1,6 +1,6 @@
 //! Errors of commands, with hint and exit status.
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, io, path::Path};
 
 use crate::base::exit::ExitStatus;
 
@@ -34,8 +34,14 @@ impl CommandError {
         Self { message: message.into(), hint: hint.into(), exit: ExitStatus::Usage }
     }
 
+    /// Returns the function that makes the error of a failed access to a file.
+    pub(crate) fn io(action: &str, path: &Path, hint: &'static str) -> impl FnOnce(io::Error) -> Self + use<> {
+        let action = format!("cannot {action} `{}`", path.display());
+        move |error| Self::bad_input(format!("{action}: {error}"), hint)
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "the function is passed to `map_err`")]
-    pub(crate) fn no_temporary_folder(error: std::io::Error) -> Self {
+    pub(crate) fn no_temporary_folder(error: io::Error) -> Self {
         Self::bad_input(
             format!("cannot create a temporary folder: {error}"),
             "check TMPDIR and its free space",

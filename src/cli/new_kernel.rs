@@ -63,12 +63,8 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
     };
     let folder = folder.join("op_replay");
     let path = folder.join(format!("{}.yaml", kernel.file_stem()));
-    fs::create_dir_all(&folder).and_then(|()| fs::write(&path, text)).map_err(|error| {
-        CommandError::bad_input(
-            format!("cannot write `{}`: {error}", path.display()),
-            "check the folder's permissions",
-        )
-    })?;
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, text));
+    written.map_err(CommandError::io("write", &path, "check the folder's permissions"))?;
     print_note(&format!("{}: complete the lines marked TODO", path.display()));
     Ok(ExitStatus::Done)
 }

@@ -287,12 +287,8 @@ pub(super) fn program_environment(
             software: HostSoftware { locations, packages, settings },
         });
     }
-    fs::create_dir_all(folder).map_err(|error| {
-        CommandError::bad_input(
-            format!("cannot create `{}`: {error}", folder.display()),
-            "the folder must be writable; check its owner, mode and mount",
-        )
-    })?;
+    let hint = "the folder must be writable; check its owner, mode and mount";
+    fs::create_dir_all(folder).map_err(CommandError::io("create", folder, hint))?;
     let RehearsedDurations { recorded_medians, earlier_runs } = durations();
     let config = rehearsal::HostConfig {
         model: options.rehearsal_model,

@@ -671,12 +671,7 @@ fn replace_ledger(path: &Path, new: &Path, kept: Option<&Path>) -> Result<(), Co
     Ok(write_atomic_by(path, |out| io::copy(&mut new, out).map(|_| ())).map_err(DatabaseError::from)?)
 }
 
-fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
-    let place = path.display().to_string();
-    move |error| {
-        CommandError::bad_input(
-            format!("cannot {action} `{place}`: {error}"),
-            "check free space and permissions; no content of the ledger was changed",
-        )
-    }
+fn file_error(action: &str, path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    let hint = "check free space and permissions; no content of the ledger was changed";
+    CommandError::io(action, path, hint)
 }

@@ -48,10 +48,7 @@ struct Settings<'a> {
 }
 
 pub(super) fn io_error(action: &str, path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
-    let action = format!("cannot {action} `{}`", path.display());
-    move |error| {
-        CommandError::bad_input(format!("{action}: {error}"), "check the folder's permissions and the disk")
-    }
+    CommandError::io(action, path, "check the folder's permissions and the disk")
 }
 
 /// Returns a variable with a path that can stand in search paths.

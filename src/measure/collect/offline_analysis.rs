@@ -43,12 +43,8 @@ pub(crate) struct AnalysisSettings {
 impl AnalysisSettings {
     pub(crate) fn create_log_folder(&self) -> Result<(), CommandError> {
         let parents = self.logs.parent().map_or(Ok(()), fs::create_dir_all);
-        parents.and_then(|()| fs::create_dir(&self.logs)).map_err(|error| {
-            CommandError::bad_input(
-                format!("cannot create the folder `{}`: {error}", self.logs.display()),
-                "give a new folder with `--logs`",
-            )
-        })
+        let created = parents.and_then(|()| fs::create_dir(&self.logs));
+        created.map_err(CommandError::io("create the folder", &self.logs, "give a new folder with `--logs`"))
     }
 
     /// Checks that the interpreter has torch_npu, without an import, which takes seconds.

@@ -8,6 +8,8 @@ const COLLECTIONS: &str = "collections";
 /// Folder of a run with the programs of the rehearsal host.
 const PROGRAMS: &str = "host";
 const DRAFT: &str = ".merging-";
+const NOT_COPIED: &str =
+    "check free space and permissions; no result and no row was changed, and the same command continues";
 
 pub(super) type Archives = BTreeMap<(String, u32), Option<String>>;
 
@@ -24,7 +26,7 @@ pub(super) fn copy_evidence_files(
     for run in runs {
         let (from, into) = (source.run_folder(run), target.run_folder(run));
         if from.is_dir() {
-            copy_longer_files(&from, &into).map_err(|error| copy_error(&from, &error))?;
+            copy_longer_files(&from, &into).map_err(CommandError::io("copy", &from, NOT_COPIED))?;
         }
     }
     for (place @ (run, number), archive) in of_source {
@@ -35,17 +37,10 @@ pub(super) fn copy_evidence_files(
         if !from.is_dir() || into.exists() && (is_known || !is_taken) {
             continue;
         }
-        replace_folder(&from, &into).map_err(|error| copy_error(&from, &error))?;
+        replace_folder(&from, &into).map_err(CommandError::io("copy", &from, NOT_COPIED))?;
         copied += 1;
     }
     Ok(copied)
-}
-
-fn copy_error(path: &Path, error: &io::Error) -> CommandError {
-    CommandError::bad_input(
-        format!("cannot copy `{}`: {error}", path.display()),
-        "check free space and permissions; no result and no row was changed, and the same command continues",
-    )
 }
 
 /// Copies the files of a run outside of its collections that the other folder lacks, or has with fewer bytes: logs grow.

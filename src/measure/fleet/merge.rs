@@ -434,14 +434,9 @@ fn copy_evidence(
     Ok(copied)
 }
 
-fn write_error(path: &Path) -> impl Fn(io::Error) -> CommandError + use<> {
-    let path = path.to_owned();
-    move |error| {
-        CommandError::bad_input(
-            format!("cannot write `{}`: {error}", path.display()),
-            "check free space and permissions; the ledger was not changed, and the same command continues",
-        )
-    }
+fn write_error(path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    let hint = "check free space and permissions; the ledger was not changed, and the same command continues";
+    CommandError::io("write", path, hint)
 }
 
 fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
