@@ -8,7 +8,7 @@ use std::{
 };
 
 use foldhash::fast::FixedState;
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 
 use super::{
     controls::control_change,
@@ -30,31 +30,23 @@ use crate::{
 
 #[derive(Clone, Debug, Default)]
 struct SoftwareMedians {
-    cases: CaseMap<usize>,
+    medians: NumberedMedians,
     /// Number of collections with a pattern, by the number of the case; none for a case without one.
     patterned: BTreeMap<usize, usize>,
-    collections: BTreeMap<i64, usize>,
     devices: BTreeMap<HostDevice, usize>,
     device_of_collection: Vec<usize>,
-    medians: Vec<CollectionMedian>,
-    by_case: Vec<Vec<f64>>,
 }
 
 impl SoftwareMedians {
     fn add(&mut self, measured: &CollectionSamples, host: &str) {
-        let next = self.cases.len();
-        let case = *self.cases.entry(measured.case.clone()).or_insert(next);
-        let next = self.collections.len();
-        let collection = *self.collections.entry(measured.collection).or_insert(next);
+        let (case, collection) = self.medians.numbers((measured.case.clone(), 0), measured.collection);
         if collection == self.device_of_collection.len() {
             let next = self.devices.len();
             let device = HostDevice { host: host.to_owned(), device: measured.device };
             self.device_of_collection.push(*self.devices.entry(device).or_insert(next));
         }
-        self.by_case.resize(self.cases.len(), Vec::new());
         let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
-        self.by_case[case].extend(median.as_ref().map(|median| median.log_median));
-        self.medians.extend(median);
+        median.into_iter().for_each(|median| self.medians.add(median));
         let has_changed = || measured.noise.as_deref().is_some_and(|noise| control_change(noise).is_some());
         if pattern_reason(&measured.samples).is_some() || has_changed() {
             *self.patterned.entry(case).or_default() += 1;
@@ -63,23 +55,20 @@ impl SoftwareMedians {
 
     /// Estimates all cases jointly if enough of them have several collections, else those with three collections from their own medians.
     fn estimate_cases(&self) -> (Vec<Option<EstimatedMedian>>, Vec<DeviceDeviation>) {
-        let by_case = &self.by_case;
-        let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
         let has_one_device = self.devices.len() == 1;
-        let repeated = by_case.iter().filter(|medians| medians.len() > 1).count();
-        if repeated < MIN_REPEATED_CASES {
+        if self.medians.repeated_count() < MIN_REPEATED_CASES {
             let method = match has_one_device {
                 true => IntervalMethod::CollectionsOnOneDevice,
                 false => IntervalMethod::Collections,
             };
-            let own = by_case.iter().zip(resolutions).map(|(medians, resolution)| {
-                let is_enough = medians.len() >= MIN_OWN_COLLECTIONS;
-                is_enough.then(|| EstimatedMedian { estimate: estimate_median(medians, resolution), method })
+            let own = self.medians.by_case.values().map(|medians| {
+                let estimate = || estimate_median(medians, timer_resolution(medians));
+                (medians.len() >= MIN_OWN_COLLECTIONS)
+                    .then(|| EstimatedMedian { estimate: estimate(), method })
             });
             return (own.collect(), Vec::new());
         }
-        let model = EffectModel::JointWithDevices(&self.device_of_collection);
-        let fit = fit_medians(&self.medians, &resolutions, model, None);
+        let fit = self.medians.fit(EffectModel::JointWithDevices(&self.device_of_collection), None);
         let method = match (&fit.devices, has_one_device) {
             (Some(_), _) => IntervalMethod::JointFitOfUnequalDevices,
             (None, true) => IntervalMethod::JointFitOnOneDevice,
@@ -174,9 +163,8 @@ impl EstimateInput {
             if !devices.is_empty() {
                 all.devices.insert(number, devices);
             }
-            for (case, &index) in &medians.cases {
+            for (index, ((case, _), of_case)) in medians.medians.by_case.iter().enumerate() {
                 if self.newest.get(case) == Some(software) {
-                    let of_case = &medians.by_case[index];
                     let estimated = EstimatedCase {
                         median: estimates[index],
                         collections: of_case.len(),
@@ -188,8 +176,8 @@ impl EstimateInput {
                     all.cases.insert(case.clone(), estimated);
                     let log_median = mean(of_case);
                     let earlier = self.earlier.get(case).and_then(|earlier| {
-                        let earlier = self.by_software.get(earlier)?;
-                        Some(mean(&earlier.by_case[*earlier.cases.get(case)?]))
+                        let earlier = &self.by_software.get(earlier)?.medians;
+                        Some(mean(earlier.by_case.get(&(case.clone(), 0))?))
                     });
                     of_cases.push(CaseMedian { case: case.clone(), log_median, earlier, software: number });
                 }
@@ -309,37 +297,44 @@ struct MeasuredMedian {
     median: CollectionMedian,
 }
 
-#[derive(Debug, Default)]
-struct NumberedMedians<'a> {
+/// Medians with the numbers of their cases and collections, in the order in which they occur.
+#[derive(Clone, Debug, Default)]
+struct NumberedMedians {
     medians: Vec<CollectionMedian>,
-    cases: Vec<&'a CaseId>,
-    by_case: Vec<Vec<f64>>,
+    /// Logarithms of the medians of each case, and of each run if runs are told apart, else of run 0.
+    by_case: IndexMap<(CaseId, usize), Vec<f64>, FixedState>,
+    collections: IndexSet<i64>,
 }
 
-impl<'a> NumberedMedians<'a> {
-    fn new(measured: &[&'a MeasuredMedian], divides_runs: bool) -> Self {
+impl NumberedMedians {
+    fn new(measured: &[&MeasuredMedian], divides_runs: bool) -> Self {
         let mut numbered = Self::default();
-        let (mut cases, mut collections) = (BTreeMap::new(), IndexSet::new());
         for one in measured {
             let run = if divides_runs { one.run } else { 0 };
-            let case = *cases.entry((&one.case, run)).or_insert_with(|| {
-                numbered.cases.push(&one.case);
-                numbered.by_case.push(Vec::new());
-                numbered.cases.len() - 1
-            });
-            let collection = collections.insert_full(one.collection).0;
-            numbered.by_case[case].push(one.median.log_median);
-            numbered.medians.push(CollectionMedian { case, collection, ..one.median });
+            let (case, collection) = numbered.numbers((one.case.clone(), run), one.collection);
+            numbered.add(CollectionMedian { case, collection, ..one.median });
         }
         numbered
     }
 
+    fn numbers(&mut self, case: (CaseId, usize), collection: i64) -> (usize, usize) {
+        let case = self.by_case.entry(case);
+        let number = case.index();
+        case.or_default();
+        (number, self.collections.insert_full(collection).0)
+    }
+
+    fn add(&mut self, median: CollectionMedian) {
+        self.by_case[median.case].push(median.log_median);
+        self.medians.push(median);
+    }
+
     fn repeated_count(&self) -> usize {
-        self.by_case.iter().filter(|medians| medians.len() > 1).count()
+        self.by_case.values().filter(|medians| medians.len() > 1).count()
     }
 
     fn fit(&self, model: EffectModel<'_>, prior: Option<&VariancePrior>) -> JointFit {
-        let resolutions: Vec<f64> = self.by_case.iter().map(|medians| timer_resolution(medians)).collect();
+        let resolutions: Vec<f64> = self.by_case.values().map(|medians| timer_resolution(medians)).collect();
         fit_medians(&self.medians, &resolutions, model, prior)
     }
 
@@ -434,15 +429,13 @@ impl RunEstimates {
             prior.map(|prior| run.fit(EffectModel::Independent, Some(&prior)).estimates)
         };
         let estimates = fitted.unwrap_or_else(|| {
-            let all = NumberedMedians::new(measured, false);
-            let ledger: HashMap<&CaseId, Vec<f64>> = all.cases.into_iter().zip(all.by_case).collect();
-            let own = run.cases.iter().zip(&run.by_case);
-            own.map(|(case, medians)| estimate_by_own_variance(medians, &ledger[case])).collect()
+            let ledger = NumberedMedians::new(measured, false).by_case;
+            run.by_case.iter().map(|(case, medians)| estimate_by_own_variance(medians, &ledger[case])).collect()
         });
-        for ((case, medians), estimate) in run.cases.iter().zip(&run.by_case).zip(estimates) {
+        for (((case, _), medians), estimate) in run.by_case.iter().zip(estimates) {
             if is_newest(case) {
-                self.collections.insert((*case).clone(), medians.len());
-                self.by_case.extend(estimate.map(|estimate| ((*case).clone(), estimate)));
+                self.collections.insert(case.clone(), medians.len());
+                self.by_case.extend(estimate.map(|estimate| (case.clone(), estimate)));
             }
         }
     }
