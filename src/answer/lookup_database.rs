@@ -129,7 +129,7 @@ pub(crate) fn step_of_model(
     model: &str,
     step: &DecoderStep,
 ) -> Result<Workload, CommandError> {
-    Ok(decoder_step(&LlmModel::load(assets, model)?, step)?)
+    decoder_step(&LlmModel::load(assets, model)?, step)
 }
 
 /// Reads workloads with their weights, and sets what their questions lack. A file twice is an error; equal names get the path of the

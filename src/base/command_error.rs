@@ -13,8 +13,8 @@ pub trait Failure: Error {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct CommandError {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandError {
     pub(crate) message: String,
     pub(crate) hint: String,
     pub(crate) exit: ExitStatus,

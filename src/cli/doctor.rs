@@ -55,7 +55,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         ),
         Err(error) => DoctorCheck::missing(
             "torch_npu",
-            error.to_string(),
+            error.message,
             "install torch_npu, or give the Python that has it with `--python`",
         ),
     });
@@ -72,7 +72,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
             free.into_iter().map(|device| numbering.logical_id(device)).collect();
         let found = torch_devices(python, &environment, &free);
         drop(leases);
-        let found = found.map_err(|error| error.to_string());
+        let found = found.map_err(|error| error.message);
         points.push(diagnosis::check_numbering(host, found.clone().map(|devices| devices.count)));
         points.push(diagnosis::check_device_use(found.map(|devices| devices.usable)));
     }

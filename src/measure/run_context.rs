@@ -170,7 +170,7 @@ impl RunContext {
         let waiting = self.screen.wait_for(&format!("torch_npu of {}", options.python));
         let found = torch_devices(&options.python, &self.variables, &free);
         drop((leases, waiting));
-        let found = found.map_err(|error| error.to_string());
+        let found = found.map_err(|error| error.message);
         if let Ok(devices) = &found {
             require_check(check_device_count(&self.numbering, devices.count))?;
         }

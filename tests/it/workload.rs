@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use npubench::base::command_error::Failure;
 use npubench::{
     answer::workload::{DurationKind, UnreadableReason, Workload, load_workload, read_predicted_time},
     kernel::{Dtype, Nanos},
@@ -17,9 +16,9 @@ fn load(context: &Context, name: &str, text: &str) -> Workload {
 /// Message and hint of the error for a file.
 fn refusal(context: &Context, name: &str, text: &str) -> String {
     let path = context.write(name, text);
-    let error = load_workload(&path).expect_err(name);
+    let error = load_workload(&path).expect_err(name).to_string();
     let folder = path.parent().expect("a folder").display().to_string();
-    format!("{error}\nhint: {}", error.hint()).replace(&folder, "DIR")
+    error.trim_start_matches("error: ").replace(&folder, "DIR")
 }
 
 fn total_time(workload: &Workload) -> Nanos {

@@ -5,10 +5,10 @@ use std::{
     path::Path,
 };
 
-use super::WorkloadError;
+use super::wrong_file;
 use crate::{
     answer::lookup::parse_dims,
-    base::suggest::nearest_name,
+    base::{command_error::CommandError, suggest::nearest_name},
     kernel::{KernelName, Nanos},
     profile::timeline::{NameId, TimeSpan, read_runs},
 };
@@ -99,7 +99,7 @@ pub fn read_passes_of_kernels(
     path: &Path,
     anchor: Option<&str>,
     kernels: &[KernelName],
-) -> Result<ForwardPasses, WorkloadError> {
+) -> Result<ForwardPasses, CommandError> {
     let mut found = ForwardPasses::default();
     let devices = read_records(path, &mut found.untimed)?;
     let mut recorded: BTreeSet<String> = BTreeSet::new();
@@ -119,9 +119,9 @@ pub fn read_passes_of_kernels(
             let hint = format!(
                 "give a kernel that ends each pass with `--anchor`, or `--whole` for a table of one pass{near}"
             );
-            Err(WorkloadError::of_file(path, format!("has no `{anchor}`, which ends a forward pass"), hint))
+            Err(wrong_file(path, format!("has no `{anchor}`, which ends a forward pass"), hint))
         }
-        _ => Err(WorkloadError::of_file(path, "has no kernel with a start and a duration", HINT)),
+        _ => Err(wrong_file(path, "has no kernel with a start and a duration", HINT)),
     }
 }
 
@@ -160,7 +160,7 @@ fn cut_passes(
 
 pub(super) type CollectiveSums = BTreeMap<String, (u64, Nanos)>;
 
-pub(super) fn add_collective_sums(path: &Path, sums: &mut CollectiveSums) -> Result<(), WorkloadError> {
+pub(super) fn add_collective_sums(path: &Path, sums: &mut CollectiveSums) -> Result<(), CommandError> {
     for records in read_records(path, &mut 0)?.into_values() {
         let mut by_kernel: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
         for record in records.into_iter().filter(|record| record.is_collective) {
@@ -182,7 +182,7 @@ fn tokens_of_product(kernel: &str, shapes: &str) -> Option<u64> {
     parse_dims(first)?.first().copied()
 }
 
-fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
+fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, CommandError> {
     let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
     for run in read_runs(path)? {
         *untimed += run.untimed;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     io::Read as _,
     path::{Path, PathBuf},
 };
@@ -15,15 +16,14 @@ use super::{
 use crate::{
     answer::lookup::{QueryFields, check_degrees, check_kv_length},
     base::{
-        command_error::Failure,
+        command_error::CommandError,
         count_text::format_count,
         files::open_regular,
         json_error::json_message,
         suggest::did_you_mean_or,
-        yaml::{self, Spanned, YamlError},
+        yaml::{self, Spanned},
     },
     kernel::Nanos,
-    profile::ProfileError,
 };
 
 const START: u64 = 1 << 16;
@@ -38,10 +38,10 @@ const KINDS: &str = "give kernel_details.csv or op_summary_*.csv of a run or its
 
 /// Reads a workload. Its kind follows from the content: a profile (also a folder), an inventory or a chrome trace of a
 /// simulator, or a list of questions in YAML or CSV.
-pub fn load_workload(path: &Path) -> Result<Workload, WorkloadError> {
+pub fn load_workload(path: &Path) -> Result<Workload, CommandError> {
     let mut workload = read_workload(path)?;
     if workload.invocations() == 0 {
-        return Err(WorkloadError::of_file(path, "has no invocations", KINDS));
+        return Err(wrong_file(path, "has no invocations", KINDS));
     }
     check_sums(path, &workload)?;
     if workload.name.is_empty() {
@@ -58,7 +58,7 @@ pub fn load_workload(path: &Path) -> Result<Workload, WorkloadError> {
 }
 
 /// Refuses sums beyond which those of several workloads may overflow, or are no exact floating-point numbers.
-fn check_sums(path: &Path, workload: &Workload) -> Result<(), WorkloadError> {
+fn check_sums(path: &Path, workload: &Workload) -> Result<(), CommandError> {
     let (mut count, mut time) = (0_u64, 0_i64);
     for question in &workload.questions {
         count = count.saturating_add(question.count);
@@ -70,17 +70,20 @@ fn check_sums(path: &Path, workload: &Workload) -> Result<(), WorkloadError> {
         } else {
             continue;
         };
-        let hint = "correct the counts and durations".to_owned();
-        return Err(WorkloadError::Content { file: path.to_owned(), line: question.line, problem, hint });
+        let hint = "correct the counts and durations";
+        return Err(match question.line {
+            Some(line) => wrong_line(path, line, problem, hint),
+            None => wrong_file(path, problem, hint),
+        });
     }
     Ok(())
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> WorkloadError {
-    WorkloadError::of_file(path, format!("cannot be read: {error}"), KINDS)
+fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
+    wrong_file(path, format!("cannot be read: {error}"), KINDS)
 }
 
-fn read_workload(path: &Path) -> Result<Workload, WorkloadError> {
+fn read_workload(path: &Path) -> Result<Workload, CommandError> {
     if path.is_dir() {
         return profile_records::read_profile(path);
     }
@@ -97,7 +100,7 @@ fn read_workload(path: &Path) -> Result<Workload, WorkloadError> {
         first.split(',').any(|cell| matches!(cell.trim(), "Type" | "OP Type" | "Input Shapes"));
     let is_named_table = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
     match text.as_bytes().first() {
-        None => Err(WorkloadError::of_file(path, "is empty", KINDS)),
+        None => Err(wrong_file(path, "is empty", KINDS)),
         Some(b'[') => read_trace(path),
         Some(b'{') if text.contains("\"traceEvents\"") => read_trace(path),
         Some(b'{') => read_json(path),
@@ -107,30 +110,30 @@ fn read_workload(path: &Path) -> Result<Workload, WorkloadError> {
     }
 }
 
-fn read_text(path: &Path) -> Result<String, WorkloadError> {
+fn read_text(path: &Path) -> Result<String, CommandError> {
     let mut bytes = Vec::new();
     let read = open_regular(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(WorkloadError::of_file(path, format!("has more than {MAX_BYTES} bytes"), KINDS));
+        return Err(wrong_file(path, format!("has more than {MAX_BYTES} bytes"), KINDS));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
-        WorkloadError::at_line(path, line, "is not UTF-8", KINDS)
+        wrong_line(path, line, "is not UTF-8", KINDS)
     })?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// Reads an object: an inventory, a trace whose events begin late, or a list of questions, since JSON is YAML.
-fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
+fn read_json(path: &Path) -> Result<Workload, CommandError> {
     let text = read_text(path)?;
     let keys: BTreeMap<String, &RawValue> = match serde_json::from_str(&text) {
         Ok(keys) => keys,
         // YAML in braces.
         Err(_) if !text.contains('"') => return parse_yaml(path, &text),
         Err(error) => {
-            return Err(WorkloadError::at_line(path, error.line() as u64, json_message(&error), KINDS));
+            return Err(wrong_line(path, error.line() as u64, json_message(&error), KINDS));
         }
     };
     match () {
@@ -143,45 +146,22 @@ fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
                 "is JSON with the keys {}, expected `ops` (an inventory), `traceEvents` (a trace) or `questions`",
                 found.join(", ")
             );
-            Err(WorkloadError::of_file(path, problem, KINDS))
+            Err(wrong_file(path, problem, KINDS))
         }
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum WorkloadError {
-    #[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
-    Content { file: PathBuf, line: Option<u64>, problem: String, hint: String },
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    #[error(transparent)]
-    Yaml(#[from] YamlError),
+pub(super) fn wrong_file(file: &Path, problem: impl Display, hint: impl Into<String>) -> CommandError {
+    CommandError::bad_input(format!("{}: {problem}", file.display()), hint)
 }
 
-impl WorkloadError {
-    pub(super) fn of_file(file: &Path, problem: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Content { file: file.to_owned(), line: None, problem: problem.into(), hint: hint.into() }
-    }
-
-    pub(super) fn at_line(
-        file: &Path,
-        line: u64,
-        problem: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
-        let (problem, hint) = (problem.into(), hint.into());
-        Self::Content { file: file.to_owned(), line: Some(line), problem, hint }
-    }
-}
-
-impl Failure for WorkloadError {
-    fn hint(&self) -> String {
-        match self {
-            Self::Content { hint, .. } => hint.clone(),
-            Self::Profile(error) => error.hint(),
-            Self::Yaml(error) => error.hint.clone(),
-        }
-    }
+pub(super) fn wrong_line(
+    file: &Path,
+    line: u64,
+    problem: impl Display,
+    hint: impl Into<String>,
+) -> CommandError {
+    CommandError::bad_input(format!("{}:{line}: {problem}", file.display()), hint)
 }
 
 pub(super) fn line_of(text: &str, part: &str) -> u64 {
@@ -189,14 +169,14 @@ pub(super) fn line_of(text: &str, part: &str) -> u64 {
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() as u64 + 1
 }
 
-pub(super) fn parse_time(path: &Path, line: u64, micros: f64) -> Result<Nanos, WorkloadError> {
+pub(super) fn parse_time(path: &Path, line: u64, micros: f64) -> Result<Nanos, CommandError> {
     // Ten years; sums of such times do not overflow.
     const MAX: f64 = 3.2e14;
     match micros.is_finite() && (0.0..=MAX).contains(&micros) {
         true => Ok(Nanos::from_seconds(micros * 1e-6)),
         false => {
             let problem = format!("the duration {micros:?} us is not between 0 and {MAX:?}");
-            Err(WorkloadError::at_line(path, line, problem, "give microseconds"))
+            Err(wrong_line(path, line, problem, "give microseconds"))
         }
     }
 }
@@ -236,7 +216,7 @@ pub(super) fn is_header(line: &str) -> bool {
     cells.contains(&"op") && cells.iter().all(|cell| QueryFields::keys().any(|key| key == *cell))
 }
 
-pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
+pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, CommandError> {
     let QuestionFile { name, tp, ep, ranks, tier, kv_length, questions } = yaml::parse(path, text)?;
     for (key, checked) in [
         ("tp", check_degrees([tp, None, None])),
@@ -245,7 +225,7 @@ pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadEr
         ("kv_length", check_kv_length(kv_length)),
     ] {
         let line = || yaml::find_value(text, &[key]).line();
-        checked.map_err(|error| WorkloadError::at_line(path, line(), error.message, error.hint))?;
+        checked.map_err(|error| wrong_line(path, line(), error.message, error.hint))?;
     }
     let questions =
         questions.into_iter().map(|entry| question_of_fields(path, entry.defined.line(), entry.value));
@@ -255,7 +235,7 @@ pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadEr
     Ok(workload)
 }
 
-pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
+pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, CommandError> {
     let mut reader = csv::ReaderBuilder::new().has_headers(true).flexible(true).from_reader(text.as_bytes());
     let header = reader.headers().cloned().unwrap_or_default();
     let columns: Vec<String> = header.iter().map(|cell| cell.trim().to_owned()).collect();
@@ -264,36 +244,36 @@ pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, WorkloadE
             let hint = did_you_mean_or(column, QueryFields::keys(), || {
                 format!("a list has the columns {}", QueryFields::keys().collect::<Vec<_>>().join(", "))
             });
-            return Err(WorkloadError::at_line(path, 1, format!("unknown column `{column}`"), hint));
+            return Err(wrong_line(path, 1, format!("unknown column `{column}`"), hint));
         }
         if columns[..at].contains(column) {
             let problem = format!("a second column `{column}`");
-            return Err(WorkloadError::at_line(path, 1, problem, "remove one of them"));
+            return Err(wrong_line(path, 1, problem, "remove one of them"));
         }
     }
     if !columns.iter().any(|column| column == "op") {
-        return Err(WorkloadError::at_line(path, 1, "the header lacks `op`", HINT));
+        return Err(wrong_line(path, 1, "the header lacks `op`", HINT));
     }
     let mut questions = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|error| WorkloadError::of_file(path, error.to_string(), HINT))?;
+        let record = record.map_err(|error| wrong_file(path, error.to_string(), HINT))?;
         let line = record.position().map_or(0, csv::Position::line);
         if record.len() != columns.len() {
             let problem = format!("{} fields, the header has {}", record.len(), columns.len());
-            return Err(WorkloadError::at_line(path, line, problem, "shapes with commas need quotes"));
+            return Err(wrong_line(path, line, problem, "shapes with commas need quotes"));
         }
         let mut fields = serde_json::Map::new();
         for (column, cell) in columns.iter().zip(record.iter().map(str::trim)) {
             if !cell.is_empty() {
                 let value = QueryFields::value_of_text(column, cell).map_err(|expected| {
                     let problem = format!("`{cell}` in column `{column}`, expected {expected}");
-                    WorkloadError::at_line(path, line, problem, HINT)
+                    wrong_line(path, line, problem, HINT)
                 })?;
                 fields.insert(column.clone(), value);
             }
         }
         let fields = serde_json::from_value(fields.into())
-            .map_err(|error| WorkloadError::at_line(path, line, error.to_string(), HINT))?;
+            .map_err(|error| wrong_line(path, line, error.to_string(), HINT))?;
         questions.push(question_of_fields(path, line, fields)?);
     }
     Ok(Workload::new(String::new(), DurationKind::Stated, questions))
@@ -303,17 +283,16 @@ fn question_of_fields(
     path: &Path,
     line: u64,
     mut fields: QueryFields,
-) -> Result<WorkloadQuestion, WorkloadError> {
+) -> Result<WorkloadQuestion, CommandError> {
     let (count, duration) = (fields.count.take().unwrap_or(1), fields.duration_us.take());
-    let query =
-        fields.into_query().map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
+    let query = fields.into_query().map_err(|error| wrong_line(path, line, error.message, error.hint))?;
     let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
     let product = |one: Nanos| {
         let time = i64::try_from(count).ok().and_then(|count| one.0.checked_mul(count));
         time.map(Nanos).ok_or_else(|| {
             let problem = format!("{count} invocations of this duration are more than 292 years");
             let hint = "correct `count` or `duration_us`, which is that of one invocation";
-            WorkloadError::at_line(path, line, problem, hint)
+            wrong_line(path, line, problem, hint)
         })
     };
     let time = one.map(product).transpose()?;

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    CollectiveSums, DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
+    CollectiveSums, DurationKind, UnreadableReason, Workload, WorkloadQuestion,
     add_collective_sums,
 };
 use crate::{
     answer::lookup::{LookupEngine, OpQuery, QueryTensor},
-    base::count_text::format_count,
+    base::{command_error::CommandError, count_text::format_count},
     kernel::{CollectiveKind, KernelName, Nanos},
     profile::{
         CollectiveSignature, ProfileFile, RankCounts, RecordGroup, RecordedCollectives, RecordedDurations,
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
+pub(super) fn read_profile(path: &Path) -> Result<Workload, CommandError> {
     let found = ProfileFile::find_all(&[path])?;
     let mut notes: Vec<String> = Vec::new();
     let (files, copies) = leave_out_copies(found.files);
@@ -85,7 +85,7 @@ pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
 
 /// Returns the sums of collectives of all tables, each counted once; `None` for databases, which have one record of
 /// each.
-fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, WorkloadError> {
+fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, CommandError> {
     let mut sums = CollectiveSums::new();
     for ProfileFile(file) in files {
         if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("csv")) {

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion, line_of, parse_time,
-    tensor_bytes,
+    DurationKind, UnreadableReason, Workload, WorkloadQuestion, line_of, parse_time,
+    tensor_bytes, wrong_file, wrong_line,
 };
 use crate::{
     answer::lookup::{OpQuery, QueryTensor, parse_dims, parse_dtype},
-    base::json_error::json_message,
+    base::{command_error::CommandError, json_error::json_message},
     kernel::{Dtype, KernelName, Nanos},
     profile::{TraceError, TraceEvent, for_each_trace_event},
 };
@@ -87,7 +87,7 @@ struct TraceProcesses {
 impl TraceProcesses {
     /// Reads the operators of a trace, and sums the durations that come from a database. Events without shapes, inputs,
     /// kernel and source are no operators: such events enclose others.
-    fn read(path: &Path, measured_only: bool) -> Result<Self, WorkloadError> {
+    fn read(path: &Path, measured_only: bool) -> Result<Self, CommandError> {
         let mut found = Self::default();
         let mut order = 0;
         let mut number = 0;
@@ -122,11 +122,11 @@ impl TraceProcesses {
             Ok(())
         });
         read.map_err(|error| match error {
-            TraceError::Text { line, problem, .. } => WorkloadError::at_line(path, line, problem, TRACE_HINT),
-            other => WorkloadError::of_file(path, other.to_string(), TRACE_HINT),
+            TraceError::Text { line, problem, .. } => wrong_line(path, line, problem, TRACE_HINT),
+            other => wrong_file(path, other.to_string(), TRACE_HINT),
         })?;
         match found.by_name.is_empty() {
-            true => Err(WorkloadError::of_file(path, "no event is of a simulator", TRACE_HINT)),
+            true => Err(wrong_file(path, "no event is of a simulator", TRACE_HINT)),
             false => Ok(found),
         }
     }
@@ -148,7 +148,7 @@ impl TraceProcesses {
 
 /// Reads the operators of a trace. Of several processes with the same operators, one whose durations do not come from a
 /// database counts; those with other operators are added.
-pub(super) fn read_trace(path: &Path) -> Result<Workload, WorkloadError> {
+pub(super) fn read_trace(path: &Path) -> Result<Workload, CommandError> {
     let processes = TraceProcesses::read(path, false)?;
     let (all, others) = (processes.by_name.len(), processes.others);
     let kept = processes.distinct(false);
@@ -246,7 +246,7 @@ impl PredictedTime {
 /// only the former, with a `kernel_type` and a duration above 0. The duration of several kernels is divided in
 /// proportion to `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives. Of
 /// several processes with the same operators, one whose durations come from a database counts.
-pub fn read_predicted_time(path: &Path, measured_only: bool) -> Result<PredictedTime, WorkloadError> {
+pub fn read_predicted_time(path: &Path, measured_only: bool) -> Result<PredictedTime, CommandError> {
     let mut predicted = PredictedTime::default();
     for (_, process) in TraceProcesses::read(path, measured_only)?.distinct(true) {
         let PredictedTime { compute, communication, events, others, others_time } = process.predicted;
@@ -310,11 +310,11 @@ pub(super) fn parse_inventory(
     path: &Path,
     text: &str,
     keys: &BTreeMap<String, &RawValue>,
-) -> Result<Workload, WorkloadError> {
+) -> Result<Workload, CommandError> {
     let wrong = |part: &RawValue, error: &serde_json::Error| {
         // Lines of the error count from the start of the part.
         let line = line_of(text, part.get()) + (error.line() as u64).max(1) - 1;
-        WorkloadError::at_line(path, line, json_message(error), INVENTORY_HINT)
+        wrong_line(path, line, json_message(error), INVENTORY_HINT)
     };
     let name = |key: &str| keys.get(key).and_then(|value| serde_json::from_str::<String>(value.get()).ok());
     let operators: Vec<&RawValue> = match keys.get("ops") {
@@ -345,7 +345,7 @@ pub(super) fn parse_inventory(
                 "the counts of the shapes of `{}` do not add up to {}",
                 operator.op_name, operator.count
             );
-            WorkloadError::at_line(path, line, problem, INVENTORY_HINT)
+            wrong_line(path, line, problem, INVENTORY_HINT)
         })?;
         if variants.len() > 1 && variants.iter().any(|(variant, _)| variant.count.is_none()) {
             shared.push(operator.op_name.clone());

@@ -4,7 +4,7 @@ use super::super::prelude::*;
 use crate::{
     database::{DatabaseError, ImportedDuration, MergeReport, import_durations},
     kernel::{CollectiveCase, PartWeights, hccl_environment, hccl_variables},
-    measure::collective::{TopologyError, parse_collective, tier_of_group},
+    measure::collective::{no_tier, parse_collective, tier_of_group},
     profile::{CollectiveBenchmark, parse_element_type},
 };
 
@@ -189,11 +189,7 @@ fn group_of(
     };
     let network = DeviceProfile::load(assets, device)?.comm;
     if let Some(network) = network.filter(|network| tier >= network.grid.len() as u64) {
-        return Err(TopologyError::NoTier {
-            tier: usize::try_from(tier).unwrap_or(usize::MAX),
-            grid: network.grid,
-        }
-        .into());
+        return Err(no_tier(usize::try_from(tier).unwrap_or(usize::MAX), &network.grid));
     }
     let Some(ranks) = ranks else {
         return Err(CommandError::bad_input(

@@ -98,7 +98,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     // Nodes compare their versions of torch when they agree on the sweep.
     if communication == ScriptCommunication::Gloo && !options.dry_run && place.is_none() {
         require_gloo(&base.python).map_err(|error| {
-            let problem = format!("the backend gloo cannot run: {error}");
+            let problem = format!("the backend gloo cannot run: {}", error.message);
             CommandError::cannot_measure(problem, "give a Python with torch by `--python`")
         })?;
     }

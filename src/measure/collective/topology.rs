@@ -8,37 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::command_error::Failure;
+use crate::base::command_error::CommandError;
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TopologyError {
-    #[error("device {device} is outside of the grid {grid:?}, which has {devices} devices")]
-    OutsideGrid { device: u32, grid: Vec<u64>, devices: u64 },
-    #[error("device {0} is named twice")]
-    Repeated(u32),
-    #[error("tier {tier} does not exist: the grid {grid:?} has the tiers 0 to {}", .grid.len().saturating_sub(1))]
-    NoTier { tier: usize, grid: Vec<u64> },
-    #[error("a group of {0} has no links, expected at least 2 ranks")]
-    TooFewRanks(usize),
-    #[error("{ranks} ranks are more than the {devices} devices")]
-    MoreThanDevices { ranks: usize, devices: usize },
-    #[error("no {ranks} of these {devices} devices span tier {tier} of the grid {grid:?}: at most {most} do")]
-    NotSpanned { ranks: usize, tier: usize, devices: usize, grid: Vec<u64>, most: usize },
-}
+const GROUPS_HINT: &str = "`npubench comm groups` lists the groups of each tier";
 
-impl Failure for TopologyError {
-    fn hint(&self) -> String {
-        let hint = match self {
-            Self::OutsideGrid { .. } => "give other devices, or correct `grid` in the device profile",
-            Self::Repeated(_) => "name each device once",
-            Self::NoTier { .. } => "tier 0 is the outermost dimension",
-            Self::TooFewRanks(_) => "give a larger number of ranks",
-            Self::MoreThanDevices { .. } | Self::NotSpanned { .. } => {
-                "`npubench comm groups` lists the groups of each tier"
-            }
-        };
-        hint.to_owned()
-    }
+pub(crate) fn no_tier(tier: usize, grid: &[u64]) -> CommandError {
+    let last = grid.len().saturating_sub(1);
+    let problem = format!("tier {tier} does not exist: the grid {grid:?} has the tiers 0 to {last}");
+    CommandError::bad_input(problem, "tier 0 is the outermost dimension")
 }
 
 pub(crate) type GroupSize = (usize, usize);
@@ -52,15 +29,18 @@ fn coordinates(grid: &[u64], device: u32) -> Vec<u64> {
     digits
 }
 
-fn placed(grid: &[u64], devices: &[u32]) -> Result<BTreeMap<u32, Vec<u64>>, TopologyError> {
+fn placed(grid: &[u64], devices: &[u32]) -> Result<BTreeMap<u32, Vec<u64>>, CommandError> {
     let size = grid.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
     let mut places = BTreeMap::new();
     for &device in devices {
         if u64::from(device) >= size {
-            return Err(TopologyError::OutsideGrid { device, grid: grid.to_vec(), devices: size });
+            let problem = format!("device {device} is outside of the grid {grid:?}, which has {size} devices");
+            let hint = "give other devices, or correct `grid` in the device profile";
+            return Err(CommandError::bad_input(problem, hint));
         }
         if places.insert(device, coordinates(grid, device)).is_some() {
-            return Err(TopologyError::Repeated(device));
+            let problem = format!("device {device} is named twice");
+            return Err(CommandError::bad_input(problem, "name each device once"));
         }
     }
     Ok(places)
@@ -68,7 +48,7 @@ fn placed(grid: &[u64], devices: &[u32]) -> Result<BTreeMap<u32, Vec<u64>>, Topo
 
 /// Returns the tier of a group: the outermost dimension in which its members differ. That of a single device is the
 /// innermost one.
-pub(crate) fn tier_of_group(grid: &[u64], devices: &[u32]) -> Result<usize, TopologyError> {
+pub(crate) fn tier_of_group(grid: &[u64], devices: &[u32]) -> Result<usize, CommandError> {
     let places = placed(grid, devices)?;
     let innermost = grid.len().saturating_sub(1);
     let Some(first) = places.values().next() else { return Ok(innermost) };
@@ -102,16 +82,18 @@ pub(crate) fn devices_for(
     devices: &[u32],
     ranks: usize,
     tier: usize,
-) -> Result<Vec<Vec<u32>>, TopologyError> {
+) -> Result<Vec<Vec<u32>>, CommandError> {
     let places = placed(grid, devices)?;
     if tier >= grid.len() {
-        return Err(TopologyError::NoTier { tier, grid: grid.to_vec() });
+        return Err(no_tier(tier, grid));
     }
     if ranks < 2 {
-        return Err(TopologyError::TooFewRanks(ranks));
+        let problem = format!("a group of {ranks} has no links, expected at least 2 ranks");
+        return Err(CommandError::bad_input(problem, "give a larger number of ranks"));
     }
     if ranks > devices.len() {
-        return Err(TopologyError::MoreThanDevices { ranks, devices: devices.len() });
+        let problem = format!("{ranks} ranks are more than the {} devices", devices.len());
+        return Err(CommandError::bad_input(problem, GROUPS_HINT));
     }
     let blocks = blocks(&places, tier);
     let large = blocks.iter().filter(|block| largest_group(block) >= ranks);
@@ -120,8 +102,11 @@ pub(crate) fn devices_for(
     found.sort();
     let Some(layout) = found.first().map(|candidate| candidate.layout.clone()) else {
         let most = blocks.iter().map(largest_group).max().unwrap_or(0);
-        let (devices, grid) = (devices.len(), grid.to_vec());
-        return Err(TopologyError::NotSpanned { ranks, tier, devices, grid, most });
+        let devices = devices.len();
+        let problem = format!(
+            "no {ranks} of these {devices} devices span tier {tier} of the grid {grid:?}: at most {most} do"
+        );
+        return Err(CommandError::bad_input(problem, GROUPS_HINT));
     };
     found.retain(|candidate| candidate.layout == layout);
     Ok(found.into_iter().map(|candidate| candidate.devices).collect())
@@ -195,7 +180,7 @@ fn distributed_groups(block: &Block, ranks: usize) -> BTreeSet<Vec<u32>> {
     groups
 }
 
-pub(crate) fn reachable_groups(grid: &[u64], devices: &[u32]) -> Result<Vec<GroupSize>, TopologyError> {
+pub(crate) fn reachable_groups(grid: &[u64], devices: &[u32]) -> Result<Vec<GroupSize>, CommandError> {
     let places = placed(grid, devices)?;
     let groups = (0..grid.len()).flat_map(|tier| {
         let most = blocks(&places, tier).iter().map(largest_group).max().unwrap_or(0);
@@ -286,15 +271,16 @@ mod tests {
 
     #[test]
     fn impossible_groups_are_refused_with_the_reason() {
-        let text = |ranks, tier| devices_for(&GRID, &SERVER, ranks, tier).expect_err("none").to_string();
+        let text = |ranks, tier| devices_for(&GRID, &SERVER, ranks, tier).expect_err("none").message;
         assert_eq!(text(32, 1), "32 ranks are more than the 16 devices");
         assert_eq!(text(4, 2), "no 4 of these 16 devices span tier 2 of the grid [48, 8, 2]: at most 2 do");
         assert_eq!(text(2, 0), "no 2 of these 16 devices span tier 0 of the grid [48, 8, 2]: at most 0 do");
         assert_eq!(text(2, 3), "tier 3 does not exist: the grid [48, 8, 2] has the tiers 0 to 2");
         assert_eq!(text(1, 1), "a group of 1 has no links, expected at least 2 ranks");
         let outside = devices_for(&[8], &[0, 8], 2, 0).expect_err("outside");
-        assert_eq!(outside.to_string(), "device 8 is outside of the grid [8], which has 8 devices");
-        assert_eq!(devices_for(&[8], &[1, 1], 2, 0), Err(TopologyError::Repeated(1)));
+        assert_eq!(outside.message, "device 8 is outside of the grid [8], which has 8 devices");
+        let twice = devices_for(&[8], &[1, 1], 2, 0).expect_err("twice");
+        assert_eq!(twice.message, "device 1 is named twice");
     }
 
     #[test]

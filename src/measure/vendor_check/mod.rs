@@ -9,7 +9,7 @@ mod python;
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::{BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader},
     iter,
     os::fd::OwnedFd,
     panic::resume_unwind,
@@ -27,8 +27,7 @@ use serde::Deserialize;
 use crate::{
     base::{
         assets::AssetFiles,
-        command_error::Failure,
-        exit::ExitStatus,
+        command_error::CommandError,
         files::scratch::{ScratchFolder, temporary_folder},
         process::{self, CommandSpec, ExitKind, ProcessError, last_line},
         shared_work::share_work,
@@ -37,7 +36,7 @@ use crate::{
     kernel::{
         CheckMethod, CheckOutcome, CheckVerdict, DataKind, Slot,
         catalogue::Catalogue,
-        render::{Manifest, ManifestCase, RenderError, ScriptCommunication, replay_script},
+        render::{Manifest, ManifestCase, ScriptCommunication, replay_script},
     },
 };
 use python::END_WITH_PARENT;
@@ -46,37 +45,19 @@ pub(crate) use python::{
     require_gloo, torch_devices,
 };
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CheckError {
-    #[error("`{python}` cannot be used for checks: {reason}")]
-    Python { python: String, reason: String },
-    #[error(transparent)]
-    Render(#[from] RenderError),
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error("cannot use `{}`: {source}", .path.display())]
-    Io { path: PathBuf, source: std::io::Error },
+fn unusable_python(python: &str, reason: &str) -> CommandError {
+    CommandError::cannot_measure(
+        format!("`{python}` cannot be used for checks: {reason}"),
+        "give a Python with torch and torch_npu by `--python`; it needs no NPU, but may need the libraries of CANN",
+    )
 }
 
-impl Failure for CheckError {
-    fn hint(&self) -> String {
-        let hint = match self {
-            Self::Python { .. } => {
-                "give a Python with torch and torch_npu by `--python`; it needs no NPU, but may need the libraries of CANN"
-            }
-            Self::Render(error) => return error.hint(),
-            Self::Process(_) => "check the program given with `--python`",
-            Self::Io { .. } => "check free space and permissions of the temporary folder",
-        };
-        hint.to_owned()
-    }
+fn not_run(error: &ProcessError) -> CommandError {
+    CommandError::bad_input(error.to_string(), "check the program given with `--python`")
+}
 
-    fn exit_status(&self) -> ExitStatus {
-        match self {
-            Self::Python { .. } => ExitStatus::CannotMeasure,
-            _ => ExitStatus::BadInput,
-        }
-    }
+fn not_accessed(path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    CommandError::io("use", path, "check free space and permissions of the temporary folder")
 }
 
 #[derive(Clone, Debug)]
@@ -91,13 +72,13 @@ pub(crate) struct CheckSettings {
 const MAX_BATCH: usize = 20_000;
 
 /// Checks cases and passes each outcome to `report` as it arrives, with the index of the case in `cases`. Ends early if
-/// `stop` is set. Fails with [`CheckError`]; outcomes reported before remain valid.
+/// `stop` is set. Outcomes reported before a failure remain valid.
 pub(crate) fn check_cases(
     settings: &CheckSettings,
     cases: &[PlannedCase],
     stop: &AtomicBool,
     report: &mut dyn FnMut(usize, CheckOutcome),
-) -> Result<(), CheckError> {
+) -> Result<(), CommandError> {
     let processes = settings.processes.max(1);
     let size = cases.len().div_ceil(processes).clamp(1, MAX_BATCH);
     let indices: Vec<usize> = (0..cases.len()).collect();
@@ -156,7 +137,7 @@ fn check_batch(
     indices: Vec<usize>,
     stop: &AtomicBool,
     outcomes: &OutcomeSender,
-) -> Result<(), CheckError> {
+) -> Result<(), CommandError> {
     let mut batches = vec![indices];
     while let Some(indices) = batches.pop() {
         if stop.load(Ordering::Relaxed) {
@@ -186,9 +167,8 @@ fn run_process(
     indices: &[usize],
     stop: &AtomicBool,
     outcomes: &OutcomeSender,
-) -> Result<(usize, Option<String>), CheckError> {
-    let folder =
-        ScratchFolder::create().map_err(|source| CheckError::Io { path: temporary_folder(), source })?;
+) -> Result<(usize, Option<String>), CommandError> {
+    let folder = ScratchFolder::create().map_err(not_accessed(&temporary_folder()))?;
     let folder = folder.path();
     write_scripts(settings, cases, indices, folder)?;
     let log = folder.join("log");
@@ -198,8 +178,7 @@ fn run_process(
     let arguments = ["-c", &script, "replay.py", "manifest.json", "--mode", "check"];
     let arguments = arguments.into_iter().chain(["--journal", JOURNAL, "--until-stdin-ends"]);
     // Python ends when the other end of the pipe is closed, also if this program is killed.
-    let (reader, writer) =
-        std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;
+    let (reader, writer) = io::pipe().map_err(not_accessed(folder))?;
     let words = iter::once(&*settings.python).chain(arguments).map(Into::into);
     let job = CommandSpec {
         environment: &environment,
@@ -224,7 +203,8 @@ fn run_process(
             halt.store(is_stalled || stop.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         process.join().unwrap_or_else(|panic| resume_unwind(panic))
-    })?;
+    });
+    let ended = ended.map_err(|error| not_run(&error))?;
     drop(writer);
     follower.read_new_lines();
     let failure = match ended {
@@ -240,7 +220,7 @@ fn run_process(
     };
     if !follower.has_started {
         let reason = failure.unwrap_or_else(|| end_of_log(&log));
-        return Err(CheckError::Python { python: settings.python.clone(), reason });
+        return Err(unusable_python(&settings.python, &reason));
     }
     Ok((follower.checked.len(), failure))
 }
@@ -257,7 +237,7 @@ fn write_scripts(
     cases: &[PlannedCase],
     indices: &[usize],
     folder: &Path,
-) -> Result<(), CheckError> {
+) -> Result<(), CommandError> {
     let kernels: BTreeSet<_> = indices.iter().map(|&index| &cases[index].case.kernel).collect();
     let entries = kernels.into_iter().filter_map(|kernel| Some((kernel, settings.catalogue.entry(kernel)?)));
     let planned = indices.iter().map(|&index| &cases[index]).zip(0..);
@@ -273,7 +253,7 @@ fn write_scripts(
     ];
     for (name, text) in files {
         let path = folder.join(name);
-        fs::write(&path, text).map_err(|source| CheckError::Io { path, source })?;
+        fs::write(&path, text).map_err(not_accessed(&path))?;
     }
     Ok(())
 }

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::AtomicBool, t
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 
-use super::CheckError;
+use super::{not_run, unusable_python};
 use crate::{
     base::{
+        command_error::CommandError,
         files::ScratchFolder,
         print::print_note,
         process::{self, CommandSpec, ExitKind, last_line},
@@ -46,13 +47,13 @@ def optional(name):
 versions = {name: version(name) for name in ('torch', 'torch_npu')}
 print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
 
-/// Returns the versions of torch, torch_npu and packages with further operators. Fails with [`CheckError::Python`] if
-/// torch or torch_npu is missing.
-pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
+/// Returns the versions of torch, torch_npu and packages with further operators. Fails if torch or
+/// torch_npu is missing.
+pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CommandError> {
     query_python(python, VERSIONS_SCRIPT, &[])
 }
 
-pub(crate) fn installed_torch(python: &str) -> Result<String, CheckError> {
+pub(crate) fn installed_torch(python: &str) -> Result<String, CommandError> {
     let script = "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))";
     query_python(python, script, &[])
 }
@@ -62,7 +63,7 @@ const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
     print(json.dumps([str(s) for s in schemas if s.name.split('::')[-1] == NAME]))";
 
 /// Returns the schemas of the operators of a name, as PyTorch prints them. Importing torch_npu takes seconds.
-pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
+pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CommandError> {
     query_python(python, &format!("NAME = {}\n{SCHEMAS_SCRIPT}", json!(function)), &[])
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
         json!(package)
     );
     query_python(python, &script, &[]).unwrap_or_else(|error| {
-        print_note(&format!("custom operators of {package} are not looked for: {error}"));
+        print_note(&format!("custom operators of {package} are not looked for: {}", error.message));
         Vec::new()
     })
 }
@@ -105,25 +106,22 @@ pub(crate) fn torch_devices(
     python: &str,
     environment: &[(String, String)],
     devices: &[LogicalDeviceId],
-) -> Result<TorchDevices, CheckError> {
+) -> Result<TorchDevices, CommandError> {
     query_python(python, &format!("INDICES = {}\n{DEVICES_SCRIPT}", json!(devices)), environment)
 }
 
 /// Imports torch.distributed with gloo; the error names the Python and the reason.
-pub(crate) fn require_gloo(python: &str) -> Result<(), CheckError> {
+pub(crate) fn require_gloo(python: &str) -> Result<(), CommandError> {
     let script =
         "import json, torch.distributed as d; print(json.dumps(d.is_available() and d.is_gloo_available()))";
     match query_python(python, script, &[])? {
         true => Ok(()),
-        false => {
-            let (python, reason) = (python.to_owned(), "its torch has no gloo".to_owned());
-            Err(CheckError::Python { python, reason })
-        }
+        false => Err(unusable_python(python, "its torch has no gloo")),
     }
 }
 
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
-pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CheckError> {
+pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CommandError> {
     let script = "import json, torch, torch_npu; print(json.dumps(torch.npu.get_device_name(0)))";
     query_python(python, script, environment)
 }
@@ -134,10 +132,9 @@ fn query_python<T: DeserializeOwned>(
     python: &str,
     script: &str,
     variables: &[(String, String)],
-) -> Result<T, CheckError> {
-    let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
+) -> Result<T, CommandError> {
     let folder = ScratchFolder::create()
-        .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
+        .map_err(|error| unusable_python(python, &format!("cannot create a temporary folder: {error}")))?;
     let log = folder.path().join("log");
     let mut environment: Vec<(String, String)> =
         variables.iter().filter(|(name, _)| name != "PATH").cloned().collect();
@@ -151,7 +148,8 @@ fn query_python<T: DeserializeOwned>(
             Duration::from_secs(180),
         )
     };
-    let (exit, output) = process::read_query(&job, &AtomicBool::new(false))?;
+    let (exit, output) =
+        process::read_query(&job, &AtomicBool::new(false)).map_err(|error| not_run(&error))?;
     let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    found.filter(|_| exit == ExitKind::Exited(0)).ok_or_else(|| unusable(last_line(&output).to_owned()))
+    found.filter(|_| exit == ExitKind::Exited(0)).ok_or_else(|| unusable_python(python, last_line(&output)))
 }

@@ -1,8 +1,9 @@
 //! Feed-forward: dense layers, and layers with experts.
 
-use super::{INT8_BLOCK, KernelCall, StepBuilder, dynamic_quantisation};
+use super::{INT8_BLOCK, KernelCall, StepBuilder, dynamic_quantisation, wrong_number};
 use crate::{
-    answer::workload::{DecoderStep, DecoderStepError},
+    answer::workload::DecoderStep,
+    base::command_error::CommandError,
     cases::llm::{ExpertSizes, ParallelLayout, WeightProduct, WeightProductRole as Role},
     kernel::{CaseAttributes, Dtype, EP_SIZE},
 };
@@ -36,18 +37,23 @@ pub(super) struct ExpertTokens {
 impl ExpertTokens {
     /// Divides the tokens of a step. Fails if groups of tokens and of experts do not divide each other, and for more
     /// rows than any device holds.
-    pub(super) fn of_step(step: &DecoderStep, experts: &ExpertSizes) -> Result<Self, DecoderStepError> {
+    pub(super) fn of_step(step: &DecoderStep, experts: &ExpertSizes) -> Result<Self, CommandError> {
         let ParallelLayout { tp, ep, dp } = step.layout;
         let (parts, joined) = match (ep % dp, dp % ep) {
             (0, _) => (ep / dp, 1),
             (_, 0) => (1, dp / ep),
-            _ => return Err(DecoderStepError::UnevenGroups { dp, ep }),
+            _ => {
+                return Err(CommandError::bad_input(
+                    format!("the tokens of dp {dp} groups cannot be dealt out evenly to ep {ep} groups of experts"),
+                    "give degrees of which one divides the other",
+                ));
+            }
         };
         let tokens = step.tokens().checked_mul(joined).map(|tokens| tokens.div_ceil(parts));
         let rows = tokens.and_then(|tokens| tokens.checked_mul(experts.top_k));
         match (tokens, rows.filter(|rows| *rows <= MAX_ROWS)) {
             (Some(tokens), Some(rows)) => Ok(Self { parts, joined, slices: tp / parts, tokens, rows }),
-            _ => Err(DecoderStepError::Number(format!(
+            _ => Err(wrong_number(format!(
                 "{} tokens of each group with {} experts each are more than {MAX_ROWS} rows on a device",
                 step.tokens(),
                 experts.top_k

@@ -11,7 +11,7 @@ use experts::ExpertTokens;
 use super::{DurationKind, Workload, WorkloadQuestion};
 use crate::{
     answer::{attention_call::calls, lookup::LookupEngine},
-    base::command_error::Failure,
+    base::command_error::CommandError,
     cases::llm::{
         DeviceShare, LlmModel, ParallelLayout, ProductKernel, QuantisationScheme, WeightProduct,
         WeightProductRole,
@@ -49,28 +49,8 @@ pub struct DecoderStep {
     pub quantisation: QuantisationScheme,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecoderStepError {
-    #[error("{model} does not run with {layout}: {problem}")]
-    Layout { model: String, layout: ParallelLayout, problem: String },
-    #[error("{0}")]
-    Number(String),
-    #[error("the tokens of dp {dp} groups cannot be dealt out evenly to ep {ep} groups of experts")]
-    UnevenGroups { dp: u64, ep: u64 },
-    #[error("steps are derived in bf16 and w8a8, not in {0}")]
-    Quantisation(&'static str),
-}
-
-impl Failure for DecoderStepError {
-    fn hint(&self) -> String {
-        let hint = match self {
-            Self::Layout { .. } => "`npubench models` lists the parallel degrees of each model",
-            Self::UnevenGroups { .. } => "give degrees of which one divides the other",
-            Self::Number(_) => "give smaller numbers of sequences and tokens",
-            Self::Quantisation(_) => "give `--dtype bf16` or `--dtype w8a8`",
-        };
-        hint.to_owned()
-    }
+fn wrong_number(problem: impl Into<String>) -> CommandError {
+    CommandError::bad_input(problem, "give smaller numbers of sequences and tokens")
 }
 
 impl DecoderStep {
@@ -85,32 +65,37 @@ impl DecoderStep {
         }
     }
 
-    fn check(&self) -> Result<(), DecoderStepError> {
-        let wrong = |problem: String| Err(DecoderStepError::Number(problem));
+    fn check(&self) -> Result<(), CommandError> {
         if self.batch == 0 || self.context == 0 {
-            return wrong("a step has at least one sequence of one token".to_owned());
+            return Err(wrong_number("a step has at least one sequence of one token"));
         }
         if self.batch > MAX_SEQUENCES {
-            return wrong(format!("{} sequences are more than {MAX_SEQUENCES}", self.batch));
+            return Err(wrong_number(format!("{} sequences are more than {MAX_SEQUENCES}", self.batch)));
         }
         // Blocks of caches are counted for keys, rows of products for tokens.
         let limit = if self.is_decode() { MAX_KEYS } else { MAX_TOKENS };
         if self.batch.checked_mul(self.context).is_none_or(|length| length > limit) {
             let (batch, context) = (self.batch, self.context);
-            return wrong(format!("{batch} sequences of {context} tokens are more than {limit} tokens"));
+            let problem = format!("{batch} sequences of {context} tokens are more than {limit} tokens");
+            return Err(wrong_number(problem));
         }
         match self.quantisation {
             QuantisationScheme::Bf16 | QuantisationScheme::W8a8 => Ok(()),
-            other => Err(DecoderStepError::Quantisation(other.as_str())),
+            other => Err(CommandError::bad_input(
+                format!("steps are derived in bf16 and w8a8, not in {}", other.as_str()),
+                "give `--dtype bf16` or `--dtype w8a8`",
+            )),
         }
     }
 }
 
 /// Derives the kernels of one step of a model on one device, with their counts.
-pub fn decoder_step(model: &LlmModel, step: &DecoderStep) -> Result<Workload, DecoderStepError> {
+pub fn decoder_step(model: &LlmModel, step: &DecoderStep) -> Result<Workload, CommandError> {
     step.check()?;
-    let failed =
-        |problem| DecoderStepError::Layout { model: model.model.clone(), layout: step.layout, problem };
+    let failed = |problem: String| {
+        let problem = format!("{} does not run with {}: {problem}", model.model, step.layout);
+        CommandError::bad_input(problem, "`npubench models` lists the parallel degrees of each model")
+    };
     let share = model.share(step.layout).map_err(failed)?;
     let products = model.gemms(step.layout, step.quantisation).map_err(failed)?;
     let experts = match &model.experts {
