@@ -119,18 +119,12 @@ impl RunNumbers {
             columns::CI95_HIGH,
             columns::ESTIMATE,
         ];
-        let index = |column| columns::result_column(cache, column).and_then(|name| table.column_index(name));
-        let mut indices: Vec<Option<usize>> = wanted.into_iter().map(index).collect();
-        indices.push(table.column_index(columns::PROFILING[1]));
-        let present: Vec<usize> = indices.iter().flatten().copied().collect();
-        // Positions of the wanted columns among those that are present.
-        let mut next = 0..;
-        let places: Vec<Option<usize>> = indices.iter().map(|one| one.and_then(|_| next.next())).collect();
-        table.for_each_cells(&present, |_, cells| {
-            let text = |column: usize| {
-                let cell = places[column].and_then(|place| cells.get(place)).copied().unwrap_or_default();
-                std::str::from_utf8(cell).unwrap_or_default().trim()
-            };
+        let names = wanted.map(|column| columns::result_column(cache, column));
+        let names = names.into_iter().chain([Some(columns::PROFILING[1])]);
+        // Rows have no cell of a column that is missing.
+        let index = |name: Option<&str>| name.and_then(|name| table.column_index(name)).unwrap_or(usize::MAX);
+        table.for_each_cells(&names.map(index).collect::<Vec<_>>(), |_, cells| {
+            let text = |column: usize| std::str::from_utf8(cells[column]).unwrap_or_default().trim();
             let number = |column: usize| {
                 text(column).parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0)
             };

@@ -31,16 +31,16 @@ use crate::{
     },
 };
 
-pub(super) struct CollectionOutput {
+pub(crate) struct CollectionOutput {
     pub(super) journals: Vec<LaunchJournal>,
-    pub(super) records: Vec<RawRecord>,
+    pub(crate) records: Vec<RawRecord>,
     /// Reason why the profile cannot be read. A malformed table becomes lost records instead of an error of the run.
     pub(super) unreadable: Option<String>,
-    pub(super) damaged: Option<(String, usize)>,
+    pub(crate) damaged: Option<(String, usize)>,
 }
 
 impl CollectionOutput {
-    pub(super) fn read(folder: &Path, manifest: &Manifest) -> Self {
+    pub(crate) fn read(folder: &Path, manifest: &Manifest) -> Self {
         let ranks = 0..manifest.devices().len();
         let journals = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
         let mut output = Self { journals, records: Vec::new(), unreadable: None, damaged: None };
@@ -70,17 +70,15 @@ impl CollectionOutput {
         control_readings(manifest, &self.journals, &self.records)
     }
 
-    pub(super) fn assess(
+    pub(crate) fn assess(
         &self,
         manifest: &Manifest,
         expected: &[ExpectedLaunches<'_>],
-        conditions: &CollectionConditions,
+        end: CollectionTermination,
+        software: &SoftwareChange,
     ) -> Vec<Attempt> {
-        let CollectionConditions { termination: end, software_checked, software_at_start, .. } = conditions;
-        let change =
-            SoftwareChange::of_collection(software_checked, software_at_start, &conditions.software_at_end);
         let mut attempts =
-            assess_collection(manifest, expected, &self.journals, &self.records, *end, &change);
+            assess_collection(manifest, expected, &self.journals, &self.records, end, software);
         for attempt in attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords) {
             if let Some((message, rows)) = self.damaged.clone() {
                 attempt.outcome.reason.add(Cause::UnreadableRows { rows, message });
@@ -170,6 +168,10 @@ pub(super) struct StoredCase {
 }
 
 impl CollectionConditions {
+    pub(super) fn software_change(&self) -> SoftwareChange {
+        SoftwareChange::of_collection(&self.software_checked, &self.software_at_start, &self.software_at_end)
+    }
+
     /// Without the conditions the collection cannot be assessed again, and its results hold all the same.
     pub(super) fn write(&self, folder: &Path) {
         let text = serde_json::to_string(self).expect("conditions are JSON");
@@ -288,7 +290,8 @@ impl AssessmentRules<'_> {
         let in_folder = |problem: String| problem.replace(&places[0], &places[1]);
         output.unreadable = output.unreadable.map(in_folder);
         output.damaged = output.damaged.map(|(problem, count)| (in_folder(problem), count));
-        let attempts = output.assess(&manifest, &expected, &conditions);
+        let attempts =
+            output.assess(&manifest, &expected, conditions.termination, &conditions.software_change());
         drop(expected);
         let attempts = cases.into_iter().zip(attempts).zip(planned);
         let attempts = attempts.filter_map(|(attempt, planned)| planned.map(|_| attempt)).collect();

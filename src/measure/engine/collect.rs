@@ -84,11 +84,7 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
         Some(parts) => parts.run(&job, &context.stop)?,
         None => GangEnd { exit: job.run_script(None, files::LOG, &context.stop)?, cause: None },
     };
-    let collection_end = match ended {
-        ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionTermination::Exited,
-        ExitKind::TimedOut => CollectionTermination::TimedOut,
-        ExitKind::CutOff | ExitKind::Stopped => CollectionTermination::Stopped,
-    };
+    let collection_end = CollectionTermination::from(ended);
     let expected: Vec<ExpectedLaunches<'_>> =
         cases.iter().map(|planned| expected_launches(&settings.catalogue, planned)).collect();
     let mut output = CollectionOutput::read(&folder, manifest);
@@ -114,7 +110,7 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
         cases: cases.iter().map(|planned| LaunchedCase::new(planned)).collect(),
     };
     conditions.write(&folder);
-    let attempts = output.assess(manifest, &expected, &conditions);
+    let attempts = output.assess(manifest, &expected, collection_end, &conditions.software_change());
     for attempt in &attempts {
         let CaseOutcome { verdict, reason } = &attempt.outcome;
         tracing::debug!(collection = start.collection, case = %attempt.case, %verdict, %reason, "assessed");
@@ -182,6 +178,21 @@ fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
     }
 }
 
+/// Writes the scripts of a collection and their manifest into its folder, which is created.
+pub(crate) fn write_scripts(folder: &Path, replay: &str, collect: &str, manifest: &str) -> Result<()> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| EngineError::Io { path, source }
+    };
+    let profile = folder.join(files::PROFILE);
+    fs::create_dir_all(&profile).map_err(failed(&profile))?;
+    for (name, text) in [(files::REPLAY, replay), (files::COLLECT, collect), (files::MANIFEST, manifest)] {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(failed(&path))?;
+    }
+    Ok(())
+}
+
 pub(super) struct RenderedCollection<'a> {
     pub(super) settings: &'a CollectionSettings,
     pub(super) leases: &'a DeviceLeases,
@@ -234,18 +245,7 @@ impl RenderedCollection<'_> {
         };
         let collect = collect_script(&settings.assets, &script)?;
         let text = serde_json::to_string_pretty(manifest).expect("a manifest is JSON");
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| EngineError::Io { path, source }
-        };
-        let profile = folder.join(files::PROFILE);
-        fs::create_dir_all(&profile).map_err(io(&profile))?;
-        let replay = self.replay_script()?;
-        for (name, text) in [(files::REPLAY, replay), (files::COLLECT, collect), (files::MANIFEST, text)] {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(io(&path))?;
-        }
-        Ok(())
+        write_scripts(folder, &self.replay_script()?, &collect, &text)
     }
 
     /// Returns true if all ranks of this host have launched everything; exit codes of msprof are unreliable.

@@ -9,8 +9,10 @@ mod host_monitor;
 mod run;
 mod write_back;
 
-pub(crate) use assess::{AssessmentRules, ReassessedCollection, expected_launches, find_changes};
-pub(crate) use collect::last_line;
+pub(crate) use assess::{
+    AssessmentRules, CollectionOutput, ReassessedCollection, expected_launches, find_changes,
+};
+pub(crate) use collect::{last_line, write_scripts};
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use gang::{FollowerRun, SweepNodes};
 pub(crate) use host_monitor::{PausedDevices, pause_file};

@@ -25,12 +25,9 @@ use crate::{
     },
     measure::{
         device::DeviceLeases,
-        engine::{expected_launches, last_line},
+        engine::{CollectionOutput, expected_launches, last_line, write_scripts},
         run_context::RunContext,
-        verify::{
-            CollectionRecords, CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord,
-            SoftwareChange, assess_collection, read_journal, read_records,
-        },
+        verify::{CollectionRecords, ExpectedLaunches, RawRecord, SoftwareChange, read_records},
     },
 };
 
@@ -186,15 +183,7 @@ impl SelftestContext {
         if parameters.is_object() {
             text["selftest"] = parameters;
         }
-        let profile = folder.join(files::PROFILE);
-        fs::create_dir_all(&profile).map_err(EvidenceError::io(&profile))?;
-        for (name, text) in
-            [(files::REPLAY, script), (files::MANIFEST, &*text.to_string()), (files::COLLECT, &collect)]
-        {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(EvidenceError::io(&path))?;
-        }
-        Ok(())
+        Ok(write_scripts(folder, script, &collect, &text.to_string())?)
     }
 
     fn run_script(
@@ -293,49 +282,20 @@ impl SelftestContext {
         let script = replay_script(&self.host.assets, ScriptCommunication::Kernels, entries)?;
         self.write_folder(folder, &manifest, Value::Null, &script)?;
         let exit = self.run_script(folder, replay.devices, None, files::LOG)?;
-        let mut evidence = CollectedEvidence::read(folder, exit);
-        if evidence.records.as_ref().map_or(true, Vec::is_empty) {
+        let mut output = CollectionOutput::read(folder, &manifest);
+        if output.records.is_empty() || output.damaged.is_some() {
             // A run does the same: msprof may end without tables, and a second export mostly creates them.
-            evidence = CollectedEvidence { exit, ..self.export_again(folder, replay.devices)? };
+            self.run_script(folder, replay.devices, Some("export"), files::EXPORT_LOG)?;
+            output = CollectionOutput::read(folder, &manifest);
         }
-        Ok(self.assess_cases(&manifest, replay.cases, &evidence))
-    }
-
-    /// Assesses the records of a collection. The log has the reason why a case was not launched.
-    fn assess_cases(
-        &self,
-        manifest: &Manifest,
-        cases: &[&PlannedCase],
-        evidence: &CollectedEvidence,
-    ) -> Vec<Attempt> {
-        let end = match evidence.exit {
-            ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionTermination::Exited,
-            ExitKind::TimedOut => CollectionTermination::TimedOut,
-            ExitKind::CutOff | ExitKind::Stopped => CollectionTermination::Stopped,
-        };
-        let ranks = 0..manifest.devices().len();
-        let journals: Vec<LaunchJournal> =
-            ranks.map(|rank| read_journal(&evidence.folder.join(files::journal(rank)))).collect();
         let expected: Vec<ExpectedLaunches<'_>> =
-            cases.iter().map(|planned| expected_launches(&self.host.catalogue, planned)).collect();
-        let (records, unreadable) = match &evidence.records {
-            Ok(records) => (records.as_slice(), None),
-            Err(problem) => (Default::default(), Some(problem)),
-        };
-        let mut attempts =
-            assess_collection(manifest, &expected, &journals, records, end, &SoftwareChange::None);
-        for attempt in &mut attempts {
-            match (attempt.outcome.verdict, unreadable) {
-                (Verdict::LostRecords, Some(problem)) => {
-                    attempt.outcome.reason = Cause::UnreadableProfile { message: problem.to_string() }.into();
-                }
-                (Verdict::NotRun, _) => {
-                    let text = format!("{}: {}", attempt.outcome.reason, evidence.last_line());
-                    attempt.outcome.reason = Cause::Recorded { text }.into();
-                }
-                _ => {}
-            }
+            replay.cases.iter().map(|planned| expected_launches(&self.host.catalogue, planned)).collect();
+        let mut attempts = output.assess(&manifest, &expected, exit.into(), &SoftwareChange::None);
+        // The log has the reason why a case was not launched.
+        for attempt in attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::NotRun) {
+            let text = format!("{}: {}", attempt.outcome.reason, last_line(&folder.join(files::LOG)));
+            attempt.outcome.reason = Cause::Recorded { text }.into();
         }
-        attempts
+        Ok(attempts)
     }
 }

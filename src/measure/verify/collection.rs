@@ -16,7 +16,7 @@ use super::{
     samples::{accepted_samples, noise_reason, pattern_reason, published_interval},
 };
 use crate::{
-    base::stats::median,
+    base::{process::ExitKind, stats::median},
     kernel::{
         Attempt, Case, CaseId, CaseOutcome, Cause, CollectiveKind, EqualCallAttempt, IdentifiedCase,
         KernelName, Launch, LogicalDeviceId, Nanos, Reason, RecordedTask, Slot, SoftwareFingerprint, Verdict,
@@ -103,6 +103,16 @@ pub enum CollectionTermination {
     Exited,
     TimedOut,
     Stopped,
+}
+
+impl From<ExitKind> for CollectionTermination {
+    fn from(exit: ExitKind) -> Self {
+        match exit {
+            ExitKind::Exited(_) | ExitKind::Signalled(_) => Self::Exited,
+            ExitKind::TimedOut => Self::TimedOut,
+            ExitKind::CutOff | ExitKind::Stopped => Self::Stopped,
+        }
+    }
 }
 
 /// Greatest ratio of the median to the roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach 11.
