@@ -9,7 +9,7 @@ use super::prelude::*;
 use crate::{
     answer::{
         compat::SupersededTool,
-        lookup::{AnswerSource, LookupAnswer, LookupEngine, LookupError, OpQuery, QueryFields},
+        lookup::{AnswerSource, LookupAnswer, LookupEngine, OpQuery, QueryFields},
     },
     base::json_error::json_message,
     show::lookup::{LookupRecord, lookup_text},
@@ -75,7 +75,7 @@ fn answer_lines(file: &Path, database: &LookupDatabase, is_compat: bool) -> Resu
     Ok(exit)
 }
 
-fn look_up(engine: &LookupEngine, query: &OpQuery, is_compat: bool) -> Result<LookupAnswer, LookupError> {
+fn look_up(engine: &LookupEngine, query: &OpQuery, is_compat: bool) -> Result<LookupAnswer, CommandError> {
     if is_compat { engine.lookup(&SupersededTool::query(query)) } else { engine.lookup(query) }
 }
 

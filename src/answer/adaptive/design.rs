@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use crate::{
-    answer::lookup::{AnswerSource, LookupEngine, LookupError, OpQuery, Padding},
-    base::stats::SplitMix64,
+    answer::lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
+    base::{command_error::CommandError, stats::SplitMix64},
 };
 
 const RANDOM_SHARE: f64 = 0.1;
@@ -139,7 +139,7 @@ impl AdaptiveDesign {
 
     /// Chooses the next candidates, at most as many as a batch has; none if all are measured or failed. `engine` has
     /// the rows of all recorded candidates.
-    pub fn next_batch(&mut self, engine: &mut LookupEngine) -> Result<Vec<ChosenCandidate>, LookupError> {
+    pub fn next_batch(&mut self, engine: &mut LookupEngine) -> Result<Vec<ChosenCandidate>, CommandError> {
         let ends = self.lines.iter().flat_map(|line| open_ends(line, &self.states));
         let reason = ChoiceReason::LineEnd;
         let ends =
@@ -226,7 +226,7 @@ impl AdaptiveDesign {
     /// Returns all brackets with their expected errors: the greatest of those with which the rows at its ends are
     /// answered from the others, and of the difference of the answer in its middle from a smooth line through the rows; but at
     /// most the ratio of the latencies at its ends. The first and the last row of a line have no answer without themselves.
-    fn rate_brackets(&self, engine: &mut LookupEngine) -> Result<Vec<LineBracket>, LookupError> {
+    fn rate_brackets(&self, engine: &mut LookupEngine) -> Result<Vec<LineBracket>, CommandError> {
         let mut rated = Vec::new();
         for line in &self.lines {
             let measured = |index: &usize| self.states[*index].latency().is_some();
@@ -261,7 +261,7 @@ impl AdaptiveDesign {
         rows: &[usize],
         bracket: &LineBracket,
         engine: &LookupEngine,
-    ) -> Result<f64, LookupError> {
+    ) -> Result<f64, CommandError> {
         let point = |index: usize| {
             let log_latency = self.states[index].latency()?.ln();
             Some(LinePoint { position: self.candidates[index].position, log_latency })
@@ -280,7 +280,7 @@ impl AdaptiveDesign {
         Ok(answer.filter(|latency| latency.0 > 0.0).map_or(0.0, |latency| (latency.0.ln() - smooth).abs()))
     }
 
-    fn left_out_error(&self, index: usize, engine: &mut LookupEngine) -> Result<f64, LookupError> {
+    fn left_out_error(&self, index: usize, engine: &mut LookupEngine) -> Result<f64, CommandError> {
         let Some(latency) = self.states[index].latency() else { return Ok(f64::INFINITY) };
         let query = &self.candidates[index].query;
         let mut answer = engine.lookup(query)?;

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     answer::{
         lookup::{
-            AnswerSource, LatencyColumn, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery,
+            AnswerSource, LatencyColumn, LookupAnswer, LookupEngine, MissReason, OpQuery,
             RuleKind, UsedRow,
         },
         op_mapping::MappedOperator,
         workload::{PredictedTime, Workload, WorkloadQuestion},
     },
+    base::command_error::CommandError,
     kernel::{KernelName, Nanos, catalogue::Catalogue},
 };
 
@@ -435,8 +436,8 @@ pub struct CoverageAnalyzer<'a> {
 }
 
 impl CoverageAnalyzer<'_> {
-    /// Looks all questions of a workload up. Fails with [`LookupError`] if a table cannot be read.
-    pub fn answer_workload<'w>(&self, workload: &'w Workload) -> Result<WorkloadCoverage<'w>, LookupError> {
+    /// Looks all questions of a workload up. Fails if a table cannot be read.
+    pub fn answer_workload<'w>(&self, workload: &'w Workload) -> Result<WorkloadCoverage<'w>, CommandError> {
         let answers = workload.questions.iter().map(|question| self.answer_question(question));
         Ok(WorkloadCoverage { workload, answers: answers.collect::<Result<_, _>>()? })
     }
@@ -444,14 +445,14 @@ impl CoverageAnalyzer<'_> {
     pub(crate) fn answer_workloads<'w>(
         &self,
         workloads: &'w [Workload],
-    ) -> Result<Vec<WorkloadCoverage<'w>>, LookupError> {
+    ) -> Result<Vec<WorkloadCoverage<'w>>, CommandError> {
         workloads.iter().map(|workload| self.answer_workload(workload)).collect()
     }
 
     fn answer_question<'w>(
         &self,
         question: &'w WorkloadQuestion,
-    ) -> Result<AnsweredQuestion<'w>, LookupError> {
+    ) -> Result<AnsweredQuestion<'w>, CommandError> {
         let has_entry = self.has_entry(question);
         // If there are no inputs, only operators without a kernel have an answer.
         let is_readable = question.unreadable.is_none() || self.is_free(&question.query.op);

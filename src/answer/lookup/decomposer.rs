@@ -2,13 +2,14 @@
 
 use super::{
     AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchLengths, BatchPhase,
-    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupError, LookupResult, LookupRules, MissReason,
+    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupResult, LookupRules, MissReason,
     OpQuery, PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
 };
 use crate::{
     answer::op_mapping::{
         DecomposedOperator, DecomposerOptions, MappedKernel, MappedOperator, OpaqueKernel, TokenPartition,
     },
+    base::command_error::CommandError,
     kernel::{AttentionCase, Dtype, KernelName, TensorFormat},
 };
 
@@ -165,7 +166,7 @@ impl LookupEngine {
         }
     }
 
-    fn lookup_sub_kernel(&self, kernel: &SubKernel) -> Result<PartAnswer, LookupError> {
+    fn lookup_sub_kernel(&self, kernel: &SubKernel) -> Result<PartAnswer, CommandError> {
         let candidates = self.candidates(&kernel.kernels)?;
         let answer = match &kernel.query {
             SubKernelQuery::Inputs(inputs) => {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
-    base::command_error::Failure,
+    base::command_error::CommandError,
     database::{Database, DatabaseError, KernelCsv, TableCases, columns, row_cases::signature_cells},
     kernel::{AttentionCase, Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
 };
@@ -45,7 +45,7 @@ impl LookupEngine {
     }
 
     /// Reads all tables; returns the number of rows.
-    pub fn load_all(&self) -> Result<usize, LookupError> {
+    pub fn load_all(&self) -> Result<usize, CommandError> {
         let mut rows = 0;
         for kernel in self.index.kernels() {
             rows += self.index.kernel(kernel, &self.mapping)?.map_or(0, |index| index.rows.rows.len());
@@ -86,7 +86,7 @@ impl LookupEngine {
         self.mapping.names().chain(self.index.kernels().map(KernelName::as_str))
     }
 
-    pub(super) fn candidates(&self, kernels: &[MappedKernel]) -> Result<CandidateKernels<'_>, LookupError> {
+    pub(super) fn candidates(&self, kernels: &[MappedKernel]) -> Result<CandidateKernels<'_>, CommandError> {
         let mut found = CandidateKernels { indices: Vec::new(), missing: Vec::new() };
         for kernel in kernels {
             match self.index.kernel(&kernel.name, &self.mapping)? {
@@ -141,7 +141,7 @@ impl LookupEngine {
     }
 
     /// Returns the rows that are nearest to a query, for a miss.
-    pub fn nearest_rows(&self, query: &OpQuery, limit: usize) -> Result<Vec<NearestRow>, LookupError> {
+    pub fn nearest_rows(&self, query: &OpQuery, limit: usize) -> Result<Vec<NearestRow>, CommandError> {
         let (kernels, is_operator) = match self.mapping.operator(&query.op) {
             Some(operator) => (ordered_kernels(operator, &query.inputs), true),
             None => (KernelName::new(&query.op).into_iter().map(MappedKernel::unmapped).collect(), false),
@@ -214,18 +214,18 @@ impl LookupEngine {
             Ok(answer) => {
                 Some(answer.miss.map_or_else(|| answer.source.to_string(), |miss| miss.to_string()))
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(error.message),
         }
     }
 }
 
-pub type LookupResult = Result<LookupAnswer, LookupError>;
+pub type LookupResult = Result<LookupAnswer, CommandError>;
 
 /// Returns the best of several answers, the first one of equal ones; of misses the first.
 pub(super) fn best_of(
     answers: impl Iterator<Item = LookupResult>,
     rules: &dyn LookupRules,
-) -> Result<Option<LookupAnswer>, LookupError> {
+) -> Result<Option<LookupAnswer>, CommandError> {
     let mut best: Option<LookupAnswer> = None;
     for answer in answers {
         let answer = answer?;
@@ -374,37 +374,18 @@ fn probe_table(case: &Case) -> Option<KernelCsv> {
     KernelCsv::from_bytes(Path::new("probe.csv"), writer.into_inner().ok()?).ok()
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct LookupError {
-    message: String,
-    hint: String,
-}
-
-impl Failure for LookupError {
-    fn hint(&self) -> String {
-        self.hint.clone()
-    }
-}
-
-impl From<&DatabaseError> for LookupError {
-    fn from(error: &DatabaseError) -> Self {
-        Self { message: error.to_string(), hint: error.hint() }
-    }
-}
-
 /// Tables by kernel, each of which is read when it is first needed.
-type LoadedTables<T> = RwLock<BTreeMap<KernelName, Result<T, LookupError>>>;
+type LoadedTables<T> = RwLock<BTreeMap<KernelName, Result<T, CommandError>>>;
 
 fn get_or_load<T: Clone>(
     tables: &LoadedTables<T>,
     kernel: &KernelName,
     load: impl FnOnce() -> Result<T, DatabaseError>,
-) -> Result<T, LookupError> {
+) -> Result<T, CommandError> {
     if let Some(loaded) = tables.read().unwrap_or_else(PoisonError::into_inner).get(kernel) {
         return loaded.clone();
     }
-    let loaded = load().map_err(|error| LookupError::from(&error));
+    let loaded = load().map_err(CommandError::from);
     tables.write().unwrap_or_else(PoisonError::into_inner).insert(kernel.clone(), loaded.clone());
     loaded
 }
@@ -413,7 +394,7 @@ fn get_or_load<T: Clone>(
 pub(crate) struct DatabaseIndex {
     pub(super) database: Database,
     reads_verdicts: bool,
-    kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
+    kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, CommandError>>>,
     collectives: LoadedTables<Option<Arc<CollectiveTable>>>,
     cases: LoadedTables<Arc<TableCases>>,
 }
@@ -427,7 +408,7 @@ impl DatabaseIndex {
     fn with_kernels(
         database: Database,
         reads_verdicts: bool,
-        kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
+        kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, CommandError>>>,
     ) -> Self {
         let (collectives, cases) = Default::default();
         Self { database, reads_verdicts, kernels, collectives, cases }
@@ -450,7 +431,7 @@ impl DatabaseIndex {
         Ok(Self::with_kernels(self.database.clone(), self.reads_verdicts, kernels))
     }
 
-    pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
+    pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, CommandError> {
         let load = || Ok(Arc::new(TableCases::read(kernel, &self.database.kernel_csv(kernel)?)?));
         get_or_load(&self.cases, kernel, load)
     }
@@ -464,7 +445,7 @@ impl DatabaseIndex {
         &self,
         kernel: &KernelName,
         mapping: &OpMapping,
-    ) -> Result<Option<&KernelIndex>, LookupError> {
+    ) -> Result<Option<&KernelIndex>, CommandError> {
         let Some((kernel, loaded)) = self.kernels.get_key_value(kernel) else { return Ok(None) };
         let loaded = loaded.get_or_init(|| {
             let policy = mapping.policy(kernel.as_str());
@@ -472,7 +453,7 @@ impl DatabaseIndex {
                 .database
                 .kernel_csv(kernel)
                 .and_then(|table| KernelRows::load(kernel, &table, policy, self.reads_verdicts));
-            rows.map(KernelIndex::new).map_err(|error| LookupError::from(&error))
+            rows.map(KernelIndex::new).map_err(CommandError::from)
         });
         loaded.as_ref().map(Some).map_err(Clone::clone)
     }
@@ -486,12 +467,12 @@ impl DatabaseIndex {
         }
     }
 
-    pub(crate) fn attention<'i>(&self, index: &'i KernelIndex) -> Result<&'i AttentionTable, LookupError> {
+    pub(crate) fn attention<'i>(&self, index: &'i KernelIndex) -> Result<&'i AttentionTable, CommandError> {
         let kernel = &index.rows.kernel;
         // A mapping may name another kernel for the selection of keys.
         let family = AttentionFamily::of_kernel(kernel).unwrap_or(AttentionFamily::Indexer);
         let load = || AttentionTable::load(family, &index.rows, &self.database.kernel_csv(kernel)?);
-        let loaded = index.attention.get_or_init(|| load().map_err(|error| LookupError::from(&error)));
+        let loaded = index.attention.get_or_init(|| load().map_err(CommandError::from));
         loaded.as_ref().map_err(Clone::clone)
     }
 
@@ -501,7 +482,7 @@ impl DatabaseIndex {
         &self,
         kernel: &KernelName,
         mapping: &OpMapping,
-    ) -> Result<Option<Arc<CollectiveTable>>, LookupError> {
+    ) -> Result<Option<Arc<CollectiveTable>>, CommandError> {
         get_or_load(&self.collectives, kernel, || {
             let own = self.database.folder().to_owned();
             for folder in mapping.communication_folder().into_iter().chain([own]) {

@@ -13,9 +13,10 @@ use std::{
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
-use super::{AttentionTable, AxisTables, InputSlot, KernelTraits, LatencyColumn, LookupError};
+use super::{AttentionTable, AxisTables, InputSlot, KernelTraits, LatencyColumn};
 use crate::{
     answer::op_mapping::KernelPolicy,
+    base::command_error::CommandError,
     database::{DatabaseError, KernelCsv, columns, row_cases::RowColumns},
     kernel::{
         CaseAttributes, Dtype, EP_SIZE, KernelName, Tensor, TensorFormat, Verdict, WORLD_SIZE,
@@ -445,7 +446,7 @@ pub(crate) struct KernelIndex {
     outputs: OnceLock<RowGroups>,
     pub(crate) axes: AxisTables,
     pub(crate) caches: OnceLock<RowGroups>,
-    pub(crate) attention: OnceLock<Result<AttentionTable, LookupError>>,
+    pub(crate) attention: OnceLock<Result<AttentionTable, CommandError>>,
 }
 
 impl KernelIndex {

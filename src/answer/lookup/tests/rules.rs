@@ -337,7 +337,7 @@ fn a_table_that_cannot_be_read_is_an_error() {
         .expect("written");
     let engine = database.engine("");
     let error = engine.lookup(&query("Mul", "1", "BF16")).expect_err("a pointer");
-    assert!(error.to_string().contains("is a Git LFS pointer") && error.hint().contains("git lfs pull"));
+    assert!(error.message.contains("is a Git LFS pointer") && error.hint.contains("git lfs pull"));
     assert_eq!(shown(&engine.lookup(&query("Add", "1", "BF16")).expect("readable")), "2 identity Add:2");
     assert!(engine.load_all().is_err());
 }
