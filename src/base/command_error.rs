@@ -35,7 +35,11 @@ impl CommandError {
     }
 
     /// Returns the function that makes the error of a failed access to a file.
-    pub(crate) fn io(action: &str, path: &Path, hint: &'static str) -> impl FnOnce(io::Error) -> Self + use<> {
+    pub(crate) fn io(
+        action: &str,
+        path: &Path,
+        hint: &'static str,
+    ) -> impl FnOnce(io::Error) -> Self + use<> {
         let action = format!("cannot {action} `{}`", path.display());
         move |error| Self::bad_input(format!("{action}: {error}"), hint)
     }

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     answer::{
         lookup::{
-            AnswerSource, LatencyColumn, LookupAnswer, LookupEngine, MissReason, OpQuery,
-            RuleKind, UsedRow,
+            AnswerSource, LatencyColumn, LookupAnswer, LookupEngine, MissReason, OpQuery, RuleKind, UsedRow,
         },
         op_mapping::MappedOperator,
         workload::{PredictedTime, Workload, WorkloadQuestion},

@@ -250,7 +250,8 @@ impl CollectiveTable {
             return Ok(Some(found));
         }
         table.for_each_row(|row, cells| {
-            let Ok(CollectiveKey { message, ranks: Some(ranks), tier, dtype, environment, parts }) = keys.key(cells)
+            let Ok(CollectiveKey { message, ranks: Some(ranks), tier, dtype, environment, parts }) =
+                keys.key(cells)
             else {
                 return;
             };

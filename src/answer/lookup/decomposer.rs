@@ -2,8 +2,8 @@
 
 use super::{
     AttentionFamily, AttentionParameters, AttentionRegime, AttentionWork, BatchLengths, BatchPhase,
-    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupResult, LookupRules, MissReason,
-    OpQuery, PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
+    CacheQuery, KernelsQuery, LookupAnswer, LookupEngine, LookupResult, LookupRules, MissReason, OpQuery,
+    PartAnswer, QuerySource, QueryTensor, compared_tensors, input_slots, sum_of_sub_kernels,
 };
 use crate::{
     answer::op_mapping::{

@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    CollectiveSums, DurationKind, UnreadableReason, Workload, WorkloadQuestion,
-    add_collective_sums,
+    CollectiveSums, DurationKind, UnreadableReason, Workload, WorkloadQuestion, add_collective_sums,
 };
 use crate::{
     answer::lookup::{LookupEngine, OpQuery, QueryTensor},

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    DurationKind, UnreadableReason, Workload, WorkloadQuestion, line_of, parse_time,
-    tensor_bytes, wrong_file, wrong_line,
+    DurationKind, UnreadableReason, Workload, WorkloadQuestion, line_of, parse_time, tensor_bytes,
+    wrong_file, wrong_line,
 };
 use crate::{
     answer::lookup::{OpQuery, QueryTensor, parse_dims, parse_dtype},

@@ -16,6 +16,4 @@ pub(crate) use scaling::ScalingComparison;
 pub(crate) use segments::{MAX_SIZES, MIN_SIZES, RangeLine};
 pub(crate) use sweep::{Sweep, SweepKey, SweepPoint, parse_collective, read_sweeps, size_text};
 pub(crate) use sweep_fit::{AlgorithmSwitch, ScalingOfGroups, SweepFit, compare_group_sizes};
-pub(crate) use topology::{
-    GroupSize, NodeLayout, devices_for, no_tier, reachable_groups, tier_of_group,
-};
+pub(crate) use topology::{GroupSize, NodeLayout, devices_for, no_tier, reachable_groups, tier_of_group};

@@ -34,7 +34,8 @@ fn placed(grid: &[u64], devices: &[u32]) -> Result<BTreeMap<u32, Vec<u64>>, Comm
     let mut places = BTreeMap::new();
     for &device in devices {
         if u64::from(device) >= size {
-            let problem = format!("device {device} is outside of the grid {grid:?}, which has {size} devices");
+            let problem =
+                format!("device {device} is outside of the grid {grid:?}, which has {size} devices");
             let hint = "give other devices, or correct `grid` in the device profile";
             return Err(CommandError::bad_input(problem, hint));
         }

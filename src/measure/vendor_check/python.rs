@@ -121,7 +121,10 @@ pub(crate) fn require_gloo(python: &str) -> Result<(), CommandError> {
 }
 
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
-pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CommandError> {
+pub(crate) fn first_device_soc(
+    python: &str,
+    environment: &[(String, String)],
+) -> Result<String, CommandError> {
     let script = "import json, torch, torch_npu; print(json.dumps(torch.npu.get_device_name(0)))";
     query_python(python, script, environment)
 }

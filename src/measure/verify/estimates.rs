@@ -430,7 +430,10 @@ impl RunEstimates {
         };
         let estimates = fitted.unwrap_or_else(|| {
             let ledger = NumberedMedians::new(measured, false).by_case;
-            run.by_case.iter().map(|(case, medians)| estimate_by_own_variance(medians, &ledger[case])).collect()
+            run.by_case
+                .iter()
+                .map(|(case, medians)| estimate_by_own_variance(medians, &ledger[case]))
+                .collect()
         });
         for (((case, _), medians), estimate) in run.by_case.iter().zip(estimates) {
             if is_newest(case) {

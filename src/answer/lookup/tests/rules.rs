@@ -3,7 +3,6 @@
 use std::fs;
 
 use super::{HEADER, TestDatabase, check, query, shown, tensors};
-use crate::base::command_error::Failure;
 use crate::{answer::lookup::OpQuery, kernel::TensorFormat};
 
 const RULES_MAPPING: &str = "operator_mappings:\n  mm: {kernel_type: MatMulV2, alternate_kernel_types: [MatMulV3]}\n  \

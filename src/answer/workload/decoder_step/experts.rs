@@ -44,7 +44,9 @@ impl ExpertTokens {
             (_, 0) => (1, dp / ep),
             _ => {
                 return Err(CommandError::bad_input(
-                    format!("the tokens of dp {dp} groups cannot be dealt out evenly to ep {ep} groups of experts"),
+                    format!(
+                        "the tokens of dp {dp} groups cannot be dealt out evenly to ep {ep} groups of experts"
+                    ),
                     "give degrees of which one divides the other",
                 ));
             }
