@@ -6,33 +6,11 @@ use std::{
 };
 
 use crate::base::{
-    command_error::Failure,
+    command_error::CommandError,
     files::{FileError, write_atomic},
 };
 
 pub(crate) const DATABASE_FILE: &str = "database.yaml";
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ResultFileError {
-    #[error("`{}` {problem}", .path.display())]
-    Unusable { path: PathBuf, problem: String, extension: &'static str },
-    #[error("`{}` is an input of this command", .0.display())]
-    Input(PathBuf),
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-impl Failure for ResultFileError {
-    fn hint(&self) -> String {
-        match self {
-            Self::Unusable { extension, .. } => {
-                format!("give a name that ends in `.{extension}`, in an existing folder outside of databases")
-            }
-            Self::Input(_) => "give the name of another file for the result".to_owned(),
-            Self::File(error) => error.hint(),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct ResultFile {
@@ -46,9 +24,15 @@ impl ResultFile {
         path: &Path,
         database: Option<&Path>,
         extension: &'static str,
-    ) -> Result<Self, ResultFileError> {
-        let refused =
-            |problem: String| ResultFileError::Unusable { path: path.to_owned(), problem, extension };
+    ) -> Result<Self, CommandError> {
+        let refused = |problem: String| {
+            CommandError::bad_input(
+                format!("`{}` {problem}", path.display()),
+                format!(
+                    "give a name that ends in `.{extension}`, in an existing folder outside of databases"
+                ),
+            )
+        };
         if path.extension().is_none_or(|found| !found.eq_ignore_ascii_case(extension)) {
             return Err(refused(format!("does not end in `.{extension}`")));
         }
@@ -78,10 +62,13 @@ impl ResultFile {
     pub(crate) fn apart_from<'p>(
         self,
         mut inputs: impl Iterator<Item = &'p Path>,
-    ) -> Result<Self, ResultFileError> {
+    ) -> Result<Self, CommandError> {
         let own = resolve_links(&self.path);
         match inputs.any(|input| resolve_links(input) == own) {
-            true => Err(ResultFileError::Input(self.path)),
+            true => Err(CommandError::bad_input(
+                format!("`{}` is an input of this command", self.path.display()),
+                "give the name of another file for the result",
+            )),
             false => Ok(self),
         }
     }

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use super::prelude::*;
 use crate::{
-    base::{command_error::Failure, suggest::truncate_for_message},
+    base::{command_error::CommandError, suggest::truncate_for_message},
     kernel::CollectiveKind,
 };
 
@@ -21,26 +21,10 @@ const MAX_BYTES: u64 = 16 << 20;
 /// Relative difference between a bandwidth and size by time that is not due to rounding.
 const TOLERANCE: f64 = 0.02;
 
-#[derive(Debug, thiserror::Error)]
-#[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
-pub(crate) struct BenchmarkError {
-    file: PathBuf,
-    /// Line from 1, where known.
-    line: Option<usize>,
-    problem: String,
-    hint: &'static str,
-}
-
-impl BenchmarkError {
-    fn new(file: &Path, line: Option<usize>, problem: impl Into<String>, hint: &'static str) -> Self {
-        Self { file: file.to_owned(), line, problem: problem.into(), hint }
-    }
-}
-
-impl Failure for BenchmarkError {
-    fn hint(&self) -> String {
-        self.hint.to_owned()
-    }
+/// Returns the error of a file, or of its line from 1.
+fn benchmark_error(file: &Path, line: Option<usize>, problem: &str, hint: &str) -> CommandError {
+    let line = line.map_or_else(String::new, |line| format!(":{line}"));
+    CommandError::bad_input(format!("{}{line}: {problem}", file.display()), hint)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
@@ -108,20 +92,20 @@ struct LinePlace<'f> {
 }
 
 impl LinePlace<'_> {
-    fn error(self, problem: impl Into<String>) -> BenchmarkError {
+    fn error(self, problem: &str) -> CommandError {
         let hint = "give the complete output of one run of hccl_test or nccl-tests";
-        BenchmarkError::new(self.file, Some(self.number), problem, hint)
+        benchmark_error(self.file, Some(self.number), problem, hint)
     }
 
-    fn number<T: FromStr>(self, cell: &str, column: &str) -> Result<T, BenchmarkError> {
+    fn number<T: FromStr>(self, cell: &str, column: &str) -> Result<T, CommandError> {
         let problem = || format!("`{}` in column `{column}` is no number", truncate_for_message(cell));
-        cell.parse().map_err(|_| self.error(problem()))
+        cell.parse().map_err(|_| self.error(&problem()))
     }
 
-    fn hccl_line(self, line: &str) -> Result<BenchmarkLine, BenchmarkError> {
+    fn hccl_line(self, line: &str) -> Result<BenchmarkLine, CommandError> {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [size, time, bandwidth, check] = *cells else {
-            return Err(self.error(format!("{} cells between `|`, expected 4", cells.len())));
+            return Err(self.error(&format!("{} cells between `|`, expected 4", cells.len())));
         };
         let is_right = match check {
             "success" => Some(true),
@@ -130,7 +114,7 @@ impl LinePlace<'_> {
             other => {
                 let other = truncate_for_message(other);
                 let problem = format!("`{other}` in column `check_result`, expected success, failed or NULL");
-                return Err(self.error(problem));
+                return Err(self.error(&problem));
             }
         };
         Ok(BenchmarkLine {
@@ -143,7 +127,7 @@ impl LinePlace<'_> {
         })
     }
 
-    fn nccl_line(self, line: &str, columns: &[&str]) -> Result<BenchmarkLine, BenchmarkError> {
+    fn nccl_line(self, line: &str, columns: &[&str]) -> Result<BenchmarkLine, CommandError> {
         let mut cells: Vec<&str> = line.split_whitespace().collect();
         let place = |name: &str| columns.iter().position(|column| *column == name);
         // Collectives without a reduction leave the column empty in some versions.
@@ -151,11 +135,11 @@ impl LinePlace<'_> {
             cells.insert(place, "none");
         }
         if cells.len() != columns.len() {
-            return Err(self.error(format!("{} cells, the header has {}", cells.len(), columns.len())));
+            return Err(self.error(&format!("{} cells, the header has {}", cells.len(), columns.len())));
         }
         // The first of several columns of a name is out of place.
         let cell = |name: &str| {
-            place(name).map(|place| cells[place]).ok_or_else(|| self.error(format!("no column `{name}`")))
+            place(name).map(|place| cells[place]).ok_or_else(|| self.error(&format!("no column `{name}`")))
         };
         let is_right = match cell("#wrong") {
             Ok("0") => Some(true),
@@ -164,7 +148,7 @@ impl LinePlace<'_> {
         };
         let dtype = cell("type")?;
         let is_no_type = || format!("`{}` in column `type` is no element type", truncate_for_message(dtype));
-        let dtype = parse_element_type(dtype).ok_or_else(|| self.error(is_no_type()))?;
+        let dtype = parse_element_type(dtype).ok_or_else(|| self.error(&is_no_type()))?;
         Ok(BenchmarkLine {
             number: self.number,
             bytes: self.number(cell("size")?, "size")?,
@@ -178,22 +162,22 @@ impl LinePlace<'_> {
 
 impl CollectiveBenchmark {
     /// Reads the output of one run. Lines that are no part of its table are skipped.
-    pub(crate) fn read(file: &Path) -> Result<Self, BenchmarkError> {
+    pub(crate) fn read(file: &Path) -> Result<Self, CommandError> {
         let hint = "give the text that hccl_test or nccl-tests printed, one run per file";
-        let error = |problem: String| BenchmarkError::new(file, None, problem, hint);
-        let cannot = |source: std::io::Error| error(format!("cannot be read: {source}"));
+        let error = |problem: &str| benchmark_error(file, None, problem, hint);
+        let cannot = |source: std::io::Error| error(&format!("cannot be read: {source}"));
         let found = fs::metadata(file).map_err(cannot)?;
         if !found.is_file() {
-            return Err(error("is not a regular file".to_owned()));
+            return Err(error("is not a regular file"));
         }
         if found.len() > MAX_BYTES {
-            return Err(error(format!("has {} bytes, the limit is {MAX_BYTES}", found.len())));
+            return Err(error(&format!("has {} bytes, the limit is {MAX_BYTES}", found.len())));
         }
         let bytes = fs::read(file).map_err(cannot)?;
         Self::parse(file, &String::from_utf8_lossy(&bytes))
     }
 
-    fn parse(file: &Path, text: &str) -> Result<Self, BenchmarkError> {
+    fn parse(file: &Path, text: &str) -> Result<Self, CommandError> {
         let (mut tool, mut columns) = (None, Vec::new());
         let (mut ranks, mut announced) = (None, None);
         let (mut lines, mut failed) = (Vec::new(), BTreeSet::new());
@@ -248,12 +232,12 @@ impl CollectiveBenchmark {
                 _ if is_valid => lines.push(line),
                 _ => {
                     let problem = format!("the time of {bytes} bytes is {micros} us, expected above 0");
-                    return Err(place.error(problem));
+                    return Err(place.error(&problem));
                 }
             }
         }
         let hint = "give the text that hccl_test or nccl-tests printed, with its table";
-        let error = |problem: &str| BenchmarkError::new(file, None, problem, hint);
+        let error = |problem: &str| benchmark_error(file, None, problem, hint);
         let tool = tool.ok_or_else(|| error("contains no table of hccl_test or nccl-tests"))?;
         if lines.is_empty() {
             return Err(error("the table has no line: the benchmark measured nothing"));
@@ -274,16 +258,15 @@ impl CollectiveBenchmark {
         kind: CollectiveKind,
         ranks: u64,
         dtype: Option<&Dtype>,
-    ) -> Result<Vec<BenchmarkDuration>, BenchmarkError> {
+    ) -> Result<Vec<BenchmarkDuration>, CommandError> {
         let per_rank = kind.bandwidth_bytes(1, ranks).unwrap_or(1);
         let is_of_all_ranks = self.sizes_are_of_all_ranks(per_rank)?;
         let mut sizes: BTreeMap<(u64, Dtype), Vec<&BenchmarkLine>> = BTreeMap::new();
         for line in self.lines.iter().filter(|line| !self.failed.contains(&line.bytes)) {
-            let error =
-                |problem: String, hint| BenchmarkError::new(&self.file, Some(line.number), problem, hint);
+            let error = |problem: &str, hint| benchmark_error(&self.file, Some(line.number), problem, hint);
             let Some(dtype) = line.dtype.as_ref().or(dtype) else {
                 return Err(error(
-                    format!("{} does not print the element type", self.tool),
+                    &format!("{} does not print the element type", self.tool),
                     "give it with `--dtype`, such as FLOAT",
                 ));
             };
@@ -292,7 +275,7 @@ impl CollectiveBenchmark {
                 true if line.bytes.is_multiple_of(per_rank) => line.bytes / per_rank,
                 true => {
                     return Err(error(
-                        format!("{} bytes cannot be divided among {ranks} ranks", line.bytes),
+                        &format!("{} bytes cannot be divided among {ranks} ranks", line.bytes),
                         "correct `--ranks`, or remove the line: the benchmark measured a rounded size",
                     ));
                 }
@@ -310,9 +293,9 @@ impl CollectiveBenchmark {
 
     /// Compares the bandwidths with size by time. Returns true if sizes are those of all ranks, false for those of one rank;
     /// both are the same for collectives but gathers and scatters.
-    fn sizes_are_of_all_ranks(&self, per_rank: u64) -> Result<bool, BenchmarkError> {
+    fn sizes_are_of_all_ranks(&self, per_rank: u64) -> Result<bool, CommandError> {
         const GIBI: f64 = 1.073_741_824;
-        let error = |line, problem: String, hint| Err(BenchmarkError::new(&self.file, line, problem, hint));
+        let error = |line, problem: &str, hint| Err(benchmark_error(&self.file, line, problem, hint));
         let mut found: Option<bool> = None;
         // Bandwidths have 2 to 5 decimals, times 2: small ones are rounded too much.
         let decimals = if self.tool == BenchmarkTool::HcclTest { 5e-6 } else { 5e-3 };
@@ -334,11 +317,11 @@ impl CollectiveBenchmark {
                         "{gigabytes_per_second} GB/s is not the bandwidth of {bytes} bytes in {micros} us, nor of \
                          {per_rank} times as many"
                     );
-                    return error(Some(number), problem, "correct `--collective` and `--ranks`");
+                    return error(Some(number), &problem, "correct `--collective` and `--ranks`");
                 }
             };
             if found.is_some_and(|found| found != meaning) {
-                let problem = "the sizes of this line and of earlier ones have different meanings".to_owned();
+                let problem = "the sizes of this line and of earlier ones have different meanings";
                 return error(Some(number), problem, "give one run per file");
             }
             found = Some(meaning);
@@ -346,7 +329,7 @@ impl CollectiveBenchmark {
         let is_known = per_rank == 1 || self.tool == BenchmarkTool::NcclTests;
         found.or(is_known.then_some(true)).map_or_else(
             || {
-                let problem = "all bandwidths are rounded too much to show what the sizes mean".to_owned();
+                let problem = "all bandwidths are rounded too much to show what the sizes mean";
                 error(None, problem, "measure larger messages as well")
             },
             Ok,

@@ -1,9 +1,12 @@
 use std::path::Path;
 
-use super::{BenchmarkDuration, BenchmarkError, BenchmarkTool, CollectiveBenchmark};
-use crate::kernel::{CollectiveKind, Dtype};
+use super::{BenchmarkDuration, BenchmarkTool, CollectiveBenchmark};
+use crate::{
+    base::command_error::CommandError,
+    kernel::{CollectiveKind, Dtype},
+};
 
-fn parse(text: &str) -> Result<CollectiveBenchmark, BenchmarkError> {
+fn parse(text: &str) -> Result<CollectiveBenchmark, CommandError> {
     CollectiveBenchmark::parse(Path::new("out.txt"), text)
 }
 
