@@ -46,7 +46,7 @@ pub(super) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
         let entry = entry.map_err(DatabaseError::io("list", folder))?;
-        if !entry.path().is_dir() {
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) || !entry.path().is_dir() {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }

@@ -199,9 +199,9 @@ impl Dtype {
     }
 
     pub(crate) fn bytes(&self) -> Option<u64> {
-        match self.as_str() {
-            Self::UINT64 => Some(8),
-            _ => self.known_spellings().map(|entry| entry.3),
+        match self {
+            Self::Other(name) => (name == Self::UINT64).then_some(8),
+            known => known.known_spellings().map(|entry| entry.3),
         }
     }
 

@@ -81,7 +81,7 @@ record! {
         let shapes = || {
             let mut shapes = Vec::new();
             kernel.for_each(|row| {
-                shapes.push(ShapeRecord { provenance: row.provenance.clone(), shapes: row.case.shapes() });
+                shapes.push(ShapeRecord { provenance: row.provenance.to_owned(), shapes: row.case.shapes() });
             });
             shapes
         };
@@ -131,7 +131,8 @@ pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>], width: Option<usize>) ->
     let mut rows = Vec::new();
     for kernel in kernels {
         kernel.for_each(|row| {
-            let keys = row.attributes.iter().find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
+            let cells = row.attributes();
+            let keys = cells.iter().find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
             rows.push((kernel.kernel, row.case.shapes(), or_empty(keys.map(|(_, keys)| keys))));
         });
     }

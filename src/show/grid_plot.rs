@@ -38,8 +38,7 @@ fn draw_panel(plot: &mut Plot, kernel: &SelectedRows<'_>, (left, top): (f64, f64
     plot.text((beside, top + 10.0), end, &y_range.greatest.to_string());
     let mut points: BTreeMap<(i64, i64), u32> = BTreeMap::new();
     kernel.for_each(|row| {
-        let value =
-            |wanted: &str| row.axes.iter().find(|(name, _)| *name == wanted).map(|(_, number)| *number);
+        let value = |wanted: &str| row.axes().find(|(name, _)| *name == wanted).map(|(_, number)| number);
         if let (Some(x), Some(y)) = (value(&x), value(&y)) {
             *points.entry((x, y)).or_default() += 1;
         }

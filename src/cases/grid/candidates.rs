@@ -22,22 +22,25 @@ pub struct Candidates<'a> {
     space: &'a CandidateSpace,
     numbers: Vec<i64>,
     next: u64,
+    total: u64,
     case: Case,
 }
 
 impl<'a> Candidates<'a> {
     pub fn new(space: &'a CandidateSpace) -> Self {
-        Self { space, numbers: vec![0; space.names.len()], next: 0, case: space.blank(0) }
+        let (numbers, total) = (vec![0; space.names.len()], space.candidates());
+        Self { space, numbers, next: 0, total, case: space.blank(0) }
     }
 
     pub fn advance(&mut self) -> Option<u64> {
         let index = self.next;
-        (index < self.space.candidates()).then(|| self.go_to(index))?;
+        (index < self.total).then(|| self.go_to(index))?;
         Some(index)
     }
 
     /// Moves to a candidate by its index, which must be less than the number of candidates.
     pub fn go_to(&mut self, index: u64) {
+        let is_next = index > 0 && index == self.next;
         let mut rest = index;
         let mut place = self.axis_names();
         for axis in self.space.axes.iter().rev() {
@@ -47,6 +50,10 @@ impl<'a> Candidates<'a> {
             rest /= length;
             self.numbers[place..place + width]
                 .copy_from_slice(&axis.values[digit * width..(digit + 1) * width]);
+            // After the candidate before it, a slower axis moves only when this one starts again.
+            if is_next && digit > 0 {
+                break;
+            }
         }
         self.next = index + 1;
     }
@@ -103,6 +110,12 @@ impl<'a> Candidates<'a> {
         &self.case
     }
 
+    /// Names and values of the axes.
+    pub(crate) fn axes(&self) -> (&'a [String], &[i64]) {
+        let count = self.axis_names();
+        (&self.space.names[..count], &self.numbers[..count])
+    }
+
     pub(crate) fn cells(&self) -> Result<Vec<(&'a str, String)>, String> {
         let mut bindings = None;
         let cells = self.space.attributes.iter().map(|(column, cell)| {
@@ -145,11 +158,7 @@ impl ExistingCases {
         self.signatures.insert(Self::key(case))
     }
 
-    pub fn contains(&self, case: &Case) -> bool {
-        self.signatures.contains(&Self::key(case))
-    }
-
-    fn key(case: &Case) -> u64 {
+    pub(super) fn key(case: &Case) -> u64 {
         FixedState::with_seed(0).hash_one(case.signature())
     }
 }

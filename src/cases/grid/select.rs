@@ -84,10 +84,9 @@ pub struct SelectedRows<'a> {
 #[derive(Debug)]
 pub struct SelectedRow<'r> {
     pub case: &'r Case,
-    pub provenance: String,
-    /// Axes of a grid's candidate and their values; empty for other cases.
-    pub(crate) axes: Vec<(&'r str, i64)>,
-    pub(crate) attributes: Vec<(&'r str, String)>,
+    pub provenance: &'r str,
+    /// The candidate of a grid; `None` for other cases.
+    candidate: Option<&'r Candidates<'r>>,
 }
 
 /// Selects rows among all candidates of a source. Rows that this source added earlier count among those wanted, so that
@@ -211,10 +210,11 @@ impl<'a> CandidateFilter<'a> {
         {
             return Err((RejectReason::Filter, None));
         }
-        if self.existing.contains(case) {
+        let key = ExistingCases::key(case);
+        if self.existing.signatures.contains(&key) {
             return Err((RejectReason::Existing, None));
         }
-        if self.accepted.insert(case) { Ok(()) } else { Err((RejectReason::Duplicate, None)) }
+        if self.accepted.signatures.insert(key) { Ok(()) } else { Err((RejectReason::Duplicate, None)) }
     }
 
     fn valid_candidates(
@@ -441,7 +441,8 @@ impl<'a> SelectedRows<'a> {
             CandidateSource::Listed(cases) => {
                 let indexes = self.selected.iter().flatten().filter_map(|index| usize::try_from(*index).ok());
                 for ListedCase { case, origin } in indexes.filter_map(|index| cases.get(index)) {
-                    visit(&SelectedRow::of_case(case, CandidateSpace::with_seed(origin, self.seed)));
+                    let provenance = CandidateSpace::with_seed(origin, self.seed);
+                    visit(&SelectedRow { case, provenance: &provenance, candidate: None });
                 }
             }
         }
@@ -455,18 +456,12 @@ impl<'a> SelectedRows<'a> {
     ) {
         let mut candidates = Candidates::new(space);
         let provenance = CandidateSpace::with_seed(&space.origin(), self.seed);
-        let axes = &space.names[..space.names.len() - space.derived.len()];
         for index in selected {
             candidates.go_to(*index);
             candidates.check().expect(WAS_VALID);
             candidates.case().expect(WAS_VALID);
-            let numbers = candidates.numbers().iter().copied();
-            visit(&SelectedRow {
-                case: candidates.filled(),
-                provenance: provenance.clone(),
-                axes: axes.iter().map(String::as_str).zip(numbers).collect(),
-                attributes: candidates.cells().expect(WAS_VALID),
-            });
+            let (case, candidate) = (candidates.filled(), Some(&candidates));
+            visit(&SelectedRow { case, provenance: &provenance, candidate });
         }
     }
 
@@ -482,16 +477,16 @@ impl<'a> SelectedRows<'a> {
                 continue;
             }
             let mut index = position << MUTANT_BITS;
+            let kernel: &str =
+                if source.kernel == *self.kernel { "" } else { &format!("{} ", source.kernel) };
+            let from = format!("{kernel}case {}", source.id());
             let visited = mutator.for_each(source, self.kernel, |mutant| {
                 if selected.next_if_eq(&index).is_some()
                     && let Ok(case) = &mutant.case
                 {
                     let mutation = mutator.mutations[mutant.mutation];
-                    let is_own = source.kernel == case.kernel;
-                    let kernel = if is_own { String::new() } else { format!("{} ", source.kernel) };
-                    let from = format!("{kernel}case {}", source.id());
                     let provenance = mutation.provenance(&mutant.what, &mutant.change, &from, self.seed);
-                    visit(&SelectedRow::of_case(case, provenance));
+                    visit(&SelectedRow { case, provenance: &provenance, candidate: None });
                 }
                 index += 1;
             });
@@ -502,8 +497,8 @@ impl<'a> SelectedRows<'a> {
     pub(crate) fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
         let mut sum = 0.0;
         self.for_each(|row| {
-            if let Ok(call) = entry.resolve_call(row.case) {
-                sum += device.fastest(&call.work).seconds();
+            if let Ok(work) = entry.resolve_work(row.case) {
+                sum += device.fastest(&work).seconds();
             }
         });
         sum
@@ -512,15 +507,19 @@ impl<'a> SelectedRows<'a> {
     /// Returns the range of each axis over the rows, in the order of the spaces' axes; empty for mutants.
     pub(crate) fn ranges(&self) -> Vec<(String, AxisRange)> {
         let mut ranges: IndexMap<String, BTreeSet<i64>> = IndexMap::new();
-        if matches!(self.source, CandidateSource::Grid(_)) {
-            self.for_each(|row| {
-                for &(name, number) in &row.axes {
-                    match ranges.get_mut(name) {
-                        Some(values) => _ = values.insert(number),
-                        None => _ = ranges.insert(name.to_owned(), BTreeSet::from([number])),
-                    }
+        if let CandidateSource::Grid(spaces) = &self.source {
+            for (space, selected) in spaces.iter().zip(&self.selected).filter(|(_, rows)| !rows.is_empty()) {
+                let mut candidates = Candidates::new(space);
+                let mut values = vec![BTreeSet::new(); candidates.axes().0.len()];
+                for index in selected {
+                    candidates.go_to(*index);
+                    let numbers = values.iter_mut().zip(candidates.axes().1);
+                    numbers.for_each(|(values, number)| _ = values.insert(*number));
                 }
-            });
+                for (name, values) in candidates.axes().0.iter().zip(values) {
+                    ranges.entry(name.clone()).or_default().extend(values);
+                }
+            }
         }
         let range = |values: BTreeSet<i64>| {
             Some(AxisRange { least: *values.first()?, greatest: *values.last()?, values: values.len() })
@@ -530,9 +529,17 @@ impl<'a> SelectedRows<'a> {
 }
 
 impl<'r> SelectedRow<'r> {
-    fn of_case(case: &'r Case, provenance: String) -> Self {
-        let attributes = case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect();
-        Self { case, provenance, axes: Vec::new(), attributes }
+    /// Axes of a grid's candidate and their values; empty for other cases.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (&'r str, i64)> {
+        let (names, numbers) = self.candidate.map_or((&[][..], &[][..]), Candidates::axes);
+        names.iter().map(String::as_str).zip(numbers.iter().copied())
+    }
+
+    /// Columns and cells of the attributes, labels included.
+    pub(crate) fn attributes(&self) -> Vec<(&'r str, String)> {
+        let of_case =
+            || self.case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect();
+        self.candidate.map_or_else(of_case, |candidate| candidate.cells().expect(WAS_VALID))
     }
 }
 

@@ -244,7 +244,7 @@ impl RowWriter<'_> {
         if is_extended {
             let recorded_inputs = entry.map_or(0, |entry| entry.recorded_inputs);
             selected.for_each(|row| {
-                append_case(&mut table, recorded_inputs, row.case, &row.attributes, &row.provenance);
+                append_case(&mut table, recorded_inputs, row.case, &row.attributes(), row.provenance);
             });
         }
         Ok((selected, is_extended.then_some(table)))

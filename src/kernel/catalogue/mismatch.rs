@@ -156,11 +156,17 @@ impl<N: ExprNumber> RuleMatch<N> {
     }
 
     pub(super) fn unify(&mut self, name: &str, value: ExprValue<N>) -> Result<(), FormMismatch> {
-        let Some(known) = self.bindings.get(name).cloned() else {
-            self.bindings.set(name, value);
-            return Ok(());
-        };
-        self.require(known.equals(&value)?, || format!("{name} is both {known} and {value}"))
+        match self.bindings.get(name) {
+            Some(known) if *known == value => Ok(()),
+            Some(known) => {
+                let known = known.clone();
+                self.require(known.equals(&value)?, || format!("{name} is both {known} and {value}"))
+            }
+            None => {
+                self.bindings.set(name, value);
+                Ok(())
+            }
+        }
     }
 }
 

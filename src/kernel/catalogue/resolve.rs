@@ -40,9 +40,14 @@ impl CatalogueEntry {
             let problem = format!("input {index} has no elements, so nothing would be launched");
             return Err(FormMismatch::not_covered(problem).into());
         }
-        let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
-            self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();
-        if attempts.is_empty() {
+        let (mut fitting, mut misfits) = (Vec::new(), Vec::new());
+        for form in self.forms_for(case) {
+            match self.match_form(form, case) {
+                Ok(bindings) => fitting.push((form, bindings)),
+                Err(mismatch) => misfits.push((form, mismatch)),
+            }
+        }
+        if fitting.is_empty() && misfits.is_empty() {
             let lengths = || self.forms.iter().map(|form| form.inputs.len());
             let (least, most) = (lengths().min().unwrap_or_default(), lengths().max().unwrap_or_default());
             let (count, kernel) = (case.inputs.len(), &self.kernel);
@@ -50,31 +55,47 @@ impl CatalogueEntry {
                 format!("recorded input slots: {count}, the entry of {kernel} reads {least} to {most}");
             return Err(FormMismatch::not_covered(problem).into());
         }
-        let fitting: Vec<(&EntryForm, &Bindings)> =
-            attempts.iter().filter_map(|(form, bound)| bound.as_ref().ok().map(|b| (*form, b))).collect();
-        let Some(&(form, bindings)) = fitting.first() else {
-            return Err(no_form_fits(case, &self.mismatches(case, attempts)));
+        let mut fitting = fitting.into_iter();
+        let Some((form, mut bindings)) = fitting.next() else {
+            return Err(no_form_fits(case, &self.mismatches(case, misfits)));
         };
         check_replayed(form)?;
-        let outputs = self.output_tensors(form, bindings, &case.inputs, &case.outputs)?;
-        let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose()?;
-        let mut bindings = bindings.clone();
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let sizes = |tensor: &Tensor| (signed(tensor.element_count()), signed(tensor.bytes()));
-        let input_sizes: Vec<_> = case.inputs.iter().map(|slot| slot.as_ref().map(sizes)).collect();
-        let output_sizes: Vec<_> = outputs.iter().map(sizes).collect();
-        bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
+        let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(&bindings)).transpose()?;
+        let outputs = self.sized_outputs(form, &mut bindings, case)?;
         Ok(ResolvedCall {
             form: form.rule.name.clone(),
             definition: self.definition_of(form).clone(),
             api: self.operator_of(form).api.clone(),
-            notes: collect_notes(form, &fitting, &case.inputs),
+            notes: collect_notes(form, fitting.map(|(other, _)| other), &case.inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
                 .all()?,
             work: self.kernel_work(form, &bindings, case)?,
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
+    }
+
+    /// Returns the work of a case whose call can be resolved, without the call itself.
+    pub(crate) fn resolve_work(&self, case: &Case) -> Result<KernelWork, NotReplayable> {
+        let (form, mut bindings) = self.matching_form(case)?;
+        self.sized_outputs(form, &mut bindings, case)?;
+        Ok(self.kernel_work(form, &bindings, case)?)
+    }
+
+    /// Returns the outputs of a form, and binds the sizes of inputs and outputs.
+    fn sized_outputs(
+        &self,
+        form: &EntryForm,
+        bindings: &mut Bindings,
+        case: &Case,
+    ) -> Result<Vec<Tensor>, FormMismatch> {
+        let outputs = self.output_tensors(form, bindings, &case.inputs, &case.outputs)?;
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let sizes = |tensor: &Tensor| (signed(tensor.element_count()), signed(tensor.bytes()));
+        let input_sizes: Vec<_> = case.inputs.iter().map(|slot| slot.as_ref().map(sizes)).collect();
+        let output_sizes: Vec<_> = outputs.iter().map(sizes).collect();
+        bind_sizes(bindings, form, &input_sizes, &output_sizes);
+        Ok(outputs)
     }
 
     /// Returns the forms that a case may fit: of those that differ in the length of a list, only one.
@@ -135,10 +156,9 @@ impl CatalogueEntry {
     fn mismatches<'a>(
         &self,
         case: &Case,
-        attempts: Vec<(&'a EntryForm, Result<Bindings, FormMismatch>)>,
+        misfits: Vec<(&'a EntryForm, FormMismatch)>,
     ) -> Vec<(&'a EntryForm, FormMismatch)> {
-        let misfits = attempts.into_iter().filter(|(form, _)| !form.special_case);
-        let misfits = misfits.filter_map(|(form, bound)| Some((form, bound.err()?)));
+        let misfits = misfits.into_iter().filter(|(form, _)| !form.special_case);
         let misfits = misfits.map(|(form, mut mismatch)| {
             let conflicts = || {
                 recorded_dims(form, case).map_or(usize::MAX, |(inputs, outputs)| {
@@ -281,10 +301,14 @@ impl CatalogueEntry {
     }
 }
 
-fn collect_notes(form: &EntryForm, fitting: &[(&EntryForm, &Bindings)], inputs: &[Slot]) -> Vec<Cause> {
+fn collect_notes<'a>(
+    form: &EntryForm,
+    others: impl Iterator<Item = &'a EntryForm>,
+    inputs: &[Slot],
+) -> Vec<Cause> {
     let mut notes = Vec::new();
-    let others = fitting.iter().skip(1).filter(|(other, _)| other.is_replayed());
-    let others: Vec<String> = others.map(|(other, _)| other.rule.name.clone()).collect();
+    let others = others.filter(|other| other.is_replayed());
+    let others: Vec<String> = others.map(|other| other.rule.name.clone()).collect();
     if !others.is_empty() {
         notes.push(Cause::SeveralForms { form: form.rule.name.clone(), others });
     }
@@ -411,19 +435,21 @@ pub(super) fn bind_sizes<N: ExprNumber>(
     inputs: &[Option<(N, N)>],
     outputs: &[(N, N)],
 ) {
-    let mut set = |name: &str, size: N| bindings.set(name, ExprValue::Number(size));
+    let mut set = |name: String, size: N| bindings.set(name, ExprValue::Number(size));
     let add = |sum: N, size: &N| {
         N::apply(BinaryOperator::Add, sum, size.clone()).unwrap_or_else(|_| N::from(i64::MAX))
     };
-    let sides: [(&str, Vec<&(N, N)>); 2] =
-        [("in", inputs.iter().flatten().collect()), ("out", outputs.iter().collect())];
-    for (side, sizes) in sides {
-        set(&format!("{side}_numel"), sizes.iter().fold(N::from(0), |sum, (elements, _)| add(sum, elements)));
-        set(&format!("{side}_bytes"), sizes.iter().fold(N::from(0), |sum, (_, bytes)| add(sum, bytes)));
+    let sides: [([&str; 2], Vec<&(N, N)>); 2] = [
+        (["in_numel", "in_bytes"], inputs.iter().flatten().collect()),
+        (["out_numel", "out_bytes"], outputs.iter().collect()),
+    ];
+    for ([numel, bytes], sizes) in sides {
+        set(numel.to_owned(), sizes.iter().fold(N::from(0), |sum, (elements, _)| add(sum, elements)));
+        set(bytes.to_owned(), sizes.iter().fold(N::from(0), |sum, (_, bytes)| add(sum, bytes)));
     }
     for (index, slot) in form.tensors() {
         let bytes = inputs.get(index).and_then(Option::as_ref).map_or(N::from(0), |(_, bytes)| bytes.clone());
-        set(&format!("{}_bytes", slot.argument), bytes);
+        set(slot.argument.clone() + "_bytes", bytes);
     }
 }
 

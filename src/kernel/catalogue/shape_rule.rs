@@ -231,16 +231,19 @@ impl ShapeRule {
         found: &mut RuleMatch<N>,
     ) -> Result<(), FormMismatch> {
         for (slot, (terms, recorded)) in self.outputs.0.iter().zip(outputs).enumerate() {
-            let shown = ExprValue::List(recorded.clone());
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
                 && found.bindings.get(name).is_none()
             {
-                found.bindings.set(name, shown);
+                found.bindings.set(name, ExprValue::List(recorded.clone()));
                 continue;
             }
             bind_open_names(terms, recorded, &mut found.bindings)?;
             let expected = output_dims(terms, &found.bindings);
-            let expected = ExprValue::List(expected.map_err(|error| error.prefixed("output", slot))?);
+            let expected = expected.map_err(|error| error.prefixed("output", slot))?;
+            if expected == *recorded {
+                continue;
+            }
+            let (shown, expected) = (ExprValue::List(recorded.clone()), ExprValue::List(expected));
             if terms.is_empty() && !recorded.is_empty() {
                 // The call of the form does not return the output; another call of the operator may.
                 let reason = format!("output {slot} is {shown}, the form does not return it");

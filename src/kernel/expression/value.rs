@@ -234,7 +234,7 @@ impl<N> Bindings<N> {
         self.0.extend(other.0);
     }
 
-    pub(crate) fn set(&mut self, name: &str, value: ExprValue<N>) {
-        self.0.insert(name.to_owned(), value);
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: ExprValue<N>) {
+        self.0.insert(name.into(), value);
     }
 }

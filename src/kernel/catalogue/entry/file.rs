@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    rc::Rc,
 };
 
 use serde::{Deserialize, Deserializer};
@@ -136,9 +137,10 @@ pub(super) struct DeclaredInput {
     same_as: Option<Spanned<String>>,
 }
 
+/// The slots; those of a list of tensors share one declaration.
 #[derive(Clone, Deserialize)]
 #[serde(from = "Vec<Spanned<Option<DeclaredInput>>>")]
-pub(super) struct InputList(pub(super) Vec<Spanned<Option<DeclaredInput>>>);
+pub(super) struct InputList(pub(super) Vec<Rc<Spanned<Option<DeclaredInput>>>>);
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -304,7 +306,7 @@ impl EntryFile {
             let operator = form.operator(&mut operators)?;
             form.inputs.iter().try_for_each(|inputs| inputs.check(&operators[operator].schema))?;
             let (place, rule) = positional_rule(form, &self)?;
-            for (form, of_list) in expand_lists(&DeclaredForm { rule, ..form.clone() }, &self)? {
+            for (form, of_list) in expand_lists(DeclaredForm { rule, ..form.clone() }, &self)? {
                 let built = self.build_form(form, place, &operators[operator].schema)?;
                 forms.push(EntryForm { of_list, operator, ..built });
             }
@@ -528,9 +530,9 @@ impl From<Vec<Spanned<Option<DeclaredInput>>>> for InputList {
         for input in list {
             let number = input.value.as_ref().and_then(|declared| declared.slot.as_ref()?.value.into());
             let number = number.filter(|slot| *slot <= MAX_SLOT).unwrap_or_default();
-            let empty = Spanned::new(None, input.referenced, input.defined);
+            let empty = Rc::new(Spanned::new(None, input.referenced, input.defined));
             slots.resize(slots.len().max(number), empty);
-            slots.push(input);
+            slots.push(Rc::new(input));
         }
         Self(slots)
     }

@@ -70,7 +70,7 @@ pub(super) fn positional_rule(form: &DeclaredForm, entry: &EntryFile) -> Result<
 /// dimensions. An output such as `numel(X)...` is one output for each tensor: `numel(X_0); numel(X_1); …`. Several lists of
 /// a rule have one length. The second value is true for the forms of a list.
 pub(super) fn expand_lists(
-    form: &DeclaredForm,
+    form: DeclaredForm,
     entry: &EntryFile,
 ) -> Result<Vec<(DeclaredForm, bool)>, Fault> {
     let left = form.rule.split("->").next().unwrap_or_default();
@@ -80,9 +80,9 @@ pub(super) fn expand_lists(
         .collect::<Result<_, _>>()
         .map_err(at(form.shapes.defined))?;
     if lists.is_empty() {
-        return Ok(vec![(form.clone(), false)]);
+        return Ok(vec![(form, false)]);
     }
-    let expanded = (2..=MAX_LIST).map(|length| Ok((form_of_length(form, entry, &lists, length)?, true)));
+    let expanded = (2..=MAX_LIST).map(|length| Ok((form_of_length(&form, entry, &lists, length)?, true)));
     expanded.collect()
 }
 
