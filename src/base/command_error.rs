@@ -44,6 +44,17 @@ impl CommandError {
         move |error| Self::bad_input(format!("{action}: {error}"), hint)
     }
 
+    /// Creates the error of the content of a file, at a line from 1 where it is known.
+    pub(crate) fn in_file(
+        file: &Path,
+        line: Option<u64>,
+        problem: impl fmt::Display,
+        hint: impl Into<String>,
+    ) -> Self {
+        let line = line.map_or_else(String::new, |line| format!(":{line}"));
+        Self::bad_input(format!("{}{line}: {problem}", file.display()), hint)
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "the function is passed to `map_err`")]
     pub(crate) fn no_temporary_folder(error: io::Error) -> Self {
         Self::bad_input(

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::str::FromStr;
+use std::{fmt::Display, str::FromStr};
 
 use super::prelude::*;
 use crate::{
@@ -21,12 +21,6 @@ const MAX_BYTES: u64 = 16 << 20;
 /// Relative difference between a bandwidth and size by time that is not due to rounding.
 const TOLERANCE: f64 = 0.02;
 
-/// Returns the error of a file, or of its line from 1.
-fn benchmark_error(file: &Path, line: Option<usize>, problem: &str, hint: &str) -> CommandError {
-    let line = line.map_or_else(String::new, |line| format!(":{line}"));
-    CommandError::bad_input(format!("{}{line}: {problem}", file.display()), hint)
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum BenchmarkTool {
     #[strum(serialize = "hccl_test")]
@@ -37,7 +31,7 @@ pub(crate) enum BenchmarkTool {
 
 #[derive(Clone, Debug)]
 struct BenchmarkLine {
-    number: usize,
+    number: u64,
     bytes: u64,
     micros: f64,
     gigabytes_per_second: f64,
@@ -88,24 +82,24 @@ fn announced_bytes(line: &str) -> Option<u64> {
 #[derive(Clone, Copy)]
 struct LinePlace<'f> {
     file: &'f Path,
-    number: usize,
+    number: u64,
 }
 
 impl LinePlace<'_> {
-    fn error(self, problem: &str) -> CommandError {
+    fn error(self, problem: impl Display) -> CommandError {
         let hint = "give the complete output of one run of hccl_test or nccl-tests";
-        benchmark_error(self.file, Some(self.number), problem, hint)
+        CommandError::in_file(self.file, Some(self.number), problem, hint)
     }
 
     fn number<T: FromStr>(self, cell: &str, column: &str) -> Result<T, CommandError> {
         let problem = || format!("`{}` in column `{column}` is no number", truncate_for_message(cell));
-        cell.parse().map_err(|_| self.error(&problem()))
+        cell.parse().map_err(|_| self.error(problem()))
     }
 
     fn hccl_line(self, line: &str) -> Result<BenchmarkLine, CommandError> {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [size, time, bandwidth, check] = *cells else {
-            return Err(self.error(&format!("{} cells between `|`, expected 4", cells.len())));
+            return Err(self.error(format!("{} cells between `|`, expected 4", cells.len())));
         };
         let is_right = match check {
             "success" => Some(true),
@@ -114,7 +108,7 @@ impl LinePlace<'_> {
             other => {
                 let other = truncate_for_message(other);
                 let problem = format!("`{other}` in column `check_result`, expected success, failed or NULL");
-                return Err(self.error(&problem));
+                return Err(self.error(problem));
             }
         };
         Ok(BenchmarkLine {
@@ -135,11 +129,11 @@ impl LinePlace<'_> {
             cells.insert(place, "none");
         }
         if cells.len() != columns.len() {
-            return Err(self.error(&format!("{} cells, the header has {}", cells.len(), columns.len())));
+            return Err(self.error(format!("{} cells, the header has {}", cells.len(), columns.len())));
         }
         // The first of several columns of a name is out of place.
         let cell = |name: &str| {
-            place(name).map(|place| cells[place]).ok_or_else(|| self.error(&format!("no column `{name}`")))
+            place(name).map(|place| cells[place]).ok_or_else(|| self.error(format!("no column `{name}`")))
         };
         let is_right = match cell("#wrong") {
             Ok("0") => Some(true),
@@ -148,7 +142,7 @@ impl LinePlace<'_> {
         };
         let dtype = cell("type")?;
         let is_no_type = || format!("`{}` in column `type` is no element type", truncate_for_message(dtype));
-        let dtype = parse_element_type(dtype).ok_or_else(|| self.error(&is_no_type()))?;
+        let dtype = parse_element_type(dtype).ok_or_else(|| self.error(is_no_type()))?;
         Ok(BenchmarkLine {
             number: self.number,
             bytes: self.number(cell("size")?, "size")?,
@@ -164,14 +158,14 @@ impl CollectiveBenchmark {
     /// Reads the output of one run. Lines that are no part of its table are skipped.
     pub(crate) fn read(file: &Path) -> Result<Self, CommandError> {
         let hint = "give the text that hccl_test or nccl-tests printed, one run per file";
-        let error = |problem: &str| benchmark_error(file, None, problem, hint);
-        let cannot = |source: std::io::Error| error(&format!("cannot be read: {source}"));
+        let error = |problem: String| CommandError::in_file(file, None, problem, hint);
+        let cannot = |source: std::io::Error| error(format!("cannot be read: {source}"));
         let found = fs::metadata(file).map_err(cannot)?;
         if !found.is_file() {
-            return Err(error("is not a regular file"));
+            return Err(error("is not a regular file".to_owned()));
         }
         if found.len() > MAX_BYTES {
-            return Err(error(&format!("has {} bytes, the limit is {MAX_BYTES}", found.len())));
+            return Err(error(format!("has {} bytes, the limit is {MAX_BYTES}", found.len())));
         }
         let bytes = fs::read(file).map_err(cannot)?;
         Self::parse(file, &String::from_utf8_lossy(&bytes))
@@ -232,12 +226,12 @@ impl CollectiveBenchmark {
                 _ if is_valid => lines.push(line),
                 _ => {
                     let problem = format!("the time of {bytes} bytes is {micros} us, expected above 0");
-                    return Err(place.error(&problem));
+                    return Err(place.error(problem));
                 }
             }
         }
         let hint = "give the text that hccl_test or nccl-tests printed, with its table";
-        let error = |problem: &str| benchmark_error(file, None, problem, hint);
+        let error = |problem: &str| CommandError::in_file(file, None, problem, hint);
         let tool = tool.ok_or_else(|| error("contains no table of hccl_test or nccl-tests"))?;
         if lines.is_empty() {
             return Err(error("the table has no line: the benchmark measured nothing"));
@@ -263,10 +257,12 @@ impl CollectiveBenchmark {
         let is_of_all_ranks = self.sizes_are_of_all_ranks(per_rank)?;
         let mut sizes: BTreeMap<(u64, Dtype), Vec<&BenchmarkLine>> = BTreeMap::new();
         for line in self.lines.iter().filter(|line| !self.failed.contains(&line.bytes)) {
-            let error = |problem: &str, hint| benchmark_error(&self.file, Some(line.number), problem, hint);
+            let error = |problem: String, hint: &str| {
+                CommandError::in_file(&self.file, Some(line.number), problem, hint)
+            };
             let Some(dtype) = line.dtype.as_ref().or(dtype) else {
                 return Err(error(
-                    &format!("{} does not print the element type", self.tool),
+                    format!("{} does not print the element type", self.tool),
                     "give it with `--dtype`, such as FLOAT",
                 ));
             };
@@ -275,7 +271,7 @@ impl CollectiveBenchmark {
                 true if line.bytes.is_multiple_of(per_rank) => line.bytes / per_rank,
                 true => {
                     return Err(error(
-                        &format!("{} bytes cannot be divided among {ranks} ranks", line.bytes),
+                        format!("{} bytes cannot be divided among {ranks} ranks", line.bytes),
                         "correct `--ranks`, or remove the line: the benchmark measured a rounded size",
                     ));
                 }
@@ -295,7 +291,8 @@ impl CollectiveBenchmark {
     /// both are the same for collectives but gathers and scatters.
     fn sizes_are_of_all_ranks(&self, per_rank: u64) -> Result<bool, CommandError> {
         const GIBI: f64 = 1.073_741_824;
-        let error = |line, problem: &str, hint| Err(benchmark_error(&self.file, line, problem, hint));
+        let error =
+            |line, problem: String, hint: &str| Err(CommandError::in_file(&self.file, line, problem, hint));
         let mut found: Option<bool> = None;
         // Bandwidths have 2 to 5 decimals, times 2: small ones are rounded too much.
         let decimals = if self.tool == BenchmarkTool::HcclTest { 5e-6 } else { 5e-3 };
@@ -317,11 +314,11 @@ impl CollectiveBenchmark {
                         "{gigabytes_per_second} GB/s is not the bandwidth of {bytes} bytes in {micros} us, nor of \
                          {per_rank} times as many"
                     );
-                    return error(Some(number), &problem, "correct `--collective` and `--ranks`");
+                    return error(Some(number), problem, "correct `--collective` and `--ranks`");
                 }
             };
             if found.is_some_and(|found| found != meaning) {
-                let problem = "the sizes of this line and of earlier ones have different meanings";
+                let problem = "the sizes of this line and of earlier ones have different meanings".to_owned();
                 return error(Some(number), problem, "give one run per file");
             }
             found = Some(meaning);
@@ -329,7 +326,7 @@ impl CollectiveBenchmark {
         let is_known = per_rank == 1 || self.tool == BenchmarkTool::NcclTests;
         found.or(is_known.then_some(true)).map_or_else(
             || {
-                let problem = "all bandwidths are rounded too much to show what the sizes mean";
+                let problem = "all bandwidths are rounded too much to show what the sizes mean".to_owned();
                 error(None, problem, "measure larger messages as well")
             },
             Ok,

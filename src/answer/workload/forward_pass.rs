@@ -5,7 +5,6 @@ use std::{
     path::Path,
 };
 
-use super::wrong_file;
 use crate::{
     answer::lookup::parse_dims,
     base::{command_error::CommandError, suggest::nearest_name},
@@ -119,9 +118,14 @@ pub fn read_passes_of_kernels(
             let hint = format!(
                 "give a kernel that ends each pass with `--anchor`, or `--whole` for a table of one pass{near}"
             );
-            Err(wrong_file(path, format!("has no `{anchor}`, which ends a forward pass"), hint))
+            Err(CommandError::in_file(
+                path,
+                None,
+                format!("has no `{anchor}`, which ends a forward pass"),
+                hint,
+            ))
         }
-        _ => Err(wrong_file(path, "has no kernel with a start and a duration", HINT)),
+        _ => Err(CommandError::in_file(path, None, "has no kernel with a start and a duration", HINT)),
     }
 }
 

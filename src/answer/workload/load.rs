@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Display,
     io::Read as _,
     path::{Path, PathBuf},
 };
@@ -41,7 +40,7 @@ const KINDS: &str = "give kernel_details.csv or op_summary_*.csv of a run or its
 pub fn load_workload(path: &Path) -> Result<Workload, CommandError> {
     let mut workload = read_workload(path)?;
     if workload.invocations() == 0 {
-        return Err(wrong_file(path, "has no invocations", KINDS));
+        return Err(CommandError::in_file(path, None, "has no invocations", KINDS));
     }
     check_sums(path, &workload)?;
     if workload.name.is_empty() {
@@ -71,16 +70,13 @@ fn check_sums(path: &Path, workload: &Workload) -> Result<(), CommandError> {
             continue;
         };
         let hint = "correct the counts and durations";
-        return Err(match question.line {
-            Some(line) => wrong_line(path, line, problem, hint),
-            None => wrong_file(path, problem, hint),
-        });
+        return Err(CommandError::in_file(path, question.line, problem, hint));
     }
     Ok(())
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
-    wrong_file(path, format!("cannot be read: {error}"), KINDS)
+    CommandError::in_file(path, None, format!("cannot be read: {error}"), KINDS)
 }
 
 fn read_workload(path: &Path) -> Result<Workload, CommandError> {
@@ -100,7 +96,7 @@ fn read_workload(path: &Path) -> Result<Workload, CommandError> {
         first.split(',').any(|cell| matches!(cell.trim(), "Type" | "OP Type" | "Input Shapes"));
     let is_named_table = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
     match text.as_bytes().first() {
-        None => Err(wrong_file(path, "is empty", KINDS)),
+        None => Err(CommandError::in_file(path, None, "is empty", KINDS)),
         Some(b'[') => read_trace(path),
         Some(b'{') if text.contains("\"traceEvents\"") => read_trace(path),
         Some(b'{') => read_json(path),
@@ -115,12 +111,12 @@ fn read_text(path: &Path) -> Result<String, CommandError> {
     let read = open_regular(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(wrong_file(path, format!("has more than {MAX_BYTES} bytes"), KINDS));
+        return Err(CommandError::in_file(path, None, format!("has more than {MAX_BYTES} bytes"), KINDS));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
-        wrong_line(path, line, "is not UTF-8", KINDS)
+        CommandError::in_file(path, Some(line), "is not UTF-8", KINDS)
     })?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
@@ -133,7 +129,7 @@ fn read_json(path: &Path) -> Result<Workload, CommandError> {
         // YAML in braces.
         Err(_) if !text.contains('"') => return parse_yaml(path, &text),
         Err(error) => {
-            return Err(wrong_line(path, error.line() as u64, json_message(&error), KINDS));
+            return Err(CommandError::in_file(path, Some(error.line() as u64), json_message(&error), KINDS));
         }
     };
     match () {
@@ -146,22 +142,9 @@ fn read_json(path: &Path) -> Result<Workload, CommandError> {
                 "is JSON with the keys {}, expected `ops` (an inventory), `traceEvents` (a trace) or `questions`",
                 found.join(", ")
             );
-            Err(wrong_file(path, problem, KINDS))
+            Err(CommandError::in_file(path, None, problem, KINDS))
         }
     }
-}
-
-pub(super) fn wrong_file(file: &Path, problem: impl Display, hint: impl Into<String>) -> CommandError {
-    CommandError::bad_input(format!("{}: {problem}", file.display()), hint)
-}
-
-pub(super) fn wrong_line(
-    file: &Path,
-    line: u64,
-    problem: impl Display,
-    hint: impl Into<String>,
-) -> CommandError {
-    CommandError::bad_input(format!("{}:{line}: {problem}", file.display()), hint)
 }
 
 pub(super) fn line_of(text: &str, part: &str) -> u64 {
@@ -176,7 +159,7 @@ pub(super) fn parse_time(path: &Path, line: u64, micros: f64) -> Result<Nanos, C
         true => Ok(Nanos::from_seconds(micros * 1e-6)),
         false => {
             let problem = format!("the duration {micros:?} us is not between 0 and {MAX:?}");
-            Err(wrong_line(path, line, problem, "give microseconds"))
+            Err(CommandError::in_file(path, Some(line), problem, "give microseconds"))
         }
     }
 }
@@ -225,7 +208,7 @@ pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, CommandErr
         ("kv_length", check_kv_length(kv_length)),
     ] {
         let line = || yaml::find_value(text, &[key]).line();
-        checked.map_err(|error| wrong_line(path, line(), error.message, error.hint))?;
+        checked.map_err(|error| CommandError::in_file(path, Some(line()), error.message, error.hint))?;
     }
     let questions =
         questions.into_iter().map(|entry| question_of_fields(path, entry.defined.line(), entry.value));
@@ -244,36 +227,36 @@ pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, CommandEr
             let hint = did_you_mean_or(column, QueryFields::keys(), || {
                 format!("a list has the columns {}", QueryFields::keys().collect::<Vec<_>>().join(", "))
             });
-            return Err(wrong_line(path, 1, format!("unknown column `{column}`"), hint));
+            return Err(CommandError::in_file(path, Some(1), format!("unknown column `{column}`"), hint));
         }
         if columns[..at].contains(column) {
             let problem = format!("a second column `{column}`");
-            return Err(wrong_line(path, 1, problem, "remove one of them"));
+            return Err(CommandError::in_file(path, Some(1), problem, "remove one of them"));
         }
     }
     if !columns.iter().any(|column| column == "op") {
-        return Err(wrong_line(path, 1, "the header lacks `op`", HINT));
+        return Err(CommandError::in_file(path, Some(1), "the header lacks `op`", HINT));
     }
     let mut questions = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|error| wrong_file(path, error.to_string(), HINT))?;
+        let record = record.map_err(|error| CommandError::in_file(path, None, error.to_string(), HINT))?;
         let line = record.position().map_or(0, csv::Position::line);
         if record.len() != columns.len() {
             let problem = format!("{} fields, the header has {}", record.len(), columns.len());
-            return Err(wrong_line(path, line, problem, "shapes with commas need quotes"));
+            return Err(CommandError::in_file(path, Some(line), problem, "shapes with commas need quotes"));
         }
         let mut fields = serde_json::Map::new();
         for (column, cell) in columns.iter().zip(record.iter().map(str::trim)) {
             if !cell.is_empty() {
                 let value = QueryFields::value_of_text(column, cell).map_err(|expected| {
                     let problem = format!("`{cell}` in column `{column}`, expected {expected}");
-                    wrong_line(path, line, problem, HINT)
+                    CommandError::in_file(path, Some(line), problem, HINT)
                 })?;
                 fields.insert(column.clone(), value);
             }
         }
         let fields = serde_json::from_value(fields.into())
-            .map_err(|error| wrong_line(path, line, error.to_string(), HINT))?;
+            .map_err(|error| CommandError::in_file(path, Some(line), error.to_string(), HINT))?;
         questions.push(question_of_fields(path, line, fields)?);
     }
     Ok(Workload::new(String::new(), DurationKind::Stated, questions))
@@ -285,14 +268,16 @@ fn question_of_fields(
     mut fields: QueryFields,
 ) -> Result<WorkloadQuestion, CommandError> {
     let (count, duration) = (fields.count.take().unwrap_or(1), fields.duration_us.take());
-    let query = fields.into_query().map_err(|error| wrong_line(path, line, error.message, error.hint))?;
+    let query = fields
+        .into_query()
+        .map_err(|error| CommandError::in_file(path, Some(line), error.message, error.hint))?;
     let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
     let product = |one: Nanos| {
         let time = i64::try_from(count).ok().and_then(|count| one.0.checked_mul(count));
         time.map(Nanos).ok_or_else(|| {
             let problem = format!("{count} invocations of this duration are more than 292 years");
             let hint = "correct `count` or `duration_us`, which is that of one invocation";
-            wrong_line(path, line, problem, hint)
+            CommandError::in_file(path, Some(line), problem, hint)
         })
     };
     let time = one.map(product).transpose()?;

@@ -11,10 +11,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{
-    DurationKind, UnreadableReason, Workload, WorkloadQuestion, line_of, parse_time, tensor_bytes,
-    wrong_file, wrong_line,
-};
+use super::{DurationKind, UnreadableReason, Workload, WorkloadQuestion, line_of, parse_time, tensor_bytes};
 use crate::{
     answer::lookup::{OpQuery, QueryTensor, parse_dims, parse_dtype},
     base::{command_error::CommandError, json_error::json_message},
@@ -122,11 +119,13 @@ impl TraceProcesses {
             Ok(())
         });
         read.map_err(|error| match error {
-            TraceError::Text { line, problem, .. } => wrong_line(path, line, problem, TRACE_HINT),
-            other => wrong_file(path, other.to_string(), TRACE_HINT),
+            TraceError::Text { line, problem, .. } => {
+                CommandError::in_file(path, Some(line), problem, TRACE_HINT)
+            }
+            other => CommandError::in_file(path, None, other.to_string(), TRACE_HINT),
         })?;
         match found.by_name.is_empty() {
-            true => Err(wrong_file(path, "no event is of a simulator", TRACE_HINT)),
+            true => Err(CommandError::in_file(path, None, "no event is of a simulator", TRACE_HINT)),
             false => Ok(found),
         }
     }
@@ -314,7 +313,7 @@ pub(super) fn parse_inventory(
     let wrong = |part: &RawValue, error: &serde_json::Error| {
         // Lines of the error count from the start of the part.
         let line = line_of(text, part.get()) + (error.line() as u64).max(1) - 1;
-        wrong_line(path, line, json_message(error), INVENTORY_HINT)
+        CommandError::in_file(path, Some(line), json_message(error), INVENTORY_HINT)
     };
     let name = |key: &str| keys.get(key).and_then(|value| serde_json::from_str::<String>(value.get()).ok());
     let operators: Vec<&RawValue> = match keys.get("ops") {
@@ -345,7 +344,7 @@ pub(super) fn parse_inventory(
                 "the counts of the shapes of `{}` do not add up to {}",
                 operator.op_name, operator.count
             );
-            wrong_line(path, line, problem, INVENTORY_HINT)
+            CommandError::in_file(path, Some(line), problem, INVENTORY_HINT)
         })?;
         if variants.len() > 1 && variants.iter().any(|(variant, _)| variant.count.is_none()) {
             shared.push(operator.op_name.clone());

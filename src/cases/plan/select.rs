@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, iter,
-    path::PathBuf,
 };
 
 use serde::{Deserialize, Serialize};
@@ -11,13 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     EqualCallEvidence, FilteredTable, RowFilter, collectives::collective_call, equal_calls::EqualRows,
 };
-use crate::base::command_error::Failure;
 use crate::{
-    base::{shell_argument::quoted_path, suggest::nearest_name},
+    base::{command_error::CommandError, shell_argument::quoted_path, suggest::nearest_name},
     database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
     kernel::{
-        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, Cause, CollectiveKind, DataKind,
-        IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
+        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, Cause, CollectiveKind, IdentifiedCase,
+        KernelName, Nanos, Verdict, WithdrawnAttempts,
         catalogue::{Catalogue, FillKind, NotReplayable, ResolvedCall, group_size},
         device::DeviceProfile,
         render::call_digest,
@@ -180,63 +178,13 @@ impl RunPlan {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PlanError {
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    #[error("the database has no rows of `{kernel}`")]
-    NoSuchKernel { kernel: KernelName, nearest: Option<String>, folder: PathBuf },
-    #[error("`{kernel}` is a collective, which is measured by `npubench comm run`")]
-    Collective { kernel: KernelName, folder: PathBuf, kind: DataKind },
-    #[error("no kernel of the database has a column `{column}`")]
-    NoSuchColumn { column: String },
-    #[error("no row of the database is a case whose id begins with `{case}`")]
-    NoSuchCase { case: String },
-    #[error("no row of the database matches the filter `{filter}`")]
-    NothingMatches { filter: String },
-    #[error("the database has no kernels")]
-    Empty { folder: PathBuf },
-}
-
-impl Failure for PlanError {
-    fn hint(&self) -> String {
-        match self {
-            Self::Database(error) => error.hint(),
-            Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
-            Self::Collective { kernel, folder, kind } => {
-                let ops = CollectiveKind::of_kernel(kernel).map_or_else(String::new, |kind| format!(" --ops {kind}"));
-                let (db, host) = (quoted_path(folder), kind.host_option());
-                format!(
-                    "`npubench comm run --db {db}{ops}{host}` measures a sweep of it; `npubench why {kernel}.csv:2 --db {db}` prints \
-                     the command of one row"
-                )
-            }
-            Self::NoSuchColumn { .. } => {
-                "use the column name of the CSV header; rows without a number in it have weight 0".to_owned()
-            }
-            Self::NoSuchCase { .. } => {
-                "the column `MicroBench Case` and `npubench show` have the ids of cases that were planned"
-                    .to_owned()
-            }
-            Self::NothingMatches { .. } => {
-                "a comparison with a missing value is false, such as of the verdict of a row that was never measured; \
-                 `has NAME` is true for rows with a value"
-                    .to_owned()
-            }
-            Self::NoSuchKernel { folder, .. } | Self::Empty { folder } => {
-                format!("fill the database with `npubench ingest PROFILE --db {}`", quoted_path(folder))
-            }
-        }
-    }
-}
-
 /// Selects cases; a case with several rows is selected once.
 pub(crate) fn select_cases(
     database: &Database,
     catalogue: &Catalogue,
     device: &DeviceProfile,
     selection: &CaseSelection<'_>,
-) -> Result<RunPlan, PlanError> {
+) -> Result<RunPlan, CommandError> {
     let kernels = chosen_kernels(database, selection.kernels, catalogue)?;
     let mut plan = RunPlan::default();
     let compares_production = database.has_comparable_production();
@@ -317,13 +265,23 @@ pub(crate) fn select_cases(
         }
     }
     if let Some((case, _)) = selection.cases.iter().zip(found).find(|(_, is_found)| !is_found) {
-        return Err(PlanError::NoSuchCase { case: case.clone() });
+        return Err(CommandError::bad_input(
+            format!("no row of the database is a case whose id begins with `{case}`"),
+            "the column `MicroBench Case` and `npubench show` have the ids of cases that were planned",
+        ));
     }
     if let Some(filter) = selection.filter.filter(|_| !has_match) {
-        return Err(PlanError::NothingMatches { filter: filter.filter.as_str().to_owned() });
+        return Err(CommandError::bad_input(
+            format!("no row of the database matches the filter `{}`", filter.filter.as_str()),
+            "a comparison with a missing value is false, such as of the verdict of a row that was never measured; \
+             `has NAME` is true for rows with a value",
+        ));
     }
     match selection.weight_column {
-        Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
+        Some(column) if !has_weights => Err(CommandError::bad_input(
+            format!("no kernel of the database has a column `{column}`"),
+            "use the column name of the CSV header; rows without a number in it have weight 0",
+        )),
         _ => Ok(plan),
     }
 }
@@ -435,16 +393,25 @@ fn chosen_kernels(
     database: &Database,
     wanted: &[KernelName],
     catalogue: &Catalogue,
-) -> Result<Vec<KernelName>, PlanError> {
+) -> Result<Vec<KernelName>, CommandError> {
     let known = database.kernels()?;
-    let folder = || database.folder().to_owned();
+    let db = quoted_path(database.folder());
+    let fill = || format!("fill the database with `npubench ingest PROFILE --db {db}`");
     if known.is_empty() {
-        return Err(PlanError::Empty { folder: folder() });
+        return Err(CommandError::bad_input("the database has no kernels", fill()));
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         if missing.is_collective() && database.kernel_path(missing).is_file() {
-            let (kernel, kind) = (missing.clone(), database.kind());
-            return Err(PlanError::Collective { kernel, folder: folder(), kind });
+            let ops =
+                CollectiveKind::of_kernel(missing).map_or_else(String::new, |kind| format!(" --ops {kind}"));
+            let host = database.kind().host_option();
+            return Err(CommandError::bad_input(
+                format!("`{missing}` is a collective, which is measured by `npubench comm run`"),
+                format!(
+                    "`npubench comm run --db {db}{ops}{host}` measures a sweep of it; `npubench why {missing}.csv:2 --db {db}` prints \
+                     the command of one row"
+                ),
+            ));
         }
         let entry = |kernel: &KernelName| catalogue.entry(kernel).map(|entry| &entry.kernel);
         let other_name =
@@ -452,8 +419,8 @@ fn chosen_kernels(
         let nearest = other_name
             .map(KernelName::as_str)
             .or_else(|| nearest_name(missing.as_str(), known.iter().map(KernelName::as_str)));
-        let (kernel, nearest) = (missing.clone(), nearest.map(str::to_owned));
-        return Err(PlanError::NoSuchKernel { kernel, nearest, folder: folder() });
+        let hint = nearest.map_or_else(fill, |nearest| format!("did you mean `{nearest}`?"));
+        return Err(CommandError::bad_input(format!("the database has no rows of `{missing}`"), hint));
     }
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }

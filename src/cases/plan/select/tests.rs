@@ -6,7 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::base::assets::AssetFiles;
-use crate::base::command_error::Failure;
+use crate::base::command_error::CommandError;
+use crate::kernel::DataKind;
 
 const SIGNATURE: &str =
     "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
@@ -47,7 +48,7 @@ impl Fixture {
         update: UpdateMode,
         kernels: &[KernelName],
         weight_column: Option<&str>,
-    ) -> Result<RunPlan, PlanError> {
+    ) -> Result<RunPlan, CommandError> {
         let database = Database::open(self.folder.path()).expect("a database");
         let device =
             DeviceProfile::load(&AssetFiles::embedded(), database.device()).expect("a device profile");
@@ -167,7 +168,7 @@ fn value_is_the_finite_number_of_the_weight_column_or_0() {
     assert_eq!(values(Some("Weight")), [7.5, 0.0, 0.0, 0.0, 2.0, 0.0]);
     assert_eq!(values(None), [1.0; 6]);
     let error = fixture.select(UpdateMode::Missing, &[], Some("Weigth")).expect_err("no such column");
-    assert_eq!(error.to_string(), "no kernel of the database has a column `Weigth`");
+    assert_eq!(error.message, "no kernel of the database has a column `Weigth`");
 }
 
 #[test]
@@ -195,21 +196,18 @@ fn unknown_kernel_and_empty_database_are_errors_with_a_hint() {
     let only = fixture.select(UpdateMode::Missing, &[kernel("Mul")], None).expect("a plan");
     assert_eq!(only.cases.iter().map(|planned| planned.case.kernel.as_str()).collect::<Vec<_>>(), ["Mul"]);
     let error = fixture.select(UpdateMode::Missing, &[kernel("Addd")], None).expect_err("no such kernel");
-    assert_eq!(error.to_string(), "the database has no rows of `Addd`");
-    assert_eq!(error.hint(), "did you mean `Add`?");
+    assert_eq!(error.message, "the database has no rows of `Addd`");
+    assert_eq!(error.hint, "did you mean `Add`?");
     let graph = Fixture::new(&[("MatMulCommon", "", &[add(16)])]);
     let error = graph.select(UpdateMode::Missing, &[kernel("MatMulV2")], None).expect_err("another name");
-    assert_eq!(error.hint(), "did you mean `MatMulCommon`?");
+    assert_eq!(error.hint, "did you mean `MatMulCommon`?");
     let error = Fixture::new(&[]).select(UpdateMode::Missing, &[], None).expect_err("no kernels");
-    assert_eq!(error.to_string(), "the database has no kernels");
+    assert_eq!(error.message, "the database has no kernels");
     let sweep = Fixture::new(&[("Add", "", &[add(16)]), ("hcom_allReduce_", "", &[add(16)])]);
     let error =
         sweep.select(UpdateMode::Missing, &[kernel("hcom_allReduce_")], None).expect_err("a collective");
-    assert_eq!(
-        error.to_string(),
-        "`hcom_allReduce_` is a collective, which is measured by `npubench comm run`"
-    );
-    assert!(error.hint().contains(" --ops all_reduce` measures"), "{}", error.hint());
+    assert_eq!(error.message, "`hcom_allReduce_` is a collective, which is measured by `npubench comm run`");
+    assert!(error.hint.contains(" --ops all_reduce` measures"), "{}", error.hint);
 }
 
 #[test]
