@@ -20,7 +20,7 @@ use crate::{
         print::{print_note, print_warning},
         process::sees_host_processes,
     },
-    cases::plan::{InitialCosts, RunPlan, UpdateMode},
+    cases::plan::{InitialCosts, PlannedCase, RunPlan, UpdateMode},
     database::{
         Database, REHEARSAL_RUN, ShardIdentity, ShardNumber,
         ledger::{Ledger, SoftwareGeneration},
@@ -180,6 +180,7 @@ impl RunContext {
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         let mut plan = self.plan_on_host(options, kernels)?;
         plan.merge_equal_calls();
+        self.note_other_software(options, &plan)?;
         Ok(plan)
     }
 
@@ -205,21 +206,27 @@ impl RunContext {
         let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
         let (mut plan, resumed) = resume_plan(plan, &recorded, last, options.precision_aim().is_some());
         plan.merge_equal_calls();
+        self.note_other_software(options, &plan)?;
         Ok((plan, resumed))
     }
 
+    fn note_other_software(&self, options: &RunOptions, plan: &RunPlan) -> Result<(), CommandError> {
+        if let Some(ledger) = self.database.existing_ledger()? {
+            let generations = ledger.measured_generations(options.cache)?;
+            let planned = plan.cases.iter().flat_map(PlannedCase::cases).map(|case| case.id()).collect();
+            let notes = other_host_software(&generations, &self.software, options.update, &planned);
+            notes.iter().for_each(|note| print_note(note));
+        }
+        Ok(())
+    }
+
     /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of earlier runs
-    /// and calls that need more devices than are selected; prints notes on measurements with other software.
+    /// and calls that need more devices than are selected.
     fn plan_on_host(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         check_expert_skew(&self.database, options.expert_skew)?;
         let mut plan = unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         let nodes = options.sweep.as_ref().and_then(|sweep| sweep.nodes).map_or(1, |nodes| nodes.nodes);
         plan.refuse_larger_gangs(self.chips.len().saturating_mul(nodes));
-        if let Some(ledger) = self.database.existing_ledger()? {
-            let generations = ledger.measured_generations(options.cache)?;
-            let notes = other_host_software(&generations, &self.software, options.update);
-            notes.iter().for_each(|note| print_note(note));
-        }
         if options.without_selftest && self.database.kind() == DataKind::Npu {
             plan.cases.iter_mut().for_each(|planned| planned.call.notes.push(Cause::WithoutSelftest));
         }
@@ -338,9 +345,10 @@ fn other_host_software(
     generations: &[SoftwareGeneration],
     host: &SoftwareFingerprint,
     update: UpdateMode,
+    planned: &BTreeSet<&CaseId>,
 ) -> Vec<String> {
     let host = host.host_part();
-    generation_notes(generations, update, |software| match software {
+    generation_notes(generations, update, planned, |software| match software {
         Some(software) => software.host_part().differences_from(&host),
         None => "an unknown version of the software".to_owned(),
     })
@@ -349,7 +357,7 @@ fn other_host_software(
 /// Notes on software that differs from that of a run only in what its scripts imported.
 fn other_imported_software(generations: &[SoftwareGeneration], used: &SoftwareFingerprint) -> Vec<String> {
     let is_of_host = |software: &&SoftwareFingerprint| software.host_part() == used.host_part();
-    generation_notes(generations, UpdateMode::Missing, |software| {
+    generation_notes(generations, UpdateMode::Missing, &BTreeSet::new(), |software| {
         software.filter(is_of_host).map_or_else(String::new, |software| software.differences_from(used))
     })
 }
@@ -357,20 +365,30 @@ fn other_imported_software(generations: &[SoftwareGeneration], used: &SoftwareFi
 fn generation_notes(
     generations: &[SoftwareGeneration],
     update: UpdateMode,
+    planned: &BTreeSet<&CaseId>,
     differences: impl Fn(Option<&SoftwareFingerprint>) -> String,
 ) -> Vec<String> {
-    let consequence = match update {
-        UpdateMode::Missing => "these results are kept, `--update all` measures the cases again",
-        UpdateMode::All => {
-            "new samples are not pooled with them; the ledger keeps both, a row shows the newest"
-        }
-    };
-    let notes = generations.iter().filter_map(|SoftwareGeneration { software, cases }| {
+    const NOT_POOLED: &str =
+        "new samples are not pooled with them; the ledger keeps both, a row shows the newest";
+    let notes = generations.iter().flat_map(|SoftwareGeneration { software, cases }| {
         let differences = differences(software.as_ref());
-        let cases = format_count(cases.len(), "case");
-        let were = if cases == "1 case" { "was" } else { "were" };
-        (!differences.is_empty())
-            .then(|| format!("{cases} {were} measured with {differences}: {consequence}"))
+        let again = cases.iter().filter(|case| planned.contains(case)).count();
+        let (kept, why) = match update {
+            UpdateMode::Missing => {
+                (cases.len() - again, "measured again, because further collections are needed; ")
+            }
+            UpdateMode::All => (0, ""),
+        };
+        let parts = [
+            (kept, "these results are kept, `--update all` measures the cases again".to_owned()),
+            (again, format!("{why}{NOT_POOLED}")),
+        ];
+        let parts = parts.into_iter().filter(|(count, _)| *count > 0 && !differences.is_empty());
+        let note = |(count, consequence)| {
+            let were = if count == 1 { "was" } else { "were" };
+            format!("{} {were} measured with {differences}: {consequence}", format_count(count, "case"))
+        };
+        parts.map(note).collect::<Vec<_>>()
     });
     notes.collect()
 }
@@ -425,11 +443,27 @@ mod tests {
         let host = software("8.5.0", "2.9.0").host_part();
         let kept = "these results are kept, `--update all` measures the cases again";
         assert_eq!(
-            other_host_software(&generations, &host, UpdateMode::Missing),
+            other_host_software(&generations, &host, UpdateMode::Missing, &BTreeSet::new()),
             [
                 format!("2 cases were measured with CANN 8.3.RC1, not 8.5.0: {kept}"),
                 format!("2 cases were measured with an unknown version of the software: {kept}"),
             ]
+        );
+        let planned = CaseId::from_stored("00000000000000bb");
+        let planned = BTreeSet::from([&planned]);
+        let not_pooled =
+            "new samples are not pooled with them; the ledger keeps both, a row shows the newest";
+        let one = "1 case was measured with CANN 8.3.RC1, not 8.5.0";
+        assert_eq!(
+            other_host_software(&generations[..1], &host, UpdateMode::Missing, &planned),
+            [
+                format!("{one}: {kept}"),
+                format!("{one}: measured again, because further collections are needed; {not_pooled}"),
+            ]
+        );
+        assert_eq!(
+            other_host_software(&generations[..1], &host, UpdateMode::All, &planned),
+            [format!("{one}: {not_pooled}")]
         );
         assert_eq!(
             other_imported_software(&generations, &software("8.5.0", "2.9.0")),
