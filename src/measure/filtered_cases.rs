@@ -89,7 +89,8 @@ pub(crate) fn filter_run_cases(
         values.cause = outcome.map(|outcome| outcome.reason.cause.name());
         let of_run = numbers.of_case(id);
         (values.median, values.mean) = (of_run.median_us, of_run.average_us);
-        values.devices = record.attempts.iter().map(|attempt| attempt.device).collect();
+        let measured = record.attempts.iter().filter(|attempt| attempt.outcome.verdict.has_samples());
+        values.devices = measured.map(|attempt| attempt.device).collect();
         filter.set_run(values, &run.run);
     };
     let ledger_cases = cases.iter();

@@ -39,6 +39,21 @@ fn examples_of_the_documentation_work() {
     assert_eq!(ran.stderr, format!("error{shown}"));
 }
 
+/// A device on which every attempt fails has measured nothing, whatever lists the cases.
+#[test]
+fn a_device_without_samples_has_measured_no_case() {
+    let context = Context::new();
+    context.small_database("a3");
+    context.write("lost.yaml", "faults: [{device_error: {code: 507015}, where: {devices: 1}}]\n");
+    let run = "run --db a3 --host rehearsal --devices 0-1 --rehearsal-faults lost.yaml";
+    context.run(run).measured();
+    let shown = |filter: &str| context.run(&["show", "--db", "a3", "--format", "json", "--filter", filter]);
+    assert_eq!(shown("device = 0").json().len(), 2);
+    assert_eq!(shown("device = 1").json().len(), 0);
+    let planned = ["plan", "--db", "a3", "--update", "all", "--devices", "0", "--filter", "device = 1"];
+    context.exits(3, &planned).err_has("no row of the database matches");
+}
+
 #[test]
 fn plan_and_show_list_only_matching_cases() {
     let context = measured();
