@@ -42,7 +42,8 @@ pub(crate) fn signed(value: f64, decimals: usize) -> String {
 
 /// Returns a share in percent with two decimals, `-` without one.
 pub(crate) fn percent(share: Option<f64>) -> String {
-    or_dash(share.map(|share| format!("{:.2} %", share * 100.0)))
+    // The sum of no number is -0.
+    or_dash(share.map(|share| format!("{:.2} %", share * 100.0 + 0.0)))
 }
 
 pub(crate) const fn float(value: i64) -> f64 {
@@ -55,4 +56,15 @@ pub(crate) fn micros(nanos: i64) -> String {
 
 pub(crate) fn millis(nanos: i64) -> String {
     decimals3(float(nanos) / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_of_nothing_has_no_sign() {
+        let nothing: f64 = [].iter().sum();
+        assert_eq!([percent(Some(nothing)), percent(Some(0.125))], ["0.00 %", "12.50 %"]);
+    }
 }

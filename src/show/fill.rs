@@ -55,9 +55,10 @@ pub(crate) fn fill_text(report: &FillPreview<'_>, width: Option<usize>) -> Strin
         text += "\n";
     }
     for (kind, open) in not_filled(report) {
-        let (reasons, share): (_, f64) = (open_reasons(&open), open.iter().filter_map(|gap| gap.share).sum());
-        let (gaps, share) = (format_count(open.len(), "gap"), percent(Some(share)));
-        text += &format!("{gaps} of {share} of the time without a case ({kind}):\n");
+        let reasons = open_reasons(&open);
+        let share = open.iter().filter_map(|gap| gap.share).reduce(|sum, share| sum + share);
+        let share = or_empty(share.map(|share| format!(" of {} of the time", percent(Some(share)))));
+        text += &format!("{}{share} without a case ({kind}):\n", format_count(open.len(), "gap"));
         text.extend(reasons.iter().take(SHOWN_REASONS).map(|reason| format!("  {reason}\n")));
         if reasons.len() > SHOWN_REASONS {
             text += &format!("  {} more: `npubench coverage` lists them\n", reasons.len() - SHOWN_REASONS);
