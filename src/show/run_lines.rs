@@ -109,7 +109,10 @@ fn event_line(event: &RunEvent) -> Option<String> {
         RunEvent::DevicePaused { device, reason, retry_in_s } => {
             let again = retry_in_s.map_or_else(
                 || "it is excluded for the rest of this run".to_owned(),
-                |seconds| format!("it is tried again in {}", format_duration(seconds)),
+                |seconds| match seconds < 0.5 {
+                    true => "it is tried again at once".to_owned(),
+                    false => format!("it is tried again in {}", format_duration(seconds)),
+                },
             );
             format!("device {device} is paused: {reason}; {again}")
         }

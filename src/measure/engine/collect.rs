@@ -39,7 +39,7 @@ use crate::{
         device::DeviceLeases,
         evidence::files_to_archive,
         sched::{CollectionExit, CollectionFinished, StartCollection},
-        verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, read_journal},
+        verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, coded_error, read_journal},
     },
 };
 
@@ -343,7 +343,8 @@ pub(crate) fn last_line(log: &Path) -> String {
     let warns = |line: &&str| line.starts_with("[WARNING]") || line.starts_with("[ERROR]");
     // The summary of torchrun is long; one line of it names the rank that was ended by a signal.
     let of_torchrun = || lines().find_map(|line| line.find("failed (exitcode: -").map(|at| &line[at..]));
-    let line = of_torchrun().or_else(|| lines().find(|line| !own(line)));
+    let coded = coded_error(&text);
+    let line = of_torchrun().or(coded.as_deref()).or_else(|| lines().find(|line| !own(line)));
     let line = line.or_else(|| lines().find(warns)).or_else(|| lines().next());
     let line = line.unwrap_or("no output");
     let cut = line.char_indices().nth(LOG_LINE).map_or(line.len(), |(at, _)| at);

@@ -64,7 +64,7 @@ impl PythonException {
     fn shows(&self, fault: Fault) -> bool {
         let message = self.message.to_ascii_lowercase();
         FAULT_TEXTS.iter().any(|(text, of)| *of == fault && message.contains(text))
-            || self.error_codes().any(|code| fault_of_code(code) == Some(fault))
+            || error_codes(&self.message).any(|code| fault_of_code(code) == Some(fault))
     }
 
     pub fn is_out_of_memory(&self) -> bool {
@@ -98,16 +98,26 @@ impl PythonException {
     pub fn is_compact(&self) -> bool {
         self.shows(Fault::Compact)
     }
+}
 
-    /// Error codes of CANN's functions: numbers of six digits after `error code is` or `error code:`, the wordings of torch_npu.
-    fn error_codes(&self) -> impl Iterator<Item = u32> {
-        self.message.split("error code").skip(1).filter_map(|rest| {
-            let rest = rest.strip_prefix(" is").unwrap_or(rest);
-            let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
-            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-            rest.get(..digits).filter(|code| code.len() == 6)?.parse().ok()
-        })
-    }
+/// Error codes of CANN's functions: numbers of six digits after `error code is` or `error code:`, the wordings of torch_npu.
+fn error_codes(text: &str) -> impl Iterator<Item = u32> {
+    text.split("error code").skip(1).filter_map(|rest| {
+        let rest = rest.strip_prefix(" is").unwrap_or(rest);
+        let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        rest.get(..digits).filter(|code| code.len() == 6)?.parse().ok()
+    })
+}
+
+/// Returns the line with an error code of CANN in the last uncaught exception that has one, and the meaning of the code that
+/// torch_npu adds in a line of its own. The last lines of such an exception are the same for all codes.
+pub(crate) fn coded_error(log: &str) -> Option<String> {
+    let (_, exceptions) = log.split_once("Traceback (most recent call last)")?;
+    let lines: Vec<&str> = exceptions.lines().map(str::trim).collect();
+    let at = lines.iter().rposition(|line| error_codes(line).next().is_some())?;
+    let meaning = lines[at + 1..].iter().find_map(|line| line.split_once("[Error]:")).map(|(_, text)| text);
+    Some(lines[at].to_owned() + &meaning.map_or_else(String::new, |text| format!(":{text}")))
 }
 
 const fn is_usable() -> bool {
@@ -267,6 +277,16 @@ mod tests {
         for message in &call {
             assert_eq!(causes(message), (false, false), "{message}");
         }
+        let log = "[INFO] start\nTraceback (most recent call last):\n  File \"replay.py\", line 3\nRuntimeError: Initialize:\
+                   compiler_depend.ts:361 NPU function error: c10_npu::SetDevice(device_id_), error code is 507033\n\
+                   [ERROR] 2026-01-01-00:00:00 ERR00100 PTA call acl api failed\n[Error]: Failed to start the device.\n        \
+                   Rectify the fault based on the error information in the ascend log.\n[ERROR] the child failed\n";
+        let line = coded_error(log).expect("a code");
+        assert!(line.ends_with("error code is 507033: Failed to start the device."), "{line}");
+        assert_eq!(
+            coded_error("warning, error code is 507035\nTraceback (most recent call last):\nA: b"),
+            None
+        );
         assert!(raised("CANN error: The argument is invalid.Reason: Set device failed").is_compact());
     }
 }

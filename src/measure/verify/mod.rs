@@ -21,7 +21,7 @@ pub(crate) use estimates::{
     CaseReferences, EstimateInput, EstimatedCase, EstimatedMedian, JointEstimates, RunEstimates,
     timer_resolution,
 };
-pub(crate) use journal::JournalLine;
+pub(crate) use journal::{JournalLine, coded_error};
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, Withdrawal};
 pub(crate) use rules::{RowNumbers, RuleResult, VerificationRule, judge_row_rules, verification_rules};
