@@ -119,18 +119,22 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
         ));
     }
     if let (Some(file), Some(database), Some(in_model)) = (missing, &database, &in_model) {
-        let table = missing_kernels_csv(in_model)
-            .map_err(|error| CommandError::bad_input(error.to_string(), "report this as a bug"))?;
-        file.write(&table)?;
-        print_note(&format!(
-            "wrote `{}` with {}: `npubench fill --db {database} --workload {workload}{}` measures those that can be launched, \
-             `npubench coverage --db {database} --workload {workload}` has what the others need",
-            file.path.display(),
-            format_count(in_model.missing().len(), "kernel"),
-            database.kind.host_option(),
-            database = quoted_path(options.db.as_deref().unwrap_or(&file.path)),
-            workload = quoted_path(&file.path)
-        ));
+        let (path, missing) = (file.path.display(), in_model.missing().len());
+        if missing == 0 {
+            print_note(&format!("no kernel is missing in the database: `{path}` is not written"));
+        } else {
+            let table = missing_kernels_csv(in_model)
+                .map_err(|error| CommandError::bad_input(error.to_string(), "report this as a bug"))?;
+            file.write(&table)?;
+            print_note(&format!(
+                "wrote `{path}` with {}: `npubench fill --db {database} --workload {workload}{}` measures those that can be \
+                 launched, `npubench coverage --db {database} --workload {workload}` has what the others need",
+                format_count(missing, "kernel"),
+                database.kind.host_option(),
+                database = quoted_path(options.db.as_deref().unwrap_or(&file.path)),
+                workload = quoted_path(&file.path)
+            ));
+        }
     }
     if let Some(file) = xlsx {
         let book = modules_workbook(&report).map_err(|error| {

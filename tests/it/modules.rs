@@ -240,6 +240,16 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     }
 }
 
+#[test]
+fn a_list_of_missing_kernels_is_not_written_without_any() {
+    let context = Context::new();
+    context.small_database("db");
+    context.run("run --db db --host rehearsal --devices 0").measured();
+    let ran = context.done("modules db.csv --db db --missing missing.csv");
+    ran.err_has("no kernel is missing in the database: `missing.csv` is not written");
+    assert!(!context.path("missing.csv").exists());
+}
+
 /// A profile that was ingested answers its own kernels, but with durations in the model: `fill` measures what `modules` lists.
 #[test]
 fn kernels_without_a_measurement_are_listed_and_then_measured_by_fill() {
