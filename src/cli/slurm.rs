@@ -164,7 +164,8 @@ fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
     let (run_options, parsed) = options.parsed_run_options()?;
     options.job.require_devices(parsed.selection.resources.devices.is_some())?;
     let assets = options.common.assets.load()?;
-    let database = Database::open_as(&options.database.db, parsed.measurement.host)?;
+    let host = parsed.measurement.host;
+    let database = Database::open_as_given(&options.database.db, host, "-- --host rehearsal")?;
     let mut lock = if options.dry_run { None } else { Some(database.lock()?) };
     let plan = options.plan(&database)?;
     let request = SlurmRequest {

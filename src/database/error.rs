@@ -33,7 +33,14 @@ pub enum DatabaseError {
         "`{}` is a database of kind `{actual}`{}, this needs kind `{wanted}`",
         .path.display(), if *.is_stated { "" } else { ", because it has no `database.yaml`" },
     )]
-    WrongKind { path: PathBuf, actual: DataKind, wanted: DataKind, is_stated: bool },
+    WrongKind {
+        path: PathBuf,
+        actual: DataKind,
+        wanted: DataKind,
+        is_stated: bool,
+        /// Option of the command for databases of kind `rehearsal`.
+        option: &'static str,
+    },
     #[error("`{}` is of kind `{stated}`, but its ledger has runs of kind `{found}`", .path.display())]
     LedgerKind { path: PathBuf, stated: DataKind, found: DataKind },
     #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
@@ -102,8 +109,10 @@ impl Failure for DatabaseError {
             Self::LedgerKind { found, .. } => {
                 return format!("the kind never changes: set `kind: {found}` in `database.yaml`");
             }
-            Self::WrongKind { .. } => {
-                "rehearse on it with `--host rehearsal`, or give a folder of kind `npu`; the two are never mixed"
+            Self::WrongKind { option, .. } => {
+                return format!(
+                    "rehearse on it with `{option}`, or give a folder of kind `npu`; the two are never mixed"
+                );
             }
             Self::RehearsedRows { .. } => {
                 "set `kind: rehearsal` in its `database.yaml`; simulated and measured durations are never mixed"

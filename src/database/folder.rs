@@ -114,11 +114,20 @@ impl Database {
     }
 
     pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, DatabaseError> {
+        Self::open_as_given(folder, wanted, "--host rehearsal")
+    }
+
+    /// `option` is how the command is given the kind `rehearsal`.
+    pub(crate) fn open_as_given(
+        folder: &Path,
+        wanted: DataKind,
+        option: &'static str,
+    ) -> Result<Self, DatabaseError> {
         let database = Self::open(folder)?;
         if database.kind() != wanted {
             let (path, actual) = (folder.to_owned(), database.kind());
             let is_stated = database.has_file;
-            return Err(DatabaseError::WrongKind { path, actual, wanted, is_stated });
+            return Err(DatabaseError::WrongKind { path, actual, wanted, is_stated, option });
         }
         Ok(database)
     }

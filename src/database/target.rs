@@ -17,7 +17,7 @@ impl<'a> TargetDatabase<'a> {
     pub(crate) fn open(folder: &'a Path, kind: Option<DataKind>) -> Result<Self, DatabaseError> {
         let existing = match (Database::is_new(folder)?, kind) {
             (true, _) => None,
-            (false, Some(kind)) => Some(Database::open_as(folder, kind)?),
+            (false, Some(kind)) => Some(Database::open_as_given(folder, kind, "--kind rehearsal")?),
             (false, None) => Some(Database::open(folder)?),
         };
         let new = || DatabaseFile::new(kind.unwrap_or(DataKind::Npu));

@@ -89,7 +89,7 @@ fn host_without_npus_cannot_measure() {
     assert_eq!(context.snapshot("real"), before);
     insta::assert_snapshot!(ran.stderr, @r"
     error: the devices of this host are not known: there is no program `npu-smi`
-    hint: measure on a host with the NPU driver, or rehearse with `--host rehearsal`
+    hint: measure on a host with the NPU driver, or rehearse: `npubench db copy DIR NEW --kind rehearsal`, then `npubench run --db NEW --host rehearsal`
     ");
 }
 

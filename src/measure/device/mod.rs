@@ -84,7 +84,10 @@ impl Failure for DeviceError {
             Self::Miscounted { .. } => {
                 "compare `npu-smi info -m` with `torch.npu.device_count()`; map the same devices for both"
             }
-            _ => "measure on a host with the NPU driver, or rehearse with `--host rehearsal`",
+            _ => {
+                "measure on a host with the NPU driver, or rehearse: `npubench db copy DIR NEW --kind rehearsal`, then \
+                 `npubench run --db NEW --host rehearsal`"
+            }
         };
         advice.to_owned()
     }
