@@ -105,7 +105,10 @@ The evidence of a number
   npubench show --db a3
   npubench why MatMulV2.csv:2 --db a3
 
-A rehearsal without an NPU: `--kind rehearsal` for the first command of a database, `--host rehearsal` for those that measure")]
+A rehearsal without an NPU: `ingest` or `grid` with `--kind rehearsal` makes the database, `--host rehearsal` measures in it
+  npubench ingest profiles/ --db rehearse --kind rehearsal
+  npubench run --db rehearse --host rehearsal
+  npubench comm run --db rehearse-comm --ranks 4 --device ATLAS_800_A3_910_9372_DIE --host rehearsal")]
 struct CommandLine {
     #[command(subcommand)]
     command: TopCommand,
