@@ -285,7 +285,13 @@ impl EvidenceSources<'_> {
         let references = comparison.as_ref();
         let references =
             references.and_then(|ledger| ledger.rows.estimates.cases.get(&known.case)?.references.as_ref());
-        let comparable = production.filter(|_| self.database.has_comparable_production());
+        let comparable = match production {
+            None => Err("no production profile has the case"),
+            Some(_) if !self.database.has_comparable_production() => {
+                Err("rehearsed durations are not judged by profiles of devices")
+            }
+            Some(median) => Ok(median),
+        };
         let rules = result
             .as_ref()
             .and_then(|row| rule_results(row, &collections, references, comparable, roofline.as_ref()));
@@ -481,7 +487,7 @@ fn rule_results(
     row: &RowResult,
     collections: &[CollectionEvidence],
     references: Option<&CaseReferences>,
-    production: Option<Nanos>,
+    production: Result<Nanos, &'static str>,
     roofline: Option<&RooflineEvidence>,
 ) -> Option<Vec<RuleResult>> {
     let measured = row.measurement.as_ref()?;

@@ -218,7 +218,8 @@ pub(crate) struct RowNumbers<'a> {
     pub(crate) interval: Option<(f64, f64)>,
     pub(crate) method: Option<IntervalMethod>,
     pub(crate) references: Option<&'a CaseReferences>,
-    pub(crate) production: Option<Nanos>,
+    /// The error is the reason why the row is not compared with production.
+    pub(crate) production: Result<Nanos, &'static str>,
     pub(crate) cache: CacheState,
     pub(crate) fastest: Option<Nanos>,
     /// Relative differences from their median.
@@ -383,7 +384,7 @@ fn judge_neighbours(row: &RowNumbers<'_>) -> Judgement {
 }
 
 fn judge_production(row: &RowNumbers<'_>) -> Judgement {
-    let production = row.production.ok_or("no production profile with which it can be compared")?;
+    let production = row.production?;
     let is_broken = production_contradiction(row.median, production, row.cache).is_some();
     Ok((is_broken, ratio_text(row.median, production.0 as f64, "that of production", PRODUCTION_FACTOR)))
 }
@@ -391,7 +392,8 @@ fn judge_production(row: &RowNumbers<'_>) -> Judgement {
 fn judge_roofline(row: &RowNumbers<'_>) -> Judgement {
     let fastest = row.fastest.ok_or("the call has no roofline bound")?;
     let ratio = row.median / (fastest.0 + LAUNCH_PART.0) as f64;
-    let found = format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {MAX_BOUNDS} times");
+    let found =
+        format!("{ratio:.2} times the sum of the bound and {LAUNCH_PART} us; at most {MAX_BOUNDS} times");
     Ok((ratio > MAX_BOUNDS as f64, found))
 }
 
@@ -462,7 +464,7 @@ mod tests {
             interval: Some((9_900.0, 10_300.0)),
             method: None,
             references: Some(&references),
-            production: Some(Nanos(6_000)),
+            production: Ok(Nanos(6_000)),
             fastest: Some(Nanos(4_000)),
             clocks: &[0.001, -0.004],
             tasks: &[&task("AddAiCore"), &task("AddV3")],
@@ -476,7 +478,7 @@ mod tests {
             interval: None,
             method: None,
             references: None,
-            production: None,
+            production: Err("no production profile has it"),
             fastest: None,
             clocks: &[],
             tasks: &[&task("AddAiCore")],
