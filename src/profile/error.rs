@@ -62,6 +62,9 @@ pub enum ProfileError {
     NoShapes { file: PathBuf, why: ShapelessKind },
     #[error("{}:1: the header lacks {}{}", .file.display(), quote_names(.missing), .is.map_or_else(String::new, |is| format!("; it holds {is}")))]
     MissingColumns { file: PathBuf, missing: Vec<&'static str>, is: Option<&'static str> },
+    /// Table with another separator or in another encoding.
+    #[error("{}:1: {problem}", .file.display())]
+    NotCsv { file: PathBuf, problem: String },
     /// JSON, such as a timeline, instead of a table.
     #[error("`{}` is JSON, not a table of kernels", .0.display())]
     Json(PathBuf),
@@ -171,6 +174,7 @@ impl Failure for ProfileError {
             Self::Json(_) | Self::MissingColumns { is: Some(_), .. } => {
                 "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
             }
+            Self::NotCsv { .. } => "save it as CSV with commas in UTF-8, or export the profile again",
             Self::Compressed(_) => "unpack it, and give the file or folder that it contains",
             Self::Endless { .. } => "a quote in it is not closed; fix the row, or export the profile again",
             Self::MissingTable { .. } => {

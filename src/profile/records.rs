@@ -16,7 +16,11 @@ use super::{
     prelude::*,
 };
 use crate::{
-    base::table::{decimal::parse_micro, raw_records::missing_field_text},
+    base::table::{
+        decimal::parse_micro,
+        format::{encoding_problem, separator_problem},
+        raw_records::missing_field_text,
+    },
     kernel::{NanosError, RecordedTask, SignatureCells},
 };
 
@@ -57,6 +61,9 @@ fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
     if COMPRESSED.iter().any(|magic| start.starts_with(magic)) {
         return Err(ProfileError::Compressed(file()));
     }
+    if let Some(problem) = encoding_problem(start) {
+        return Err(ProfileError::NotCsv { file: file(), problem: problem.to_owned() });
+    }
     match start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start().first() {
         None => Err(ProfileError::Empty(file())),
         Some(b'{' | b'[') => Err(ProfileError::Json(file())),
@@ -74,6 +81,9 @@ impl RecordTable {
         let mut csv = csv_reader(&*start);
         let mut header = ByteRecord::new();
         csv.read_byte_record(&mut header).map_err(ProfileError::csv(file))?;
+        if let Some(problem) = separator_problem(&header) {
+            return Err(ProfileError::NotCsv { file: file.to_owned(), problem });
+        }
         let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
         let rows = csv.byte_records().map_while(Result::ok);
         let columns = TableColumns::resolve_header(&header, file, needed, rows)?;

@@ -357,6 +357,11 @@ fn other_profiler_tables_are_recognized() {
         (&of_database, "a kernel's rows as a database has them", "copy it into the database folder"),
         ("\u{feff} [{\"ph\": \"M\"}]", "is JSON, not a table of kernels", "of the same profile"),
         ("Type,Price\nApple,1", "the header lacks `Duration(us)`", "not a kernel table of msprof"),
+        (
+            "Type;Duration(us)\nAdd;1",
+            "has no comma; is the table separated by ';'?",
+            "CSV with commas in UTF-8",
+        ),
     ] {
         context.write("table.csv", &format!("{text}\n"));
         let ran = context.run("ingest table.csv --db db");
