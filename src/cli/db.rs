@@ -92,9 +92,10 @@ pub(super) struct NormalizeOptions {
 
 /// Rebuilds rows and tables from the ledger, and a damaged ledger from its copy and the evidence
 ///
-/// Results of the ledger whose row or table was deleted get their row again, with the shapes of the ledger. Each run writes a copy
-/// of the ledger at its start and at its end. A damaged ledger is restored from this copy and from the evidence of later
-/// collections; the damaged file stays beside it, and no table loses a result. Ends with 1 if something could not be rebuilt.
+/// Results of the ledger whose row or table was deleted get their row again, with the shapes that the evidence of their runs has, or
+/// else those of the ledger. Each run writes a copy of the ledger at its start and at its end. A damaged or missing ledger is restored
+/// from this copy and from the evidence of later collections; a damaged file stays beside it, and no table loses a result. Ends with 1
+/// if something could not be rebuilt.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   npubench db rebuild a3 --dry-run

@@ -97,7 +97,14 @@ fn interrupted_run(
 ) -> Result<RunRecord, CommandError> {
     if let Some(wanted) = wanted {
         let (_, past) = past_runs(database)?;
-        return Ok(find_run(database, &past, wanted)?.record.clone());
+        let record = find_run(database, &past, wanted)?.record.clone();
+        if !is_interrupted(&record) {
+            return Err(CommandError::bad_input(
+                format!("run {} was not interrupted: it has ended", record.run),
+                format!("{} measures what is missing", run_command(database)),
+            ));
+        }
+        return Ok(record);
     }
     let runs = ledger.list_runs()?;
     let mut done_later = None;

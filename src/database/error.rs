@@ -119,7 +119,10 @@ impl Failure for DatabaseError {
             }
             Self::NoRowsOfKernel { .. } => "first ingest a profile with this kernel",
             Self::MissingColumn { .. } => "move it out of the folder if it is not a kernel's table",
-            Self::Csv { .. } => "fix the line, or restore the file from version control",
+            Self::Csv { .. } => {
+                "fix the line, or restore the file from version control, or move it out of the folder: `npubench db rebuild` writes the \
+                 rows that runs have measured, and then `npubench ingest PROFILE` those of a profile"
+            }
             Self::NotCsv { .. } => "save it as CSV with commas in UTF-8, or restore it from version control",
             Self::LfsPointer { .. } => "fetch the data with `git lfs pull`",
             Self::CreatedConcurrently { .. } => {

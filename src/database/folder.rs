@@ -18,7 +18,10 @@ use crate::{
         scratch::{DRAFT, remove_abandoned},
         stale, write_atomic,
     },
-    database::{database_file::DatabaseFile, ledger::Ledger},
+    database::{
+        database_file::DatabaseFile,
+        ledger::{Ledger, check_not_lost},
+    },
     kernel::{CacheState, CaseId, DataKind, KernelName},
 };
 
@@ -211,8 +214,10 @@ impl Database {
         Ok(())
     }
 
-    /// Opens the ledger, whose runs must be of the folder's kind: `database.yaml` may have been changed or lost.
+    /// Opens the ledger, whose runs must be of the folder's kind: `database.yaml` may have been changed or lost. A lost ledger is
+    /// not replaced by an empty one.
     pub fn ledger(&self) -> Result<Ledger, DatabaseError> {
+        check_not_lost(&self.ledger_path())?;
         let ledger = Ledger::open(&self.ledger_path())?;
         if let Some(found) = ledger.run_kinds()?.into_iter().find(|kind| *kind != self.kind()) {
             return Err(DatabaseError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found });
@@ -221,7 +226,9 @@ impl Database {
     }
 
     pub fn existing_ledger(&self) -> Result<Option<Ledger>, DatabaseError> {
-        if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
+        let path = self.ledger_path();
+        check_not_lost(&path)?;
+        if path.exists() { self.ledger().map(Some) } else { Ok(None) }
     }
 
     /// Returns the path of a kernel's CSV, which may not exist; no other kernel has it, also where case is ignored.

@@ -20,11 +20,12 @@ use crate::{
         shell_argument::quoted_path,
         stats::median,
     },
+    cases::plan::planned_case,
     database::{
         Database, DatabaseError, LintIssue, LintIssueKind, add_absent_rows,
         ledger::{
             AttemptChange, AttemptState, AttemptedCollection, Ledger, LedgerCopy, LedgerError, NewCollection,
-            copy_path, copy_with_journal, journal_path,
+            check_not_lost, copy_path, copy_with_journal, journal_path, merge_ledgers,
         },
     },
     kernel::{
@@ -36,7 +37,9 @@ use crate::{
         timestamp::Timestamp,
     },
     measure::{
-        engine::{AssessmentRules, ReassessedCollection, WrittenRows, find_changes, rewrite_rows},
+        engine::{
+            AssessmentRules, ReassessedCollection, WrittenRows, find_changes, launched_cases, rewrite_rows,
+        },
         evidence::{MissingRows, missing_rows},
         recorder::EVENTS,
         verify::LowClocks,
@@ -80,12 +83,14 @@ pub(crate) struct MissingKernelRows {
     pub(crate) cases: usize,
     /// Number of the rows that were rebuilt.
     pub(crate) rebuilt: usize,
+    /// Number of rebuilt rows with the shapes of the signature, because the evidence of their case is missing.
+    pub(crate) without_evidence: usize,
 }
 
 impl MissingKernelRows {
     fn new(rows: &MissingRows, rebuilt: usize) -> Self {
         let (kernel, cases) = (rows.kernel.to_string(), rows.cases.len());
-        Self { kernel, has_table: rows.has_table, cases, rebuilt }
+        Self { kernel, has_table: rows.has_table, cases, rebuilt, without_evidence: 0 }
     }
 
     pub(crate) fn place_text(&self) -> String {
@@ -481,7 +486,7 @@ pub(crate) fn rebuild_database(
     }
     let mut ledger = if writes { Ledger::open(&used)? } else { Ledger::open_to_read(&used)? };
     let order = ledger.planned_order()?;
-    let (missing, insertable) = add_lost_rows(database, &ledger, &catalogue, &order, writes)?;
+    let (missing, insertable) = add_lost_rows(database, &ledger, (&catalogue, assets), &order, writes)?;
     let mut written = None;
     if writes {
         written = Some(write_rows(database, &mut ledger, &catalogue, &insertable)?);
@@ -492,9 +497,12 @@ pub(crate) fn rebuild_database(
 
 fn problem_of_ledger(database: &Database) -> Result<Option<String>, CommandError> {
     let path = database.ledger_path();
-    match Ledger::find_damage(&path) {
+    let find_damage = || match Ledger::find_damage(&path)? {
+        None if path.exists() => Ledger::open_to_read(&path)?.check_runs_of_copy().map(|()| None),
+        damage => Ok(damage),
+    };
+    match check_not_lost(&path).and_then(|()| find_damage()) {
         Ok(None) if path.exists() => Ok(None),
-        Ok(None) if copy_path(&path).exists() => Ok(Some("the file is missing".to_owned())),
         Ok(None) => Err(CommandError::bad_input(
             format!("`{}` has no ledger, from which its rows could be rebuilt", database.folder().display()),
             "a ledger is written by `npubench run`; rows of production profiles are read again by `npubench ingest PROFILE`",
@@ -506,14 +514,32 @@ fn problem_of_ledger(database: &Database) -> Result<Option<String>, CommandError
 
 /// Adds rows without results for the planned cases of the ledger that have none, if it `writes`, in the `order` of cases. Returns what
 /// was missing, and the cases that get their rows with their results: collectives, and those that no run planned.
+///
+/// Rows have the shapes and attributes of the case in the evidence. A signature may lack slots and the form of matrices: its shapes are
+/// used for a case without evidence, unless they cannot be launched.
 pub(crate) fn add_lost_rows(
     database: &Database,
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    (catalogue, assets): (&Catalogue, &AssetFiles),
     order: &BTreeMap<CaseId, usize>,
     writes: bool,
 ) -> Result<(Vec<MissingKernelRows>, Vec<IdentifiedCase>), CommandError> {
     let missing = missing_rows(database, ledger)?;
+    if missing.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let device = DeviceProfile::load(assets, database.device()).ok();
+    let lost: BTreeSet<&CaseId> = missing.iter().flat_map(|rows| &rows.cases).collect();
+    let mut launched: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
+    for AttemptedCollection { run, number, .. } in ledger.attempted_collections(None)? {
+        let cases = launched_cases(&database.collection_folder(&run, number));
+        let cases = cases.into_iter().filter(|case| lost.contains(case.id()));
+        launched.extend(cases.map(|case| (case.id().clone(), case)));
+    }
+    let is_launchable = |case: &IdentifiedCase| {
+        let is_planned = |device| planned_case(catalogue, device, case.clone()).is_ok();
+        catalogue.entry(&case.kernel).is_none() || device.as_ref().is_none_or(is_planned)
+    };
     let known = ledger.cases_with_prefix("")?.into_iter();
     let signatures: BTreeMap<CaseId, String> = known.map(|known| (known.case, known.signature)).collect();
     let (mut reported, mut insertable) = (Vec::new(), Vec::new());
@@ -522,13 +548,17 @@ pub(crate) fn add_lost_rows(
             .cases
             .iter()
             .filter_map(|id| {
-                let case = IdentifiedCase::new(case_of_signature(&rows.kernel, signatures.get(id)?)?);
-                (case.id() == id).then(|| (id.clone(), case))
+                let of_signature = || {
+                    let case = IdentifiedCase::new(case_of_signature(&rows.kernel, signatures.get(id)?)?);
+                    (case.id() == id && is_launchable(&case)).then_some(case)
+                };
+                Some((id.clone(), launched.get(id).cloned().or_else(of_signature)?))
             })
             .collect();
         let rebuilt =
             if writes { rebuild_rows(database, catalogue, rows, &found, order)? } else { found.len() };
-        reported.push(MissingKernelRows::new(rows, rebuilt));
+        let without_evidence = found.keys().filter(|id| !launched.contains_key(id)).count();
+        reported.push(MissingKernelRows { without_evidence, ..MissingKernelRows::new(rows, rebuilt) });
         let is_inserted =
             |case: &&IdentifiedCase| case.kernel.is_collective() || !order.contains_key(case.id());
         insertable.extend(found.values().filter(is_inserted).cloned());
@@ -544,17 +574,23 @@ fn restore_ledger(
 ) -> Result<RestoredLedger, CommandError> {
     let path = database.ledger_path();
     let copy = copy_path(&path);
-    let checked = match copy.exists() {
-        true => LedgerCopy::create(&copy, file).err().map(|error| error.to_string()),
-        false => Some(format!("there is no copy `{}`", copy.display())),
+    // An intact ledger may have runs that its copy lacks.
+    let checked = match LedgerCopy::create(&path, &file.with_extension("own")) {
+        Ok(own) if copy.exists() => {
+            let copy = LedgerCopy::create(&copy, &file.with_extension("copy"))?;
+            merge_ledgers(&[&own, &copy], &file.with_extension("union"), file)?;
+            None
+        }
+        _ if copy.exists() => LedgerCopy::create(&copy, file).err().map(|error| error.to_string()),
+        _ => Some(format!("there is no copy `{}`", copy.display())),
     };
     if let Some(problem_of_copy) = checked {
         return Err(CommandError::bad_input(
             format!("the ledger `{}` is damaged: {problem}; and {problem_of_copy}", path.display()),
             format!(
-                "keep it under another name: `mv '{0}' '{0}.damaged'`; the CSVs keep their results, and `npubench run` measures what \
-                 is missing",
-                path.display()
+                "keep its folder under another name: `mv '{0}' '{0}.damaged'`; the CSVs keep their results, and `npubench run` measures \
+                 what is missing",
+                database.state_folder().display()
             ),
         ));
     }

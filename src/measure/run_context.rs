@@ -276,6 +276,7 @@ impl RunContext {
         let leases = lease_folder(database, &options, &info.chips);
         leases.prepare()?;
         let mut ledger = database.ledger()?;
+        ledger.check_runs_of_copy()?;
         options.environment = Some(options.pinned_environment());
         // A sweep uses the variables of HCCL, and its rows state them.
         let is_used = |name: &str| options.sweep.is_some() && HCCL_VARIABLES.contains(&name);

@@ -102,9 +102,20 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
         report.restored.iter().flat_map(|found| restored_lines(found, is_written)).collect();
     for missing in &report.missing {
         let left = missing.cases - missing.rebuilt;
-        let left = or_empty((left > 0).then(|| format!("; the ledger has no complete shapes of {left}")));
+        let notes = [
+            (
+                missing.without_evidence,
+                "have the shapes of the ledger, because their evidence is missing: lookups may not find them",
+            ),
+            (
+                left,
+                "have no complete shapes there: `npubench ingest` or `grid` writes their rows, then `db rebuild` their results",
+            ),
+        ];
+        let notes = notes.iter().filter(|(count, _)| *count > 0);
+        let notes: String = notes.map(|(count, note)| format!("; {count} {note}")).collect();
         let (place, rows) = (missing.place_text(), format_count(missing.rebuilt, "row"));
-        lines.push(format!("{place}: {rows} {}{left}", verb("rebuilt", "can be rebuilt")));
+        lines.push(format!("{place}: {rows} {}{notes}", verb("rebuilt", "can be rebuilt")));
     }
     if let Some(WrittenRows { rows, unwritten, .. }) = &report.written {
         lines.extend(unwritten.iter().map(|table| {
@@ -116,10 +127,7 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
         lines.push("the ledger is intact, and each of its results has a row".to_owned());
     }
     if report.missing.iter().any(|missing| missing.rebuilt > 0) {
-        lines.push(
-            "rebuilt rows have the shapes of the ledger; `npubench ingest PROFILE` fills their `Profiling` columns"
-                .to_owned(),
-        );
+        lines.push("`npubench ingest PROFILE` fills the `Profiling` columns of rebuilt rows".to_owned());
     }
     lines.join("\n") + "\n"
 }

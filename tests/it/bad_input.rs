@@ -166,7 +166,7 @@ fn error_of_a_damaged_kernel_csv_has_file_and_line() {
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(format!("{}\n{}", damaged.stderr, foreign.stderr), @r"
     error: ROOT/db/SwiGlu.csv:3: 2 fields, the header has 65; fields are missing at or before `Input Shapes` (column 3)
-    hint: fix the line, or restore the file from version control
+    hint: fix the line, or restore the file from version control, or move it out of the folder: `npubench db rebuild` writes the rows that runs have measured, and then `npubench ingest PROFILE` those of a profile
 
     error: ROOT/db/notes.csv:1: the header lacks `Input Shapes`
     hint: move it out of the folder if it is not a kernel's table

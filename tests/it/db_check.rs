@@ -51,7 +51,7 @@ fn table_cut_in_its_header_is_an_error() {
     let plan = context.run("plan --db db --devices 0");
     insta::assert_snapshot!(plan.stderr, @"
     error: ROOT/db/SwiGlu.csv:1: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break
-    hint: fix the line, or restore the file from version control
+    hint: fix the line, or restore the file from version control, or move it out of the folder: `npubench db rebuild` writes the rows that runs have measured, and then `npubench ingest PROFILE` those of a profile
     ");
     let run = context.run("run --db db --host rehearsal --devices 0");
     assert_eq!((plan.code, run.code, run.stderr), (3, 3, plan.stderr));

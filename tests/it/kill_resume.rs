@@ -148,6 +148,10 @@ fn resume_without_an_interrupted_run_is_an_error() {
     ");
     context.run(&STEADY_RUN);
     assert_eq!(context.run("resume --db db").code, 3);
+    let ledger = fs::read(context.path("db/.npubench/ledger.db")).expect("a ledger");
+    let ended = context.exits(3, "resume last --db db");
+    ended.err_has(" was not interrupted: it has ended\nhint: `npubench run --db ROOT/db --host rehearsal`");
+    assert!(fs::read(context.path("db/.npubench/ledger.db")).expect("a ledger") == ledger);
     let ran = context.exits(3, "resume no-such-run --db db");
     ran.err_has("no run of this database begins with `no-such-run`");
 }

@@ -35,7 +35,7 @@ fn deleted_tables_and_rows_are_reported_and_rebuilt() {
     assert!(text.starts_with("the table has no row of 2 cases with results in the ledger"), "{text}");
     assert_eq!((second.as_str(), other_kind.as_str()), ("RmsNorm.csv", "missing-table"), "{found:?}");
     assert!(other_text.starts_with("the table is missing, and the ledger has results of 3 cases"), "{text}");
-    assert!(other_text.contains("`npubench reparse --write`"), "{other_text}");
+    assert!(other_text.contains("`npubench db rebuild`"), "{other_text}");
     assert_eq!(context.run("db check db").code, 1);
 
     let compared = context.exits(1, "reparse --db db");

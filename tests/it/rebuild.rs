@@ -1,6 +1,7 @@
-//! `npubench db rebuild`: rows from the ledger alone, and a readable ledger from a damaged one.
+//! `npubench db rebuild`: rows from the ledger and the evidence, and a readable ledger from a damaged one.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
@@ -26,7 +27,7 @@ fn attempts(ledger: &Path) -> Vec<String> {
 }
 
 #[test]
-fn deleted_table_and_row_are_rebuilt_from_the_ledger_alone() {
+fn deleted_table_and_row_are_rebuilt_with_their_results() {
     let context = Context::of_measured_layer();
     let cells = |context: &Context, table: &str| -> Vec<String> {
         let rows = context.rows("db", table).into_iter();
@@ -49,8 +50,6 @@ fn deleted_table_and_row_are_rebuilt_from_the_ledger_alone() {
     };
     let before = [cells(&context, "Add"), cells(&context, "MatMulV2")];
     assert!(before.iter().all(|rows| !rows.is_empty()));
-    // Without the evidence of the collections, of which `reparse` would rebuild them.
-    fs::remove_dir_all(context.path("db/.npubench/runs")).expect("removed");
     fs::remove_file(context.path("db/Add.csv")).expect("removed");
     let path = context.path("db/MatMulV2.csv");
     let text = fs::read_to_string(&path).expect("text");
@@ -95,16 +94,75 @@ fn a_removed_or_emptied_ledger_is_an_issue() {
     checked(1, "ledger.db:1: error: the file is empty; `npubench db rebuild ");
     checked(1, "ledger.db:1: note: rows are not compared with the ledger: it is empty [not-compared]");
     fs::remove_file(&ledger).expect("removed");
-    checked(
-        1,
-        "although the folder has collections of 1 run: `npubench db rebuild db` restores it from its copy;",
-    );
+    let missing = "warning: the file is missing, although there were runs; `npubench db rebuild db` restores it from its copy";
+    checked(1, missing);
     fs::remove_file(context.path("db/.npubench/ledger.copy.db")).expect("removed");
-    checked(1, "although the folder has collections of 1 run: restore it from a backup;");
+    checked(1, missing);
     // A clone of the tables alone has no folder of runs.
     fs::remove_dir_all(context.path("db/.npubench")).expect("removed");
     checked(0, "note: rows are not compared with the ledger: there is none, and ");
     assert_eq!(tables(&context), rows);
+}
+
+/// A lost ledger is neither "no run yet" nor replaced by an empty one, which would replace its copy, too.
+#[test]
+fn a_lost_ledger_is_refused_until_it_is_restored() {
+    let context = Context::of_measured_layer();
+    let [ledger, copy] = ["ledger.db", "ledger.copy.db"].map(|name| context.path("db/.npubench").join(name));
+    let (expected, copied) = (attempts(&ledger), fs::read(&copy).expect("a copy"));
+    fs::remove_file(&ledger).expect("removed");
+    let commands = ["show", "report", "runs", "noise", "resume", "run --host rehearsal --update all"];
+    for command in commands {
+        let ran = context.exits(3, &format!("{command} --db db"));
+        ran.err_has(
+            "ledger.db` is damaged: the file is missing, although there were runs\nhint: `npubench db rebuild ROOT/db` restores it",
+        );
+        assert!(!ledger.exists() && fs::read(&copy).expect("a copy") == copied, "{command}");
+    }
+    context.done("db rebuild db").out_has("it was restored from its copy, with 0 collections");
+    assert_eq!(attempts(&ledger), expected);
+    // An older ledger of a backup is united with the copy, before a run replaces the copy.
+    fs::remove_file(&ledger).expect("removed");
+    fs::rename(&copy, context.path("copy.db")).expect("moved");
+    fs::rename(context.path("db/.npubench/runs"), context.path("runs")).expect("moved");
+    context.run("run --db db --host rehearsal --kernels Add --update all");
+    let newer = attempts(&ledger);
+    fs::rename(context.path("copy.db"), &copy).expect("moved");
+    let ran = context.exits(3, "run --db db --host rehearsal --update all");
+    ran.err_has("which its copy has\nhint: `npubench db rebuild ROOT/db` restores it");
+    context.run("db rebuild db");
+    let united = attempts(&ledger);
+    assert!(!newer.is_empty() && expected.iter().chain(&newer).all(|attempt| united.contains(attempt)));
+}
+
+/// A signature lacks slots of `Slice` and the form of matrices. The evidence has them; without it, the rows are named.
+#[test]
+fn rebuilt_rows_have_the_slots_of_the_evidence() {
+    let context = Context::of_measured_layer();
+    let tables = ["Slice", "MatMulV3"];
+    let slots = || {
+        let cells = |row: std::collections::BTreeMap<String, String>| {
+            ["Input Shapes", "Input Data Types", "Input Formats", "Output Shapes", "Output Formats"]
+                .map(|column| row[column].clone())
+        };
+        tables.map(|table| context.rows("db", table).into_iter().map(cells).collect::<BTreeSet<_>>())
+    };
+    let remove = || {
+        for table in tables {
+            fs::remove_file(context.path(&format!("db/{table}.csv"))).expect("removed");
+        }
+    };
+    let recorded = slots();
+    remove();
+    context.done("db rebuild db").out_lacks("evidence");
+    assert_eq!(slots(), recorded);
+    remove();
+    fs::remove_dir_all(context.path("db/.npubench/runs")).expect("removed");
+    let ran = context.exits(1, "db rebuild db");
+    ran.out_has(
+        " have the shapes of the ledger, because their evidence is missing: lookups may not find them",
+    );
+    ran.out_has(" have no complete shapes there: `npubench ingest` or `grid` writes their rows");
 }
 
 /// A run was killed, and its ledger is damaged: the copy of its start has the plan alone, and the evidence has the results.
@@ -183,10 +241,16 @@ fn damaged_ledger_without_an_intact_copy_is_left() {
             None => fs::remove_file(&copy).expect("removed"),
         }
         let ran = context.exits(3, "db rebuild db");
-        ran.err_has("hint: keep it under another name");
+        ran.err_has("hint: keep its folder under another name: `mv ");
         assert_eq!(fs::read(&ledger).expect("kept"), b"no ledger");
     }
+    // Without it, the collections of its runs show that there was one.
+    fs::remove_file(&ledger).expect("removed");
+    context.exits(3, "db rebuild db").err_has("hint: keep its folder under another name: `mv ");
+    context.exits(3, "runs --db db").err_has("`npubench db rebuild ROOT/db`");
     assert!(tables(&context) == rows);
+    fs::rename(context.path("db/.npubench"), context.path("db/.npubench.damaged")).expect("moved");
+    context.done("runs --db db");
 }
 
 fn set_modes(path: &Path, [folder, file]: [u32; 2]) {

@@ -2,6 +2,7 @@
 //! ledgers that another process may be writing.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, Permissions},
     io,
     os::unix::fs::PermissionsExt as _,
@@ -55,8 +56,9 @@ impl LedgerCopy {
 
 impl Ledger {
     /// Replaces the copy beside the ledger, at [`copy_path`]. SQLite reads every row of the ledger for it, so a ledger with a
-    /// damaged row fails here and keeps its last copy.
+    /// damaged row fails here and keeps its last copy, and so does one that [lacks runs](Self::check_runs_of_copy).
     pub(crate) fn write_copy(&self) -> Result<(), LedgerError> {
+        self.check_runs_of_copy()?;
         let path = copy_path(&self.path);
         let folder = path.parent().unwrap_or(Path::new("."));
         let failed = |problem: String| LedgerError::Copy { path: self.path.clone(), problem };
@@ -70,6 +72,42 @@ impl Ledger {
         replaced.map_err(|error| failed(error.to_string()))?;
         sync_folder(folder).map_err(|error| failed(error.to_string()))
     }
+}
+
+impl Ledger {
+    /// Fails with [`LedgerError::Damaged`] if the ledger lacks a run that its copy has, as an older ledger of a backup does.
+    pub(crate) fn check_runs_of_copy(&self) -> Result<(), LedgerError> {
+        const RUNS: &str = "SELECT run FROM runs ORDER BY started_ns, run";
+        let copied: Result<Vec<String>, LedgerError> =
+            Self::open_to_read(&copy_path(&self.path)).and_then(|copy| copy.read_column(RUNS, []));
+        let own: BTreeSet<String> = self.read_column(RUNS, [])?;
+        // A copy that is missing or damaged has nothing to lose.
+        match copied.unwrap_or_default().into_iter().find(|run| !own.contains(run)) {
+            Some(run) => {
+                let problem = format!("it lacks run {run}, which its copy has");
+                Err(LedgerError::Damaged { path: self.path.clone(), problem })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Fails with [`LedgerError::Damaged`] if a ledger is missing or empty, although its copy or the folders of runs beside it show that
+/// there was one. A run that was killed at its start leaves an empty file and neither of them.
+pub(crate) fn check_not_lost(ledger: &Path) -> Result<(), LedgerError> {
+    let problem = match fs::metadata(ledger) {
+        Ok(found) if found.is_file() && found.len() == 0 => "the file is empty",
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            "the file is missing, although there were runs"
+        }
+        _ => return Ok(()),
+    };
+    let runs = fs::read_dir(ledger.with_file_name("runs")).into_iter().flatten().flatten();
+    let mut collections = runs.flat_map(|run| fs::read_dir(run.path().join("collections"))).flatten();
+    if copy_path(ledger).exists() || collections.next().is_some() {
+        return Err(LedgerError::Damaged { path: ledger.to_owned(), problem: problem.to_owned() });
+    }
+    Ok(())
 }
 
 pub(crate) fn copy_path(ledger: &Path) -> PathBuf {

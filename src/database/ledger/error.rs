@@ -91,7 +91,9 @@ impl Failure for LedgerError {
                      keep their results"
                 );
             }
-            Self::NotAFile { .. } => "move it away; `npubench run` creates a new ledger",
+            Self::NotAFile { .. } => {
+                "move it away; `npubench db rebuild` restores the ledger, if runs were measured, or `npubench run` creates one"
+            }
             Self::InvalidRunId { .. } => {
                 "no npubench wrote this id: use this ledger only if you trust its origin, and remove the run from it"
             }
@@ -100,7 +102,8 @@ impl Failure for LedgerError {
                 "a run has one ledger: if a folder was copied and continued in both places, merge the one whose results are to be kept"
             }
             Self::OtherLayout { .. } => {
-                "use the npubench that wrote it, or move the ledger away: the CSVs keep their results, and `npubench run` starts a new one"
+                "use the npubench that wrote it, or move the folder `.npubench` away: the CSVs keep their results, and `npubench run` \
+                 starts a new ledger"
             }
         };
         hint.to_owned()

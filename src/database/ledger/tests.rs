@@ -380,3 +380,21 @@ fn copy_beside_the_ledger_has_its_rows() {
     assert_eq!(fs::read(&copy).expect("a copy"), before);
     assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 2, "no temporary file is left");
 }
+
+/// A ledger that was lost, or that lacks a run of its copy, does not replace the copy.
+#[test]
+fn copy_shows_what_a_ledger_has_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    check_not_lost(&path).expect("no run yet");
+    ledger_with_launches(&path, &[vec![100, 120]]);
+    Ledger::open(&path).expect("a ledger").write_copy().expect("copied");
+    let copied = fs::read(copy_path(&path)).expect("a copy");
+    let is_damage = |found: Result<(), LedgerError>| matches!(found, Err(LedgerError::Damaged { .. }));
+    fs::write(&path, "").expect("emptied");
+    assert!(is_damage(check_not_lost(&path)));
+    fs::remove_file(&path).expect("removed");
+    assert!(is_damage(check_not_lost(&path)));
+    assert!(is_damage(Ledger::open(&path).expect("a new ledger").write_copy()));
+    assert_eq!(fs::read(copy_path(&path)).expect("a copy"), copied);
+}

@@ -17,13 +17,11 @@ use super::{
 use crate::base::command_error::Failure;
 use crate::{
     base::{
-        count_text::format_count,
         files::{FileError, read_regular, read_regular_text},
-        shell_argument::quoted_path,
         table::{format::quote_cell, raw_records::LFS},
         yaml::check_yaml,
     },
-    database::ledger::{Ledger, LedgerError, copy_path},
+    database::ledger::{Ledger, LedgerError, check_not_lost},
     kernel::{DataKind, KernelName},
 };
 
@@ -134,41 +132,17 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
 pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     let path = ledger_path(folder);
     let file = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().into_owned();
-    let issue = |kind, text| Some(LintIssue { file, line: 1, kind, text });
-    let is_empty = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0);
-    match folders_of_runs(folder) {
-        // A database without runs has none, and a run that was killed at its start an empty one.
-        0 if !path.exists() || is_empty => return None,
-        runs if !path.exists() => {
-            let restore = match copy_path(&path).exists() {
-                true => format!("`npubench db rebuild {}` restores it from its copy", quoted_path(folder)),
-                false => "restore it from a backup".to_owned(),
-            };
-            let text = format!(
-                "the ledger is missing, although the folder has collections of {}: {restore}; rows keep their results, but these \
-                 runs can neither be shown nor compared with them",
-                format_count(runs, "run")
-            );
-            return issue(LintIssueKind::MissingLedger, text);
-        }
-        _ => {}
-    }
-    let problem = match Ledger::find_damage(&path) {
+    let problem = match check_not_lost(&path).and_then(|()| Ledger::find_damage(&path)) {
+        // A run that was killed at its start leaves an empty file.
+        Ok(_) if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0) => return None,
         Ok(problem) => problem?,
         Err(LedgerError::Damaged { problem, .. }) => problem,
         Err(error @ LedgerError::NotAFile { .. }) => error.to_string(),
         Err(_) => return None,
     };
-    let hint = LedgerError::Damaged { path: path.clone(), problem: String::new() }.hint();
-    issue(LintIssueKind::DamagedLedger, format!("{}; {hint}", quote_cell(&problem)))
-}
-
-fn folders_of_runs(folder: &Path) -> usize {
-    let runs = fs::read_dir(folder.join(STATE_FOLDER).join("runs")).into_iter().flatten().flatten();
-    let has_collections = |run: &fs::DirEntry| {
-        fs::read_dir(run.path().join("collections")).is_ok_and(|mut collections| collections.next().is_some())
-    };
-    runs.filter(has_collections).count()
+    let kind = if path.exists() { LintIssueKind::DamagedLedger } else { LintIssueKind::MissingLedger };
+    let hint = LedgerError::Damaged { path, problem: String::new() }.hint();
+    Some(LintIssue { file, line: 1, kind, text: format!("{}; {hint}", quote_cell(&problem)) })
 }
 
 fn check_mapping(path: &Path) -> Result<(), (u64, String)> {

@@ -332,6 +332,14 @@ impl AssessmentRules<'_> {
     }
 }
 
+/// Returns the cases that were launched in the collection of a folder, and those with the same calls; none without its conditions.
+pub(crate) fn launched_cases(folder: &Path) -> Vec<IdentifiedCase> {
+    let conditions: Option<CollectionConditions> = read_json(folder, files::CONDITIONS).ok();
+    let launched = conditions.into_iter().flat_map(|conditions| conditions.cases);
+    let stored = launched.flat_map(|launched| std::iter::once(launched.case).chain(launched.equal_cases));
+    stored.filter_map(|case| case.restore()).collect()
+}
+
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, String> {
     let text = fs::read(folder.join(name)).map_err(|error| error.to_string());
     let value = text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));

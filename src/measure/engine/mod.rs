@@ -10,7 +10,7 @@ mod run;
 mod write_back;
 
 pub(crate) use assess::{
-    AssessmentRules, CollectionOutput, ReassessedCollection, expected_launches, find_changes,
+    AssessmentRules, CollectionOutput, ReassessedCollection, expected_launches, find_changes, launched_cases,
 };
 pub(crate) use collect::{last_line, write_scripts};
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};

@@ -106,8 +106,8 @@ pub(super) fn missing_row_issues(database: &Database, missing: &[MissingRows]) -
     let issues = missing.iter().map(|MissingRows { kernel, has_table, measured, .. }| {
         let path = database.kernel_path(kernel);
         let (file, cases) = (path.file_name().unwrap_or_default(), format_count(*measured, "case"));
-        let rebuild = "`npubench reparse --write` rebuilds the rows from the evidence of their runs, or `npubench db rebuild` from \
-                       the ledger alone, and `npubench ingest PROFILE` fills the `Profiling` columns";
+        let rebuild = "`npubench db rebuild` rebuilds the rows from the ledger and the evidence of their runs, and `npubench ingest \
+                       PROFILE` fills the `Profiling` columns";
         let (kind, text) = match has_table {
             true => (
                 LintIssueKind::MissingRow,

@@ -24,7 +24,7 @@ use crate::{
     database::{
         Database, DatabaseError, ShardIdentity,
         database_file::DatabaseFile,
-        ledger::{Ledger, LedgerCopy, LedgerError, LedgerSize, merge_ledgers},
+        ledger::{Ledger, LedgerCopy, LedgerError, LedgerSize, check_not_lost, copy_path, merge_ledgers},
     },
     kernel::{
         CacheState, CaseId, KernelName, Nanos, SoftwareFingerprint, case_of_signature, catalogue::Catalogue,
@@ -335,6 +335,10 @@ fn read_source(
     name: &str,
 ) -> Result<Option<MergeSource>, CommandError> {
     let path = database.ledger_path();
+    // A merge that was killed leaves runs without a ledger, and the same command completes it.
+    if copy_path(&path).exists() {
+        check_not_lost(&path)?;
+    }
     if !path.exists() {
         return Ok(None);
     }
@@ -452,7 +456,7 @@ fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) 
     let catalogue = Catalogue::load(assets)?;
     let ledger = target.ledger()?;
     let order = order_of_cases(&ledger)?;
-    let (missing, insertable) = add_lost_rows(target, &ledger, &catalogue, &order, true)?;
+    let (missing, insertable) = add_lost_rows(target, &ledger, (&catalogue, assets), &order, true)?;
     report.missing = missing;
     report.written = Some(rewrite_rows(target, &ledger, &insertable)?);
     Ok(ledger.write_copy()?)

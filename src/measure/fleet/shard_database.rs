@@ -62,7 +62,8 @@ pub(crate) fn open_shard(
     if has_runs && !database.ledger_path().exists() {
         return Err(CommandError::bad_input(
             format!("shard {shard} in `{}` has lost its ledger", folder.display()),
-            "restore `.npubench/ledger.db` from a backup, or move the folder away: the same command measures the shard again",
+            "`npubench db rebuild` of the folder restores it from its copy; without one, move the folder away: the same command measures \
+             the shard again",
         ));
     }
     Ok(database)
