@@ -82,6 +82,16 @@ mod tests {
     }
 
     #[test]
+    fn rows_may_cross_the_ends_of_buffers() {
+        for padding in 0..24 {
+            let text = format!("{},\"x,\ny\"\"\"\r\n", "a".repeat(padding)).repeat(1000);
+            let [fast, full] = rows(text.as_bytes(), 2).expect("regular");
+            assert_eq!(fast.len(), 1000);
+            assert_eq!(fast, full);
+        }
+    }
+
+    #[test]
     fn unusual_csv_needs_full_parser() {
         for text in [
             "a,b\n1\n",
