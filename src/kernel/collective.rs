@@ -324,27 +324,48 @@ impl CommNetwork {
     }
 }
 
-/// Variables of HCCL that change the algorithm or its buffers, by the vendor's reference of environment variables.
-pub(crate) const HCCL_VARIABLES: [&str; 10] = [
-    "HCCL_ALGO",
-    "HCCL_BUFFSIZE",
-    "HCCL_DETERMINISTIC",
-    "HCCL_INTER_HCCS_DISABLE",
-    "HCCL_INTRA_PCIE_ENABLE",
-    "HCCL_INTRA_ROCE_ENABLE",
-    "HCCL_OP_EXPANSION_MODE",
-    "HCCL_RDMA_PCIE_DIRECT_POST_NOSTRICT",
-    "HCCL_RDMA_QPS_PER_CONNECTION",
-    "HCCL_MULTI_QP_THRESHOLD",
+/// Variables of HCCL without effect on the duration of a collective that succeeds. All others are part of a collective's key.
+///
+/// Source of each: hicann/hccl, docs/zh/user_guide/hccl_env/NAME.md, commit 09300b70. Not in this list: `HCCL_RDMA_TIMEOUT` and
+/// `HCCL_RDMA_RETRY_CNT` repeat lost packets of collectives that succeed; `HCCL_SOCKET_FAMILY` also selects the protocol of the
+/// devices' network cards; `HCCL_DFS_CONFIG`, `HCCL_DIAGNOSE_ENABLE`, `HCCL_ENTRY_LOG_ENABLE` and `HCCL_DEBUG_CONFIG` record
+/// each call or task. `HCCL_EVENT_TIMEOUT` is of torch_npu: Ascend/pytorch,
+/// docs/zh/api/environment_variable/collective_communication, commit 9e73e708.
+const VARIABLES_WITHOUT_EFFECT: [&str; 11] = [
+    // Limits of waits, after which a collective fails.
+    "HCCL_CONNECT_TIMEOUT",
+    "HCCL_EVENT_TIMEOUT",
+    "HCCL_EXEC_TIMEOUT",
+    // Repetitions of a failed collective, with `HCCL_OP_RETRY_ENABLE`, which is part of the key.
+    "HCCL_OP_RETRY_PARAMS",
+    // Addresses, ports and permissions of the connections over which the group is created.
+    "HCCL_HOST_SOCKET_PORT_RANGE",
+    "HCCL_IF_BASE_PORT",
+    "HCCL_IF_IP",
+    "HCCL_NPU_SOCKET_PORT_RANGE",
+    "HCCL_SOCKET_IFNAME",
+    "HCCL_WHITELIST_DISABLE",
+    "HCCL_WHITELIST_FILE",
 ];
+/// Variables that were part of the key when rows of earlier keys were measured.
+const VARIABLES_OF_EARLIER_KEYS: &str = "HCCL_ALGO HCCL_BUFFSIZE HCCL_DETERMINISTIC HCCL_INTER_HCCS_DISABLE \
+     HCCL_INTRA_PCIE_ENABLE HCCL_INTRA_ROCE_ENABLE HCCL_OP_EXPANSION_MODE HCCL_RDMA_PCIE_DIRECT_POST_NOSTRICT \
+     HCCL_RDMA_QPS_PER_CONNECTION HCCL_MULTI_QP_THRESHOLD";
 /// Buffer size that HCCL uses without the variable, in MB.
 const DEFAULT_BUFFER: (&str, &str) = ("HCCL_BUFFSIZE", "200");
 
-/// Returns the key of an environment: the set variables among [`HCCL_VARIABLES`] in the order of their names, as `NAME=value`
-/// with `;` between them, without the default size of buffers.
+/// Returns true if a variable of the environment is part of a collective's key.
+pub(crate) fn is_in_hccl_environment(name: &str) -> bool {
+    let is_name = |byte: u8| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    name.strip_prefix("HCCL_").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_name))
+        && !VARIABLES_WITHOUT_EFFECT.contains(&name)
+}
+
+/// Returns the key of an environment: the set variables of HCCL that can change durations in the order of their names, as
+/// `NAME=value` with `;` between them, without the default size of buffers.
 pub(crate) fn hccl_environment(variables: &BTreeMap<String, String>) -> String {
     let counts = |(name, value): &(&String, &String)| {
-        HCCL_VARIABLES.contains(&name.as_str())
+        is_in_hccl_environment(name)
             && !value.trim().is_empty()
             && (name.as_str(), value.trim()) != DEFAULT_BUFFER
     };
@@ -356,13 +377,22 @@ pub(crate) fn hccl_environment(variables: &BTreeMap<String, String>) -> String {
 pub(crate) fn hccl_variables(environment: &str) -> BTreeMap<String, String> {
     let mut variables: Vec<(String, String)> = Vec::new();
     for part in environment.split(';') {
-        match part.split_once('=').filter(|(name, _)| HCCL_VARIABLES.contains(name)) {
+        match part.split_once('=').filter(|(name, _)| is_in_hccl_environment(name)) {
             Some((name, value)) => variables.push((name.to_owned(), value.to_owned())),
             // `;` is also part of values, such as `level0:ring;level1:H-D_R`.
             None => variables.last_mut().into_iter().for_each(|(_, value)| value.extend([";", part])),
         }
     }
     variables.into_iter().collect()
+}
+
+/// Returns the key that rows of an environment had earlier, and the variables that it left out; `None` for the same key.
+pub(crate) fn earlier_hccl_environment(environment: &str) -> Option<(String, Vec<String>)> {
+    let is_earlier =
+        |name: &String, _: &mut String| VARIABLES_OF_EARLIER_KEYS.split(' ').any(|own| own == name);
+    let mut left_out = hccl_variables(environment);
+    let earlier: BTreeMap<String, String> = left_out.extract_if(.., is_earlier).collect();
+    (!left_out.is_empty()).then(|| (hccl_environment(&earlier), left_out.into_keys().collect()))
 }
 
 /// Relative sizes of the parts between all pairs of ranks.
@@ -769,6 +799,35 @@ mod tests {
         assert_eq!(read["HCCL_ALGO"], "level0:ring;level1:H-D_R");
         assert_eq!(read.len(), 2);
         assert!(hccl_variables("").is_empty());
+        assert_eq!(earlier_hccl_environment(&key), None);
+    }
+
+    #[test]
+    fn variables_that_change_durations_are_part_of_the_key() {
+        let set = [
+            ("HCCL_ALG_MULTIPLE_DIMENSION_SPLIT_RATIO", "0.7"),
+            ("HCCL_IF_IP", "10.0.0.1"),
+            ("HCCL_LOGIC_SUPERPOD_ID", "pod_a"),
+            ("HCCL_OF_A_LATER_VERSION", "1"),
+            ("HCCL_OP_EXPANSION_MODE", "AIV"),
+            ("HCCL_OP_RETRY_ENABLE", "L1:1,L2:1"),
+            ("HCCL_OP_RETRY_PARAMS", "MaxCnt:3"),
+            ("HCCL_RDMA_TC", "132"),
+            ("PATH", "/bin"),
+        ];
+        let set: BTreeMap<String, String> =
+            set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let key = hccl_environment(&set);
+        assert_eq!(
+            key,
+            "HCCL_ALG_MULTIPLE_DIMENSION_SPLIT_RATIO=0.7;HCCL_LOGIC_SUPERPOD_ID=pod_a;HCCL_OF_A_LATER_VERSION=1;\
+             HCCL_OP_EXPANSION_MODE=AIV;HCCL_OP_RETRY_ENABLE=L1:1,L2:1;HCCL_RDMA_TC=132"
+        );
+        assert_eq!(hccl_environment(&hccl_variables(&key)), key);
+        let (earlier, left_out) = earlier_hccl_environment(&key).expect("it had fewer variables");
+        assert_eq!((earlier.as_str(), left_out.len()), ("HCCL_OP_EXPANSION_MODE=AIV", 5));
+        // A part that only looks like a variable belongs to the value before it.
+        assert_eq!(hccl_variables("HCCL_ALGO=a;HCCL_=b;HCCL_x=c").len(), 1);
     }
 
     use proptest::prelude::*;

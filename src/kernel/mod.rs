@@ -35,7 +35,10 @@ pub use cause::{Cause, Reason};
 pub use collection::{AicMetrics, CacheState, CollectionPurpose, DataKind, ProfilerSettings};
 pub(crate) use collection::{CollectionEnd, ControlKernel, ControlReading};
 pub use collective::{CollectiveCase, CollectiveKind, PartWeights};
-pub(crate) use collective::{CommandSizes, HCCL_VARIABLES, SweepCommand, hccl_environment, hccl_variables};
+pub(crate) use collective::{
+    CommandSizes, SweepCommand, earlier_hccl_environment, hccl_environment, hccl_variables,
+    is_in_hccl_environment,
+};
 pub(crate) use device::{DeviceDeviation, HostDevice, soc_of_chip};
 pub use device::{DeviceFacts, LogicalDeviceId};
 pub use kernel_name::{KernelName, KernelNameError};

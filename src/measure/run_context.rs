@@ -26,8 +26,8 @@ use crate::{
         ledger::{Ledger, SoftwareGeneration},
     },
     kernel::{
-        CacheState, CaseId, Cause, DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId,
-        SoftwareFingerprint, catalogue::Catalogue, device::DeviceProfile, render::overridden_variables,
+        CacheState, CaseId, Cause, DataKind, KernelName, LogicalDeviceId, SoftwareFingerprint,
+        catalogue::Catalogue, device::DeviceProfile, is_in_hccl_environment, render::overridden_variables,
     },
     measure::{
         case_numbers::write_earlier_rows,
@@ -279,7 +279,7 @@ impl RunContext {
         ledger.check_runs_of_copy()?;
         options.environment = Some(options.pinned_environment());
         // A sweep uses the variables of HCCL, and its rows state them.
-        let is_used = |name: &str| options.sweep.is_some() && HCCL_VARIABLES.contains(&name);
+        let is_used = |name: &str| options.sweep.is_some() && is_in_hccl_environment(name);
         let variable = |name: &str| std::env::var(name).ok().filter(|_| !is_used(name));
         overridden_variables(variable).iter().for_each(|line| print_note(line));
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();

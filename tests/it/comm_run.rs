@@ -398,10 +398,15 @@ fn variables_of_hccl_are_part_of_the_key_and_of_the_collections() {
     assert_eq!(sweep(&context, one).code, 0);
     let mut command = context.command(&(SWEEP, one));
     command.env("HCCL_ALGO", "level0:ring").env("HCCL_BUFFSIZE", "400").env("HCCL_CONNECT_TIMEOUT", "300");
-    context.ran(&command.output().expect("it runs")).ended(0);
+    context.ran(&command.output().expect("it runs")).ended(0).err_lacks("earlier versions");
+    // Earlier versions left this variable out of the key.
+    let mut command = context.command(&(SWEEP, one));
+    command.env("HCCL_RDMA_TC", "132").env("HCCL_IF_IP", "10.0.0.1");
+    let ran = context.ran(&command.output().expect("it runs")).ended(0);
+    ran.err_has("1 measured row of hcom_allReduce_ without HCCL_RDMA_TC in the key: earlier versions");
     let rows = context.rows("db", "hcom_allReduce_");
     let environments: Vec<&str> = rows.iter().map(|row| row["HCCL Environment"].as_str()).collect();
-    assert_eq!(environments, ["", "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400"]);
+    assert_eq!(environments, ["", "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400", "HCCL_RDMA_TC=132"]);
     let scripts = context.snapshot("db/.npubench/runs").into_iter();
     let scripts = scripts.filter(|(path, _)| path.ends_with("collect.sh"));
     let exports: Vec<String> = scripts
@@ -412,6 +417,10 @@ fn variables_of_hccl_are_part_of_the_key_and_of_the_collections() {
         .collect();
     assert_eq!(
         exports,
-        ["export HCCL_BUFFSIZE='200'", "export HCCL_ALGO='level0:ring' export HCCL_BUFFSIZE='400'"]
+        [
+            "export HCCL_BUFFSIZE='200'",
+            "export HCCL_ALGO='level0:ring' export HCCL_BUFFSIZE='400'",
+            "export HCCL_BUFFSIZE='200' export HCCL_RDMA_TC='132'",
+        ]
     );
 }

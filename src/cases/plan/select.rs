@@ -101,6 +101,8 @@ pub(crate) struct RunPlan {
     pub(crate) ran_as_other_verdicts: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Cases of the kernels as which such calls ran, with measurements in the ledger that no row shows.
     pub(crate) rows_to_insert: Vec<IdentifiedCase>,
+    /// Measured rows of the planned collectives, by kernel, whose key lacks variables of HCCL that were no part of it earlier.
+    pub(crate) rows_of_earlier_keys: BTreeMap<KernelName, usize>,
 }
 
 /// Durations that a row shows, in microseconds. Rows of older tools have a mean alone.

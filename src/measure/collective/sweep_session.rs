@@ -12,11 +12,10 @@ use crate::{
     cases::plan::{InitialCosts, PlannedCase, RunPlan, UpdateMode, planned_case},
     database::{Database, row_cases},
     kernel::{
-        Case, CaseId, CollectiveCase, CollectiveKind, Dtype, HCCL_VARIABLES, IdentifiedCase, KernelName,
-        PartWeights,
+        Case, CaseId, CollectiveCase, CollectiveKind, Dtype, IdentifiedCase, KernelName, PartWeights,
         catalogue::Catalogue,
         device::DeviceProfile,
-        hccl_environment, hccl_variables,
+        earlier_hccl_environment, hccl_environment, hccl_variables, is_in_hccl_environment,
         render::{PinnedEnvironment, ScriptCommunication},
     },
     measure::{engine::dry_run, run_context::RunContext, run_options::RunOptions},
@@ -84,6 +83,9 @@ pub(crate) struct SweepPreview {
     pub(crate) not_launched: Vec<String>,
     /// Collectives that no group can run, with the reason.
     pub(crate) left_out: Vec<String>,
+    /// Measured rows, by kernel, whose key has not the following variables of HCCL.
+    pub(crate) rows_of_earlier_keys: BTreeMap<KernelName, usize>,
+    pub(crate) new_variables: Vec<String>,
     pub(crate) collections: u32,
     pub(crate) seconds: f64,
 }
@@ -156,8 +158,14 @@ fn no_network(profile: &DeviceProfile) -> CommandError {
 }
 
 pub(crate) fn current_hccl_environment() -> String {
-    let set = HCCL_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
-    hccl_environment(&set.collect::<BTreeMap<_, _>>())
+    hccl_environment(&set_hccl_variables())
+}
+
+/// Returns the variables of this process that can be part of the key.
+fn set_hccl_variables() -> BTreeMap<String, String> {
+    let texts = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    texts.filter(|(name, _)| is_in_hccl_environment(name)).collect()
 }
 
 fn can_run(group: &SweepGroup, kind: CollectiveKind) -> bool {
@@ -243,12 +251,12 @@ impl CollectiveSweep {
     /// are unset.
     pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
         let mut pinned = PinnedEnvironment::default();
-        let variables = hccl_variables(&self.environment);
-        for name in HCCL_VARIABLES {
-            let value = variables.get(name).cloned();
-            let default = pinned.variables.get(name).cloned().flatten();
-            pinned.variables.insert(name.to_owned(), value.or(default));
+        // A run that goes on may have a shell with other variables.
+        for name in set_hccl_variables().into_keys() {
+            pinned.variables.entry(name).or_insert(None);
         }
+        let variables = hccl_variables(&self.environment).into_iter();
+        pinned.variables.extend(variables.map(|(name, value)| (name, Some(value))));
         pinned
     }
 
@@ -272,7 +280,16 @@ impl CollectiveSweep {
             shown.extend(rows.filter_map(|row| Some(row.case.ok()?.id())));
         }
         let mut plan = RunPlan::default();
+        let earlier = earlier_hccl_environment(&self.environment);
+        let earlier_id = |case: &IdentifiedCase| {
+            let environment = earlier.as_ref()?.0.clone();
+            let case = CollectiveCase { environment, ..CollectiveCase::of_case(case)? }.case().ok()?;
+            Some(case.id())
+        };
         for (case, group) in self.cases()? {
+            if earlier_id(&case).is_some_and(|id| shown.contains(&id)) {
+                *plan.rows_of_earlier_keys.entry(case.kernel.clone()).or_default() += 1;
+            }
             if options.update == UpdateMode::Missing && measured.contains(case.id()) {
                 plan.already_measured += 1;
                 if !shown.contains(case.id()) {
@@ -345,6 +362,12 @@ impl RunContext {
             already_measured: plan.already_measured,
             not_launched: refused.collect(),
             left_out: options.sweep.as_ref().map(CollectiveSweep::left_out).unwrap_or_default(),
+            new_variables: options
+                .sweep
+                .as_ref()
+                .and_then(|sweep| Some(earlier_hccl_environment(&sweep.environment)?.1))
+                .unwrap_or_default(),
+            rows_of_earlier_keys: plan.rows_of_earlier_keys,
             collections: predicted.collections,
             seconds: predicted.duration,
         })
@@ -393,7 +416,6 @@ mod tests {
         let pinned = sweep(Vec::new()).pinned_environment();
         assert_eq!(pinned.variables["HCCL_BUFFSIZE"].as_deref(), Some("400"));
         assert_eq!(pinned.variables["HCCL_ALGO"].as_deref(), Some("level0:ring"));
-        assert_eq!(pinned.variables["HCCL_OP_EXPANSION_MODE"], None);
         let default = CollectiveSweep { environment: String::new(), ..sweep(Vec::new()) };
         assert_eq!(default.pinned_environment().values(), PinnedEnvironment::default().values());
     }

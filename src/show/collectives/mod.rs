@@ -99,6 +99,14 @@ pub(crate) fn sweep_summary(preview: &SweepPreview) -> String {
     for reason in &preview.left_out {
         text.push_str(&format!("\nleft out: {reason}"));
     }
+    for (kernel, rows) in &preview.rows_of_earlier_keys {
+        text.push_str(&format!(
+            "\n{} of {kernel} without {} in the key: earlier versions of npubench left these variables out of the key, so that \
+             the rows may have been measured with them; they stay as they are",
+            format_count(*rows, "measured row"),
+            preview.new_variables.join(", ")
+        ));
+    }
     text
 }
 
