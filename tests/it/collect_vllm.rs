@@ -241,6 +241,7 @@ fn servers_that_cannot_be_profiled_are_refused_before_the_start() {
     let shown = [
         refused(none.clone()),
         refused(Behaviour { version: "0.11.0rc1", ..none.clone() }),
+        refused(Behaviour { version: "0.13.0", ..none.clone() }),
         refused(Behaviour { version: "", ..none }),
         refused(Behaviour { settings: stacks, ..Behaviour::new(&prof, &[]) }),
     ];
@@ -266,6 +267,13 @@ fn a_failed_start_stops_those_that_were_started() {
     let ran = collect(&context, &[&first, &second], "-- touch worked");
     assert_eq!((ran.code, first.switches(), second.switches()), (4, (1, 1), (1, 0)), "{}", ran.stderr);
     ran.err_has("/start_profile answered with 500: start");
+    // Workers of 0.13 that were started with the option alone have no profiler.
+    fs::remove_dir_all(context.path("logs")).expect("there");
+    let without = Behaviour { version: "0.13.0", start_status: 500, ..Behaviour::new(&prof, &[]) };
+    let server = StandIn::start(without);
+    let ran = collect(&context, &[&server], "-- touch worked");
+    assert_eq!((ran.code, server.switches()), (4, (1, 0)), "{}", ran.stderr);
+    ran.err_has("so: `VLLM_TORCH_PROFILER_DIR=prof vllm serve MODEL --profiler-config '{");
     // A server that shows the path to GET only.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let first = StandIn::start(Behaviour::new(&prof, &[(0, "healthy")]));

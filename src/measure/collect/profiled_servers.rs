@@ -58,14 +58,17 @@ impl ProfiledServers {
                 *state = ProfilerState::Started;
             }
             let Err(error) = started else { continue };
-            let missing = matches!(error, RequestError::Status { status: 404, .. })
-                .then(|| server.missing_profiler(None, folder).hint);
+            let start = matches!(error, RequestError::Status { .. }).then(|| server.start_hint(folder));
             let mut message = format!("the profiler was not started: {error}");
             for problem in self.stop_all() {
                 message = format!("{message}; {problem}");
             }
-            let hint = "see the log of the server; profilers that had been started were stopped";
-            return Err(CommandError::cannot_measure(message, missing.unwrap_or_else(|| hint.to_owned())));
+            let mut hint =
+                "see the log of the server; profilers that had been started were stopped".to_owned();
+            if let Some(start) = start {
+                hint = format!("{hint}; the workers have a profiler if the server was started so: {start}");
+            }
+            return Err(CommandError::cannot_measure(message, hint));
         }
         Ok(())
     }

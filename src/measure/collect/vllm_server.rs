@@ -2,8 +2,7 @@
 //!
 //! Each request has a connection of its own, without proxies and redirects: a proxy of the environment is for other
 //! networks, and a repeated request to stop a profiler can end a server. The paths belong to vLLM's API server.
-//! `/start_profile` and `/stop_profile` exist only if the server was started with a profiler: since version 0.13 by
-//! `--profiler-config`, before by the variable `VLLM_TORCH_PROFILER_DIR`.
+//! `/start_profile` and `/stop_profile` exist only if the server was started with a profiler, see [`PROFILER_STARTS`].
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -21,6 +20,58 @@ pub(super) const START: &str = "/start_profile";
 /// A second request to stop the profiler ends workers of the server, so that it is sent once.
 pub(super) const STOP: &str = "/stop_profile";
 const MAX_SHOWN_TEXT: usize = 300;
+
+/// Start of a server with a profiler, for some versions.
+#[derive(Clone, Copy, Debug)]
+struct ProfilerStart {
+    /// Versions of vLLM-Ascend. It has the numbers of vLLM, which `/version` returns.
+    versions: &'static str,
+    first: (u32, u32),
+    /// Command with `FOLDER` for the folder of the profiler.
+    command: &'static str,
+}
+
+/// Stacks are on by default (vllm-project/vllm, vllm/envs.py before 0.13).
+const BY_VARIABLE: &str = "VLLM_TORCH_PROFILER_DIR=FOLDER VLLM_TORCH_PROFILER_WITH_STACK=0 vllm serve MODEL";
+const BY_BOTH: &str = "VLLM_TORCH_PROFILER_DIR=FOLDER vllm serve MODEL --profiler-config \
+     '{\"profiler\":\"torch\",\"torch_profiler_dir\":\"FOLDER\",\"torch_profiler_with_stack\":false}'";
+const BY_OPTION: &str = "vllm serve MODEL --profiler-config \
+     '{\"profiler\":\"torch\",\"torch_profiler_dir\":\"FOLDER\",\"torch_profiler_with_stack\":false}'";
+
+/// Starts of all versions, oldest first; docs/collecting.md has the same table.
+///
+/// Sources, all vllm-project/vllm-ascend: vllm_ascend/worker/worker_v1.py of v0.9.1 to v0.12.0rc1; vllm_ascend/worker/worker.py of
+/// v0.13.0, releases/v0.13.0 and v0.14.0rc1 (commit 9cad1a8 moved to the option) to v0.19.1rc1;
+/// vllm_ascend/profiler/torch_npu_profiler.py of v0.20.2rc1 to releases/v0.26.0rc and commit 182b75e. Workers of 0.13 read the
+/// variable only, and vLLM's paths need the option: with the option alone, a start is answered with 500.
+const PROFILER_STARTS: [ProfilerStart; 3] = [
+    ProfilerStart { versions: "up to 0.12", first: (0, 0), command: BY_VARIABLE },
+    ProfilerStart { versions: "0.13", first: (0, 13), command: BY_BOTH },
+    ProfilerStart { versions: "0.14 to 0.26", first: (0, 14), command: BY_OPTION },
+];
+
+impl ProfilerStart {
+    /// Returns the start of a version such as `0.13.0` or `0.15.1rc2+empty`; of later versions the newest. `None` for a text that
+    /// is no version.
+    fn of_version(version: &str) -> Option<&'static Self> {
+        let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
+        let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        PROFILER_STARTS.iter().rev().find(|start| start.first <= version)
+    }
+
+    /// Returns the command of a version; of an unknown one those of all versions.
+    fn hint(version: Option<&str>, folder: &str) -> String {
+        let command = |start: &Self| format!("`{}`", start.command.replace("FOLDER", folder));
+        match version.and_then(Self::of_version) {
+            Some(start) => command(start),
+            None => {
+                let texts =
+                    PROFILER_STARTS.iter().map(|start| format!("{}: {}", start.versions, command(start)));
+                format!("by the version of vLLM, {}", texts.collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
@@ -85,10 +136,7 @@ impl VllmServer {
                 "check the address and that the server is up: `curl ADDRESS/health`; nothing was started";
             CommandError::cannot_measure(error.to_string(), hint)
         };
-        let (_, answer) = self.get("/version").map_err(unreachable)?;
-        // Other servers may answer with another text.
-        let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
-        let version = answer["version"].as_str().filter(|version| !version.is_empty()).map(str::to_owned);
+        let version = self.version().map_err(unreachable)?;
         // A path that takes only POST answers GET with 405.
         if self.get(START).map_err(unreachable)?.0 == 404 {
             return Err(self.missing_profiler(version.as_deref(), folder));
@@ -103,6 +151,13 @@ impl VllmServer {
         Ok(version)
     }
 
+    fn version(&self) -> Result<Option<String>, RequestError> {
+        let (_, answer) = self.get("/version")?;
+        // Other servers may answer with another text.
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+        Ok(answer["version"].as_str().filter(|version| !version.is_empty()).map(str::to_owned))
+    }
+
     fn records_stacks(&self) -> bool {
         let Ok((status, answer)) = self.get("/server_info") else { return false };
         let text: String =
@@ -113,14 +168,18 @@ impl VllmServer {
                 .any(|setting| text.contains(setting))
     }
 
-    pub(super) fn missing_profiler(&self, version: Option<&str>, folder: &str) -> CommandError {
+    /// Returns how a server of this version is started with a profiler.
+    pub(super) fn start_hint(&self, folder: &str) -> String {
+        ProfilerStart::hint(self.version().ok().flatten().as_deref(), folder)
+    }
+
+    fn missing_profiler(&self, version: Option<&str>, folder: &str) -> CommandError {
+        let start = ProfilerStart::hint(version, folder);
         let version = version.map(|version| format!(" (vLLM {version})")).unwrap_or_default();
         CommandError::cannot_measure(
             format!("{}{version} has no {START}: it was started without a profiler", self.url),
             format!(
-                "start the server with `--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\
-                 \"torch_profiler_with_stack\":false}}'`, before vLLM 0.13 with `VLLM_TORCH_PROFILER_DIR={folder}` in its \
-                 environment (without effect in vLLM-Ascend since 2026); of servers behind a proxy give the address of each node"
+                "start the server with a profiler, {start}; of servers behind a proxy give the address of each node"
             ),
         )
     }
@@ -205,4 +264,31 @@ fn exchange(
     let status = words.next().filter(|version| version.starts_with("HTTP/")).and(words.next());
     let status = status.and_then(|status| status.parse().ok()).ok_or_else(invalid)?;
     Ok((status, text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_has_one_start_and_the_document_the_same() {
+        let command = |version: &str| ProfilerStart::of_version(version).map(|start| start.command);
+        for (version, expected) in [
+            ("0.9.2rc1", BY_VARIABLE),
+            ("0.12.0", BY_VARIABLE),
+            ("0.13.0", BY_BOTH),
+            ("v0.13.0rc3", BY_BOTH),
+            ("0.14.0rc1", BY_OPTION),
+            ("0.26.0rc1+empty", BY_OPTION),
+            ("1.0.0", BY_OPTION),
+        ] {
+            assert_eq!(command(version), Some(expected), "{version}");
+        }
+        assert_eq!((command(""), command("dev"), command("0")), (None, None, None));
+        let document = include_str!("../../../docs/collecting.md");
+        for ProfilerStart { versions, command, .. } in PROFILER_STARTS {
+            let row = format!("| {versions} | `{}` |", command.replace("FOLDER", "/data/prof"));
+            assert!(document.contains(&row), "{row}");
+        }
+    }
 }
