@@ -8,14 +8,22 @@
 #         mstx=True,
 #     )
 #
+# With torch_npu 2.9 and later, `with_flops=True` of torch_npu.profiler.profile records the operations of products and of attention;
+# then mark_attention() is not needed.
+#
 # Call mark_modules() once, before the model runs. Eager mode only: a captured graph runs no Python.
 import functools
+import itertools
 import json
 
 import torch
 import torch_npu
 
 mstx = torch_npu.npu.mstx
+
+# CANN before 9.1 drops marks of 156 bytes and more.
+MAX_MARK = 155
+marked_calls = itertools.count()
 
 
 def mark_modules(domain="Module"):
@@ -40,4 +48,15 @@ def mark_attention(layout, sparse_mode, query_lengths=None, key_lengths=None):
         arguments["actual_seq_qlen"] = [int(length) for length in query_lengths]
     if key_lengths is not None:
         arguments["actual_seq_kvlen"] = [int(length) for length in key_lengths]
-    mstx.mark(json.dumps(arguments), None, "flash_attn_args")
+    for mark in marks_of(json.dumps(arguments, separators=(",", ":"))):
+        mstx.mark(mark, None, "flash_attn_args")
+
+
+def marks_of(text):
+    """Divides a text into marks `CALL:PART/PARTS:...` that are short enough. A short text is one mark without these numbers."""
+    if len(text) <= MAX_MARK:
+        return [text]
+    size = MAX_MARK - 30
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    call = next(marked_calls)
+    return ["%d:%d/%d:%s" % (call, part, len(pieces), piece) for part, piece in enumerate(pieces, 1)]

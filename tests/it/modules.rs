@@ -393,14 +393,20 @@ fn lines_that_mark_modules_are_python() {
     );
     let script = "import torch, torch_npu, mark_modules\nmark_modules.mark_modules()\n\
                   class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\
-                  assert Net()(1) == 2\nmark_modules.mark_attention('BSND', 3, [1, 2])\nprint(torch_npu.calls)";
+                  assert Net()(1) == 2\nmark_modules.mark_attention('BSND', 3, [1, 2])\nprint(torch_npu.calls)\n\
+                  del torch_npu.calls[:]\nends = range(1000, 33000, 1000)\nmark_modules.mark_attention('TND', 3, ends, ends)\n\
+                  marks = [call[0] for call in torch_npu.calls]\nassert max(map(len, marks)) < 156, marks\n\
+                  print(''.join(mark.split(':', 2)[2] for mark in marks) == mark_modules.json.dumps({'input_layout': 'TND', \
+                  'sparse_mode': 3, 'actual_seq_qlen': list(ends), 'actual_seq_kvlen': list(ends)}, separators=(',', ':')), \
+                  [mark.split(':', 2)[:2] for mark in marks])";
     let ran = Command::new("python3")
         .args(["-c", script])
         .current_dir(context.path(""))
         .output()
         .expect("python3 runs");
-    let expected = "[('Net', None, 'Module'), (1, 'Module'), ('{\"input_layout\": \"BSND\", \"sparse_mode\": 3, \
-                    \"actual_seq_qlen\": [1, 2]}', None, 'flash_attn_args')]\n";
+    let expected = "[('Net', None, 'Module'), (1, 'Module'), ('{\"input_layout\":\"BSND\",\"sparse_mode\":3,\
+                    \"actual_seq_qlen\":[1,2]}', None, 'flash_attn_args')]\n\
+                    True [['0', '1/4'], ['0', '2/4'], ['0', '3/4'], ['0', '4/4']]\n";
     assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{}", String::from_utf8_lossy(&ran.stderr));
 }
 

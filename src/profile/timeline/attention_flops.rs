@@ -1,5 +1,9 @@
 //! Operations of attention with its mask and lengths, which shapes do not show: scripts record them as marks of mstx in the
-//! domain `flash_attn_args`, one before each call (`npubench modules --snippet` prints the lines).
+//! domain `flash_attn_args`, before each call (`npubench modules --snippet` prints the lines).
+//!
+//! CANN before 9.1.0 drops a mark of 156 bytes and more (mstx_inject.cpp of cann/oam-tools, v8.5.0 to v9.0.1: `MAX_MESSAGE_LEN`), so
+//! that the lines divide a longer text into marks `CALL:PART/PARTS:TEXT`. From 9.1.0 on, CANN divides and msprof joins by themselves,
+//! which these marks are too short for.
 //!
 //! A product of query and key, and one of the scores with the value, have two operations for each element of a query's
 //! row, each of an output's row, and each key that the mask leaves. Masks have the meaning of `npu_fusion_attention`'s
@@ -208,16 +212,49 @@ pub(super) fn attention_arguments(
     let mut marks: Vec<_> = marks.collect();
     marks.sort_by_key(|mark| mark.at);
     let mut found = HashMap::new();
-    for mark in marks {
-        let next = starts.get(starts.partition_point(|(start, _)| *start < mark.at));
+    for (at, text) in joined_marks(marks.into_iter().map(|mark| (mark.at, run.names.text(mark.name)))) {
+        let next = starts.get(starts.partition_point(|(start, _)| *start < at));
         if let Some((start, operator)) = next
-            && start - mark.at <= MAX_DISTANCE
-            && let Ok(arguments) = serde_json::from_str(run.names.text(mark.name))
+            && start - at <= MAX_DISTANCE
+            && let Ok(arguments) = serde_json::from_str(&text)
         {
             found.insert(*operator, arguments);
         }
     }
     found
+}
+
+/// Joins marks that are parts of one text, at the time of its last part. A text that lacks a part is left out: its lengths
+/// would be those of another batch.
+fn joined_marks<'a>(marks: impl Iterator<Item = (i64, &'a str)>) -> Vec<(i64, String)> {
+    let (mut texts, mut open): (Vec<(i64, String)>, HashMap<u64, (u64, String)>) = Default::default();
+    for (at, mark) in marks {
+        let Some((call, part, parts, piece)) = part_of_text(mark) else {
+            texts.push((at, mark.to_owned()));
+            continue;
+        };
+        let (last, mut text) = open.remove(&call).unwrap_or_default();
+        // A program that starts again counts its calls from 0.
+        if part == 1 {
+            text.clear();
+        } else if part != last + 1 {
+            continue;
+        }
+        text.push_str(piece);
+        match part == parts {
+            true => texts.push((at, text)),
+            false => _ = open.insert(call, (part, text)),
+        }
+    }
+    texts
+}
+
+/// Returns the number of the call, the part, the number of parts and the text of a mark `CALL:PART/PARTS:TEXT`.
+fn part_of_text(mark: &str) -> Option<(u64, u64, u64, &str)> {
+    let (call, rest) = mark.split_once(':')?;
+    let (place, piece) = rest.split_once(':')?;
+    let (part, parts) = place.split_once('/')?;
+    Some((call.parse().ok()?, part.parse().ok()?, parts.parse().ok()?, piece))
 }
 
 #[cfg(test)]
@@ -248,6 +285,24 @@ mod tests {
 
     fn operations(arguments: &str, case: &Case) -> Option<f64> {
         serde_json::from_str::<AttentionArguments>(arguments).expect("valid").operations(case)
+    }
+
+    #[test]
+    fn parts_of_marks_are_joined_and_incomplete_texts_left_out() {
+        let joined = |marks: &[&str]| -> Vec<(i64, String)> {
+            joined_marks((0..).zip(marks.iter().copied())).into_iter().collect()
+        };
+        let texts = |expected: &[(i64, &str)]| -> Vec<(i64, String)> {
+            expected.iter().map(|(at, text)| (*at, (*text).to_owned())).collect()
+        };
+        assert_eq!(joined(&[r#"{"a":1}"#]), texts(&[(0, r#"{"a":1}"#)]));
+        assert_eq!(joined(&["0:1/2:{\"a\"", "0:2/2::1}"]), texts(&[(1, "{\"a\":1}")]));
+        // Two threads at once.
+        assert_eq!(joined(&["0:1/2:a", "1:1/2:c", "1:2/2:d", "0:2/2:b"]), texts(&[(2, "cd"), (3, "ab")]));
+        for lost in [&["0:1/3:a", "0:3/3:c"][..], &["0:2/3:b", "0:3/3:c"], &["0:1/3:a", "0:2/3:b"]] {
+            assert_eq!(joined(lost), [], "{lost:?}");
+        }
+        assert_eq!(joined(&["0:1/2:a", "0:1/2:b", "0:2/2:c"]), texts(&[(2, "bc")]), "a second program");
     }
 
     #[test]
