@@ -186,7 +186,7 @@ impl DeviceProfile {
             ComputeUnit::Vector | ComputeUnit::Mte => &self.vector_tflops,
         };
         let fallback = rates.values().copied().fold(0.0, f64::max);
-        let peak = rates.get(work.dtype.as_str()).copied().unwrap_or(fallback) * 1e12;
+        let peak = rate_of(rates, &work.dtype).unwrap_or(fallback) * 1e12;
         let compute = if peak > 0.0 { work.flops / peak } else { 0.0 };
         let l2_bytes = (self.l2_mib << 20) as f64;
         let cached = work.bytes / (self.l2_ceiling_tb_per_s * 1e12);
@@ -197,6 +197,12 @@ impl DeviceProfile {
     pub(crate) fn hbm_bytes_per_second(&self) -> f64 {
         self.hbm_tib_per_s * 1024_f64.powi(4)
     }
+}
+
+/// Returns the rate of a type. The profiler writes names with or without `DT_`.
+pub(crate) fn rate_of(rates: &BTreeMap<String, f64>, dtype: &Dtype) -> Option<f64> {
+    let name = dtype.as_str();
+    rates.get(name).or_else(|| rates.get(name.strip_prefix("DT_")?)).copied()
 }
 
 /// Device of a host.
@@ -287,7 +293,7 @@ mod tests {
     #[test]
     fn rates_follow_cores_and_clock() {
         let profiles = DeviceProfile::load_all(&AssetFiles::embedded()).expect("the built-in profiles");
-        assert_eq!(profiles.len(), 10);
+        assert_eq!(profiles.len(), 11);
         let mut socs: Vec<&String> = profiles.iter().flat_map(|profile| &profile.soc).collect();
         socs.sort();
         socs.dedup();
@@ -314,6 +320,13 @@ mod tests {
                 ("INT8", 16384.0),
                 ("INT4", 32768.0),
             ];
+            // Types of an Ascend 950: the announced peaks are 16 % above twice and four times the rate of 16 bits.
+            for (name, factor) in [("DT_FLOAT8_E4M3FN", 2.0), ("HIFLOAT8", 2.0), ("DT_FLOAT4_E2M1", 4.0)] {
+                let peak = rate_of(&profile.cube_tflops, &Dtype::parse(name).expect("a type"));
+                assert_eq!(peak.is_some(), profile.device.contains("_950"), "{} {name}", profile.device);
+                let ratio = peak.map_or(1.156, |peak| peak / factor / profile.cube_tflops["FLOAT16"]);
+                assert!((ratio - 1.156).abs() < 0.001, "{} {name}: {ratio}", profile.device);
+            }
             for (dtype, operations) in operations {
                 if let Some(value) = profile.cube_tflops.get(dtype) {
                     assert_near(*value, rate(profile.cube_cores, operations), dtype);
@@ -352,6 +365,9 @@ mod tests {
         assert_eq!(fitting("Ascend910", 24, 1850), ["ATLAS_800_A3_752T_128G_DIE"]);
         assert_eq!(fitting("Ascend910B3", 20, 1800), ["ATLAS_800_A2_313T_64G"]);
         assert_eq!(fitting("Ascend910B3", 24, 1800), [""; 0]);
+        assert_eq!(fitting("Ascend950", 32, 1650), ["ASCEND_950DT", "ASCEND_950PR"]);
+        assert_eq!(fitting("Ascend950DT_9582", 32, 1650), ["ASCEND_950DT"]);
+        assert_eq!(fitting("Ascend950PR", 32, 1650), ["ASCEND_950PR"]);
     }
 
     #[test]

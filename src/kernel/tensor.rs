@@ -263,8 +263,11 @@ pub enum TensorFormat {
 
 const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
 
-const BLOCKED: [&str; 13] = [
+const BLOCKED: [&str; 16] = [
     "FRACTAL_NZ",
+    "FRACTAL_NZ_C0_2",
+    "FRACTAL_NZ_C0_4",
+    "FRACTAL_NZ_C0_8",
     "FRACTAL_NZ_C0_16",
     "FRACTAL_NZ_C0_32",
     "FRACTAL_Z",

@@ -2,11 +2,15 @@
 //!
 //! msprof writes it as a counter into `msprof_*.json`, an array of events in the Chrome trace format: `{"name": "AI Core
 //! Freq", "ph": "C", "ts": "1764246877073569.640", "args": {"MHz": 1850}}`. Times are in microseconds; a value holds until
-//! the next event. The clock for which the device is set is in `info.json`.
+//! the next event. An Ascend 950 has two counters, `AI Core Freq Die 0` and `AI Core Freq Die 1` (Ascend/msprof,
+//! analysis/csrc/application/timeline/low_power_assembler.cpp, commit 9ba1ac7); a kernel uses the cores of both, so that the
+//! lower one counts. The clock for which the device is set is in `info.json`.
 
 use super::{device_evidence::stated_facts, prelude::*, trace_events::for_each_trace_event};
 
 pub(crate) const REACHED: f64 = 0.97;
+const TRACK: &str = "AI Core Freq";
+const DIES: [&str; 3] = ["", " Die 0", " Die 1"];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClockSample {
     pub(crate) at: Nanos,
@@ -37,13 +41,14 @@ pub(crate) struct CoreClock {
 impl CoreClock {
     /// Reads the clock of a `PROF_*` folder. What cannot be read is unknown.
     pub(crate) fn read(profile: &Path) -> Self {
-        let (mut samples, mut unreadable) = (Vec::new(), None);
+        let (mut samples, mut unreadable): (Vec<(usize, ClockSample)>, _) = (Vec::new(), None);
         for path in named_entries(&profile.join("mindstudio_profiler_output"), "msprof_", ".json") {
             let mut found = Vec::new();
             let read = for_each_trace_event(&path, &mut |event| {
-                if event.name == "AI Core Freq" && event.ph == "C" {
+                let name = event.name.strip_prefix(TRACK).filter(|_| event.ph == "C");
+                if let Some(die) = name.and_then(|rest| DIES.iter().position(|die| *die == rest)) {
                     let mhz = event.arguments::<ClockArguments>().mhz;
-                    found.extend(event.start().zip(mhz).map(|(at, mhz)| ClockSample { at, mhz }));
+                    found.extend(event.start().zip(mhz).map(|(at, mhz)| (die, ClockSample { at, mhz })));
                 }
                 Ok(())
             });
@@ -56,7 +61,7 @@ impl CoreClock {
             }
         }
         let set_mhz = stated_facts(profile).and_then(|facts| facts.clock_mhz).map(f64::from);
-        Self { unreadable, ..Self::new(samples, set_mhz) }
+        Self { unreadable, ..Self::new(lowest_of_dies(samples), set_mhz) }
     }
 
     pub(crate) fn new(mut samples: Vec<ClockSample>, set_mhz: Option<f64>) -> Self {
@@ -90,6 +95,17 @@ impl CoreClock {
         let is_rising = first.is_some_and(|first| first.at > start);
         (!is_rising).then_some(LowClock { mhz, set_mhz })
     }
+}
+
+/// Joins the samples of the dies: each has the lowest clock of all dies at its time.
+fn lowest_of_dies(mut samples: Vec<(usize, ClockSample)>) -> Vec<ClockSample> {
+    samples.sort_by_key(|(_, sample)| sample.at);
+    let mut clocks = [f64::INFINITY; DIES.len()];
+    let joined = samples.into_iter().map(|(die, ClockSample { at, mhz })| {
+        clocks[die] = mhz;
+        ClockSample { at, mhz: clocks.into_iter().fold(f64::INFINITY, f64::min) }
+    });
+    joined.collect()
 }
 
 #[cfg(test)]
@@ -138,6 +154,19 @@ mod tests {
         let read = CoreClock::read(profile.path());
         let expected = [(2_000, 800.0), (1_764_246_877_073_569_640, 1850.0)];
         assert_eq!(read.samples, expected.map(|(at, mhz)| ClockSample { at: Nanos(at), mhz }));
+        let dies = r#"[{"name":"AI Core Freq Die 0","pid":7,"ts":2,"ph":"C","args":{"MHz":1650}},
+            {"name":"AI Core Freq Die 1","pid":8,"ts":2,"ph":"C","args":{"MHz":1650}},
+            {"name":"AI Core Freq Die 1","pid":8,"ts":5,"ph":"C","args":{"MHz":1000}},
+            {"name":"AI Core Freq Die 0","pid":7,"ts":6,"ph":"C","args":{"MHz":1500}},
+            {"name":"AI Core Freq Die 1","pid":8,"ts":7,"ph":"C","args":{"MHz":1600}},
+            {"name":"AI Core Freq Limit","pid":8,"ts":8,"ph":"C","args":{"MHz":10}}]"#;
+        fs::write(output.join("msprof_1.json"), dies).expect("written");
+        let read = CoreClock::read(profile.path());
+        let clocks: Vec<f64> = [2_000, 5_000, 6_000, 7_000, 9_000]
+            .into_iter()
+            .filter_map(|at| read.value_at(Nanos(at)))
+            .collect();
+        assert_eq!(clocks, [1650.0, 1000.0, 1000.0, 1500.0, 1500.0], "the lower one of both dies");
         fs::write(output.join("msprof_1.json"), &text[..90]).expect("written");
         assert!(CoreClock::read(profile.path()).unreadable.is_some());
     }

@@ -21,13 +21,16 @@ pub struct DeviceEvidence {
 const DEVICE_FOLDER: &str = "device_";
 
 /// Names of msprof for the numbers of platforms, as its exporter writes them into `NPU_INFO`.
-const PLATFORMS: [(&str, &str); 6] = [
+const PLATFORMS: [(&str, &str); 7] = [
     ("0", "Ascend310"),
     ("1", "Ascend910A"),
     ("4", "Ascend310P"),
     ("5", "Ascend910B"),
     ("7", "Ascend310B"),
+    // Which of both is the PR, and which the DT, no source says (Ascend/msprof, analysis/common_func/constant.py: CHIP_V6_1_0
+    // and CHIP_V6_2_0).
     ("15", "Ascend950"),
+    ("16", "Ascend950"),
 ];
 
 pub fn device_of_profile(file: &Path) -> DeviceEvidence {

@@ -32,7 +32,7 @@ fn impossible_groups_and_networks_are_errors() {
         (&["--ranks", "32", "--tier", "1"], "32 ranks are more than the 16 devices"),
         (&["--ranks", "32"], "no group of the 16 devices has such a size or tier"),
         (&["--devices", "0-799"], "device 768 is outside of the grid [48, 8, 2], which has 768 devices"),
-        (&["--device", "ASCEND_950"], "the device profile `ASCEND_950` declares no network"),
+        (&["--device", "ASCEND_950DT"], "the device profile `ASCEND_950DT` declares no network"),
         (&["--device", "A3"], "the device profile `A3` does not exist"),
     ] {
         let ran = context.exits(3, &("comm groups", arguments));

@@ -11,7 +11,7 @@ use crate::{
     },
     kernel::{
         Dtype, KernelName, Nanos, TensorFormat,
-        device::{ComputeUnit, DeviceProfile, KernelWork},
+        device::{ComputeUnit, DeviceProfile, KernelWork, rate_of},
     },
 };
 
@@ -139,7 +139,7 @@ fn seconds_of_work(work: &KernelWork, device: &DeviceProfile) -> f64 {
         ComputeUnit::Vector | ComputeUnit::Mte => (&device.vector_tflops, VECTOR_LAUNCH),
     };
     let most = rates.values().copied().fold(0.0, f64::max);
-    let peak = rates.get(work.dtype.as_str()).copied().unwrap_or(most) * 1e12;
+    let peak = rate_of(rates, &work.dtype).unwrap_or(most) * 1e12;
     let compute = if peak > 0.0 { work.flops / (COMPUTE_SHARE * peak) } else { 0.0 };
     launch + compute.max(work.bytes / (MEMORY_SHARE * device.hbm_bytes_per_second()))
 }

@@ -336,8 +336,8 @@ pub(crate) enum FusedProduct {
 impl FusedProduct {
     pub(crate) fn of_kernel(kernel: &KernelName) -> Option<Self> {
         match kernel.as_str() {
-            "AllGatherMatmul" => Some(Self::AllGatherMatmul),
-            "MatmulReduceScatter" => Some(Self::MatmulReduceScatter),
+            "AllGatherMatmul" | "AllGatherMatmulV2" => Some(Self::AllGatherMatmul),
+            "MatmulReduceScatter" | "MatmulReduceScatterV2" => Some(Self::MatmulReduceScatter),
             _ => None,
         }
     }

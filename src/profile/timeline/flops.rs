@@ -15,7 +15,7 @@ use super::{
 use crate::kernel::{
     Case, CaseAttributes, DeviceFacts, Dtype, KernelName, SignatureCells,
     catalogue::Catalogue,
-    device::{ComputeUnit, DeviceProfile},
+    device::{ComputeUnit, DeviceProfile, rate_of},
 };
 
 const FLOPS_DOMAIN: &str = "mfu_flops";
@@ -144,7 +144,7 @@ impl<'a> RunFlops<'a> {
         }
         let dtype = dtype.or_else(|| self.type_of_call(call))?;
         let flops = recorded.or((by_shapes > 0.0).then_some(by_shapes))?;
-        let of_type = || self.peak.by_type.get(dtype.as_str()).map(|rate| rate * 1e12);
+        let of_type = || rate_of(&self.peak.by_type, &dtype).map(|rate| rate * 1e12);
         let peak = self.peak.given.or_else(of_type)?;
         let seconds = self.run.duration_of_call(call) as f64 / 1e9;
         Some(Utilisation { flops, capacity: peak * seconds })

@@ -231,15 +231,18 @@ def task_time(operations, rows):
 
 def clock_events(profile, launches, settles):
     """Counter events `AI Core Freq`, as msprof writes them: at each change of the clock, and at the end. A throttled device has a
-    clock that is lower by the factor of its slowdown."""
+    clock that is lower by the factor of its slowdown. An Ascend 950 has a counter for each die, and a process for each
+    (Ascend/msprof, analysis/csrc/application/timeline/low_power_assembler.cpp, commit 9ba1ac7)."""
+    has_dies = any(soc.startswith("Ascend950") for soc in profile.get("soc", []))
     rated = float(profile["clock_mhz"]) * (1.0 if settles else UNSETTLED_SHARE)
     events = []
     for device in sorted({launch[0] for launch in launches}):
         named = {"name": "process_name", "pid": device, "tid": 0, "ph": "M", "args": {"name": "AI Core Freq"}}
         events.append(named)
         for at, mhz in clock_samples(rated, [launch for launch in launches if launch[0] == device]):
-            event = {"name": "AI Core Freq", "pid": device, "tid": 0, "ts": micros(at), "ph": "C", "args": {"MHz": mhz}}
-            events.append(event)
+            for name in [" Die 0", " Die 1"] if has_dies else [""]:
+                event = {"name": "AI Core Freq" + name, "pid": device, "tid": 0, "ts": micros(at), "ph": "C", "args": {"MHz": mhz}}
+                events.append(event)
     return json.dumps(events, separators=(",", ":"), sort_keys=True)
 
 
