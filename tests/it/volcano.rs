@@ -118,6 +118,57 @@ run_options: [--until, \"07:30\", --without-selftest]
     assert_eq!(schema_errors(&wrong).len(), 2);
 }
 
+/// Requests that mind-cluster's scheduler accepts: of an A3, pods that are no whole server are refused.
+#[test]
+fn requests_of_pods_follow_from_the_chip() {
+    let context = divided();
+    let request = |device: &str, more: &str| {
+        let file = context.path("db/database.yaml");
+        let text = fs::read_to_string(&file).expect("a database");
+        let other = |line: &str| match line.starts_with("device:") {
+            true => format!("device: {device}\n"),
+            false => format!("{line}\n"),
+        };
+        fs::write(&file, text.lines().map(other).collect::<String>()).expect("written");
+        let manifest = parsed(&render(&context, &format!("{VALUES}{more}\n")).ended(0).stdout);
+        let pod = &manifest["spec"]["tasks"][0]["template"];
+        let limits = &pod["spec"]["containers"][0]["resources"]["limits"];
+        assert_eq!(pod["metadata"]["annotations"], manifest["metadata"]["annotations"], "{manifest}");
+        let devices = limits.as_object().expect("limits").iter().find(|(name, _)| name.contains('/'));
+        format!("{devices:?} {}", pod["metadata"]["annotations"])
+    };
+    let shown = [
+        request("ATLAS_800_A2_376T_64G", ""),
+        request("ATLAS_800_A3_752T_128G_DIE", ""),
+        request("ATLAS_800_A3_752T_128G_DIE", "devices: 8\nnode_selector: {accelerator-type: module-a3-16}"),
+        request("ASCEND_950PR", ""),
+        request("ASCEND_950DT", ""),
+        request("ASCEND_950DT", "annotations: {huawei.com/schedule_policy: chip8-node8-sp, sp-block: \"8\"}"),
+    ];
+    let expected = [
+        "Some((\"huawei.com/Ascend910\", Number(8))) {}",
+        "Some((\"huawei.com/Ascend910\", Number(16))) {\"sp-block\":\"16\"}",
+        "Some((\"huawei.com/Ascend910\", Number(8))) {}",
+        "Some((\"huawei.com/npu\", Number(8))) {\"huawei.com/schedule_policy\":\"chip1-node8\"}",
+        "Some((\"huawei.com/npu\", Number(8))) {\"huawei.com/schedule_policy\":\"chip8-node8\"}",
+        "Some((\"huawei.com/npu\", Number(8))) {\"huawei.com/schedule_policy\":\"chip8-node8-sp\",\"sp-block\":\"8\"}",
+    ];
+    assert_eq!(shown, expected);
+    // The values as they are printed have no devices of their own.
+    let values = context.done("volcano values").stdout;
+    let values = values.replace("image: \"\"", "image: i").replace("database: \"\"", "database: /data/a3");
+    let volumes = "volumes: [{name: d, mount_path: /data, source: {nfs: {server: s, path: /p}}}]";
+    render(&context, &values.replace("volumes: []", volumes)).ended(0).out_has("huawei.com/npu");
+    request("ATLAS_800_A3_752T_128G_DIE", "");
+    for (more, expected) in [
+        ("devices: 8", "values.yaml:6:10: the scheduler refuses 2 pods of 8 devices"),
+        ("annotations: {sp-block: \"24\"}", "sp-block: 24`"),
+        ("annotations: {sp-block: \"64\"}", "sp-block: 64`"),
+    ] {
+        render(&context, &format!("{VALUES}{more}\n")).ended(3).err_has(expected);
+    }
+}
+
 #[test]
 fn values_that_would_fail_in_the_cluster_are_refused_with_their_line() {
     let context = divided();
