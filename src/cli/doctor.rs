@@ -6,7 +6,8 @@ use crate::{
     measure::{
         device::{
             self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations,
-            check_installation, custom_operators, diagnosis, npu_smi::NpuChip, operator_environment,
+            check_installation, check_versions, custom_operators, diagnosis, npu_smi::NpuChip,
+            operator_environment,
         },
         device_choice::{lease_free_devices, soc_contradiction},
         engine::{PausedDevices, pause_file},
@@ -48,7 +49,9 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     points.push(diagnosis::check_driver(&software));
     points.push(diagnosis::check_visible_devices(variable));
     let python = &options.python.python;
-    points.push(match installed_software(python) {
+    let installed = installed_software(python);
+    let torch_npu = installed.as_ref().ok().map(|versions| versions.torch_npu.clone());
+    points.push(match installed {
         Ok(versions) => DoctorCheck::passed(
             "torch_npu",
             format!("torch {}, torch_npu {} ({python})", versions.torch, versions.torch_npu),
@@ -60,6 +63,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         ),
     });
     if let Ok(host) = &host {
+        points.insert(1, diagnosis::check_occupied(&host.info));
         waiting.wait_for(&format!("torch_npu of {python}"));
         let environment = operator_environment(&packages, variable);
         points.extend(database_device(&options.db, &assets, &host.info.chips, python, &environment));
@@ -88,6 +92,11 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         points.push(DoctorCheck::warning("database", error.to_string(), error.hint()));
     }
     points.extend(paused(&options.db));
+    points.extend(check_versions(&[
+        ("CANN", software.cann.as_deref()),
+        ("driver", software.driver.as_deref()),
+        ("torch_npu", torch_npu.as_deref()),
+    ]));
     emit(options.common.output.format, &points, || plain(&points));
     let is_missing = points.iter().any(|point| point.status == CheckStatus::Missing);
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })

@@ -5,8 +5,11 @@ use std::sync::atomic::AtomicBool;
 use super::prelude::*;
 use crate::{
     measure::{
-        device,
-        device_choice::{host_chips, soc_contradiction},
+        device::{
+            self,
+            diagnosis::{OCCUPIED_FIX, describe_occupied},
+        },
+        device_choice::{listed_devices, soc_contradiction},
         engine::dry_run,
         run_plan::plan_of_database,
     },
@@ -44,11 +47,16 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         max_collections: selection.resources.precision.max_collections,
         ..RunOptions::default()
     });
-    let chips = host_chips(database.kind()).unwrap_or_default();
-    if let Some(problem) = soc_contradiction(&profile, &chips, &base.python, &[]) {
+    let mut listed = listed_devices(database.kind()).unwrap_or_default();
+    if let Some(problem) = soc_contradiction(&profile, &listed.chips, &base.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
     let devices = devices_of_host(selection.resources.devices.as_ref(), database.kind())?;
+    listed.chips.retain(|chip| devices.contains(&chip.physical_id));
+    let occupied = describe_occupied(&listed);
+    if !occupied.is_empty() {
+        print_note(&format!("devices in use: {}; {OCCUPIED_FIX}", occupied.join(", ")));
+    }
     let kernels = selection.rows.kernels.names()?;
     let mut budget = selection.resources.deadline.deadline().map(Deadline::rest);
     let mut starts_in = 0.0;

@@ -193,16 +193,17 @@ pub(super) fn adapt_to_host(
     Ok(())
 }
 
-pub(crate) fn host_chips(kind: DataKind) -> Option<Vec<NpuChip>> {
+/// Returns what npu-smi lists; `None` for the rehearsal host, and if it fails.
+pub(crate) fn listed_devices(kind: DataKind) -> Option<NpuSmiInfo> {
     if kind == DataKind::Rehearsal {
         return None;
     }
     let scratch = ScratchFolder::create().ok()?;
-    device::query_npu_smi(&[], scratch.path(), &AtomicBool::new(false)).ok().map(|info| info.chips)
+    device::query_npu_smi(&[], scratch.path(), &AtomicBool::new(false)).ok()
 }
 
 pub(crate) fn chip_of_host() -> Option<String> {
-    let chips = host_chips(DataKind::Npu)?;
+    let chips = listed_devices(DataKind::Npu)?.chips;
     let first = chips.first()?.name.clone();
     chips.iter().all(|chip| chip.name == first).then_some(first)
 }

@@ -3,8 +3,8 @@
 use std::{io, path::Path, sync::atomic::AtomicBool};
 
 use super::{
-    CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health, run_host_program,
-    search_path,
+    CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health,
+    npu_smi::NpuSmiInfo, run_host_program, search_path,
 };
 use crate::{
     base::{command_error::Failure, process::find_program},
@@ -77,6 +77,38 @@ pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCh
     }
     found.push_str(&format!("; {unhealthy}"));
     DoctorCheck::warning(NAME, found, "they are left out; reset them")
+}
+
+/// Returns a text for each occupied device: `0 (process 2271 mindie_llm_back, 23990 MB)`.
+pub(crate) fn describe_occupied(info: &NpuSmiInfo) -> Vec<String> {
+    let memory = |mb: Option<u64>| mb.map_or_else(String::new, |mb| format!(", {mb} MB"));
+    let texts = info.occupied_devices().into_iter().map(|occupied| {
+        let processes = occupied.processes.iter().map(|process| {
+            let name = if process.name.is_empty() { "without a name" } else { &process.name };
+            let pid = process.container_pid.unwrap_or(process.pid);
+            format!("process {pid} {name}{}", memory(process.memory_mb))
+        });
+        let processes: Vec<String> = processes.collect();
+        let used = match (processes.is_empty(), occupied.memory_used_mb, occupied.memory_total_mb) {
+            (true, Some(used), Some(total)) => {
+                format!("{used} of {total} MB in use without a listed process, perhaps of another container")
+            }
+            _ => processes.join("; "),
+        };
+        format!("{} ({used})", occupied.device)
+    });
+    texts.collect()
+}
+
+pub(crate) const OCCUPIED_FIX: &str =
+    "a run starts no collection there until they are free; `--busy skip` or `--devices` leaves them out";
+
+pub(crate) fn check_occupied(info: &NpuSmiInfo) -> DoctorCheck {
+    const NAME: &str = "devices in use";
+    match describe_occupied(info) {
+        occupied if occupied.is_empty() => DoctorCheck::passed(NAME, "none"),
+        occupied => DoctorCheck::warning(NAME, occupied.join(", "), OCCUPIED_FIX),
+    }
 }
 
 const DEVICES_OF_TORCH: &str = "devices of torch";
@@ -267,6 +299,37 @@ mod tests {
         let info = parse_info(table).expect("a chip");
         let check = check_devices(&Ok(HostDevices { info, without_chip_map: None }));
         assert!(check.found.contains("npu-smi of unknown version"), "{check:?}");
+    }
+
+    #[test]
+    fn devices_in_use_are_named_with_their_processes() {
+        let table = "\
+            | npu-smi 24.1.1            Version: 24.1.1                                            |
+            | NPU   Name   | Health     | Power(W)    Temp(C)           Hugepages-Usage(page)      |
+            | Chip         | Bus-Id     | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)              |
+            | 0     910B4  | OK         | 88.2        30                0    / 0                   |
+            | 0            | 0000:C1:00.0 | 0         0    / 0          26838/ 32768               |
+            | 1     910B4  | OK         | 87.0        30                0    / 0                   |
+            | 0            | 0000:C2:00.0 | 0         0    / 0          2871 / 32768               |
+            | 2     910B4  | OK         | 87.0        30                0    / 0                   |
+            | 0            | 0000:C3:00.0 | 0         0    / 0          29356/ 32768               |
+            | 3     910B4  | OK         | 87.0        30                0    / 0                   |
+            | 0            | 0000:C4:00.0 | 0         0    / 0          2990 / 32768               |
+            | NPU     Chip | Process id | Process name             | Process memory(MB)            |
+            | 0       0    | 2271       | mindie_llm_back          | 23990                         |
+            | 0       0    | 2272       |                          | 117                           |
+            | 3       0    | 4409       | python                   | 90                            |
+            ";
+        let info = parse_info(table).expect("chips and processes");
+        let expected = [
+            "0 (process 2271 mindie_llm_back, 23990 MB; process 2272 without a name, 117 MB)",
+            "2 (29356 of 32768 MB in use without a listed process, perhaps of another container)",
+            "3 (process 4409 python, 90 MB)",
+        ];
+        assert_eq!(describe_occupied(&info), expected);
+        assert_eq!(check_occupied(&info).status, CheckStatus::Warning);
+        let free = NpuSmiInfo { processes: Vec::new(), chips: vec![info.chips[1].clone()], ..info };
+        assert_eq!(check_occupied(&free), DoctorCheck::passed("devices in use", "none"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Devices of a host: discovery by `npu-smi`, selection, leases, software fingerprint, checks of `doctor`.
 
+mod checked_versions;
 pub(crate) mod diagnosis;
 mod lease;
 pub mod npu_smi;
@@ -14,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use checked_versions::check_versions;
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck, MIN_CANN, MIN_EXPORT_PYTHON, check_installation};
 pub(crate) use lease::{DeviceLeases, LeaseFolder};
 pub(crate) use numbering::DeviceNumbering;
