@@ -188,7 +188,11 @@ impl VolcanoValues {
             "the scheduler refuses {pods} pods of {devices} devices with the annotation `{SUPER_POD_BLOCK}: {block}`"
         );
         let hint = format!("give `devices: {server}` and the annotation `{SUPER_POD_BLOCK}: \"{server}\"`");
-        Err(YamlError::at(&file.path, find_value(&file.text, &["devices"]), &problem, &hint))
+        let path: &[&str] = match file.text.contains(SUPER_POD_BLOCK) {
+            true => &["annotations", SUPER_POD_BLOCK],
+            false => &["devices"],
+        };
+        Err(YamlError::at(&file.path, find_value(&file.text, path), &problem, &hint))
     }
 
     /// Checks what Kubernetes would refuse only after the job was submitted, or what would fail in every pod.
