@@ -9,7 +9,7 @@ use std::{
 use crate::{
     answer::coverage::InModelKernels,
     base::{command_error::CommandError, count_text::format_count},
-    kernel::{catalogue::Catalogue, device::DeviceProfile},
+    kernel::{Nanos, catalogue::Catalogue, device::DeviceProfile},
     profile::{
         device_of_profile,
         timeline::{
@@ -57,6 +57,13 @@ fn notes_on_run(run: &RunTimeline) -> Vec<String> {
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     let mut notes: Vec<String> =
         counts.map(|(count, text)| format!("`{file}`: {} {text}", format_count(count, "record"))).collect();
+    if run.scheduling > 0 {
+        notes.push(format!(
+            "`{file}`: {} inside a task of the scheduler, which takes {:.3} us more in total; no time contains it",
+            format_count(run.mixed_kernels, "kernel"),
+            Nanos(run.scheduling).micros()
+        ));
+    }
     notes.extend(run.unknown_schema.as_ref().map(|version| {
         format!(
             "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.x); compare the times with the vendor's"
@@ -109,6 +116,9 @@ pub(crate) fn peak_of_run(
     let evidence = device_of_profile(run.files.last()?);
     let mut sources = evidence.sources.clone();
     sources.extend(evidence.are_cores_inferred.then_some("number of cores by the blocks of kernels"));
+    sources.extend(
+        evidence.is_clock_inferred.then_some("the highest clock that ran, the rated one may be higher"),
+    );
     PeakRate::of_facts(&evidence.facts, &sources)
 }
 

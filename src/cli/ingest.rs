@@ -5,21 +5,25 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 use super::prelude::*;
 use crate::{
     answer::kernel_gaps::{ProfileGaps, gaps_of_groups},
+    cases::plan::planned_case,
     database::{DatabaseError, MergeReport, merge_collectives, merge_groups},
-    kernel::SoftwareVersions,
+    kernel::{IdentifiedCase, SoftwareVersions},
     measure::{
         collective::production_collectives::PlacedCollectives,
         device_choice::{DeviceChoice, check_profile_device, chip_of_host, choose_device},
+        verify::PLAUSIBLE,
     },
     profile::{
-        DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, RankCounts,
-        RecordGroups, RecordedCollectives, add_attributes, device_of_profile, leave_out_copies,
+        DeviceEvidence, DiscoveredProfiles, MissingRows, ProfileError, ProfileFile, ProfileRanks, RankCounts,
+        RecordGroup, RecordGroups, RecordedCollectives, UNNAMED, add_attributes, device_of_profile,
+        launches_without_row, leave_out_copies, log_of_table,
         profile_records::{BadProfile, divide_readable, left_out_files, read_records},
         profiles_without_records, stack_of_profile,
     },
 };
 
 const MAX_PATHS: usize = 3;
+const MAX_NAMES: usize = 5;
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
 ///
@@ -96,6 +100,12 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
             1 => "the only record has no input shapes".to_owned(),
             records => format!("none of the {records} records has input shapes"),
         };
+        let unnamed = groups.without_shapes.get(UNNAMED).map_or(0, |unnamed| unnamed.count);
+        if unnamed == records {
+            let problem =
+                format!("none of the {records} records has a kernel's name: their types are hashes");
+            return Err(CommandError::bad_input(problem, LOST_NAMES));
+        }
         let hint = "profile again with profiler_level=Level1 or higher and record_shapes=True";
         return Err(CommandError::bad_input(problem, hint));
     }
@@ -105,6 +115,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let network = DeviceProfile::load(&assets, &device.name)?.comm;
     let collectives = PlacedCollectives::new(collectives, network.as_ref().map(|network| &*network.grid));
     let mut left_out = records_left_out(&groups, &collectives);
+    left_out.extend(losses_of_exports(&files));
     left_out.extend(notes);
     let rank_counts = RankCounts {
         ep_size: options.ep_size.map(|ranks| u64::from(ranks.get())),
@@ -119,6 +130,8 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let mut kernels = groups.into_kernels();
     left_out.extend(add_attributes(&mut kernels, &files, rank_counts)?);
     let gaps = gaps_of_groups(&Catalogue::load(&assets)?, &kernels, &BTreeMap::new());
+    let too_short = too_short_for_shapes(&assets, &device.name, &kernels)?;
+    left_out.extend(too_short);
     let ranks = ProfileRanks::of_files(&files);
     let merged = target.write(options.dry_run, |database| {
         let (mut tables, mut merged) = (Vec::new(), BTreeMap::new());
@@ -276,7 +289,11 @@ fn common_stack(
 }
 
 fn records_left_out(groups: &RecordGroups, collectives: &PlacedCollectives) -> Vec<String> {
-    let shapeless = groups.without_shapes.iter().map(|(kernel, records)| (kernel.as_str(), records.count));
+    let all = || groups.without_shapes.iter().filter(|(kernel, _)| *kernel != UNNAMED);
+    let shapeless = all().map(|(kernel, records)| (kernel.as_str(), records.count - records.cut_short));
+    let cut_short = all().map(|(kernel, records)| (kernel.as_str(), records.cut_short));
+    let is_some = |(_, count): &(&str, u64)| *count > 0;
+    let (shapeless, cut_short) = (shapeless.filter(is_some), cut_short.filter(is_some));
     let (mut without_size, shapeless): (Vec<_>, Vec<_>) =
         shapeless.partition(|(kernel, _)| KernelName::is_collective_name(kernel));
     // A table may repeat a collective on another stream, so that it has more records of it than the trace.
@@ -291,7 +308,78 @@ fn records_left_out(groups: &RecordGroups, collectives: &PlacedCollectives) -> V
         let (noun, verb) = if total == 1 { ("record", "is") } else { ("records", "are") };
         format!("{total} {noun} without {what} {verb} left out: {}", with_counts(kernels.iter().copied()))
     });
-    lines.chain(collectives.notes()).collect()
+    let cut_short: Vec<(&str, u64)> = cut_short.collect();
+    let cut_short = (!cut_short.is_empty()).then(|| {
+        format!(
+            "left out, because the profiler lost a part of their tensors, as other records of the kernel show: {}",
+            with_counts(cut_short.iter().copied())
+        )
+    });
+    let unnamed = groups.without_shapes.get(UNNAMED).map(|unnamed| {
+        let is_left_out = are_left_out(unnamed.count);
+        format!("{} whose type is a hash {is_left_out}: {LOST_NAMES}", format_count(unnamed.count, "record"))
+    });
+    let commas = groups.comma_rows.as_ref().map(|(error, rows)| match rows {
+        1 => format!("one row is left out: {error}"),
+        rows => format!("{rows} rows are left out; the first one: {error}"),
+    });
+    lines.chain(cut_short).chain(unnamed).chain(commas).chain(collectives.notes()).collect()
+}
+
+const LOST_NAMES: &str = "the profile lost its table of names (`unaging.additional.hash_dic*` of its raw data); collect it again, and \
+     let the program end by itself";
+
+const fn are_left_out(count: u64) -> &'static str {
+    if count == 1 { "is left out" } else { "are left out" }
+}
+
+fn truncated_list(names: &[String]) -> String {
+    let (shown, rest) = names.split_at(names.len().min(MAX_NAMES));
+    let more = if rest.is_empty() { String::new() } else { format!("; {} more", rest.len()) };
+    format!("{}{more}", shown.join("; "))
+}
+
+/// Names the cases whose records are shorter than the roofline of their shapes allows.
+fn too_short_for_shapes(
+    assets: &AssetFiles,
+    device: &str,
+    kernels: &BTreeMap<KernelName, Vec<RecordGroup>>,
+) -> Result<Option<String>, CommandError> {
+    let (catalogue, device) = (Catalogue::load(assets)?, DeviceProfile::load(assets, device)?);
+    let is_too_short = |group: &&RecordGroup| {
+        let bound = planned_case(&catalogue, &device, IdentifiedCase::new(group.case.clone()));
+        let mean = group.total_duration().seconds() / group.record_count() as f64;
+        bound.is_ok_and(|planned| mean < PLAUSIBLE * planned.fastest.seconds())
+    };
+    let short = kernels.values().flatten().filter(is_too_short);
+    let short: Vec<String> = short.map(|group| format!("{} {}", group.case.kernel, group.cells[0])).collect();
+    Ok((!short.is_empty()).then(|| {
+        let (cases, verb) = (format_count(short.len(), "case"), if short.len() == 1 { "takes" } else { "take" });
+        format!(
+            "{cases} {verb} less time than the roofline of the shapes allows; the profiler ends the shape of an empty tensor at its \
+             first 0, so that the launches may have had empty tensors: {}",
+            truncated_list(&short)
+        )
+    }))
+}
+
+/// Describes what the tables and logs of the exporter show beside the records.
+fn losses_of_exports(files: &[ProfileFile]) -> Vec<String> {
+    let missing = launches_without_row(files).into_iter().map(|found| {
+        let MissingRows { folder, missing, rows, launches, tasks } = found;
+        let launched = if missing == 1 { "1 launch has".to_owned() } else { format!("{missing} launches have") };
+        format!(
+            "{launched} no row in the op_summary of `{}`, which has {rows} rows: api_statistic counts {launches} launches, task_time \
+             {tasks} kernels; the numbers of records are too low",
+            folder.display()
+        )
+    });
+    let logs: BTreeMap<PathBuf, String> =
+        files.iter().filter_map(|file| log_of_table(&file.0)).map(|loss| (loss.log, loss.line)).collect();
+    let logs = logs
+        .into_iter()
+        .map(|(log, line)| format!("the exporter reports lost data in `{}`: {line}", log.display()));
+    missing.chain(logs).collect()
 }
 
 fn next_steps(options: &IngestOptions, kind: DataKind, gaps: &ProfileGaps) -> Vec<String> {

@@ -86,6 +86,17 @@ impl Case {
         CaseId(short_hash(self.signature().as_bytes()).into())
     }
 
+    /// Returns true if an input may be an empty tensor in the C++ exporter's form, which ends a shape at its first 0 (Ascend/msprof
+    /// 9ba1ac7, csrc/domain/services/persistence/host/cann_trace_db_dumper.cpp, AddTensorShapeInfo): its dimensions are the
+    /// first ones of another input.
+    pub(crate) fn may_have_empty_input(&self) -> bool {
+        let tensors = || self.inputs.iter().flatten();
+        let is_cut = |one: &Tensor| {
+            tensors().any(|other| one.dims.len() < other.dims.len() && other.dims.starts_with(&one.dims))
+        };
+        tensors().any(is_cut)
+    }
+
     pub(crate) fn input(&self, slot: usize) -> Option<&Tensor> {
         self.inputs.get(slot)?.as_ref()
     }

@@ -98,6 +98,8 @@ pub enum Cause {
     // The message is the problem of the first of them.
     #[error("{}: {}", unreadable_rows(*.rows), plain(.message))]
     UnreadableRows { rows: usize, message: String },
+    #[error("the exporter reports lost data: {}", plain(.line))]
+    LossOfExporter { line: String },
     #[error("launched on {device}, recorded on device {recorded_device}")]
     OtherDevice { device: String, recorded_device: u32 },
     #[error("launched on {device}, but {records} of {all} records name no device")]
@@ -303,6 +305,10 @@ pub enum Cause {
     // The shapes or attributes fit no form of the catalogue entry; `form` is the nearest if the problem is its own.
     #[error("{}", plain(.problem))]
     NoForm { kernel: String, form: String, problem: String },
+    #[error(
+        "an input may be an empty tensor: the profiler ends a shape at its first 0, so that (2,0,64) is `2` and (0,64) is empty"
+    )]
+    MayBeEmpty,
     #[error("needs {gib} GiB, {device} has {device_gib}")]
     NotEnoughMemory { gib: u64, device: String, device_gib: u64 },
     #[error("torch has no type {dtype}")]

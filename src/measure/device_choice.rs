@@ -53,7 +53,7 @@ pub(crate) fn choose_device(
     let profiles = DeviceProfile::load_all(assets)?;
     let fitting: Vec<&str> = profiles
         .iter()
-        .filter(|profile| profile.fits(&evidence.facts))
+        .filter(|profile| profile.fits(&evidence.exact_facts()) && !profile.is_exceeded_by(&evidence.facts))
         .map(|profile| profile.device.as_str())
         .collect();
     let variable = std::env::var(DEVICE_VARIABLE).ok().filter(|name| !name.is_empty());
@@ -66,7 +66,7 @@ pub(crate) fn choose_device(
     let choice = |name: &str, source: String| Ok(DeviceChoice { name: name.to_owned(), source });
     let sources = evidence.sources.join(", ");
     if let ([name], false) = (fitting.as_slice(), evidence.facts.is_empty()) {
-        return choice(name, format!("from the profile: {} by {sources}", evidence.facts));
+        return choice(name, format!("from the profile: {evidence} by {sources}"));
     }
     if kind == DataKind::Rehearsal {
         let default = DeviceProfile::default_name();
@@ -88,7 +88,7 @@ pub(crate) fn choose_device(
         true => {
             ("the profile does not contain its device, and this host has none".to_owned(), "known profiles")
         }
-        false => (format!("the device of the profile is ambiguous: {facts} by {sources}"), "these fit"),
+        false => (format!("the device of the profile is ambiguous: {evidence} by {sources}"), "these fit"),
     };
     let all = || profiles.iter().map(|profile| profile.device.as_str()).collect();
     let names = if fitting.is_empty() { all() } else { fitting };
@@ -118,9 +118,11 @@ fn check_evidence(
         [] => "see docs/device-profiles.md for a device profile of your own".to_owned(),
         names => format!("these profiles fit: {}", names.join(", ")),
     };
-    let facts = &evidence.facts;
-    let problem =
-        format!("the profile is of {facts} by {}, not of `{}`", evidence.sources.join(", "), device.device);
+    let problem = format!(
+        "the profile is of {evidence} by {}, not of `{}`",
+        evidence.sources.join(", "),
+        device.device
+    );
     Err(CommandError::bad_input(problem, hint))
 }
 
@@ -322,8 +324,8 @@ mod tests {
                 vector_cores: cores.map(|cores| 2 * cores),
                 clock_mhz,
             },
-            are_cores_inferred: false,
             sources: vec!["NPU_INFO", "info.json"],
+            ..DeviceEvidence::default()
         }
     }
 
@@ -336,6 +338,21 @@ mod tests {
         let choice =
             choose_device(&AssetFiles::embedded(), kind, given, evidence, || chip.map(str::to_owned));
         choice.map(|choice| (choice.name, choice.source))
+    }
+
+    /// A profile that was throttled throughout: the device may be any that is fast enough.
+    #[test]
+    fn the_clock_that_ran_is_a_lower_bound() {
+        let mut ran = evidence(Some("Ascend910B"), Some(20), Some(1400));
+        ran.is_clock_inferred = true;
+        let candidates = |evidence: &DeviceEvidence| {
+            let error = choose(DataKind::Npu, None, evidence, None).expect_err("several have 20 cores");
+            (error.message, error.hint.matches("ATLAS_").count())
+        };
+        let (message, all) = candidates(&ran);
+        assert!(message.contains("a clock of at least 1400 MHz") && all == 5, "{all}: {message}");
+        ran.facts.clock_mhz = Some(1650);
+        assert_eq!(candidates(&ran).1, 2, "no device of 1500 MHz ran at 1650");
     }
 
     #[test]

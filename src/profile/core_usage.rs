@@ -38,7 +38,7 @@ impl CoreUsage {
         for _ in 0..SAMPLED_RECORDS {
             let record = match reader.read_record() {
                 Ok(Some(record)) => record,
-                Err(ProfileError::Ragged { .. }) => continue,
+                Err(ProfileError::Ragged { .. } | ProfileError::CommaInName { .. }) => continue,
                 _ => break,
             };
             let Some(blocks) = record.number(Column::Blocks) else { continue };
@@ -62,7 +62,7 @@ impl CoreUsage {
         usage
     }
 
-    /// Infers the numbers of cores and the clock. Cores are known only if the most blocks of kernels on matrix cores are
+    /// Infers the numbers of cores, and the highest clock that ran. Cores are known only if the most blocks of kernels on matrix cores are
     /// half of the usual number of blocks on vector cores, as on every A2 and A3; a few kernels use more blocks than
     /// there are cores.
     pub(super) fn inferred_facts(&self) -> DeviceFacts {
@@ -76,7 +76,9 @@ impl CoreUsage {
                 && usual(&self.vector).is_some_and(|usual| usual <= 2 * cube)
                 && is_on_all
         });
-        // A clock that falls in pauses makes single records slower, never faster.
+        // The exporter computes the time by the clock at the end of the task, and as many times longer as a kernel has waves of
+        // blocks: a record shows the clock that ran or less, never more (Ascend/msprof 9ba1ac7,
+        // csrc/domain/services/association/calculator/metric/metric_calculator.cpp).
         let clock =
             self.clocks.iter().rfind(|(_, records)| **records >= MIN_RECORDS).map(|(clock, _)| *clock);
         DeviceFacts { soc: None, cube_cores: cube, vector_cores: cube.map(|cube| 2 * cube), clock_mhz: clock }

@@ -5,7 +5,9 @@
 //! | `device_N/info.json*` of a `PROF_*` folder | numbers of cores, rated clock, number of the platform |
 //! | table `NPU_INFO` of a database | name of the family, such as `Ascend910B` for every A2 and A3 |
 //! | table `AICORE_FREQ` of a database | clocks while it was recorded |
-//! | records | blocks of kernels that use all cores; cycles divided by time and blocks, which is the clock |
+//! | records | blocks of kernels that use all cores; cycles divided by time and blocks, which is the clock that ran, and no more than the rated one |
+
+use std::fmt;
 
 use super::{core_usage::CoreUsage, discover::is_of_msprof, prelude::*};
 use crate::kernel::DeviceFacts;
@@ -15,6 +17,8 @@ pub struct DeviceEvidence {
     pub facts: DeviceFacts,
     /// True if the numbers of cores follow from the records and are not stated by the profiler.
     pub are_cores_inferred: bool,
+    /// True if the clock is that of the records, a lower bound of the rated one, and is not stated by the profiler.
+    pub is_clock_inferred: bool,
     pub sources: Vec<&'static str>,
 }
 
@@ -57,11 +61,29 @@ pub fn device_of_profile(file: &Path) -> DeviceEvidence {
     };
     let inferred = usage.inferred_facts();
     evidence.are_cores_inferred = evidence.facts.cube_cores.is_none() && inferred.cube_cores.is_some();
+    evidence.is_clock_inferred = evidence.facts.clock_mhz.is_none() && inferred.clock_mhz.is_some();
     evidence.add_facts("the blocks and cycles of the records", inferred);
     evidence
 }
 
+impl fmt::Display for DeviceEvidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = |clock: Option<u32>| DeviceFacts { clock_mhz: clock, ..self.facts.clone() };
+        match self.facts.clock_mhz.filter(|_| self.is_clock_inferred) {
+            Some(clock) if known(None).is_empty() => write!(f, "a clock of at least {clock} MHz"),
+            Some(clock) => write!(f, "{}, a clock of at least {clock} MHz", known(None)),
+            None => self.facts.fmt(f),
+        }
+    }
+}
+
 impl DeviceEvidence {
+    /// Returns what the device must have, without what is only a lower bound of it.
+    pub(crate) fn exact_facts(&self) -> DeviceFacts {
+        let clock_mhz = self.facts.clock_mhz.filter(|_| !self.is_clock_inferred);
+        DeviceFacts { clock_mhz, ..self.facts.clone() }
+    }
+
     fn add_facts(&mut self, source: &'static str, more: DeviceFacts) {
         let before = self.facts.clone();
         let DeviceFacts { soc, cube_cores, vector_cores, clock_mhz } = &mut self.facts;
@@ -93,7 +115,12 @@ impl DeviceEvidence {
             self.facts.cube_cores = other.facts.cube_cores.or(self.facts.cube_cores);
             self.facts.vector_cores = other.facts.vector_cores.or(self.facts.vector_cores);
         }
-        self.facts.clock_mhz = self.facts.clock_mhz.max(other.facts.clock_mhz);
+        // A stated clock counts more than one that ran.
+        let clocks = [(&self.facts, self.is_clock_inferred), (&other.facts, other.is_clock_inferred)];
+        let best = clocks.map(|(facts, is_inferred)| facts.clock_mhz.map(|clock| (!is_inferred, clock)));
+        let best = best.into_iter().max().flatten();
+        self.is_clock_inferred = best.is_some_and(|(is_stated, _)| !is_stated);
+        self.facts.clock_mhz = best.map(|(_, clock)| clock);
         self.facts.soc = self.facts.soc.take().or(other.facts.soc);
         for source in other.sources {
             if !self.sources.contains(&source) {
@@ -238,7 +265,21 @@ mod tests {
             + &row("AI_CORE", "1.0", 99_999);
         let header = "Task Type,Block Num,aicore_time(us),aic_total_cycles,aiv_time(us),aiv_total_cycles\n";
         fs::write(&table, format!("{header}{rows}")).expect("written");
-        assert_eq!(device_of_profile(&table).facts.clock_mhz, Some(1650));
+        let mut found = device_of_profile(&table);
+        assert_eq!((found.facts.clock_mhz, found.is_clock_inferred), (Some(1650), true));
+        assert_eq!(
+            (found.to_string(), found.exact_facts().clock_mhz),
+            ("a clock of at least 1650 MHz".to_owned(), None)
+        );
+        let stated = DeviceFacts { clock_mhz: Some(1500), ..DeviceFacts::default() };
+        found
+            .merge_evidence(DeviceEvidence { facts: stated, ..DeviceEvidence::default() })
+            .expect("one device");
+        assert_eq!(
+            (found.facts.clock_mhz, found.is_clock_inferred),
+            (Some(1500), false),
+            "a stated clock wins"
+        );
     }
 
     #[test]
@@ -246,6 +287,7 @@ mod tests {
         let evidence = |soc: Option<&str>, cores, are_cores_inferred| DeviceEvidence {
             facts: DeviceFacts { soc: soc.map(str::to_owned), cube_cores: cores, ..DeviceFacts::default() },
             are_cores_inferred,
+            is_clock_inferred: false,
             sources: vec!["NPU_INFO"],
         };
         let mut all = evidence(Some("Ascend910B"), Some(20), true);

@@ -74,6 +74,8 @@ pub enum ProfileError {
     Endless { file: PathBuf, line: u64, mebibytes: u64 },
     #[error("{}:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
     Ragged { file: PathBuf, line: u64, fields: usize, columns: usize, place: String },
+    #[error("{}:{line}: {fields} fields, the header has {columns}: a comma in the name hides the type of the kernel", .file.display())]
+    CommaInName { file: PathBuf, line: u64, fields: usize, columns: usize },
     #[error("{}{place}: `{cell}` in column `{column}` {problem}", .file.display())]
     Cell { file: PathBuf, place: RecordPosition, column: &'static str, cell: String, problem: String },
     #[error("{}{place}: {problem}", .file.display())]
@@ -191,7 +193,9 @@ impl Failure for ProfileError {
             Self::MissingColumns { is: None, .. } => {
                 "this is not a kernel table of msprof or torch_npu.profiler"
             }
-            Self::Ragged { .. } | Self::Cell { place: RecordPosition::Line(_), .. } => {
+            Self::Ragged { .. }
+            | Self::CommaInName { .. }
+            | Self::Cell { place: RecordPosition::Line(_), .. } => {
                 "fix or remove the line, or export the profile again"
             }
             Self::Cell { .. } => "export the profile again",

@@ -86,7 +86,12 @@ pub struct ShapelessRecords {
     pub count: u64,
     pub duration: Nanos,
     pub core: String,
+    /// Records among these that have a part of their tensors only.
+    pub cut_short: u64,
 }
+
+/// Stands in [`RecordGroups::without_shapes`] for the kernels whose name the profile lost.
+pub(crate) const UNNAMED: &str = "unnamed";
 
 /// Groups of one or several tables, and counts of the other records.
 #[derive(Debug, Default)]
@@ -96,6 +101,8 @@ pub struct RecordGroups {
     pub without_duration: BTreeMap<String, u64>,
     pub records: u64,
     pub rehearsed: u64,
+    /// First row with a comma in a name that hides the type of its kernel, and the number of such rows, which are left out.
+    pub(crate) comma_rows: Option<(ProfileError, u64)>,
     key: Vec<u8>,
 }
 
@@ -115,6 +122,10 @@ impl RecordGroups {
         let KernelRecord { file, place, name, kernel, cells, state, core, .. } = *record;
         self.rehearsed += u64::from(check_rehearsed(name, accept_rehearsed, file, place)?);
         self.records += 1;
+        if is_hash(kernel) {
+            self.add_shapeless(UNNAMED.as_bytes(), duration.ok().flatten(), core);
+            return Ok(());
+        }
         if !is_recorded(cells[0]) || kernel.starts_with(b"hcom_") || !is_recorded(kernel) {
             // A duration that cannot be read does not matter for a record that is left out.
             self.add_shapeless(kernel, duration.ok().flatten(), core);
@@ -162,18 +173,51 @@ impl RecordGroups {
         records.duration = Nanos(records.duration.0.saturating_add(duration));
     }
 
+    pub(super) fn add_comma_row(&mut self, error: ProfileError) {
+        self.comma_rows.get_or_insert((error, 0)).1 += 1;
+    }
+
+    /// Moves the records that lack some of their tensors to those without shapes. The profiler writes tensors in records of
+    /// five, inputs first; if a later record is lost, the exporter has the first ones and says nothing (Ascend/msprof 9ba1ac7,
+    /// domain/services/persistence/host/cann_trace_db_dumper.cpp). Such records have no outputs, and other records of the
+    /// kernel have some, or they have a multiple of five inputs and others have more.
+    pub(super) fn leave_out_cut_records(&mut self) {
+        let mut most: BTreeMap<KernelName, [usize; 2]> = BTreeMap::new();
+        for RecordGroup { case, .. } in self.groups.values() {
+            let [inputs, outputs] = most.entry(case.kernel.clone()).or_default();
+            (*inputs, *outputs) = (case.inputs.len().max(*inputs), case.outputs.len().max(*outputs));
+        }
+        let is_cut = |_: &Vec<u8>, RecordGroup { case, .. }: &mut RecordGroup| {
+            let [inputs, outputs] = most[&case.kernel];
+            let is_at_record = case.inputs.len().is_multiple_of(TENSORS_OF_RECORD);
+            case.outputs.is_empty() && (outputs > 0 || is_at_record && case.inputs.len() < inputs)
+        };
+        for group in self.groups.extract_if(.., is_cut).map(|(_, group)| group).collect::<Vec<_>>() {
+            let new = || ShapelessRecords { core: group.core.clone(), ..ShapelessRecords::default() };
+            let records = self.without_shapes.entry(group.case.kernel.to_string()).or_insert_with(new);
+            let count = group.record_count() as u64;
+            records.count += count;
+            records.cut_short += count;
+            records.duration = Nanos(records.duration.0.saturating_add(group.total_duration().0));
+        }
+    }
+
     pub(super) fn merge_groups(&mut self, other: Self) {
         self.records += other.records;
         self.rehearsed += other.rehearsed;
+        if let Some((error, count)) = other.comma_rows {
+            self.comma_rows.get_or_insert((error, 0)).1 += count;
+        }
         for (kernel, count) in other.without_duration {
             *self.without_duration.entry(kernel).or_default() += count;
         }
-        for (kernel, ShapelessRecords { count, duration, core }) in other.without_shapes {
+        for (kernel, ShapelessRecords { count, duration, core, cut_short }) in other.without_shapes {
             let mine = self
                 .without_shapes
                 .entry(kernel)
                 .or_insert_with(|| ShapelessRecords { core, ..ShapelessRecords::default() });
             mine.count += count;
+            mine.cut_short += cut_short;
             mine.duration = Nanos(mine.duration.0.saturating_add(duration.0));
         }
         for (key, group) in other.groups {
@@ -220,6 +264,15 @@ impl RecordGroups {
         kernels.values_mut().for_each(|groups| groups.sort_by_key(|group| group.first));
         kernels
     }
+}
+
+/// Number of tensors in a record of the profiler (Ascend/msprof 9ba1ac7, msparser/data_struct_size_constant.py).
+const TENSORS_OF_RECORD: usize = 5;
+
+/// Returns true for the hash that the exporter writes in place of a type that is not in the table of names (Ascend/msprof
+/// 9ba1ac7, csrc/domain/services/parser/host/cann/hash_data.cpp). No type of a kernel is a number.
+fn is_hash(kernel: &[u8]) -> bool {
+    !kernel.is_empty() && kernel.iter().all(u8::is_ascii_digit)
 }
 
 fn printable_cell(bytes: &[u8]) -> String {

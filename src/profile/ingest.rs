@@ -27,8 +27,15 @@ pub fn add_table(
         // After an error or an unusual form, the csv crate reads the table again and finds the line.
         Err(NeedsFullParser) => {
             let mut reader = RecordReader::of_table(table)?;
-            while let Some(record) = reader.read_record()? {
-                add_row(groups, &record, (file_number, record.line()), accept_rehearsed)?;
+            loop {
+                match reader.read_record() {
+                    Ok(Some(record)) => {
+                        add_row(groups, &record, (file_number, record.line()), accept_rehearsed)?;
+                    }
+                    Ok(None) => break,
+                    Err(error @ ProfileError::CommaInName { .. }) => groups.add_comma_row(error),
+                    Err(error) => return Err(error),
+                }
             }
         }
     }
@@ -95,11 +102,104 @@ pub(crate) fn record_problems(file: &Path) -> Vec<ProfileError> {
                 problems.extend(add_row(&mut groups, &record, (0, record.line()), true).err());
             }
             Ok(None) => return problems,
+            Err(ProfileError::CommaInName { .. }) => {}
             Err(error @ ProfileError::Ragged { .. }) => problems.push(error),
             Err(error) => {
                 problems.push(error);
                 return problems;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{RecordGroup, UNNAMED};
+
+    const HEADER: &str = "Op Name,OP Type,OP State,Task Type,Task Duration(us),Input Shapes,Input Data Types,Input Formats,\
+        Output Shapes,Output Data Types,Output Formats\n";
+
+    fn read(rows: &[&str]) -> Result<RecordGroups, ProfileError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("op_summary_1.csv");
+        fs::write(&file, format!("{HEADER}{}\n", rows.join("\n"))).expect("written");
+        let mut groups = RecordGroups::default();
+        add_table(&mut groups, &file, 0, false)?;
+        groups.leave_out_cut_records();
+        Ok(groups)
+    }
+
+    fn kernels(groups: RecordGroups) -> Vec<(String, Vec<usize>)> {
+        let counts = |groups: Vec<RecordGroup>| groups.iter().map(RecordGroup::record_count).collect();
+        groups
+            .into_kernels()
+            .into_iter()
+            .map(|(kernel, groups)| (kernel.to_string(), counts(groups)))
+            .collect()
+    }
+
+    /// A row of so many inputs and outputs.
+    fn row(name: &str, kernel: &str, inputs: usize, outputs: usize) -> String {
+        let cells = |slots: usize| match slots {
+            0 => "N/A,N/A,N/A".to_owned(),
+            _ => [("8,4", "\"\"\"", ";"), ("DT_BF16", "", ";"), ("ND", "", ";")]
+                .map(|(each, quote, between)| format!("{quote}{}{quote}", vec![each; slots].join(between)))
+                .join(","),
+        };
+        format!("{name},{kernel},static,AI_CORE,10.000,{},{}", cells(inputs), cells(outputs))
+    }
+
+    #[test]
+    fn commas_in_a_name_cost_at_most_their_row() {
+        let good = row("aclnnAdd_Add", "Add", 2, 1);
+        let named = row("layer,0,aclnnAdd_Add", "Add", 2, 1);
+        let groups = read(&[&good, &named]).expect("read");
+        assert!(groups.comma_rows.is_none());
+        assert_eq!(kernels(groups), [("Add".to_owned(), vec![2])], "read from its end");
+        // The type has a comma as well, or the name does not show where it ends.
+        for hidden in [row("op,with\"quote", "My,Op", 2, 1), row("layer,0", "Add", 2, 1)] {
+            let groups = read(&[&hidden, &good, &hidden]).expect("read");
+            let (error, rows) = groups.comma_rows.as_ref().expect("left out");
+            assert!(*rows == 2 && error.to_string().contains(":2: "), "{rows}: {error}");
+            assert_eq!(kernels(groups), [("Add".to_owned(), vec![1])]);
+        }
+        // Any other row with more cells is damaged.
+        let merged = format!("{good},{good}");
+        assert!(matches!(read(&[&merged]), Err(ProfileError::Ragged { .. })));
+        assert!(matches!(read(&[&good[..40]]), Err(ProfileError::Ragged { .. })));
+    }
+
+    #[test]
+    fn records_with_a_part_of_their_tensors_are_no_cases() {
+        let all = [
+            row("a", "Fused", 7, 2),
+            row("a", "Fused", 5, 0),
+            row("b", "Adam", 7, 0),
+            row("b", "Adam", 5, 0),
+        ];
+        let groups = read(&all.each_ref().map(String::as_str)).expect("read");
+        let cut: Vec<_> =
+            groups.without_shapes.iter().map(|(kernel, cut)| (&**kernel, cut.cut_short)).collect();
+        assert_eq!(cut, [("Adam", 1), ("Fused", 1)]);
+        assert_eq!(kernels(groups), [("Adam".to_owned(), vec![1]), ("Fused".to_owned(), vec![1])]);
+        // Kernels that work in place have no outputs, and others any number of inputs.
+        let whole = [
+            row("b", "Adam", 5, 0),
+            row("c", "Concat", 4, 1),
+            row("c", "Concat", 9, 1),
+            row("d", "Set", 3, 0),
+            row("d", "Set", 4, 0),
+        ];
+        let groups = read(&whole.each_ref().map(String::as_str)).expect("read");
+        assert!(groups.without_shapes.is_empty(), "{:?}", groups.without_shapes);
+    }
+
+    #[test]
+    fn kernels_named_by_a_hash_are_counted() {
+        let hashed = row("15498687887147256048", "8465461662775286891", 2, 1);
+        let groups = read(&[&hashed, &row("a", "Add", 2, 1), &hashed]).expect("read");
+        assert_eq!((groups.records, groups.without_shapes[UNNAMED].count), (3, 2));
+        assert_eq!(kernels(groups), [("Add".to_owned(), vec![1])]);
     }
 }

@@ -10,6 +10,7 @@ mod core_usage;
 mod device_evidence;
 mod discover;
 mod error;
+mod exporter_files;
 mod groups;
 mod host_calls;
 mod ingest;
@@ -35,11 +36,15 @@ pub(crate) use columns::{CELLS, Column, NeededColumns, is_recorded};
 #[cfg(test)]
 pub(crate) use core_clock::ClockSample;
 pub use core_clock::LowClock;
-pub(crate) use core_clock::{CoreClock, REACHED};
+pub(crate) use core_clock::{CoreClock, CoreClocks, REACHED};
 pub use device_evidence::{DeviceEvidence, device_of_profile};
 pub(crate) use device_evidence::{only_device, stated_facts};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub(crate) use error::{ProfileError, RecordPosition};
+pub(crate) use exporter_files::{
+    LossOfExporter, MissingRows, exporter_loss, launches_without_row, log_of_table,
+};
+pub(crate) use groups::UNNAMED;
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
 pub use ingest::add_table;
 pub(crate) use ingest::record_problems;

@@ -67,8 +67,9 @@ pub(crate) fn read_records(
     let mut groups = RecordGroups::default();
     read_files(files, accept_rehearsed).into_iter().try_for_each(|read| {
         groups.merge_groups(read?);
-        Ok(())
+        Ok::<_, ProfileError>(())
     })?;
+    groups.leave_out_cut_records();
     Ok(groups)
 }
 
@@ -85,6 +86,7 @@ pub(crate) fn read_records_with_shapes(
             read => groups.merge_groups(read?),
         }
     }
+    groups.leave_out_cut_records();
     match left_out.len() == files.len() && !left_out.is_empty() {
         true => Err(left_out.swap_remove(0)),
         false => Ok((groups, left_out)),

@@ -37,6 +37,8 @@ pub(super) const MAX_ROW: usize = 16 << 20;
 
 const COMPRESSED: [&[u8]; 5] = [b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"];
 
+const CORES: [&[u8]; 5] = [b"AI_CORE", b"AI_VECTOR_CORE", b"AI_CPU", b"MIX_AIC", b"MIX_AIV"];
+
 #[derive(Debug)]
 pub(super) struct RecordTable {
     pub(super) file: PathBuf,
@@ -90,6 +92,29 @@ impl RecordTable {
         let last = usize::try_from(header_bytes).ok().and_then(|length| start.get(length.checked_sub(1)?));
         let is_crlf = last == Some(&b'\r');
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
+    }
+
+    /// Returns true for a row of kernels with more cells than the header because of commas in its name or type: Ascend/msprof
+    /// 9ba1ac7 quotes neither (csrc/infrastructure/dump_tools/csv_tool/csv_writer.cpp).
+    fn is_record_from_its_end(&self, row: &ByteRecord, shift: usize) -> bool {
+        let name = self.columns.place(Column::Name);
+        let core = self.columns.place(Column::Core).filter(|core| name.is_some_and(|name| name < *core));
+        let is_core = |cell: &[u8]| CORES.contains(&cell.trim_ascii());
+        // Two rows without a line break between them are none.
+        core.is_some_and(|core| {
+            row.get(core + shift).is_some_and(is_core) && !row.iter().take(core + shift).any(is_core)
+        })
+    }
+
+    /// Returns true if only the name of a row has commas: the cell behind it is a type that the name contains, as names of
+    /// operators do.
+    fn has_type_behind_commas(&self, row: &ByteRecord, shift: usize) -> bool {
+        let Some(name) = self.columns.place(Column::Name) else { return false };
+        let is_next = self.columns.place(Column::Kernel) == Some(name + 1);
+        let kernel = row.get(name + 1 + shift).unwrap_or_default().trim_ascii();
+        let in_name = |cell: &[u8]| cell.windows(kernel.len().max(1)).any(|part| part == kernel);
+        let is_named = row.iter().skip(name).take(shift + 1).any(in_name);
+        is_next && is_named && self.is_record_from_its_end(row, shift)
     }
 
     pub(super) fn open_rows(&self) -> Result<File, ProfileError> {
@@ -174,8 +199,12 @@ impl RecordReader {
         let Self { table, rows } = self;
         let Some((row, line)) = rows.next_row(&table.file)? else { return Ok(None) };
         let (fields, columns) = (row.len(), table.header.len());
-        if fields == columns {
-            return Ok(Some(KernelRow { table, cells: RecordCells::Csv(row), line }));
+        let shift = fields.saturating_sub(columns);
+        if fields == columns || (shift > 0 && table.has_type_behind_commas(row, shift)) {
+            return Ok(Some(KernelRow { table, cells: RecordCells::Csv(row), line, shift }));
+        }
+        if shift > 0 && table.is_record_from_its_end(row, shift) {
+            return Err(ProfileError::CommaInName { file: table.file.clone(), line, fields, columns });
         }
         let column = table.header.get(fields).map(String::from_utf8_lossy);
         let place = missing_field_text(fields, columns, column);
@@ -188,6 +217,8 @@ pub struct KernelRow<'a> {
     table: &'a RecordTable,
     cells: RecordCells<'a>,
     line: u64,
+    /// Number of commas in the name, which the exporter does not quote: cells behind the name are counted from the row's end.
+    shift: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +230,7 @@ enum RecordCells<'a> {
 impl<'a> KernelRow<'a> {
     /// Creates a record whose line is unknown; [`RecordReader`] counts lines.
     pub(super) const fn unplaced(table: &'a RecordTable, cells: &'a simd_csv::ByteRecord) -> Self {
-        Self { table, cells: RecordCells::Fast(cells), line: 0 }
+        Self { table, cells: RecordCells::Fast(cells), line: 0, shift: 0 }
     }
 
     fn cell(&self, column: Column) -> &'a [u8] {
@@ -210,6 +241,10 @@ impl<'a> KernelRow<'a> {
     fn cell_at(&self, column: Option<usize>) -> &'a [u8] {
         let Some(column) = column else { return b"" };
         match self.cells {
+            RecordCells::Csv(row) if self.shift > 0 => {
+                let is_behind = self.table.columns.place(Column::Name).is_some_and(|name| column > name);
+                row.get(if is_behind { column + self.shift } else { column }).unwrap_or_default()
+            }
             RecordCells::Csv(row) => row.get(column).unwrap_or_default(),
             RecordCells::Fast(row) => row.get(column).unwrap_or_default(),
         }

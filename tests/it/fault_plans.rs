@@ -16,7 +16,7 @@ use crate::rehearsal::ledger;
 type ExpectedFailures = &'static [(&'static str, &'static str)];
 
 /// Repeated and single faults, with the expected verdicts.
-const FAULTS: [(&str, ExpectedFailures); 21] = [
+const FAULTS: [(&str, ExpectedFailures); 22] = [
     ("- crash: {exit: 7}\n  where: {kernel: SwiGlu}", &[("SwiGlu", "quarantined")]),
     ("- crash: {signal: SIGKILL, records: none}\n  where: {kernel: Sort}", &[("Sort", "quarantined")]),
     ("- crash: {signal: SIGSEGV, at: exit}", &[]),
@@ -32,6 +32,7 @@ const FAULTS: [(&str, ExpectedFailures); 21] = [
     ("- lost_records: {head: 0, tail: 40}\n  times: 2", &[]),
     ("- truncated_csv: {keeps: 0.5}\n  times: 2", &[]),
     ("- ragged_csv: {rows: 2}\n  times: 2", &[]),
+    ("- lost_raw_data:\n  times: 2", &[]),
     ("- missing_output: {folder: true, second_export: true}", &[]),
     ("- missing_output: {folder: true, second_export: false}\n  times: 2", &[]),
     ("- wrong_device_id: {shows: 9}\n  where: {devices: 1}", &[]),
@@ -94,6 +95,23 @@ fn unreadable_table_is_the_reason_of_its_rows() {
         let reason = &row["MicroBench Reason"];
         assert!(
             reason.starts_with("the profile cannot be read: ") && reason.contains("op_summary"),
+            "{reason}"
+        );
+    }
+}
+
+/// Its tables look complete, but the exporter states that it dropped data.
+#[test]
+fn collection_with_lost_data_in_the_log_of_its_export_gives_no_result() {
+    let context = Context::of_layer();
+    context.write("plan.yaml", "faults:\n  - lost_raw_data:\n");
+    let run = "run --db db --host rehearsal --devices 0 --kernels Add";
+    context.exits(1, &(run, "--rehearsal-faults plan.yaml"));
+    for row in context.rows("db", "Add") {
+        assert_eq!(row["MicroBench Verdict"], "lost_records");
+        let reason = &row["MicroBench Reason"];
+        assert!(
+            reason.starts_with("the exporter reports lost data: ") && reason.contains("may be lost"),
             "{reason}"
         );
     }

@@ -35,6 +35,7 @@ mod docs;
 mod equal_kernels;
 mod everyday_use;
 mod evidence;
+mod exported_sets;
 mod fault_plans;
 mod fill;
 mod filter;

@@ -399,7 +399,8 @@ class Msprof(unittest.TestCase):
             for task in (tensors.VECTOR, tensors.RANDOM)
         ]
         launches = [(0, 3, 3, START - 10 + 7460 * at, 2460, 1.0, 1.0, False, at) for at in (0, 1)]
-        written = tables.tables(PROFILE, operations, launches, "PipeUtilization", True)
+        clocks = tables.clocks_of(PROFILE, launches, True, (START - 5000, START + 9_000_000_000))
+        written = tables.tables(PROFILE, operations, launches, "PipeUtilization", True, clocks, 3)
         header, first, second = written["op_summary"].splitlines()
         self.assertEqual(len(header.split(",")), 46)
         expected = (
@@ -408,11 +409,33 @@ class Msprof(unittest.TestCase):
         )
         self.assertTrue(first.startswith(expected), first)
         self.assertTrue(second.endswith(",N/A" * 26), second)
-        bare = tables.tables(PROFILE, operations, launches[:1], "Disabled", False)["op_summary"].splitlines()[1]
+        self.assertIn("\nhost,node,launch,30,3,10,10,10,0\n", written["api_statistic"])
+        bare = tables.tables(PROFILE, operations, launches[:1], "Disabled", False, clocks, 1)["op_summary"].splitlines()[1]
         self.assertTrue(bare.endswith("N/A,dynamic,N/A,1764246877073569.640\t,2.460,0,0,0,NO" + ",N/A" * 7), bare)
         far = [launch[:3] + (5_000_000,) + launch[4:] for launch in launches]
         rows = tables.is_sorted([(device,) + launch[1:] for device, launch in zip((2, 10), far)])
         self.assertEqual([row[0] for row in rows], [10, 2], "rows are sorted as text")
+
+    def test_time_of_the_cores_follows_the_track_at_the_end_of_the_task(self):
+        output = tensors.tensor((4, 1, 8), "DT_BF16")
+        operations = [tensors.Operation("a", "Mul", tensors.VECTOR, (output,), (output,), 0.0, 0.0, "vector", "DT_BF16")]
+        # The clock rises in the first 3 ms; the last launch is throttled and takes twice as long.
+        starts = ((0, 1.0), (5_000_000, 1.0), (5_100_000, 2.0))
+        launches = [(7, at, 3, START + start, int(20_000 * slow), slow, slow, False, 0) for at, (start, slow) in enumerate(starts)]
+        clocks = tables.clocks_of(PROFILE, launches, True, (START - 5000, START + 9_000_000))
+        rated = PROFILE["clock_mhz"]
+        expected = [(START - 5000, 800), (START + 3_000_000, rated), (START + 5_100_000, rated // 2), (START + 9_000_000, rated // 2)]
+        self.assertEqual(clocks, {7: expected})
+        lines = tables.tables(PROFILE, operations, launches, "PipeUtilization", True, clocks, 3)["op_summary"].splitlines()
+        names = lines[0].split(",")
+        cells = [dict(zip(names[-12:], line.split(",")[-12:])) for line in lines[1:]]
+        times = [float(each["aiv_time(us)"]) for each in cells]
+        cycles = [float(each["aiv_total_cycles"]) for each in cells]
+        for time, of_blocks, mhz in zip(times, cycles, (800, rated, rated // 2)):
+            self.assertAlmostEqual(of_blocks / time / mhz, cycles[1] / times[1] / rated, delta=1e-3 * cycles[1] / times[1] / rated)
+        events = json.loads(tables.clock_events(PROFILE, clocks))
+        labels = [event["args"]["labels"] for event in events if event["name"] == "process_labels"]
+        self.assertEqual((labels, len({event["pid"] for event in events})), (["NPU 7"], 1))
 
     def test_only_the_given_number_of_rows_lacks_a_cell(self):
         table = "a,b,c\n1,2,3\n4,5,6\n7,8,9\n"

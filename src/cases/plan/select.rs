@@ -437,7 +437,9 @@ fn resolve_call(catalogue: &Catalogue, case: &Case) -> Result<(ResolvedCall, usi
     };
     let call = entry.resolve_call(case).map_err(|NotReplayable { is_contradiction, problem, form }| {
         let verdict = if is_contradiction { Verdict::InvalidArgs } else { Verdict::Unsupported };
-        CaseOutcome::new(verdict, Cause::NoForm { kernel: case.kernel.to_string(), form, problem })
+        let empty = (is_contradiction && case.may_have_empty_input()).then_some(Cause::MayBeEmpty);
+        let cause = Cause::NoForm { kernel: case.kernel.to_string(), form, problem };
+        CaseOutcome::with_remarks(verdict, cause, empty)
     })?;
     let processes = group_size(&call.arguments).and_then(|ranks| usize::try_from(ranks).ok());
     Ok((call, processes.unwrap_or(1).max(1)))

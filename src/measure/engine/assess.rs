@@ -29,6 +29,7 @@ use crate::{
             RawRecord, SoftwareChange, assess_collection, control_readings, read_journal, read_records,
         },
     },
+    profile::LossOfExporter,
 };
 
 pub(crate) struct CollectionOutput {
@@ -37,19 +38,21 @@ pub(crate) struct CollectionOutput {
     /// Reason why the profile cannot be read. A malformed table becomes lost records instead of an error of the run.
     pub(super) unreadable: Option<String>,
     pub(crate) damaged: Option<(String, usize)>,
+    pub(crate) loss: Option<LossOfExporter>,
 }
 
 impl CollectionOutput {
     pub(crate) fn read(folder: &Path, manifest: &Manifest) -> Self {
         let ranks = 0..manifest.devices().len();
         let journals = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
-        let mut output = Self { journals, records: Vec::new(), unreadable: None, damaged: None };
+        let mut output = Self { journals, records: Vec::new(), unreadable: None, damaged: None, loss: None };
         for host in 0..manifest.hosts.len().max(1) {
             let of_host = if host == 0 { folder.to_owned() } else { folder.join(files::host_folder(host)) };
             match read_records(&of_host.join(files::PROFILE)) {
-                Ok(CollectionRecords { records, damaged }) => {
+                Ok(CollectionRecords { records, damaged, loss }) => {
                     output.records.extend(records.into_iter().map(|record| RawRecord { host, ..record }));
                     output.damaged = output.damaged.or(damaged);
+                    output.loss = output.loss.or(loss);
                 }
                 Err(error) => {
                     (output.records, output.damaged) = (Vec::new(), None);
@@ -84,6 +87,19 @@ impl CollectionOutput {
                 attempt.outcome.reason.add(Cause::UnreadableRows { rows, message });
             } else if let Some(message) = self.unreadable.clone() {
                 attempt.outcome.reason = Cause::UnreadableProfile { message }.into();
+            }
+        }
+        if let Some(LossOfExporter { line, .. }) = &self.loss {
+            for attempt in attempts.iter_mut().filter(|attempt| {
+                attempt.outcome.verdict.is_recorded() || attempt.outcome.verdict == Verdict::LostRecords
+            }) {
+                let cause = Cause::LossOfExporter { line: line.clone() };
+                if attempt.outcome.verdict == Verdict::LostRecords {
+                    attempt.outcome.reason.add(cause);
+                } else {
+                    let outcome = CaseOutcome::new(Verdict::LostRecords, cause);
+                    *attempt = Attempt::without_launches(attempt.case.clone(), attempt.launched, outcome);
+                }
             }
         }
         if let Some(problem) = self.differing_software(manifest) {

@@ -120,7 +120,7 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
     let journal = output.journal();
     // The clocks of other hosts differ.
     let of_host = output.journals.get(own_ranks).map(LaunchJournal::merge_all).unwrap_or_default();
-    let CollectionOutput { journals, records, unreadable, damaged: _ } = output;
+    let CollectionOutput { journals, records, unreadable, .. } = output;
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
     let message = cause.or(miscounted).or(unreadable);

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     kernel::Nanos,
     measure::verify::RawRecord,
-    profile::{CoreClock, REACHED},
+    profile::{CoreClock, CoreClocks, REACHED},
 };
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -34,8 +34,9 @@ const TIMER_STEP: i64 = 20;
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let parameters = json!({ "launches": LAUNCHES, "length": SMALL_LENGTH, "idle": 1.0, "matmul": 0.1 });
     let evidence = context.script(folder, "clock", parameters).complete()?;
-    let clock =
-        evidence.profile_folders().first().map(|profile| CoreClock::read(profile)).unwrap_or_default();
+    let clocks =
+        evidence.profile_folders().first().map(|profile| CoreClocks::read(profile)).unwrap_or_default();
+    let clock = clocks.of_device(None).cloned().unwrap_or_default();
     if clock.samples.is_empty() {
         let reason =
             clock.unreadable.as_deref().unwrap_or("msprof wrote no `AI Core Freq` events into msprof_*.json");

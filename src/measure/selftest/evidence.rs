@@ -29,6 +29,7 @@ use crate::{
         run_context::RunContext,
         verify::{CollectionRecords, ExpectedLaunches, RawRecord, SoftwareChange, read_records},
     },
+    profile::exporter_loss,
 };
 
 const COLLECTION_LIMIT: Duration = Duration::from_secs(300);
@@ -105,8 +106,12 @@ impl CollectedEvidence {
         self.records.as_deref().map_err(unreadable)
     }
 
-    /// Returns the evidence if the script has ended by itself; else the last line of the log is the reason.
+    /// Returns the evidence if the script has ended by itself; else the last line of the log is the reason. The export of a
+    /// program that ended by itself loses no data.
     pub(super) fn completed(self) -> Result<Self, EvidenceError> {
+        if let Some(loss) = self.profile_folders().iter().find_map(|profile| exporter_loss(profile)) {
+            return Err(EvidenceError::Missing(format!("the exporter reports lost data: {}", loss.line)));
+        }
         match self.journal_value("done") {
             Some(_) => Ok(self),
             None => Err(EvidenceError::Missing(format!("the script did not finish: {}", self.last_line()))),

@@ -24,8 +24,8 @@ use crate::{
         render::{Manifest, ManifestCase},
     },
     profile::{
-        COUNTERS, Column, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries,
-        only_device,
+        COUNTERS, Column, CoreClocks, KernelRow, LossOfExporter, LowClock, ProfileError, RecordReader,
+        collection_summaries, exporter_loss, only_device,
     },
 };
 
@@ -127,6 +127,8 @@ pub struct CollectionRecords {
     pub records: Vec<RawRecord>,
     /// First row that is no record, and the number of such rows. A case whose record is such a row is lost by the count of its launches.
     pub damaged: Option<(String, usize)>,
+    /// Line of the exporter's log about lost data: what is recorded may be a part, also where it looks complete.
+    pub(crate) loss: Option<LossOfExporter>,
 }
 
 impl CollectionRecords {
@@ -144,17 +146,22 @@ pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
     for table in collection_summaries(profile)? {
         let mut reader = RecordReader::open(&table.0)?;
         let folder = table.0.ancestors().nth(2);
-        let clock = folder.map(CoreClock::read).unwrap_or_default();
+        let clocks = folder.map(CoreClocks::read).unwrap_or_default();
+        read.loss = read.loss.or_else(|| folder.and_then(exporter_loss));
         let only_device = folder.and_then(only_device);
         loop {
             let record = match reader.read_record() {
                 Ok(None) => break,
-                Ok(Some(row)) => raw_record(&row, &clock, only_device),
+                Ok(Some(row)) => raw_record(&row, &clocks, only_device),
                 Err(error) => Err(error),
             };
             match record {
                 Ok(record) => read.records.extend(record),
-                Err(error @ (ProfileError::Ragged { .. } | ProfileError::Cell { .. })) => {
+                Err(
+                    error @ (ProfileError::Ragged { .. }
+                    | ProfileError::CommaInName { .. }
+                    | ProfileError::Cell { .. }),
+                ) => {
                     read.damaged.get_or_insert_with(|| (error.to_string(), 0)).1 += 1;
                 }
                 Err(error) => return Err(error),
@@ -168,16 +175,17 @@ pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
 
 fn raw_record(
     row: &KernelRow<'_>,
-    clock: &CoreClock,
+    clocks: &CoreClocks,
     only_device: Option<u32>,
 ) -> Result<Option<RawRecord>, ProfileError> {
     let (Some(start), Some(duration)) = (row.start()?, row.duration()?) else { return Ok(None) };
+    let device = row.device().or(only_device.filter(|_| !row.has_device_column()));
     Ok(Some(RawRecord {
         kernel: kernel_name(row.kernel()),
         start,
         duration,
         host: 0,
-        device: row.device().or(only_device.filter(|_| !row.has_device_column())).map(LogicalDeviceId),
+        device: device.map(LogicalDeviceId),
         task: row.task(),
         has_device_column: row.has_device_column(),
         // A helper whose cells cannot be read is still a record; it matches no case.
@@ -186,7 +194,7 @@ fn raw_record(
         counters: row.counters().collect(),
         blocks: row.number(Column::Blocks),
         stream: row.number(Column::Stream),
-        low_clock: clock.low_clock(start, duration),
+        low_clock: clocks.of_device(device).and_then(|clock| clock.low_clock(start, duration)),
     }))
 }
 

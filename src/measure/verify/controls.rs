@@ -101,7 +101,7 @@ impl ControlFindings {
                 let control = control.to_string();
                 match first_overlap(&records) {
                     Some(overlap) => Some(Cause::ControlOverlap { control, overlap }),
-                    None => excess_core_time(&records, rank.rated_clock)
+                    None => excess_core_time(&records, rank.highest_clock)
                         .map(|ratio| Cause::ControlCoreTime { control, ratio }),
                 }
             };

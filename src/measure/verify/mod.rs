@@ -24,5 +24,6 @@ pub(crate) use estimates::{
 pub(crate) use journal::{JournalLine, coded_error};
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, Withdrawal};
+pub(crate) use record_rules::PLAUSIBLE;
 pub(crate) use rules::{RowNumbers, RuleResult, VerificationRule, judge_row_rules, verification_rules};
 pub(crate) use samples::{TIMER_QUANTUM_NS, pool_attempts, pooled_sample_count};

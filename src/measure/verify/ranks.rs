@@ -10,7 +10,7 @@ use std::{
     ops::Range,
 };
 
-use super::{LaunchJournal, RawRecord, record_rules::rated_clock};
+use super::{LaunchJournal, RawRecord, record_rules::highest_clock};
 use crate::{
     base::stats::{median, median_of_sorted},
     kernel::{
@@ -26,7 +26,7 @@ pub(super) struct RankOutput<'a> {
     pub(super) journal: &'a LaunchJournal,
     pub(super) records: Cow<'a, [RawRecord]>,
     /// Clock in GHz with which the profiler computed the times of the cores; `None` if the records do not show it.
-    pub(super) rated_clock: Option<f64>,
+    pub(super) highest_clock: Option<f64>,
 }
 
 impl RankOutput<'_> {
@@ -73,8 +73,8 @@ pub(super) fn split_by_rank<'a>(
         let host = manifest.host_of_rank(rank);
         let records = of(device, host);
         let host = manifest.hosts.get(host).map_or("", |host| host.name.as_str());
-        let rated_clock = rated_clock(&records);
-        RankOutput { device, physical_id, host, journal, records, rated_clock }
+        let highest_clock = highest_clock(&records);
+        RankOutput { device, physical_id, host, journal, records, highest_clock }
     })
     .collect()
 }

@@ -20,7 +20,7 @@ use crate::{
 
 /// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
 /// and rounding.
-const PLAUSIBLE: f64 = 0.95;
+pub(crate) const PLAUSIBLE: f64 = 0.95;
 /// Greatest overlap of successive launches. Recorded profiles of several CANN versions have none above 0.3 us.
 const MAX_OVERLAP: Nanos = Nanos(1_000);
 /// Greatest overlap of successive launches as a part of the duration: one divided by this.
@@ -155,7 +155,8 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
         "core_time",
         Verdict::Implausible,
         |case| {
-            excess_core_time(&case.launches.own, case.rank.rated_clock).map(|ratio| Cause::CoreTime { ratio })
+            excess_core_time(&case.launches.own, case.rank.highest_clock)
+                .map(|ratio| Cause::CoreTime { ratio })
         },
         || {
             format!(
@@ -349,8 +350,9 @@ pub(super) const MAX_CORE_TIME: f64 = 1.01;
 
 /// Smallest part of the clock of a collection that a record shows whose time is not that of several waves or of a lower clock.
 const SAME_CLOCK: f64 = 0.99;
-/// Shortest time of the cores from which the clock is computed; times have a step of 1 ns.
-const MIN_CORE_TIME: Nanos = Nanos(500);
+/// Shortest time of the cores from which the clock is computed, in steps of these times: 1 ns by the exporter's C++ part, 10 ns by its
+/// Python part, which writes two decimals (Ascend/msprof 9ba1ac7, common_func/utils.py cal_total_time).
+const MIN_CORE_STEPS: f64 = 500.0;
 
 pub(super) fn throttling(used: &[&RawRecord]) -> Option<Cause> {
     let low: Vec<LowClock> = used.iter().filter_map(|record| record.low_clock).collect();
@@ -366,7 +368,7 @@ pub(super) fn throttling(used: &[&RawRecord]) -> Option<Cause> {
 
 #[derive(Clone, Copy, Debug)]
 struct CoreWork {
-    /// Nanoseconds, which the profiler computes from the cycles.
+    /// Nanoseconds, which the profiler computes from the cycles by the clock at the end of the task.
     time: f64,
     /// Cycles of a block per nanosecond of this time.
     clock: f64,
@@ -389,12 +391,16 @@ impl CoreWork {
     }
 }
 
-/// Returns the clock in GHz with which the profiler computed the times of the cores of a collection; `None` without counters.
+/// Returns the highest clock in GHz with which the profiler computed the times of the cores of a collection, which is the rated one
+/// only if the device ran at it; `None` without counters.
 /// A kernel with more blocks than cores runs in several waves, whose number is a factor of its time: it shows a part of the
 /// clock, as does one for which the profiler used a lower clock of the frequency track.
-pub(super) fn rated_clock(records: &[RawRecord]) -> Option<f64> {
-    let work = records.iter().filter_map(CoreWork::of_record);
-    work.filter(|work| work.time >= MIN_CORE_TIME.0 as f64).map(|work| work.clock).reduce(f64::max)
+pub(super) fn highest_clock(records: &[RawRecord]) -> Option<f64> {
+    let work: Vec<CoreWork> = records.iter().filter_map(CoreWork::of_record).collect();
+    let has_two_decimals =
+        work.iter().all(|work| (work.time / 10.0 - (work.time / 10.0).round()).abs() < 1e-6);
+    let shortest = MIN_CORE_STEPS * if has_two_decimals { 10.0 } else { 1.0 };
+    work.iter().filter(|work| work.time >= shortest).map(|work| work.clock).reduce(f64::max)
 }
 
 /// Returns how many times as long as the launches of a kernel the cores worked, in their median: the durations are too short, or

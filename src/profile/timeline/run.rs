@@ -192,6 +192,10 @@ pub(crate) struct RunTimeline {
     pub(crate) without_row: u64,
     pub(crate) unfinished_ranges: u64,
     pub(crate) unnamed: u64,
+    /// Kernels on cores of both kinds whose task of the scheduler is recorded, and the time by which those tasks are longer, in
+    /// nanoseconds; no duration contains it.
+    pub(crate) mixed_kernels: u64,
+    pub(crate) scheduling: i64,
     pub(crate) unknown_schema: Option<String>,
 }
 

@@ -84,6 +84,7 @@ kinds! {
     ragged_csv: RaggedCsv = Collection {
         rows: u32 = 1,
     }
+    lost_raw_data: LostRawData = Collection {}
     missing_output: MissingOutput = Collection {
         folder: bool = true,
         second_export: bool = true,

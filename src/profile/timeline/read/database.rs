@@ -42,6 +42,7 @@ pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
         launches: HashMap::new(),
         queue: LaunchQueue::default(),
         copies: Vec::new(),
+        mixed: MixedKernels::default(),
         collective_tasks: Vec::new(),
     };
     if !missing.is_empty() {
@@ -52,6 +53,7 @@ pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
     reader.read_launches()?;
     reader.read_tasks()?;
     reader.connect_copies();
+    reader.leave_out_outer_tasks();
     reader.read_collectives()?;
     reader.read_steps()?;
     reader.read_mstx()?;
@@ -68,8 +70,24 @@ struct DatabaseReader<'a> {
     launches: HashMap<i64, (TimeSpan, u64)>,
     queue: LaunchQueue,
     copies: Vec<(usize, i64)>,
+    mixed: MixedKernels,
     collective_tasks: Vec<(CollectiveTask, Option<i64>)>,
 }
+
+/// Tasks by device, stream and number. A kernel on cores of both kinds has two, of which the outer one, of the
+/// scheduler, has no row in `COMPUTE_TASK_INFO` and no context, and the inner one has context 0 (Ascend/msprof 9ba1ac7,
+/// csrc/domain/services/association/ascend_task_association.cpp).
+#[derive(Default)]
+struct MixedKernels {
+    /// With their places among the tasks of the run.
+    outer: Vec<(TaskKey, usize)>,
+    inner: HashMap<TaskKey, Vec<TimeSpan>>,
+}
+
+type TaskKey = (Option<u32>, Option<u32>, i64);
+
+/// The context of a task without one.
+const NO_CONTEXT: i64 = u32::MAX as i64;
 
 type Row<'r, 's> = DatabaseRow<'r, 's>;
 
@@ -285,6 +303,17 @@ impl DatabaseReader<'_> {
             if operator.is_none() && role == TaskRole::Other && is_copy(self.run.names.text(kind)) {
                 self.copies.extend(connection.map(|connection| (self.run.tasks.len(), connection)));
             }
+            let (context, place) = (row.integer(18), self.run.tasks.len());
+            if let Some(number) = row.integer(17) {
+                let key = (row.unsigned(2), row.unsigned(3), number);
+                match (role, context) {
+                    (TaskRole::Kernel, Some(context)) if context != NO_CONTEXT => {
+                        self.mixed.inner.entry(key).or_default().push(span);
+                    }
+                    (TaskRole::Other, Some(NO_CONTEXT)) => self.mixed.outer.push((key, place)),
+                    _ => {}
+                }
+            }
             let task = DeviceTask {
                 device: row.unsigned(2),
                 stream: row.unsigned(3),
@@ -333,6 +362,7 @@ impl DatabaseReader<'_> {
             }
             _ => selected.extend(std::iter::repeat_n("NULL".to_owned(), OF_KERNEL.len() + 1)),
         }
+        selected.extend(["taskId", "contextId"].map(|column| tasks.column_or_null("t.", column)));
         Ok(format!("SELECT {} FROM {} t{join}", selected.join(", "), tasks.quoted_name()))
     }
 
@@ -345,6 +375,27 @@ impl DatabaseReader<'_> {
             self.run.tasks[at].operator =
                 place.and_then(|place| self.queue.operator_of_call(place, &nesting));
         }
+    }
+
+    /// Leaves out the outer tasks of kernels on cores of both kinds, and adds up by how much they are longer than the kernels.
+    fn leave_out_outer_tasks(&mut self) {
+        let MixedKernels { outer, mut inner } = std::mem::take(&mut self.mixed);
+        inner.values_mut().for_each(|spans| spans.sort_unstable());
+        let mut is_outer = HashSet::new();
+        for (key, place) in outer {
+            // Numbers of tasks repeat after 65,536.
+            let span = self.run.tasks[place].span;
+            let inside = inner
+                .get(&key)
+                .and_then(|spans| spans.get(spans.partition_point(|kernel| kernel.start < span.start)));
+            if let Some(kernel) = inside.filter(|kernel| span.contains(**kernel)) {
+                is_outer.insert(place);
+                self.run.mixed_kernels += 1;
+                self.run.scheduling = self.run.scheduling.saturating_add(span.length() - kernel.length());
+            }
+        }
+        let mut places = 0..;
+        self.run.tasks.retain(|_| places.next().is_none_or(|place| !is_outer.contains(&place)));
     }
 
     fn cube_tasks(&mut self) -> Result<Option<HashSet<i64>>, ProfileError> {

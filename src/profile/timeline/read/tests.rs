@@ -247,6 +247,28 @@ fn kernel_table_alone_states_what_is_missing() {
     assert_eq!(step.collectives, 1);
 }
 
+/// A kernel on cores of both kinds is two tasks; the outer one is the scheduler's, and its number is that of a later copy, too.
+#[test]
+fn outer_task_of_a_mixed_kernel_is_no_other_work() {
+    const NO_CONTEXT: &str = "4294967295";
+    let whole = read_database_after("");
+    let run = read_database_after(&format!(
+        "ALTER TABLE TASK ADD COLUMN taskId INTEGER; ALTER TABLE TASK ADD COLUMN contextId INTEGER;
+         UPDATE TASK SET taskId = globalTaskId, contextId = iif(globalTaskId = 1, 0, {NO_CONTEXT});
+         INSERT INTO TASK VALUES
+           (1700000000000009000, 1700000000000020800, 0, 1, 90, 14, 2, 1, {NO_CONTEXT}),
+           (1700000000000180000, 1700000000000190000, 0, 1, 91, 14, 2, 1, {NO_CONTEXT}),
+           (1700000000000022000, 1700000000000025500, 0, 1, 92, 14, 2, 2, {NO_CONTEXT});"
+    ));
+    let others = |run: &RunTimeline| run.tasks.iter().filter(|task| task.role == TaskRole::Other).count();
+    assert_eq!((run.mixed_kernels, run.scheduling), (1, 1_800));
+    assert_eq!(
+        others(&run),
+        others(&whole) + 2,
+        "only a task around a kernel with a context is an outer one"
+    );
+}
+
 #[test]
 fn database_without_optional_parts_is_read_and_the_rest_is_stated() {
     let drop_tables =

@@ -19,7 +19,16 @@ LOST_HEAD = 20  # First records that a host with the defect `lost_head` loses, m
 OTHER_CHIP_CORES = 4  # Matrix cores that the chip of a host with the defect `other_chip` lacks.
 UNFINALISED_TAIL = 9  # Last records that are lost if the program ends with `os._exit(0)`.
 OUTPUT = "mindstudio_profiler_output"
-TABLES = ("op_statistic", "task_time", "op_summary")
+TABLES = ("op_statistic", "task_time", "op_summary", "api_statistic")
+LOG = "mindstudio_profiler_log"
+# Lines that the exporter logs for a whole collection, errors too, and the line for raw data that it drops (Ascend/msprof 9ba1ac7: run
+# without a device).
+LOGGED = (
+    "[WARNING] [data_preparation_parser.py:104] - No data preparation data, data list is empty!",
+    "[ERROR] [common.py:247] - invalid item -1",
+    "[ERROR] [ms_time_parser.py:157] - time_sync message check integer value failed",
+)
+LOSS = "[ERROR] [tensor_add_info_parser.py:120] - An exception occurred when parsing the format data. Some data may be lost."
 # Written in place of a table where none can be exported.
 NOT_EXPORTABLE = "not_exportable"
 USAGE = """\
@@ -177,10 +186,11 @@ def collect(options, program):
             process.launches = corrupt.without_ends(process.launches, LOST_HEAD, 0)
         if status == 0 and not process.facts["finalised"]:
             process.launches = corrupt.without_ends(process.launches, 0, UNFINALISED_TAIL)
+        launched = len(process.launches)
         process.launches = corrupt.corrupt_records(
             process.launches, process.operations, process.facts["faults"], process.facts["records"], device_count(host)
         )
-        report(host, process, number, options, started, ended)
+        report(host, process, number, options, (started, ended), launched)
         slowness = max(slowness, process.facts["slowness"])
     plan = host["faults"]
     delay = plan["costs"]["export"] / plan["speed"] * slowness + (time.monotonic() - began) * (slowness - 1.0)
@@ -203,7 +213,7 @@ def append_medians(folder, processes):
         pass  # A disk that is full or cannot be written is reported by the export.
 
 
-def report(host, process, number, options, started, ended):
+def report(host, process, number, options, times, launched):
     """Exports the records of a process, and prints the lines of the real one."""
     metrics, has_types = options.get("aic-metrics", "PipeUtilization"), options.get("task-time") != "l0"
     if options.get("ai-core") == "off" or not has_types:
@@ -213,7 +223,9 @@ def report(host, process, number, options, started, ended):
     if missing and not missing["folder"]:
         say("[INFO] Profiling finished.")
         return
-    exported = tables.tables(profile, process.operations, process.launches, metrics, has_types)
+    started, ended = times
+    clocks = tables.clocks_of(profile, process.launches, "unsettled_clock" not in defects, times)
+    exported = tables.tables(profile, process.operations, process.launches, metrics, has_types, clocks, launched)
     if exported:
         exported["op_summary"] = corrupt.corrupt_table(exported["op_summary"], process.facts["faults"])
     chip = dict(profile)
@@ -221,7 +233,8 @@ def report(host, process, number, options, started, ended):
         chip["cube_cores"] -= OTHER_CHIP_CORES
     name = folder_name(started, host["seed"] + number)
     root = os.path.join(options.get("output", "."), name)
-    write_folder(root, chip, host["version"], process.devices, (started, ended), metrics, has_types)
+    write_folder(root, chip, host["version"], process.devices, times, metrics, has_types)
+    write_log(root, ended, "lost_raw_data" in faults)
     say("[INFO] Start export data in %s." % name)
     if missing:
         store_for_later(missing["second_export"], root, exported)
@@ -235,8 +248,7 @@ def report(host, process, number, options, started, ended):
         say_exported(name)
     output = os.path.join(root, OUTPUT)
     if os.path.isdir(output):
-        track = tables.clock_events(profile, process.launches, "unsettled_clock" not in defects)
-        write(os.path.join(output, "msprof_%s.json" % stamp(ended)), track)
+        write(os.path.join(output, "msprof_%s.json" % stamp(ended)), tables.clock_events(profile, clocks))
     say("[INFO] Profiling finished.")
     say("[INFO] Process profiling data complete. Data is saved in %s" % os.path.realpath(root))
 
@@ -285,7 +297,13 @@ def write_folder(root, profile, version, devices, times, metrics, has_types):
             begin = {"collectionTimeBegin": at / 1e3, "time": stamp(at)}
             write_json(os.path.join(folder, name + suffix), begin)
     write(os.path.join(root, "host", "host_start.log"), "[Host]\nrehearsal: the device's clock is the host's\n")
-    os.makedirs(os.path.join(root, "mindstudio_profiler_log"))
+    os.makedirs(os.path.join(root, LOG))
+
+
+def write_log(root, at, is_lossy):
+    time_of_day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1000000000))
+    lines = LOGGED + ((LOSS,) if is_lossy else ())
+    write(os.path.join(root, LOG, "collection_host.log"), "".join("%s %s\n" % (time_of_day, line) for line in lines))
 
 
 def info(profile, version, devices, device):

@@ -1,9 +1,12 @@
-"""The tables of a profile: `op_summary`, `op_statistic`, `task_time`, and the trace of the clock, formatted as by the real
-exporter, which joins raw strings by commas: shapes contain their own quotes, start times end in a tab, rows are sorted as text.
+"""The tables of a profile: `op_summary`, `op_statistic`, `task_time`, `api_statistic`, and the trace of the clock, formatted as by
+the C++ part of the real exporter (Ascend/msprof 9ba1ac7), which joins raw strings by commas: shapes contain their own quotes, start
+times end in a tab, rows are sorted as text.
 
 Counters are consistent with each other as real ones are, and contain no information.
 """
+import bisect
 import json
+import os
 
 from . import hashes
 from .tensors import CUBE, RANDOM, VECTOR, Operation, blocks, dims_text
@@ -49,7 +52,11 @@ _GROUPS = {
     )
     * 2,
     "ResourceConflictRatio": ("", "vec_bankgroup_cflt_ratio vec_bank_cflt_ratio vec_resc_cflt_ratio"),
-    "MemoryAccess": ("read_main_memory_datas(KB) write_main_memory_datas(KB)",) * 2,
+    "MemoryAccess": (
+        "read_main_memory_datas(KB) write_main_memory_datas(KB) GM_to_L1_datas(KB) L0C_to_L1_datas(KB) L0C_to_GM_datas(KB) "
+        "GM_to_UB_datas(KB) UB_to_GM_datas(KB)",
+    )
+    * 2,
 }
 
 
@@ -68,6 +75,8 @@ PIPES = METRICS["PipeUtilization"].split(",")
 CUBE_SHARES, VECTOR_SHARES = (640, 90, 410, 720, 120), (260, 80, 680, 350)
 IDLE_CUBE, IDLE_VECTOR = "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0", "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0"
 CYCLES = hashes.MASK - 1
+# Number of the row of the clock in the trace; times that a sample is written.
+CLOCK_ROW, CLOCK_REPEATS = 15, 2
 # Clock of an idle device in MHz; time of tasks after which the clock has settled, and its share of the rated one if it never
 # does.
 IDLE_MHZ, SETTLING_TIME, UNSETTLED_SHARE = 800, 3000000, 0.8
@@ -80,19 +89,35 @@ def micros(nanoseconds):
     return "%d.%03d" % divmod(nanoseconds, 1000)
 
 
+def counter(value):
+    """A counter as the exporter writes it: up to three decimals, without zeros at the end."""
+    text = ("%.3f" % value).rstrip("0")
+    return text + "0" if text.endswith(".") else text
+
+
 def is_sorted(launches):
     """By device, then start, both as text: device 10 precedes device 2."""
     return sorted(launches, key=lambda launch: (str(launch[0]), micros(launch[3])))
 
 
-def tables(profile, operations, launches, metrics, has_types):
+def tables(profile, operations, launches, metrics, has_types, clocks, launched):
     if not launches:
         return {}
     rows = is_sorted(launches)
     result = {"op_statistic": op_statistic(operations, launches)} if has_types else {}
     result["task_time"] = task_time(operations, rows)
-    result["op_summary"] = op_summary(profile, operations, rows, metrics, has_types)
+    if has_types:
+        result["api_statistic"] = api_statistic(launched)
+    result["op_summary"] = op_summary(profile, operations, rows, metrics, has_types, clocks)
     return result
+
+
+def api_statistic(launched):
+    """Calls on the host: also of launches whose record is lost."""
+    lines = ["Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance"]
+    for level, name, each in (("runtime", "KernelLaunch", 3), ("node", "launch", 10)):
+        lines.append("host,%s,%s,%d,%d,%d,%d,%d,0" % (level, name, each * launched, launched, each, each, each))
+    return "\n".join(lines) + "\n"
 
 
 class Summed:
@@ -126,7 +151,7 @@ def cells_of(slots):
     return '"""%s""",%s,%s' % (shapes, types, ";".join("NULL" if slot is None else slot[2] for slot in slots))
 
 
-def op_summary(profile, operations, rows, metrics, has_types):
+def op_summary(profile, operations, rows, metrics, has_types, clocks):
     """Every launch with its duration; at `--task-time=l0` without type, shapes and blocks."""
     columns = METRICS[metrics].split(",") if metrics != "Disabled" else []
     places = [PIPES.index(name) if name in PIPES else None for name in columns]
@@ -155,10 +180,10 @@ def op_summary(profile, operations, rows, metrics, has_types):
             common.after,
         )
         if columns:
-            cells = pipe_cells(profile, common, launch, used)
+            cells = pipe_cells(profile, common, launch, used, clocks[device])
             if metrics != "PipeUtilization":
                 # Zero for counters without a model.
-                absent = "0.000" if common.operation.task in (CUBE, VECTOR) else "N/A"
+                absent = "0.0" if common.operation.task in (CUBE, VECTOR) else "N/A"
                 known = cells.split(",")
                 cells = ",".join(absent if place is None else known[place] for place in places)
             line += "," + cells
@@ -166,12 +191,13 @@ def op_summary(profile, operations, rows, metrics, has_types):
     return "\n".join(lines) + "\n"
 
 
-def pipe_cells(profile, common, launch, used):
+def pipe_cells(profile, common, launch, used, samples):
     """The cells of PipeUtilization; N/A where the task has no counters.
 
-    A throttled clock does the same cycles in more time, but the profiler computes the time of the cores from their cycles at the
-    rated clock: in recorded profiles, cycles divided by time and blocks is that clock in every row. A lower one appears only as
-    fewer cycles per duration, a higher one as more.
+    A throttled clock does the same cycles in more time. The exporter computes the time of the cores from their cycles by the clock of
+    the track at the end of the task, in whole MHz, and the utilisation of the cube by the rated clock (Ascend/msprof 9ba1ac7,
+    mscalculate/stars/ffts_pmu_calculator.py, viewer/runtime_report.py). A deviating clock that the track does not show appears only
+    as fewer or more cycles per duration.
     """
     task = common.operation.task
     if task not in (CUBE, VECTOR):
@@ -181,12 +207,14 @@ def pipe_cells(profile, common, launch, used):
     duration = launch[4] / 1e3 / launch[5]
     busy = duration * working_share(common, first, duration)
     cycles = busy * clock * used
+    shown = samples[max(bisect.bisect_right(samples, (launch[3] + launch[4], 1 << 62)) - 1, 0)][1]
+    busy *= clock / max(shown, 1)
     shares = CUBE_SHARES if task == CUBE else VECTOR_SHARES
-    cells = ["%.3f,%.0f" % (busy, cycles)]
+    cells = ["%s,%.0f" % (counter(busy), cycles)]
     for pipe, share in enumerate(shares):
         ratio = (share + hashes.mix(first ^ pipe) % 40) / 1e3
-        cells.append("%.3f,%.3f" % (busy * ratio, ratio))
-    cells.append("%.3f" % (hashes.mix(first ^ hashes.MASK) % 120 / 1e3))
+        cells.append("%s,%s" % (counter(busy * ratio), counter(ratio)))
+    cells.append(counter(hashes.mix(first ^ hashes.MASK) % 120 / 1e3))
     core = ",".join(cells)
     if task == VECTOR:
         return "%s,%s,0.000" % (IDLE_CUBE, core)
@@ -229,28 +257,36 @@ def task_time(operations, rows):
     return "\n".join(lines) + "\n"
 
 
-def clock_events(profile, launches, settles):
-    """Counter events `AI Core Freq`, as msprof writes them: at each change of the clock, and at the end. A throttled device has a
-    clock that is lower by the factor of its slowdown. An Ascend 950 has a counter for each die, and a process for each
-    (Ascend/msprof, analysis/csrc/application/timeline/low_power_assembler.cpp, commit 9ba1ac7)."""
-    has_dies = any(soc.startswith("Ascend950") for soc in profile.get("soc", []))
+def clocks_of(profile, launches, settles, times):
+    """The samples of the clock of each device. A throttled device has a clock that is lower by the factor of its slowdown."""
     rated = float(profile["clock_mhz"]) * (1.0 if settles else UNSETTLED_SHARE)
+    devices = sorted({launch[0] for launch in launches})
+    return {device: clock_samples(rated, [launch for launch in launches if launch[0] == device], times) for device in devices}
+
+
+def clock_events(profile, clocks):
+    """Counter events `AI Core Freq` as the C++ part writes them: at each change of the clock and at the end of the collection, each
+    several times; each device has a process with its number as label. An Ascend 950 has a counter for each die (Ascend/msprof,
+    analysis/csrc/application/timeline/low_power_assembler.cpp, commit 9ba1ac7)."""
+    has_dies = any(soc.startswith("Ascend950") for soc in profile.get("soc", []))
     events = []
-    for device in sorted({launch[0] for launch in launches}):
-        named = {"name": "process_name", "pid": device, "tid": 0, "ph": "M", "args": {"name": "AI Core Freq"}}
-        events.append(named)
-        for at, mhz in clock_samples(rated, [launch for launch in launches if launch[0] == device]):
+    for device, samples in clocks.items():
+        pid = os.getpid() << 10 | CLOCK_ROW << 5 | device
+        for at, mhz in samples:
             for name in [" Die 0", " Die 1"] if has_dies else [""]:
-                event = {"name": "AI Core Freq" + name, "pid": device, "tid": 0, "ts": micros(at), "ph": "C", "args": {"MHz": mhz}}
-                events.append(event)
+                event = {"name": "AI Core Freq" + name, "pid": pid, "tid": 0, "ts": micros(at), "ph": "C", "args": {"MHz": mhz}}
+                events.extend([event] * CLOCK_REPEATS)
+        named = (("name", "AI Core Freq"), ("labels", "NPU %d" % device), ("sort_index", CLOCK_ROW))
+        for key, value in named:
+            events.append({"name": "process_" + key, "pid": pid, "tid": 0, "ph": "M", "args": {key: value}})
     return json.dumps(events, separators=(",", ":"), sort_keys=True)
 
 
-def clock_samples(rated, launches):
-    """The changes of the clock of one device in MHz, and its value at the end of the last launch."""
+def clock_samples(rated, launches, times):
+    """The changes of the clock of one device in MHz, from the start to the end of the collection."""
     begin, end = launches[0][3], launches[-1][3] + launches[-1][4]
     settled = min(begin + SETTLING_TIME, end)
-    samples = [(begin, IDLE_MHZ)]
+    samples = [(min(begin, times[0]), IDLE_MHZ)]
     for launch in launches:
         mhz, at = int(rated / launch[6] + 0.5), max(launch[3], settled)
         if samples[-1][1] == mhz:
@@ -259,4 +295,4 @@ def clock_samples(rated, launches):
             # Until the clock has settled, only its last value counts.
             samples.pop()
         samples.append((at, mhz))
-    return samples + [(end, samples[-1][1])]
+    return samples + [(max(end, times[1]), samples[-1][1])]

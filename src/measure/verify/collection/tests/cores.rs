@@ -32,3 +32,26 @@ fn clock_is_unknown_without_a_number_of_blocks() {
     let [one, many] = [1, 24].map(|blocks| rate(Some(blocks)).expect("a rate").per_microsecond);
     assert!((one / many - 24.0).abs() < 1e-9, "{one} {many}");
 }
+
+/// The exporter's Python part writes times of cores with two decimals, so that short ones show a clock that nobody had.
+#[test]
+fn clock_of_the_cores_needs_times_of_many_steps() {
+    let highest = |works: &[(f64, f64)]| {
+        let mut records = Collection::without_faults().records;
+        records.truncate(works.len());
+        for (record, (recorded, worked)) in records.iter_mut().zip(works) {
+            record.blocks = Some(48);
+            record.counters = COUNTERS
+                .iter()
+                .map(|counter| match *counter {
+                    "aiv_time(us)" => Some(*recorded),
+                    "aiv_total_cycles" => Some(worked * 1_800.0 * 48.0),
+                    _ => None,
+                })
+                .collect();
+        }
+        crate::measure::verify::record_rules::highest_clock(&records).expect("a clock") * 1e3
+    };
+    assert!((highest(&[(0.51, 0.5149), (10.0, 10.0)]) - 1_800.0).abs() < 0.1);
+    assert!((highest(&[(0.515, 0.515), (10.001, 10.001)]) - 1_800.0).abs() < 0.1);
+}
