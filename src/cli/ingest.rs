@@ -311,7 +311,7 @@ fn records_left_out(groups: &RecordGroups, collectives: &PlacedCollectives) -> V
     let cut_short: Vec<(&str, u64)> = cut_short.collect();
     let cut_short = (!cut_short.is_empty()).then(|| {
         format!(
-            "left out, because the profiler lost a part of their tensors, as other records of the kernel show: {}",
+            "records are left out, because the profiler lost a part of their tensors, as other records of the kernel show: {}",
             with_counts(cut_short.iter().copied())
         )
     });
