@@ -47,7 +47,13 @@ impl SimulatedHost for Night {
             };
             CaseResult { case, outcome: CaseOutcome::new(verdict, Cause::EveryLaunchRecorded), seconds }
         });
-        let results = results.collect();
+        let mut results: Vec<CaseResult> = results.collect();
+        if broken {
+            // A process that crashes leaves no records.
+            let complete = results.iter_mut().filter(|result| result.outcome.verdict == Verdict::Ok);
+            complete
+                .for_each(|result| result.outcome = CaseOutcome::new(Verdict::LostRecords, Cause::NoRecords));
+        }
         self.collections += 1;
         self.busy += total;
         let end = if broken { CollectionExit::Broken } else { CollectionExit::Completed };

@@ -1,7 +1,7 @@
 //! Fault plans of whole runs. Every fault of the rehearsal host, alone and mixed: each case has one verdict, only faulty
 //! cases are quarantined, the others are measured, and no process is left running. Errors of fault plans.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 use npubench::{
     base::assets::AssetFiles,
@@ -10,7 +10,7 @@ use npubench::{
 };
 
 use crate::prelude::*;
-use crate::rehearsal::ledger;
+use crate::rehearsal::{assert_same, ledger, tables};
 
 /// A fault plan, and the kernels that do not end `ok` with their verdicts.
 type ExpectedFailures = &'static [(&'static str, &'static str)];
@@ -19,7 +19,7 @@ type ExpectedFailures = &'static [(&'static str, &'static str)];
 const FAULTS: [(&str, ExpectedFailures); 22] = [
     ("- crash: {exit: 7}\n  where: {kernel: SwiGlu}", &[("SwiGlu", "quarantined")]),
     ("- crash: {signal: SIGKILL, records: none}\n  where: {kernel: Sort}", &[("Sort", "quarantined")]),
-    ("- crash: {signal: SIGSEGV, at: exit}", &[]),
+    ("- crash: {signal: SIGSEGV, at: exit}\n  times: 1", &[]),
     ("- crash: {signal: SIGSEGV}\n  where: {kernel: MatMulV3}\n  times: 1", &[]),
     (
         "- hang: {ignores_sigterm: true, grandchild: own_session}\n  where: {kernel: Sort}",
@@ -80,6 +80,40 @@ fn faults_affect_only_their_cases() {
             assert!(fits, "{case}, expected {faulty:?}: {output}");
         }
     }
+}
+
+/// A crash loses the records of the cases before it, which are measured again; the rows are those of a night without it.
+#[test]
+fn crash_costs_the_collection_and_no_row() {
+    let context = Context::of_layer();
+    let run = "run --db db --host rehearsal --rehearsal-model steady --seed 1 --devices 0";
+    context.write("plan.yaml", "faults:\n  - crash: {launch: 3}\n    where: {ordinal: 5, collections: 1}\n");
+    context.exits(0, &(run, "--rehearsal-faults plan.yaml"));
+    let first = "SELECT a.verdict || ' ' || count(*) FROM attempts a JOIN collections c USING (collection)
+                 WHERE c.number = 1 GROUP BY a.verdict ORDER BY 1";
+    assert_eq!(ledger(&context, "db", first), "crashed 1; lost_records 5; not_run 14");
+    // Not exported a second time: the process has left nothing.
+    assert!(!context.snapshot("db").keys().any(|path| path.ends_with("00001/export.log")));
+    let rows = tables(&context, "db");
+    context.decoder_layer("undisturbed");
+    context.done(run.replace("--db db", "--db undisturbed").as_str());
+    assert_same(&rows, &tables(&context, "undisturbed"));
+}
+
+/// Whole units of 2 MiB, or 4 MiB, of each device are on the disk, and nothing below.
+#[test]
+fn killed_process_leaves_whole_units_of_records() {
+    let script = "import sys; sys.path.insert(0, sys.argv[1]); from rehearsal.corrupt import written_before_end as left
+for counts in ({0: 16383}, {0: 16384}, {0: 40000, 1: 100}, {0: 33000, 3: 20000}):
+    launches = [(device, number) for device, count in counts.items() for number in range(count)]
+    for driver in ('idle_driver', 'busy_driver'):
+        kept = left(launches, driver)
+        assert all(kept[place][1] == kept[place - 1][1] + 1 for place in range(1, len(kept)) if kept[place][0] == kept[place - 1][0])
+        print(len(kept), end=' ')";
+    let stand_ins = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rehearsal/python");
+    let output = Command::new("python3").args(["-c", script, stand_ins]).output().expect("python3 runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text, "0 0 16384 0 32768 32768 49152 32768 ", "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The reason of a row names the table and its fault, not the consequence.

@@ -14,7 +14,7 @@ pub(crate) fn rehearse(context: &Context, database: &str, more: &(impl Words + ?
 }
 
 /// The CSVs of a database without the column that names the run.
-fn tables(context: &Context, database: &str) -> Vec<(PathBuf, Vec<Vec<String>>)> {
+pub(crate) fn tables(context: &Context, database: &str) -> Vec<(PathBuf, Vec<Vec<String>>)> {
     let mut tables = Vec::new();
     for (path, bytes) in context.snapshot(database) {
         if path.extension().is_some_and(|extension| extension == "csv") && path.components().count() == 2 {
@@ -36,7 +36,7 @@ fn tables(context: &Context, database: &str) -> Vec<(PathBuf, Vec<Vec<String>>)>
 }
 
 /// Tables are long; only their first difference is worth reading.
-fn assert_same(left: &[(PathBuf, Vec<Vec<String>>)], right: &[(PathBuf, Vec<Vec<String>>)]) {
+pub(crate) fn assert_same(left: &[(PathBuf, Vec<Vec<String>>)], right: &[(PathBuf, Vec<Vec<String>>)]) {
     assert_eq!(left.len(), right.len());
     for ((file, left), (_, right)) in left.iter().zip(right) {
         assert_eq!(left.len(), right.len(), "{}", file.display());
@@ -184,9 +184,27 @@ fn a_collection_can_be_started_again_by_hand() {
     let folder = context.path(&script.parent().expect("a folder").to_string_lossy());
     let profiles = || fs::read_dir(folder.join("profile")).expect("listed").count();
     let before = profiles();
-    let output = Command::new("sh").arg(context.path(&script.to_string_lossy())).output().expect("sh runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let start = |until: Option<&str>| {
+        let mut command = Command::new("sh");
+        command.arg(context.path(&script.to_string_lossy()));
+        let output = command.envs(until.map(|until| ("NPUBENCH_LAUNCH_UNTIL", until))).output();
+        let output = output.expect("sh runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        fs::read_to_string(folder.join("launched.jsonl")).expect("a journal")
+    };
+    assert!(start(None).contains(r#"{"done": true, "in_time": true}"#));
     assert_eq!(profiles(), before + 1);
+    let is_summary = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("op_summary"))
+    };
+    // Its time is over: no case begins, and the profile is exported nevertheless.
+    for until in ["[1.5, null]", "[9e18, 1.5]"] {
+        let journal = start(Some(until));
+        assert!(journal.contains(r#"{"done": true, "in_time": false}"#), "{journal}");
+        assert!(!journal.contains("ordinal") && journal.contains(r#""started": true"#), "{journal}");
+    }
+    let tables = context.snapshot("db").into_keys().filter(|path| is_summary(path));
+    assert_eq!((profiles(), tables.count()), (before + 3, before + 3));
 }
 
 #[test]

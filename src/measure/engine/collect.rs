@@ -73,6 +73,7 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
         devices: &start.devices,
         limit: start.limit,
         cut_off: start.cut_off,
+        export_reserve: start.export_reserve,
         folder: &folder,
     };
     let manifest = &job.manifest;
@@ -96,6 +97,8 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
     let has_silent_device = manifest.devices().iter().enumerate().any(lacks_device);
     let is_silent = output.unreadable.is_none()
         && (output.records.is_empty() || (manifest.devices().len() > 1 && has_silent_device))
+        // A process that did not end by itself has left nothing that could be exported.
+        && output.journal().has_ended
         && !output.journal().lines.is_empty();
     let profile = folder.join(files::PROFILE);
     if is_silent && collection_end == CollectionTermination::Exited && has_profile(&profile) {
@@ -124,7 +127,7 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
     let message = cause.or(miscounted).or(unreadable);
-    let message = message.unwrap_or_else(|| end_message(ended, journal.is_done, has_readable_profile, &job));
+    let message = message.unwrap_or_else(|| end_message(ended, &journal, has_readable_profile, &job));
     let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
     let startup = of_host.started_at.filter(|_| journal.is_started);
     Ok(CollectionResult {
@@ -145,11 +148,21 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
     })
 }
 
-fn end_message(ended: ExitKind, is_done: bool, is_readable: bool, job: &RenderedCollection<'_>) -> String {
+fn end_message(
+    ended: ExitKind,
+    journal: &LaunchJournal,
+    is_readable: bool,
+    job: &RenderedCollection<'_>,
+) -> String {
     let last_line = || last_line(&job.folder.join(files::LOG));
+    let is_done = journal.is_done;
     match ended {
         ExitKind::Exited(0) if is_done && !is_readable => {
             format!("msprof left no records in {}", job.folder.join(files::PROFILE).display())
+        }
+        ExitKind::Exited(0) if journal.is_out_of_time => {
+            let (launched, cases) = (journal.lines.len(), job.cases.len());
+            format!("ended by itself after {launched} of {cases} cases, in time to export their records")
         }
         ExitKind::Exited(0) if is_done => "done".to_owned(),
         ExitKind::Exited(_) if is_done => format!("the script failed after its last case: {}", last_line()),
@@ -203,6 +216,8 @@ pub(super) struct RenderedCollection<'a> {
     pub(super) limit: f64,
     /// Wall time in seconds after which the script is ended in any case.
     pub(super) cut_off: Option<f64>,
+    /// Seconds before either of them at which the script ends its last case.
+    pub(super) export_reserve: f64,
     pub(super) folder: &'a Path,
 }
 
@@ -254,14 +269,25 @@ impl RenderedCollection<'_> {
         ranks.all(|rank| read_journal(&self.folder.join(files::journal(rank))).is_done)
     }
 
+    /// Returns the variable with the times, in seconds since the epoch, at which the script ends its last case: before the limit
+    /// and before the cut-off. No part of the manifest, so that the script can be started again by hand.
+    fn launch_until(&self) -> (String, String) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let end = |seconds: f64| now + seconds - self.export_reserve;
+        let times = (end(self.limit), self.cut_off.map(end));
+        ("NPUBENCH_LAUNCH_UNTIL".to_owned(), serde_json::json!(times).to_string())
+    }
+
     pub(super) fn run_script(&self, mode: Option<&str>, log: &str, stop: &AtomicBool) -> Result<ExitKind> {
         let record = format!("{}-{:05}.json", self.manifest.run, self.manifest.collection);
         let stdin =
             self.leases.share_files(self.devices).map_err(EngineError::system("a file descriptor"))?;
+        let environment: Vec<(String, String)> =
+            mode.is_none().then(|| self.launch_until()).into_iter().collect();
         let job = CommandSpec {
             command: ["sh", files::COLLECT].into_iter().chain(mode).map(Into::into).collect(),
             folder: self.folder,
-            environment: &[],
+            environment: &environment,
             log: &self.folder.join(log),
             limit: Duration::try_from_secs_f64(self.limit).unwrap_or(Duration::MAX),
             cut_off: self.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),

@@ -456,8 +456,19 @@ impl FollowerRun {
         let manifest = collection_manifest(settings, id, &order.devices, (hosts, order.place), &cases);
         let devices = order.devices.get(manifest.ranks_of_host(order.place)).unwrap_or_default();
         let (limit, cut_off) = (order.limit, order.cut_off);
-        let part =
-            RenderedCollection { settings, leases, manifest, cases: &cases, devices, limit, cut_off, folder };
+        // The first rank, on node 0, decides for all ranks when the last case begins.
+        let export_reserve = 0.0;
+        let part = RenderedCollection {
+            settings,
+            leases,
+            manifest,
+            cases: &cases,
+            devices,
+            limit,
+            cut_off,
+            export_reserve,
+            folder,
+        };
         if part.digest()? != order.digest {
             return refused(
                 "this node renders another script or manifest than node 0; use the same `--assets`, devices and build of npubench",

@@ -2,9 +2,10 @@
 //!
 //! The time of a collection has three parts: startup until its script can use the device, its cases, and export and
 //! reading of the profile. They are learned separately: the first and the third depend on the host, the second on the
-//! kernels. A collection has at most 32 cases at first, twice as many after each completed collection.
+//! kernels. A collection has at most 32 cases at first, twice as many after each completed collection, and no more than are
+//! best where cases break collections, which lose all of their records.
 
-use super::{CollectionFinished, PriorCosts, SchedCase, Seconds};
+use super::{CaseResult, CollectionFinished, PriorCosts, SchedCase, Seconds};
 use crate::kernel::CollectionPurpose;
 
 const WEIGHT: f64 = 0.25;
@@ -19,6 +20,10 @@ pub(super) struct LearnedCosts {
     /// Moving mean of the positive relative errors of predicted collection times.
     excess: f64,
     completed: u32,
+    /// Cases that collections launched, their seconds, and the collections that they broke.
+    launched: f64,
+    launched_seconds: Seconds,
+    broken: f64,
     hang_timeout: Seconds,
 }
 
@@ -32,6 +37,9 @@ impl LearnedCosts {
             overall: 1.0,
             excess: 0.2,
             completed: 0,
+            launched: 0.0,
+            launched_seconds: 0.0,
+            broken: 0.0,
         }
     }
 
@@ -52,10 +60,40 @@ impl LearnedCosts {
         self.startup + self.export.base
     }
 
+    pub(super) const fn export_seconds(&self, records: u64) -> Seconds {
+        self.export.base + self.export.slope * records as f64
+    }
+
     /// Few cases at first, because the first predictions may be wrong by orders of magnitude.
     pub(super) fn max_cases(&self, most: usize) -> usize {
         const FIRST: usize = 32;
-        most.min(FIRST << self.completed.min(16))
+        most.min(FIRST << self.completed.min(16)).min(self.best_cases())
+    }
+
+    /// Returns the number of cases with the least time per case that keeps its records. A collection of n cases takes o + c n
+    /// seconds and is complete with probability exp(-q n), where a case breaks it with probability q; else nothing is left of
+    /// it. The minimum of (o + c n) exp(q n) / n is where c q n^2 + o q n = o.
+    fn best_cases(&self) -> usize {
+        /// Cases without a break that are assumed before the first one, which may come early by chance.
+        const PRIOR_CASES: f64 = 200.0;
+        if self.broken == 0.0 || self.launched == 0.0 {
+            return usize::MAX;
+        }
+        let overhead = self.overhead_seconds().max(1e-3);
+        let (risk, case) =
+            (self.broken / (self.launched + PRIOR_CASES), self.launched_seconds / self.launched);
+        // The root in the form that has no difference of near numbers where cases take no time.
+        let best = 2.0 / (risk * (1.0 + (1.0 + 4.0 * case / (overhead * risk)).sqrt()));
+        best.max(1.0) as usize
+    }
+
+    /// Learns how often a case breaks its collection. A case that runs alone is known as a suspect, and says nothing about others.
+    pub(super) fn record_risk(&mut self, results: &[CaseResult], has_broken: bool) {
+        let launched = results.iter().filter_map(|result| result.seconds);
+        let (count, seconds) = launched.fold((0.0, 0.0), |(count, sum), one| (count + 1.0, sum + one));
+        self.launched += count;
+        self.launched_seconds += seconds;
+        self.broken += f64::from(has_broken);
     }
 
     /// Returns the factor on predictions near the deadline, where a late end is worse than an idle device.
@@ -84,7 +122,8 @@ impl LearnedCosts {
         let mut cases = 0.0;
         let mut records = 0.0;
         for result in &ended.results {
-            let (Some(seconds), job) = (result.seconds, &jobs[result.case]) else { return };
+            // A collection that ended in time for its export has not launched all cases.
+            let (Some(seconds), job) = (result.seconds, &jobs[result.case]) else { continue };
             cases += seconds;
             records += f64::from(job.records);
             if job.seconds > 0.0 {
@@ -228,12 +267,42 @@ mod tests {
     }
 
     #[test]
-    fn collection_with_an_unfinished_case_does_not_change_the_export_costs() {
+    fn collection_that_ended_before_some_cases_teaches_the_costs_of_the_others() {
+        let jobs: Vec<SchedCase> = (0..40).map(|_| job(0)).collect();
         let mut costs = LearnedCosts::new(1, &PriorCosts::default());
-        let mut broken = ended(1, 1.0);
-        broken.results[0].seconds = None;
-        let before = costs.export.base;
-        costs.record_collection(&[job(0)], &broken, CollectionPurpose::Measure, 0.0);
-        assert!((costs.export.base - before).abs() < f64::EPSILON);
+        for launched in (5..65).map(|round| round % 30 + 1) {
+            let mut early = ended(40, 3.0);
+            early.total = ended(launched, 3.0).total;
+            early.results[launched..].iter_mut().for_each(|result| result.seconds = None);
+            costs.record_collection(&jobs, &early, CollectionPurpose::Measure, 0.0);
+        }
+        let case = costs.case_seconds(&jobs[0]);
+        assert!((case / 0.31 - 1.0).abs() < 0.05, "{case}");
+        assert!((costs.overhead_seconds() / 5.0 - 1.0).abs() < 0.05, "{}", costs.overhead_seconds());
+    }
+
+    /// The number of cases with the least time per case that is kept, found by trying all.
+    #[test]
+    fn more_breaks_make_smaller_collections() {
+        let size = |breaks: u32, seconds: f64| {
+            let mut costs = LearnedCosts::new(1, &PriorCosts::default());
+            costs.completed = 16;
+            let mut all = ended(1800, 1.0);
+            all.results.iter_mut().for_each(|result| result.seconds = Some(seconds));
+            costs.record_risk(&all.results, false);
+            (0..breaks).for_each(|_| costs.record_risk(&[], true));
+            (costs.max_cases(256), costs.overhead_seconds())
+        };
+        assert_eq!(size(0, 0.1).0, 256);
+        for (breaks, seconds) in [(1, 0.1), (20, 0.1), (20, 5.0), (200, 0.0), (1500, 1.0)] {
+            let (found, overhead) = size(breaks, seconds);
+            let risk = f64::from(breaks) / 2000.0;
+            let cost = |n: usize| (overhead + seconds * n as f64) * (risk * n as f64).exp() / n as f64;
+            let best = (1..=256).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).expect("a number");
+            assert!(
+                found.abs_diff(best) <= 1,
+                "{found} cases, {best} are best: {breaks} breaks, {seconds} s"
+            );
+        }
     }
 }

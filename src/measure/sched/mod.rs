@@ -91,7 +91,7 @@ impl Default for PriorCosts {
 }
 
 impl Default for SchedLimits {
-    /// msprof recommends collections under five minutes; a failed one should cost less than that.
+    /// msprof recommends collections under five minutes; a failed one costs all of its records.
     fn default() -> Self {
         Self {
             deadline: None,
@@ -203,6 +203,8 @@ pub struct StartCollection {
     pub limit: Seconds,
     /// Seconds of wall time until the deadline of the run, at which it is ended in any case; no evidence against its cases.
     pub cut_off: Option<Seconds>,
+    /// Seconds before either of them at which its script ends its last case, so that the records are exported in time.
+    pub export_reserve: Seconds,
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ impl SchedulerState {
         let is_suspect = |one: &&CaseResult| matches!(one.outcome.verdict, Verdict::Crashed | Verdict::Hung);
         let named = ended.results.iter().find(is_suspect).map(|result| result.case);
         let broke = ended.exit == CollectionExit::Broken || named.is_some();
+        if has_launched && start.purpose == CollectionPurpose::Measure {
+            self.costs.record_risk(&ended.results, broke);
+        }
         self.count_kernels(&start.devices, &ended.results);
         let open = self.settle_cases(&start, ended, broke);
         if self.is_stopping {

@@ -238,7 +238,18 @@ impl SchedulerState {
         let hang_limit = self.costs.time_limit(predicted);
         let cut_off = self.limits.deadline.map(|deadline| (deadline - self.now - KILL_GRACE).max(1.0));
         let limit = cut_off.map_or(hang_limit, |cut_off| cut_off.min(hang_limit));
-        let start = StartCollection { collection, devices, cases, purpose, predicted, limit, cut_off };
+        let records = cases.iter().map(|case| u64::from(self.jobs[*case].records)).sum();
+        let export_reserve = self.costs.export_seconds(records) * self.costs.safety_factor();
+        let start = StartCollection {
+            collection,
+            devices,
+            cases,
+            purpose,
+            predicted,
+            limit,
+            cut_off,
+            export_reserve,
+        };
         let running = StartedCollection { start: start.clone(), bisection, since: self.now };
         self.running.insert(collection, running);
         self.actions.push(SchedAction::Start(start));

@@ -61,6 +61,8 @@ struct FaultyHost {
     device_faults: BTreeMap<u32, DeviceFault>,
     /// Ratio of actual to predicted times.
     slowdown: f64,
+    /// The same of the times of cases, in addition.
+    case_slowdown: f64,
     /// Seconds of a collection without its cases.
     overhead: Seconds,
     deadline: Option<Seconds>,
@@ -76,8 +78,13 @@ struct FaultyHost {
     wrong_kernel_devices: Vec<u32>,
     last_end: Seconds,
     longest: Seconds,
+    /// Collections that were ended at their time limit or the deadline although no case was at fault.
+    ended_by_limit: u32,
     has_ended: bool,
 }
+
+/// Part of the overhead of a collection before its first case.
+const STARTUP: Seconds = 4.0;
 
 fn job(kernel: usize, seconds: Seconds) -> SchedCase {
     SchedCase { kernel, seconds, records: 25, value: 1.0, devices: 1, memory: 1, ..SchedCase::default() }
@@ -90,6 +97,7 @@ impl FaultyHost {
             jobs,
             case_faults,
             slowdown: 1.0,
+            case_slowdown: 1.0,
             overhead: 7.0,
             ..Self::default()
         }
@@ -140,6 +148,8 @@ impl FaultyHost {
         let not_run = || CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn");
         let mut results: Vec<CaseResult> = Vec::new();
         let (mut end, mut elapsed) = (CollectionExit::Completed, 0.0);
+        let ends_at = start.cut_off.map_or(start.limit, |cut_off| cut_off.min(start.limit));
+        let launches_until = ends_at - start.export_reserve - STARTUP * self.slowdown;
         let unnamed = start.cases.iter().any(|case| self.case_faults[*case] == CaseFault::CrashesUnnamed);
         for (place, &case) in start.cases.iter().enumerate() {
             let result = |verdict, seconds| CaseResult {
@@ -147,11 +157,13 @@ impl FaultyHost {
                 outcome: CaseOutcome::new(verdict, "simulated"),
                 seconds,
             };
-            if end != CollectionExit::Completed {
+            // A case is expected to take as long as those before it.
+            let expected = elapsed / place.max(1) as f64;
+            if end != CollectionExit::Completed || elapsed + expected >= launches_until {
                 results.push(CaseResult { case, outcome: not_run(), seconds: None });
                 continue;
             }
-            let seconds = self.jobs[case].seconds * self.slowdown;
+            let seconds = self.jobs[case].seconds * self.slowdown * self.case_slowdown;
             elapsed += seconds;
             self.attempts[case] += 1;
             let is_first_try = self.attempts[case] == 1;
@@ -184,6 +196,11 @@ impl FaultyHost {
         }
         if unnamed {
             end = CollectionExit::Broken;
+        }
+        if end == CollectionExit::Broken {
+            let lost = CaseOutcome::new(Verdict::LostRecords, "the records of the process are lost");
+            let complete = results.iter_mut().filter(|result| result.outcome.verdict == Verdict::Ok);
+            complete.for_each(|result| result.outcome = lost.clone());
         }
         (results, end, elapsed)
     }
@@ -227,8 +244,15 @@ impl SimulatedHost for FaultyHost {
             }
             (results, end, overhead + elapsed)
         };
-        // A collection longer than its limit is ended.
-        let (mut results, mut end, mut total) = (results, end, total.min(start.limit));
+        // A collection longer than its limit is ended, and its records are lost.
+        let (mut results, mut end, mut total) = (results, end, total);
+        if total > start.limit && end == CollectionExit::Completed {
+            self.ended_by_limit += 1;
+            end = CollectionExit::Broken;
+            let lost = CaseOutcome::new(Verdict::NotRun, "ended before its records were exported");
+            results.iter_mut().for_each(|result| result.outcome = lost.clone());
+        }
+        total = total.min(start.limit);
         let has_readable_profile =
             end != CollectionExit::NothingLaunched && !self.is_profile_unreadable(device, now);
         if end == CollectionExit::Completed && !has_readable_profile {
@@ -265,7 +289,7 @@ impl SimulatedHost for FaultyHost {
             results,
             exit: end,
             has_readable_profile,
-            startup: (end != CollectionExit::NothingLaunched).then_some(4.0 * self.slowdown),
+            startup: (end != CollectionExit::NothingLaunched).then_some(STARTUP * self.slowdown),
             total,
             failed_devices: Vec::new(),
             message: "simulated".to_owned(),

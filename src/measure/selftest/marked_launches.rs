@@ -11,20 +11,23 @@ use super::{
 };
 use crate::{
     base::process::ExitKind,
-    kernel::{DataKind, Dtype, Slot, Verdict, render::SentinelLengths},
+    kernel::{Dtype, Slot, Verdict, render::SentinelLengths},
     measure::verify::{JournalLine, RawRecord},
 };
 
 /// Compares exit codes and exports of msprof for programs that end in different ways, and a second export.
 ///
-/// Source of the expectations: `running_mode.cpp` of msprof. The exit status of the program is not passed on; msprof
-/// ends with 0 where it leaves a profile, and with 255 (-1) where the program used no device.
+/// Sources of the expectations, the same in cann/oam-tools v8.5.0 to v9.2.0-beta.1 and cann/runtime 2026-08: `running_mode.cpp`
+/// (the exit status of the program is not passed on; msprof ends with 0 where it leaves a profile, and with 255, -1, where the
+/// program used no device) and `transport/prof_channel.cpp` (a process that does not finalise the profiler writes no record of
+/// a device before it has read 2 MiB of a channel, about 16,000 tasks). Nothing in a run depends on what a killed process
+/// leaves, so it is stated in the result and fails no experiment.
 pub(super) const EXIT_CODES: Experiment = Experiment {
     number: 2,
     name: "exit-codes",
     assumption: "exit codes and exports of msprof are those of its source, and a second export recovers tables",
-    expected: "exit code 0 and all records after a clean end, exit code 3, SIGSEGV and SIGTERM; 255 and no profile \
-               without a device; tables again by a second export",
+    expected: "exit code 0 and all records after a clean end and exit code 3; 255 and no profile without a device; tables \
+               again by a second export. After SIGSEGV and SIGTERM exit code 0 and no records, which is not required",
     fix: "compare collect.log with docs/selftest.md; a run trusts records and not exit codes",
     run: compare_exit_codes,
 };
@@ -34,7 +37,7 @@ pub(super) const RECORD_LOSS: Experiment = Experiment {
     name: "record-loss",
     assumption: "every launch between the padding is recorded, in order, with type and shape",
     expected: "40 launches of Neg between 16 of padding, all recorded in order with type and shape; at most 16 records \
-               lost at either end, also after os._exit",
+               lost at either end. After os._exit no records, which is not required",
     fix: "use another version of CANN; rows of this host would end as lost_records",
     run: count_lost_records,
 };
@@ -52,18 +55,12 @@ pub(super) const CALL_ERRORS: Experiment = Experiment {
 /// Number of marked launches of a script that is not about lost records, and its padding, more than a profiler loses.
 const FEW_MARKS: usize = 20;
 const PADDING: u32 = 100;
-/// Seconds from the last launch to the end of a script that does not finalise the profiler, which loses the records
-/// of its last second.
-const WAIT_SECONDS: f64 = 1.5;
 const TABLES: &str = "mindstudio_profiler_output";
 /// End of the script, exit code of msprof, and whether it leaves a profile.
-const ENDS: [(&str, i32, bool); 5] = [
-    ("clean", 0, true),
-    ("exit_3", 0, true),
-    ("SIGSEGV", 0, true),
-    ("SIGTERM", 0, true),
-    ("without_device", 255, false),
-];
+const ENDS: [(&str, i32, bool); 3] =
+    [("clean", 0, true), ("exit_3", 0, true), ("without_device", 255, false)];
+/// Ends of the script without finalising the profiler.
+const KILLS: [&str; 2] = ["SIGSEGV", "SIGTERM"];
 const MARKS: u64 = 40;
 const CALLS: [(&str, Verdict); 3] = [
     ("wrong_shape", Verdict::Rejected),
@@ -84,13 +81,17 @@ pub(super) fn count_marks(records: &[RawRecord], lengths: impl RangeBounds<u64>)
 
 fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let mut problems = Vec::new();
+    let collect = |end: &str| {
+        let parameters = json!({ "end": end, "marks": FEW_MARKS, "padding": PADDING });
+        context.script(folder.join(end), "records", parameters).complete()
+    };
     for (end, code, has_profile) in ENDS {
-        // The rehearsal host keeps the records of the last second.
-        let loses_records = end.starts_with("SIG") && context.host.database.kind() == DataKind::Npu;
-        let wait = if loses_records { WAIT_SECONDS } else { 0.0 };
-        let parameters = json!({ "end": end, "marks": FEW_MARKS, "padding": PADDING, "wait": wait });
-        let evidence = context.script(folder.join(end), "records", parameters).complete()?;
-        problems.extend(end_problem(&evidence, code, has_profile).map(|problem| format!("{end}: {problem}")));
+        let problem = end_problem(&collect(end)?, code, has_profile);
+        problems.extend(problem.map(|problem| format!("{end}: {problem}")));
+    }
+    let mut seen = vec![format!("as expected for {} ends and the second export", ENDS.len())];
+    for end in KILLS {
+        seen.push(format!("{end}: {}", describe_kill(&collect(end)?, FEW_MARKS)));
     }
     // The tables of a collection are deleted, and exported again.
     let clean = folder.join("clean");
@@ -102,7 +103,32 @@ fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Findin
     }
     let second = context.export_again(&clean, &context.devices[..1])?;
     problems.extend(end_problem(&second, 0, true).map(|problem| format!("second export: {problem}")));
-    Ok(Finding { seen: format!("as expected for {} ends and the second export", ENDS.len()), problems })
+    Ok(Finding { seen: seen.join("; "), problems })
+}
+
+/// Describes what a process left that did not finalise the profiler.
+fn describe_kill(evidence: &CollectedEvidence, launched: usize) -> String {
+    let exit = match evidence.exit {
+        ExitKind::Exited(code) => format!("msprof ended with {code}"),
+        other => format!("msprof ended with {other:?}"),
+    };
+    let records = match (evidence.profile_folders().len(), &evidence.records) {
+        (0, _) => "no profile".to_owned(),
+        (_, Err(problem)) => problem.clone(),
+        (_, Ok(records)) => left_marks(records, launched),
+    };
+    format!("{exit}, {records}")
+}
+
+fn left_marks(records: &[RawRecord], launched: usize) -> String {
+    let marks: Vec<u64> = records.iter().filter_map(mark_length).filter(|length| *length > 1).collect();
+    let is_prefix = marks.iter().copied().eq((2..).take(marks.len()));
+    let which = match marks.len() {
+        0 => "",
+        _ if is_prefix => ", the first ones",
+        _ => ", not the first ones",
+    };
+    format!("{} of {launched} marks{which}", marks.len())
 }
 
 fn end_problem(evidence: &CollectedEvidence, code: i32, has_profile: bool) -> Option<String> {
@@ -135,16 +161,16 @@ fn not_all(marks: usize) -> Option<String> {
 
 fn count_lost_records(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let padding = SentinelLengths::default().padding;
-    let (mut problems, mut seen) = (Vec::new(), Vec::new());
-    for end in ["clean", "os_exit"] {
+    let collect = |end: &str| {
         let parameters = json!({ "end": end, "marks": MARKS, "padding": padding });
-        let evidence = context.script(folder.join(end), "records", parameters).complete()?;
-        match record_loss(evidence.readable_records()?, padding) {
-            Ok((head, tail)) => seen.push(format!("{end}: {head} lost at the head, {tail} at the tail")),
-            Err(problem) => problems.push(format!("{end}: {problem}")),
-        }
-    }
-    Ok(Finding { seen: seen.join("; "), problems })
+        context.script(folder.join(end), "records", parameters).complete()
+    };
+    let (seen, problems) = match record_loss(collect("clean")?.readable_records()?, padding) {
+        Ok((head, tail)) => (format!("clean: {head} lost at the head, {tail} at the tail"), Vec::new()),
+        Err(problem) => (String::new(), vec![format!("clean: {problem}")]),
+    };
+    let left = describe_kill(&collect("os_exit")?, MARKS as usize);
+    Ok(Finding { seen: format!("{seen}; os_exit: {left}"), problems })
 }
 
 /// Returns the numbers of padding records lost at the head and at the tail; an error if a mark is not recorded as it
@@ -239,6 +265,13 @@ mod tests {
         let mut others = records(16, 2..MARKS + 2, 16);
         others.insert(0, record("OnesLike", Tensor::new([5], Dtype::Int32), -1, 1_500));
         assert_eq!(record_loss(&others, 16), Ok((0, 0)), "records of other kernels do not count");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_described() {
+        assert_eq!(left_marks(&[], 20), "0 of 20 marks");
+        assert_eq!(left_marks(&records(100, 2..7, 0), 20), "5 of 20 marks, the first ones");
+        assert_eq!(left_marks(&records(0, 3..7, 9), 20), "4 of 20 marks, not the first ones");
     }
 
     #[test]

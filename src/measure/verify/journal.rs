@@ -133,6 +133,9 @@ pub struct LaunchJournal {
     pub started_at: Option<f64>,
     pub imported: Option<ImportedVersions>,
     pub is_done: bool,
+    /// True if the script began no further case because its time was over, so that its records are complete but some cases are
+    /// not launched.
+    pub is_out_of_time: bool,
     /// True if the script ended by itself, also after a case left the device unusable; no case was running then.
     pub has_ended: bool,
     pub controls_error: Option<PythonException>,
@@ -153,6 +156,7 @@ impl LaunchJournal {
             all.is_started &= journal.is_started;
             all.started_at = all.started_at.zip(journal.started_at).map(|(one, other)| one.max(other));
             all.is_done &= journal.is_done;
+            all.is_out_of_time |= journal.is_out_of_time;
             all.has_ended &= journal.has_ended;
             all.controls_error = all.controls_error.or_else(|| journal.controls_error.clone());
             all.settling_error = all.settling_error.or_else(|| journal.settling_error.clone());
@@ -178,6 +182,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
         started: Option<bool>,
         at: Option<f64>,
         done: Option<bool>,
+        in_time: Option<bool>,
         software: Option<ImportedVersions>,
         /// End of the collection at which the control kernels were launched, and the exception that prevented it.
         controls: Option<CollectionEnd>,
@@ -198,6 +203,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
                 journal.started_at = journal.started_at.or(mark.at);
                 journal.imported = journal.imported.take().or(mark.software);
                 journal.is_done |= mark.done == Some(true);
+                journal.is_out_of_time |= mark.in_time == Some(false);
                 journal.has_ended |= mark.done.is_some();
                 journal.controls_error = journal.controls_error.take().or(mark.error);
                 journal.settling_error = journal.settling_error.take().or(mark.settling_error);

@@ -55,7 +55,7 @@ kinds! {
         signal: Option<CrashSignal> = None,
         at: CrashAt = CrashAt::Launch,
         launch: u32 = 1,
-        records: RecordsKept = RecordsKept::Kept,
+        records: UnfinalisedRecords = UnfinalisedRecords::IdleDriver,
     }
     hang: ProcessHang = Case {
         ignores_sigterm: bool = false,
@@ -166,7 +166,7 @@ pub(super) enum CrashSignal {
 
 words! {
     pub(super) CrashAt { Launch, Exit }
-    pub(super) RecordsKept { Kept, LastSecondLost, None }
+    pub(super) UnfinalisedRecords { IdleDriver, BusyDriver, None }
     pub(super) UnsteadyPattern { Drift, Step, Burst, TwoModes }
     pub(super) GrandchildLocation { None, SameGroup, OwnGroup, OwnSession }
     pub(super) MemoryAt { Arguments, Launch }

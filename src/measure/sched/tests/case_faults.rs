@@ -37,6 +37,29 @@ fn one_faulty_case_among_500_costs_no_more_than_a_bisection() {
     }
 }
 
+/// The predictions are too short by a factor of 40: each collection ends in time to export what it has measured.
+#[test]
+fn slow_collections_end_by_themselves_and_keep_their_results() {
+    let mut host = FaultyHost::healthy(300);
+    host.jobs.iter_mut().for_each(|job| job.seconds = 0.5);
+    host.case_slowdown = 40.0;
+    host.run(2);
+    assert_eq!((host.count(Verdict::Ok), host.ended_by_limit), (300, 0), "{:?}", host.collections);
+    assert!(host.attempts.iter().all(|attempts| *attempts == 1));
+}
+
+/// Each fiftieth case breaks its collection, which costs the results of the others.
+#[test]
+fn night_with_many_crashes_has_smaller_collections() {
+    let mut host = FaultyHost::healthy(2000);
+    host.jobs.iter_mut().enumerate().for_each(|(case, job)| (job.kernel, job.seconds) = (case % 60, 0.3));
+    (0..40).for_each(|number| host.case_faults[number * 50 + 17] = CaseFault::Crashes);
+    let ended = host.run(4);
+    assert_eq!((host.count(Verdict::Ok), host.count(Verdict::Quarantined)), (1960, 40));
+    let attempts: u32 = host.attempts.iter().sum();
+    assert!(attempts < 3000, "{attempts} attempts, {ended:.0} s");
+}
+
 #[test]
 fn reason_of_a_quarantined_case_names_the_devices() {
     let (host, _) = extra_collections(CaseFault::Crashes, 7, 20);

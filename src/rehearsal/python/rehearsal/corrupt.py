@@ -2,16 +2,27 @@
 from .tensors import SENTINEL
 from .timing import whole
 
-# Nanoseconds of records that a crash loses, because the profiler was not finalised.
-UNFINALISED = 1000000000
+# A process reads its records from the driver and writes them once it has so many bytes of a channel, which each device has for
+# itself: from 2 MiB on as soon as the driver has no more, else from 4 MiB on. It writes the rest when the profiler is finalised,
+# which a signal and `os._exit` prevent. Source: cann/oam-tools v8.5.0 to v9.2.0-beta.1 and cann/runtime 2026-08,
+# transport/prof_channel.cpp, ChannelReader::Execute, UPLOAD_BUFFER_SIZE and MAX_BUFFER_SIZE.
+WRITTEN_BYTES = {"idle_driver": 2 << 20, "busy_driver": 4 << 20}
+# Bytes of a task in the channel of task times: records of its begin and of its end (Ascend/msprof 9ba1ac7, AcsqTask).
+TASK_BYTES = 128
 # Series of equal launches from which a record is repeated.
 MIN_SERIES = 5
 
 
-def corrupt_records(launches, operations, faults, records, devices):
-    if records == "last_second_lost":
-        last = max((launch[3] + launch[4] for launch in launches), default=0) - UNFINALISED
-        launches = [launch for launch in launches if launch[3] + launch[4] <= last]
+def written_before_end(launches, driver):
+    """The launches whose records are on the disk when the process ends without finalising the profiler."""
+    written, step = [], WRITTEN_BYTES[driver]
+    for device in sorted({launch[0] for launch in launches}):
+        of_device = [launch for launch in launches if launch[0] == device]
+        written += of_device[: len(of_device) * TASK_BYTES // step * step // TASK_BYTES]
+    return written
+
+
+def corrupt_records(launches, operations, faults, devices):
     for kind, parameters in faults:
         if kind == "wrong_unit":
             factor = parameters["factor"]

@@ -17,7 +17,6 @@ from .hashes import pick_number
 FAILED = 255
 LOST_HEAD = 20  # First records that a host with the defect `lost_head` loses, more than the padding of a replay.
 OTHER_CHIP_CORES = 4  # Matrix cores that the chip of a host with the defect `other_chip` lacks.
-UNFINALISED_TAIL = 9  # Last records that are lost if the program ends with `os._exit(0)`.
 OUTPUT = "mindstudio_profiler_output"
 TABLES = ("op_statistic", "task_time", "op_summary", "api_statistic")
 LOG = "mindstudio_profiler_log"
@@ -125,7 +124,7 @@ def run(program, variables):
 class Process:
     def __init__(self, path):
         self.devices, self.operations, self.launches = [], [], []
-        self.facts = {"faults": [], "records": "kept", "slowness": 1.0, "medians": {}, "finalised": False}
+        self.facts = {"faults": [], "records": "idle_driver", "slowness": 1.0, "medians": {}, "finalised": False}
         with open(path, "rb") as file:
             while True:
                 try:
@@ -184,11 +183,11 @@ def collect(options, program):
     for number, process in enumerate(processes):
         if "lost_head" in defects:
             process.launches = corrupt.without_ends(process.launches, LOST_HEAD, 0)
-        if status == 0 and not process.facts["finalised"]:
-            process.launches = corrupt.without_ends(process.launches, 0, UNFINALISED_TAIL)
+        if not process.facts["finalised"]:
+            process.launches = corrupt.written_before_end(process.launches, process.facts["records"])
         launched = len(process.launches)
         process.launches = corrupt.corrupt_records(
-            process.launches, process.operations, process.facts["faults"], process.facts["records"], device_count(host)
+            process.launches, process.operations, process.facts["faults"], device_count(host)
         )
         report(host, process, number, options, (started, ended), launched)
         slowness = max(slowness, process.facts["slowness"])
