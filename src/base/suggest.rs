@@ -33,8 +33,8 @@ pub(crate) fn did_you_mean_one_of<'a, W>(wrong: &str, words: W, list: &str) -> S
 where
     W: IntoIterator<Item = &'a str> + Clone,
 {
-    let all = || words.clone().into_iter().collect::<Vec<_>>().join(", ");
-    did_you_mean_or(wrong, words.clone(), || format!("{list} {}", all()))
+    let all = words.clone();
+    did_you_mean_or(wrong, words, || format!("{list} {}", all.into_iter().collect::<Vec<_>>().join(", ")))
 }
 
 pub(crate) fn truncate_for_message(text: &str) -> String {

@@ -376,7 +376,7 @@ pub(super) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
             Some([single]) => ExprValue::Number(*single),
             Some(several) => ExprValue::List(several.to_vec()),
         };
-        known.set(&CaseAttributes::variable_name(column), value);
+        known.set(CaseAttributes::variable_name(column), value);
     }
     known
 }
