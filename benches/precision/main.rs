@@ -159,7 +159,6 @@ fn measure_to_aim(night: &mut SimulatedNight, mut fit: JointFit) -> JointFit {
         if open.is_empty() {
             return fit;
         }
-        night.adapt_launches(&fit.components);
         night.measure_crossed(&open);
         fit = fit_night(night);
     }

@@ -5,7 +5,7 @@
 //! `Z_j` its state, `E_ij` the case's own share of it, `c_i` the noise of a launch and `L` noise with a standard deviation
 //! of 1.
 
-use npubench::base::stats::{CaseCosts, CollectionMedian, EffectComponents, SplitMix64};
+use npubench::base::stats::{CaseCosts, CollectionMedian, SplitMix64};
 
 /// Step of the timer in seconds.
 pub(crate) const STEP: f64 = 20e-9;
@@ -151,15 +151,6 @@ impl SimulatedNight {
             collections: 0,
             device_of_collection: Vec::new(),
             devices,
-        }
-    }
-
-    /// Chooses the launches of further collections by the offsets that a fit has found.
-    pub(crate) fn adapt_launches(&mut self, components: &EffectComponents) {
-        let launches = self.cases.iter().map(|case| f64::from(case.launches)).sum::<f64>();
-        let offset_ratio = components.offset_ratio(launches / self.cases.len() as f64);
-        for case in &mut self.cases {
-            case.launches = case_costs(case.seconds).best_launches(offset_ratio);
         }
     }
 

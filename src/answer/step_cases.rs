@@ -17,7 +17,7 @@ use crate::{
     },
     base::{
         assets::AssetFiles, command_error::CommandError, count_text::format_count, print::print_note,
-        suggest::did_you_mean_or,
+        suggest::did_you_mean_one_of,
     },
     cases::{
         grid::{GridAuditor, ListedCase, ListedCases, definition::DensityFile},
@@ -82,10 +82,8 @@ impl StepSelection {
     ) -> Result<ListedCases, CommandError> {
         let mut steps = self.derive_named(assets, models)?;
         if let Some(missing) = wanted.iter().find(|kernel| !steps.cases.contains_key(*kernel)) {
-            let known: Vec<&str> = steps.cases.keys().map(KernelName::as_str).collect();
-            let hint = did_you_mean_or(missing.as_str(), known.iter().copied(), || {
-                format!("the steps have {}", known.join(", "))
-            });
+            let known = steps.cases.keys().map(KernelName::as_str);
+            let hint = did_you_mean_one_of(missing.as_str(), known, "the steps have");
             return Err(CommandError::bad_input(format!("no step of the models has `{missing}`"), hint));
         }
         if !steps.collectives.is_empty() {

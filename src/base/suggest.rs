@@ -28,6 +28,15 @@ pub(crate) fn did_you_mean_or<'a, S: Into<String>>(
     near.unwrap_or_else(|| otherwise().into())
 }
 
+/// Returns a hint for an unknown word: the most similar known word, or all of them behind `list`.
+pub(crate) fn did_you_mean_one_of<'a, W>(wrong: &str, words: W, list: &str) -> String
+where
+    W: IntoIterator<Item = &'a str> + Clone,
+{
+    let all = words.clone();
+    did_you_mean_or(wrong, words, || format!("{list} {}", all.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
 pub(crate) fn truncate_for_message(text: &str) -> String {
     const MAX_CHARACTERS: usize = 100;
     if text.chars().count() <= MAX_CHARACTERS {

@@ -64,10 +64,8 @@ impl MutateOptions {
         }
         let selected = names.into_iter().map(|name| {
             mutations.named(name).ok_or_else(|| {
-                let known: Vec<&str> = mutations.all().iter().map(|one| one.name.as_str()).collect();
-                let hint = did_you_mean_or(name, known.iter().copied(), || {
-                    format!("known mutations: {}", known.join(", "))
-                });
+                let known = mutations.all().iter().map(|one| one.name.as_str());
+                let hint = did_you_mean_one_of(name, known, "known mutations:");
                 CommandError::bad_input(format!("unknown mutation `{name}`"), hint)
             })
         });

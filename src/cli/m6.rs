@@ -65,7 +65,7 @@ pub(super) struct M6Options {
 impl M6Options {
     fn predict(&self, kernels: &[KernelName]) -> Result<PredictedTime, CommandError> {
         if let Some(trace) = &self.predicted {
-            return Ok(read_predicted_time(trace, self.measured_only)?);
+            return read_predicted_time(trace, self.measured_only);
         }
         let folder = given_or_usual_folder(self.db.as_deref()).ok_or_else(|| CommandError::usage("nothing predicts the forward passes", "give a trace with `--predicted TRACE`, or a database with `--db DIR` and its workload with `--workload FILE` \
                    or `--model NAME`"

@@ -39,7 +39,7 @@ pub(super) use crate::{
         print::{print_data, print_hint, print_note, print_warning},
         result_file::ResultFile,
         shell_argument::quoted_path,
-        suggest::did_you_mean_or,
+        suggest::{did_you_mean_one_of, did_you_mean_or},
     },
     cases::{
         grid::definition::GridModels,

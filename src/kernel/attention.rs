@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use strum::VariantArray;
+
 use super::{
     Case, CaseAttributes, Dims, RUNTIME, Slot,
     attributes::{AVG_SEQ_LEN, is_mean},
@@ -46,7 +48,7 @@ pub(crate) mod attention_attribute {
 }
 use attention_attribute as name;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub(crate) enum AttentionSlot {
     Query = 0,
     Key = 1,
@@ -196,15 +198,8 @@ pub struct AttentionCall {
 
 const CACHE: [AttentionSlot; 3] = [AttentionSlot::Key, AttentionSlot::Value, AttentionSlot::KeyRope];
 
-const COMPARED: [AttentionSlot; 7] = [
-    AttentionSlot::Query,
-    AttentionSlot::Key,
-    AttentionSlot::Value,
-    AttentionSlot::Mask,
-    AttentionSlot::BlockTable,
-    AttentionSlot::QueryRope,
-    AttentionSlot::KeyRope,
-];
+/// Lists of lengths, which the host passes. Packed tokens have one shape for any number of sequences.
+const LENGTHS: [AttentionSlot; 2] = [AttentionSlot::QueryLengths, AttentionSlot::KvLengths];
 
 impl AttentionCall {
     pub(crate) const SLOTS: usize = 31;
@@ -229,13 +224,12 @@ impl AttentionCall {
     fn match_shapes(&self, case: &Case) -> Option<bool> {
         let kernel = AttentionCase::new(case);
         let mut is_reshaped = false;
-        // The host passes lists of lengths. Packed tokens have one shape for any number of sequences.
-        for slot in [AttentionSlot::QueryLengths, AttentionSlot::KvLengths] {
+        for slot in LENGTHS {
             if let Some(dims) = self.dims(slot) {
                 kernel.dims(slot).filter(|shown| element_count(shown) == element_count(dims))?;
             }
         }
-        for slot in COMPARED {
+        for slot in AttentionSlot::VARIANTS.iter().copied().filter(|slot| !LENGTHS.contains(slot)) {
             match (self.dims(slot), kernel.dims(slot)) {
                 (None, None) => {}
                 (Some(call), Some(kernel)) if call == kernel => {}
@@ -255,9 +249,8 @@ impl AttentionCall {
     /// Formats a cell of 31 slots. Lengths are lists on the host, so their shapes are the kernel's.
     pub(crate) fn shapes_cell(&self, case: &Case) -> String {
         let kernel = AttentionCase::new(case);
-        let lengths = [AttentionSlot::QueryLengths, AttentionSlot::KvLengths];
         let slots = (0..Self::SLOTS).map(|index| {
-            let lengths = lengths.into_iter().find(|slot| *slot as usize == index);
+            let lengths = LENGTHS.into_iter().find(|slot| *slot as usize == index);
             let shown = lengths.and_then(|slot| kernel.dims(slot));
             let dims = shown.or(self.shapes.get(&index).map(Vec::as_slice));
             dims.map_or_else(String::new, |dims| Dims(dims).to_string())
@@ -266,7 +259,7 @@ impl AttentionCall {
     }
 }
 
-fn element_count(dims: &[u64]) -> Option<u64> {
+pub(crate) fn element_count(dims: &[u64]) -> Option<u64> {
     dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim))
 }
 

@@ -68,7 +68,7 @@ const OTHER_NAMES: [&str; 12] = [
 ];
 
 /// Columns that repeat the shape of an input, with its slot in fused attention.
-const SHAPE_LABELS: [(&str, AttentionSlot); 3] = [
+pub(crate) const SHAPE_LABELS: [(&str, AttentionSlot); 3] = [
     ("Runtime actual_seq_lengths_shape", AttentionSlot::QueryLengths),
     ("Runtime actual_seq_lengths_kv_shape", AttentionSlot::KvLengths),
     ("Runtime block_table_shape", AttentionSlot::BlockTable),

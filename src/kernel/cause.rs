@@ -617,7 +617,7 @@ pub struct Reason {
 impl Display for Reason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         #[cfg(test)]
-        if REPLACED.get() {
+        if in_tests::REPLACED.get() {
             return f.write_str(&joined(self.all().map(|cause| format!("x {}", cause.name())), "; "));
         }
         f.write_str(&joined(self.all(), "; "))
@@ -663,25 +663,23 @@ impl Reason {
 }
 
 #[cfg(test)]
-thread_local! {
-    static REPLACED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-/// Runs a function while the text of each cause is `x` and its name.
-#[cfg(test)]
-pub(crate) fn with_replaced_texts<T>(run: impl FnOnce() -> T) -> T {
-    REPLACED.set(true);
-    let result = run();
-    REPLACED.set(false);
-    result
-}
-
-#[cfg(test)]
-mod in_tests {
-    //! Tests compare sentences.
+pub(crate) mod in_tests {
+    //! Tests compare sentences, and replace them to show that no decision reads one.
 
     use super::{Cause, Reason};
     use crate::kernel::{CaseOutcome, Verdict};
+
+    thread_local! {
+        pub(super) static REPLACED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    /// Runs a function while the text of each cause is `x` and its name.
+    pub(crate) fn with_replaced_texts<T>(run: impl FnOnce() -> T) -> T {
+        REPLACED.set(true);
+        let result = run();
+        REPLACED.set(false);
+        result
+    }
 
     impl From<&str> for Cause {
         fn from(text: &str) -> Self {

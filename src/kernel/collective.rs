@@ -43,18 +43,6 @@ impl Dtype {
 }
 
 impl CollectiveKind {
-    /// Function of torch that launches it.
-    pub(crate) const fn api(self) -> &'static str {
-        match self {
-            Self::AllReduce => "torch.distributed.all_reduce",
-            Self::AllGather => "torch.distributed.all_gather_into_tensor",
-            Self::ReduceScatter => "torch.distributed.reduce_scatter_tensor",
-            Self::AllToAll | Self::AllToAllV => "torch.distributed.all_to_all_single",
-            Self::Broadcast => "torch.distributed.broadcast",
-            Self::SendReceive => "torch.distributed.send",
-        }
-    }
-
     /// Returns the types with which the profiler records launches of the collective, on any rank.
     pub(crate) fn record_types(self) -> Vec<&'static str> {
         match self {
@@ -65,28 +53,36 @@ impl CollectiveKind {
 
     pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Returns the type of the profiler's records, which is also the name of the table, and the meaning of `message_bytes`. The
-    /// type of a transfer is the sender's.
-    const fn kernel_and_size(self) -> (&'static str, &'static str) {
+    /// Returns the type of the profiler's records, which is also the name of the table, the function of `torch.distributed` that
+    /// launches it, and the meaning of `message_bytes`. The type of a transfer is the sender's.
+    const fn names(self) -> [&'static str; 3] {
         match self {
-            Self::AllReduce => ("hcom_allReduce_", "buffer of one rank"),
-            Self::AllGather => ("hcom_allGather_", "input of one rank"),
-            Self::ReduceScatter => ("hcom_reduceScatter_", "output of one rank"),
-            Self::AllToAll => ("hcom_alltoall_", "input of one rank, its own part included"),
-            Self::AllToAllV => {
-                ("hcom_alltoallv_", "input of the rank that sends most, its own part included")
+            Self::AllReduce => ["hcom_allReduce_", "all_reduce", "buffer of one rank"],
+            Self::AllGather => ["hcom_allGather_", "all_gather_into_tensor", "input of one rank"],
+            Self::ReduceScatter => ["hcom_reduceScatter_", "reduce_scatter_tensor", "output of one rank"],
+            Self::AllToAll => {
+                ["hcom_alltoall_", "all_to_all_single", "input of one rank, its own part included"]
             }
-            Self::Broadcast => ("hcom_broadcast_", "buffer of the root"),
-            Self::SendReceive => ("hcom_send_", "bytes in one direction"),
+            Self::AllToAllV => [
+                "hcom_alltoallv_",
+                "all_to_all_single",
+                "input of the rank that sends most, its own part included",
+            ],
+            Self::Broadcast => ["hcom_broadcast_", "broadcast", "buffer of the root"],
+            Self::SendReceive => ["hcom_send_", "send", "bytes in one direction"],
         }
     }
 
     pub const fn kernel_name(self) -> &'static str {
-        self.kernel_and_size().0
+        self.names()[0]
+    }
+
+    pub(crate) fn api(self) -> String {
+        format!("torch.distributed.{}", self.names()[1])
     }
 
     pub const fn size_semantics(self) -> &'static str {
-        self.kernel_and_size().1
+        self.names()[2]
     }
 
     pub fn of_kernel(kernel: &KernelName) -> Option<Self> {

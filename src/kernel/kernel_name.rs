@@ -14,12 +14,8 @@ use super::case::short_hash;
 pub struct KernelName(String);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KernelNameError {
-    #[error("the kernel has no name")]
-    Empty,
-    #[error("the kernel name {0:?} has control characters")]
-    Control(String),
-}
+#[error("{0}")]
+pub struct KernelNameError(String);
 
 /// Maximum length of the stem of a file name; file systems allow 255 bytes, including `.csv` and suffixes.
 const MAX_STEM: usize = 120;
@@ -40,10 +36,10 @@ impl KernelName {
     pub fn new(text: &str) -> Result<Self, KernelNameError> {
         let text = text.trim();
         if matches!(text, "" | "N/A" | "NA") {
-            return Err(KernelNameError::Empty);
+            return Err(KernelNameError("the kernel has no name".to_owned()));
         }
         if text.chars().any(char::is_control) {
-            return Err(KernelNameError::Control(text.to_owned()));
+            return Err(KernelNameError(format!("the kernel name {text:?} has control characters")));
         }
         if encode_stem(text.bytes()).len() < MAX_STEM {
             return Ok(Self(text.to_owned()));

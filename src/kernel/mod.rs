@@ -25,10 +25,12 @@ mod verdict;
 pub use attention::AttentionCall;
 pub(crate) use attention::{
     AttentionCase, AttentionSlot, SequenceLengths, attention_attribute, best_shape_matches,
-    common_attributes, lengths_from_ends,
+    common_attributes, element_count, lengths_from_ends,
 };
 pub use attributes::CaseAttributes;
-pub(crate) use attributes::{EP_SIZE, RUNTIME, WORLD_SIZE, ingest_option, is_mean, normalize_cell};
+pub(crate) use attributes::{
+    EP_SIZE, RUNTIME, SHAPE_LABELS, WORLD_SIZE, ingest_option, is_mean, normalize_cell,
+};
 pub use case::{Case, CaseId, IdentifiedCase, MemoryFootprint, default_memory_budget};
 pub(crate) use case::{CaseMap, CaseSet, short_hash};
 pub use cause::{Cause, Reason};

@@ -147,7 +147,7 @@ impl Dtype {
         Some(known.map_or_else(|| Self::Other(name.to_owned()), |entry| entry.0.clone()))
     }
 
-    pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn known_names() -> impl Iterator<Item = &'static str> + Clone {
         KNOWN.iter().map(|entry| entry.1)
     }
 

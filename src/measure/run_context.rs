@@ -26,7 +26,7 @@ use crate::{
         ledger::{Ledger, SoftwareGeneration},
     },
     kernel::{
-        CacheState, CaseId, Cause, DataKind, KernelName, LogicalDeviceId, SoftwareFingerprint,
+        CacheState, CaseId, Cause, DataKind, IdentifiedCase, KernelName, LogicalDeviceId, SoftwareFingerprint,
         catalogue::Catalogue, device::DeviceProfile, is_in_hccl_environment, render::overridden_variables,
     },
     measure::{
@@ -213,7 +213,7 @@ impl RunContext {
     fn note_other_software(&self, options: &RunOptions, plan: &RunPlan) -> Result<(), CommandError> {
         if let Some(ledger) = self.database.existing_ledger()? {
             let generations = ledger.measured_generations(options.cache)?;
-            let planned = plan.cases.iter().flat_map(PlannedCase::cases).map(|case| case.id()).collect();
+            let planned = plan.cases.iter().flat_map(PlannedCase::cases).map(IdentifiedCase::id).collect();
             let notes = other_host_software(&generations, &self.software, options.update, &planned);
             notes.iter().for_each(|note| print_note(note));
         }

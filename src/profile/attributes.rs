@@ -24,9 +24,14 @@ pub fn add_attributes(
     let mut notes = Vec::new();
     for ((names, column), count) in RANK_COLUMNS.into_iter().zip([ranks.ep_size, ranks.world_size]) {
         let option = ingest_option(column).unwrap_or_default();
-        let is_found = add_rank_count(kernels, names, column, count, |kernel| {
-            notes.push(format!("{kernel}: `{column}` is unknown; `{option} N` sets it"));
-        });
+        let mut is_found = false;
+        for (kernel, groups) in kernels.iter_mut().filter(|(kernel, _)| names.contains(&kernel.as_str())) {
+            is_found = true;
+            match count.map(|count| count.to_string()) {
+                Some(count) => groups.iter_mut().for_each(|group| group.set_attribute(column, &count)),
+                None => notes.push(format!("{kernel}: `{column}` is unknown; `{option} N` sets it")),
+            }
+        }
         if !is_found && count.is_some() && column == EP_SIZE {
             notes.push(format!("`{option}` is not used: the profile has no {}", names[0]));
         }
@@ -40,26 +45,4 @@ pub fn add_attributes(
         groups.iter_mut().for_each(|group| describe_attention(group, &calls));
     }
     Ok(notes)
-}
-
-/// Sets a number of ranks in the groups of some kernels, or calls `on_unknown` with each of them. Returns false if there are no
-/// such kernels.
-fn add_rank_count(
-    kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
-    names: &[&str],
-    column: &str,
-    count: Option<u64>,
-    mut on_unknown: impl FnMut(&KernelName),
-) -> bool {
-    let mut is_found = false;
-    for (kernel, groups) in kernels.iter_mut().filter(|(kernel, _)| names.contains(&kernel.as_str())) {
-        is_found = true;
-        match count {
-            Some(count) => {
-                groups.iter_mut().for_each(|group| group.set_attribute(column, &count.to_string()));
-            }
-            None => on_unknown(kernel),
-        }
-    }
-    is_found
 }

@@ -5,7 +5,7 @@
 //! Lengths, layout and mask mode are in no record, so that they stay unknown.
 
 use super::{RecordGroup, operator_details, prelude::*};
-use crate::kernel::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, best_shape_matches};
+use crate::kernel::{AttentionCall, AttentionCase, Dims, SHAPE_LABELS, best_shape_matches};
 
 /// Positions of a call's arguments, and the slot of each. Names with `_V2` belong to the second form of the API.
 const ARGUMENTS: [usize; 24] =
@@ -52,33 +52,26 @@ fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
 /// Sets the attributes of a group of the kernel that follow from host calls and shapes, and its completeness.
 pub(super) fn describe_attention(group: &mut RecordGroup, calls: &BTreeSet<AttentionCall>) {
     let kernel = AttentionCase::new(&group.case);
-    let mut cells: Vec<(&str, String)> = Vec::new();
-    for (column, slot) in [
-        ("actual_seq_lengths_shape", AttentionSlot::QueryLengths),
-        ("actual_seq_lengths_kv_shape", AttentionSlot::KvLengths),
-        ("block_table_shape", AttentionSlot::BlockTable),
-    ] {
-        cells.extend(kernel.dims(slot).map(|dims| (column, Dims(dims).to_string())));
-    }
+    let shape = |(column, slot)| Some((column, Dims(kernel.dims(slot)?).to_string()));
+    let mut cells: Vec<(&str, String)> = SHAPE_LABELS.into_iter().filter_map(shape).collect();
     match best_shape_matches(&group.case, calls, |call| call).as_slice() {
         [] => {}
         [call] => {
-            cells.push(("operator_input_shapes_raw", call.shapes_cell(&group.case)));
-            cells.push(("source_profile", "host calls by shapes".to_owned()));
+            cells.push(("Runtime operator_input_shapes_raw", call.shapes_cell(&group.case)));
+            cells.push(("Runtime source_profile", "host calls by shapes".to_owned()));
         }
         several => {
-            cells.push(("source_profile", format!("{} host calls fit the shapes", several.len())));
+            cells.push(("Runtime source_profile", format!("{} host calls fit the shapes", several.len())));
         }
     }
-    cells.push(("metadata_completeness", kernel.completeness()));
-    for (column, value) in cells {
-        group.set_attribute(&format!("{RUNTIME}{column}"), &value);
-    }
+    cells.push(("Runtime metadata_completeness", kernel.completeness()));
+    cells.iter().for_each(|(column, value)| group.set_attribute(column, value));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::AttentionSlot;
 
     #[test]
     fn host_call_arguments_map_to_kernel_slots() {

@@ -11,7 +11,7 @@ use crate::{
 const TEMPLATE: &str = "coverage.html.hbs";
 
 pub(crate) fn coverage_page(assets: &AssetFiles, report: &CoverageReport<'_>) -> Result<String, RenderError> {
-    render_page(assets, TEMPLATE, &page_data(report))
+    render_template(assets, TEMPLATE, &page_data(report))
 }
 
 fn page_data(report: &CoverageReport<'_>) -> Value {

@@ -36,7 +36,7 @@ pub(super) use crate::{
     kernel::{
         CacheState, CaseId, Cause, DataKind, Dtype, KernelName, Nanos, Verdict,
         collective::CommNetwork,
-        render::{RenderError, render_page},
+        render::{RenderError, render_template},
         timestamp::{Timestamp, format_clock, format_duration},
     },
     measure::{

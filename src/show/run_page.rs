@@ -22,9 +22,9 @@ pub(crate) fn report_page(
     results: &RunResults,
     coverage: &[CoverageChange],
 ) -> Result<String, RenderError> {
-    let table = packed_table(results)
-        .map_err(|error| RenderError::Template { template: TEMPLATE, message: error.to_string() })?;
-    render_page(assets, TEMPLATE, &page_data(results, coverage, &table))
+    let table = packed_table(results);
+    let table = table.map_err(|error| RenderError(format!("template `{TEMPLATE}`: {error}")))?;
+    render_template(assets, TEMPLATE, &page_data(results, coverage, &table))
 }
 
 fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> Value {

@@ -1,6 +1,6 @@
 //! Rounds of measurement: how many launches a case has in a collection, and which cases are measured in another one.
 
-use super::{CaseEstimate, EffectComponents, MIN_REPEATED_CASES, MIN_SAMPLES};
+use super::{CaseEstimate, MIN_REPEATED_CASES, MIN_SAMPLES};
 
 /// Collections of a case from which its own medians give an interval.
 pub const MIN_OWN_COLLECTIONS: usize = 3;
@@ -58,21 +58,6 @@ pub fn least_repeats(cases: usize, max_collections: usize) -> usize {
     repeated_cases(cases) * further.min(max_collections.saturating_sub(1))
 }
 
-/// Ratios of offsets to launch noise that the number of launches follows; beyond them, it is at its limits anyway.
-const OFFSET_RATIOS: (f64, f64) = (0.25, 4.0);
-
-impl EffectComponents {
-    /// Returns the standard deviation of a case's own offset in units of launch noise: what is left of the deviations between
-    /// collections without that of the medians of so many launches. 1 before a fit has removed effects.
-    pub fn offset_ratio(&self, launches: f64) -> f64 {
-        if self.own == 0.0 {
-            return 1.0;
-        }
-        let square = self.own * self.own - MEDIAN_VARIANCE / launches;
-        square.max(0.0).sqrt().clamp(OFFSET_RATIOS.0, OFFSET_RATIOS.1)
-    }
-}
-
 /// Costs of a case in a collection, in seconds of device time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CaseCosts {
@@ -124,16 +109,6 @@ mod tests {
     fn a_step_of_the_timer_is_precise_enough() {
         assert!(!AIM.needs_another_collection(&estimate(0.02, 1), 0.02));
         assert!(AIM.needs_another_collection(&estimate(0.021, 1), 0.02));
-    }
-
-    #[test]
-    fn offsets_are_what_the_medians_of_launches_do_not_explain() {
-        let components = |own| EffectComponents { common: 0.0, proportional: 0.0, own };
-        let of_twenty = MEDIAN_VARIANCE / 20.0;
-        assert!((components((of_twenty + 0.25).sqrt()).offset_ratio(20.0) - 0.5).abs() < 1e-12);
-        assert_eq!(components(0.1).offset_ratio(20.0), 0.25, "less than the medians explain");
-        assert_eq!(components(9.0).offset_ratio(20.0), 4.0);
-        assert_eq!(EffectComponents::default().offset_ratio(20.0), 1.0);
     }
 
     /// The best number is defined as follows: among all numbers of launches, the least variance of a mean over

@@ -68,7 +68,10 @@ impl CaseMutator<'_> {
         };
         let (entry, other) = (no_entry(&source.kernel)?, no_entry(target)?);
         let axes = CaseAxes::new(entry.edit_case(source)?);
-        let cores = self.cores(entry.unit);
+        let cores = match entry.unit {
+            ComputeUnit::Cube => self.device.cube_cores.into(),
+            ComputeUnit::Vector | ComputeUnit::Mte => self.device.vector_cores.into(),
+        };
         let is_own = source.kernel == *target;
         // Boundaries of several kinds may be the same number, which the first mutation that yields it uses.
         let mut numbers = HashSet::new();
@@ -125,13 +128,6 @@ impl CaseMutator<'_> {
             }
         }
         Ok(())
-    }
-
-    fn cores(&self, unit: ComputeUnit) -> u64 {
-        match unit {
-            ComputeUnit::Cube => self.device.cube_cores.into(),
-            ComputeUnit::Vector | ComputeUnit::Mte => self.device.vector_cores.into(),
-        }
     }
 }
 

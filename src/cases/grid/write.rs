@@ -15,7 +15,7 @@ use super::{
     select_rows,
 };
 use crate::{
-    base::{command_error::Failure, suggest::did_you_mean_or},
+    base::{command_error::CommandError, suggest::did_you_mean_one_of},
     database::{
         Database, DatabaseError, KernelCsv, TargetDatabase,
         columns::{self, COMPLETENESS, FROM_GRID, FROM_MUTATION, GRID, SOURCE},
@@ -38,14 +38,18 @@ pub(crate) fn mutation_sources<'a>(
     cases: &'a CasesByKernel,
     mutator: CaseMutator<'a>,
     wanted: &[KernelName],
-) -> Result<CandidatesByKernel<'a>, MutationCasesError> {
+) -> Result<CandidatesByKernel<'a>, CommandError> {
     if cases.values().all(Vec::is_empty) {
-        return Err(MutationCasesError::NoCase);
+        return Err(CommandError::bad_input(
+            "the database and `--from` contain no case to mutate",
+            "add cases to the database with `npubench ingest` or `npubench grid`, or give a profile with `--from`",
+        ));
     }
     let targets = mutator.target_kernels(&cases.keys().cloned().collect());
     if let Some(missing) = wanted.iter().find(|kernel| !targets.contains_key(*kernel)) {
-        let known = targets.into_keys().collect();
-        return Err(MutationCasesError::NoMutants { kernel: missing.clone(), known });
+        let known = targets.keys().map(KernelName::as_str);
+        let hint = did_you_mean_one_of(missing.as_str(), known, "kernels with mutants:");
+        return Err(CommandError::bad_input(format!("no case has mutants of `{missing}`"), hint));
     }
     let wanted: BTreeSet<&KernelName> = wanted.iter().collect();
     let targets = targets.into_iter().filter(|(kernel, _)| wanted.is_empty() || wanted.contains(kernel));
@@ -79,36 +83,6 @@ pub(crate) fn database_cases(database: &Database) -> Result<CasesByKernel, Datab
         Ok((kernel, rows.into_originals().collect()))
     });
     cases.collect::<Vec<_>>().into_iter().collect()
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MutationCasesError {
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    #[error("the database and `--from` contain no case to mutate")]
-    NoCase,
-    #[error("no case has mutants of `{kernel}`")]
-    NoMutants { kernel: KernelName, known: Vec<KernelName> },
-}
-
-impl Failure for MutationCasesError {
-    fn hint(&self) -> String {
-        match self {
-            Self::Database(error) => error.hint(),
-            Self::Profile(error) => error.hint(),
-            Self::NoCase => {
-                "add cases to the database with `npubench ingest` or `npubench grid`, or give a profile with `--from`".to_owned()
-            }
-            Self::NoMutants { kernel, known } => {
-                let known: Vec<&str> = known.iter().map(KernelName::as_str).collect();
-                did_you_mean_or(kernel.as_str(), known.iter().copied(), || {
-                    format!("kernels with mutants: {}", known.join(", "))
-                })
-            }
-        }
-    }
 }
 
 #[derive(Debug, Default)]

@@ -143,44 +143,35 @@ impl LlmModel {
 
     /// Returns the sizes that it has by name, for expressions.
     pub(crate) fn constants(&self) -> BTreeMap<&'static str, u64> {
-        let mut found = BTreeMap::from([
-            ("hidden_size", self.hidden_size),
-            ("layers", self.layers),
-            ("vocab_size", self.vocab_size),
-            ("heads", self.heads()),
-        ]);
-        match &self.attention {
-            LlmAttention::Grouped(grouped) => {
-                found.extend([("kv_heads", grouped.kv_heads), ("head_dim", grouped.head_dim)]);
-            }
-            LlmAttention::Latent(latent) => {
-                found.extend([
-                    ("kv_lora_rank", latent.kv_lora_rank),
-                    ("nope_head_dim", latent.nope_head_dim),
-                    ("rope_head_dim", latent.rope_head_dim),
-                    ("v_head_dim", latent.v_head_dim),
-                ]);
-                found.extend(latent.q_lora_rank.map(|rank| ("q_lora_rank", rank)));
-                if let Some(indexer) = &latent.indexer {
-                    found.extend([
-                        ("index_heads", indexer.heads),
-                        ("index_head_dim", indexer.head_dim),
-                        ("index_top_k", indexer.top_k),
-                    ]);
-                }
-            }
-        }
-        found.extend(self.intermediate_size.map(|size| ("intermediate_size", size)));
-        if let Some(experts) = &self.experts {
-            found.extend([
-                ("experts", experts.experts),
-                ("top_k", experts.top_k),
-                ("moe_intermediate_size", experts.intermediate_size),
-                ("shared_experts", experts.shared_experts),
-                ("dense_layers", experts.dense_layers),
-            ]);
-        }
-        found
+        let (grouped, latent) = match &self.attention {
+            LlmAttention::Grouped(grouped) => (Some(grouped), None),
+            LlmAttention::Latent(latent) => (None, Some(latent)),
+        };
+        let indexer = latent.and_then(|latent| latent.indexer.as_ref());
+        let experts = self.experts.as_ref();
+        let sizes = [
+            ("hidden_size", Some(self.hidden_size)),
+            ("layers", Some(self.layers)),
+            ("vocab_size", Some(self.vocab_size)),
+            ("heads", Some(self.heads())),
+            ("kv_heads", grouped.map(|grouped| grouped.kv_heads)),
+            ("head_dim", grouped.map(|grouped| grouped.head_dim)),
+            ("kv_lora_rank", latent.map(|latent| latent.kv_lora_rank)),
+            ("q_lora_rank", latent.and_then(|latent| latent.q_lora_rank)),
+            ("nope_head_dim", latent.map(|latent| latent.nope_head_dim)),
+            ("rope_head_dim", latent.map(|latent| latent.rope_head_dim)),
+            ("v_head_dim", latent.map(|latent| latent.v_head_dim)),
+            ("index_heads", indexer.map(|indexer| indexer.heads)),
+            ("index_head_dim", indexer.map(|indexer| indexer.head_dim)),
+            ("index_top_k", indexer.map(|indexer| indexer.top_k)),
+            ("intermediate_size", self.intermediate_size),
+            ("experts", experts.map(|experts| experts.experts)),
+            ("top_k", experts.map(|experts| experts.top_k)),
+            ("moe_intermediate_size", experts.map(|experts| experts.intermediate_size)),
+            ("shared_experts", experts.map(|experts| experts.shared_experts)),
+            ("dense_layers", experts.map(|experts| experts.dense_layers)),
+        ];
+        sizes.into_iter().filter_map(|(name, size)| Some((name, size?))).collect()
     }
 
     pub fn all_gemms(&self) -> BTreeSet<WeightProduct> {

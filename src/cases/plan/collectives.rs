@@ -51,7 +51,7 @@ pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, us
     let call = ResolvedCall {
         form: ARGUMENT.to_owned(),
         definition: case.kernel.clone(),
-        api: collective.kind.api().to_owned(),
+        api: collective.kind.api(),
         notes: Vec::new(),
         arguments: vec![
             argument("group", ArgumentValue::ProcessGroup(ranks)),

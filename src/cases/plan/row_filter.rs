@@ -33,8 +33,7 @@ impl RowFilter {
         values.run = Some(run.to_owned());
         values.host = self.evidence.hosts.get(run).cloned();
         let start = self.evidence.starts.get(run);
-        let age = start.map(|start| self.evidence.now.0.saturating_sub(start.0) as f64 / 1e9);
-        values.age = age;
+        values.age = start.map(|start| self.evidence.now.0.saturating_sub(start.0) as f64 / 1e9);
     }
 }
 

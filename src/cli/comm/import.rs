@@ -109,8 +109,8 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
         let report = import_durations(&mut table, &imported)?;
         Ok::<_, DatabaseError>((vec![table], report))
     })?;
-    emit(options.common.output.format, &[report], || {
-        let MergeReport { added, updated, same, kept } = report;
+    let MergeReport { added, updated, same, kept } = report;
+    emit(options.common.output.format, [report], || {
         let added = format_count(added, "row");
         format!("{added} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n")
     });

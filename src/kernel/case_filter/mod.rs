@@ -3,24 +3,24 @@
 mod evaluate;
 mod names;
 
-use std::{collections::BTreeSet, fmt, ops::Range};
+use std::{collections::BTreeSet, ops::Range};
 
 pub(crate) use evaluate::CaseValues;
 pub(crate) use names::FilterNames;
 
 use super::expression::{Expr, ExprKind, ExprNode, SyntaxError};
-use crate::base::{command_error::Failure, exit::ExitStatus};
+use crate::base::command_error::CommandError;
 
 #[derive(Clone, Debug)]
 pub struct CaseFilter(Expr);
 
 impl CaseFilter {
-    pub(crate) fn parse(text: &str) -> Result<Self, FilterError> {
-        Expr::parse_any(text).map(Self).map_err(FilterError)
+    pub(crate) fn parse(text: &str) -> Result<Self, CommandError> {
+        Expr::parse_any(text).map(Self).map_err(usage_error)
     }
 
-    pub(crate) fn check_names(&self, names: &FilterNames) -> Result<(), FilterError> {
-        names.check(&self.0).map_err(FilterError)
+    pub(crate) fn check_names(&self, names: &FilterNames) -> Result<(), CommandError> {
+        names.check(&self.0).map_err(usage_error)
     }
 
     /// Returns true if the filter selects a case. Comparisons with missing values are false.
@@ -33,13 +33,7 @@ impl CaseFilter {
     }
 
     pub(crate) fn used_names(&self) -> BTreeSet<&str> {
-        let mut names = BTreeSet::new();
-        let mut open = vec![&self.0.root];
-        while let Some(node) = open.pop() {
-            names.extend(word(node));
-            open.extend(node.children());
-        }
-        names
+        self.0.root.nodes().filter_map(word).collect()
     }
 }
 
@@ -59,50 +53,30 @@ fn text_of<'a>(expr: &'a Expr, node: &'a ExprNode) -> &'a str {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FilterError(SyntaxError);
-
-impl std::error::Error for FilterError {}
-
-impl Failure for FilterError {
-    fn hint(&self) -> String {
-        self.0.hint.clone()
-    }
-
-    fn exit_status(&self) -> ExitStatus {
-        ExitStatus::Usage
-    }
-}
-
 const SHOWN_BEFORE: usize = 60;
 const SHOWN_FROM: usize = 60;
 const LEFT_OUT: &str = "...";
 
-/// The problem, the filter in one line, and a line with carets below the place. A long filter is cut around the place.
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SyntaxError { text, place, problem, .. } = &self.0;
-        let count = |range: Range<usize>| text.get(range).map_or(0, |text| text.chars().count());
-        let (before, marked) = (count(0..place.start), count(place.clone()).max(1));
-        let all = text.chars().count();
-        let (skipped, end) = match all <= SHOWN_BEFORE + SHOWN_FROM {
-            true => (0, all),
-            false => (before.saturating_sub(SHOWN_BEFORE), all.min(before + SHOWN_FROM)),
-        };
-        // A line break or another control character would move the carets.
-        let part = text.chars().skip(skipped).take(end - skipped);
-        let part: String = part.map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let start = if skipped > 0 { LEFT_OUT } else { "" };
-        let rest = if end < all { LEFT_OUT } else { "" };
-        let at_end = if place.is_empty() { " at the end" } else { "" };
-        let (blanks, carets) = (start.len() + before - skipped, marked.min((end - before).max(1)));
-        write!(
-            f,
-            "--filter: {problem}{at_end}\n  {start}{part}{rest}\n  {}{}",
-            " ".repeat(blanks),
-            "^".repeat(carets)
-        )
-    }
+/// Returns the error of the command line: the problem, the filter in one line, and a line with carets below the place. A long
+/// filter is cut around the place.
+fn usage_error(SyntaxError { text, place, problem, hint }: SyntaxError) -> CommandError {
+    let count = |range: Range<usize>| text.get(range).map_or(0, |text| text.chars().count());
+    let (before, marked) = (count(0..place.start), count(place.clone()).max(1));
+    let all = text.chars().count();
+    let (skipped, end) = match all <= SHOWN_BEFORE + SHOWN_FROM {
+        true => (0, all),
+        false => (before.saturating_sub(SHOWN_BEFORE), all.min(before + SHOWN_FROM)),
+    };
+    // A line break or another control character would move the carets.
+    let part = text.chars().skip(skipped).take(end - skipped);
+    let part: String = part.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let start = if skipped > 0 { LEFT_OUT } else { "" };
+    let rest = if end < all { LEFT_OUT } else { "" };
+    let at_end = if place.is_empty() { " at the end" } else { "" };
+    let blanks = " ".repeat(start.len() + before - skipped);
+    let carets = "^".repeat(marked.min((end - before).max(1)));
+    let message = format!("--filter: {problem}{at_end}\n  {start}{part}{rest}\n  {blanks}{carets}");
+    CommandError::usage(message, hint)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{text_of, word};
 use crate::{
-    base::suggest::did_you_mean_or,
+    base::suggest::{did_you_mean_one_of, did_you_mean_or},
     kernel::{
         CaseAttributes, Cause, Dtype, Verdict,
         catalogue::CatalogueEntry,
@@ -207,9 +207,7 @@ impl FilterCheck<'_> {
         let hint = match of {
             FilterType::Verdict if text.parse::<Verdict>().is_err() => {
                 let all = Verdict::ALL.iter().map(|verdict| verdict.as_str());
-                let hint = did_you_mean_or(text, all.clone(), || {
-                    format!("verdicts are {}", all.clone().collect::<Vec<_>>().join(", "))
-                });
+                let hint = did_you_mean_one_of(text, all, "verdicts are");
                 return fault(format!("`{text}` is no verdict"), &hint);
             }
             FilterType::Cause if !Cause::names().any(|name| name == text) => {

@@ -45,7 +45,8 @@ impl CatalogueEntry {
     pub fn edit_case<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
         let (form, bindings) = self.matching_form(case)?;
         let conditions = form.rule.conditions();
-        let equalities = conditions.clone().flat_map(|condition| condition.equalities(&bindings)).collect();
+        let equalities =
+            conditions.clone().flat_map(|condition| condition.root.equalities(&bindings)).collect();
         let pairs =
             conditions.chain(form.rule.outputs.exprs()).flat_map(super::Expr::aligned_lists).collect();
         Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
@@ -77,7 +78,7 @@ impl<'a> CaseEditor<'a> {
         let inputs = tensors.flatten().flatten().filter_map(PatternTerm::name);
         let outputs = self.form.rule.outputs.bare_names();
         let follows = |name: &str| {
-            self.equalities.iter().any(|equality| equality.name == name && !equality.value.names().is_empty())
+            self.equalities.iter().any(|(equal, value)| equal == name && !value.names().is_empty())
         };
         let inferred = |name: &str| self.form.rule.inferred.iter().any(|(inferred, _)| inferred == name);
         let mut seen = BTreeSet::new();
@@ -192,12 +193,12 @@ impl<'a> CaseEditor<'a> {
     fn propagate_equalities(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
         for _ in 0..self.equalities.len() {
             let before = bindings.clone();
-            for equality in &self.equalities {
-                let is_given = changes.iter().any(|(dimension, _)| dimension.name == equality.name);
-                if let Ok(value) = evaluate(&equality.value, bindings)
+            for (name, value) in &self.equalities {
+                let is_given = changes.iter().any(|(dimension, _)| dimension.name == *name);
+                if let Ok(value) = evaluate(value, bindings)
                     && !is_given
                 {
-                    bindings.set(&equality.name, value);
+                    bindings.set(name, value);
                 }
             }
             if *bindings == before {

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    CatalogueEntry, DeclaredArgument,
+    CatalogueEntry,
     entry::{HINT, kernel_of_file},
 };
 use crate::{
@@ -272,13 +272,8 @@ impl Catalogue {
 
     pub(crate) fn attribute_columns(&self) -> BTreeSet<String> {
         let forms = self.entries().flat_map(|entry| &entry.forms);
-        let columns = forms.flat_map(|form| {
-            let taken = form.arguments.values().filter_map(|argument| match argument {
-                DeclaredArgument::Attribute(column) => Some(column),
-                _ => None,
-            });
-            form.with.keys().chain(form.implied.keys()).chain(taken)
-        });
+        let columns =
+            forms.flat_map(|form| form.with.keys().chain(form.implied.keys()).chain(form.given_attributes()));
         columns.cloned().collect()
     }
 }

@@ -6,8 +6,8 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, FormMismatch,
-    ImpliedValue, InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
+    Bindings, CallArgument, CatalogueEntry, EntryForm, Expr, ExprValue, FormMismatch, ImpliedValue,
+    InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
     arguments::{ArgumentResolver, unblocked_dims},
     mismatch::{MatchStage, RuleMatch, missing_attribute},
     shape_rule::to_signed,
@@ -211,10 +211,7 @@ impl CatalogueEntry {
             };
             format!("`{column}` is recorded as {value}, {why}")
         });
-        let arguments = form.arguments.values().filter_map(|argument| match argument {
-            DeclaredArgument::Attribute(column) if !form.with.contains_key(column) => Some(column),
-            _ => None,
-        });
+        let arguments = form.given_attributes().filter(|column| !form.with.contains_key(*column));
         let missing = arguments.filter(|column| attributes.get(column).is_none());
         of_form.chain(unused).chain(missing.map(|column| missing_attribute(column)))
     }
@@ -379,7 +376,7 @@ pub(super) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
             Some([single]) => ExprValue::Number(*single),
             Some(several) => ExprValue::List(several.to_vec()),
         };
-        known.set(&CaseAttributes::variable_name(column), value);
+        known.set(CaseAttributes::variable_name(column), value);
     }
     known
 }
@@ -475,7 +472,7 @@ fn check_numbers(entry: &CatalogueEntry, attributes: &CaseAttributes) -> Result<
         let variable = CaseAttributes::variable_name(column);
         let is_numeric = |form: &EntryForm| {
             form.rule.conditions().any(|condition| condition.variable_names().contains(&*variable))
-                || !form.gives_attribute(column) && form.names.contains(&variable)
+                || !form.given_attributes().any(|given| given == column) && form.names.contains(&variable)
         };
         attributes.numbers(column).is_none() && entry.forms.iter().any(is_numeric)
     };

@@ -29,7 +29,7 @@ impl TryFrom<String> for Expr {
 impl Expr {
     pub(crate) fn parse(source: &str) -> Result<Self, SyntaxError> {
         let expr = Self::parse_any(source)?;
-        expr.refuse_texts(&expr.root)?;
+        expr.root.nodes().try_for_each(|node| expr.refuse_text(node))?;
         Ok(expr)
     }
 
@@ -38,7 +38,7 @@ impl Expr {
         Ok(Self { source: source.to_owned(), root: parse(source)? })
     }
 
-    fn refuse_texts(&self, node: &ExprNode) -> Result<(), SyntaxError> {
+    fn refuse_text(&self, node: &ExprNode) -> Result<(), SyntaxError> {
         let problem = match &node.kind {
             ExprKind::Text(text) if text.starts_with(|c: char| c.is_ascii_digit()) => {
                 "expected a whole number".to_owned()
@@ -48,7 +48,7 @@ impl Expr {
                 "`~` compares texts, but each name is a number here".to_owned()
             }
             ExprKind::Has(_) => "`has` is for filters, but each name has a value here".to_owned(),
-            _ => return node.children().into_iter().try_for_each(|child| self.refuse_texts(child)),
+            _ => return Ok(()),
         };
         Err(self.syntax_error(node, problem, ""))
     }
@@ -150,11 +150,8 @@ pub(crate) fn evaluate<N: ExprNumber>(
     }
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct NameEquality {
-    pub(crate) name: String,
-    pub(crate) value: ExprNode,
-}
+/// A name, and the value that a condition equates with it.
+pub(crate) type NameEquality = (String, ExprNode);
 
 /// Two lists of dimensions that are compared element by element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,17 +162,24 @@ pub(crate) struct AlignedLists {
 }
 
 impl Expr {
-    /// Returns the equalities of a condition that hold, of alternatives only in the first that is true.
-    pub(crate) fn equalities(&self, bindings: &Bindings) -> Vec<NameEquality> {
-        let mut found = Vec::new();
-        collect_equalities(&self.root, bindings, &mut found);
-        found
-    }
-
     pub(crate) fn aligned_lists(&self) -> Vec<AlignedLists> {
-        let mut found = Vec::new();
-        collect_pairs(&self.root, &mut found);
-        found
+        let calls = self.root.nodes().filter_map(|node| match &node.kind {
+            ExprKind::Call(function, arguments) => Some((function, arguments)),
+            _ => None,
+        });
+        let aligned = calls.flat_map(|(function, arguments)| {
+            let skipped = match function {
+                ExprFunction::Broadcast | ExprFunction::AllLe => 0,
+                ExprFunction::Cat => 1,
+                _ => arguments.len(),
+            };
+            let names: Vec<&str> = arguments.iter().skip(skipped).filter_map(ExprNode::name).collect();
+            let from_the_end = *function == ExprFunction::Broadcast;
+            let pair =
+                |pair: &[&str]| AlignedLists { names: [pair[0], pair[1]].map(str::to_owned), from_the_end };
+            names.windows(2).map(pair).collect::<Vec<_>>()
+        });
+        aligned.collect()
     }
 }
 
@@ -183,7 +187,7 @@ impl ExprNode {
     /// Returns true if a condition relates names to each other, as `R == rank(X)` and `N % K == 0`, and false if it compares
     /// them with numbers only, as `K % 128 == 0` and `C <= 2048`.
     pub(crate) fn relates_names(&self) -> bool {
-        let relates = match &self.kind {
+        self.nodes().any(|node| match &node.kind {
             ExprKind::Binary(operator, left, right)
                 if operator.compares() || *operator == BinaryOperator::Remainder =>
             {
@@ -191,8 +195,27 @@ impl ExprNode {
             }
             ExprKind::Call(function, _) => *function == ExprFunction::AllLe,
             _ => false,
-        };
-        relates || self.children().into_iter().any(Self::relates_names)
+        })
+    }
+
+    /// Returns the equalities of a condition that hold, of alternatives only in the first that is true.
+    pub(crate) fn equalities(&self, bindings: &Bindings) -> Vec<NameEquality> {
+        let holds = |node: &Self| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(1)));
+        match &self.kind {
+            ExprKind::Binary(BinaryOperator::And, left, right) => {
+                [left.equalities(bindings), right.equalities(bindings)].concat()
+            }
+            ExprKind::Binary(BinaryOperator::Or, left, right) => {
+                if holds(left) { left } else { right }.equalities(bindings)
+            }
+            ExprKind::Binary(BinaryOperator::Equal, left, right) if holds(self) => {
+                let sides = [(left, right), (right, left)];
+                let side = sides.into_iter().find_map(|(side, value)| Some((side.name()?, value)));
+                let side = side.filter(|(name, value)| !value.names().contains(name));
+                side.map(|(name, value)| (name.to_owned(), Self::clone(value))).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Returns the first value that an equality gives an unbound name, in any alternative.
@@ -209,41 +232,6 @@ impl ExprNode {
             _ => None,
         }
     }
-}
-
-fn collect_equalities(node: &ExprNode, bindings: &Bindings, found: &mut Vec<NameEquality>) {
-    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(1)));
-    match &node.kind {
-        ExprKind::Binary(BinaryOperator::And, left, right) => {
-            collect_equalities(left, bindings, found);
-            collect_equalities(right, bindings, found);
-        }
-        ExprKind::Binary(BinaryOperator::Or, left, right) => {
-            collect_equalities(if holds(left) { left } else { right }, bindings, found);
-        }
-        ExprKind::Binary(BinaryOperator::Equal, left, right) if holds(node) => {
-            let sides = [(left, right), (right, left)];
-            let side = sides.into_iter().find_map(|(side, value)| Some((side.name()?, value)));
-            if let Some((name, value)) = side.filter(|(name, value)| !value.names().contains(name)) {
-                found.push(NameEquality { name: name.to_owned(), value: ExprNode::clone(value) });
-            }
-        }
-        _ => {}
-    }
-}
-
-fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
-    if let ExprKind::Call(function, arguments) = &node.kind
-        && matches!(function, ExprFunction::Broadcast | ExprFunction::AllLe | ExprFunction::Cat)
-    {
-        let lists = arguments.iter().skip(usize::from(*function == ExprFunction::Cat));
-        let names: Vec<&str> = lists.filter_map(ExprNode::name).collect();
-        let from_the_end = *function == ExprFunction::Broadcast;
-        let pair =
-            |pair: &[&str]| AlignedLists { names: [pair[0], pair[1]].map(str::to_owned), from_the_end };
-        found.extend(names.windows(2).map(pair));
-    }
-    node.children().into_iter().for_each(|child| collect_pairs(child, found));
 }
 
 /// An expression compiled for the candidates of a grid: names are indices, and evaluation allocates nothing.
@@ -438,8 +426,8 @@ mod tests {
 
     fn equalities(source: &str) -> Vec<(String, Option<ExprValue>)> {
         let known = bindings();
-        let found = Expr::parse(source).expect("an expression").equalities(&known);
-        found.iter().map(|equality| (equality.name.clone(), evaluate(&equality.value, &known).ok())).collect()
+        let found = Expr::parse(source).expect("an expression").root.equalities(&known);
+        found.into_iter().map(|(name, value)| (name, evaluate(&value, &known).ok())).collect()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From the text of an expression to its tree.
 
-use std::{collections::BTreeSet, fmt, ops::Range};
+use std::{collections::BTreeSet, fmt, iter, ops::Range};
 
 use strum::VariantArray as _;
 
@@ -44,12 +44,17 @@ impl ExprNode {
     }
 
     pub(crate) fn names(&self) -> BTreeSet<&str> {
-        let (mut names, mut open) = (BTreeSet::new(), vec![self]);
-        while let Some(node) = open.pop() {
-            names.extend(node.name());
-            open.extend(node.children());
-        }
-        names
+        self.nodes().filter_map(Self::name).collect()
+    }
+
+    /// Returns the node and all nodes below it, each before its children.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Self> {
+        let mut open = vec![self];
+        iter::from_fn(move || {
+            let node = open.pop()?;
+            open.extend(node.children().into_iter().rev());
+            Some(node)
+        })
     }
 }
 

@@ -97,14 +97,10 @@ impl Manifest {
     /// the records of flushes are known by kernel and shape, also beside a case of the same kernel.
     pub(crate) fn set_flush(&mut self, bytes: Option<u64>) {
         self.flush_bytes = bytes;
-        while let Some(dims) = self.flush_dims().filter(|dims| self.has_input(dims)) {
+        let inputs = || self.cases.iter().flat_map(|case| &case.record.inputs).flatten();
+        while let Some(dims) = self.flush_dims().filter(|dims| inputs().any(|tensor| tensor.dims == dims)) {
             self.flush_bytes = Some(dims[0] * (dims[1] + 1) * 4);
         }
-    }
-
-    fn has_input(&self, dims: &[u64]) -> bool {
-        let inputs = self.cases.iter().flat_map(|case| &case.record.inputs);
-        inputs.flatten().any(|tensor| tensor.dims == dims)
     }
 
     pub(crate) const fn cache(&self) -> CacheState {

@@ -21,21 +21,16 @@ pub(crate) use pinned_environment::overridden_variables;
 pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
 pub(crate) use slurm::{SlurmJob, SlurmShardScripts, slurm_sweep_script};
 
+use std::fmt::Display;
+
 use handlebars::{Handlebars, html_escape, no_escape};
 use serde::Serialize;
 
-use crate::base::{
-    assets::{AssetError, AssetFiles},
-    command_error::Failure,
-};
+use crate::base::{assets::AssetFiles, command_error::Failure};
 
 #[derive(Debug, thiserror::Error)]
-pub enum RenderError {
-    #[error("template `{template}`: {message}")]
-    Template { template: &'static str, message: String },
-    #[error(transparent)]
-    Assets(#[from] AssetError),
-}
+#[error("{0}")]
+pub struct RenderError(pub(crate) String);
 
 impl Failure for RenderError {
     fn hint(&self) -> String {
@@ -44,38 +39,23 @@ impl Failure for RenderError {
     }
 }
 
+/// Renders a template. A page in HTML is placed in the frame of all pages, and its values are escaped.
 pub(crate) fn render_template(
     assets: &AssetFiles,
     template: &'static str,
     context: &impl Serialize,
 ) -> Result<String, RenderError> {
-    render(assets, template, &[], context, no_escape)
-}
-
-pub(crate) fn render_page(
-    assets: &AssetFiles,
-    template: &'static str,
-    context: &impl Serialize,
-) -> Result<String, RenderError> {
-    render(assets, template, &[("page", "page.html.hbs")], context, html_escape)
-}
-
-fn render(
-    assets: &AssetFiles,
-    template: &'static str,
-    partials: &[(&str, &str)],
-    context: &impl Serialize,
-    escape: fn(&str) -> String,
-) -> Result<String, RenderError> {
+    let is_page = template.ends_with(".html.hbs");
     let mut handlebars = Handlebars::new();
     handlebars.set_strict_mode(true);
-    handlebars.register_escape_fn(escape);
-    let failed = |message: String| RenderError::Template { template, message };
-    for &(name, file) in [(template, template)].iter().chain(partials) {
-        let text = assets.template(file)?;
-        handlebars.register_template_string(name, text).map_err(|error| failed(error.to_string()))?;
+    handlebars.register_escape_fn(if is_page { html_escape } else { no_escape });
+    let failed = |problem: &dyn Display| RenderError(format!("template `{template}`: {problem}"));
+    for (name, file) in [(template, template)].into_iter().chain(is_page.then_some(("page", "page.html.hbs")))
+    {
+        let text = assets.template(file).map_err(|error| RenderError(error.to_string()))?;
+        handlebars.register_template_string(name, text).map_err(|error| failed(&error))?;
     }
-    handlebars.render(template, context).map_err(|error| failed(error.to_string()))
+    handlebars.render(template, context).map_err(|error| failed(&error))
 }
 
 pub(crate) mod files {

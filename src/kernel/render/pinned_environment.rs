@@ -5,45 +5,32 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PinnedSetting {
-    /// Name of the variable; of a switch the attribute below `torch.npu`, or the argument of `set_compile_mode`.
-    pub(crate) name: &'static str,
-    /// Value, of a switch `true` or `false`; `None` for a variable that must not be set.
-    pub(crate) value: Option<&'static str>,
-    pub(crate) reason: &'static str,
-}
-
-const fn pin(name: &'static str, value: Option<&'static str>, reason: &'static str) -> PinnedSetting {
-    PinnedSetting { name, value, reason }
-}
+/// Name, value and reason. A switch has the name of its attribute below `torch.npu`, or of the argument of `set_compile_mode`, and
+/// the value `true` or `false`; a variable without a value must not be set.
+type PinnedSetting = (&'static str, Option<&'static str>, &'static str);
 
 /// Variables of torch_npu, of CANN's runtime and of HCCL. Names, defaults and effects are those of the vendor's
 /// references of environment variables; docs/runs.md has the same table.
 pub(crate) const PINNED_VARIABLES: [PinnedSetting; 5] = [
-    pin(
+    (
         "TASK_QUEUE_ENABLE",
         Some("1"),
         "the default; with 2, errors of a call and its workspace memory arise in another thread, and the error \
          is raised at the next synchronize",
     ),
-    pin(
+    (
         "TORCH_NPU_COMPACT_ERROR_OUTPUT",
         Some("0"),
         "the default; with 1, error messages have no error code, which distinguishes faults of the device from \
          wrong calls",
     ),
-    pin(
+    (
         "HCCL_BUFFSIZE",
         Some("200"),
         "the default, in MB; kernels that communicate exchange data in this buffer",
     ),
-    pin(
-        "TORCH_NPU_LAZY_FUSION",
-        None,
-        "fuses adjacent small operators, also the sentinels, into other kernels",
-    ),
-    pin(
+    ("TORCH_NPU_LAZY_FUSION", None, "fuses adjacent small operators, also the sentinels, into other kernels"),
+    (
         "ASCEND_LAUNCH_BLOCKING",
         None,
         "waits after each launch and disables the task queue, which changes the gaps between launches",
@@ -53,9 +40,9 @@ pub(crate) const PINNED_VARIABLES: [PinnedSetting; 5] = [
 /// Switches of torch_npu, which the replay script sets after it has opened its device. The values are its defaults,
 /// with which inference engines run.
 pub(crate) const PINNED_SWITCHES: [PinnedSetting; 3] = [
-    pin("matmul.allow_hf32", Some("false"), "the default; products of FLOAT in HF32 take half the time"),
-    pin("conv.allow_hf32", Some("true"), "the default; convolutions of FLOAT in HF32 take half the time"),
-    pin(
+    ("matmul.allow_hf32", Some("false"), "the default; products of FLOAT in HF32 take half the time"),
+    ("conv.allow_hf32", Some("true"), "the default; convolutions of FLOAT in HF32 take half the time"),
+    (
         "jit_compile",
         Some("false"),
         "kernels of the installed binaries, instead of kernels compiled for each shape",
@@ -70,13 +57,10 @@ pub struct PinnedEnvironment {
 
 impl Default for PinnedEnvironment {
     fn default() -> Self {
-        let variable = |pin: &PinnedSetting| (pin.name.to_owned(), pin.value.map(str::to_owned));
+        let variable = |(name, value, _): PinnedSetting| (name.to_owned(), value.map(str::to_owned));
         Self {
-            variables: PINNED_VARIABLES.iter().map(variable).collect(),
-            switches: PINNED_SWITCHES
-                .iter()
-                .map(|pin| (pin.name.to_owned(), pin.value == Some("true")))
-                .collect(),
+            variables: PINNED_VARIABLES.map(variable).into(),
+            switches: PINNED_SWITCHES.map(|(name, value, _)| (name.to_owned(), value == Some("true"))).into(),
         }
     }
 }
@@ -100,16 +84,15 @@ impl PinnedEnvironment {
 
 /// Returns a sentence for each variable of the user's environment that differs from its pinned value.
 pub(crate) fn overridden_variables(variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let overridden = PINNED_VARIABLES.iter().filter_map(|pin| {
-        let own = variable(pin.name)?;
-        let is_same = match pin.value {
+    let overridden = PINNED_VARIABLES.into_iter().filter_map(|(name, value, reason)| {
+        let own = variable(name)?;
+        let is_same = match value {
             Some(value) => own == value,
             // The values with which these variables have no effect.
             None => own.is_empty() || own == "0" || own.eq_ignore_ascii_case("false"),
         };
-        let used = pin.value.map_or_else(|| "it is unset".to_owned(), |value| format!("it is {value}"));
-        (!is_same)
-            .then(|| format!("{}={own} of your environment is not used, {used}: {}", pin.name, pin.reason))
+        let used = value.map_or_else(|| "it is unset".to_owned(), |value| format!("it is {value}"));
+        (!is_same).then(|| format!("{name}={own} of your environment is not used, {used}: {reason}"))
     });
     overridden.collect()
 }
@@ -139,7 +122,7 @@ mod tests {
     #[test]
     fn documentation_lists_every_pinned_setting() {
         let text = include_str!("../../../docs/runs.md");
-        for PinnedSetting { name, value, reason } in PINNED_VARIABLES.iter().chain(&PINNED_SWITCHES) {
+        for (name, value, reason) in PINNED_VARIABLES.iter().chain(&PINNED_SWITCHES) {
             let line = format!("| `{name}` | {} | {reason} |", value.unwrap_or("not set"));
             assert!(text.contains(&line), "docs/runs.md lacks `{line}`");
         }

@@ -50,9 +50,8 @@ pub(crate) fn replay_script<'a>(
             "modules": (!modules.is_empty()).then(|| json!(modules).to_string()),
         })
     });
-    let version = env!("CARGO_PKG_VERSION");
     let context = json!({
-        "version": version,
+        "version": env!("CARGO_PKG_VERSION"),
         "has_collectives": communication != ScriptCommunication::Kernels,
         "is_gloo": communication == ScriptCommunication::Gloo,
         "kernels": kernels.collect::<Vec<_>>(),

@@ -84,15 +84,8 @@ fn quoted_words(words: &[String]) -> Vec<String> {
 }
 
 impl SlurmShardScripts<'_> {
-    pub(crate) fn array_script(&self, assets: &AssetFiles) -> Result<String, RenderError> {
-        render_template(assets, "slurm_array.sh.hbs", &self.values())
-    }
-
-    pub(crate) fn merge_script(&self, assets: &AssetFiles) -> Result<String, RenderError> {
-        render_template(assets, "slurm_merge.sh.hbs", &self.values())
-    }
-
-    fn values(&self) -> Value {
+    /// Renders the script of the array (`slurm_array.sh.hbs`) or of the merge behind it (`slurm_merge.sh.hbs`).
+    pub(crate) fn render(&self, assets: &AssetFiles, template: &'static str) -> Result<String, RenderError> {
         let own = json!({
             "plan": self.plan,
             "count": self.count,
@@ -103,7 +96,7 @@ impl SlurmShardScripts<'_> {
             "run_options": quoted_words(self.run_options),
             "merge_options": quoted_words(self.merge_options),
         });
-        script_values(self.job, own)
+        render_template(assets, template, &script_values(self.job, own))
     }
 }
 
@@ -165,8 +158,8 @@ mod tests {
                 merge_options: &[],
             };
             let scripts = [
-                shards.array_script(&assets).expect("rendered"),
-                shards.merge_script(&assets).expect("rendered"),
+                shards.render(&assets, "slurm_array.sh.hbs").expect("rendered"),
+                shards.render(&assets, "slurm_merge.sh.hbs").expect("rendered"),
                 slurm_sweep_script(&assets, &job, 2, &words).expect("rendered"),
             ];
             for script in &scripts {

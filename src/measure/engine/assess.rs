@@ -450,7 +450,7 @@ mod tests {
     use super::*;
     use crate::{
         base::stats::CycleRate,
-        kernel::{EqualCallAttempt, Reason, cause::with_replaced_texts},
+        kernel::{EqualCallAttempt, Reason, cause::in_tests::with_replaced_texts},
     };
 
     fn attempt(kernel: &str, verdict: Verdict, rate: f64) -> (IdentifiedCase, Attempt) {

@@ -90,8 +90,9 @@ impl SlurmRequest<'_> {
             run_options: &self.run_options,
             merge_options: &self.merge_options,
         };
-        let merge = self.merges.then(|| scripts.merge_script(self.assets)).transpose()?;
-        Ok(Some(SlurmJobScripts { array: scripts.array_script(self.assets)?, merge, shards, used }))
+        let array = scripts.render(self.assets, "slurm_array.sh.hbs")?;
+        let merge = self.merges.then(|| scripts.render(self.assets, "slurm_merge.sh.hbs")).transpose()?;
+        Ok(Some(SlurmJobScripts { array, merge, shards, used }))
     }
 
     /// Submits the jobs. The array may not start until the plan, the scripts and the numbers of the jobs are stored; if one of these steps

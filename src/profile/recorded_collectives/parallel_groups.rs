@@ -8,11 +8,12 @@ use crate::profile::prelude::*;
 const FACTORS: [u32; 2] = [29, 131];
 const DIGITS: u64 = 1000;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Value")]
 pub(super) struct ParallelGroups(BTreeMap<String, Vec<u64>>);
 
-impl ParallelGroups {
-    pub(super) fn from_json(groups: Value) -> Self {
+impl From<Value> for ParallelGroups {
+    fn from(groups: Value) -> Self {
         #[derive(Deserialize)]
         struct Group {
             global_ranks: Vec<u64>,
@@ -24,7 +25,9 @@ impl ParallelGroups {
         });
         Self(parsed.collect())
     }
+}
 
+impl ParallelGroups {
     pub(super) fn of_name(&self, name: &str) -> Option<&[u64]> {
         self.0.get(name).map(Vec::as_slice)
     }
@@ -68,7 +71,7 @@ mod tests {
 
     #[test]
     fn ranks_of_a_collective_are_those_of_its_group() {
-        let groups = ParallelGroups::from_json(serde_json::json!(
+        let groups = ParallelGroups::from(serde_json::json!(
             {"group_name_0": {"group_name": "default_group", "group_rank": 0, "global_ranks": [0, 1, 2, 3]},
                 "group_name_5": {"group_name": "dp", "group_rank": 0, "global_ranks": [0, 1]}, "odd": 3}
         ));
@@ -77,6 +80,6 @@ mod tests {
         assert_eq!(groups.of_collective("hcom_allReduce__613_4_1"), None);
         assert_eq!(groups.of_collective("allReduce"), None);
         assert_eq!(groups.of_name("group_name_5"), Some(&[0, 1][..]));
-        assert_eq!(ParallelGroups::from_json(serde_json::json!([])), ParallelGroups::default());
+        assert_eq!(ParallelGroups::from(serde_json::json!([])), ParallelGroups::default());
     }
 }

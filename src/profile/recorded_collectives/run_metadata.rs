@@ -1,29 +1,26 @@
 //! Groups and variables of a run: `profiler_metadata.json` of torch_npu, and the table `META_DATA` of its databases.
 
+use serde::Deserializer;
+
 use super::parallel_groups::ParallelGroups;
 use crate::{kernel::hccl_environment, profile::prelude::*};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RunMetadata {
-    pub(super) groups: ParallelGroups,
-    pub(super) environment: String,
-}
-
-#[derive(Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-struct MetadataFile {
-    parallel_group_info: Value,
-    #[serde(rename = "ENV_VARIABLES")]
-    variables: Value,
+pub(super) struct RunMetadata {
+    #[serde(rename = "parallel_group_info")]
+    pub(super) groups: ParallelGroups,
+    #[serde(rename = "ENV_VARIABLES", deserialize_with = "environment_of")]
+    pub(super) environment: String,
 }
 
 impl RunMetadata {
     pub(super) fn of_profile(table: &Path) -> Self {
         let file = table.ancestors().skip(1).take(2).find_map(|folder| {
             let bytes = read_regular(&folder.join("profiler_metadata.json")).ok()?;
-            serde_json::from_slice::<MetadataFile>(&bytes).ok()
+            serde_json::from_slice(&bytes).ok()
         });
-        file.map(Self::from_file).unwrap_or_default()
+        file.unwrap_or_default()
     }
 
     /// Reads the metadata in a database; if it has none, the metadata in the files around it.
@@ -33,23 +30,17 @@ impl RunMetadata {
             serde_json::from_str::<Value>(&text).ok()
         };
         let around = Self::of_profile(database);
+        let variables = value("ENV_VARIABLES").and_then(|variables| environment_of(variables).ok());
         Self {
-            groups: value("parallel_group_info").map_or(around.groups, ParallelGroups::from_json),
-            environment: value("ENV_VARIABLES")
-                .map_or(around.environment, |variables| environment_of(&variables)),
-        }
-    }
-
-    fn from_file(file: MetadataFile) -> Self {
-        Self {
-            groups: ParallelGroups::from_json(file.parallel_group_info),
-            environment: environment_of(&file.variables),
+            groups: value("parallel_group_info").map_or(around.groups, ParallelGroups::from),
+            environment: variables.unwrap_or(around.environment),
         }
     }
 }
 
-fn environment_of(variables: &Value) -> String {
+fn environment_of<'de, D: Deserializer<'de>>(variables: D) -> Result<String, D::Error> {
+    let variables = Value::deserialize(variables)?;
     let variables = variables.as_object().into_iter().flatten();
     let texts = variables.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-    hccl_environment(&texts.collect::<BTreeMap<_, _>>())
+    Ok(hccl_environment(&texts.collect()))
 }

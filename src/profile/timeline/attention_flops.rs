@@ -10,7 +10,7 @@
 //! `sparse_mode`.
 
 use super::prelude::*;
-use crate::kernel::{Case, Slot};
+use crate::kernel::{Case, Slot, element_count, lengths_from_ends};
 
 const ATTENTION_DOMAIN: &str = "flash_attn_args";
 /// Longest time from a mark to its operator, in nanoseconds, as in the vendor's tool.
@@ -28,46 +28,11 @@ pub(super) fn is_attention(kernel: &str) -> bool {
     ATTENTION_KERNELS.contains(&kernel)
 }
 
-const MAX_BAND: i64 = 1 << 24;
+/// Most tokens of a sequence whose mask is a band. Longer sequences are no real ones, and would take long.
+const MAX_BAND: u64 = 1 << 24;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum SequenceLengths {
-    Each(Vec<u64>),
-    Equal { count: u64, length: u64 },
-}
-
-impl SequenceLengths {
-    /// Returns the lengths of packed sequences; `None` if their ends do not ascend to the number of tokens.
-    fn of_ends(ends: &[u64], tokens: u64) -> Option<Self> {
-        (ends.last() == Some(&tokens)).then(|| lengths(ends))?.map(Self::Each)
-    }
-
-    /// Returns the lengths in a padded batch: those that are recorded, else the longest. `None` if they contradict the
-    /// shapes.
-    fn of_padded(recorded: &[u64], count: u64, longest: u64) -> Option<Self> {
-        if recorded.is_empty() {
-            return Some(Self::Equal { count, length: longest });
-        }
-        let fits = recorded.len() as u64 == count && recorded.iter().all(|length| *length <= longest);
-        fits.then(|| Self::Each(recorded.to_vec()))
-    }
-
-    fn count(&self) -> u64 {
-        match self {
-            Self::Each(lengths) => lengths.len() as u64,
-            Self::Equal { count, .. } => *count,
-        }
-    }
-
-    fn length(&self, place: u64) -> u64 {
-        match self {
-            Self::Each(lengths) => {
-                usize::try_from(place).ok().and_then(|place| lengths.get(place)).copied().unwrap_or_default()
-            }
-            Self::Equal { length, .. } => *length,
-        }
-    }
-}
+/// Sequences of equal lengths: their number and the length.
+type SequenceRuns = Vec<(u64, u64)>;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct AttentionArguments {
@@ -120,38 +85,44 @@ impl AttentionArguments {
             _ => return None,
         };
         let is_packed = self.input_layout == "TND";
-        let lengths_of = |recorded: &[u64], batch: u64, longest: u64| match (is_packed, is_training) {
-            (true, _) => SequenceLengths::of_ends(recorded, longest),
-            (false, true) => Some(SequenceLengths::Equal { count: batch, length: longest }),
-            (false, false) => SequenceLengths::of_padded(recorded, batch, longest),
+        let each = |lengths: &[u64]| lengths.iter().map(|length| (1, *length)).collect::<SequenceRuns>();
+        let runs_of = |recorded: &[u64], batch: u64, longest: u64| {
+            if is_packed {
+                // The ends of packed sequences ascend to the number of tokens.
+                let lengths = (recorded.last() == Some(&longest)).then(|| lengths_from_ends(recorded))??;
+                return Some(each(&lengths));
+            }
+            if is_training || recorded.is_empty() {
+                return Some(vec![(batch, longest)]);
+            }
+            let fits = recorded.len() as u64 == batch && recorded.iter().all(|length| *length <= longest);
+            fits.then(|| each(recorded))
         };
-        let queries = lengths_of(&self.actual_seq_qlen, batch, longest)?;
+        let queries = runs_of(&self.actual_seq_qlen, batch, longest)?;
         let keys = match is_paged {
             // Keys are in blocks, of which each sequence has some.
-            true => SequenceLengths::Each(self.actual_seq_kvlen.clone()),
-            false => lengths_of(&self.actual_seq_kvlen, *key.get(places[0])?, *key.get(places[1])?)?,
+            true => each(&self.actual_seq_kvlen),
+            false => runs_of(&self.actual_seq_kvlen, *key.get(places[0])?, *key.get(places[1])?)?,
         };
         let rows = batch.checked_mul(longest)?;
-        let rope = rope.map_or(Some(0), |rope| elements(&rope))?;
-        let width =
-            elements(&query)?.checked_add(elements(&output)?)?.checked_add(rope)?.checked_div(rows)?;
-        let pairs = self.pairs_of_all(&queries, &keys)?;
-        let width = width as f64;
-        Some(2.0 * width * pairs)
+        let rope = rope.map_or(Some(0), |rope| element_count(&rope))?;
+        let both = element_count(&query)?.checked_add(element_count(&output)?)?;
+        let width = both.checked_add(rope)?.checked_div(rows)? as f64;
+        Some(2.0 * width * self.pairs_of_all(&queries, &keys)?)
     }
 
-    fn pairs_of_all(&self, queries: &SequenceLengths, keys: &SequenceLengths) -> Option<f64> {
-        if queries.count() != keys.count() {
+    fn pairs_of_all(&self, queries: &SequenceRuns, keys: &SequenceRuns) -> Option<f64> {
+        let count = |runs: &SequenceRuns| runs.iter().map(|(count, _)| count).sum::<u64>();
+        if count(queries) != count(keys) {
             return None;
         }
-        if let (SequenceLengths::Equal { count, length }, SequenceLengths::Equal { length: keys, .. }) =
-            (queries, keys)
-        {
-            return Some(*count as f64 * self.pairs(*length, *keys)?);
+        if let ([(count, queries)], [(_, keys)]) = (&queries[..], &keys[..]) {
+            return Some(*count as f64 * self.pairs(*queries, *keys)?);
         }
-        // One of both is a list, which has this number of lengths.
-        let all = (0..queries.count()).map(|place| self.pairs(queries.length(place), keys.length(place)));
-        all.sum()
+        // One of both is a list of single sequences.
+        let length = |runs: &SequenceRuns, place: usize| Some(runs.get(place).or(runs.last())?.1);
+        let places = 0..queries.len().max(keys.len());
+        places.map(|place| self.pairs(length(queries, place)?, length(keys, place)?)).sum()
     }
 
     /// Returns the number of pairs of a query and a key that the mask leaves; `None` for an unknown mask.
@@ -168,8 +139,7 @@ impl AttentionArguments {
             (3, _) => Some(triangle(columns)),
             (4, _) => {
                 let (before, behind) = (self.pre_tockens?, self.next_tockens?);
-                // Longer sequences are no real ones, and would take long.
-                let number = |length: u64| i64::try_from(length).ok().filter(|length| *length <= MAX_BAND);
+                let number = |length: u64| i64::try_from(length).ok().filter(|_| length <= MAX_BAND);
                 let (queries, keys) = (number(queries)?, number(keys)?);
                 let row = |query: i64| {
                     let diagonal = query + keys - queries;
@@ -182,15 +152,6 @@ impl AttentionArguments {
             _ => None,
         }
     }
-}
-
-fn lengths(ends: &[u64]) -> Option<Vec<u64>> {
-    let starts = std::iter::once(&0).chain(ends);
-    ends.iter().zip(starts).map(|(end, start)| end.checked_sub(*start)).collect()
-}
-
-fn elements(dims: &[u64]) -> Option<u64> {
-    dims.iter().try_fold(1_u64, |product, dim| product.checked_mul(*dim))
 }
 
 /// Returns the arguments of attention operators. A mark belongs to the first one that starts behind it within 3 ms; of

@@ -2,38 +2,12 @@
 
 use super::prelude::*;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
-pub(crate) enum KernelClass {
-    #[strum(to_string = "Flash Attention (Forward)")]
-    AttentionForward,
-    #[strum(to_string = "Flash Attention (Backward)")]
-    AttentionBackward,
-    #[strum(to_string = "Page Attention")]
-    PageAttention,
-    #[strum(to_string = "Conv (Forward)")]
-    ConvolutionForward,
-    #[strum(to_string = "Conv (Backward)")]
-    ConvolutionBackward,
-    #[strum(to_string = "Matmul")]
-    Matmul,
-    #[strum(to_string = "Fused Communication")]
-    FusedCommunication,
-    #[strum(to_string = "Cube")]
-    Cube,
-    #[strum(to_string = "Vector (Trans)")]
-    Transposition,
-    #[strum(to_string = "Vector (No Trans)")]
-    Vector,
-    #[strum(to_string = "SDMA (Tensor Move)")]
-    TensorMove,
-    #[strum(to_string = "Other")]
-    Other,
-}
+/// Classes of the forward and the backward pass.
+type PassClasses = [&'static str; 2];
 
-type PassClasses = [KernelClass; 2];
-
-const ATTENTION: PassClasses = [KernelClass::AttentionForward, KernelClass::AttentionBackward];
-const CONVOLUTION: PassClasses = [KernelClass::ConvolutionForward, KernelClass::ConvolutionBackward];
+const ATTENTION: PassClasses = ["Flash Attention (Forward)", "Flash Attention (Backward)"];
+const CONVOLUTION: PassClasses = ["Conv (Forward)", "Conv (Backward)"];
+const MATMUL: &str = "Matmul";
 
 const OPERATORS: [(&[&str], PassClasses); 3] = [
     (
@@ -48,7 +22,7 @@ const OPERATORS: [(&[&str], PassClasses); 3] = [
         ATTENTION,
     ),
     (&["aten::conv"], CONVOLUTION),
-    (&["aten::addmm", "aten::bmm", "aten::mm", "aten::matmul"], [KernelClass::Matmul; 2]),
+    (&["aten::addmm", "aten::bmm", "aten::mm", "aten::matmul"], [MATMUL; 2]),
 ];
 
 #[derive(Debug)]
@@ -63,40 +37,36 @@ impl<'a> KernelClassifier<'a> {
         Self { run, nesting, has_types: run.kernels().any(|task| task.kind.is_recorded()) }
     }
 
-    pub(crate) fn class_of(&self, task: &DeviceTask) -> KernelClass {
+    pub(crate) fn class_of(&self, task: &DeviceTask) -> &'static str {
         let lower = |id: NameId| self.run.names.text(id).to_ascii_lowercase();
         let (kind, name) = (lower(task.kind), lower(task.name));
         if kind.contains("pagedattention") {
-            return KernelClass::PageAttention;
+            return "Page Attention";
         }
         if name.contains("aclnninplacecopy") && name.contains("tensormove") {
-            return KernelClass::TensorMove;
+            return "SDMA (Tensor Move)";
         }
         if ["allgathermatmul", "matmulreducescatter", "matmulallreduce"]
             .iter()
             .any(|part| name.contains(part))
         {
-            return KernelClass::FusedCommunication;
+            return "Fused Communication";
         }
         let mut is_backward = ["bwd", "back", "grad"].iter().any(|part| kind.contains(part));
         let by_operator = self.classes_by_operator(task, &mut is_backward);
         let is_attention = kind.contains("flashattention") || kind.contains("fusedinferattention");
-        let by_type = || match () {
-            () if is_attention => Some(ATTENTION),
-            () if kind.starts_with("conv") => Some(CONVOLUTION),
-            () => None,
-        };
-        if let Some(classes) = by_operator.or_else(by_type) {
+        let by_type = is_attention.then_some(ATTENTION).or(kind.starts_with("conv").then_some(CONVOLUTION));
+        if let Some(classes) = by_operator.or(by_type) {
             return classes[usize::from(is_backward)];
         }
         match () {
-            () if kind.contains("matmul") => KernelClass::Matmul,
-            () if task.uses_cube == Some(true) => KernelClass::Cube,
-            () if !self.has_types && task.uses_cube.is_none() => KernelClass::Other,
+            () if kind.contains("matmul") => MATMUL,
+            () if task.uses_cube == Some(true) => "Cube",
+            () if !self.has_types && task.uses_cube.is_none() => "Other",
             () if ["cast", "transdata", "transpose"].iter().any(|part| name.contains(part)) => {
-                KernelClass::Transposition
+                "Vector (Trans)"
             }
-            () => KernelClass::Vector,
+            () => "Vector (No Trans)",
         }
     }
 

@@ -328,13 +328,11 @@ pub(super) fn place_at(steps: &[HostStep], time: i64) -> Option<usize> {
 impl Collective {
     /// Returns true for a transfer between two ranks, which the vendor's tables call p2p.
     pub(crate) fn is_point_to_point(&self, names: &NameTable) -> bool {
-        is_point_to_point(names.text(self.kind)) || is_point_to_point(names.text(self.name))
+        [self.kind, self.name].into_iter().any(|id| {
+            let name = names.text(id).to_ascii_lowercase();
+            ["hcom_send", "hcom_receive", "hcom_batchsendrecv"].iter().any(|prefix| name.starts_with(prefix))
+        })
     }
-}
-
-fn is_point_to_point(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["hcom_send", "hcom_receive", "hcom_batchsendrecv"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns true for a kernel that carries out a collective: those on AI CPUs and vector cores have such names.

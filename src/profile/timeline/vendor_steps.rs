@@ -3,16 +3,19 @@
 
 use super::prelude::*;
 
-const COLUMNS: [&str; 9] = [
-    "Computing",
-    "Communication(Not Overlapped)",
-    "Overlapped",
-    "Communication",
-    "Free",
-    "Stage",
-    "Bubble",
-    "Communication(Not Overlapped and Exclude Receive)",
-    "Preparing",
+type OwnValue = fn(&StepTimes) -> Option<i64>;
+
+/// Columns of the vendor's table, each with the time of ours that it is compared with.
+const COLUMNS: [(&str, OwnValue); 9] = [
+    ("Computing", |own| Some(own.computing)),
+    ("Communication(Not Overlapped)", |own| Some(own.not_overlapped)),
+    ("Overlapped", |own| Some(own.overlapped)),
+    ("Communication", |own| Some(own.communication)),
+    ("Free", |own| Some(own.free)),
+    ("Stage", |own| Some(own.stage())),
+    ("Bubble", |own| Some(own.bubble)),
+    ("Communication(Not Overlapped and Exclude Receive)", |own| Some(own.not_overlapped_excluding_receive())),
+    ("Preparing", |own| own.preparing),
 ];
 /// Columns of differences of times since the epoch, which the CSV holds as floating point numbers: multiples of 0.25 us.
 const COARSE: [&str; 2] = ["Stage", "Preparing"];
@@ -62,8 +65,8 @@ impl VendorSteps {
             };
             let Some(own) = times.iter().copied().find(of_row) else { continue };
             compared.steps += 1;
-            for ((column, theirs), ours) in COLUMNS.into_iter().zip(row.values).zip(values_of(own)) {
-                let (Some(theirs), Some(ours)) = (theirs, ours) else { continue };
+            for ((column, value), theirs) in COLUMNS.into_iter().zip(row.values) {
+                let (Some(theirs), Some(ours)) = (theirs, value(own)) else { continue };
                 let tolerance = if COARSE.contains(&column) { grid } else { ROUNDING };
                 if theirs.abs_diff(ours) > tolerance.unsigned_abs() {
                     compared.differences.push(StepDifference { step: row.step, column, theirs, ours });
@@ -72,20 +75,6 @@ impl VendorSteps {
         }
         Ok(Some(compared))
     }
-}
-
-fn values_of(own: &StepTimes) -> [Option<i64>; COLUMNS.len()] {
-    [
-        Some(own.computing),
-        Some(own.not_overlapped),
-        Some(own.overlapped),
-        Some(own.communication),
-        Some(own.free),
-        Some(own.stage()),
-        Some(own.bubble),
-        Some(own.not_overlapped_excluding_receive()),
-        own.preparing,
-    ]
 }
 
 fn micros(text: &str) -> Option<i64> {
@@ -97,7 +86,7 @@ fn read_table(file: &Path) -> Result<Vec<VendorRow>, ProfileError> {
     let mut csv = csv::Reader::from_path(file).map_err(&io)?;
     let header = csv.headers().map_err(&io)?.clone();
     let find = |name: &str| header.iter().position(|cell| cell.trim() == name);
-    let (device, step, columns) = (find("Device_id"), find("Step"), COLUMNS.map(find));
+    let (device, step, columns) = (find("Device_id"), find("Step"), COLUMNS.map(|(column, _)| find(column)));
     let mut rows = Vec::new();
     for row in csv.records() {
         let row = row.map_err(&io)?;
@@ -117,7 +106,7 @@ fn read_database(file: &Path) -> Result<Option<Vec<VendorRow>>, ProfileError> {
         return Ok(None);
     }
     // Their names in the database differ by case and underscores, which are ignored.
-    let columns = COLUMNS.map(|column| column.replace(|c: char| !c.is_ascii_alphanumeric(), ""));
+    let columns = COLUMNS.map(|(column, _)| column.replace(|c: char| !c.is_ascii_alphanumeric(), ""));
     let columns: Vec<&str> =
         ["deviceId", "step"].into_iter().chain(columns.iter().map(String::as_str)).collect();
     let mut found = Vec::new();

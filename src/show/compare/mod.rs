@@ -124,7 +124,7 @@ pub(crate) fn comparison_page(
     assets: &AssetFiles,
     report: &ComparisonReport<'_>,
 ) -> Result<String, RenderError> {
-    render_page(assets, TEMPLATE, &ComparisonPage::new(report))
+    render_template(assets, TEMPLATE, &ComparisonPage::new(report))
 }
 
 pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize>) -> String {

@@ -12,7 +12,7 @@ use super::{LadderSegment, SegmentSpacing, pattern::HINT};
 use crate::{
     base::{
         assets::AssetFiles,
-        suggest::did_you_mean_or,
+        suggest::{did_you_mean_one_of, did_you_mean_or},
         yaml::{self, Location, Spanned, YamlError, YamlMap},
     },
     kernel::{
@@ -219,9 +219,7 @@ fn parse_axis(
         let Some(unknown) = names.into_iter().find(|name| !known.contains(*name)) else {
             return Ok(expr.value.clone());
         };
-        let hint = did_you_mean_or(unknown, known.iter().copied(), || {
-            format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
-        });
+        let hint = did_you_mean_one_of(unknown, known.iter().copied(), "its shape rule has");
         Err(error(expr.defined, &format!("`{unknown}` in `{}` is not defined", expr.value), &hint))
     };
     let wanted = &raw.standard.value;

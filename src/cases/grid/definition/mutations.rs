@@ -11,7 +11,7 @@ use super::{
 use crate::{
     base::{
         assets::AssetFiles,
-        suggest::did_you_mean_or,
+        suggest::{did_you_mean_one_of, did_you_mean_or},
         yaml::{self, Location, Spanned, YamlError, YamlMap, YamlNode},
     },
     kernel::{Dtype, KernelName, TensorFormat, catalogue::DimensionRole},
@@ -280,9 +280,8 @@ impl MutationSource<'_> {
     ) -> Result<BTreeMap<T, T>, YamlError> {
         let parse_one = |name: &Spanned<String>| {
             parse(&name.value).ok_or_else(|| {
-                let hint = did_you_mean_or(&name.value, known.iter().copied(), || {
-                    format!("the {key} are {}", known.join(", "))
-                });
+                let list = format!("the {key} are");
+                let hint = did_you_mean_one_of(&name.value, known.iter().copied(), &list);
                 self.error(name.defined, &format!("`{}` is not one of the {key}", name.value), &hint)
             })
         };

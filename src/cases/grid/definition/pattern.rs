@@ -14,7 +14,7 @@ use super::{
 use crate::{
     base::{
         assets::AssetFiles,
-        suggest::did_you_mean_or,
+        suggest::{did_you_mean_one_of, did_you_mean_or},
         yaml::{self, Location, Spanned, YamlError, YamlMap, YamlNode, split_outside_brackets},
     },
     kernel::{
@@ -338,8 +338,7 @@ impl PatternContext<'_> {
         let ladder = |name: &str, position: Location| {
             self.ladders.get(name).cloned().ok_or_else(|| {
                 let known = self.ladders.keys().map(String::as_str);
-                let hint =
-                    did_you_mean_or(name, known.clone(), || format!("the ladders are {}", join_names(known)));
+                let hint = did_you_mean_one_of(name, known, "the ladders are");
                 wrong(position, &format!("refers to the ladder `{name}`, which is not declared"), &hint)
             })
         };
@@ -356,9 +355,7 @@ impl PatternContext<'_> {
                     self.shared.models.all().flat_map(|model| model.tables.keys().map(String::as_str));
                 let known: BTreeSet<&str> = known.collect();
                 if !known.contains(name) {
-                    let known = || known.iter().copied();
-                    let hint =
-                        did_you_mean_or(name, known(), || format!("models have {}", join_names(known())));
+                    let hint = did_you_mean_one_of(name, known, "models have");
                     let why = format!("is of the table `{name}`, which no model has");
                     return Err(wrong(position, &why, &hint));
                 }
@@ -418,15 +415,12 @@ impl PatternContext<'_> {
             let Some(dims) = dims else { return Ok(None) };
             let known_dtype = Dtype::parse(dtype).filter(|dtype| dtype.torch_name().is_some());
             let known_dtype = known_dtype.ok_or_else(|| {
-                let hint = did_you_mean_or(dtype, Dtype::known_names(), || {
-                    format!("the types are {}", join_names(Dtype::known_names()))
-                });
+                let hint = did_you_mean_one_of(dtype, Dtype::known_names(), "the types are");
                 self.error(side.dtypes.defined, &format!("`{dtype}` is not a tensor type"), &hint)
             })?;
             let known_format = TensorFormat::parse(format).filter(|known| FORMATS.contains(&known.as_str()));
             let known_format = known_format.ok_or_else(|| {
-                let hint =
-                    did_you_mean_or(format, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
+                let hint = did_you_mean_one_of(format, FORMATS, "the formats are");
                 self.error(formats.defined, &format!("`{format}` is not a format"), &hint)
             })?;
             Ok(Some((dims.as_slice(), known_dtype, known_format)))
@@ -616,8 +610,4 @@ fn parse_rows(items: &[Spanned<YamlNode>], width: usize) -> Result<Vec<i64>, (Lo
         }
     }
     Ok(numbers)
-}
-
-fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    names.collect::<Vec<_>>().join(", ")
 }

@@ -368,9 +368,12 @@ impl EntryForm {
             || self.with.get(column).is_some_and(|values| !values.iter().any(|value| value == "*"))
     }
 
-    pub(crate) fn gives_attribute(&self, column: &str) -> bool {
-        let is_given = |argument: &DeclaredArgument| matches!(argument, DeclaredArgument::Attribute(given) if given == column);
-        self.arguments.values().any(is_given)
+    /// Returns the columns of the attributes that are arguments.
+    pub(crate) fn given_attributes(&self) -> impl Iterator<Item = &String> {
+        self.arguments.values().filter_map(|argument| match argument {
+            DeclaredArgument::Attribute(column) => Some(column),
+            _ => None,
+        })
     }
 
     pub(crate) fn is_transposed(&self, argument: &str) -> bool {

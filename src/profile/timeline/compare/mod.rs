@@ -116,20 +116,16 @@ fn attribute(
     }
 }
 
-const fn side_without(base_has: bool, other_has: bool) -> &'static str {
-    match (base_has, other_has) {
-        (false, true) => "base",
-        (true, false) => "other",
-        _ => "base and other",
-    }
-}
-
 pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     let mut not_compared = Vec::new();
     let mut is_in_both = |what: Option<&str>, has: &dyn Fn(&RunSums) -> bool| {
         let (base_has, other_has) = (has(base), has(other));
         if !(base_has && other_has) {
-            let side = side_without(base_has, other_has);
+            let side = match (base_has, other_has) {
+                (false, true) => "base",
+                (true, false) => "other",
+                _ => "base and other",
+            };
             not_compared.extend(what.map(|what| format!("{what}: not recorded in {side}")));
         }
         base_has && other_has

@@ -212,8 +212,7 @@ impl RunSums {
                 _ if has_counters => "vector",
                 _ => "",
             };
-            let class = classifier.class_of(task).to_string();
-            self.sum_of(ComparedPart::KernelClass, &class, unit).add(time);
+            self.sum_of(ComparedPart::KernelClass, classifier.class_of(task), unit).add(time);
             let outermost = task.operator.and_then(|operator| run.operator(nesting.outermost(operator)));
             let name = outermost.map_or(WITHOUT_OPERATOR, |operator| run.names.text(operator.name));
             operators.entry(key(name)).or_default().total += time as f64;

@@ -109,14 +109,9 @@ impl DatabaseReader<'_> {
         Ok(name)
     }
 
-    /// Reads start and end; `None` and counted if one is missing, or if they are not [valid](TimeSpan::recorded).
-    fn span(
-        &mut self,
-        row: Row<'_, '_>,
-        [start, end]: [usize; 2],
-        place: RecordPosition,
-    ) -> Result<Option<TimeSpan>, ProfileError> {
-        let times = row.time(start, "startNs", place)?.zip(row.time(end, "endNs", place)?);
+    /// Reads start and end, the first two columns; `None` and counted if one is missing, or if they are not [valid](TimeSpan::recorded).
+    fn span(&mut self, row: Row<'_, '_>, place: RecordPosition) -> Result<Option<TimeSpan>, ProfileError> {
+        let times = row.time(0, "startNs", place)?.zip(row.time(1, "endNs", place)?);
         let span = times.and_then(|(start, end)| TimeSpan::recorded(start, end));
         self.run.untimed += u64::from(span.is_none());
         Ok(span)
@@ -129,7 +124,7 @@ impl DatabaseReader<'_> {
         place: RecordPosition,
     ) -> Result<Option<TimeSpan>, ProfileError> {
         match row.time(1, "endNs", place)? {
-            Some(_) => self.span(row, [0, 1], place),
+            Some(_) => self.span(row, place),
             None => Ok(None),
         }
     }
@@ -273,7 +268,7 @@ impl DatabaseReader<'_> {
         let query = self.task_query()?;
         self.database.for_each_row(&query, &mut |row| {
             let id = row.integer(6);
-            let Some(span) = self.span(row, [0, 1], RecordPosition::Task(id.unwrap_or(0)))? else {
+            let Some(span) = self.span(row, RecordPosition::Task(id.unwrap_or(0)))? else {
                 return Ok(());
             };
             let is_kernel = row.integer(7).is_some();
@@ -421,7 +416,7 @@ impl DatabaseReader<'_> {
         self.database.for_each_row_of("COMMUNICATION_OP", &columns, &mut |row| {
             let number = row.integer(7);
             let place = RecordPosition::Operation(number.unwrap_or(0));
-            let Some(span) = self.span(row, [0, 1], place)? else { return Ok(()) };
+            let Some(span) = self.span(row, place)? else { return Ok(()) };
             let (name, mut kind, group) = (self.name(row, 4)?, self.name(row, 5)?, self.name(row, 6)?);
             if !kind.is_recorded() {
                 let text = collective_kind(self.run.names.text(name).as_bytes()).to_owned();
@@ -451,7 +446,7 @@ impl DatabaseReader<'_> {
                 let (problem, cell) = ("is not the number of a step".to_owned(), row.text(2));
                 return Err(ProfileError::bad_cell(self.file, place, "id", cell.as_bytes(), problem));
             };
-            if let Some(span) = self.span(row, [0, 1], place)? {
+            if let Some(span) = self.span(row, place)? {
                 self.run.steps.push(HostStep { span, number });
             }
             Ok(())

@@ -179,16 +179,15 @@ impl TraceReader {
                     self.is_late |= known.is_some_and(|known| known != device);
                 }
             }
-            ("thread_name", Some(name), _) if name.starts_with("Group ") => {
-                let thread = (process.to_owned(), event.thread().to_owned());
-                self.is_late |= self.unnamed_threads.contains(&thread);
-                self.groups.insert(thread, name.into_owned());
-            }
             ("thread_name", Some(name), _) => {
+                let thread = (process.to_owned(), event.thread().to_owned());
+                let is_unnamed = self.unnamed_threads.contains(&thread);
                 if let Some(Ok(plane)) = name.strip_prefix("Plane ").map(str::parse) {
-                    let thread = (process.to_owned(), event.thread().to_owned());
-                    self.is_late |= self.unnamed_threads.contains(&thread);
+                    self.is_late |= is_unnamed;
                     self.planes.insert(thread, plane);
+                } else if name.starts_with("Group ") {
+                    self.is_late |= is_unnamed;
+                    self.groups.insert(thread, name.into_owned());
                 }
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! Failures of collections, devices and of the host: what is repeated, waited for, paused, or ends the run.
 
 use super::*;
-use crate::{base::command_error::Failure, kernel::cause::with_replaced_texts};
+use crate::{base::command_error::Failure, kernel::cause::in_tests::with_replaced_texts};
 
 #[test]
 fn collection_that_cannot_be_started_is_repeated() {
