@@ -49,7 +49,9 @@ pub(crate) fn items<'a>(objects: &'a [Value], item: &str) -> Vec<&'a Value> {
 
 pub(crate) fn timeline(context: &Context, profile: &Path) -> Vec<Value> {
     let ran = context.run(&["timeline", &profile.to_string_lossy(), "--format", "json"]);
-    assert_eq!((ran.code, &*ran.stderr), (0, ""), "{}", profile.display());
+    // Outer tasks of mixed kernels are a fact of a profile, and no problem.
+    let problems = ran.stderr.lines().filter(|line| !line.contains("inside a task of the scheduler"));
+    assert_eq!((ran.code, problems.count()), (0, 0), "{}: {}", profile.display(), ran.stderr);
     ran.json()
 }
 
