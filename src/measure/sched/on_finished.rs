@@ -61,7 +61,8 @@ impl SchedulerState {
         let has_launched = ended.exit != CollectionExit::NothingLaunched;
         let is_suspect = |one: &&CaseResult| matches!(one.outcome.verdict, Verdict::Crashed | Verdict::Hung);
         let named = ended.results.iter().find(is_suspect).map(|result| result.case);
-        let broke = ended.exit == CollectionExit::Broken || named.is_some();
+        let is_early = matches!(ended.exit, CollectionExit::Broken | CollectionExit::EndedByCase);
+        let broke = is_early || named.is_some();
         self.count_kernels(&start.devices, &ended.results);
         let open = self.settle_cases(&start, ended, broke);
         if self.is_stopping {
@@ -71,10 +72,16 @@ impl SchedulerState {
             let reason = "a case ran as another kernel on it and succeeded elsewhere";
             self.record_device_fault(&[device], reason);
         }
+        for device in self.take_unclear_devices(&start.devices, &ended.results) {
+            let reason = "a call failed on it for an unclear cause and succeeded elsewhere";
+            self.record_device_fault(&[device], reason);
+        }
         // If no profile has been read so far, the device is paused instead.
         if has_launched && !broke && self.has_read_profile && is_profile_useless(&ended.results) {
             self.record_device_fault(&start.devices, &ended.message);
         }
+        // The case that ended it has its own attempt, and the others were not reached: nothing is to be searched for.
+        let broke = broke && !(ended.exit == CollectionExit::EndedByCase && named.is_none());
         let left = CollectionAftermath::new(&start, broke, open);
         if let Some(bisection) = bisection.and_then(|id| self.bisections.remove(&id)) {
             self.advance_bisection(bisection, left);
@@ -173,6 +180,16 @@ impl SchedulerState {
                 match progress.tries < MAX_ATTEMPTS && self.may_be_right_elsewhere(case, &start.devices) {
                     true => CaseDisposition::Elsewhere,
                     false => CaseDisposition::Final,
+                }
+            }
+            _ if outcome.reason.cause.is_unclear() => {
+                let is_first = progress.unclear_on.is_empty();
+                progress.unclear_on.extend(&start.devices);
+                match (is_first, start.devices.len()) {
+                    (false, _) => CaseDisposition::Final,
+                    (true, 1) => CaseDisposition::Elsewhere,
+                    // A gang shares no collection with cases of other sizes.
+                    (true, _) => CaseDisposition::Alone,
                 }
             }
             _ => CaseDisposition::Final,

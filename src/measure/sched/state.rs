@@ -26,6 +26,8 @@ pub(super) struct CaseProgress {
     pub(super) tried_on: BTreeSet<u32>,
     pub(super) withdrawals: u32,
     pub(super) wrong_on: Vec<u32>,
+    /// Devices on which its call raised an error of unclear cause.
+    pub(super) unclear_on: Vec<u32>,
     pub(super) last: Option<CaseOutcome>,
     pub(super) is_concluded: bool,
 }
@@ -225,7 +227,7 @@ impl SchedulerState {
     /// tries it again: a signal to all processes of a job, such as that of `scancel`, ends the collections as well.
     pub(super) fn outcome_without_retry(&self, last: &CaseOutcome) -> CaseOutcome {
         let verdict = last.verdict;
-        if !self.has_stop_request || !verdict.is_worth_a_retry() || verdict == Verdict::NotRun {
+        if !self.has_stop_request || !last.is_worth_a_retry() || verdict == Verdict::NotRun {
             return last.clone();
         }
         let last = Box::new(last.reason.clone());
@@ -419,6 +421,7 @@ impl SchedulerState {
             let progress = &mut self.progress[case];
             (progress.tries, progress.skipped, progress.last) = (0, 0, None);
             progress.wrong_on.clear();
+            progress.unclear_on.clear();
             self.open += 1;
             // With the values of the plan, a case would meet the same neighbours in each collection.
             let random = signed_unit_deviate(hash_numbers(&[self.repetitions, case as u64]));

@@ -69,6 +69,10 @@ kinds! {
     device_error: RuntimeDeviceError = Case {
         code: u32 = 507_015,
     }
+    error_text: RaisedError = Case {
+        text: String = String::new(),
+        at: RaisedAt = RaisedAt::Synchronize,
+    }
     clock_jump: ClockJump = Case {
         seconds: f64 = -3600.0,
         launch: u32 = 1,
@@ -165,6 +169,7 @@ pub(super) enum CrashSignal {
 
 words! {
     pub(super) CrashAt { Launch, Exit }
+    pub(super) RaisedAt { Synchronize, Launch }
     pub(super) RecordsKept { Kept, LastSecondLost, None }
     pub(super) UnsteadyPattern { Drift, Step, Burst, TwoModes }
     pub(super) GrandchildLocation { None, SameGroup, OwnGroup, OwnSession }
