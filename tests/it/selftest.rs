@@ -108,11 +108,11 @@ fn runs_leave_out_kernels_whose_entry_does_not_fit_the_host() {
     ran.out_has("a run leaves out as unsupported, 59.29 % of its recorded time:\n 59.29 %  LayerNormV3 ");
     let run = "run --db db --host rehearsal --devices 0-1";
     context.exits(1, run);
-    let [row, norm] = ["Add", "LayerNormV3"].map(|kernel| context.rows("db", kernel).remove(0));
-    assert_eq!(row["MicroBench Verdict"], "ok", "{row:?}");
-    assert_eq!(norm["MicroBench Verdict"], "unsupported", "{norm:?}");
-    let reason = &norm["MicroBench Reason"];
-    assert!(reason.contains("experiment 4") && reason.contains("ran as LayerNormV4"), "{reason}");
+    let verdicts = "SELECT kernel || ' ' || verdict || ' ' || cause FROM verdicts JOIN cases USING (case_id)";
+    let verdicts = crate::rehearsal::ledger(&context, "db", verdicts);
+    assert!(verdicts.contains("Add ok "), "{verdicts}");
+    assert!(verdicts.contains("LayerNormV3 unsupported {\"cause\":\"entry_mismatch\""), "{verdicts}");
+    assert!(verdicts.contains("the call ran as LayerNormV4"), "{verdicts}");
     selftest(&context, "--devices 0-1 --experiments 4").ended(0);
     context.done(run);
 }

@@ -127,8 +127,8 @@ impl SchedulerState {
     }
 
     fn devices_to_try(&self, case: usize) -> impl Iterator<Item = u32> {
-        let CaseProgress { wrong_on, unclear_on, .. } = &self.progress[case];
-        self.usable_devices().filter(move |id| !wrong_on.contains(id) && !unclear_on.contains(id))
+        let CaseProgress { wrong_on, errors_on, .. } = &self.progress[case];
+        self.usable_devices().filter(move |id| !wrong_on.contains(id) && !errors_on.contains(id))
     }
 
     /// Returns true if a case whose kernel did not run on `device` is tried on another one: always on a second one, and on a third one
@@ -149,8 +149,8 @@ impl SchedulerState {
     pub(super) fn try_elsewhere(&mut self, cases: Vec<usize>) {
         let mut by_avoided: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();
         for case in cases {
-            let CaseProgress { wrong_on, unclear_on, .. } = &self.progress[case];
-            let mut avoid = [wrong_on.as_slice(), unclear_on].concat();
+            let CaseProgress { wrong_on, errors_on, .. } = &self.progress[case];
+            let mut avoid = [wrong_on.as_slice(), errors_on].concat();
             if self.devices_to_try(case).any(|device| !self.is_mostly_wrong(device)) {
                 let wrong = self.kernels.keys().copied().filter(|device| self.is_mostly_wrong(*device));
                 avoid.extend(wrong.collect::<Vec<u32>>());
@@ -181,15 +181,15 @@ impl SchedulerState {
         blamed
     }
 
-    /// Returns the devices on which calls of these cases failed for an unclear cause, while they succeeded on others now; each
-    /// case names a device once.
-    pub(super) fn take_unclear_devices(&mut self, succeeded_on: &[u32], results: &[CaseResult]) -> Vec<u32> {
-        let mut unclear = BTreeSet::new();
+    /// Returns the devices on which calls of these cases raised errors, while they succeeded on others now; each case names a
+    /// device once.
+    pub(super) fn take_failed_devices(&mut self, succeeded_on: &[u32], results: &[CaseResult]) -> Vec<u32> {
+        let mut failed = BTreeSet::new();
         for CaseResult { case, .. } in results.iter().filter(|result| result.outcome.verdict.is_recorded()) {
-            unclear.extend(std::mem::take(&mut self.progress[*case].unclear_on));
+            failed.extend(std::mem::take(&mut self.progress[*case].errors_on));
         }
-        unclear.retain(|device| !succeeded_on.contains(device));
-        unclear.into_iter().collect()
+        failed.retain(|device| !succeeded_on.contains(device));
+        failed.into_iter().collect()
     }
 
     /// Returns the devices that ran most of their cases as other kernels, while another one ran most as it should.

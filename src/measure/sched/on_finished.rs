@@ -64,7 +64,7 @@ impl SchedulerState {
         let is_early = matches!(ended.exit, CollectionExit::Broken | CollectionExit::EndedByCase);
         let broke = is_early || named.is_some();
         self.count_kernels(&start.devices, &ended.results);
-        let open = self.settle_cases(&start, ended, broke);
+        let mut open = self.settle_cases(&start, ended, broke);
         if self.is_stopping {
             return;
         }
@@ -72,16 +72,21 @@ impl SchedulerState {
             let reason = "a case ran as another kernel on it and succeeded elsewhere";
             self.record_device_fault(&[device], reason);
         }
-        for device in self.take_unclear_devices(&start.devices, &ended.results) {
-            let reason = "a call failed on it for an unclear cause and succeeded elsewhere";
+        for device in self.take_failed_devices(&start.devices, &ended.results) {
+            let reason = "a call raised an error on it and succeeded elsewhere";
             self.record_device_fault(&[device], reason);
         }
         // If no profile has been read so far, the device is paused instead.
         if has_launched && !broke && self.has_read_profile && is_profile_useless(&ended.results) {
             self.record_device_fault(&start.devices, &ended.message);
         }
-        // The case that ended it has its own attempt, and the others were not reached: nothing is to be searched for.
-        let broke = broke && !(ended.exit == CollectionExit::EndedByCase && named.is_none());
+        // Exceptions tell which cases failed, and the others were not reached: nothing is to be searched for. The only case of
+        // its collection may be the suspect of a bisection.
+        let is_told = ended.exit != CollectionExit::Broken && (bisection.is_none() || start.cases.len() > 1);
+        if is_told {
+            self.repeat_faulty(&start, &ended.results, &mut open);
+        }
+        let broke = broke && !is_told;
         let left = CollectionAftermath::new(&start, broke, open);
         if let Some(bisection) = bisection.and_then(|id| self.bisections.remove(&id)) {
             self.advance_bisection(bisection, left);
@@ -183,13 +188,13 @@ impl SchedulerState {
                 }
             }
             _ if outcome.reason.cause.is_unclear() => {
-                let is_first = progress.unclear_on.is_empty();
-                progress.unclear_on.extend(&start.devices);
-                match (is_first, start.devices.len()) {
-                    (false, _) => CaseDisposition::Final,
-                    (true, 1) => CaseDisposition::Elsewhere,
+                progress.unclear += 1;
+                progress.errors_on.extend(&start.devices);
+                match (progress.unclear, start.devices.len()) {
+                    (1, 1) => CaseDisposition::Elsewhere,
                     // A gang shares no collection with cases of other sizes.
-                    (true, _) => CaseDisposition::Alone,
+                    (1, _) => CaseDisposition::Alone,
+                    _ => CaseDisposition::Final,
                 }
             }
             _ => CaseDisposition::Final,
@@ -234,6 +239,18 @@ impl SchedulerState {
         }
         let task = QueuedCollection::new(vec![case], CollectionPurpose::Alone);
         self.queued.push_back(QueuedCollection { avoid, ..task });
+    }
+
+    /// Measures the cases that raised a fault of the device or of a link again, each alone and elsewhere.
+    fn repeat_faulty(&mut self, start: &StartCollection, results: &[CaseResult], open: &mut Vec<usize>) {
+        let Some(&device) = start.devices.first() else { return };
+        for result in results.iter().filter(|result| result.outcome.verdict == Verdict::Crashed) {
+            open.retain(|case| *case != result.case);
+            let progress = &mut self.progress[result.case];
+            progress.errors_on.extend(&start.devices);
+            progress.broken_on.push((device, start.collection));
+            self.assess_suspect(result.case);
+        }
     }
 
     fn start_bisection(&mut self, left: CollectionAftermath, named: Option<usize>) {

@@ -38,6 +38,8 @@ enum CaseFault {
     UnclearOnce,
     /// The same in the first attempt, after which the device cannot be used.
     UnclearLate,
+    /// The call raises a fault of the device in the first attempt, after which the device cannot be used.
+    FaultOnce,
     /// The call launches another kernel.
     OtherKernel,
 }
@@ -190,10 +192,14 @@ impl FaultyHost {
                     end = CollectionExit::EndedByCase;
                     Verdict::Rejected
                 }
+                CaseFault::FaultOnce if is_first_try => {
+                    end = CollectionExit::EndedByCase;
+                    Verdict::Crashed
+                }
                 CaseFault::OtherKernel => Verdict::WrongKernel,
                 _ => Verdict::Ok,
             };
-            if matches!(verdict, Verdict::Crashed | Verdict::Hung) {
+            if end == CollectionExit::Completed && matches!(verdict, Verdict::Crashed | Verdict::Hung) {
                 end = CollectionExit::Broken;
             }
             let ended = !matches!(verdict, Verdict::Crashed | Verdict::Hung);

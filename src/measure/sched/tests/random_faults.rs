@@ -18,6 +18,7 @@ fn any_case_fault() -> impl Strategy<Value = CaseFault> {
         1 => Just(CaseFault::Unclear),
         1 => Just(CaseFault::UnclearOnce),
         1 => Just(CaseFault::UnclearLate),
+        1 => Just(CaseFault::FaultOnce),
         1 => Just(CaseFault::OtherKernel),
     ]
 }
