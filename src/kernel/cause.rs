@@ -78,6 +78,15 @@ pub enum Cause {
     DeviceFault { class: String, message: String },
     #[error("{class}: {}", plain(.message))]
     Refused { class: String, message: String },
+    // The text does not tell whether the call, the device, a link or the host is at fault.
+    #[error("{class}: {}", plain(.message))]
+    Unclear { class: String, message: String },
+    // A link between devices or hosts failed, or the other end of it.
+    #[error("{class}: {}", plain(.message))]
+    LinkFault { class: String, message: String },
+    // The host lacks something, such as memory, a port or a permission.
+    #[error("{class}: {}", plain(.message))]
+    HostFault { class: String, message: String },
     // The call could not write to a full disk.
     #[error("{class}: {}", plain(.message))]
     NoSpace { class: String, message: String },
@@ -317,6 +326,9 @@ pub enum Cause {
     MoreDevicesThanHost { needed: usize, devices: usize },
     #[error("it communicates with other devices, and no argument of its entry is a `process_group`")]
     NoProcessGroup,
+    // Experiment 4 of the selftest launched the smallest case of the entry.
+    #[error("the entry of the kernel does not fit this host by experiment 4 of the selftest: {}", plain(.message))]
+    EntryMismatch { message: String },
     // The vendor check refused the call.
     #[error("{verdict} by {software} when it was checked: {}", plain(.message))]
     Checked { verdict: String, software: String, message: String },
@@ -324,6 +336,17 @@ pub enum Cause {
     // Text of a table, or of a result without a ledger.
     #[error("{}", plain(.text))]
     Recorded { text: String },
+}
+
+impl Cause {
+    /// Returns true if the error may not be that of the call, so that the call is tried once more.
+    pub(crate) fn is_unclear(&self) -> bool {
+        match self {
+            Self::Unclear { .. } | Self::HostFault { .. } => true,
+            Self::OnRank { failure, .. } => failure.cause.is_unclear(),
+            _ => false,
+        }
+    }
 }
 
 const MAX_SUMMARY: usize = 160;

@@ -2,7 +2,7 @@
 //!
 //! Rules on records are in `verify/record_rules.rs`. `verify/rules.rs` only describes the other rules, whose verdicts are
 //! assigned in `verify/journal.rs` (exceptions), `collection.rs`, `samples.rs`, `controls.rs`, `estimates.rs` and
-//! `low_clocks.rs`. `sched/on_finished.rs` decides on new attempts by `is_worth_a_retry`. Verdicts with samples are also in
+//! `low_clocks.rs`. `sched/on_finished.rs` decides on new attempts by `is_worth_a_retry`, and `Cause::is_unclear`. Verdicts with samples are also in
 //! `WITH_SAMPLES` of `database/ledger/mod.rs`.
 //! The causes and their sentences are in `cause.rs`. docs/database.md explains each verdict.
 
@@ -101,16 +101,6 @@ impl Verdict {
         Self::NotRun,
     ];
 
-    /// Returns true if a case of a killed run needs no further attempt after this number of attempts, of which the last had
-    /// the verdict. One that ran out of memory is repeated alone, one that ran as another kernel first on another device.
-    pub(crate) const fn ends_a_resumed_case(self, attempts: usize) -> bool {
-        match self {
-            Self::Oom => false,
-            Self::WrongKernel => attempts > 1,
-            _ => !self.is_worth_a_retry(),
-        }
-    }
-
     /// Returns true if another attempt may succeed, because the cause may lie in the collection, not in the case.
     pub(crate) const fn is_worth_a_retry(self) -> bool {
         matches!(
@@ -161,6 +151,23 @@ pub struct CaseOutcome {
 impl CaseOutcome {
     pub fn new(verdict: Verdict, reason: impl Into<Reason>) -> Self {
         Self { verdict, reason: reason.into() }
+    }
+
+    /// Returns true if another attempt may succeed: by the verdict, or because the error may not be that of the call.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
+        self.verdict.is_worth_a_retry() || self.reason.cause.is_unclear()
+    }
+
+    /// Returns true if a case of a killed run needs no further attempt after this number of attempts, of which the last had
+    /// this outcome. One that ran out of memory is repeated alone; one that ran as another kernel, or whose error may not be
+    /// that of the call, first on another device.
+    pub(crate) fn ends_a_resumed_case(&self, attempts: usize) -> bool {
+        match self.verdict {
+            Verdict::Oom => false,
+            Verdict::WrongKernel => attempts > 1,
+            _ if self.reason.cause.is_unclear() => attempts > 1,
+            verdict => !verdict.is_worth_a_retry(),
+        }
     }
 
     pub(crate) fn with_remarks(

@@ -227,6 +227,13 @@ impl RunContext {
         let mut plan = unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         let nodes = options.sweep.as_ref().and_then(|sweep| sweep.nodes).map_or(1, |nodes| nodes.nodes);
         plan.refuse_larger_gangs(self.chips.len().saturating_mul(nodes));
+        if !options.without_selftest {
+            let mismatches = self.mismatched_entries(&options.python)?;
+            plan.refuse_cases(|planned| {
+                let message = mismatches.get(&self.catalogue.entry(&planned.case.kernel)?.kernel)?.clone();
+                Some(Cause::EntryMismatch { message })
+            });
+        }
         if options.without_selftest && self.database.kind() == DataKind::Npu {
             plan.cases.iter_mut().for_each(|planned| planned.call.notes.push(Cause::WithoutSelftest));
         }

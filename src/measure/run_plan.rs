@@ -235,7 +235,7 @@ fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {
         return Some(outcome.clone());
     }
     let last = record.attempts.last().map(|attempt| &attempt.outcome);
-    last.filter(|outcome| outcome.verdict.ends_a_resumed_case(record.attempts.len())).cloned()
+    last.filter(|outcome| outcome.ends_a_resumed_case(record.attempts.len())).cloned()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Faults at random instants of a run: killed children, and tables that are damaged, deleted or replaced. Every other
-//! row is written, and one command ends in the bytes of an undisturbed run.
+//! row is written, and one command ends in the bytes of an undisturbed run. Launches that meet errors, whose cases are
+//! measured again.
 //!
-//! Variables raise the number of faults: `NPUBENCH_CHILD_KILLS`, `NPUBENCH_TABLE_FAULTS`.
+//! Variables raise the number of faults: `NPUBENCH_CHILD_KILLS`, `NPUBENCH_TABLE_FAULTS`, `NPUBENCH_ERROR_ROWS`.
 
 use std::{
     fs,
@@ -141,5 +142,129 @@ fn faulty_table_costs_no_other_row() {
         fs::write(&table, original).expect("restored");
         context.done(&STEADY_RUN);
         assert_eq!(tables(&context), expected, "{fault:?} of {name} at {n}");
+    }
+}
+
+/// Errors that are not of the call, in the wordings of torch_npu and CANN, and where they are raised.
+const ERRORS: [(&str, &str); 8] = [
+    (
+        "synchronize",
+        "The Inner error is reported as above. The process exits for this inner error, and the current working \
+                     operator name is aclnnX. [ERROR] ERR00100 PTA call acl api failed",
+    ),
+    ("synchronize", "NPU function error: AclrtSynchronizeStream(stream()), error code is 507011"),
+    (
+        "synchronize",
+        "The Inner error is reported as above. ERR00100 PTA call acl api failed. (EL0004): Failed to allocate memory.",
+    ),
+    ("synchronize", "ACL stream synchronize failed. EI9999: Inner Error! fftsplus task timeout"),
+    ("synchronize", "HBM MULTI BIT ECC ERROR."),
+    ("launch", "call aclnnX failed. EZ9999: Inner Error!"),
+    (
+        "launch",
+        "EI0020: Failed to enable listening for the NPU network adapter socket. Reason: the port is in use",
+    ),
+    ("launch", "an error that nobody knows"),
+];
+
+/// Returns a fault plan with these errors: in a part of the launches of a case on a device, or once for each case of a kernel.
+fn error_plan<'a>(errors: impl IntoIterator<Item = (&'a str, &'a str, String)>) -> String {
+    let fault = |(at, text, criteria): (&str, &str, String)| {
+        let text = serde_json::to_string(text).expect("JSON");
+        format!("  - error_text: {{at: {at}, text: {text}}}\n    {criteria}\n")
+    };
+    "faults:\n".to_owned() + &errors.into_iter().map(fault).collect::<String>()
+}
+
+/// Each case ends `ok`, or failed twice for the errors that it met. The number of rows is that of a grid of all kernels; 5 % of
+/// their launches meet an error. Without it a small database meets more.
+#[test]
+fn launches_that_meet_errors_cost_no_row() {
+    let context = Context::of_layer();
+    let rows = fault_count("NPUBENCH_ERROR_ROWS", 0);
+    let part = if rows > 0 { 0.05 } else { 0.15 };
+    if rows > 0 {
+        context.done(&["grid", "--db", "db", "--rows", &rows.to_string()]);
+    }
+    let each = format!("where: {{probability: {}}}", part / 8.0);
+    context.write("plan.yaml", &error_plan(ERRORS.map(|(at, text)| (at, text, each.clone()))));
+    let run =
+        "run --db db --host rehearsal --devices 0-3 --rehearsal-model steady --rehearsal-faults plan.yaml";
+    let ran = context.run(run);
+    assert!(matches!(ran.code, 0 | 1), "{}: {}", ran.code, ran.stderr);
+    let ledger = ledger(&context).expect("it ran");
+    let texts = ERRORS.map(|(_, text)| format!("cause LIKE '%{}%'", &text[..24])).join(" OR ");
+    let met = number(&ledger, &format!("SELECT count(*) FROM attempts WHERE {texts}"));
+    assert!(met > 0, "no launch met an error");
+    let attempts = "(SELECT count(*) FROM attempts a WHERE a.case_id = v.case_id AND a.verdict <> 'not_run')";
+    // A case that runs out of memory alone is not repeated.
+    let twice = format!(
+        "SELECT count(*) FROM verdicts v WHERE verdict NOT IN ('ok', 'ran_as_other') AND ({texts}) AND ({attempts} > 1 \
+         OR verdict = 'oom')"
+    );
+    let not_launched =
+        "SELECT count(*) FROM verdicts WHERE verdict IN ('unsupported', 'invalid_args', 'no_entry')";
+    let [twice, not_launched, ok, all] = [
+        &twice,
+        not_launched,
+        "SELECT count(*) FROM verdicts WHERE verdict IN ('ok', 'ran_as_other')",
+        "SELECT count(*) FROM planned",
+    ]
+    .map(|sql| number(&ledger, sql));
+    let counts =
+        format!("{all} cases, {ok} ok, {twice} failed twice, {not_launched} not launched, {met} errors");
+    assert_eq!(ok + twice + not_launched, all, "{counts}: {}{}", ran.stdout, ran.stderr);
+    assert!(twice <= all / 20 + 4, "{counts}");
+}
+
+/// Texts that users met, each once for each case of a kernel, and one in all ranks of a collective.
+#[test]
+fn texts_of_users_cost_no_row() {
+    let Some(path) = shared("reports/errors/texts.jsonl") else { return };
+    let text = fs::read_to_string(path).expect("readable");
+    let texts: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (of_ranks, late): (Vec<_>, Vec<_>) =
+        texts.iter().partition(|one| one["raised"].text().contains("all ranks of a collective"));
+    assert!(late.iter().all(|one| one["raised"] == "raised at the synchronisation"), "{late:?}");
+    let context = Context::of_layer();
+    let of_kernel = |(one, kernel): (&&serde_json::Value, &&str)| {
+        let once = format!("where: {{kernel: {kernel}}}\n    times_each: 1");
+        ("synchronize", one["text"].text().to_owned(), once)
+    };
+    let faults: Vec<_> = late.iter().zip(&DECODER_KERNELS).map(of_kernel).collect();
+    let faults = faults.iter().map(|(at, text, once)| (*at, text.as_str(), once.clone()));
+    context.write("plan.yaml", &error_plan(faults));
+    let ran = context.run(&(STEADY_RUN, "--rehearsal-faults plan.yaml"));
+    // A case that runs out of memory alone is not repeated.
+    let other = "SELECT count(*) FROM verdicts WHERE verdict NOT IN ('ok', 'oom')";
+    assert_eq!(number(&ledger(&context).expect("it ran"), other), 0, "{}{}", ran.stdout, ran.stderr);
+    let ledger_of_run = ledger(&context).expect("it ran");
+    for (one, kernel) in late.iter().zip(&DECODER_KERNELS) {
+        let expected = match one["expected"].text() {
+            "oom" => "'oom'",
+            expected if expected.contains("not the fault of the call for certain") => "'crashed', 'rejected'",
+            _ => "'crashed'",
+        };
+        let first = format!(
+            "SELECT count(*) FROM cases c WHERE kernel = '{kernel}' AND NOT EXISTS (SELECT 1 FROM attempts a \
+             WHERE a.case_id = c.case_id AND a.verdict IN ({expected}))"
+        );
+        assert_eq!(number(&ledger_of_run, &first), 0, "{kernel}: {one}");
+    }
+    for one in of_ranks {
+        let context = Context::new();
+        let first = "where: {collections: [1]}".to_owned();
+        context.write("plan.yaml", &error_plan([("launch", one["text"].text(), first)]));
+        let sweep = "0-1 --ranks 2 --ops all_reduce --sizes 1024,4096 --rehearsal-faults plan.yaml";
+        context.done(&(crate::comm_run::SWEEP, sweep));
+        let verdicts: Vec<String> = context
+            .rows("db", "hcom_allReduce_")
+            .iter()
+            .map(|row| row["MicroBench Verdict"].clone())
+            .collect();
+        assert_eq!(verdicts, ["ok", "ok"], "{one}");
+        let crashed = "SELECT count(*) FROM attempts WHERE verdict = 'crashed'";
+        assert!(number(&ledger(&context).expect("it ran"), crashed) > 0, "{one}");
     }
 }

@@ -94,6 +94,29 @@ fn defects_of_the_host_fail_their_experiments() {
     }
 }
 
+/// A mismatch leaves out the cases of its kernel, and no others.
+#[test]
+fn runs_leave_out_kernels_whose_entry_does_not_fit_the_host() {
+    let context = Context::new();
+    let norm = "LayerNormV3,6.000,\"\"\"16,128;128;128\"\"\",DT_BF16;DT_BF16;DT_BF16,ND;ND;ND,\
+                \"\"\"16,128;16,1;16,1\"\"\",DT_BF16;FLOAT;FLOAT,ND;ND;ND";
+    context.write("k.csv", &profile(&[ADD, ADD, norm]));
+    context.done("ingest k.csv --db db --kind rehearsal");
+    context.write("faults.yaml", "defects: [other_kernel_name]");
+    let options = "--devices 0-1 --experiments 4 --rehearsal-faults faults.yaml";
+    let ran = selftest(&context, options).ended(1);
+    ran.out_has("a run leaves out as unsupported, 59.29 % of its recorded time:\n 59.29 %  LayerNormV3 ");
+    let run = "run --db db --host rehearsal --devices 0-1";
+    context.exits(1, run);
+    let verdicts = "SELECT kernel || ' ' || verdict || ' ' || cause FROM verdicts JOIN cases USING (case_id)";
+    let verdicts = crate::rehearsal::ledger(&context, "db", verdicts);
+    assert!(verdicts.contains("Add ok "), "{verdicts}");
+    assert!(verdicts.contains("LayerNormV3 unsupported {\"cause\":\"entry_mismatch\""), "{verdicts}");
+    assert!(verdicts.contains("the call ran as LayerNormV4"), "{verdicts}");
+    selftest(&context, "--devices 0-1 --experiments 4").ended(0);
+    context.done(run);
+}
+
 #[test]
 fn one_device_is_compared_with_itself_and_too_few_for_gangs() {
     let context = Context::of_layer();

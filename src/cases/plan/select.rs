@@ -133,8 +133,19 @@ impl fmt::Display for MissingTable {
 
 impl RunPlan {
     pub(crate) fn refuse_larger_gangs(&mut self, devices: usize) {
-        for planned in self.cases.extract_if(.., |planned| planned.devices > devices) {
-            let cause = Cause::MoreDevicesThanHost { needed: planned.devices, devices };
+        self.refuse_cases(|planned| {
+            let needed = planned.devices;
+            (needed > devices).then_some(Cause::MoreDevicesThanHost { needed, devices })
+        });
+    }
+
+    /// Leaves out the cases with a cause as `unsupported`.
+    pub(crate) fn refuse_cases(&mut self, cause: impl Fn(&PlannedCase) -> Option<Cause>) {
+        for planned in std::mem::take(&mut self.cases) {
+            let Some(cause) = cause(&planned) else {
+                self.cases.push(planned);
+                continue;
+            };
             let outcome = CaseOutcome::new(Verdict::Unsupported, cause);
             self.not_launched.extend(planned.cases().map(|case| (case.clone(), outcome.clone())));
         }

@@ -332,6 +332,7 @@ fn collection_exit(journal: &LaunchJournal, end: CollectionTermination) -> Colle
         CollectionTermination::Stopped => CollectionExit::Stopped,
         _ if !journal.is_started => CollectionExit::NothingLaunched,
         CollectionTermination::Exited if journal.is_done => CollectionExit::Completed,
+        CollectionTermination::Exited if journal.has_ended => CollectionExit::EndedByCase,
         CollectionTermination::Exited | CollectionTermination::TimedOut => CollectionExit::Broken,
     }
 }
@@ -438,7 +439,7 @@ fn has_collectives(cases: &[&PlannedCase]) -> bool {
 const MAX_EXCUSES: u32 = 3;
 
 fn is_excusable(outcome: &CaseOutcome) -> bool {
-    outcome.verdict.is_worth_a_retry() || matches!(outcome.reason.cause, Cause::NoSpace { .. })
+    outcome.is_worth_a_retry() || matches!(outcome.reason.cause, Cause::NoSpace { .. })
 }
 
 pub(super) fn stays_excused(stored: &CaseOutcome, assessed: &CaseOutcome) -> bool {

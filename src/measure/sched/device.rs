@@ -1,11 +1,11 @@
 //! Availability and faults of devices, and devices that run cases as other kernels: a device may lack binaries that others have, so
 //! that such a case is tried on another one before its verdict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     CaseResult, Seconds,
-    state::{QueuedCollection, SchedulerState},
+    state::{CaseProgress, QueuedCollection, SchedulerState},
 };
 use crate::kernel::{CollectionPurpose, Verdict};
 
@@ -127,8 +127,8 @@ impl SchedulerState {
     }
 
     fn devices_to_try(&self, case: usize) -> impl Iterator<Item = u32> {
-        let missed = &self.progress[case].wrong_on;
-        self.usable_devices().filter(move |id| !missed.contains(id))
+        let CaseProgress { wrong_on, errors_on, .. } = &self.progress[case];
+        self.usable_devices().filter(move |id| !wrong_on.contains(id) && !errors_on.contains(id))
     }
 
     /// Returns true if a case whose kernel did not run on `device` is tried on another one: always on a second one, and on a third one
@@ -145,11 +145,12 @@ impl SchedulerState {
         }
     }
 
-    /// Queues cases for devices on which their kernels were not missed, if possible for those that run most cases as they should.
+    /// Queues cases for devices on which they have not failed, if possible for those that run most cases as they should.
     pub(super) fn try_elsewhere(&mut self, cases: Vec<usize>) {
         let mut by_avoided: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();
         for case in cases {
-            let mut avoid = self.progress[case].wrong_on.clone();
+            let CaseProgress { wrong_on, errors_on, .. } = &self.progress[case];
+            let mut avoid = [wrong_on.as_slice(), errors_on].concat();
             if self.devices_to_try(case).any(|device| !self.is_mostly_wrong(device)) {
                 let wrong = self.kernels.keys().copied().filter(|device| self.is_mostly_wrong(*device));
                 avoid.extend(wrong.collect::<Vec<u32>>());
@@ -178,6 +179,17 @@ impl SchedulerState {
                 && !self.devices.get(device).is_none_or(|record| record.needs_control)
         });
         blamed
+    }
+
+    /// Returns the devices on which calls of these cases raised errors, while they succeeded on others now; each case names a
+    /// device once.
+    pub(super) fn take_failed_devices(&mut self, succeeded_on: &[u32], results: &[CaseResult]) -> Vec<u32> {
+        let mut failed = BTreeSet::new();
+        for CaseResult { case, .. } in results.iter().filter(|result| result.outcome.verdict.is_recorded()) {
+            failed.extend(std::mem::take(&mut self.progress[*case].errors_on));
+        }
+        failed.retain(|device| !succeeded_on.contains(device));
+        failed.into_iter().collect()
     }
 
     /// Returns the devices that ran most of their cases as other kernels, while another one ran most as it should.

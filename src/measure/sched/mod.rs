@@ -163,6 +163,8 @@ pub enum CollectionExit {
     Completed,
     /// It crashed, hung, or was ended by another program.
     Broken,
+    /// Its script ended early by itself: a case left the device unusable, as the result of the case tells.
+    EndedByCase,
     NothingLaunched,
     /// It was ended by a stop request or the deadline, which is no evidence against its cases.
     Stopped,

@@ -61,12 +61,13 @@ impl SchedulerState {
         let has_launched = ended.exit != CollectionExit::NothingLaunched;
         let is_suspect = |one: &&CaseResult| matches!(one.outcome.verdict, Verdict::Crashed | Verdict::Hung);
         let named = ended.results.iter().find(is_suspect).map(|result| result.case);
-        let broke = ended.exit == CollectionExit::Broken || named.is_some();
+        let is_early = matches!(ended.exit, CollectionExit::Broken | CollectionExit::EndedByCase);
+        let broke = is_early || named.is_some();
         if has_launched && start.purpose == CollectionPurpose::Measure {
             self.costs.record_risk(&ended.results, broke);
         }
         self.count_kernels(&start.devices, &ended.results);
-        let open = self.settle_cases(&start, ended, broke);
+        let mut open = self.settle_cases(&start, ended, broke);
         if self.is_stopping {
             return;
         }
@@ -74,10 +75,21 @@ impl SchedulerState {
             let reason = "a case ran as another kernel on it and succeeded elsewhere";
             self.record_device_fault(&[device], reason);
         }
+        for device in self.take_failed_devices(&start.devices, &ended.results) {
+            let reason = "a call raised an error on it and succeeded elsewhere";
+            self.record_device_fault(&[device], reason);
+        }
         // If no profile has been read so far, the device is paused instead.
         if has_launched && !broke && self.has_read_profile && is_profile_useless(&ended.results) {
             self.record_device_fault(&start.devices, &ended.message);
         }
+        // Exceptions tell which cases failed, and the others were not reached: nothing is to be searched for. The only case of
+        // its collection may be the suspect of a bisection.
+        let is_told = ended.exit != CollectionExit::Broken && (bisection.is_none() || start.cases.len() > 1);
+        if is_told {
+            self.repeat_faulty(&start, &ended.results, &mut open);
+        }
+        let broke = broke && !is_told;
         let left = CollectionAftermath::new(&start, broke, open);
         if let Some(bisection) = bisection.and_then(|id| self.bisections.remove(&id)) {
             self.advance_bisection(bisection, left);
@@ -178,6 +190,16 @@ impl SchedulerState {
                     false => CaseDisposition::Final,
                 }
             }
+            _ if outcome.reason.cause.is_unclear() => {
+                progress.unclear += 1;
+                progress.errors_on.extend(&start.devices);
+                match (progress.unclear, start.devices.len()) {
+                    (1, 1) => CaseDisposition::Elsewhere,
+                    // A gang shares no collection with cases of other sizes.
+                    (1, _) => CaseDisposition::Alone,
+                    _ => CaseDisposition::Final,
+                }
+            }
             _ => CaseDisposition::Final,
         }
     }
@@ -220,6 +242,18 @@ impl SchedulerState {
         }
         let task = QueuedCollection::new(vec![case], CollectionPurpose::Alone);
         self.queued.push_back(QueuedCollection { avoid, ..task });
+    }
+
+    /// Measures the cases that raised a fault of the device or of a link again, each alone and elsewhere.
+    fn repeat_faulty(&mut self, start: &StartCollection, results: &[CaseResult], open: &mut Vec<usize>) {
+        let Some(&device) = start.devices.first() else { return };
+        for result in results.iter().filter(|result| result.outcome.verdict == Verdict::Crashed) {
+            open.retain(|case| *case != result.case);
+            let progress = &mut self.progress[result.case];
+            progress.errors_on.extend(&start.devices);
+            progress.broken_on.push((device, start.collection));
+            self.assess_suspect(result.case);
+        }
     }
 
     fn start_bisection(&mut self, left: CollectionAftermath, named: Option<usize>) {

@@ -158,7 +158,14 @@ impl SchedulerState {
     fn choose_devices(&self, task: &QueuedCollection, size: usize, free: &[u32]) -> Option<Vec<u32>> {
         if size > 1 {
             let groups = task.cases.first().map(|case| Arc::clone(&self.jobs[*case].device_groups));
-            return gang_devices(free, size, &groups.unwrap_or_default());
+            let (groups, usable) = (groups.unwrap_or_default(), self.usable_devices().collect::<Vec<u32>>());
+            let untried = |ids: &[u32]| -> Vec<u32> {
+                ids.iter().copied().filter(|id| !task.avoid.contains(id)).collect()
+            };
+            return match gang_devices(&untried(&usable), size, &groups) {
+                Some(_) => gang_devices(&untried(free), size, &groups),
+                None => gang_devices(free, size, &groups),
+            };
         }
         let is_untried = |id: &u32| !task.avoid.contains(id);
         let others = self.usable_devices().any(|id| is_untried(&id));

@@ -26,6 +26,10 @@ pub(super) struct CaseProgress {
     pub(super) tried_on: BTreeSet<u32>,
     pub(super) withdrawals: u32,
     pub(super) wrong_on: Vec<u32>,
+    /// Devices on which its call raised an error that may not be its own.
+    pub(super) errors_on: Vec<u32>,
+    /// Number of such errors of unclear cause.
+    pub(super) unclear: u32,
     pub(super) last: Option<CaseOutcome>,
     pub(super) is_concluded: bool,
 }
@@ -225,7 +229,7 @@ impl SchedulerState {
     /// tries it again: a signal to all processes of a job, such as that of `scancel`, ends the collections as well.
     pub(super) fn outcome_without_retry(&self, last: &CaseOutcome) -> CaseOutcome {
         let verdict = last.verdict;
-        if !self.has_stop_request || !verdict.is_worth_a_retry() || verdict == Verdict::NotRun {
+        if !self.has_stop_request || !last.is_worth_a_retry() || verdict == Verdict::NotRun {
             return last.clone();
         }
         let last = Box::new(last.reason.clone());
@@ -417,8 +421,9 @@ impl SchedulerState {
         cases.retain(|case| std::mem::take(&mut self.progress[*case].is_concluded));
         for &case in &cases {
             let progress = &mut self.progress[case];
-            (progress.tries, progress.skipped, progress.last) = (0, 0, None);
+            (progress.tries, progress.skipped, progress.unclear, progress.last) = (0, 0, 0, None);
             progress.wrong_on.clear();
+            progress.errors_on.clear();
             self.open += 1;
             // With the values of the plan, a case would meet the same neighbours in each collection.
             let random = signed_unit_deviate(hash_numbers(&[self.repetitions, case as u64]));

@@ -33,6 +33,13 @@ enum CaseFault {
     AlwaysLost,
     /// The call raises an error.
     Refused,
+    /// The call raises an error of unclear cause, always or in the first attempt.
+    Unclear,
+    UnclearOnce,
+    /// The same in the first attempt, after which the device cannot be used.
+    UnclearLate,
+    /// The call raises a fault of the device in the first attempt, after which the device cannot be used.
+    FaultOnce,
     /// The call launches another kernel.
     OtherKernel,
 }
@@ -152,10 +159,17 @@ impl FaultyHost {
         let launches_until = ends_at - start.export_reserve - STARTUP * self.slowdown;
         let unnamed = start.cases.iter().any(|case| self.case_faults[*case] == CaseFault::CrashesUnnamed);
         for (place, &case) in start.cases.iter().enumerate() {
-            let result = |verdict, seconds| CaseResult {
-                case,
-                outcome: CaseOutcome::new(verdict, "simulated"),
-                seconds,
+            let is_unclear = matches!(
+                self.case_faults[case],
+                CaseFault::Unclear | CaseFault::UnclearOnce | CaseFault::UnclearLate
+            );
+            let result = |verdict, seconds| {
+                let (class, message) = (String::new(), "simulated".to_owned());
+                let cause = match verdict {
+                    Verdict::Rejected if is_unclear => Cause::Unclear { class, message },
+                    _ => "simulated".into(),
+                };
+                CaseResult { case, outcome: CaseOutcome::new(verdict, cause), seconds }
             };
             // A case is expected to take as long as those before it.
             let expected = elapsed / place.max(1) as f64;
@@ -184,11 +198,20 @@ impl FaultyHost {
                 CaseFault::Crowded if start.cases.len() > 1 => Verdict::Oom,
                 CaseFault::LostOnce if is_first_try => Verdict::LostRecords,
                 CaseFault::AlwaysLost => Verdict::LostRecords,
-                CaseFault::Refused => Verdict::Rejected,
+                CaseFault::Refused | CaseFault::Unclear => Verdict::Rejected,
+                CaseFault::UnclearOnce if is_first_try => Verdict::Rejected,
+                CaseFault::UnclearLate if is_first_try => {
+                    end = CollectionExit::EndedByCase;
+                    Verdict::Rejected
+                }
+                CaseFault::FaultOnce if is_first_try => {
+                    end = CollectionExit::EndedByCase;
+                    Verdict::Crashed
+                }
                 CaseFault::OtherKernel => Verdict::WrongKernel,
                 _ => Verdict::Ok,
             };
-            if matches!(verdict, Verdict::Crashed | Verdict::Hung) {
+            if end == CollectionExit::Completed && matches!(verdict, Verdict::Crashed | Verdict::Hung) {
                 end = CollectionExit::Broken;
             }
             let ended = !matches!(verdict, Verdict::Crashed | Verdict::Hung);

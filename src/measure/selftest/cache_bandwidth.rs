@@ -52,7 +52,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
     let mut problems: Vec<String> = knee_problem.into_iter().collect();
     problems.extend(order_problems(&steps));
     problems.extend(bound_problems(&steps, &context.host.profile));
-    Ok(Finding { seen, problems })
+    Ok(Finding::new(seen, problems))
 }
 
 fn launch_steps(cache_mib: u64) -> Vec<LaunchStep> {

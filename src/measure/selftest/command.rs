@@ -1,6 +1,7 @@
 //! Selftests of a host: preparation, execution, and the requirement of a passed selftest for runs on devices.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -12,7 +13,10 @@ use super::{
     evidence::SelftestContext,
     experiment::{ExperimentReport, ExperimentStatus, run_experiments},
     production_agreement::{COMPARED_ROWS, heaviest_rows},
-    results::{SelftestDescription, append_report, missing_selftest, stored_selftests},
+    results::{
+        SelftestDescription, StoredSelftest, append_report, mismatched_entries, missing_selftest,
+        stored_selftests,
+    },
 };
 use crate::{
     base::{
@@ -20,7 +24,7 @@ use crate::{
         shell_argument::quoted_path,
     },
     database::Database,
-    kernel::{DataKind, ImportedVersions, SoftwareFingerprint},
+    kernel::{DataKind, ImportedVersions, KernelName, SoftwareFingerprint},
     measure::{
         device::{DeviceError, DeviceLeases, HostFingerprint},
         device_choice::{RehearsedDurations, lease_folder, program_environment},
@@ -151,20 +155,35 @@ impl RunContext {
         HostFingerprint::of_host(&self.info, &self.info.chips, software)
     }
 
+    /// Returns the catalogue's entries that do not fit this host by its selftest, with the reasons.
+    pub(crate) fn mismatched_entries(
+        &self,
+        python: &str,
+    ) -> Result<BTreeMap<KernelName, String>, CommandError> {
+        let fingerprint = || self.selftest_fingerprint(python).to_text();
+        Ok(mismatched_entries(&self.selftests()?.1, self.database.kind(), fingerprint))
+    }
+
+    /// Returns the selftests and the folder of their database. Selftests are of the host, and the database of a shard has none
+    /// of its own.
+    fn selftests(&self) -> Result<(PathBuf, Vec<StoredSelftest>), CommandError> {
+        let divided = self.database.divided_folder().map(Database::open).transpose()?;
+        let database = divided.as_ref().unwrap_or(&self.database);
+        Ok((database.folder().to_owned(), stored_selftests(database)?))
+    }
+
     pub(crate) fn require_selftest(&self, python: &str) -> Result<(), CommandError> {
         let fingerprint = self.selftest_fingerprint(python).to_text();
         let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
-        // Selftests are of the host, and the database of a shard has none of its own.
-        let divided = self.database.divided_folder().map(Database::open).transpose()?;
-        let database = divided.as_ref().unwrap_or(&self.database);
-        match missing_selftest(&stored_selftests(database)?, &fingerprint, &devices) {
+        let (folder, stored) = self.selftests()?;
+        match missing_selftest(&stored, &fingerprint, &devices) {
             None => Ok(()),
             Some(problem) => Err(CommandError::cannot_measure(
                 problem,
                 format!(
                     "`npubench selftest --db {} --experiments 0-4` runs the required experiments on all free devices; \
                      `--without-selftest` measures without them and marks the rows",
-                    quoted_path(database.folder())
+                    quoted_path(&folder)
                 ),
             )),
         }

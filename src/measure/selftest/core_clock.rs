@@ -104,7 +104,7 @@ impl ClockPhases {
         let seen = format!(
             "{set_mhz:.0} MHz {time}; small kernels take {idle:.2} us after the idle time, {matmul:.2} us after matrix products",
         );
-        Finding { seen, problems }
+        Finding::new(seen, problems)
     }
 }
 
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn clock_that_settles_during_the_small_kernels_passes() {
-        let Finding { seen, problems } = compare(&phases(), &[(0, 800.0), (1_500_000, 1_800.0)]);
+        let Finding { seen, problems, .. } = compare(&phases(), &[(0, 800.0), (1_500_000, 1_800.0)]);
         assert_eq!(problems, [""; 0]);
         assert!(seen.contains("after 0.5 ms") && seen.contains("2.02 us"), "{seen}");
-        let Finding { seen, problems } = compare(&phases(), &[(0, 1_800.0)]);
+        let Finding { seen, problems, .. } = compare(&phases(), &[(0, 1_800.0)]);
         assert!(problems.is_empty() && seen.contains("at once"), "{seen}");
     }
 

@@ -64,7 +64,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
         Some(format!("{}={row}", seen.logical_id))
     });
     let seen = format!("torch={{npu-smi}}: {}", pairs.collect::<Vec<_>>().join(" "));
-    Ok(Finding { seen, problems })
+    Ok(Finding::new(seen, problems))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::{
     host_software, marked_launches, production_agreement, profiler_overhead, repeated_collections,
     results::not_stored,
 };
-use crate::base::command_error::CommandError;
+use crate::{base::command_error::CommandError, kernel::KernelName};
 
 const NAME_WIDTH: usize = 20;
 
@@ -43,11 +43,28 @@ pub(crate) const EXPERIMENTS: [Experiment; 12] = [
     gangs::EXPERIMENT,
 ];
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finding {
     pub(super) seen: String,
     /// Contradictions to the assumption, which holds if there are none.
     pub(super) problems: Vec<String>,
+    /// Contradictions that concern one kernel only, whose cases no run launches.
+    pub(super) mismatches: Vec<EntryMismatch>,
+}
+
+impl Finding {
+    pub(super) const fn new(seen: String, problems: Vec<String>) -> Self {
+        Self { seen, problems, mismatches: Vec::new() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EntryMismatch {
+    /// Name of the catalogue's entry.
+    pub(crate) kernel: KernelName,
+    pub(crate) reason: String,
+    /// Part of the recorded time of the database that kernels of the entry take; none if the database has no such rows.
+    pub(crate) time_share: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
@@ -71,6 +88,11 @@ pub(crate) struct ExperimentReport {
     pub(crate) seconds: f64,
     pub(crate) evidence: PathBuf,
     pub(crate) fix: String,
+    /// Kernels whose cases no run on this host launches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mismatches: Vec<EntryMismatch>,
+    /// True if no run on this host may start, where the experiment is required.
+    pub(crate) blocks_runs: bool,
 }
 
 #[derive(Debug)]
@@ -110,12 +132,21 @@ pub(super) fn run_experiments(
         let evidence = folder.join(format!("{number:02}-{name}"));
         fs::create_dir_all(&evidence).map_err(not_stored(&evidence))?;
         let started = Instant::now();
+        let (mut mismatches, mut blocks_runs) = (Vec::new(), true);
         let (status, seen, fix) = match run(context, &evidence) {
             Err(EvidenceError::Interrupted) => return Ok(false),
             // A program that the user stopped is no evidence.
             Err(_) if context.stop.load(Ordering::Relaxed) => return Ok(false),
-            Ok(Finding { seen, problems }) if problems.is_empty() => (ExperimentStatus::Pass, seen, ""),
-            Ok(Finding { problems, .. }) => (ExperimentStatus::Fail, problems.join("; "), fix),
+            Ok(finding) => {
+                blocks_runs = !finding.problems.is_empty();
+                mismatches = finding.mismatches;
+                let of_kernels = mismatches.iter().map(|one| format!("{}: {}", one.kernel, one.reason));
+                let problems: Vec<String> = finding.problems.into_iter().chain(of_kernels).collect();
+                match problems.is_empty() {
+                    true => (ExperimentStatus::Pass, finding.seen, ""),
+                    false => (ExperimentStatus::Fail, problems.join("; "), fix),
+                }
+            }
             Err(EvidenceError::Missing(problem)) => {
                 let fix = "provide what is missing and repeat the selftest";
                 (ExperimentStatus::Unknown, problem, fix)
@@ -131,6 +162,8 @@ pub(super) fn run_experiments(
             seconds: (started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
             evidence,
             fix: fix.to_owned(),
+            mismatches,
+            blocks_runs,
         })?;
     }
     Ok(true)
@@ -151,6 +184,27 @@ pub(crate) fn summary_table(reports: &[ExperimentReport]) -> String {
              {seen}\n  fix:        {fix}\n  evidence:   {}\n",
             evidence.display()
         ));
+    }
+    text
+}
+
+/// Kernels of the database whose cases no run launches, the heaviest first; empty if there are none.
+pub(crate) fn affected_kernels(reports: &[ExperimentReport]) -> String {
+    let mismatches = reports.iter().flat_map(|report| &report.mismatches);
+    let mut affected: Vec<(f64, &EntryMismatch)> =
+        mismatches.filter_map(|mismatch| Some((mismatch.time_share?, mismatch))).collect();
+    if affected.is_empty() {
+        return String::new();
+    }
+    affected.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let all: f64 = affected.iter().map(|(share, _)| share).sum();
+    let mut text = format!(
+        "\nkernels of this database that a run leaves out as unsupported, {:.2} % of its recorded time:\n",
+        100.0 * all
+    );
+    for (share, EntryMismatch { kernel, reason, .. }) in affected {
+        let (share, kernel) = (100.0 * share, kernel.as_str());
+        text.push_str(&format!("{share:>6.2} %  {kernel:<NAME_WIDTH$}  {reason}\n"));
     }
     text
 }
@@ -188,8 +242,10 @@ mod tests {
             seconds: 1.5,
             evidence: "/db/.npubench/selftest/h/03-record-loss".into(),
             fix: "use another version".to_owned(),
+            mismatches: Vec::new(),
+            blocks_runs: status == ExperimentStatus::Fail,
         };
-        let reports =
+        let mut reports =
             [report(2, ExperimentStatus::Pass, "fine"), report(3, ExperimentStatus::Fail, "39 of 40")];
         insta::assert_snapshot!(summary_table(&reports), @"
          2  pass        1.5 s  record-loss           fine
@@ -203,5 +259,19 @@ mod tests {
           evidence:   /db/.npubench/selftest/h/03-record-loss
         ");
         assert_eq!(status_counts(&reports), "1 pass, 1 fail");
+        assert_eq!(affected_kernels(&reports), "");
+        let mismatch = |(kernel, time_share)| EntryMismatch {
+            kernel: KernelName::new(kernel).expect("a name"),
+            reason: "wrong_kernel".to_owned(),
+            time_share,
+        };
+        reports[1].mismatches =
+            [("Add", Some(0.004)), ("Mul", None), ("SwiGlu", Some(0.25))].map(mismatch).to_vec();
+        insta::assert_snapshot!(affected_kernels(&reports), @"
+
+        kernels of this database that a run leaves out as unsupported, 25.40 % of its recorded time:
+         25.00 %  SwiGlu                wrong_kernel
+          0.40 %  Add                   wrong_kernel
+        ");
     }
 }

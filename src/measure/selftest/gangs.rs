@@ -66,7 +66,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
         Ok(text) => seen.push(format!("{GANG_KERNEL} {text}")),
         Err(problem) => problems.push(format!("{GANG_KERNEL}: {problem}")),
     }
-    Ok(Finding { seen: seen.join("; "), problems })
+    Ok(Finding::new(seen.join("; "), problems))
 }
 
 /// Returns pairs of devices: first the pairs of one card (2k and 2k+1), then pairs of the remaining devices in their

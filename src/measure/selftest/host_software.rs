@@ -82,7 +82,7 @@ impl HostFacts {
         }) = self.chip
         else {
             problems.push("the profile has no `info.json` with cores and clock of the device".to_owned());
-            return Finding { seen: String::new(), problems };
+            return Finding::new(String::new(), problems);
         };
         // A device may be set to a clock below the clock of its chip, as real steps of a 1800 MHz chip at 1650 MHz
         // show.
@@ -104,7 +104,7 @@ impl HostFacts {
             "{}, firmware {firmware}; {cube_cores} cube and {vector_cores} vector cores at {clock_mhz} MHz{rated}",
             self.software
         );
-        Finding { seen, problems }
+        Finding::new(seen, problems)
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
             let chip = Some(chip(profile.cube_cores, profile.vector_cores, clock_mhz));
             HostFacts { chip, ..facts(&profile) }.compare(&profile)
         };
-        let Finding { seen, problems } = at(1650);
+        let Finding { seen, problems, .. } = at(1650);
         assert_eq!(problems, [""; 0]);
         let expected =
             format!("at 1650 MHz, rated {}: durations are those of the lower clock", profile.clock_mhz);

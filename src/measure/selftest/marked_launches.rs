@@ -103,7 +103,7 @@ fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Findin
     }
     let second = context.export_again(&clean, &context.devices[..1])?;
     problems.extend(end_problem(&second, 0, true).map(|problem| format!("second export: {problem}")));
-    Ok(Finding { seen: seen.join("; "), problems })
+    Ok(Finding::new(seen.join("; "), problems))
 }
 
 /// Describes what a process left that did not finalise the profiler.
@@ -170,7 +170,7 @@ fn count_lost_records(context: &SelftestContext, folder: &Path) -> Result<Findin
         Err(problem) => (String::new(), vec![format!("clean: {problem}")]),
     };
     let left = describe_kill(&collect("os_exit")?, MARKS as usize);
-    Ok(Finding { seen: format!("{seen}; os_exit: {left}"), problems })
+    Ok(Finding::new(format!("{seen}; os_exit: {left}"), problems))
 }
 
 /// Returns the numbers of padding records lost at the head and at the tail; an error if a mark is not recorded as it
@@ -214,7 +214,7 @@ fn recognise_call_errors(context: &SelftestContext, folder: &Path) -> Result<Fin
         problems.extend(not_all(marks).map(|lost| format!("after {call}: {lost} ({})", after.last_line())));
     }
     let verdicts = CALLS.map(|(call, verdict)| format!("{call} is {verdict}"));
-    Ok(Finding { seen: verdicts.join(", "), problems })
+    Ok(Finding::new(verdicts.join(", "), problems))
 }
 
 fn error_problem(call: &str, expected: Verdict, line: &JournalLine) -> Option<String> {

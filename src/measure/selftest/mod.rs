@@ -20,5 +20,7 @@ mod profiler_overhead;
 mod repeated_collections;
 mod results;
 
-pub(crate) use experiment::{EXPERIMENTS, ExperimentReport, report_line, status_counts, summary_table};
+pub(crate) use experiment::{
+    EXPERIMENTS, ExperimentReport, affected_kernels, report_line, status_counts, summary_table,
+};
 pub(crate) use results::markdown_report;

@@ -195,7 +195,7 @@ fn compare_rows(rows: &[ComparedRow]) -> Result<Finding, EvidenceError> {
     if !missing.is_empty() {
         seen.push_str(&format!("; left out, because not installed: {}", missing.join(", ")));
     }
-    Ok(Finding { seen, problems })
+    Ok(Finding::new(seen, problems))
 }
 
 fn write_medians(folder: &Path, rows: &[ComparedRow]) -> Result<(), EvidenceError> {

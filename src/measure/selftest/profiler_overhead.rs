@@ -138,7 +138,7 @@ fn compare_medians(of_runs: f64, others: &[(&str, f64)]) -> Finding {
             ));
         }
     }
-    Finding { seen: seen.join(", "), problems }
+    Finding::new(seen.join(", "), problems)
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn small_differences_pass_and_larger_ones_are_named() {
-        let Finding { seen, problems } =
+        let Finding { seen, problems, .. } =
             compare_medians(3e6, &[("without counters", 2.99e6), ("by events", 3.01e6)]);
         assert_eq!(problems, [""; 0]);
         assert_eq!(seen, "3000.00 us with counters, -0.33 % without counters, +0.33 % by events");

@@ -59,7 +59,7 @@ fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceErro
         seen.push(format!("{name} {median:.2} us ({})", describe(differences)));
     }
     let alone = if devices.len() < DEVICES { "; one device only" } else { "" };
-    Ok(Finding { seen: format!("{}{alone}", seen.join(", ")), problems })
+    Ok(Finding::new(format!("{}{alone}", seen.join(", ")), problems))
 }
 
 /// Returns the largest differences within a collection, between the collections of a device, and between devices; `None` for

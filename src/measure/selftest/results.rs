@@ -10,14 +10,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::{EXPERIMENTS, ExperimentReport, ExperimentStatus};
+use super::experiment::{EXPERIMENTS, EntryMismatch, ExperimentReport, ExperimentStatus};
 use crate::{
     base::{
         command_error::CommandError,
         files::{read_json, read_regular_text, write_atomic},
     },
     database::{Database, DatabaseError},
-    kernel::DataKind,
+    kernel::{DataKind, KernelName},
 };
 
 const FOLDER: &str = "selftest";
@@ -25,6 +25,7 @@ const DESCRIPTION_FILE: &str = "selftest.json";
 const RESULTS_FILE: &str = "results.jsonl";
 /// Experiment that proves the numbers of each device of its selftest.
 const DEVICE_NUMBERS: u32 = 1;
+const CATALOGUE_ENTRIES: u32 = 4;
 /// Last of the experiments that measurements on a device require.
 const LAST_REQUIRED: u32 = 4;
 
@@ -138,7 +139,7 @@ pub(super) fn missing_selftest(
     for number in 0..=LAST_REQUIRED {
         match last.get(&number) {
             None => problems.push(format!("experiment {number} was not run")),
-            Some(ExperimentReport { status: ExperimentStatus::Pass, .. }) => {}
+            Some(report) if !report.blocks_runs => {}
             Some(ExperimentReport { name, status, .. }) => {
                 problems.push(format!("experiment {number} ({name}) ended with {status}"));
             }
@@ -152,6 +153,25 @@ pub(super) fn missing_selftest(
     (!untested.is_empty()).then(|| {
         format!("experiment {DEVICE_NUMBERS} of the selftest did not pass for device {}", untested.join(", "))
     })
+}
+
+/// Returns the entries that do not fit a host with this fingerprint by the last result of experiment 4, with the reasons.
+pub(super) fn mismatched_entries(
+    stored: &[StoredSelftest],
+    kind: DataKind,
+    fingerprint: impl FnOnce() -> String,
+) -> BTreeMap<KernelName, String> {
+    let mut last: BTreeMap<&str, &[EntryMismatch]> = BTreeMap::new();
+    for StoredSelftest { description, reports } in stored.iter().filter(|one| one.description.kind == kind) {
+        for report in reports.iter().filter(|report| report.number == CATALOGUE_ENTRIES) {
+            last.insert(&description.fingerprint, &report.mismatches);
+        }
+    }
+    if last.values().all(|mismatches| mismatches.is_empty()) {
+        return BTreeMap::new();
+    }
+    let of_host = last.get(fingerprint().as_str()).copied().unwrap_or_default();
+    of_host.iter().map(|one| (one.kernel.clone(), one.reason.clone())).collect()
 }
 
 pub(crate) fn markdown_report(database: &Database) -> Result<String, CommandError> {
@@ -194,6 +214,8 @@ mod tests {
             seconds: 0.0,
             evidence: PathBuf::new(),
             fix: String::new(),
+            mismatches: Vec::new(),
+            blocks_runs: status != Pass,
         };
         StoredSelftest {
             description: SelftestDescription {
@@ -226,6 +248,24 @@ mod tests {
         assert_eq!(missing_selftest(&[later, passed], "f", &[0]), None);
         let partial = selftest(DataKind::Npu, &PASSED[..1]);
         assert!(missing_selftest(&[partial], "f", &[0]).is_some_and(|why| why.contains("was not run")));
+    }
+
+    #[test]
+    fn a_mismatch_of_one_entry_leaves_out_its_kernel_alone() {
+        let name = KernelName::new("SwiGlu").expect("a name");
+        let mut one = selftest(DataKind::Npu, &PASSED);
+        let reason = "wrong_kernel".to_owned();
+        let mismatch = EntryMismatch { kernel: name.clone(), reason, time_share: None };
+        (one.reports[4].status, one.reports[4].mismatches) = (ExperimentStatus::Fail, vec![mismatch]);
+        assert_eq!(missing_selftest(std::slice::from_ref(&one), "f", &[0]), None);
+        let entries = |stored: &[StoredSelftest], kind, fingerprint: &str| -> Vec<KernelName> {
+            mismatched_entries(stored, kind, || fingerprint.to_owned()).into_keys().collect()
+        };
+        assert_eq!(entries(std::slice::from_ref(&one), DataKind::Npu, "f"), [name]);
+        assert_eq!(entries(std::slice::from_ref(&one), DataKind::Npu, "other software"), []);
+        assert_eq!(entries(std::slice::from_ref(&one), DataKind::Rehearsal, "f"), []);
+        let repeated = [one, selftest(DataKind::Npu, &PASSED[4..])];
+        assert_eq!(entries(&repeated, DataKind::Npu, "f"), []);
     }
 
     #[test]

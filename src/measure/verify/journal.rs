@@ -31,82 +31,185 @@ pub struct PythonException {
     pub message: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What an exception tells about its cause. Where several are told, the first counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Memory,
+    Link,
     Device,
-    Compact,
     Disk,
+    Host,
+    Call,
+    Unclear,
 }
 
 /// Texts of other programs that tell a fault, whatever the case of their letters.
-const FAULT_TEXTS: [(&str, Fault); 4] = [
+const FAULT_TEXTS: [(&str, Fault); 10] = [
     // torch and torch_npu.
     ("out of memory", Fault::Memory),
-    // CANN's list of errors: the allocation that failed, which is error 207001 of the runtime.
-    ("el0004", Fault::Memory),
-    // torch_npu with compact error output.
-    ("cann error:", Fault::Compact),
     // The C library, for ENOSPC.
     ("no space left on device", Fault::Disk),
+    // torch_npu for errors of the runtime (Ascend/pytorch, torch_npu/csrc/core/npu/NPUException.cpp, 9e73e708).
+    ("hccs link error", Fault::Link),
+    ("ub link error", Fault::Link),
+    ("hccl op retry failed", Fault::Link),
+    ("suspect remote error", Fault::Link),
+    ("hbm multi bit ecc error", Fault::Device),
+    ("uce error", Fault::Device),
+    ("suspect mem error", Fault::Device),
+    ("force stop", Fault::Device),
 ];
 
-/// Returns the fault of an error code of CANN's runtime: codes 107xxx and 507xxx are faults of the device, not of the call.
+/// Exceptions of torch's store and process groups (pytorch/pytorch, torch/csrc/Exceptions.h, v2.9.0).
+const LINK_CLASSES: [&str; 3] = ["DistBackendError", "DistNetworkError", "DistStoreError"];
+/// Exceptions of Python and torch about arguments, raised before anything reaches the device.
+const CALL_CLASSES: [&str; 6] =
+    ["AttributeError", "IndexError", "KeyError", "NotImplementedError", "TypeError", "ValueError"];
+/// Beginning of torch_npu's text where its second thread failed, which has printed the error itself (Ascend/pytorch,
+/// torch_npu/csrc/core/npu/NPUQueue.cpp, 9e73e708). The call may be at fault, although the error is raised late.
+const QUEUE_TEXT: &str = "inner error is reported as above";
+
+/// Returns the fault of an error code of CANN's runtime (hicann/runtime, include/external/acl/error_codes/rt_error_codes.h,
+/// 681ef761) or of an aclnn call: 161xxx are arguments, 561xxx the preparation of the kernel.
 const fn fault_of_code(code: u32) -> Option<Fault> {
     match (code, code / 1000) {
-        (207_001, _) => Some(Fault::Memory),
-        (_, 107 | 507) => Some(Fault::Device),
+        (207_001 | 207_018, _) => Some(Fault::Memory),
+        (507_056 | 507_057 | 507_904, _) => Some(Fault::Link),
+        // Files and permissions.
+        (107_009 | 107_010 | 207_006, _) => Some(Fault::Host),
+        (207_004, _) | (_, 107 | 507) => Some(Fault::Device),
+        (100_000 | 207_000, _) | (_, 161 | 561) => Some(Fault::Call),
+        _ => None,
+    }
+}
+
+/// Returns the fault of a code of a module of CANN, such as EI0006, by its letter and number (hicann/runtime,
+/// src/dfx/error_manager/error_code.json, 681ef761). Numbers from 9000 on are internal errors.
+const fn fault_of_module(module: u8, number: u32) -> Option<Fault> {
+    match (module, number) {
+        (b'L', 4) | (b'I', 11) => Some(Fault::Memory),
+        // Memory, threads and files of the host; variables, versions, tables of ranks and ports of HCCL; profiling.
+        (b'E', 1013 | 1014 | 1021 | 2002)
+        | (b'H', 3 | 4 | 10)
+        | (b'I', 1 | 4 | 8 | 14 | 16 | 17 | 19 | 20)
+        | (b'K', _) => Some(Fault::Host),
+        (b'I', 3 | 5) => Some(Fault::Call),
+        // HCCL and its processes on the network.
+        (b'I' | b'J', _) => Some(Fault::Link),
+        // The driver, and executions of the runtime; other codes of the runtime are arguments that may not be of the call.
+        (b'L', _) | (b'E' | b'H', 9000..) | (b'E', 1002 | 1009 | 1010 | 1019) => Some(Fault::Device),
+        (b'E' | b'H', _) | (_, 9000..) => None,
+        (b'Z' | b'B' | b'1'..=b'9', _) => Some(Fault::Call),
+        _ => None,
+    }
+}
+
+/// Returns the fault of a result of HCCL (hicann/hccl, HcclResult in hccl_types.h).
+const fn fault_of_hccl(result: u32) -> Option<Fault> {
+    match result {
+        24 => Some(Fault::Memory),
+        6 | 7 | 9 | 11..=14 | 19..=23 => Some(Fault::Link),
+        15 | 16 | 18 => Some(Fault::Device),
+        8 | 10 | 17 => Some(Fault::Host),
+        1 | 2 | 5 => Some(Fault::Call),
+        _ => None,
+    }
+}
+
+/// Returns the fault of torch_npu's own code, such as ERR02200, by module and number (Ascend/pytorch, SubModule and ErrCode
+/// in torch_npu/csrc/core/npu/NPUException.h, 9e73e708). 00100 and 01100 say only that CANN refused something.
+const fn fault_of_torch_npu(module: u32, number: u32) -> Option<Fault> {
+    match (module, number) {
+        (_, 1..=3 | 7) => Some(Fault::Call),
+        (_, 10 | 12) => Some(Fault::Host),
+        (2, _) => Some(Fault::Link),
+        (_, 11) => Some(Fault::Device),
         _ => None,
     }
 }
 
 impl PythonException {
-    fn shows(&self, fault: Fault) -> bool {
+    /// Returns the fault that a code or a text names for certain, whenever the exception was raised.
+    fn named_fault(&self) -> Option<Fault> {
         let message = self.message.to_ascii_lowercase();
-        FAULT_TEXTS.iter().any(|(text, of)| *of == fault && message.contains(text))
-            || error_codes(&self.message).any(|code| fault_of_code(code) == Some(fault))
+        let texts = FAULT_TEXTS.iter().filter(|(text, _)| message.contains(text)).map(|(_, fault)| *fault);
+        let codes = error_codes(&self.message).filter_map(|code| match code {
+            0..=99 if message.contains("hccl") => fault_of_hccl(code),
+            code => fault_of_code(code),
+        });
+        let modules = self.words().filter_map(|word| match word.as_bytes() {
+            [b'E', module, digits @ ..] if digits.len() == 4 => {
+                fault_of_module(*module, word.get(2..)?.parse().ok()?)
+            }
+            _ => None,
+        });
+        let class = match self.class.as_str() {
+            class if class.ends_with("OutOfMemoryError") => Some(Fault::Memory),
+            class if LINK_CLASSES.contains(&class) => Some(Fault::Link),
+            class if CALL_CLASSES.contains(&class) => Some(Fault::Call),
+            _ => None,
+        };
+        texts.chain(codes).chain(modules).chain(class).min()
+    }
+
+    /// Returns the fault by everything that is known. An error that was raised when the device was synchronised is none of the
+    /// arguments, unless torch_npu's second thread prepares the calls.
+    fn fault(&self, usable: bool) -> Fault {
+        let message = self.message.to_ascii_lowercase();
+        let of_torch_npu = || {
+            let number = |word: &str| word.strip_prefix("ERR").filter(|code| code.len() == 5)?.parse().ok();
+            let numbers = self.words().filter_map(number);
+            numbers.filter_map(|code: u32| fault_of_torch_npu(code / 1000, code % 1000)).min()
+        };
+        let is_late = ["timeout", "times out", "timed out"].iter().any(|text| message.contains(text))
+            || !(usable || message.contains(QUEUE_TEXT));
+        let fault = self.named_fault().or_else(of_torch_npu).or(is_late.then_some(Fault::Device));
+        fault.unwrap_or(Fault::Unclear)
     }
 
     pub fn is_out_of_memory(&self) -> bool {
-        self.class.ends_with("OutOfMemoryError") || self.shows(Fault::Memory)
+        self.named_fault() == Some(Fault::Memory)
     }
 
+    /// Returns true if the text names a fault of the device or of its links.
     pub fn is_device_fault(&self) -> bool {
-        self.shows(Fault::Device)
+        matches!(self.named_fault(), Some(Fault::Device | Fault::Link))
     }
 
     /// Returns the verdict of a call that raised this exception. Messages are read here and nowhere else.
     pub(super) fn outcome(&self, usable: bool) -> CaseOutcome {
         let (class, message) = (self.class.clone(), self.message.clone());
-        let (verdict, cause) = match self.class.as_str() {
+        let (verdict, cause) = match (self.class.as_str(), self.fault(usable)) {
             // The process skipped the case because another rank could not launch it.
-            "OtherRank" => (Verdict::NotRun, Cause::OtherRankFailed { class, message }),
+            ("OtherRank", _) => (Verdict::NotRun, Cause::OtherRankFailed { class, message }),
             // The script checks before it launches anything whether the catalogue's call fits the installed packages.
-            "InstallationMismatch" => (Verdict::Unsupported, Cause::InstallationMismatch { message }),
+            ("InstallationMismatch", _) => (Verdict::Unsupported, Cause::InstallationMismatch { message }),
             // The script compares the data that a collective returns before it launches samples.
-            "WrongResult" => (Verdict::WrongResult, Cause::WrongResult { message }),
-            _ if self.is_out_of_memory() => (Verdict::Oom, Cause::Oom { class, message }),
-            _ if self.is_device_fault() || (self.is_compact() && !usable) => {
-                (Verdict::Crashed, Cause::DeviceFault { class, message })
-            }
-            _ if self.shows(Fault::Disk) => (Verdict::Rejected, Cause::NoSpace { class, message }),
-            _ => (Verdict::Rejected, Cause::Refused { class, message }),
+            ("WrongResult", _) => (Verdict::WrongResult, Cause::WrongResult { message }),
+            (_, Fault::Memory) => (Verdict::Oom, Cause::Oom { class, message }),
+            (_, Fault::Link) => (Verdict::Crashed, Cause::LinkFault { class, message }),
+            (_, Fault::Device) => (Verdict::Crashed, Cause::DeviceFault { class, message }),
+            (_, Fault::Disk) => (Verdict::Rejected, Cause::NoSpace { class, message }),
+            (_, Fault::Host) => (Verdict::Rejected, Cause::HostFault { class, message }),
+            (_, Fault::Call) => (Verdict::Rejected, Cause::Refused { class, message }),
+            (_, Fault::Unclear) => (Verdict::Rejected, Cause::Unclear { class, message }),
         };
         CaseOutcome::new(verdict, cause)
     }
 
-    pub fn is_compact(&self) -> bool {
-        self.shows(Fault::Compact)
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.message.split(|c: char| !c.is_ascii_alphanumeric())
     }
 }
 
-/// Error codes of CANN's functions: numbers of six digits after `error code is` or `error code:`, the wordings of torch_npu.
+/// Numbers after `error code is` or `error code:`, the wordings of torch_npu: six digits from CANN's functions, one or two
+/// from HCCL's.
 fn error_codes(text: &str) -> impl Iterator<Item = u32> {
     text.split("error code").skip(1).filter_map(|rest| {
         let rest = rest.strip_prefix(" is").unwrap_or(rest);
         let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        rest.get(..digits).filter(|code| code.len() == 6)?.parse().ok()
+        rest.get(..digits).filter(|code| matches!(code.len(), 1 | 2 | 6))?.parse().ok()
     })
 }
 
@@ -293,6 +396,68 @@ mod tests {
             coded_error("warning, error code is 507035\nTraceback (most recent call last):\nA: b"),
             None
         );
-        assert!(raised("CANN error: The argument is invalid.Reason: Set device failed").is_compact());
+    }
+
+    /// A text, whether the device can be used afterwards, and the fault.
+    const TEXTS: [(&str, bool, Fault); 32] = [
+        ("mat1 and mat2 shapes cannot be multiplied", true, Fault::Unclear),
+        ("CANN error: The argument is invalid.Reason: Set device failed", true, Fault::Unclear),
+        ("CANN error: The argument is invalid.Reason: Set device failed", false, Fault::Device),
+        ("ACL stream synchronize failed. EI9999: Inner Error! fftsplus task timeout", false, Fault::Link),
+        ("EZ9999: Inner Error! a task has an exception", true, Fault::Unclear),
+        ("EZ9999: Inner Error! a task has an exception", false, Fault::Device),
+        ("call aclnnSwiGlu failed, error code is 161002 EZ1001: Shape of x is invalid", true, Fault::Call),
+        ("EZ1001: Shape of x is invalid", false, Fault::Call),
+        ("E80012: the shape of the input is not supported", true, Fault::Call),
+        ("EZ9999: tiling failed, error code is 561002", true, Fault::Call),
+        ("EE1001: The argument is invalid. Reason: stream", true, Fault::Unclear),
+        ("EE1001: The argument is invalid. Reason: stream", false, Fault::Device),
+        ("EE9999: Inner Error!", true, Fault::Device),
+        ("EL0005: The resources are busy.", true, Fault::Device),
+        ("EI0011: Failed to allocate 209715200 bytes of NPU memory.", true, Fault::Memory),
+        ("EE1013: Failed to allocate 64 bytes of host memory via malloc to Runtime.", true, Fault::Host),
+        ("EI0005: The parameters of operator AllReduce are inconsistent between ranks", true, Fault::Call),
+        ("EI0020: Failed to enable listening for the NPU network adapter socket.", true, Fault::Host),
+        ("EJ0002: The network port is down.", true, Fault::Link),
+        (
+            "HCCL function error: hcclAllReduce, error code is 9 [ERROR] ERR02200 DIST call hccl api failed",
+            true,
+            Fault::Link,
+        ),
+        (
+            "HCCL function error: hcclAllReduce, error code is 1 [ERROR] ERR02200 DIST call hccl api failed",
+            true,
+            Fault::Call,
+        ),
+        (
+            "HCCL function error: hcclAllReduce, error code is 4 [ERROR] ERR02200 DIST call hccl api failed",
+            true,
+            Fault::Link,
+        ),
+        ("HCCL function error: hcclAllReduce, error code is 15", true, Fault::Device),
+        ("HCCL function error: hcclAllReduce, error code is 24", true, Fault::Memory),
+        ("NPU function error: HCCS LINK ERROR, error code is 507056", true, Fault::Link),
+        ("HBM MULTI BIT ECC ERROR.time is 7", true, Fault::Device),
+        ("SUSPECT REMOTE ERROR", false, Fault::Link),
+        ("the input has 3 dimensions [ERROR] ERR01001 OPS invalid parameter", true, Fault::Call),
+        ("[ERROR] ERR01005 OPS internal error", true, Fault::Unclear),
+        ("The Inner error is reported as above. ERR00100 PTA call acl api failed", false, Fault::Unclear),
+        (
+            "The Inner error is reported as above. ERR00100 PTA call acl api failed, EL0004",
+            false,
+            Fault::Memory,
+        ),
+        ("error code is 6, CODE12345, EEE0001, E12, \u{e9}E", true, Fault::Unclear),
+    ];
+
+    #[test]
+    fn codes_and_the_place_of_an_error_decide_between_call_device_link_and_host() {
+        for (message, usable, fault) in TEXTS {
+            let raised = PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() };
+            assert_eq!(raised.fault(usable), fault, "{message}");
+        }
+        let of_class =
+            |class: &str| PythonException { class: class.to_owned(), message: "?".to_owned() }.fault(true);
+        assert_eq!(["TypeError", "DistNetworkError"].map(of_class), [Fault::Call, Fault::Link]);
     }
 }

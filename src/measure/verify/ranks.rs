@@ -114,16 +114,24 @@ struct RankFailure<'a> {
 }
 
 fn blamed_outcome(findings: &[RankFailure<'_>], ranks: &[RankOutput<'_>]) -> Option<CaseOutcome> {
+    // A failed link and an unclear error may follow from the failure of another rank, which comes first.
     let weight = |failure: &&RankFailure<'_>| {
-        Verdict::BLAME_ORDER.iter().position(|verdict| *verdict == failure.outcome.verdict)
+        let (verdict, cause) = (failure.outcome.verdict, &failure.outcome.reason.cause);
+        let place = if cause.is_unclear() { Verdict::Hung } else { verdict };
+        let place = Verdict::BLAME_ORDER.iter().position(|verdict| *verdict == place);
+        (place, cause.is_unclear() || matches!(cause, Cause::LinkFault { .. }))
     };
     // If a process was ended during the case, errors of other processes may follow from that, except out of memory.
     let is_cut = findings.iter().any(|failure| failure.is_silent);
     let counts = |one: &&RankFailure<'_>| one.is_silent || !is_cut || one.outcome.verdict == Verdict::Oom;
-    let verdict = findings.iter().filter(counts).min_by_key(weight)?.outcome.verdict;
+    let blamed = findings.iter().filter(counts).min_by_key(weight)?.outcome;
+    let (verdict, is_unclear) = (blamed.verdict, blamed.reason.cause.is_unclear());
     // A process that reported its error is more informative than those that torchrun ended because of it.
-    let found = findings.iter().filter(|failure| failure.outcome.verdict == verdict);
-    let &RankFailure { number, outcome, .. } = found.min_by_key(|failure| failure.is_silent)?;
+    let found = findings.iter().filter(|RankFailure { outcome, .. }| {
+        outcome.verdict == verdict && outcome.reason.cause.is_unclear() == is_unclear
+    });
+    let &RankFailure { number, outcome, .. } =
+        found.min_by_key(|failure| (failure.is_silent, weight(failure)))?;
     // A failure of all ranks, and a case that did not run, are not attributed to one rank.
     let by_all = findings.iter().filter(|failure| failure.outcome == outcome).count() == ranks.len();
     if by_all || verdict == Verdict::NotRun {

@@ -223,6 +223,9 @@ fn check_parameters(key: &'static str, fault: &PlannedFault) -> Result<(), Fault
             format!("`code`: {code} is not an error code of the runtime, which are 107xxx and 507xxx");
         return invalid(&[key, "code"], problem);
     }
+    if fault.error_text.as_ref().is_some_and(|error| error.text.trim().is_empty()) {
+        return invalid(&[key], "`error_text` needs `text`: the text of the exception");
+    }
     if fault.clock_jump.as_ref().is_some_and(|jump| jump.seconds == 0.0) {
         return invalid(&[key, "seconds"], "`seconds`: expected a number of seconds that is not 0");
     }

@@ -69,6 +69,10 @@ kinds! {
     device_error: RuntimeDeviceError = Case {
         code: u32 = 507_015,
     }
+    error_text: RaisedError = Case {
+        text: String = String::new(),
+        at: RaisedAt = RaisedAt::Synchronize,
+    }
     clock_jump: ClockJump = Case {
         seconds: f64 = -3600.0,
         launch: u32 = 1,
@@ -167,6 +171,7 @@ pub(super) enum CrashSignal {
 words! {
     pub(super) CrashAt { Launch, Exit }
     pub(super) UnfinalisedRecords { IdleDriver, BusyDriver, None }
+    pub(super) RaisedAt { Synchronize, Launch }
     pub(super) UnsteadyPattern { Drift, Step, Burst, TwoModes }
     pub(super) GrandchildLocation { None, SameGroup, OwnGroup, OwnSession }
     pub(super) MemoryAt { Arguments, Launch }

@@ -92,3 +92,55 @@ fn cases_as_large_as_one_out_of_memory_run_alone_until_one_succeeds() {
     // The second one succeeded alone, and the others are no larger.
     assert_eq!(alone, 2, "{:?}", host.collections);
 }
+
+/// An error of unclear cause is final after a second attempt, on another device where there is one; in a gang alone. No error
+/// that is told by an exception costs a search, or the cases of its collection more than another attempt.
+#[test]
+fn errors_that_may_not_be_of_the_call_are_tried_once_more_elsewhere() {
+    use CaseFault::{FaultOnce, Refused, Unclear, UnclearLate, UnclearOnce};
+    for devices in [1, 2] {
+        for (fault, attempts, failed) in
+            [(Unclear, 2, 3), (UnclearOnce, 2, 0), (UnclearLate, 2, 0), (FaultOnce, 2, 0), (Refused, 1, 3)]
+        {
+            let mut host = FaultyHost::healthy(500);
+            let faulty = [7, 8, 200];
+            faulty.iter().for_each(|case| host.case_faults[*case] = fault);
+            host.jobs[8].devices = devices;
+            host.run(2);
+            assert_eq!(host.count(Verdict::Rejected), failed, "{fault:?}");
+            assert_eq!(host.count(Verdict::Ok), 500 - failed, "{fault:?}");
+            assert!(
+                faulty.iter().all(|case| host.attempts[*case] == attempts),
+                "{fault:?}: {:?}",
+                host.attempts
+            );
+            assert!(host.quarantined.is_empty(), "{fault:?} on {devices} devices");
+            assert!(host.collections.iter().all(|one| one.0 != CollectionPurpose::Search), "{fault:?}");
+        }
+    }
+    let jobs = vec![job(0, 1.0)];
+    let mut state = SchedulerState::new(jobs, &[0, 1], SchedLimits::default(), 0);
+    let first = started_on(&state.on_event(0.0, SchedEvent::Started));
+    let cause = Cause::Unclear { class: "RuntimeError".to_owned(), message: "?".to_owned() };
+    let outcome = CaseOutcome::new(Verdict::Rejected, cause);
+    let ended = CollectionFinished {
+        collection: 1,
+        results: vec![CaseResult { case: 0, outcome, seconds: None }],
+        exit: CollectionExit::Completed,
+        has_readable_profile: true,
+        failed_devices: Vec::new(),
+        startup: None,
+        total: 1.0,
+        message: String::new(),
+    };
+    let second = started_on(&state.on_event(1.0, SchedEvent::Finished(ended)));
+    assert_ne!(first, second);
+}
+
+fn started_on(actions: &[SchedAction]) -> Vec<u32> {
+    let start = actions.iter().find_map(|action| match action {
+        SchedAction::Start(start) => Some(start.devices.clone()),
+        _ => None,
+    });
+    start.unwrap_or_else(|| panic!("{actions:?}"))
+}

@@ -15,6 +15,10 @@ fn any_case_fault() -> impl Strategy<Value = CaseFault> {
         1 => Just(CaseFault::LostOnce),
         1 => Just(CaseFault::AlwaysLost),
         1 => Just(CaseFault::Refused),
+        1 => Just(CaseFault::Unclear),
+        1 => Just(CaseFault::UnclearOnce),
+        1 => Just(CaseFault::UnclearLate),
+        1 => Just(CaseFault::FaultOnce),
         1 => Just(CaseFault::OtherKernel),
     ]
 }
@@ -70,7 +74,7 @@ proptest! {
             if outcome.verdict == Verdict::Quarantined && is_faultless {
                 prop_assert!(matches!(fault, CaseFault::Crashes | CaseFault::CrashesUnnamed | CaseFault::Hangs), "{fault:?}: {outcome:?}");
             }
-            if is_faultless && is_readable && matches!(fault, CaseFault::No | CaseFault::Crowded) && host.jobs[*case].devices <= device_faults.len() {
+            if is_faultless && is_readable && matches!(fault, CaseFault::No | CaseFault::Crowded | CaseFault::UnclearOnce | CaseFault::UnclearLate) && host.jobs[*case].devices <= device_faults.len() {
                 prop_assert_eq!(outcome.verdict, Verdict::Ok, "{:?} {}", fault, outcome.reason);
             }
         }

@@ -7,7 +7,7 @@ from .hashes import MASK, pick_number
 
 # Faults of one case; a crash at exit is a fault of its collection. The faults of DEVICE last for a time window.
 CASE = (
-    "crash hang out_of_memory device_error ai_cpu_fallback unsteady_kernel renamed_kernel one_core late_rank"
+    "crash hang out_of_memory device_error error_text ai_cpu_fallback unsteady_kernel renamed_kernel one_core late_rank"
     " wrong_result clock_jump"
 ).split()
 DEVICE = "slow_device slow_kernels idle_clock neighbour throttling device_lost leftover_process".split()

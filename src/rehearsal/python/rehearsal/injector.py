@@ -161,6 +161,10 @@ class Injector:
                 log.jump(int(parameters["seconds"] * 1e9))
             elif kind == "device_error":
                 self.error = parameters["code"]
+            elif kind == "error_text" and self.launches == 1:
+                if parameters["at"] == "launch":
+                    raise RuntimeError(parameters["text"])
+                self.deferred = RuntimeError(parameters["text"])
             elif kind == "ai_cpu_fallback":
                 log.is_on_ai_cpu = True
             elif kind == "one_core":

@@ -119,6 +119,25 @@ fn launches_of_every_rank_must_be_recorded() {
             other("RuntimeError", "NPU function error, error code is 507015");
     });
     assert!(fault[0].starts_with("crashed (rank 1 (device 6): RuntimeError: NPU function"), "{fault:?}");
+    let link = "EI0006: Getting socket times out.";
+    let of_both = |first: &'static str, second: &'static str| {
+        outcomes(&|_, journals| {
+            for (journal, text) in journals.iter_mut().zip([first, second]) {
+                journal.lines.get_mut(&0).expect("a line").error = other("RuntimeError", text);
+            }
+        })
+    };
+    let fault = "error code is 507015";
+    for (first, second, expected) in [
+        (link, link, "crashed (RuntimeError: EI0006"),
+        (link, fault, "crashed (rank 1 (device 6): RuntimeError: error code is 507015"),
+        ("?", link, "crashed (rank 1 (device 6): RuntimeError: EI0006"),
+        ("?", "EZ1001: the shape", "rejected (rank 1 (device 6): RuntimeError: EZ1001"),
+        ("?", "!", "rejected (rank 0 (device 3): RuntimeError: ?"),
+    ] {
+        let outcome = &of_both(first, second)[0];
+        assert!(outcome.starts_with(expected), "{first}, {second}: {outcome}");
+    }
     let stopped = outcomes(&|collection, journals| {
         collection.end = CollectionTermination::Stopped;
         journals[0].lines.remove(&1);
