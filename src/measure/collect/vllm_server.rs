@@ -3,7 +3,8 @@
 //! Each request has a connection of its own, without proxies and redirects: a proxy of the environment is for other
 //! networks, and a repeated request to stop a profiler can end a server. The paths belong to vLLM's API server.
 //! `/start_profile` and `/stop_profile` exist only if the server was started with a profiler: since version 0.13 by
-//! `--profiler-config`, before by the variable `VLLM_TORCH_PROFILER_DIR`.
+//! `--profiler-config`, before by the variable `VLLM_TORCH_PROFILER_DIR`. Workers of vLLM-Ascend read the variable up to 0.13 and the
+//! option from 0.14 on (vllm-project/vllm-ascend, vllm_ascend/worker/worker.py of v0.13.0 and v0.14.0rc1).
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -119,8 +120,8 @@ impl VllmServer {
             format!("{}{version} has no {START}: it was started without a profiler", self.url),
             format!(
                 "start the server with `--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\
-                 \"torch_profiler_with_stack\":false}}'`, before vLLM 0.13 with `VLLM_TORCH_PROFILER_DIR={folder}` in its \
-                 environment (without effect in vLLM-Ascend since 2026); of servers behind a proxy give the address of each node"
+                 \"torch_profiler_with_stack\":false}}'`, before 0.13 with `VLLM_TORCH_PROFILER_DIR={folder}` in its \
+                 environment, and with vLLM-Ascend 0.13 with both; of servers behind a proxy give the address of each node"
             ),
         )
     }
