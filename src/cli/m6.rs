@@ -123,7 +123,9 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
         ));
     }
     if passes.iter().all(|pass| !pass.pass.is_complete) {
-        print_note("the only forward pass may begin before the recorded run");
+        print_note(
+            "no shown pass is certain to be complete: the first pass of a device may have begun before the recording",
+        );
     }
     options.common.output.emit(m6_records(&predicted, &passes), |width| m6_text(&predicted, &passes, width));
     Ok(ExitStatus::Done)

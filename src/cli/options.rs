@@ -176,7 +176,7 @@ pub(super) struct RowOptions {
     cases: Vec<String>,
     #[command(flatten)]
     filter: FilterOption,
-    /// Column with the weight of each row; the heaviest are measured first, those of a shard in each shard
+    /// Column with the weight of each row; the heaviest are measured first (with shards, within each shard)
     #[arg(long, value_name = "NAME")]
     pub(super) weight_column: Option<String>,
     /// Rows to measure

@@ -32,14 +32,7 @@ impl<'a> TargetDatabase<'a> {
         change: impl FnOnce(&Database) -> Result<(Vec<KernelCsv>, T), E>,
     ) -> Result<T, E> {
         let save = |tables: &[KernelCsv]| save_tables(&tables.iter().collect::<Vec<_>>());
-        let created_since;
-        let database = if let Some(database) = &self.existing {
-            database
-        } else if !Database::is_new(self.folder)? {
-            // By another command.
-            created_since = Database::open_as(self.folder, self.file.kind)?;
-            &created_since
-        } else {
+        let Some(database) = &self.existing else {
             let scratch = dry_run.then(ScratchFolder::create).transpose();
             let scratch = scratch.map_err(DatabaseError::io("write into", &env::temp_dir()))?;
             let draft = scratch.as_ref().map(|scratch| scratch.path().join("database"));
@@ -52,7 +45,6 @@ impl<'a> TargetDatabase<'a> {
             });
         };
         if dry_run {
-            let _lock = database.lock_for_reading()?;
             return Ok(change(database)?.1);
         }
         let mut lock = database.lock()?;
@@ -64,7 +56,11 @@ impl<'a> TargetDatabase<'a> {
             // Another command may have added profiles since this one began.
             let stored = Database::open(self.folder)?.file;
             let has_rehearsed_profiles = self.file.has_rehearsed_profiles && stored.has_rehearsed_profiles;
-            let profiled_on = self.file.profiled_on.clone();
+            let own = &self.file.profiled_on;
+            let profiled_on = match stored.profiled_on == database.file.profiled_on {
+                true => own.clone(),
+                false => own.merge_versions(&stored.profiled_on),
+            };
             database.set_file(&DatabaseFile { profiled_on, has_rehearsed_profiles, ..stored })?;
         }
         save(&tables)?;

@@ -25,7 +25,7 @@ use crate::{
         Database, DatabaseError, LintIssue, LintIssueKind, add_absent_rows,
         ledger::{
             AttemptChange, AttemptState, AttemptedCollection, Ledger, LedgerCopy, LedgerError, NewCollection,
-            check_not_lost, copy_path, copy_with_journal, journal_path, merge_ledgers,
+            check_not_lost, copy_path, copy_with_journal, journal_path, merge_ledgers, set_aside_hint,
         },
     },
     kernel::{
@@ -576,22 +576,17 @@ fn restore_ledger(
     let copy = copy_path(&path);
     // An intact ledger may have runs that its copy lacks.
     let checked = match LedgerCopy::create(&path, &file.with_extension("own")) {
-        Ok(own) if copy.exists() => {
-            let copy = LedgerCopy::create(&copy, &file.with_extension("copy"))?;
-            merge_ledgers(&[&own, &copy], &file.with_extension("union"), file)?;
-            None
-        }
+        Ok(own) if copy.exists() => LedgerCopy::create(&copy, &file.with_extension("copy"))
+            .and_then(|copy| merge_ledgers(&[&own, &copy], &file.with_extension("union"), file))
+            .err()
+            .map(|error| error.to_string()),
         _ if copy.exists() => LedgerCopy::create(&copy, file).err().map(|error| error.to_string()),
         _ => Some(format!("there is no copy `{}`", copy.display())),
     };
     if let Some(problem_of_copy) = checked {
         return Err(CommandError::bad_input(
             format!("the ledger `{}` is damaged: {problem}; and {problem_of_copy}", path.display()),
-            format!(
-                "keep its folder under another name: `mv '{0}' '{0}.damaged'`; the CSVs keep their results, and `npubench run` measures \
-                 what is missing",
-                database.state_folder().display()
-            ),
+            set_aside_hint(&database.state_folder()),
         ));
     }
     let mut ledger = Ledger::open(file)?;

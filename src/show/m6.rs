@@ -30,7 +30,7 @@ impl PassTimes {
 struct M6Row<'a> {
     name: String,
     pass: Option<&'a ProfiledPass>,
-    /// Number of passes of a mean.
+    /// Number of passes: more than 1 for a mean, 0 for the prediction.
     passes: usize,
     tokens: Option<u64>,
     times: PassTimes,

@@ -109,7 +109,7 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
             ),
             (
                 left,
-                "have no complete shapes there: `npubench ingest` or `grid` writes their rows, then `db rebuild` their results",
+                "lack complete shapes in the ledger: `npubench ingest` or `grid` writes these rows, and `db rebuild` again adds their results",
             ),
         ];
         let notes = notes.iter().filter(|(count, _)| *count > 0);

@@ -162,7 +162,7 @@ fn rebuilt_rows_have_the_slots_of_the_evidence() {
     ran.out_has(
         " have the shapes of the ledger, because their evidence is missing: lookups may not find them",
     );
-    ran.out_has(" have no complete shapes there: `npubench ingest` or `grid` writes their rows");
+    ran.out_has(" lack complete shapes in the ledger: `npubench ingest` or `grid` writes these rows");
 }
 
 /// A run was killed, and its ledger is damaged: the copy of its start has the plan alone, and the evidence has the results.
@@ -241,15 +241,19 @@ fn damaged_ledger_without_an_intact_copy_is_left() {
             None => fs::remove_file(&copy).expect("removed"),
         }
         let ran = context.exits(3, "db rebuild db");
-        ran.err_has("hint: keep its folder under another name: `mv ");
+        ran.err_has("hint: set the ledger, its copy and its runs aside: `(cd ");
         assert_eq!(fs::read(&ledger).expect("kept"), b"no ledger");
     }
     // Without it, the collections of its runs show that there was one.
     fs::remove_file(&ledger).expect("removed");
-    context.exits(3, "db rebuild db").err_has("hint: keep its folder under another name: `mv ");
+    context.exits(3, "db rebuild db").err_has("hint: set the ledger, its copy and its runs aside: `(cd ");
     context.exits(3, "runs --db db").err_has("`npubench db rebuild ROOT/db`");
     assert!(tables(&context) == rows);
-    fs::rename(context.path("db/.npubench"), context.path("db/.npubench.damaged")).expect("moved");
+    let state = context.path("db/.npubench");
+    // `mv` moves what exists.
+    let moved =
+        Command::new("sh").args(["-c", "mkdir lost && mv ledger* runs lost"]).current_dir(state).output();
+    moved.expect("run");
     context.done("runs --db db");
 }
 

@@ -78,11 +78,18 @@ impl Ledger {
     /// Fails with [`LedgerError::Damaged`] if the ledger lacks a run that its copy has, as an older ledger of a backup does.
     pub(crate) fn check_runs_of_copy(&self) -> Result<(), LedgerError> {
         const RUNS: &str = "SELECT run FROM runs ORDER BY started_ns, run";
-        let copied: Result<Vec<String>, LedgerError> =
-            Self::open_to_read(&copy_path(&self.path)).and_then(|copy| copy.read_column(RUNS, []));
+        let path = copy_path(&self.path);
+        if !path.exists() {
+            return Ok(());
+        }
+        let copied: Vec<String> = match Self::open_to_read(&path).and_then(|copy| copy.read_column(RUNS, []))
+        {
+            // A damaged copy has nothing to lose.
+            Err(LedgerError::Damaged { .. }) => return Ok(()),
+            copied => copied?,
+        };
         let own: BTreeSet<String> = self.read_column(RUNS, [])?;
-        // A copy that is missing or damaged has nothing to lose.
-        match copied.unwrap_or_default().into_iter().find(|run| !own.contains(run)) {
+        match copied.into_iter().find(|run| !own.contains(run)) {
             Some(run) => {
                 let problem = format!("it lacks run {run}, which its copy has");
                 Err(LedgerError::Damaged { path: self.path.clone(), problem })

@@ -101,11 +101,20 @@ impl Failure for LedgerError {
             Self::Contradiction { .. } => {
                 "a run has one ledger: if a folder was copied and continued in both places, merge the one whose results are to be kept"
             }
-            Self::OtherLayout { .. } => {
-                "use the npubench that wrote it, or move the folder `.npubench` away: the CSVs keep their results, and `npubench run` \
-                 starts a new ledger"
+            Self::OtherLayout { path, .. } => {
+                let folder = path.parent().unwrap_or(path);
+                return format!("use the npubench that wrote it, or {}", set_aside_hint(folder));
             }
         };
         hint.to_owned()
     }
+}
+
+/// Returns a hint on how a database gets a new ledger. Its folder also has shards, selftests and pauses, which stay.
+pub(crate) fn set_aside_hint(state_folder: &Path) -> String {
+    format!(
+        "set the ledger, its copy and its runs aside: `(cd {} && mkdir lost && mv ledger* runs lost)`; the CSVs keep their results, and \
+         `npubench run` measures what is missing",
+        quoted_path(state_folder)
+    )
 }

@@ -38,7 +38,7 @@ pub(crate) use checks::StoredCheck;
 pub(crate) use clock::{ClockOfRun, EqualAttempt, StoredCycleRate};
 pub(crate) use controls::StoredControl;
 pub(crate) use copy::{LedgerCopy, check_not_lost, copy_path, copy_with_journal, journal_path};
-pub(crate) use error::LedgerError;
+pub(crate) use error::{LedgerError, set_aside_hint};
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict};
 use launch_lists::unreadable_launches;
 pub(crate) use merge::{LedgerSize, merge_ledgers};

@@ -245,7 +245,7 @@ fn ledger_of_another_layout_is_refused() {
         for error in errors {
             let text = format!("layout {layout}, this npubench reads layout {LAYOUT}");
             assert!(error.to_string().ends_with(&text), "{error}");
-            assert!(error.hint().starts_with("use the npubench that wrote it, or move"), "{}", error.hint());
+            assert!(error.hint().starts_with("use the npubench that wrote it, or set "), "{}", error.hint());
         }
     }
 }

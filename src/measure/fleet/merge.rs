@@ -125,6 +125,7 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     report.before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
     let mut sources = Vec::new();
     for (number, database) in databases.iter().enumerate() {
+        check_not_lost(&database.ledger_path())?;
         let source = read_source(database, &scratch, &number.to_string())?;
         // A run may have started while the ledger was copied.
         if let Some(owner) = owner_of(database) {
@@ -301,6 +302,7 @@ pub(crate) fn require_merged_shards(database: &Database) -> Result<(), CommandEr
                 format!("wait for its end, then merge it: {hint}"),
             ));
         }
+        check_not_lost(&shard.ledger_path())?;
         sources.extend(read_source(&shard, &scratch, &number.to_string())?);
     }
     if sources.is_empty() {
@@ -335,7 +337,7 @@ fn read_source(
     name: &str,
 ) -> Result<Option<MergeSource>, CommandError> {
     let path = database.ledger_path();
-    // A merge that was killed leaves runs without a ledger, and the same command completes it.
+    // A merge that was killed leaves a target that has runs without a ledger, and the same command completes it.
     if copy_path(&path).exists() {
         check_not_lost(&path)?;
     }

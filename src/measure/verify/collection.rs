@@ -356,7 +356,7 @@ fn assess_case(
     Attempt { launches, fastest_ranks, counters, task, cycle_rate, ..without_launches }
 }
 
-/// The blocks of matrix products follow from the tiles of their output, which may be one.
+/// Returns the cause for a large case that ran on one block. A matrix product may have a single output tile, so it is not judged.
 fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<Cause> {
     let is_on_vector_core = |core: &str| matches!(core, "AI_VECTOR_CORE" | "MIX_AIV");
     let is_on_one =

@@ -8,7 +8,7 @@ use crate::{
 };
 
 const LIST: &str = "...";
-/// Longer lists than CANN's kernels take.
+/// Longer lists are not covered.
 const MAX_LIST: usize = 64;
 
 /// Returns a form's rule with the place of its errors: a term per input slot, `-` for those without a shape.
