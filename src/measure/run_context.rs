@@ -26,8 +26,9 @@ use crate::{
         ledger::{Ledger, SoftwareGeneration},
     },
     kernel::{
-        CacheState, CaseId, Cause, DataKind, IdentifiedCase, KernelName, LogicalDeviceId, SoftwareFingerprint,
-        catalogue::Catalogue, device::DeviceProfile, is_in_hccl_environment, render::overridden_variables,
+        CacheState, CaseId, Cause, DataKind, IdentifiedCase, KernelName, LogicalDeviceId,
+        SoftwareFingerprint, catalogue::Catalogue, device::DeviceProfile, is_in_hccl_environment,
+        render::overridden_variables,
     },
     measure::{
         case_numbers::write_earlier_rows,

@@ -103,6 +103,51 @@ fn every_verdict_is_documented() {
     }
 }
 
+/// Cells of the rows of a Markdown table, without header and separator, and without rows that are titles.
+fn rows_of_table(text: &str, header: &str) -> Vec<Vec<String>> {
+    let table = text.split(header).nth(1).unwrap_or_else(|| panic!("no table `{header}`"));
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    rows.filter(|line| !line.starts_with("| **")).map(cells).collect()
+}
+
+#[test]
+fn every_assumption_has_a_source_or_what_decides_it() {
+    let text = read("docs/rehearsal.md");
+    let sources = rows_of_table(&text, "| source | repository | version |");
+    assert!(sources.iter().all(|row| row.len() == 3 && row.iter().all(|cell| !cell.is_empty())));
+    let selftest = read("docs/selftest.md");
+    let experiments = rows_of_table(&selftest, "| number | name | expected |");
+    let is_experiment = |text: &str| {
+        !text.is_empty()
+            && text.split(", ").all(|number| experiments.iter().any(|experiment| experiment[0] == number))
+    };
+    let is_command = |text: &str| text.starts_with("`npubench ");
+    let is_file = |text: &str| {
+        text.split_once(": ").is_some_and(|(source, path)| {
+            sources.iter().any(|row| row[0] == source) && !path.is_empty() && !path.contains(' ')
+        })
+    };
+    let assumptions = rows_of_table(&text, "| assumption | known by |");
+    assert!(assumptions.len() > 50, "{}", assumptions.len());
+    for row in assumptions {
+        let [assumption, known] = row.as_slice() else { panic!("{row:?} has not two cells") };
+        let (known, decides) = known.split_once("; ").unwrap_or((known, ""));
+        let is_stated = match known {
+            "unproven" => decides.split("; ").all(|part| is_experiment(part) || is_command(part)),
+            _ => is_file(known) && (decides.is_empty() || is_experiment(decides)),
+        };
+        assert!(is_stated, "`{assumption}` has neither a source nor what decides it");
+    }
+    for experiment in experiments {
+        let is_named = |row: &Vec<String>| {
+            row[1].split("; ").any(|part| part.split(", ").any(|one| one == experiment[0]))
+        };
+        let is_used = rows_of_table(&text, "| assumption | known by |").iter().any(is_named);
+        assert!(is_used, "experiment {} tests no listed assumption", experiment[0]);
+    }
+}
+
 #[test]
 fn keys_of_json_are_documented() {
     let context = Context::new();

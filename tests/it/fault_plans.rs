@@ -111,7 +111,8 @@ for counts in ({0: 16383}, {0: 16384}, {0: 40000, 1: 100}, {0: 33000, 3: 20000})
         assert all(kept[place][1] == kept[place - 1][1] + 1 for place in range(1, len(kept)) if kept[place][0] == kept[place - 1][0])
         print(len(kept), end=' ')";
     let stand_ins = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rehearsal/python");
-    let output = Command::new("python3").args(["-B", "-c", script, stand_ins]).output().expect("python3 runs");
+    let output =
+        Command::new("python3").args(["-B", "-c", script, stand_ins]).output().expect("python3 runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text, "0 0 16384 0 32768 32768 49152 32768 ", "{}", String::from_utf8_lossy(&output.stderr));
 }
