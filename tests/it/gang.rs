@@ -252,6 +252,8 @@ fn products_with_communication_run_on_the_ranks_of_their_shapes() {
         record("MatmulReduceScatter", "64,256;256,128", "32,128"),
         record("MatmulReduceScatter", "64,128;128,128", "32,128"),
         record("MatmulAllReduce", "64,256;256,128", "64,128"),
+        // 3 ranks, which torch_npu refuses.
+        record("AllGatherMatmul", "32,512;128,512", "96,128;96,512"),
     ];
     context.write("fused.csv", &profile(&records.each_ref().map(String::as_str)));
     let ingest = "ingest fused.csv --db db --kind rehearsal";
@@ -260,6 +262,7 @@ fn products_with_communication_run_on_the_ranks_of_their_shapes() {
     context.done(&(ingest, "--world-size 2"));
     let ran = rehearse(&context, "--devices 0-3 --launches 8 --max-collections 1");
     ran.err_has("fit no form of MatmulReduceScatter: A x B and 1 more: `K >= 256` does not hold");
+    ran.err_has("A x B^T: a group of 3 ranks; the call takes 2, 4, 8, 16, 32 ranks");
     for kernel in ["AllGatherMatmul", "MatmulReduceScatter", "MatmulAllReduce"] {
         let row = &context.rows("db", kernel)[0];
         assert_eq!(row["MicroBench Verdict"], "ok", "{kernel}: {}", row["MicroBench Reason"]);

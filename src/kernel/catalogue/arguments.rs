@@ -202,7 +202,7 @@ impl ArgumentResolver<'_> {
                 })
             }
             DeclaredArgument::Attribute(column) => ArgumentValue::Value(self.attribute(column, kind)?),
-            DeclaredArgument::ProcessGroup(ranks) => match ranks.evaluate(self.bindings)? {
+            DeclaredArgument::ProcessGroup { ranks, .. } => match ranks.evaluate(self.bindings)? {
                 ExprValue::Number(number) => ArgumentValue::ProcessGroup(number),
                 other => return Err(format!("`{ranks}` is {other}, not a number of ranks").into()),
             },

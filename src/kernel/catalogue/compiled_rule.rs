@@ -6,7 +6,7 @@ use super::{
     Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, FormMismatch,
     TensorSource,
     mismatch::{MatchStage, RuleMatch},
-    resolve::{bind_sizes, check_types, logical_inputs},
+    resolve::{bind_sizes, check_types, logical_inputs, require_group},
 };
 use crate::kernel::Case;
 use crate::kernel::expression::{BinaryOperator, CompiledNode, ExprNumber, product};
@@ -73,6 +73,7 @@ impl CatalogueEntry {
         let logical = logical_inputs(form, sample, inputs.to_vec(), &mut found)?;
         let recorded = (!outputs.is_empty()).then_some(outputs);
         form.rule.bind(&logical, recorded, &mut found)?;
+        require_group(form, &mut found)?;
         if !form.is_replayed() {
             return Ok(CompiledForm { fits: found.conditions, needs: vec![CompiledNode::Constant(0)] });
         }
@@ -154,7 +155,7 @@ fn require_argument(
         | DeclaredArgument::Destination(_)
         | DeclaredArgument::SameAs(_)
         | DeclaredArgument::DtypeOf { .. } => Ok(()),
-        DeclaredArgument::ProcessGroup(expr) => require_number(expr, found),
+        DeclaredArgument::ProcessGroup { ranks, .. } => require_number(ranks, found),
         DeclaredArgument::Expression(expr) => {
             let value = expr.evaluate(&found.bindings)?;
             found.require_value(&value)

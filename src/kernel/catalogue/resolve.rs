@@ -6,7 +6,7 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, EntryForm, Expr, ExprValue, FormMismatch, ImpliedValue,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, FormMismatch, ImpliedValue,
     InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
     arguments::{ArgumentResolver, unblocked_dims},
     mismatch::{MatchStage, RuleMatch, missing_attribute},
@@ -339,7 +339,33 @@ fn bind_shapes(form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> 
     let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
     let mut found = RuleMatch::new(attribute_bindings(&case.attributes));
     form.rule.bind(&inputs, recorded, &mut found)?;
+    require_group(form, &mut found)?;
     Ok(found.bindings)
+}
+
+/// Requires that the call takes a group of as many processes as the names of the rule give.
+pub(super) fn require_group<N: ExprNumber>(
+    form: &EntryForm,
+    found: &mut RuleMatch<N>,
+) -> Result<(), FormMismatch> {
+    for argument in form.arguments.values() {
+        let DeclaredArgument::ProcessGroup { ranks, allowed } = argument else { continue };
+        if allowed.is_empty() {
+            continue;
+        }
+        let number = ranks.evaluate_number(&found.bindings)?;
+        let fits = allowed.iter().try_fold(N::from(0), |fits, allowed| {
+            let equal = N::apply(BinaryOperator::Equal, number.clone(), N::from(*allowed))?;
+            N::apply(BinaryOperator::Or, fits, equal)
+        })?;
+        let text = || {
+            let allowed: Vec<String> = allowed.iter().map(i64::to_string).collect();
+            let number = number.constant().unwrap_or_default();
+            format!("a group of {number} ranks; the call takes {} ranks", allowed.join(", "))
+        };
+        found.require(fits, text).map_err(FormMismatch::into_limit)?;
+    }
+    Ok(())
 }
 
 pub(super) fn check_types(form: &EntryForm, case: &Case) -> Result<(), String> {

@@ -154,6 +154,7 @@ pub(super) struct DeclaredValue {
     quantised: bool,
     attribute: Option<AttributeColumn>,
     process_group: Option<Expr>,
+    ranks: Vec<i64>,
     same_as: Option<Spanned<String>>,
     tensor: Option<Spanned<ReturnShapes>>,
     dtype: Option<Dtype>,
@@ -659,7 +660,9 @@ impl DeclaredValue {
             self.inverse_root.clone().map(DeclaredArgument::InverseRoot),
             self.destination.map(DeclaredArgument::Destination),
             self.dtype_of_output.map(|output| DeclaredArgument::DtypeOf { output, quantised }),
-            self.process_group.clone().map(DeclaredArgument::ProcessGroup),
+            self.process_group
+                .clone()
+                .map(|ranks| DeclaredArgument::ProcessGroup { ranks, allowed: self.ranks.clone() }),
             self.same_as.clone().map(|other| DeclaredArgument::SameAs(other.value)),
             self.attribute.clone().map(|column| DeclaredArgument::Attribute(column.0)),
             tensor.transpose()?,

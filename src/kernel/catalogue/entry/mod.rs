@@ -217,8 +217,11 @@ pub(crate) enum DeclaredArgument {
         quantised: bool,
     },
     Attribute(String),
-    /// HCCL's name of the group; the expression is the number of its processes.
-    ProcessGroup(Expr),
+    /// HCCL's name of a group of so many processes, and the numbers that the call takes; none stated: any.
+    ProcessGroup {
+        ranks: Expr,
+        allowed: Vec<i64>,
+    },
     SameAs(String),
     /// A tensor that the profiler does not show; `on_host` if it stays in the host's memory, where the call reads it.
     Tensor {
@@ -276,7 +279,7 @@ impl CatalogueEntry {
     pub(crate) fn can_be_launched(&self) -> bool {
         let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
         !self.needs.several_devices
-            || arguments.any(|given| matches!(given, DeclaredArgument::ProcessGroup(_)))
+            || arguments.any(|given| matches!(given, DeclaredArgument::ProcessGroup { .. }))
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -336,7 +339,7 @@ impl EntryForm {
             match argument {
                 DeclaredArgument::Expression(expr)
                 | DeclaredArgument::InverseRoot(expr)
-                | DeclaredArgument::ProcessGroup(expr) => exprs.push(expr),
+                | DeclaredArgument::ProcessGroup { ranks: expr, .. } => exprs.push(expr),
                 DeclaredArgument::Attribute(column) => {
                     names.insert(CaseAttributes::variable_name(column));
                 }

@@ -10,7 +10,7 @@ import time
 import types
 
 from . import entries, factories, faults, functions, log
-from .compare import compare_call
+from .compare import compare_call, ranks_of
 from .entries import kernel_of_call
 from .injector import Injector
 from .memory import UNKNOWN, Memory, Name, OutOfMemoryError, Tensor
@@ -22,6 +22,15 @@ EVENT_RECORD = "torch.npu.Event.record"
 ASCENDING = {"SparseFlashAttention": "sparse_indices"}
 # Kernel that a host with the defect `other_kernel_name` records under another name.
 RENAMED = ("LayerNormV3", "LayerNormV4")
+# Numbers of ranks that calls take, with the text for others. Gather and scatter: Ascend/op-plugin, AllGatherBaseMatmulKernelNpuOpApi.cpp
+# and MatmulReduceScatterBaseKernelNpuOpApi.cpp in op_plugin/ops/opapi, versions 6.0.0 to 26.1.0 and commit 517f2e7. All-reduce:
+# CheckRanksizePlatformSupported in matmul_all_reduce_tiling.cpp (ops-transformer, October 2025).
+PAIRWISE = (2, 4, 8, 16, 32), "world_size should be in [2, 4, 8, 16, 32], but the actual value is %d."
+REDUCED = (1, 2, 4, 8, 16, 32, 64), (
+    "call aclnnMatmulAllReduce failed, detail:EZ9999: Inner Error!\n        rank size %d is not supported by socversion id:1 yet;"
+    "A2 supports rank size 1,2,4,8A5 supports rank size 1,2,4,8,16,32,64Ascend 310P supports rank size 1,2,4"
+)
+RANKS = {"npu_all_gather_base_mm": PAIRWISE, "npu_mm_reduce_scatter_base": PAIRWISE, "npu_mm_all_reduce_base": REDUCED}
 # Files of the processes that use a device, for npu-smi, and the seconds after which one is renewed.
 BUSY, RENEWED = "busy", 0.1
 
@@ -151,6 +160,9 @@ class Session:
         schema = self.entries.installed(operator)
         numbers = [argument["name"] for argument in case["arguments"] if "value" in argument]
         bound = bind(schema, args, kwargs, numbers)
+        if schema.short_name in RANKS:
+            (numbers, text), ranks = RANKS[schema.short_name], ranks_of(bound["hcom"])
+            require(ranks in numbers, text, ranks)
         device = compare_call(case, schema, bound)
         return self.execute(entry, parse(operator["schema"]), case, device, bound)
 
