@@ -6,8 +6,8 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, FormMismatch, ImpliedValue,
-    InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, FormMismatch,
+    ImpliedValue, InputSlot, NotReplayable, OutputDtype, ShapeRule, TensorSlot,
     arguments::{ArgumentResolver, unblocked_dims},
     mismatch::{MatchStage, RuleMatch, missing_attribute},
     shape_rule::to_signed,
