@@ -14,7 +14,7 @@ use crate::{
 
 /// Tests the assumptions of measurements on this host
 ///
-/// Takes about ten minutes on eight devices. Each experiment launches kernels under msprof as a run does, stores its
+/// Takes about a quarter of an hour on eight devices. Each experiment launches kernels under msprof as a run does, stores its
 /// evidence in the database folder, and ends with pass, fail or unknown (the evidence could not be had). `run --host npu`
 /// and `resume` require that experiments 0 to 4 passed with the present software, and experiment 1 for each device. Where
 /// experiment 4 fails for single kernels that measurements do not need, runs leave out the cases of these kernels. Ends with

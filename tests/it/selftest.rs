@@ -75,6 +75,7 @@ fn defects_of_the_host_fail_their_experiments() {
             ("lost_head", 3, "marks are recorded"),
             ("profiler_overhead", 8, "without counters (-"),
             ("slower_than_production", 9, "of the production median of"),
+            ("slow_while_queried", 12, "% longer with npu-smi beside it than alone"),
         ],
     ];
     for defects in together {
@@ -162,7 +163,7 @@ fn host_without_msprof_has_no_evidence() {
     let options = "selftest --db db --leases leases --format json";
     let ran = context.run_on_host("910B3", options).ended(1);
     let results = results(&ran);
-    assert_eq!(results.len(), 12, "{}", ran.stdout);
+    assert_eq!(results.len(), 13, "{}", ran.stdout);
     for (number, status, value) in results {
         assert!(["unknown", "fail"].contains(&status.as_str()), "{value}");
         let seen = value["seen"].text();

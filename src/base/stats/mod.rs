@@ -1,5 +1,6 @@
 //! Robust statistics of repeated measurements: summaries, intervals of the median, outliers, the joint fit of all cases.
 
+mod block_effects;
 mod bootstrap;
 mod comparison;
 mod control_change;
@@ -16,6 +17,7 @@ pub(crate) mod simplex_interpolation;
 mod summary;
 mod variance_sources;
 
+pub(crate) use block_effects::{BlockEffect, block_effects};
 pub(crate) use bootstrap::median_interval_of_collections;
 pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
 pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, MIN_CONTROL_CHANGE};

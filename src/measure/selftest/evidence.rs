@@ -191,7 +191,7 @@ impl SelftestContext {
         Ok(write_scripts(folder, script, &collect, &text.to_string())?)
     }
 
-    fn run_script(
+    pub(super) fn run_script(
         &self,
         folder: &Path,
         devices: &[u32],

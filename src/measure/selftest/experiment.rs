@@ -13,6 +13,7 @@ use super::{
     cache_bandwidth, catalogue_entries, core_clock, device_numbers, evidence::SelftestContext, gangs,
     host_software, marked_launches, production_agreement, profiler_overhead, repeated_collections,
     results::not_stored,
+    run_disturbance,
 };
 use crate::{base::command_error::CommandError, kernel::KernelName};
 
@@ -28,7 +29,7 @@ pub(crate) struct Experiment {
     pub(super) run: fn(&SelftestContext, &Path) -> Result<Finding, EvidenceError>,
 }
 
-pub(crate) const EXPERIMENTS: [Experiment; 12] = [
+pub(crate) const EXPERIMENTS: [Experiment; 13] = [
     host_software::EXPERIMENT,
     device_numbers::EXPERIMENT,
     marked_launches::EXIT_CODES,
@@ -41,6 +42,7 @@ pub(crate) const EXPERIMENTS: [Experiment; 12] = [
     production_agreement::EXPERIMENT,
     marked_launches::CALL_ERRORS,
     gangs::EXPERIMENT,
+    run_disturbance::EXPERIMENT,
 ];
 
 #[derive(Clone, Debug, PartialEq)]

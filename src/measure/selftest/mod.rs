@@ -19,6 +19,7 @@ mod production_agreement;
 mod profiler_overhead;
 mod repeated_collections;
 mod results;
+mod run_disturbance;
 
 pub(crate) use experiment::{
     EXPERIMENTS, ExperimentReport, affected_kernels, report_line, status_counts, summary_table,

@@ -20,10 +20,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const COLLECTIONS: u32 = 3;
 const DEVICES: usize = 2;
-const MEASURED: u32 = 20;
+pub(super) const MEASURED: u32 = 20;
 /// Name of each kernel in the summary, and the kernel: a product bound by arithmetic, a copy and a normalisation whose
 /// tensors fit in the cache.
-const KERNELS: [(&str, StepKernel); 3] = [
+pub(super) const KERNELS: [(&str, StepKernel); 3] = [
     ("mm", StepKernel::Matmul { rows: 4_096, inner: 4_096, columns: 4_096 }),
     ("copy", StepKernel::Copy { mib: 32 }),
     ("rms_norm", StepKernel::RmsNorm { rows: 2_048, width: 7_168 }),

@@ -74,5 +74,6 @@ words! {
         UnknownErrorText,
         OtherKernelName,
         SharedRendezvousPort,
+        SlowWhileQueried,
     }
 }

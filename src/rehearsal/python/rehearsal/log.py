@@ -9,7 +9,7 @@ import os
 import time
 
 from . import hashes, timing
-from .faults import physical_id
+from .faults import HOST, physical_id
 from .tensors import AI_CPU, SENTINEL, blocks, require, signature_seed, tensor_bytes
 
 # Shortest pause between two tasks, and the range of pauses in ticks.
@@ -18,6 +18,9 @@ GAP, GAP_TICKS = 4000, 100
 SMALL_CACHE_DIVISOR = 4
 # A host with the defect `unequal_devices` has this slower device, and with `profiler_overhead` slower kernels.
 UNEQUAL_DEVICE, UNEQUAL_FACTOR, OVERHEAD_FACTOR = 1, 1.1, 1.05
+# A host with the defect `slow_while_queried` has slower kernels while npu-smi runs, whose file with the time of its last start or end
+# this is.
+QUERIED, QUERIED_FACTOR = "queried", 1.1
 # Part of the recorded median of a case that its launches take with a warm cache, and the factor of the defect
 # `slower_than_production`.
 WARM_SHARE, SLOWER_FACTOR = 0.92, 1.3
@@ -64,6 +67,7 @@ class Log:
         self.controls = (manifest.get("controls") or {}).get("kernels", [])
         metrics = manifest.get("profiler", {}).get("aic_metrics", "PipeUtilization")
         self.reads_counters = metrics != "none"
+        self.began = started
         self.model = timing.Model(host, manifest.get("collection", 0))
         self.started = started - started % timing.TICK
         # Time and number of tasks by device.
@@ -87,6 +91,13 @@ class Log:
         self.renaming = None
         self.unsteadiness = 1.0
         self.late_start, self.wrong_element = 0, None
+
+    def is_queried(self):
+        """Returns True if npu-smi ran since msprof started this process."""
+        try:
+            return os.stat(os.path.join(os.path.dirname(os.environ[HOST]), QUERIED)).st_mtime_ns > self.began
+        except OSError:
+            return False
 
     def emit(self, kind, value):
         """Writes a fact for msprof, which reads it also if this process is killed."""
@@ -192,6 +203,8 @@ class Log:
                 slowdown *= UNEQUAL_FACTOR
             if "profiler_overhead" in self.defects and self.reads_counters:
                 slowdown *= OVERHEAD_FACTOR
+            if "slow_while_queried" in self.defects and self.is_queried():
+                slowdown *= QUERIED_FACTOR
         is_on_one_core = self.is_on_one_core and in_case
         unsteadiness = self.unsteadiness if in_case else 1.0
         total = slowdown * waiting * unsteadiness * (float(known.cores) if is_on_one_core else 1.0)
