@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     cache_bandwidth, catalogue_entries, core_clock, device_numbers, evidence::SelftestContext, gangs,
     host_software, marked_launches, production_agreement, profiler_overhead, repeated_collections,
-    results::not_stored,
-    run_disturbance,
+    results::not_stored, run_disturbance,
 };
 use crate::{base::command_error::CommandError, kernel::KernelName};
 

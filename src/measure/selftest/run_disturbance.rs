@@ -49,9 +49,8 @@ const BESIDE: [(&str, Beside); 3] =
 /// Runs the experiment. Each round has another order, so that none of `BESIDE` always follows the same one.
 fn run(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let steps = KERNELS.map(|(_, kernel)| LaunchStep::hot(kernel, WARM_UP + MEASURED));
-    let script = |name: &str| {
-        context.script(folder.join(name), "steps", StepSettings::default().parameters(&steps))
-    };
+    let script =
+        |name: &str| context.script(folder.join(name), "steps", StepSettings::default().parameters(&steps));
     // Without a second device, that of the measurement: an export takes place on the host.
     let other = context.devices.get(1).unwrap_or(&context.devices[0]);
     let exported =
