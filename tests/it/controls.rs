@@ -72,7 +72,7 @@ fn slow_device_is_found_by_controls_before_a_case_is_measured_twice() {
 #[test]
 fn exception_of_the_settling_or_of_a_control_is_none_of_a_case() {
     let template = fs::read_to_string(TEMPLATE).expect("it ships");
-    let reading = "return begin.elapsed_time(end)";
+    let reading = "events[-1].synchronize()";
     assert!(template.contains(reading));
     let raising = |condition: &str| {
         let raised = format!(
