@@ -17,8 +17,8 @@ from .tensors import AI_CPU, SENTINEL, blocks, require, signature_seed, tensor_b
 PAUSE_TICKS = 70
 # Time of a call on the host until its task is in the queue of the device, in ns. In the same step (api_statistic.csv) 336 calls of
 # aclnnMatmul take 11.8 to 54.3 us (mean 17.0, deviation 5.0), and 121 of aclrtRecordEvent 6.4 to 42.5 us (mean 15.0). One of 2,467
-# launches takes 713 us: a collective, but a late thread delays any launch. What torch does before is unproven: in another recorded step
-# (cnn_level1, cnn_level0, with stacks of Python) it is 66 to 243 us from the call of torch to the kernel on an idle device.
+# launches takes 713 us: a collective, but a late thread delays any launch. What torch does before is not contained: in msinsight's
+# traces of a CNN, with stacks of Python, it is mostly 66 to 243 us from the call of torch to the kernel on an idle device.
 CALL_TIMES = [1000 * each for each in (12, 13, 13, 14, 14, 14, 15, 15, 16, 16, 17, 18, 19, 21, 24, 30)]
 LONG_CALL, LONG_CALL_PART, LATE_CALL, LATE_CALL_PART = 54000, 336, 713000, 2467
 # Shortest time between the end of a task and a collective behind it, and the range of its starts on the ranks in ticks.
