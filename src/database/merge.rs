@@ -59,8 +59,14 @@ pub fn merge_groups(
         if let Some(row) =
             rows.rows_without_attributes(&case).iter().find(|row| row_has_cells(table, row.index, &profiling))
         {
-            update_group_row(table, row, &news, &mut merged)?;
-            continue;
+            if !(case.attributes.allows_hf32() && is_measured(table, row.index)) {
+                update_group_row(table, row, &news, &mut merged)?;
+                continue;
+            }
+            // It was measured without HF32, and these are no records of it.
+            let names = profiling.iter().map(|(column, _)| *column);
+            table.empty_cells(row.index, names.chain(columns::EVIDENCE_COLUMNS))?;
+            merged.updated += 1;
         }
         if case.attributes.is_empty()
             && rows.rows_with_attributes(&case).iter().any(|row| row_has_cells(table, row.index, &profiling))

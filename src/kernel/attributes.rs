@@ -16,6 +16,8 @@ pub(crate) const RUNTIME: &str = "Runtime ";
 pub(crate) const EP_SIZE: &str = "EP Size";
 /// Number of ranks over which a kernel that communicates runs, where no shape shows it.
 pub(crate) const WORLD_SIZE: &str = "Runtime world_size";
+/// True for products of FLOAT whose launch was in HF32, which rounds their inputs and takes about half the time.
+pub(crate) const ALLOW_HF32: &str = "Runtime allow_hf32";
 
 /// Returns the option of `npubench ingest` that sets a column; `None` if no option does.
 pub(crate) fn ingest_option(column: &str) -> Option<&'static str> {
@@ -52,7 +54,8 @@ const LABELS: [&str; 10] = [
 
 /// Attributes, except for the ones of attention, that are found in any spelling of their columns, without the prefix.
 /// `batch_size` is not among them: tables have such columns of their own.
-const OTHER_NAMES: [&str; 12] = [
+const OTHER_NAMES: [&str; 13] = [
+    "allow_hf32",
     "antiquant_mode",
     "cache_layout",
     "cache_mode",
@@ -195,6 +198,10 @@ impl CaseAttributes {
 
     pub(crate) fn is_shape_label(column: &str) -> bool {
         runtime_column(column).is_some_and(|name| SHAPE_LABELS.iter().any(|(label, _)| *label == name))
+    }
+
+    pub(crate) fn allows_hf32(&self) -> bool {
+        self.get(ALLOW_HF32) == Some("True")
     }
 
     /// Returns the value of an attribute that is a list of whole numbers; `None` for other values.

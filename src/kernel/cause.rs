@@ -127,6 +127,8 @@ pub enum Cause {
     SlotCount { side: TensorSide, recorded: usize, expected: usize },
     #[error("{side} {slot} was recorded as {}, the case has {}", or_nothing(.recorded), or_nothing(.expected))]
     OtherSlot { side: TensorSide, slot: usize, recorded: Option<String>, expected: Option<String> },
+    #[error("its launches ran {} HF32, unlike the row", if *.is_hf32 { "in" } else { "without" })]
+    OtherFloatMode { is_hf32: bool },
     // Each operator with its state.
     #[error("its launches ran as different operators: {}", joined(.operators.iter().map(|(operator, state)| format!("{operator} ({state})")), ", "))]
     SeveralOperators { operators: Vec<(String, String)> },

@@ -29,7 +29,7 @@ pub(crate) use attention::{
 };
 pub use attributes::CaseAttributes;
 pub(crate) use attributes::{
-    EP_SIZE, RUNTIME, SHAPE_LABELS, WORLD_SIZE, ingest_option, is_mean, normalize_cell,
+    ALLOW_HF32, EP_SIZE, RUNTIME, SHAPE_LABELS, WORLD_SIZE, ingest_option, is_mean, normalize_cell,
 };
 pub use case::{Case, CaseId, IdentifiedCase, MemoryFootprint, default_memory_budget};
 pub(crate) use case::{CaseMap, CaseSet, short_hash};

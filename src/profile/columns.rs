@@ -63,9 +63,10 @@ pub(crate) enum Column {
     Blocks,
     Stream,
     Step,
+    Hf32,
 }
 
-const NAMES: [&[&str]; 10] = [
+const NAMES: [&[&str]; 11] = [
     &["Type", "OP Type"],
     &["Duration(us)", "Task Duration(us)"],
     &["Name", "Op Name"],
@@ -76,6 +77,7 @@ const NAMES: [&[&str]; 10] = [
     &["Block Dim", "Block Num"],
     &["Stream ID"],
     &["Step Id"],
+    &["HF32 Eligible"],
 ];
 
 /// Columns without which a reader cannot use a table. Messages use the first name of a column.

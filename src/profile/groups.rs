@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     base::stats::SampleSummary,
-    kernel::{Case, CaseAttributes, SignatureCells},
+    kernel::{ALLOW_HF32, Case, CaseAttributes, SignatureCells},
 };
 
 #[derive(Clone, Debug)]
@@ -145,6 +145,7 @@ impl RecordGroups {
             self.key.extend_from_slice(cell);
             self.key.push(b'\n');
         }
+        self.key.push(u8::from(record.is_hf32_product()));
         let index = match self.groups.get_index_of(&self.key) {
             Some(index) => index,
             None => self.groups.insert_full(self.key.clone(), new_group(record, position)?).0,
@@ -299,7 +300,7 @@ fn new_group(record: &KernelRecord<'_>, first: RecordOrder) -> Result<RecordGrou
         })
     };
     let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: CaseAttributes::default() };
-    Ok(RecordGroup {
+    let mut group = RecordGroup {
         case,
         cells: record.cells.map(printable_cell),
         state: printable_cell(record.state),
@@ -309,5 +310,9 @@ fn new_group(record: &KernelRecord<'_>, first: RecordOrder) -> Result<RecordGrou
         files: Vec::new(),
         durations: Vec::new(),
         counters: CounterSums::default(),
-    })
+    };
+    if record.is_hf32_product() {
+        group.set_attribute(ALLOW_HF32, "True");
+    }
+    Ok(group)
 }

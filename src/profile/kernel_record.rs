@@ -17,9 +17,19 @@ pub(super) struct KernelRecord<'r> {
     pub(super) state: &'r [u8],
     /// `AI_CORE`, `AI_VECTOR_CORE` …
     pub(super) core: &'r [u8],
+    /// `YES`, `NO` or `N/A`, empty if not recorded.
+    pub(super) hf32: &'r [u8],
 }
 
 impl KernelRecord<'_> {
+    /// Returns true for a product of FLOAT in HF32. `YES` is the mode with which the kernel was launched (hicann/opbase aa3cd74,
+    /// src/nnopbase/composite_op/aclnn_engine/op_dfx.cpp); other types than FLOAT have none, whatever a custom operator states.
+    /// Convolutions run in HF32 by default, as those of a replay would (Ascend/pytorch 9e73e708, LazyInitAclops.cpp).
+    pub(super) fn is_hf32_product(&self) -> bool {
+        let is_float = || self.cells[1].trim_ascii().split(|byte| *byte == b';').next() == Some(b"FLOAT");
+        self.hf32.trim_ascii() == b"YES" && is_float() && !self.kernel.windows(4).any(|part| part == b"Conv")
+    }
+
     pub(super) fn bad_cell(&self, column: usize, cell: &[u8], problem: String) -> ProfileError {
         ProfileError::bad_cell(self.file, self.place, self.names[column], cell, problem)
     }

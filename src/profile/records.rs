@@ -11,7 +11,7 @@ use std::{
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::{
-    columns::{CELLS, Column, MAC_TIME, TableColumns},
+    columns::{CELLS, Column, MAC_TIME, TableColumns, is_recorded},
     kernel_record::RecordNames,
     prelude::*,
 };
@@ -342,6 +342,11 @@ impl<'a> KernelRow<'a> {
         std::str::from_utf8(self.cell(column)).ok()?.trim().parse().ok()
     }
 
+    /// Returns true for a product of FLOAT in HF32; `None` if the mode is not recorded.
+    pub(crate) fn is_hf32(&self) -> Option<bool> {
+        is_recorded(self.cell(Column::Hf32)).then(|| self.as_record().is_hf32_product())
+    }
+
     /// Returns true if the matrix units were busy; `None` if it is not recorded.
     pub(crate) fn uses_cube(&self) -> Option<bool> {
         self.counter(MAC_TIME).map(|millionths| millionths > 0)
@@ -371,6 +376,7 @@ impl<'a> KernelRow<'a> {
             cells: self.signature_cells(),
             state: self.cell(Column::State),
             core: self.cell(Column::Core),
+            hf32: self.cell(Column::Hf32),
         }
     }
 }

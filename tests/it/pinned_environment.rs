@@ -1,5 +1,7 @@
 //! Settings of collections that do not depend on the user's environment, and the choice of counters.
 
+use std::collections::BTreeMap;
+
 use crate::prelude::*;
 use crate::rehearsal::ledger;
 
@@ -76,6 +78,62 @@ fn pinned_settings_are_in_the_manifest_and_in_the_options_of_the_run() {
     );
 }
 
+/// A product of FLOAT in HF32 is a case of its own: replayed in HF32, compared with production in HF32 only.
+#[test]
+fn products_are_compared_with_those_of_their_float_mode() {
+    let context = Context::new();
+    let types = "ND;ND,\"\"\"4096,4096\"\"\",";
+    let product = |duration: u32, dtype: &str| {
+        let shapes = "\"\"\"4096,4096;4096,4096\"\"\"";
+        format!("MatMulV2,{duration},{shapes},{dtype};{dtype},{types}{dtype},ND")
+    };
+    let ingest = |records: &[String], mode: &str| {
+        let text = profile(&records.iter().map(String::as_str).collect::<Vec<_>>());
+        context.write("k.csv", &text.replace(",0,NO,", &format!(",0,{mode},")));
+        context.done("ingest k.csv --db db --kind rehearsal");
+    };
+    // An older profile does not state the mode, so that its records were taken for products without HF32, and measured.
+    ingest(&[product(1300, "FLOAT")], "N/A");
+    rehearse(&context, "db", "--devices 0").ended(0);
+    ingest(&[product(1300, "FLOAT"), product(700, "FLOAT16")], "YES");
+    let of_mode = |mode: &str| {
+        let row = |row: &BTreeMap<String, String>| row["Input Data Types"].starts_with("FLOAT;");
+        let rows = context.rows("db", "MatMulV2").into_iter().filter(row);
+        rows.filter(|row| row["Runtime allow_hf32"] == mode).collect::<Vec<_>>()
+    };
+    assert_eq!(of_mode("")[0]["Profiling Median Duration(us)"], "", "no records of the measured row");
+    assert_eq!(of_mode("True")[0]["Profiling Median Duration(us)"], "1300.000000");
+    ingest(&[product(2600, "FLOAT")], "NO");
+    let question = "--db db --op MatMulV2 --inputs 4096,4096;4096,4096 --dtypes FLOAT,FLOAT --output-dtypes FLOAT \
+                    --outputs 4096,4096 --format json";
+    rehearse(&context, "db", "--devices 0").ended(0);
+    let means = ["", "True"].map(|mode| -> f64 {
+        let rows = of_mode(mode);
+        assert_eq!((rows.len(), &*rows[0]["MicroBench Verdict"]), (1, "ok"), "{rows:?}");
+        rows[0]["Average Duration(us)"].parse().expect("a number")
+    });
+    assert!((1.9..2.1).contains(&(means[0] / means[1])), "{means:?}");
+    for (mode, mean) in [(&[][..], means[0]), (&["--hf32"], means[1])] {
+        let answer = context.done(&(["query"], (mode, question)));
+        answer.out_has(&format!("\"latency_us\":{mean},"));
+    }
+    // A workload of production asks for the mode in which it ran.
+    let only = Context::new();
+    only.write("k.csv", &profile(&[&product(1300, "FLOAT")]));
+    only.done("ingest k.csv --db db --kind rehearsal");
+    only.write("hf32.csv", &profile(&[&product(1300, "FLOAT")]).replace(",0,NO,", ",0,YES,"));
+    only.run("coverage --db db --workload hf32.csv --format json").out_has("hf32_mismatch");
+    // A host that does not set the mode gives no result.
+    let template = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs"));
+    let template = template
+        .expect("it ships")
+        .replace("        apply_switches(switches)\n        call,", "        call,");
+    only.write("assets/templates/replay.py.hbs", &template);
+    only.done("ingest hf32.csv --db db --kind rehearsal");
+    let ran = rehearse(&only, "db", "--devices 0 --assets assets").ended(1);
+    ran.err_has("its launches ran without HF32, unlike the row");
+}
+
 /// Durations are equal with every group; only PipeUtilization has columns in the database.
 #[test]
 fn other_counters_leave_durations_and_empty_the_cells_that_they_lack() {
@@ -89,9 +147,7 @@ fn other_counters_leave_durations_and_empty_the_cells_that_they_lack() {
         let (found, usual) = (row(metrics), row("PipeUtilization"));
         let median = "MicroBench Median Duration(us)";
         assert_eq!(found[median], usual[median], "{metrics}");
-        let counter = |row: &std::collections::BTreeMap<String, String>, name: &str| {
-            row[&format!("MicroBench {name}")].clone()
-        };
+        let counter = |row: &BTreeMap<String, String>, name: &str| row[&format!("MicroBench {name}")].clone();
         assert_eq!(counter(&found, "aiv_vec_ratio"), "", "{metrics}");
         let expected = if metrics == "none" { String::new() } else { counter(&usual, "aiv_time(us)") };
         assert_eq!(counter(&found, "aiv_time(us)"), expected, "{metrics}");

@@ -128,6 +128,9 @@ pub enum MissReason {
     AmbiguousDtype,
     /// Rows with these inputs have different outputs, and the query names none of them.
     AmbiguousOutput,
+    /// Rows with these inputs ran in HF32, and the query does not, or the reverse.
+    #[strum(serialize = "hf32_mismatch")]
+    Hf32Mismatch,
     NotMeasured,
     /// Rows with these shapes have attributes that a query by shapes leaves open.
     #[strum(to_string = "open_attributes: {0}")]
@@ -215,8 +218,9 @@ impl MissReason {
             Self::DtypeMismatch => 3,
             Self::FormatMismatch => 4,
             Self::RankCountMismatch(_) => 5,
-            Self::NotMeasured => 6,
-            Self::OpenAttributes(_) => 7,
+            Self::Hf32Mismatch => 6,
+            Self::NotMeasured => 7,
+            Self::OpenAttributes(_) => 8,
             _ => 0,
         };
         match (&mut *self, other) {

@@ -66,7 +66,9 @@ impl LookupEngine {
             product,
         });
         let (ep_size, ranks) = (query.ep_size, query.ranks);
-        let query = KernelsQuery { slots, outputs, output, ep_size, ranks, ..KernelsQuery::default() };
+        let is_hf32 = query.is_hf32;
+        let query =
+            KernelsQuery { slots, outputs, output, ep_size, ranks, is_hf32, ..KernelsQuery::default() };
         Ok(self.match_kernels(&kernels, &query))
     }
 
@@ -87,6 +89,7 @@ impl LookupEngine {
             formats: &operator.formats,
             is_prefix: operator.input_count.is_some(),
             ranks: query.ranks,
+            is_hf32: query.is_hf32,
             interpolation: match operator.subcategory {
                 Some(ComputeSubcategory::ComputeScale) => InterpolationKind::Scale,
                 Some(ComputeSubcategory::QuantizedMatmul) | None => InterpolationKind::Kernel,

@@ -77,6 +77,7 @@ impl LookupEngine {
             outputs: tensors(&case.outputs),
             ep_size: case.attributes.get(EP_SIZE).and_then(|text| text.parse().ok()),
             ranks: case.attributes.get(WORLD_SIZE).and_then(|text| text.parse().ok()),
+            is_hf32: case.attributes.allows_hf32(),
             attention: parameters_of_case(case),
             ..OpQuery::default()
         }

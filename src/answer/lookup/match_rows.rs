@@ -20,6 +20,7 @@ pub(crate) struct KernelsQuery<'q> {
     pub(crate) ep_size: Option<u64>,
     pub(crate) needs_ep_size: bool,
     pub(crate) ranks: Option<u64>,
+    pub(crate) is_hf32: bool,
     pub(crate) interpolation: InterpolationKind,
     pub(crate) source: QuerySource,
 }
@@ -111,6 +112,9 @@ fn compare_form(
         && ranks != recorded
     {
         return Err(MissReason::of_ranks(recorded));
+    }
+    if form.attributes.allows_hf32() != query.is_hf32 {
+        return Err(MissReason::Hf32Mismatch);
     }
     let is_open = |name: &str| match name {
         EP_SIZE => query.ep_size.is_none(),

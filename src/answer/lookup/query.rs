@@ -50,6 +50,8 @@ pub struct OpQuery {
     pub ranks: Option<u64>,
     /// Tier of the topology that the ranks of a collective span.
     pub tier: Option<u64>,
+    /// True for products of FLOAT in HF32.
+    pub is_hf32: bool,
     /// True under sequence parallelism.
     pub is_sequence_parallel: bool,
     pub attention: AttentionParameters,

@@ -55,6 +55,9 @@ pub(crate) struct QueryFields {
     /// Tier of the topology that the ranks span, as in the tables of collectives
     #[arg(long, value_name = "TIER")]
     tier: Option<u64>,
+    /// The product runs in HF32, as programs that allow it do
+    #[arg(long)]
+    hf32: bool,
     /// Look operators up as they run under sequence parallelism
     #[arg(long)]
     sequence_parallel: bool,
@@ -98,7 +101,7 @@ pub(crate) struct QueryFields {
 }
 
 /// Keys of a question of a list; all but the last two are also keys of a query.
-const KEYS: &str = "op inputs shapes dtypes formats outputs output_dtypes tp ep ranks tier sequence_parallel kv_length \
+const KEYS: &str = "op inputs shapes dtypes formats outputs output_dtypes tp ep ranks tier hf32 sequence_parallel kv_length \
                     kv_lengths query_lengths batch kv_heads sparse_mode layout topk block_size phase count duration_us";
 
 impl QueryFields {
@@ -116,7 +119,7 @@ impl QueryFields {
                 let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
                 (number.map(Value::from), "a number")
             }
-            "sequence_parallel" => (text.parse::<bool>().ok().map(Value::from), "`true` or `false`"),
+            "hf32" | "sequence_parallel" => (text.parse::<bool>().ok().map(Value::from), "`true` or `false`"),
             _ if Self::keys().any(|known| known == key) => (Some(text.into()), ""),
             _ => (None, "a key of a query"),
         };
@@ -163,6 +166,7 @@ impl QueryFields {
             ep_size: self.ep,
             ranks: self.ranks,
             tier: self.tier,
+            is_hf32: self.hf32,
             is_sequence_parallel: self.sequence_parallel,
             attention: AttentionParameters {
                 kv_length: self.kv_length,
@@ -399,7 +403,7 @@ mod tests {
             "formats" => "ND",
             "kv_lengths" => "4096,3000",
             "query_lengths" => "1,1",
-            "sequence_parallel" => "true",
+            "hf32" | "sequence_parallel" => "true",
             "phase" => "decode",
             "kv_length" => "4096",
             "op" | "layout" => "TND",

@@ -1,5 +1,7 @@
 //! Cases of collectives: the call of the script, and what is known of their time before a run.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::PlannedCase;
@@ -58,6 +60,7 @@ pub(super) fn collective_call(case: &IdentifiedCase) -> Result<(ResolvedCall, us
             argument(ARGUMENT, ArgumentValue::Value(described)),
         ],
         outputs: case.outputs.iter().flatten().cloned().collect(),
+        switches: BTreeMap::new(),
         returns: Vec::new(),
         work,
     };

@@ -92,8 +92,8 @@ impl RunPlan {
             let mut text = call.signature();
             if is_compared_by_arguments {
                 // Assumptions are parts of reasons, which the cases share.
-                let ResolvedCall { api, arguments, returns, notes, .. } = &planned.call;
-                text += &serde_json::json!([api, arguments, returns, notes]).to_string();
+                let ResolvedCall { api, arguments, returns, switches, notes, .. } = &planned.call;
+                text += &serde_json::json!([api, arguments, returns, switches, notes]).to_string();
             }
             match places.entry((text, planned.is_on_ai_cpu)) {
                 std::collections::hash_map::Entry::Vacant(place) => {

@@ -3,7 +3,10 @@
 //! A case that fits no form contradicts itself only if its dimensions or attributes conflict in every form with its slots. It is
 //! not covered if a form agrees with its dimensions and differs in types, in a limit, or in a value that the form fixes.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{
     Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, FormMismatch,
@@ -14,8 +17,8 @@ use super::{
 };
 use crate::kernel::expression::{BinaryOperator, ExprNumber};
 use crate::kernel::{
-    Case, CaseAttributes, Cause, Dims, Dtype, KernelName, Slot, Tensor, TensorFormat, device::KernelWork,
-    is_mean,
+    ALLOW_HF32, Case, CaseAttributes, Cause, Dims, Dtype, KernelName, Slot, Tensor, TensorFormat,
+    device::KernelWork, is_mean,
 };
 
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ pub struct ResolvedCall {
     pub(crate) arguments: Vec<CallArgument>,
     pub(crate) outputs: Vec<Tensor>,
     pub(crate) returns: Vec<Vec<u64>>,
+    /// Switches below `torch.npu` that have another value than in all other calls.
+    pub(crate) switches: BTreeMap<String, bool>,
     pub(crate) work: KernelWork,
 }
 
@@ -69,6 +74,10 @@ impl CatalogueEntry {
             notes: collect_notes(form, fitting.map(|(other, _)| other), &case.inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
                 .all()?,
+            switches: (self.hf32_switch.iter())
+                .filter(|_| case.attributes.allows_hf32())
+                .map(|switch| (switch.clone(), true))
+                .collect(),
             work: self.kernel_work(form, &bindings, case)?,
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
@@ -203,7 +212,10 @@ impl CatalogueEntry {
             None => Some(missing_attribute(column)),
         });
         // The time of the recorded call may depend on an attribute that the form does not use.
-        let unused = attributes.iter().filter(|(column, _)| !form.uses_attribute(column));
+        let unused = attributes.iter().filter(|(column, _)| {
+            let is_switch = *column == ALLOW_HF32 && attributes.allows_hf32() && self.hf32_switch.is_some();
+            !is_switch && !form.uses_attribute(column)
+        });
         let unused = unused.map(|(column, value)| {
             let why = match self.forms.iter().any(|form| form.uses_attribute(column)) {
                 true => "the form is for rows without it",

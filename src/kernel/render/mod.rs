@@ -17,7 +17,7 @@ pub(crate) use manifest::{ControlCall, ExpectedRecord};
 pub(crate) use manifest::{ControlLaunches, GangHost, HostNumbers, RecordedTensor, SentinelLengths};
 pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
-pub(crate) use pinned_environment::overridden_variables;
+pub(crate) use pinned_environment::{PINNED_SWITCHES, overridden_variables};
 pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
 pub(crate) use slurm::{SlurmJob, SlurmShardScripts, slurm_sweep_script};
 

@@ -161,6 +161,7 @@ pub(super) mod tests {
             counters: Vec::new(),
             blocks: None,
             stream: None,
+            is_hf32: None,
             low_clock: None,
         }
     }

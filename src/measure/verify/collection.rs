@@ -47,6 +47,8 @@ pub struct RawRecord {
     pub counters: Vec<Option<f64>>,
     pub blocks: Option<u32>,
     pub stream: Option<u32>,
+    /// True for a product of FLOAT in HF32; `None` if the mode is not recorded.
+    pub is_hf32: Option<bool>,
     /// Clock of the cores, if it was below the set one; `None` also if the profile does not show it.
     pub low_clock: Option<LowClock>,
 }
@@ -194,6 +196,7 @@ fn raw_record(
         counters: row.counters().collect(),
         blocks: row.number(Column::Blocks),
         stream: row.number(Column::Stream),
+        is_hf32: row.is_hf32(),
         low_clock: clocks.of_device(device).and_then(|clock| clock.low_clock(start, duration)),
     }))
 }

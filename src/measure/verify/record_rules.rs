@@ -69,7 +69,7 @@ fn differing<T: Ord>(
     (values.len() > 1).then(|| cause(values.into_iter().collect()))
 }
 
-pub(super) const RECORD_RULES: [RecordRule; 20] = [
+pub(super) const RECORD_RULES: [RecordRule; 21] = [
     rule("device", Verdict::Implausible, other_device, || {
         "each record has the number of the device on which the script launched".to_owned()
     }),
@@ -100,6 +100,9 @@ pub(super) const RECORD_RULES: [RecordRule; 20] = [
     ),
     rule("signature", Verdict::WrongKernel, other_signature, || {
         "shapes, types and formats of each record are those of the case".to_owned()
+    }),
+    rule("hf32", Verdict::WrongKernel, other_mode, || {
+        "products of FLOAT ran in HF32 if the row has `Runtime allow_hf32`, and only then".to_owned()
     }),
     rule("variant", Verdict::WrongKernel, several_variants, || {
         "all launches have the same `OP State` and, but for numbers, the same `Op Name`: they ran the same binary".to_owned()
@@ -228,6 +231,12 @@ fn other_signature(case: &CaseRecords<'_>) -> Option<Cause> {
     }
     let mut own = case.launches.own.iter();
     own.find_map(|record| signature_mismatch(expected, host_slots, &record.inputs, &record.outputs))
+}
+
+fn other_mode(case: &CaseRecords<'_>) -> Option<Cause> {
+    let allowed = case.expected.case.attributes.allows_hf32();
+    let is_other = |record: &&RawRecord| record.is_hf32.is_some_and(|is_hf32| is_hf32 != allowed);
+    case.launches.own.iter().any(is_other).then_some(Cause::OtherFloatMode { is_hf32: !allowed })
 }
 
 fn ai_cpu(case: &CaseRecords<'_>) -> Option<Cause> {

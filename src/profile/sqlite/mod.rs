@@ -27,7 +27,7 @@ use self::{
 use super::{error::ShapelessKind, kernel_record::RecordNames, prelude::*};
 
 /// Columns of `COMPUTE_TASK_INFO` with names; the first seven are the signature and required.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "opType",
     "inputShapes",
     "inputDataTypes",
@@ -38,6 +38,7 @@ const NAMES: [&str; 10] = [
     "name",
     "taskType",
     "opState",
+    "hf32Eligible",
 ];
 const SIGNATURE: usize = 7;
 /// Columns for messages.
@@ -118,10 +119,10 @@ pub(super) fn add_database(
                 ProfileError::bad_cell(file, place, name, id.to_string().as_bytes(), problem)
             })?;
         }
-        let [kernel, inputs @ .., name, core, state] = texts;
+        let [kernel, inputs @ .., name, core, state, hf32] = texts;
         let kernel = kernel.trim_ascii();
         let names = &RECORD_NAMES;
-        let record = KernelRecord { file, place, names, name, kernel, cells: inputs, state, core };
+        let record = KernelRecord { file, place, names, name, kernel, cells: inputs, state, core, hf32 };
         if last_id != Some(id) {
             last_id = Some(id);
             sums = match (&mut counters, id) {

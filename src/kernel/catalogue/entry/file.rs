@@ -22,6 +22,7 @@ use crate::{
         expression::Expr,
         normalize_cell,
         operator_schema::SchemaArgument,
+        render::PINNED_SWITCHES,
         tensor::WITHOUT_TORCH_TYPE,
     },
 };
@@ -71,6 +72,7 @@ pub(super) struct EntryFile {
     recorded_inputs: Option<Spanned<usize>>,
     #[serde(default)]
     roles: YamlMap<Spanned<DimensionRole>>,
+    hf32_switch: Option<Spanned<String>>,
     example: Option<Spanned<DeclaredExample>>,
 }
 
@@ -322,6 +324,11 @@ impl EntryFile {
             let problem = format!("records have {recorded} input slots, the form `{name}` has {slots}");
             return fault(defined, problem);
         }
+        if let Some(switch) = &self.hf32_switch
+            && !PINNED_SWITCHES.iter().any(|(name, ..)| *name == switch.value)
+        {
+            return fault(switch.defined, format!("`{}` is no switch that runs set", switch.value));
+        }
         let known: BTreeSet<&str> = forms.iter().flat_map(|form| form.rule.bound_names()).collect();
         if let Some((name, role)) = self.roles.iter().find(|(name, _)| !known.contains(name.value.as_str())) {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
@@ -336,6 +343,7 @@ impl EntryFile {
             defined_by: None,
             unit: self.unit,
             needs: self.needs,
+            hf32_switch: self.hf32_switch.map(|switch| switch.value),
             check_method: self.check_method,
             forms,
             cost: self.cost,

@@ -40,6 +40,8 @@ pub struct CatalogueEntry {
     /// give it.
     pub(crate) recorded_inputs: usize,
     pub(crate) roles: BTreeMap<String, DimensionRole>,
+    /// Switch below `torch.npu` that allows HF32 in its calls; `None` if none does.
+    pub(crate) hf32_switch: Option<String>,
     pub(crate) example: Option<Case>,
     pub(crate) file: PathBuf,
 }

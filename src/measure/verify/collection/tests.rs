@@ -51,6 +51,7 @@ impl Collection {
             api: "torch.add".to_owned(),
             arguments: Vec::new(),
             returns: Vec::new(),
+            switches: Default::default(),
             record: ExpectedRecord::default(),
             measured: None,
         });
@@ -158,6 +159,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         counters: counters(0.9 * duration as f64, duration as f64),
         blocks: None,
         stream: None,
+        is_hf32: None,
         low_clock: None,
     }
 }

@@ -134,7 +134,9 @@ class Summed:
             kernel = task = "N/A"
             inputs = outputs = ()
         self.before = "%s,%s,dynamic,%s" % (self.name, kernel, task)
-        self.after = "0,NO,%s,%s,N/A" % (cells_of(inputs), cells_of(outputs))
+        # The mode of the launch: hicann/opbase aa3cd74, src/nnopbase/composite_op/aclnn_engine/op_dfx.cpp.
+        hf32 = ("YES" if operation.dtype == "HF32" else "NO") if has_types else "N/A"
+        self.after = "0,%s,%s,%s,N/A" % (hf32, cells_of(inputs), cells_of(outputs))
         # They start and stop in 1 to 3.5 us, of short kernels in a third of the duration, and wait for each other in up to 2 % of
         # it, in matrix products in up to 15 %.
         hashed = hashes.hash_text(operation.kernel)

@@ -43,7 +43,7 @@ def rounded(nanoseconds):
 
 def fastest(profile, flops, moved, unit, dtype):
     rates = profile["cube_tflops" if unit == "cube" else "vector_tflops"]
-    peak = rates.get(dtype, max(rates.values(), default=0.0)) * 1e12
+    peak = rates.get("FLOAT" if dtype == "HF32" else dtype, max(rates.values(), default=0.0)) * 1e12
     compute = flops / peak if peak > 0.0 else 0.0
     cached = moved / (profile["l2_ceiling_tb_per_s"] * 1e12)
     memory = max(moved - float(profile["l2_mib"] << 20), 0.0) / hbm_rate(profile)

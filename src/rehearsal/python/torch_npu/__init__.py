@@ -9,6 +9,7 @@ __version__ = "0+rehearsal"
 # As the real one does, it brings the namespace `torch.npu`.
 torch.npu = _memory.Name("torch.npu")
 torch.npu.Event = _npu.Event
+torch.npu.matmul, torch.npu.conv = _npu.MATMUL, _npu.CONV
 torch.npu.OutOfMemoryError = torch.OutOfMemoryError
 torch.npu.get_device_name = lambda device=None: "SoC of the rehearsal host"
 
