@@ -68,11 +68,35 @@ fn slow_device_is_found_by_controls_before_a_case_is_measured_twice() {
     }
 }
 
+/// The clock falls before each case of two devices. On the first it rises within the launches that settle it.
+#[test]
+fn clock_that_does_not_rise_before_the_launches_is_a_remark_of_the_row() {
+    let context = Context::of_layer();
+    context.write(
+        "plan.yaml",
+        "faults:\n  - idle_clock: {milliseconds: 3}\n    where: {devices: 0}\n  \
+         - idle_clock: {milliseconds: 80}\n    where: {devices: 1}\n",
+    );
+    let run = "run --db db --host rehearsal --rehearsal-model steady --max-collections 1";
+    context.run(&(run, "--devices 0-1 --rehearsal-faults plan.yaml")).measured();
+    let attempts = |device: u32, remark: &str| {
+        let sql = format!(
+            "SELECT count(*) FROM attempts a JOIN collections c USING (collection) \
+             WHERE c.device = {device} AND a.remarks {remark} '%clock_not_risen%'"
+        );
+        count(&context, &sql)
+    };
+    let collections = count(&context, "SELECT count(*) FROM collections WHERE device = 1");
+    assert!(attempts(0, "NOT LIKE") > 1 && attempts(1, "LIKE") > collections);
+    // Before the first case of a collection the clock has not fallen yet.
+    assert_eq!((attempts(0, "LIKE"), attempts(1, "NOT LIKE")), (0, collections));
+}
+
 /// The launches that settle the clock are no launches of a case, whose verdict and whose gang do not depend on them.
 #[test]
 fn exception_of_the_settling_or_of_a_control_is_none_of_a_case() {
     let template = fs::read_to_string(TEMPLATE).expect("it ships");
-    let reading = "return begin.elapsed_time(end)";
+    let reading = "events[-1].synchronize()";
     assert!(template.contains(reading));
     let raising = |condition: &str| {
         let raised = format!(

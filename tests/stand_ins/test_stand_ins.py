@@ -1,5 +1,6 @@
 """Tests of the stand-ins of the rehearsal host; started by tests/it/rehearsal.rs with the packages in PYTHONPATH."""
 import atexit
+import collections
 import json
 import os
 import random
@@ -29,6 +30,7 @@ NOISE.update(dependence=0.0, devices=0.0)
 TARGET = {key: [] for key in ("kernel", "case", "shapes", "devices", "collections", "ordinal")}
 TARGET.update(every=None, probability=None, drawn_by="case_and_device")
 START = 1764246877073569650
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../templates/replay.py.hbs")
 SCHEMAS = {
     "Add": ("torch.add", "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"),
     "Mul": ("torch.mul", "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"),
@@ -266,10 +268,111 @@ class Calls(SessionTest):
             launches, self.log.launches = self.log.launches, []
             self.assertTrue(all(launch[3] % 20 == 0 for launch in launches))
             pairs = zip(launches, launches[1:])
-            self.assertTrue(all(two[3] >= one[3] + one[4] + 4000 for one, two in pairs))
+            self.assertTrue(all(two[3] >= one[3] + one[4] for one, two in pairs))
             durations.append([launch[4] for launch in launches])
         self.assertEqual(durations[0], durations[1])
         self.assertGreater(len(set(durations[0])), 1)
+
+
+class Journal:
+    def note(self, **record):
+        raise AssertionError(record)
+
+
+class Controls(SessionTest):
+    """Products of a collection without cases, as the script launches them to settle the clock."""
+
+    SHAPES = [[4096, 4096], [4096, 4096]]
+    LIMITS = {"tolerance": 0.02, "steady_ms": 10.0, "most_ms": 50.0, "first_ms": 100.0, "excess": 0.04}
+
+    def prepare(self, model="steady"):
+        self.start([], dict(host(), model=model))
+        self.tensors = [self.tensor({"shape": shape, "dtype": "float16"}) for shape in self.SHAPES]
+        torch.npu.synchronize()
+
+    def tensor(self, spec):
+        return torch.ones(spec["shape"], dtype=getattr(torch, spec["dtype"]), device="npu:0")
+
+    def events(self, actions):
+        """Times in microseconds of an event before the first and behind each action."""
+        found = []
+        for action in [lambda: None, *actions]:
+            action()
+            found.append(torch.npu.Event(enable_timing=True))
+            found[-1].record()
+        return [1e3 * found[0].elapsed_time(each) for each in found[1:]]
+
+    def test_an_idle_device_waits_for_the_host_and_queued_tasks_follow_each_other(self):
+        self.prepare()
+        product = lambda: torch.mm(*self.tensors)
+        first, second = self.events([product, product])
+        durations = [launch[4] / 1e3 for launch in self.log.launches[-2:]]
+        self.assertTrue(12 <= first - durations[0] < 60, (first, durations))
+        # The second is in the queue before the first has ended.
+        self.assertTrue(0 <= second - first - durations[1] < 2, (first, second, durations))
+        # The host that has waited for the device launches from then on.
+        torch.npu.synchronize()
+        self.assertTrue(12 <= self.events([product])[0] - self.log.launches[-1][4] / 1e3 < 60)
+
+    def test_calls_of_the_host_take_as_long_as_in_the_recorded_step(self):
+        self.prepare()
+        times = []
+        for _ in range(20000):
+            before = self.log.host_time
+            self.log.call()
+            times.append((self.log.host_time - before) / 1e3)
+        times.sort()
+        self.assertEqual((times[0], times[-1], max(each for each in times if each < 700)), (12, 713, 54))
+        self.assertAlmostEqual(statistics.mean(each for each in times if each < 700), 17.0, delta=0.5)
+        self.assertAlmostEqual(statistics.pstdev(each for each in times if each < 700), 5.0, delta=0.5)
+
+    def settler(self):
+        """The settler of the script, which is replaced as little as possible."""
+        with open(SCRIPT, encoding="utf-8") as file:
+            text = file.read()
+        calls, settler = (text[text.index(name) :] for name in ("CONTROL_CALLS =", "class ClockSettler:"))
+        names = {"torch": torch, "statistics": statistics, "collections": collections, "describe": str}
+        exec(calls[: calls.index("class ")] + settler[: settler.index("\n\n\n")], names)
+        kernel = {"api": "torch.mm", "tensors": self.SHAPES, "dtype": "float16"}
+        return names["ClockSettler"](self, {"controls": {"kernels": [kernel], "settling": self.LIMITS}}, Journal())
+
+    def settled(self, settler, cases, slowness):
+        """The launches before each case and what the settler says of each, while calls of the host take longer by a factor."""
+        log = self.log
+        log.host_slowness = slowness
+        found = []
+        for _ in range(cases):
+            log.busy_since_idle, before = 0, log.streams[0][1]
+            found.append((settler.settle(), log.streams[0][1] - before))
+            # The device is idle while the next case is prepared.
+            torch.npu.synchronize()
+            log.host_time += 2000000
+        return found
+
+    def test_a_settled_clock_costs_few_launches_however_late_the_host_is(self):
+        for model in ("steady", "lifelike"):
+            self.prepare(model)
+            settler = self.settler()
+            settler.settle()
+            # At first the host is quiet, then others use it, and then it is quiet again.
+            for slowness in (1.0, 3.0, 10.0, 1.0):
+                found = self.settled(settler, 100, slowness)
+                self.assertEqual([(case, said) for case, (said, _) in enumerate(found) if said is not None], [], slowness)
+                self.assertLess(statistics.mean(count for _, count in found), 5.5, (model, slowness))
+
+    def test_a_clock_that_fell_is_found_however_late_the_host_is(self):
+        for milliseconds in (3, 70):
+            for slowness in (1.0, 10.0):
+                self.prepare()
+                self.log.idle_clock = {"factor": 1.2, "milliseconds": milliseconds}
+                settler = self.settler()
+                settler.settle()
+                for said, count in self.settled(settler, 20, slowness):
+                    if milliseconds == 3:
+                        # It rises, for which the device must work.
+                        self.assertTrue(said is None and 10 <= count <= 20, (said, count))
+                    else:
+                        self.assertAlmostEqual(said, 0.2, delta=0.02)
 
 
 class Durations(unittest.TestCase):

@@ -16,8 +16,10 @@ use crate::{
 const COLLECTION_SHARE: f64 = 0.3;
 /// Seconds for which the record of a launch is exported and read.
 const RECORD: f64 = 1e-4;
-/// Seconds in which the clock of the device settles before a case, mostly one launch of 0.5 ms that the host waits for.
-const SETTLING: f64 = 1e-3;
+/// Launches that settle the clock of the device before a case: mostly those of one reading.
+const SETTLING_LAUNCHES: u32 = 5;
+/// Seconds of such a launch, with the time in which the host waits for them.
+const SETTLING_LAUNCH: f64 = 6e-4;
 /// Ratio of the offset of a case in a collection to the noise of its launches; no run has shown it yet.
 const OFFSET_RATIO: f64 = 1.0;
 /// Size of the tensor that flushes the cache, in sizes of the cache.
@@ -142,14 +144,16 @@ impl InitialCosts {
         self.warm_up + self.sample_count(fastest)
     }
 
-    /// Returns the number of records in the profile: a flush of the cache has one of its own.
+    /// Returns the number of records in the profile: a flush of the cache has one of its own, and so have the launches that
+    /// settle the clock.
     pub(crate) fn record_count(&self, fastest: Nanos) -> u32 {
         let of_launch = if self.flush.is_some() { 2 } else { 1 };
-        self.launch_count(fastest).saturating_mul(of_launch)
+        self.launch_count(fastest).saturating_mul(of_launch).saturating_add(SETTLING_LAUNCHES)
     }
 
     pub(crate) fn case_seconds(&self, fastest: Nanos) -> f64 {
-        self.case + SETTLING + f64::from(self.launch_count(fastest)) * self.launch_seconds(fastest)
+        let settling = f64::from(SETTLING_LAUNCHES) * SETTLING_LAUNCH;
+        self.case + settling + f64::from(self.launch_count(fastest)) * self.launch_seconds(fastest)
     }
 }
 

@@ -60,7 +60,7 @@ def call(session, api, args, kwargs):
     session.common_calls += 1
     number, device = session.common_calls, session.current
     ahead = log.clock_ahead() + log.device_clock_ahead(device)
-    start = log.arrival(device, rank)
+    start = log.collective_start(device, rank)
     # Launches between sentinels are measured, and no script reads their data.
     sent = None if collective.input is None or log.case is not None else collective.input.elements()
     # The start of its kernel by the clock of all devices and hosts.

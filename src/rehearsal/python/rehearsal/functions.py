@@ -212,7 +212,7 @@ def ignore(session, args, kwargs):
 
 BUILTIN = {
     "torch.npu.set_device": set_device,
-    "torch.npu.synchronize": ignore,
+    "torch.npu.synchronize": lambda session, args, kwargs: session.log.wait(session.current),
     "torch.npu.empty_cache": ignore,
     "torch.npu.manual_seed": ignore,
     "torch.manual_seed": ignore,
@@ -338,6 +338,6 @@ FREE = {
     "torch.Tensor.copy_": copy,
     "torch.abs": absolute,
     "torch_npu.npu_rms_norm": rms_norm,
-    "torch.npu.Event.record": lambda session, args, kwargs: session.log.stream_time(session.current),
+    "torch.npu.Event.record": lambda session, args, kwargs: session.log.record_event(session.current),
     "torch.index_select": select,
 }

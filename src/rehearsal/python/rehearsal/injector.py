@@ -117,7 +117,7 @@ class Injector:
         log, state = self.log, self.faults.of_device(self.faults.device)
         slowness = state.get("slow_device", {}).get("factor", 1.0)
         if slowness != self.latency.slowness:
-            self.latency.slowness = slowness
+            self.latency.slowness = log.host_slowness = slowness
             log.emit("slowness", slowness)
         log.shown_slowdown = state.get("throttling", {}).get("factor", 1.0)
         log.slowdown = log.shown_slowdown * state.get("slow_kernels", {}).get("factor", 1.0)

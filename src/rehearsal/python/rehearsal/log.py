@@ -12,8 +12,17 @@ from . import hashes, timing
 from .faults import HOST, physical_id
 from .tensors import AI_CPU, SENTINEL, blocks, require, signature_seed, tensor_bytes
 
-# Shortest pause between two tasks, and the range of pauses in ticks.
-GAP, GAP_TICKS = 4000, 100
+# Pause between two queued tasks in ticks. In a recorded training step (msinsight's test data, CANN 8.3.RC1, kernel_details.csv) half
+# of the kernels behind one of 100 us and more start 0.03 to 1.4 us after its end.
+PAUSE_TICKS = 70
+# Time of a call on the host until its task is in the queue of the device, in ns. In the same step (api_statistic.csv) 336 calls of
+# aclnnMatmul take 11.8 to 54.3 us (mean 17.0, deviation 5.0), and 121 of aclrtRecordEvent 6.4 to 42.5 us (mean 15.0). One of 2,467
+# launches takes 713 us: a collective, but a late thread delays any launch. What torch does before is not contained: in msinsight's
+# traces of a CNN, with stacks of Python, it is mostly 66 to 243 us from the call of torch to the kernel on an idle device.
+CALL_TIMES = [1000 * each for each in (12, 13, 13, 14, 14, 14, 15, 15, 16, 16, 17, 18, 19, 21, 24, 30)]
+LONG_CALL, LONG_CALL_PART, LATE_CALL, LATE_CALL_PART = 54000, 336, 713000, 2467
+# Shortest time between the end of a task and a collective behind it, and the range of its starts on the ranks in ticks.
+COLLECTIVE_GAP, COLLECTIVE_TICKS = 4000, 100
 # A host with the defect `small_cache` has this part of the cache.
 SMALL_CACHE_DIVISOR = 4
 # A host with the defect `unequal_devices` has this slower device, and with `profiler_overhead` slower kernels.
@@ -24,7 +33,7 @@ QUERIED, QUERIED_FACTOR = "queried", 1.1
 # Part of the recorded median of a case that its launches take with a warm cache, and the factor of the defect
 # `slower_than_production`.
 WARM_SHARE, SLOWER_FACTOR = 0.92, 1.3
-NEIGHBOUR, PARTS = 0x6E656967, 1 << 20
+NEIGHBOUR, CALL, PARTS = 0x6E656967, 0x63616C6C, 1 << 20
 # Greatest difference between the ends of the ranks of a collective, in ticks.
 END_TICKS = 3
 FLUSHED_LAUNCHES = 4096
@@ -72,6 +81,8 @@ class Log:
         self.started = started - started % timing.TICK
         # Time and number of tasks by device.
         self.streams = {}
+        # Time of the host since the start, number of its calls, and factor of their time.
+        self.host_time, self.host_calls, self.host_slowness = 0, 0, 1.0
         self.case = self.case_kernel = None
         self.since_sentinel, self.in_process = {}, {}
         self.known, self.renamed, self.launches = {}, {}, []
@@ -128,6 +139,29 @@ class Log:
     def stream_time(self, device):
         return self.streams[device][0] if device in self.streams else self.started
 
+    def call(self):
+        """Adds the time of a call that puts a task into the queue of the device."""
+        seed = hashes.hash_numbers([self.host_calls, CALL], self.model.seed_hash)
+        time_ = CALL_TIMES[seed % len(CALL_TIMES)]
+        time_ = LONG_CALL if hashes.mix(seed) % LONG_CALL_PART == 0 else time_
+        time_ = LATE_CALL if hashes.mix(seed) % LATE_CALL_PART == 1 else time_
+        self.host_calls += 1
+        self.host_time += timing.rounded(time_ * self.host_slowness)
+
+    def arrival(self, device):
+        """Time at which a task that the host puts into the queue now is there."""
+        return self.started + self.device_clock_ahead(device) + self.host_time
+
+    def record_event(self, device):
+        """The time of an event, which has no duration: at once on a device that has nothing else to do."""
+        self.call()
+        return max(self.stream_time(device), self.arrival(device))
+
+    def wait(self, device, until=None):
+        """Lets the host wait until a time of a device, which is the end of its tasks by default."""
+        until = self.stream_time(device) if until is None else until
+        self.host_time += max(until - self.arrival(device), 0)
+
     def jump(self, nanoseconds):
         self.started += nanoseconds
         for stream in self.streams.values():
@@ -153,6 +187,7 @@ class Log:
 
     def launch(self, device, operation, storages=None):
         """Appends a launch. The duration of one outside of cases depends on whether its storages are in the cache."""
+        self.call()
         is_cold = False
         if storages and not self.cases:
             if device not in self.caches:
@@ -215,8 +250,8 @@ class Log:
             place = self._renamed(known)
         stream = self.streams[device]
         clock, task = stream
-        pause = GAP + hashes.mix(model.seed_hash ^ task) % GAP_TICKS * timing.TICK
-        start = clock + pause
+        pause = hashes.mix(model.seed_hash ^ task) % PAUSE_TICKS * timing.TICK
+        start = max(clock + pause, self.arrival(device))
         slowdown = self.slowdown * waiting
         self.launches.append((device, task, variation, start, duration, slowdown, self.shown_slowdown, is_on_one_core, place))
         stream[0], stream[1] = start + duration, task + 1
@@ -270,15 +305,16 @@ class Log:
 
     def replay(self, graph):
         require(graph in self.graphs, "Called NPUGraph::replay without a capture")
+        self.call()
         for device, operation in list(self.graphs[graph]):
             self._append(device, operation, False)
 
-    def arrival(self, device, rank):
-        """Returns the time at which the next collective of a rank starts on its device."""
+    def collective_start(self, device, rank):
+        """Returns the time at which the next collective of a rank, which is in the queue, starts on its device."""
         self.open(device)
         launch = self._launch_seed(device)
-        ticks = hashes.pick_number([launch], GAP_TICKS) + hashes.pick_number([launch, rank], GAP_TICKS)
-        return self.stream_time(device) + GAP + ticks * timing.TICK + self.late_start
+        ticks = hashes.pick_number([launch], COLLECTIVE_TICKS) + hashes.pick_number([launch, rank], COLLECTIVE_TICKS)
+        return self.stream_time(device) + COLLECTIVE_GAP + ticks * timing.TICK + self.late_start
 
     def _launch_seed(self, device):
         """Seed of the differences between the ranks at the next collective of a device. Within a case it depends on the case

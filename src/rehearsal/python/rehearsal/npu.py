@@ -294,7 +294,7 @@ class Event:
         self.nanoseconds = call(EVENT_RECORD, (), {})
 
     def synchronize(self):
-        """Waits for nothing: simulated launches have ended when they return."""
+        session().log.wait(session().current, self.nanoseconds)
 
     def elapsed_time(self, end):
         both = self.enable_timing and end.enable_timing
