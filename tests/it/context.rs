@@ -286,6 +286,7 @@ impl Context {
             .env_remove("NPUBENCH_ASSETS")
             .env_remove("NPUBENCH_LEASES")
             .env_remove("NPUBENCH_DB")
+            .env_remove("NPUBENCH_EXPORTER")
             .env("XDG_CONFIG_HOME", self.path("no-settings"));
         command
     }

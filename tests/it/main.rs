@@ -111,6 +111,7 @@ mod unsteady_kernels;
 mod variants;
 mod vendor;
 mod vendor_check;
+mod vendor_exporter;
 mod volcano;
 mod why;
 mod workload;

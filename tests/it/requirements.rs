@@ -20,16 +20,23 @@ fn variable(name: &str) -> Option<OsString> {
 /// # Panics
 /// Where [`NO_SKIPPED_TESTS`] is set.
 #[track_caller]
-#[expect(clippy::print_stderr, reason = "a skipped test is reported")]
 pub(crate) fn skip(missing: &str) {
-    // The test harness names the thread of a test after the test.
-    let thread = thread::current();
-    let test = thread.name().unwrap_or("a test");
+    let test = test_name();
     assert!(
         variable(NO_SKIPPED_TESTS).is_none(),
         "{test} is skipped, but {NO_SKIPPED_TESTS} is set: {missing}"
     );
-    eprintln!("skipped: {test}: {missing}");
+    say(&format!("skipped: {test}: {missing}"));
+}
+
+/// The test harness names the thread of a test after the test.
+fn test_name() -> String {
+    thread::current().name().unwrap_or("a test").to_owned()
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test is reported, and what a campaign found")]
+pub(crate) fn say(line: &str) {
+    eprintln!("{line}");
 }
 
 /// Returns a path of the folder `shared` beside the project, or skips the test.
@@ -41,6 +48,16 @@ pub(crate) fn shared(path: &str) -> Option<PathBuf> {
     }
     skip(&format!("../shared/{path} is missing"));
     None
+}
+
+/// Returns the value of the variable that switches a campaign on. Without it the campaign is skipped, also where all tests are
+/// required.
+pub(crate) fn campaign(name: &str, value: &str) -> Option<OsString> {
+    let found = variable(name);
+    if found.is_none() {
+        say(&format!("skipped: {}: {name} does not name {value}", test_name()));
+    }
+    found
 }
 
 /// Returns the path of a Python that has the vendor's torch and torch_npu, or skips the test.

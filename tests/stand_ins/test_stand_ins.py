@@ -12,7 +12,7 @@ import unittest
 
 import torch
 import torch_npu
-from rehearsal import corrupt, entries, faults, hashes, msprof, npu, store, tables, tensors, timing, values
+from rehearsal import corrupt, entries, faults, hashes, msprof, npu, raw, store, tables, tensors, timing, values
 
 PROFILE = {
     "cube_tflops": {"FLOAT": 181.9, "DT_BF16": 363.7, "FLOAT16": 363.7, "INT8": 727.4},
@@ -539,6 +539,29 @@ class Msprof(unittest.TestCase):
         events = json.loads(tables.clock_events(PROFILE, clocks))
         labels = [event["args"]["labels"] for event in events if event["name"] == "process_labels"]
         self.assertEqual((labels, len({event["pid"] for event in events})), (["NPU 7"], 1))
+
+    def test_raw_data_hold_all_launches_and_the_damage_of_their_faults(self):
+        slot = tensors.tensor((4, 8), "DT_BF16")
+        operation = tensors.Operation("a", "Mul", tensors.VECTOR, (slot,) * 5, (slot,), 0.0, 0.0, "vector", "DT_BF16")
+        launches = [(7, at, 3, START // 20 * 20 + 9000 * at, 2460, 1.0, 1.0, False, 0) for at in range(70_000, 70_004)]
+        clocks = tables.clocks_of(PROFILE, launches, True, (START, START + 9_000_000))
+        sizes = []
+        for faults_of_tables in ([], [("truncated_csv", {"keeps": 0.5}), ("ragged_csv", {"rows": 1}), ("lost_raw_data", {})]):
+            with tempfile.TemporaryDirectory() as root:
+                msprof.write_folder(root, PROFILE, "0", [7], (START, START), "PipeUtilization", True)
+                data = (launches, launches[1:], "PipeUtilization", clocks, faults_of_tables)
+                raw.write(root, [7], PROFILE, [operation], *data)
+                folder = os.path.join(root, "device_7", "data")
+                found = {name: os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)}
+                folder = os.path.join(root, "host", "data")
+                found.update({name: os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)})
+                sizes.append({name.replace(".data.7", "").replace(".slice_0", ""): size for name, size in found.items()})
+        whole, damaged = sizes
+        # Behind 65,536 tasks both sides record that their numbers start again.
+        self.assertEqual((whole["stars_soc"], whole["ffts_profile"], whole["ts_track"]), (3 * 2 * 64, 3 * 128, 40))
+        self.assertEqual((whole["unaging.compact.task_track"], whole["aging.additional.tensor_info"]), (5 * 64, 4 * 2 * 256))
+        self.assertEqual((damaged["stars_soc"], damaged["aging.additional.tensor_info"]), (3 * 64 + 20, 7 * 256))
+        self.assertEqual(damaged["unaging.additional.context_id_info"] % 256, 20)
 
     def test_only_the_given_number_of_rows_lacks_a_cell(self):
         table = "a,b,c\n1,2,3\n4,5,6\n7,8,9\n"

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from . import corrupt, tables
+from . import corrupt, raw, tables
 from .faults import HostError, device_count, read_host
 from .hashes import pick_number
 
@@ -185,7 +185,7 @@ def collect(options, program):
             process.launches = corrupt.without_ends(process.launches, LOST_HEAD, 0)
         if not process.facts["finalised"]:
             process.launches = corrupt.written_before_end(process.launches, process.facts["records"])
-        launched = len(process.launches)
+        launched = process.launches
         process.launches = corrupt.corrupt_records(
             process.launches, process.operations, process.facts["faults"], device_count(host)
         )
@@ -224,7 +224,7 @@ def report(host, process, number, options, times, launched):
         return
     started, ended = times
     clocks = tables.clocks_of(profile, process.launches, "unsettled_clock" not in defects, times)
-    exported = tables.tables(profile, process.operations, process.launches, metrics, has_types, clocks, launched)
+    exported = tables.tables(profile, process.operations, process.launches, metrics, has_types, clocks, len(launched))
     if exported:
         exported["op_summary"] = corrupt.corrupt_table(exported["op_summary"], process.facts["faults"])
     chip = dict(profile)
@@ -232,21 +232,30 @@ def report(host, process, number, options, times, launched):
         chip["cube_cores"] -= OTHER_CHIP_CORES
     name = folder_name(started, host["seed"] + number)
     root = os.path.join(options.get("output", "."), name)
-    write_folder(root, chip, host["version"], process.devices, times, metrics, has_types)
-    write_log(root, ended, "lost_raw_data" in faults)
+    analysis, devices = raw.exporter(profile, process.operations, metrics, has_types), process.devices
+    if analysis:
+        # The devices of launches are those that their records show.
+        shown = [each for each in process.facts["faults"] if each[0] == "wrong_device_id"]
+        launched = corrupt.corrupt_records(launched, process.operations, shown, device_count(host))
+        devices = sorted({launch[0] for launch in launched}) or devices
+    write_folder(root, chip, host["version"], devices, times, metrics, has_types)
+    if analysis:
+        raw.write(root, devices, profile, process.operations, launched, process.launches, metrics, clocks, process.facts["faults"])
+    else:
+        write_log(root, ended, "lost_raw_data" in faults)
     say("[INFO] Start export data in %s." % name)
     if missing:
         store_for_later(missing["second_export"], root, exported)
         say("[ERROR] Analysis environment is not OK.")
     elif full:
         store_for_later(full["second_export"], root, exported)
-        export(root, {name: corrupt.truncated(table, full["keeps"]) for name, table in exported.items()}, ended)
+        export(root, exported, ended, analysis, full["keeps"])
         say("[ERROR] Failed to export data in %s: [Errno 28] No space left on device" % name)
     else:
-        export(root, exported, ended)
+        export(root, exported, ended, analysis)
         say_exported(name)
     output = os.path.join(root, OUTPUT)
-    if os.path.isdir(output):
+    if os.path.isdir(output) and not analysis:
         write(os.path.join(output, "msprof_%s.json" % stamp(ended)), tables.clock_events(profile, clocks))
     say("[INFO] Profiling finished.")
     say("[INFO] Process profiling data complete. Data is saved in %s" % os.path.realpath(root))
@@ -332,17 +341,26 @@ def raw_file(root, name):
     return os.path.join(root, "host", "data", "rehearsal." + name)
 
 
-def export(root, exported, at):
+def export(root, exported, at, analysis=None, keeps=1.0):
+    """Exports a part of the bytes of each table: by the stand-in itself, or from raw data by the vendor's exporter."""
     output = os.path.join(root, OUTPUT)
     os.makedirs(output, exist_ok=True)
     readme = "Written by npubench's rehearsal host. No number in this folder was measured.\n"
     write(os.path.join(output, "README.txt"), readme)
     for name, table in exported.items():
         path = os.path.join(output, "%s_%s.csv" % (name, stamp(at)))
-        write(path, table)
-        # The raw data stays in the folder: a second export does not depend on the tables of the first.
+        # A second export does not depend on the tables of the first.
+        if analysis:
+            write(raw_file(root, name), table)
+            continue
+        write(path, corrupt.truncated(table, keeps))
         if not os.path.exists(raw_file(root, name)):
             os.link(path, raw_file(root, name))
+    if analysis:
+        raw.export(analysis, root)
+        for name in os.listdir(output):
+            path = os.path.join(output, name)
+            os.truncate(path, int(os.path.getsize(path) * keeps))
 
 
 def store_for_later(later, root, exported):
@@ -367,7 +385,7 @@ def export_again(folder):
         if not os.path.exists(raw_file(profile, NOT_EXPORTABLE)):
             stored = {name: read_table(profile, name) for name in TABLES}
             stored = {name: table for name, table in stored.items() if table is not None}
-            export(profile, stored, time.time_ns())
+            export(profile, stored, time.time_ns(), raw.exporter_of(profile))
         if stored:
             say_exported(name)
         else:

@@ -7,9 +7,11 @@ Counters are consistent with each other as real ones are, and contain no informa
 import bisect
 import json
 import os
+from itertools import takewhile
 
 from . import hashes
 from .tensors import CUBE, RANDOM, VECTOR, Operation, blocks, dims_text
+from .timing import whole
 
 PREFIX = "rehearsal_"
 COLUMNS = (
@@ -19,6 +21,8 @@ COLUMNS = (
 )
 # The model of what runs operator by operator, and the stream.
 SINGLE_OPERATOR, STREAM = (1 << 32) - 1, 2
+# Numbers of tasks of a stream, which start again from 0.
+TASK_IDS = 1 << 16
 # Numbers of input slots of kernels whose records show all of them, with those of absent tensors at the end. Not read from the
 # entries, so that a record does not follow from the catalogue that it is compared with; a test compares both.
 RECORDED_INPUTS = {"FusedInferAttentionScore": 31, "KvRmsNormRopeCache": 12}
@@ -90,8 +94,8 @@ def micros(nanoseconds):
 
 
 def counter(value):
-    """A counter as the exporter writes it: up to three decimals, without zeros at the end."""
-    text = ("%.3f" % value).rstrip("0")
+    """A counter as the exporter writes it: rounded to three decimals by SQLite, halves up, without zeros at the end."""
+    text = micros(whole(value * 1e3 + 1e-10)).rstrip("0")
     return text + "0" if text.endswith(".") else text
 
 
@@ -129,6 +133,7 @@ class Summed:
         inputs += [None] * (RECORDED_INPUTS.get(operation.kernel, 0) - len(inputs)) if operation.task != RANDOM else []
         self.blocks = blocks(operation, profile)
         self.name = PREFIX + operation.name
+        self.inputs, self.outputs = inputs, operation.outputs
         kernel, task, outputs = operation.kernel, operation.task, operation.outputs
         if not has_types:
             kernel = task = "N/A"
@@ -148,7 +153,8 @@ class Summed:
 def cells_of(slots):
     if not slots:
         return "N/A,N/A,N/A"
-    shapes = ";".join("" if slot is None else dims_text(slot[0]) for slot in slots)
+    # The exporter cuts a shape at its first 0 (Ascend/msprof 9ba1ac7, cann_trace_db_dumper.cpp, AddTensorShapeInfo).
+    shapes = ";".join("" if slot is None else dims_text(takewhile(bool, slot[0])) for slot in slots)
     types = ";".join("DT_UNDEFINED" if slot is None else slot[1] for slot in slots)
     return '"""%s""",%s,%s' % (shapes, types, ";".join("NULL" if slot is None else slot[2] for slot in slots))
 
@@ -159,20 +165,22 @@ def op_summary(profile, operations, rows, metrics, has_types, clocks):
     places = [PIPES.index(name) if name in PIPES else None for name in columns]
     summed = {}
     lines = [",".join([COLUMNS] + columns)]
-    end = None
+    before = None
     for launch in rows:
         device, task, _, start, duration, _, _, is_on_one_core, place = launch
         common = summed.get(place)
         if common is None:
             common = summed[place] = Summed(profile, operations[place], has_types)
-        # The gap to the row before, whatever stream or device that belongs to.
-        wait = "0" if end is None else micros(max(start - end, 0)) + "000"
-        end = start + duration
+        # The gap to the row before, whatever stream or device that belongs to, with the rounding of a start as a double
+        # (Ascend/msprof 9ba1ac7, csrc/application/summary/op_summary_assembler.cpp, CalculateWaitTime).
+        times = (float(micros(start)), float(micros(duration)))
+        wait = "0" if before is None else "%f" % max(times[0] - before[0] - before[1], 0.0)
+        before = times
         used = min(common.blocks, 1) if is_on_one_core else common.blocks
         line = "%d,%d,%d,%d,%s,%s\t,%s,%s,%d,%s" % (
             device,
             SINGLE_OPERATOR,
-            task,
+            task % TASK_IDS,
             STREAM,
             common.before,
             micros(start),
@@ -193,35 +201,45 @@ def op_summary(profile, operations, rows, metrics, has_types, clocks):
     return "\n".join(lines) + "\n"
 
 
+def counts(profile, common, launch, used):
+    """What the cores count in a launch: the cycles of all blocks, those in which each pipe is busy, and the misses among a thousand
+    fetches of instructions. None where the task has no counters."""
+    task = common.operation.task
+    if task not in (CUBE, VECTOR):
+        return None
+    first = hashes.mix(launch[2])
+    # A throttled clock does the same cycles in more time.
+    duration = launch[4] / 1e3 / launch[5]
+    cycles = whole(duration * working_share(common, first, duration) * float(profile["clock_mhz"]) * used)
+    shares = CUBE_SHARES if task == CUBE else VECTOR_SHARES
+    pipes = [whole(cycles * (share + hashes.mix(first ^ pipe) % 40) / 1e3) for pipe, share in enumerate(shares)]
+    return cycles, pipes, hashes.mix(first ^ hashes.MASK) % 120
+
+
 def pipe_cells(profile, common, launch, used, samples):
     """The cells of PipeUtilization; N/A where the task has no counters.
 
-    A throttled clock does the same cycles in more time. The exporter computes the time of the cores from their cycles by the clock of
-    the track at the end of the task, in whole MHz, and the utilisation of the cube by the rated clock (Ascend/msprof 9ba1ac7,
+    The exporter computes the time of the cores from their cycles by the clock of the track at the end of the task, in whole MHz, and
+    the utilisation of the cube by the rated clock (Ascend/msprof 9ba1ac7, csrc/domain/services/association/calculator/metric,
     mscalculate/stars/ffts_pmu_calculator.py, viewer/runtime_report.py). A deviating clock that the track does not show appears only
     as fewer or more cycles per duration.
     """
-    task = common.operation.task
-    if task not in (CUBE, VECTOR):
+    counted = counts(profile, common, launch, used)
+    if counted is None:
         return "N/A" + ",N/A" * 24
-    clock = float(profile["clock_mhz"])
-    first = hashes.mix(launch[2])
-    duration = launch[4] / 1e3 / launch[5]
-    busy = duration * working_share(common, first, duration)
-    cycles = busy * clock * used
+    cycles, pipes, misses = counted
     shown = samples[max(bisect.bisect_right(samples, (launch[3] + launch[4], 1 << 62)) - 1, 0)][1]
-    busy *= clock / max(shown, 1)
-    shares = CUBE_SHARES if task == CUBE else VECTOR_SHARES
-    cells = ["%s,%.0f" % (counter(busy), cycles)]
-    for pipe, share in enumerate(shares):
-        ratio = (share + hashes.mix(first ^ pipe) % 40) / 1e3
+    busy = cycles / max(shown, 1) / used
+    cells = ["%s,%d" % (counter(busy), cycles)]
+    for pipe in pipes:
+        ratio = pipe / max(cycles, 1)
         cells.append("%s,%s" % (counter(busy * ratio), counter(ratio)))
-    cells.append(counter(hashes.mix(first ^ hashes.MASK) % 120 / 1e3))
+    cells.append(counter(misses / 1e3))
     core = ",".join(cells)
-    if task == VECTOR:
+    if common.operation.task == VECTOR:
         return "%s,%s,0.000" % (IDLE_CUBE, core)
-    whole = clock * max(profile["cube_cores"], 1) * (launch[4] / 1e3)
-    return "%s,%s,%.3f" % (core, IDLE_VECTOR, 100.0 * cycles / whole if whole > 0.0 else 0.0)
+    rated = float(profile["clock_mhz"]) * max(profile["cube_cores"], 1) * (launch[4] / 1e3)
+    return "%s,%s,%.3f" % (core, IDLE_VECTOR, 100.0 * cycles / rated if rated > 0.0 else 0.0)
 
 
 def working_share(common, first, duration):
@@ -242,11 +260,12 @@ def op_statistic(operations, launches):
         groups.setdefault((launch[0], kernel, task), []).append(launch[4])
         totals[launch[0]] = totals.get(launch[0], 0) + launch[4]
     lines = ["Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)"]
-    for (device, kernel, core), times in sorted(sorted(groups.items()), key=lambda each: (each[0][0], -sum(each[1]))):
+    for (device, kernel, core), times in sorted(sorted(groups.items()), key=lambda each: -sum(each[1])):
         total = sum(times)
-        numbers = (micros(total), micros(min(times)), micros(total // len(times)), micros(max(times)))
-        ratio = 100.0 * total / max(totals[device], 1)
-        lines.append("%d,%s,%s,%d,%s,%s,%s,%s,%.3f" % ((device, kernel, core, len(times)) + numbers + (ratio,)))
+        numbers = [micros(each) for each in (total, min(times), total // len(times), max(times))]
+        numbers.append("%.3f" % (100.0 * total / max(totals[device], 1)))
+        numbers = [number.rstrip("0").rstrip(".") for number in numbers]
+        lines.append("%d,%s,%s,%d,%s" % (device, kernel, core, len(times), ",".join(numbers)))
     return "\n".join(lines) + "\n"
 
 
@@ -255,7 +274,7 @@ def task_time(operations, rows):
     for device, task, _, start, duration, _, _, _, place in rows:
         name, _, engine = operations[place][:3]
         times = (micros(duration), micros(start), micros(start + duration))
-        lines.append("%d,%s%s,%s,%d,%d,%s,%s\t,%s\t" % ((device, PREFIX, name, engine, STREAM, task) + times))
+        lines.append("%d,%s%s,%s,%d,%d,%s,%s\t,%s\t" % ((device, PREFIX, name, engine, STREAM, task % TASK_IDS) + times))
     return "\n".join(lines) + "\n"
 
 
@@ -267,14 +286,14 @@ def clocks_of(profile, launches, settles, times):
 
 
 def clock_events(profile, clocks):
-    """Counter events `AI Core Freq` as the C++ part writes them: at each change of the clock and at the end of the collection, each
-    several times; each device has a process with its number as label. An Ascend 950 has a counter for each die (Ascend/msprof,
-    analysis/csrc/application/timeline/low_power_assembler.cpp, commit 9ba1ac7)."""
+    """Counter events `AI Core Freq` as the C++ part writes them: at each change of the clock, first from the rated one, and at the
+    end of the collection, each several times; each device has a process with its number as label. An Ascend 950 has a counter for
+    each die (Ascend/msprof, analysis/csrc/application/timeline/low_power_assembler.cpp, commit 9ba1ac7)."""
     has_dies = any(soc.startswith("Ascend950") for soc in profile.get("soc", []))
     events = []
     for device, samples in clocks.items():
         pid = os.getpid() << 10 | CLOCK_ROW << 5 | device
-        for at, mhz in samples:
+        for at, mhz in [(samples[0][0] - 1000000, profile["clock_mhz"])] + samples:
             for name in [" Die 0", " Die 1"] if has_dies else [""]:
                 event = {"name": "AI Core Freq" + name, "pid": pid, "tid": 0, "ts": micros(at), "ph": "C", "args": {"MHz": mhz}}
                 events.extend([event] * CLOCK_REPEATS)
