@@ -44,7 +44,10 @@ fn read_rows(text: &str, keys: &[&str]) -> Rows {
     let header: Vec<String> = reader.headers().expect("a header").iter().map(str::to_owned).collect();
     let row = |cells: csv::StringRecord| {
         let row: BTreeMap<_, _> = header.iter().cloned().zip(cells.iter().map(str::to_owned)).collect();
-        (keys.iter().map(|key| row.get(*key).map_or("", |cell| cell.trim())).collect::<Vec<_>>().join(" "), row)
+        (
+            keys.iter().map(|key| row.get(*key).map_or("", |cell| cell.trim())).collect::<Vec<_>>().join(" "),
+            row,
+        )
     };
     reader.records().map(|cells| row(cells.expect("a row"))).collect()
 }
@@ -55,7 +58,9 @@ fn are_equal(column: &str, left: &str, right: &str) -> bool {
     if left == right {
         return true;
     }
-    let (Ok(left), Ok(right)) = (left.trim().parse::<f64>(), right.trim().parse::<f64>()) else { return false };
+    let (Ok(left), Ok(right)) = (left.trim().parse::<f64>(), right.trim().parse::<f64>()) else {
+        return false;
+    };
     let limit = match column {
         "Task Wait Time(us)" => 0.5,
         _ if column.contains("aic") || column.contains("aiv") || column.contains("cube") => 0.011,
@@ -127,13 +132,20 @@ fn the_vendors_exporter_gives_the_same_verdicts() {
         ("faults", FAULTS, "--devices 0-2"),
         ("one throttled device of three", THROTTLED, "--devices 0-2"),
         ("a throttled device alone", THROTTLED, "--devices 1 --kernels Add,MatMulV2,SwiGlu"),
-        ("kernels of 16 devices", NO_FAULTS, "--devices 0-15 --kernels DispatchFFNCombine,DispatchFFNCombineBF16"),
+        (
+            "kernels of 16 devices",
+            NO_FAULTS,
+            "--devices 0-15 --kernels DispatchFFNCombine,DispatchFFNCombineBF16",
+        ),
     ];
     for (name, plan, more) in runs {
         let contexts = [(); 2].map(|()| Context::of_files(&files));
         for (context, variable) in contexts.iter().zip([None, Some(&exporter)]) {
             context.write("plan.yaml", plan);
-            let output = context.command(&(RUN, more)).envs(variable.map(|folder| ("NPUBENCH_EXPORTER", folder))).output();
+            let output = context
+                .command(&(RUN, more))
+                .envs(variable.map(|folder| ("NPUBENCH_EXPORTER", folder)))
+                .output();
             context.ran(&output.expect("npubench runs")).measured();
         }
         let [own, exported] = contexts.each_ref().map(verdicts);
@@ -148,12 +160,20 @@ fn the_vendors_exporter_gives_the_same_verdicts() {
             let rows = |content| read_rows(&text(content), &["MicroBench Case"]);
             let other = fs::read(contexts[1].path(&path.to_string_lossy())).expect("a table");
             let except = ["MicroBench Run", "MicroBench Reason"];
-            compare(&format!("{name} {}", path.display()), &rows(content), &rows(other), &except, &mut differences);
+            compare(
+                &format!("{name} {}", path.display()),
+                &rows(content),
+                &rows(other),
+                &except,
+                &mut differences,
+            );
         }
         let (collections, rows) = compare_exports(&contexts[1], &mut differences);
         assert!(collections > 0 && rows > 0, "the exporter wrote no table");
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        own.values().for_each(|verdict| *counts.entry(verdict.split(' ').nth(1).expect("a verdict")).or_default() += 1);
+        own.values().for_each(|verdict| {
+            *counts.entry(verdict.split(' ').nth(1).expect("a verdict")).or_default() += 1
+        });
         report += &format!("{name}: {} cases, {counts:?}, {collections} exports of {rows} rows\n", own.len());
     }
     let found = format!("{part} part: {} differences\n{report}", differences.len());
