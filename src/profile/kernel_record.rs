@@ -70,3 +70,41 @@ impl CounterSums {
         self.0.iter().map(mean).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_products_of_float_have_a_mode() {
+        let is_hf32 = |kernel: &str, dtypes: &str, hf32: &str| {
+            let mut cells = [&b""[..]; 6];
+            cells[1] = dtypes.as_bytes();
+            let record = KernelRecord {
+                file: Path::new("k.csv"),
+                place: RecordPosition::Line(2),
+                names: &["Type", "", "", "", "", "", "", ""],
+                name: b"",
+                kernel: kernel.as_bytes(),
+                cells,
+                state: b"",
+                core: b"",
+                hf32: hf32.as_bytes(),
+            };
+            record.is_hf32_product()
+        };
+        assert!(
+            is_hf32("MatMulV2", "FLOAT;FLOAT", "YES") && is_hf32("BatchMatMulV3", "FLOAT;FLOAT", " YES\t")
+        );
+        // A custom operator of 16 bits in a recorded profile states it, too.
+        for (kernel, dtypes, hf32) in [
+            ("matmul_bias_activation_kernel", "FLOAT16;FLOAT16;FLOAT16", "YES"),
+            ("MatMulV2", "FLOAT;FLOAT", "NO"),
+            ("MatMulV2", "FLOAT;FLOAT", "N/A"),
+            ("Conv2D", "FLOAT;FLOAT", "YES"),
+            ("DepthwiseConv2D", "FLOAT;FLOAT", "YES"),
+        ] {
+            assert!(!is_hf32(kernel, dtypes, hf32), "{kernel} {dtypes} {hf32}");
+        }
+    }
+}

@@ -514,7 +514,7 @@ class Msprof(unittest.TestCase):
         self.assertTrue(second.endswith(",N/A" * 26), second)
         self.assertIn("\nhost,node,launch,30,3,10,10,10,0\n", written["api_statistic"])
         bare = tables.tables(PROFILE, operations, launches[:1], "Disabled", False, clocks, 1)["op_summary"].splitlines()[1]
-        self.assertTrue(bare.endswith("N/A,dynamic,N/A,1764246877073569.640\t,2.460,0,0,0,NO" + ",N/A" * 7), bare)
+        self.assertTrue(bare.endswith("N/A,dynamic,N/A,1764246877073569.640\t,2.460,0,0,0" + ",N/A" * 8), bare)
         far = [launch[:3] + (5_000_000,) + launch[4:] for launch in launches]
         rows = tables.is_sorted([(device,) + launch[1:] for device, launch in zip((2, 10), far)])
         self.assertEqual([row[0] for row in rows], [10, 2], "rows are sorted as text")
