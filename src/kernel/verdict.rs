@@ -158,7 +158,7 @@ impl CaseOutcome {
         self.verdict.is_worth_a_retry() || self.reason.cause.is_unclear()
     }
 
-    /// Returns true if a case of a killed run needs no further attempt after this number of attempts, of which the last had
+    /// Returns true if a case of a killed run needs no further attempt after this number of attempts with a launch, of which the last had
     /// this outcome. One that ran out of memory is repeated alone; one that ran as another kernel, or whose error may not be
     /// that of the call, first on another device.
     pub(crate) fn ends_a_resumed_case(&self, attempts: usize) -> bool {

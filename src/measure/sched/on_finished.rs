@@ -64,7 +64,8 @@ impl SchedulerState {
         let is_early = matches!(ended.exit, CollectionExit::Broken | CollectionExit::EndedByCase);
         let broke = is_early || named.is_some();
         if has_launched && start.purpose == CollectionPurpose::Measure {
-            self.costs.record_risk(&ended.results, broke);
+            // A script that ends by itself loses no records.
+            self.costs.record_risk(&ended.results, ended.exit == CollectionExit::Broken);
         }
         self.count_kernels(&start.devices, &ended.results);
         let mut open = self.settle_cases(&start, ended, broke);
@@ -90,6 +91,21 @@ impl SchedulerState {
             self.repeat_faulty(&start, &ended.results, &mut open);
         }
         let broke = broke && !is_told;
+        // A half of a bisection that was not launched as a whole clears none of its cases yet.
+        let is_open = |case: &usize| {
+            ended.results.iter().any(|one| one.case == *case && one.outcome.verdict == Verdict::NotRun)
+        };
+        if bisection.is_some() && !broke && open.iter().any(is_open) {
+            let (cases, reached) = open.into_iter().partition::<Vec<usize>, _>(is_open);
+            reached.into_iter().for_each(|case| self.requeue_case(case));
+            self.queued.push_back(QueuedCollection {
+                cases,
+                purpose: start.purpose,
+                avoid: Vec::new(),
+                bisection,
+            });
+            return;
+        }
         let left = CollectionAftermath::new(&start, broke, open);
         if let Some(bisection) = bisection.and_then(|id| self.bisections.remove(&id)) {
             self.advance_bisection(bisection, left);

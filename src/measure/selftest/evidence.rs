@@ -109,12 +109,14 @@ impl CollectedEvidence {
     /// Returns the evidence if the script has ended by itself; else the last line of the log is the reason. The export of a
     /// program that ended by itself loses no data.
     pub(super) fn completed(self) -> Result<Self, EvidenceError> {
-        if let Some(loss) = self.profile_folders().iter().find_map(|profile| exporter_loss(profile)) {
-            return Err(EvidenceError::Missing(format!("the exporter reports lost data: {}", loss.line)));
+        if self.journal_value("done").is_none() {
+            return Err(EvidenceError::Missing(format!("the script did not finish: {}", self.last_line())));
         }
-        match self.journal_value("done") {
-            Some(_) => Ok(self),
-            None => Err(EvidenceError::Missing(format!("the script did not finish: {}", self.last_line()))),
+        match self.profile_folders().iter().find_map(|profile| exporter_loss(profile)) {
+            Some(loss) => {
+                Err(EvidenceError::Missing(format!("the exporter reports lost data: {}", loss.line)))
+            }
+            None => Ok(self),
         }
     }
 

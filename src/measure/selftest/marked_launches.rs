@@ -81,17 +81,17 @@ pub(super) fn count_marks(records: &[RawRecord], lengths: impl RangeBounds<u64>)
 
 fn compare_exit_codes(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let mut problems = Vec::new();
-    let collect = |end: &str| {
+    let script = |end: &str| {
         let parameters = json!({ "end": end, "marks": FEW_MARKS, "padding": PADDING });
-        context.script(folder.join(end), "records", parameters).complete()
+        context.script(folder.join(end), "records", parameters)
     };
     for (end, code, has_profile) in ENDS {
-        let problem = end_problem(&collect(end)?, code, has_profile);
+        let problem = end_problem(&script(end).complete()?, code, has_profile);
         problems.extend(problem.map(|problem| format!("{end}: {problem}")));
     }
     let mut seen = vec![format!("as expected for {} ends and the second export", ENDS.len())];
     for end in KILLS {
-        seen.push(format!("{end}: {}", describe_kill(&collect(end)?, FEW_MARKS)));
+        seen.push(format!("{end}: {}", describe_kill(&script(end).collect()?, FEW_MARKS)));
     }
     // The tables of a collection are deleted, and exported again.
     let clean = folder.join("clean");
@@ -161,15 +161,16 @@ fn not_all(marks: usize) -> Option<String> {
 
 fn count_lost_records(context: &SelftestContext, folder: &Path) -> Result<Finding, EvidenceError> {
     let padding = SentinelLengths::default().padding;
-    let collect = |end: &str| {
+    let script = |end: &str| {
         let parameters = json!({ "end": end, "marks": MARKS, "padding": padding });
-        context.script(folder.join(end), "records", parameters).complete()
+        context.script(folder.join(end), "records", parameters)
     };
-    let (seen, problems) = match record_loss(collect("clean")?.readable_records()?, padding) {
+    let clean = script("clean").complete()?;
+    let (seen, problems) = match record_loss(clean.readable_records()?, padding) {
         Ok((head, tail)) => (format!("clean: {head} lost at the head, {tail} at the tail"), Vec::new()),
         Err(problem) => (String::new(), vec![format!("clean: {problem}")]),
     };
-    let left = describe_kill(&collect("os_exit")?, MARKS as usize);
+    let left = describe_kill(&script("os_exit").collect()?, MARKS as usize);
     Ok(Finding::new(format!("{seen}; os_exit: {left}"), problems))
 }
 
@@ -219,13 +220,7 @@ fn recognise_call_errors(context: &SelftestContext, folder: &Path) -> Result<Fin
 
 fn error_problem(call: &str, expected: Verdict, line: &JournalLine) -> Option<String> {
     let Some(error) = &line.error else { return Some(format!("{call}: the call raised no error")) };
-    let verdict = if error.is_out_of_memory() {
-        Verdict::Oom
-    } else if error.is_device_fault() {
-        Verdict::Crashed
-    } else {
-        Verdict::Rejected
-    };
+    let verdict = error.outcome(line.usable).verdict;
     let text: String = error.message.chars().take(160).collect();
     (verdict != expected).then(|| format!("{call} is {verdict}, not {expected}: {}: {text}", error.class))
 }

@@ -43,7 +43,7 @@ enum Fault {
     Unclear,
 }
 
-/// Texts of other programs that tell a fault, whatever the case of their letters.
+/// Texts of other programs that tell a fault, whatever the case of their letters, where a word begins.
 const FAULT_TEXTS: [(&str, Fault); 10] = [
     // torch and torch_npu.
     ("out of memory", Fault::Memory),
@@ -77,7 +77,11 @@ const fn fault_of_code(code: u32) -> Option<Fault> {
         (507_056 | 507_057 | 507_904, _) => Some(Fault::Link),
         // Files and permissions.
         (107_009 | 107_010 | 207_006, _) => Some(Fault::Host),
-        (207_004, _) | (_, 107 | 507) => Some(Fault::Device),
+        // A device that is not there or was reset, waits and tasks that ended. The others of 107xxx are arguments and states of the
+        // process, whose cause is unclear.
+        (107_001 | 107_002 | 107_019 | 107_020 | 107_022 | 107_023 | 107_035 | 207_004, _) | (_, 507) => {
+            Some(Fault::Device)
+        }
         (100_000 | 207_000, _) | (_, 161 | 561) => Some(Fault::Call),
         _ => None,
     }
@@ -132,7 +136,9 @@ impl PythonException {
     /// Returns the fault that a code or a text names for certain, whenever the exception was raised.
     fn named_fault(&self) -> Option<Fault> {
         let message = self.message.to_ascii_lowercase();
-        let texts = FAULT_TEXTS.iter().filter(|(text, _)| message.contains(text)).map(|(_, fault)| *fault);
+        let begins_word = |at: usize| !message[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+        let is_said = |text: &str| message.match_indices(text).any(|(at, _)| begins_word(at));
+        let texts = FAULT_TEXTS.iter().filter(|(text, _)| is_said(text)).map(|(_, fault)| *fault);
         let codes = error_codes(&self.message).filter_map(|code| match code {
             0..=99 if message.contains("hccl") => fault_of_hccl(code),
             code => fault_of_code(code),
@@ -167,17 +173,8 @@ impl PythonException {
         fault.unwrap_or(Fault::Unclear)
     }
 
-    pub fn is_out_of_memory(&self) -> bool {
-        self.named_fault() == Some(Fault::Memory)
-    }
-
-    /// Returns true if the text names a fault of the device or of its links.
-    pub fn is_device_fault(&self) -> bool {
-        matches!(self.named_fault(), Some(Fault::Device | Fault::Link))
-    }
-
     /// Returns the verdict of a call that raised this exception. Messages are read here and nowhere else.
-    pub(super) fn outcome(&self, usable: bool) -> CaseOutcome {
+    pub(crate) fn outcome(&self, usable: bool) -> CaseOutcome {
         let (class, message) = (self.class.clone(), self.message.clone());
         let (verdict, cause) = match (self.class.as_str(), self.fault(usable)) {
             // The process skipped the case because another rank could not launch it.
@@ -376,15 +373,11 @@ mod tests {
         ];
         let raised =
             |message: &str| PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() };
-        let causes = |message: &&str| (raised(message).is_device_fault(), raised(message).is_out_of_memory());
-        for message in &fault {
-            assert_eq!(causes(message), (true, false), "{message}");
-        }
-        for message in &memory {
-            assert_eq!(causes(message), (false, true), "{message}");
-        }
-        for message in &call {
-            assert_eq!(causes(message), (false, false), "{message}");
+        let verdict = |message: &str| raised(message).outcome(true).verdict;
+        for (messages, expected) in
+            [(&fault[..], Verdict::Crashed), (&memory[..], Verdict::Oom), (&call[..], Verdict::Rejected)]
+        {
+            messages.iter().for_each(|message| assert_eq!(verdict(message), expected, "{message}"));
         }
         let log = "[INFO] start\nTraceback (most recent call last):\n  File \"replay.py\", line 3\nRuntimeError: Initialize:\
                    compiler_depend.ts:361 NPU function error: c10_npu::SetDevice(device_id_), error code is 507033\n\
@@ -399,7 +392,7 @@ mod tests {
     }
 
     /// A text, whether the device can be used afterwards, and the fault.
-    const TEXTS: [(&str, bool, Fault); 32] = [
+    const TEXTS: [(&str, bool, Fault); 36] = [
         ("mat1 and mat2 shapes cannot be multiplied", true, Fault::Unclear),
         ("CANN error: The argument is invalid.Reason: Set device failed", true, Fault::Unclear),
         ("CANN error: The argument is invalid.Reason: Set device failed", false, Fault::Device),
@@ -438,6 +431,10 @@ mod tests {
         ("HCCL function error: hcclAllReduce, error code is 24", true, Fault::Memory),
         ("NPU function error: HCCS LINK ERROR, error code is 507056", true, Fault::Link),
         ("HBM MULTI BIT ECC ERROR.time is 7", true, Fault::Device),
+        ("UCE ERROR", true, Fault::Device),
+        ("aclnnReduce error: cannot produce error text", true, Fault::Unclear),
+        ("aclrtMemcpy, error code is 107000", true, Fault::Unclear),
+        ("task timeout, error code is 107020", true, Fault::Device),
         ("SUSPECT REMOTE ERROR", false, Fault::Link),
         ("the input has 3 dimensions [ERROR] ERR01001 OPS invalid parameter", true, Fault::Call),
         ("[ERROR] ERR01005 OPS internal error", true, Fault::Unclear),

@@ -137,6 +137,45 @@ fn errors_that_may_not_be_of_the_call_are_tried_once_more_elsewhere() {
     assert_ne!(first, second);
 }
 
+/// A half of a search ends at an error: the cases that it did not reach are not cleared by that.
+#[test]
+fn search_goes_on_with_the_cases_that_were_not_reached() {
+    let mut state = SchedulerState::new(vec![job(0, 0.05); 8], &[0], SchedLimits::default(), 0);
+    state.on_event(0.0, SchedEvent::Started);
+    let started = |actions: &[SchedAction]| {
+        let starts = actions.iter().filter_map(|action| match action {
+            SchedAction::Start(start) => Some((start.collection, start.cases.clone())),
+            _ => None,
+        });
+        starts.last().expect("a collection")
+    };
+    let mut end = |(collection, cases): &(u32, Vec<usize>), exit, refused: Option<usize>| {
+        let outcome = |case: usize| match refused == Some(case) {
+            true => {
+                let cause = Cause::Refused { class: "E".to_owned(), message: "?".to_owned() };
+                CaseOutcome::new(Verdict::Rejected, cause)
+            }
+            false => CaseOutcome::new(Verdict::NotRun, Cause::RunStopped),
+        };
+        let result = |case: &usize| CaseResult { case: *case, outcome: outcome(*case), seconds: None };
+        let ended = CollectionFinished {
+            collection: *collection,
+            results: cases.iter().map(result).collect(),
+            exit,
+            has_readable_profile: true,
+            failed_devices: Vec::new(),
+            startup: None,
+            total: 1.0,
+            message: String::new(),
+        };
+        started(&state.on_event(f64::from(*collection), SchedEvent::Finished(ended)))
+    };
+    let all = (1, (0..8).collect());
+    let half = end(&all, CollectionExit::Broken, None);
+    let rest = end(&half, CollectionExit::EndedByCase, Some(half.1[0]));
+    assert_eq!((half.1.len(), rest.1), (4, half.1[1..].to_vec()));
+}
+
 fn started_on(actions: &[SchedAction]) -> Vec<u32> {
     let start = actions.iter().find_map(|action| match action {
         SchedAction::Start(start) => Some(start.devices.clone()),
