@@ -8,7 +8,7 @@
 #         mstx=True,
 #     )
 #
-# With torch_npu 2.9 and later, `with_flops=True` of torch_npu.profiler.profile records the operations of products and of attention;
+# With torch_npu 26.1, and rolling releases since June 2026, `with_flops=True` of torch_npu.profiler.profile records the operations of products and of attention;
 # then mark_attention() is not needed.
 #
 # Call mark_modules() once, before the model runs. Eager mode only: a captured graph runs no Python.

@@ -66,7 +66,7 @@ fn notes_on_run(run: &RunTimeline) -> Vec<String> {
     }
     notes.extend(run.unknown_schema.as_ref().map(|version| {
         format!(
-            "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.x); compare the times with the vendor's"
+            "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.0 to 1.2); compare the times with the vendor's"
         )
     }));
     let length = run.hull().map_or(0, TimeSpan::length);

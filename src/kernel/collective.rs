@@ -347,14 +347,28 @@ const VARIABLES_WITHOUT_EFFECT: [&str; 11] = [
 const VARIABLES_OF_EARLIER_KEYS: &str = "HCCL_ALGO HCCL_BUFFSIZE HCCL_DETERMINISTIC HCCL_INTER_HCCS_DISABLE \
      HCCL_INTRA_PCIE_ENABLE HCCL_INTRA_ROCE_ENABLE HCCL_OP_EXPANSION_MODE HCCL_RDMA_PCIE_DIRECT_POST_NOSTRICT \
      HCCL_RDMA_QPS_PER_CONNECTION HCCL_MULTI_QP_THRESHOLD";
-/// Buffer size that HCCL uses without the variable, in MB.
-const DEFAULT_BUFFER: (&str, &str) = ("HCCL_BUFFSIZE", "200");
+/// Variables of torch_npu for its groups of HCCL: the buffers of a sender and a receiver, and exchanges without a buffer
+/// (Ascend/pytorch, torch_npu/csrc/distributed/ProcessGroupHCCL.cpp, commit 9e73e708).
+const VARIABLES_OF_TORCH_NPU: [&str; 2] = ["P2P_HCCL_BUFFSIZE", "TORCH_HCCL_ZERO_COPY"];
+/// Buffer sizes without the variables, in MB.
+const DEFAULT_BUFFERS: [(&str, &str); 2] = [("HCCL_BUFFSIZE", "200"), ("P2P_HCCL_BUFFSIZE", "20")];
 
 /// Returns true if a variable of the environment is part of a collective's key.
 pub(crate) fn is_in_hccl_environment(name: &str) -> bool {
     let is_name = |byte: u8| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit();
-    name.strip_prefix("HCCL_").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_name))
-        && !VARIABLES_WITHOUT_EFFECT.contains(&name)
+    let rest = name.strip_prefix("HCCL_").or_else(|| name.strip_prefix("HCOMM_"));
+    VARIABLES_OF_TORCH_NPU.contains(&name)
+        || rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_name))
+            && !VARIABLES_WITHOUT_EFFECT.contains(&name)
+}
+
+/// Returns a line for `sh` that unsets all variables of a collective's key.
+pub(crate) fn unset_hccl_variables() -> String {
+    format!(
+        "for name in $(env | sed -n 's/^\\([A-Z0-9_]*\\)=.*/\\1/p'); do case $name in {}) ;; HCCL_?*|HCOMM_?*|{}) unset \"$name\" ;; esac; done",
+        VARIABLES_WITHOUT_EFFECT.join("|"),
+        VARIABLES_OF_TORCH_NPU.join("|")
+    )
 }
 
 /// Returns the key of an environment: the set variables of HCCL that can change durations in the order of their names, as
@@ -363,7 +377,7 @@ pub(crate) fn hccl_environment(variables: &BTreeMap<String, String>) -> String {
     let counts = |(name, value): &(&String, &String)| {
         is_in_hccl_environment(name)
             && !value.trim().is_empty()
-            && (name.as_str(), value.trim()) != DEFAULT_BUFFER
+            && !DEFAULT_BUFFERS.contains(&(name.as_str(), value.trim()))
     };
     let set = variables.iter().filter(counts).map(|(name, value)| format!("{name}={}", value.trim()));
     set.collect::<Vec<_>>().join(";")

@@ -39,7 +39,7 @@ pub(crate) use collection::{CollectionEnd, ControlKernel, ControlReading};
 pub use collective::{CollectiveCase, CollectiveKind, PartWeights};
 pub(crate) use collective::{
     CommandSizes, SweepCommand, earlier_hccl_environment, hccl_environment, hccl_variables,
-    is_in_hccl_environment,
+    is_in_hccl_environment, unset_hccl_variables,
 };
 pub(crate) use device::{DeviceDeviation, HostDevice, soc_of_chip};
 pub use device::{DeviceFacts, LogicalDeviceId};

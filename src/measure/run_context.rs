@@ -33,6 +33,7 @@ use crate::{
     measure::{
         case_numbers::write_earlier_rows,
         collective::NodeLayout,
+        collective::sweep_session::set_hccl_variables,
         device::{
             self, CheckStatus, DeviceNumbering, DoctorCheck, HostFingerprint, LeaseFolder,
             diagnosis::{check_device_count, check_device_use},
@@ -290,6 +291,12 @@ impl RunContext {
         let is_used = |name: &str| options.sweep.is_some() && is_in_hccl_environment(name);
         let variable = |name: &str| std::env::var(name).ok().filter(|_| !is_used(name));
         overridden_variables(variable).iter().for_each(|line| print_note(line));
+        let unset = set_hccl_variables()
+            .into_iter()
+            .filter(|(name, _)| options.sweep.is_none() && name != "HCCL_BUFFSIZE");
+        unset.for_each(|(name, value)| {
+            print_note(&format!("{name}={value} of your environment is not used, it is unset: kernels that communicate are measured with HCCL's defaults"));
+        });
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();
         let runs = ledger.run_options()?;
         let earlier_runs = runs.iter().take_while(|(earlier, _)| earlier != run).count() as u64;

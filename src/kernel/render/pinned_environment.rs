@@ -1,9 +1,11 @@
 //! Environment variables and settings of torch_npu that change the results of a collection. Each has one value, which
 //! does not depend on the shell that starts the run.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 use serde::{Deserialize, Serialize};
+
+use crate::kernel::unset_hccl_variables;
 
 /// Name, value and reason. A switch has the name of its attribute below `torch.npu`, or of the argument of `set_compile_mode`, and
 /// the value `true` or `false`; a variable without a value must not be set.
@@ -11,7 +13,7 @@ type PinnedSetting = (&'static str, Option<&'static str>, &'static str);
 
 /// Variables of torch_npu, of CANN's runtime and of HCCL. Names, defaults and effects are those of the vendor's
 /// references of environment variables; docs/runs.md has the same table.
-pub(crate) const PINNED_VARIABLES: [PinnedSetting; 5] = [
+pub(crate) const PINNED_VARIABLES: [PinnedSetting; 11] = [
     (
         "TASK_QUEUE_ENABLE",
         Some("1"),
@@ -29,6 +31,12 @@ pub(crate) const PINNED_VARIABLES: [PinnedSetting; 5] = [
         Some("200"),
         "the default, in MB; kernels that communicate exchange data in this buffer",
     ),
+    ("AUTO_USE_UC_MEMORY", Some("1"), "the default; with 0, all moves of data pass the L2 cache"),
+    ("CLOSE_MATMUL_K_SHIFT", None, "with 1, products have another tiling"),
+    ("COMBINED_ENABLE", None, "copies of views run as other kernels"),
+    ("TORCH_NPU_USE_COMPATIBLE_IMPL", None, "GELU and other calls run as the operators of torch"),
+    ("TORCH_NPU_LEGACY_IMPL_LIST", None, "the listed calls run as earlier operators"),
+    ("PER_STREAM_QUEUE", None, "a task queue for each stream changes the gaps between launches"),
     ("TORCH_NPU_LAZY_FUSION", None, "fuses adjacent small operators, also the sentinels, into other kernels"),
     (
         "ASCEND_LAUNCH_BLOCKING",
@@ -78,7 +86,7 @@ impl PinnedEnvironment {
             Some(value) => format!("export {name}={}", super::shell_quoted(value)),
             None => format!("unset {name}"),
         };
-        self.variables.iter().map(line).collect()
+        iter::once(unset_hccl_variables()).chain(self.variables.iter().map(line)).collect()
     }
 }
 

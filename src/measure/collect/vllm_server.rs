@@ -33,7 +33,7 @@ struct ProfilerStart {
 
 /// Stacks are on by default (vllm-project/vllm, vllm/envs.py before 0.13).
 const BY_VARIABLE: &str = "VLLM_TORCH_PROFILER_DIR=FOLDER VLLM_TORCH_PROFILER_WITH_STACK=0 vllm serve MODEL";
-const BY_BOTH: &str = "VLLM_TORCH_PROFILER_DIR=FOLDER vllm serve MODEL --profiler-config \
+const BY_BOTH: &str = "VLLM_TORCH_PROFILER_DIR=FOLDER VLLM_TORCH_PROFILER_WITH_STACK=0 vllm serve MODEL --profiler-config \
      '{\"profiler\":\"torch\",\"torch_profiler_dir\":\"FOLDER\",\"torch_profiler_with_stack\":false}'";
 const BY_OPTION: &str = "vllm serve MODEL --profiler-config \
      '{\"profiler\":\"torch\",\"torch_profiler_dir\":\"FOLDER\",\"torch_profiler_with_stack\":false}'";

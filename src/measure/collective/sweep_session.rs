@@ -162,7 +162,7 @@ pub(crate) fn current_hccl_environment() -> String {
 }
 
 /// Returns the variables of this process that can be part of the key.
-fn set_hccl_variables() -> BTreeMap<String, String> {
+pub(crate) fn set_hccl_variables() -> BTreeMap<String, String> {
     let texts = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     texts.filter(|(name, _)| is_in_hccl_environment(name)).collect()
@@ -247,14 +247,9 @@ impl CollectiveSweep {
         })
     }
 
-    /// Returns the variables of the collections of the sweep: variables of HCCL have the values of its key, all others
-    /// are unset.
+    /// Returns the variables of the collections of the sweep: those of HCCL have the values of its key.
     pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
         let mut pinned = PinnedEnvironment::default();
-        // A run that goes on may have a shell with other variables.
-        for name in set_hccl_variables().into_keys() {
-            pinned.variables.entry(name).or_insert(None);
-        }
         let variables = hccl_variables(&self.environment).into_iter();
         pinned.variables.extend(variables.map(|(name, value)| (name, Some(value))));
         pinned

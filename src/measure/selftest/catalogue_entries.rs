@@ -305,9 +305,13 @@ fn captured_product(
 ) -> Result<(String, Option<String>), EvidenceError> {
     let (rows, inner, columns) = PRODUCT;
     let parameters = json!({ "rows": rows, "inner": inner, "columns": columns, "launches": LAUNCHES });
-    let evidence = context.script(folder, "graph", parameters).complete()?;
+    let evidence = context.script(folder, "graph", parameters).collect()?;
     if let Some(reason) = evidence.journal_value("not_captured").and_then(Value::as_str) {
         return Ok((format!("no NPUGraph: {reason}"), None));
+    }
+    // No run launches graphs, so that an end within the capture says nothing about runs.
+    if evidence.journal_value("done").is_none() {
+        return Ok((format!("no NPUGraph: the script did not finish: {}", evidence.last_line()), None));
     }
     let rows = read_rows(&folder.join(files::PROFILE))?;
     let [eager, replayed] = PRODUCT_MARKS.map(|(opening, closing)| rows_between(&rows, opening, closing));

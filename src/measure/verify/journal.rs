@@ -95,7 +95,7 @@ const fn fault_of_module(module: u8, number: u32) -> Option<Fault> {
         // Memory, threads and files of the host; variables, versions, tables of ranks and ports of HCCL; profiling.
         (b'E', 1013 | 1014 | 1021 | 2002)
         | (b'H', 3 | 4 | 10)
-        | (b'I', 1 | 4 | 8 | 14 | 16 | 17 | 19 | 20)
+        | (b'I', 1 | 4 | 7 | 8 | 14 | 16 | 17 | 19 | 20)
         | (b'K', _) => Some(Fault::Host),
         (b'I', 3 | 5) => Some(Fault::Call),
         // HCCL and its processes on the network.
@@ -155,7 +155,9 @@ impl PythonException {
             class if CALL_CLASSES.contains(&class) => Some(Fault::Call),
             _ => None,
         };
-        texts.chain(codes).chain(modules).chain(class).min()
+        // torch_npu also raises memory of the host that CANN cannot allocate as its own error of memory.
+        let of_host = || self.words().any(|word| matches!(word, "EE1013" | "EH0010")).then_some(Fault::Host);
+        of_host().or_else(|| texts.chain(codes).chain(modules).chain(class).min())
     }
 
     /// Returns the fault by everything that is known. An error that was raised when the device was synchronised is none of the
@@ -453,6 +455,9 @@ mod tests {
             let raised = PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() };
             assert_eq!(raised.fault(usable), fault, "{message}");
         }
+        let host = "EE1013: Failed to allocate 64 bytes of host memory via malloc to Runtime.".to_owned();
+        let raised = PythonException { class: "torch.OutOfMemoryError".to_owned(), message: host };
+        assert_eq!(raised.fault(true), Fault::Host);
         let of_class =
             |class: &str| PythonException { class: class.to_owned(), message: "?".to_owned() }.fault(true);
         assert_eq!(["TypeError", "DistNetworkError"].map(of_class), [Fault::Call, Fault::Link]);

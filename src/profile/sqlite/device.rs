@@ -22,8 +22,9 @@ pub(in crate::profile) fn highest_clock(file: &Path) -> Option<u32> {
 
 pub(in crate::profile) fn core_usage(file: &Path) -> Option<CoreUsage> {
     let kernels = ProfileDatabase::open(file).ok()?.table("COMPUTE_TASK_INFO").ok()??;
-    // Versions of the tables from 1.2.0 on have the second name.
-    let blocks = ["blockDim", "blockNum"].into_iter().find_map(|name| kernels.quoted_column(name))?;
+    // Where both exist, `blockDim` is a text of kernels with SIMT (Ascend/msprof 9ba1ac7,
+    // analysis/csrc/application/database/msprof_db.cpp); before, it was the number of blocks.
+    let blocks = ["blockNum", "blockDim"].into_iter().find_map(|name| kernels.quoted_column(name))?;
     let sql = format!(
         "SELECT s.value, k.{blocks}, count(*) FROM COMPUTE_TASK_INFO k
          JOIN STRING_IDS s ON s.id = k.taskType GROUP BY s.value, k.{blocks}"

@@ -17,6 +17,8 @@ use crate::profile::{
 };
 
 /// Types of calls in `PYTORCH_API`: operators of the framework, ends of entries of its queue, and functions of Python.
+/// Versions of the tables that are read. A new minor version may be incompatible, a new micro version is not.
+const KNOWN_SCHEMAS: [&str; 3] = ["1.0.", "1.1.", "1.2."];
 const OPERATOR: i64 = 50_001;
 const QUEUE: i64 = 50_002;
 const PYTHON: i64 = 50_003;
@@ -129,12 +131,14 @@ impl DatabaseReader<'_> {
         }
     }
 
-    /// Reads the rank, and the version of the tables: minor versions add columns; the next major one may give them another
-    /// meaning.
+    /// Reads the rank, and the version of the tables, `major.minor.micro`: a new minor version is incompatible (Ascend/msprof 9ba1ac7,
+    /// analysis/csrc/application/database/db_constant.h).
     fn read_metadata(&mut self) -> Result<(), ProfileError> {
         self.database.for_each_row_of("META_DATA", &["name", "value"], &mut |row| {
             let version = row.text(1);
-            if row.text(0) == "SCHEMA_VERSION" && !version.starts_with("1.") {
+            if row.text(0) == "SCHEMA_VERSION"
+                && !KNOWN_SCHEMAS.iter().any(|known| version.starts_with(known))
+            {
                 self.run.unknown_schema = Some(version);
             }
             Ok(())
