@@ -59,7 +59,7 @@ fn notes_on_run(run: &RunTimeline) -> Vec<String> {
         counts.map(|(count, text)| format!("`{file}`: {} {text}", format_count(count, "record"))).collect();
     if run.scheduling > 0 {
         notes.push(format!(
-            "`{file}`: {} inside a task of the scheduler, which takes {:.3} us more in total; no time contains it",
+            "`{file}`: {} inside a task of the scheduler, which takes {:.3} us more in total; the times of kernels do not contain it",
             format_count(run.mixed_kernels, "kernel"),
             Nanos(run.scheduling).micros()
         ));

@@ -86,9 +86,9 @@ impl Case {
         CaseId(short_hash(self.signature().as_bytes()).into())
     }
 
-    /// Returns true if an input may be an empty tensor in the C++ exporter's form, which ends a shape at its first 0 (Ascend/msprof
-    /// 9ba1ac7, csrc/domain/services/persistence/host/cann_trace_db_dumper.cpp, AddTensorShapeInfo): its dimensions are the
-    /// first ones of another input.
+    /// Returns true if the dimensions of an input are the first ones of another input. The C++ exporter writes an empty tensor so,
+    /// because it ends a shape at its first 0 (Ascend/msprof 9ba1ac7,
+    /// analysis/csrc/domain/services/persistence/host/cann_trace_db_dumper.cpp, AddTensorShapeInfo).
     pub(crate) fn may_have_empty_input(&self) -> bool {
         let tensors = || self.inputs.iter().flatten();
         let is_cut = |one: &Tensor| {

@@ -329,7 +329,7 @@ pub enum Cause {
     #[error("it communicates with other devices, and no argument of its entry is a `process_group`")]
     NoProcessGroup,
     // Experiment 4 of the selftest launched the smallest case of the entry.
-    #[error("the entry of the kernel does not fit this host by experiment 4 of the selftest: {}", plain(.message))]
+    #[error("experiment 4 of the selftest found that the kernel's entry does not fit this host: {}", plain(.message))]
     EntryMismatch { message: String },
     // The vendor check refused the call.
     #[error("{verdict} by {software} when it was checked: {}", plain(.message))]

@@ -58,15 +58,15 @@ impl ProfiledServers {
                 *state = ProfilerState::Started;
             }
             let Err(error) = started else { continue };
-            let start = matches!(error, RequestError::Status { .. }).then(|| server.start_hint(folder));
             let mut message = format!("the profiler was not started: {error}");
             for problem in self.stop_all() {
                 message = format!("{message}; {problem}");
             }
             let mut hint =
                 "see the log of the server; profilers that had been started were stopped".to_owned();
-            if let Some(start) = start {
-                hint = format!("{hint}; the workers have a profiler if the server was started so: {start}");
+            if matches!(error, RequestError::Status { .. }) {
+                let start = self.servers[place].0.start_hint(folder);
+                hint = format!("{hint}; if the workers have no profiler, start the server with {start}");
             }
             return Err(CommandError::cannot_measure(message, hint));
         }

@@ -33,7 +33,7 @@ fn compare(own: Option<&str>, versions: &str, found: String) -> DoctorCheck {
     if release(own).is_some() && versions.split(", ").any(|checked| release(checked) == release(own)) {
         return DoctorCheck::passed(NAME, format!("{found}; this host has {own}"));
     }
-    let fix = "`npubench selftest` tests what was read in other versions";
+    let fix = "run `npubench selftest`: it tests whether this version behaves as the checked ones";
     DoctorCheck::warning(NAME, format!("{found}; this host has {own}, which is not among them"), fix)
 }
 

@@ -33,7 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     assumption: "the call of each catalogue entry runs as its kernel and is recorded with the entry's shapes and types",
     expected: "the smallest case of each entry runs as the kernel of its entry, with the recorded shapes, types and formats \
                of the entry and a record for each launch; the summary shows how a captured kernel is recorded",
-    fix: "see entries.csv of the evidence; runs leave out the named kernels, unless all measurements need them",
+    fix: "see entries.csv of the evidence; runs leave out the named kernels; a mismatch of Neg, Abs, TensorMove, MatMulV2 or MatMulV3 prevents runs",
     run,
 };
 
