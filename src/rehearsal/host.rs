@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{
     DEVICES, HOST_VARIABLE, HostConfig,
+    fault_plan::HostDefect,
     software::{cann_home, python_source, software_files},
 };
 use crate::{
@@ -26,6 +27,8 @@ const PROGRAMS: [(&str, &str); 2] = [("msprof", "msprof"), ("npu-smi", "npu_smi"
 const SETTINGS: &str = "host.json";
 /// Path of the interpreter that the first of the stand-ins ran on.
 const INTERPRETER: &str = "interpreter";
+/// File with a text while npu-smi runs, on a host whose kernels are slower then.
+const QUERIED: &str = "queried";
 /// File of the true medians of the model of durations: case, kernel, microseconds. Nothing that measures reads it.
 const TRUTH: &str = "truth.csv";
 
@@ -83,8 +86,11 @@ pub(crate) fn install(folder: &Path, config: &HostConfig) -> Result<Vec<(String,
         let run = shell_quoted(&RUN_MODULE.replace("MODULE", module));
         let packages = shell_quoted(&variables[1].1);
         let linked = shell_quoted(&folder.join(INTERPRETER).display().to_string());
+        let is_noted = name == "npu-smi" && config.faults.defects.contains(&HostDefect::SlowWhileQueried);
+        let noted = shell_quoted(&folder.join(QUERIED).display().to_string());
+        let note = if is_noted { format!("echo running >{noted}\n") } else { String::new() };
         let script = format!(
-            "#!/bin/sh\n# Part of a rehearsal host.\npython=\n[ ! -r {linked} ] || read -r python <{linked}\n\
+            "#!/bin/sh\n# Part of a rehearsal host.\n{note}python=\n[ ! -r {linked} ] || read -r python <{linked}\n\
              [ -x \"$python\" ] || python=python3\n\
              exec \"$python\" -I -S -c {run} {packages} \"$@\"\n"
         );

@@ -37,8 +37,9 @@ mod tests;
 use std::path::Path;
 
 use durations::{RehearsedCollectives, RehearsedNoise};
+pub(super) use host::HostDefect;
 pub(crate) use host::StandInSoftware;
-use host::{HostDefect, RehearsedContainer, RehearsedHost};
+use host::{RehearsedContainer, RehearsedHost};
 use kinds::PlannedFault;
 use serde::{Deserialize, Deserializer, Serialize};
 

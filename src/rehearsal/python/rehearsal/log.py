@@ -27,8 +27,8 @@ COLLECTIVE_GAP, COLLECTIVE_TICKS = 4000, 100
 SMALL_CACHE_DIVISOR = 4
 # A host with the defect `unequal_devices` has this slower device, and with `profiler_overhead` slower kernels.
 UNEQUAL_DEVICE, UNEQUAL_FACTOR, OVERHEAD_FACTOR = 1, 1.1, 1.05
-# A host with the defect `slow_while_queried` has slower kernels while npu-smi runs, whose file with the time of its last start or end
-# this is.
+# A host with the defect `slow_while_queried` has slower kernels while npu-smi runs. Its script writes a text into the file when it
+# starts, and the program empties it when it ends.
 QUERIED, QUERIED_FACTOR = "queried", 1.1
 # Part of the recorded median of a case that its launches take with a warm cache, and the factor of the defect
 # `slower_than_production`.
@@ -104,11 +104,12 @@ class Log:
         self.late_start, self.wrong_element = 0, None
 
     def is_queried(self):
-        """Returns True if npu-smi ran since msprof started this process."""
+        """Returns True if npu-smi runs, or has run since msprof started this process."""
         try:
-            return os.stat(os.path.join(os.path.dirname(os.environ[HOST]), QUERIED)).st_mtime_ns > self.began
+            file = os.stat(os.path.join(os.path.dirname(os.environ[HOST]), QUERIED))
         except OSError:
             return False
+        return file.st_size > 0 or file.st_mtime_ns > self.began
 
     def emit(self, kind, value):
         """Writes a fact for msprof, which reads it also if this process is killed."""

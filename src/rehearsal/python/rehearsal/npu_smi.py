@@ -31,8 +31,7 @@ def main(arguments=None):
         return 1
     store_interpreter(folder)
     if "slow_while_queried" in host["faults"]["defects"]:
-        note_query(folder)
-        atexit.register(note_query, folder)
+        atexit.register(note_end, folder)
     container = host["faults"].get("container")
     faults = Faults(host, folder)
     readings = [reading(host, faults, folder, device) for device in range(host["devices"])]
@@ -48,7 +47,7 @@ def main(arguments=None):
     return 0
 
 
-def note_query(folder):
+def note_end(folder):
     with open(os.path.join(folder, QUERIED), "w"):
         pass
 
