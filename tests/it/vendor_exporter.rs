@@ -130,7 +130,12 @@ fn compare_exports(part: Part, context: &Context, differences: &mut Vec<String>)
         let (Some(own), Some(exported)) = (own, exported) else { continue };
         let place = folder.display().to_string();
         collections += 1;
-        rows += part.compare(&place, [own, exported].map(|text| read_rows(text, &keys)).each_ref(), &[], differences);
+        rows += part.compare(
+            &place,
+            [own, exported].map(|text| read_rows(text, &keys)).each_ref(),
+            &[],
+            differences,
+        );
     }
     (collections, rows)
 }
