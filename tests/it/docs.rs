@@ -130,7 +130,7 @@ fn every_assumption_has_a_source_or_what_decides_it() {
     };
     let assumptions = rows_of_table(&text, "| assumption | known by |");
     assert!(assumptions.len() > 50, "{}", assumptions.len());
-    for row in assumptions {
+    for row in &assumptions {
         let [assumption, known] = row.as_slice() else { panic!("{row:?} has not two cells") };
         let (known, decides) = known.split_once("; ").unwrap_or((known, ""));
         let is_stated = match known {
@@ -143,7 +143,7 @@ fn every_assumption_has_a_source_or_what_decides_it() {
         let is_named = |row: &Vec<String>| {
             row[1].split("; ").any(|part| part.split(", ").any(|one| one == experiment[0]))
         };
-        let is_used = rows_of_table(&text, "| assumption | known by |").iter().any(is_named);
+        let is_used = assumptions.iter().any(is_named);
         assert!(is_used, "experiment {} tests no listed assumption", experiment[0]);
     }
 }

@@ -82,20 +82,20 @@ pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCh
 /// Returns a text for each occupied device: `0 (process 2271 mindie_llm_back, 23990 MB)`.
 pub(crate) fn describe_occupied(info: &NpuSmiInfo) -> Vec<String> {
     let memory = |mb: Option<u64>| mb.map_or_else(String::new, |mb| format!(", {mb} MB"));
-    let texts = info.occupied_devices().into_iter().map(|occupied| {
-        let processes = occupied.processes.iter().map(|process| {
+    let texts = info.occupied_chips().map(|chip| {
+        let processes = info.processes_on(chip).map(|process| {
             let name = if process.name.is_empty() { "without a name" } else { &process.name };
             let pid = process.container_pid.unwrap_or(process.pid);
             format!("process {pid} {name}{}", memory(process.memory_mb))
         });
         let processes: Vec<String> = processes.collect();
-        let used = match (processes.is_empty(), occupied.memory_used_mb, occupied.memory_total_mb) {
+        let used = match (processes.is_empty(), chip.memory_used_mb, chip.memory_total_mb) {
             (true, Some(used), Some(total)) => {
                 format!("{used} of {total} MB in use without a listed process, perhaps of another container")
             }
             _ => processes.join("; "),
         };
-        format!("{} ({used})", occupied.device)
+        format!("{} ({used})", chip.physical_id)
     });
     texts.collect()
 }

@@ -113,31 +113,16 @@ impl NpuSmiInfo {
     }
 }
 
-/// Device on which other programs run, or whose memory is in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OccupiedDevice<'a> {
-    pub(crate) device: u32,
-    pub(crate) processes: Vec<&'a NpuProcess>,
-    pub(crate) memory_used_mb: Option<u64>,
-    pub(crate) memory_total_mb: Option<u64>,
-}
-
 impl NpuSmiInfo {
-    /// Returns the devices with processes, and those of which more memory is in use than a driver takes: processes of other
+    /// Returns the chips with processes, and those of which more memory is in use than a driver takes: processes of other
     /// containers are not listed. Idle devices have up to 9 % in use in published tables. That none has 1/4 is unproven; `doctor` on
     /// an idle host of each chip decides it.
-    pub(crate) fn occupied_devices(&self) -> Vec<OccupiedDevice<'_>> {
-        let occupied = self.chips.iter().map(|chip| OccupiedDevice {
-            device: chip.physical_id,
-            processes: self.processes_on(chip).collect(),
-            memory_used_mb: chip.memory_used_mb,
-            memory_total_mb: chip.memory_total_mb,
-        });
-        let is_used = |device: &OccupiedDevice<'_>| {
-            let memory = device.memory_used_mb.zip(device.memory_total_mb);
-            !device.processes.is_empty() || memory.is_some_and(|(used, total)| used.saturating_mul(4) > total)
-        };
-        occupied.filter(is_used).collect()
+    pub(crate) fn occupied_chips(&self) -> impl Iterator<Item = &NpuChip> {
+        self.chips.iter().filter(|chip| {
+            let memory = chip.memory_used_mb.zip(chip.memory_total_mb);
+            self.processes_on(chip).next().is_some()
+                || memory.is_some_and(|(used, total)| used.saturating_mul(4) > total)
+        })
     }
 }
 

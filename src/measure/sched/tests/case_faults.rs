@@ -123,16 +123,7 @@ fn errors_that_may_not_be_of_the_call_are_tried_once_more_elsewhere() {
     let first = started_on(&state.on_event(0.0, SchedEvent::Started));
     let cause = Cause::Unclear { class: "RuntimeError".to_owned(), message: "?".to_owned() };
     let outcome = CaseOutcome::new(Verdict::Rejected, cause);
-    let ended = CollectionFinished {
-        collection: 1,
-        results: vec![CaseResult { case: 0, outcome, seconds: None }],
-        exit: CollectionExit::Completed,
-        has_readable_profile: true,
-        failed_devices: Vec::new(),
-        startup: None,
-        total: 1.0,
-        message: String::new(),
-    };
+    let ended = ended(1, vec![CaseResult { case: 0, outcome, seconds: None }], CollectionExit::Completed);
     let second = started_on(&state.on_event(1.0, SchedEvent::Finished(ended)));
     assert_ne!(first, second);
 }
@@ -158,22 +149,26 @@ fn search_goes_on_with_the_cases_that_were_not_reached() {
             false => CaseOutcome::new(Verdict::NotRun, Cause::RunStopped),
         };
         let result = |case: &usize| CaseResult { case: *case, outcome: outcome(*case), seconds: None };
-        let ended = CollectionFinished {
-            collection: *collection,
-            results: cases.iter().map(result).collect(),
-            exit,
-            has_readable_profile: true,
-            failed_devices: Vec::new(),
-            startup: None,
-            total: 1.0,
-            message: String::new(),
-        };
+        let ended = ended(*collection, cases.iter().map(result).collect(), exit);
         started(&state.on_event(f64::from(*collection), SchedEvent::Finished(ended)))
     };
     let all = (1, (0..8).collect());
     let half = end(&all, CollectionExit::Broken, None);
     let rest = end(&half, CollectionExit::EndedByCase, Some(half.1[0]));
     assert_eq!((half.1.len(), rest.1), (4, half.1[1..].to_vec()));
+}
+
+fn ended(collection: u32, results: Vec<CaseResult>, exit: CollectionExit) -> CollectionFinished {
+    CollectionFinished {
+        collection,
+        results,
+        exit,
+        has_readable_profile: true,
+        failed_devices: Vec::new(),
+        startup: None,
+        total: 1.0,
+        message: String::new(),
+    }
 }
 
 fn started_on(actions: &[SchedAction]) -> Vec<u32> {
