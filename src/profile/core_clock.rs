@@ -131,18 +131,20 @@ impl CoreClock {
         inside.filter_map(ClockSample::known).chain(self.value_at(start)).reduce(f64::min)
     }
 
-    /// Returns the clock of a launch if it was below the set one. While the clock rises for the first time, after an idle
-    /// time, a launch is not reported: warm-ups precede the measured ones.
+    /// Returns the clock of a launch if it was below the set one. Until the clock has risen for the first time, after an idle
+    /// time, it is not reported: warm-ups precede the measured launches.
+    ///
+    /// The first sample says nothing about the rise: without a record before the collection, the exporter states the set clock at its
+    /// start (Ascend/msprof 9ba1ac7, analysis/csrc/domain/data_process/system/aicore_freq_processor.cpp).
     pub(crate) fn low_clock(&self, start: Nanos, duration: Nanos) -> Option<LowClock> {
         let set_mhz = self.set_mhz?;
         let reached = |mhz: f64| mhz >= REACHED * set_mhz;
-        let mhz = self.lowest_between(start, Nanos(start.0.saturating_add(duration.0)))?;
-        if reached(mhz) {
-            return None;
-        }
-        let first = self.samples.iter().find(|sample| reached(sample.mhz));
-        let is_rising = first.is_some_and(|first| first.at > start);
-        (!is_rising).then_some(LowClock { mhz, set_mhz })
+        let begin = self.samples.first()?.at;
+        let risen = self.samples.iter().find(|sample| sample.at > begin && reached(sample.mhz));
+        let (start, end) =
+            (risen.map_or(start, |risen| risen.at.max(start)), start.0.saturating_add(duration.0));
+        let mhz = (start.0 <= end).then(|| self.lowest_between(start, Nanos(end)))??;
+        (!reached(mhz)).then_some(LowClock { mhz, set_mhz })
     }
 }
 
@@ -175,6 +177,14 @@ mod tests {
         assert_eq!(low(4_000, 2_000), Some(1_200.0), "it falls during the launch");
         assert_eq!(low(6_000, 10), Some(1_200.0));
         assert_eq!(low(9_500, 10), None, "within 3 % of the set clock");
+    }
+
+    #[test]
+    fn the_set_clock_at_the_start_of_a_track_is_no_rise() {
+        let clock =
+            clock(&[(0, 1_800.0), (500, 800.0), (1_000, 1_800.0), (5_000, 1_200.0), (9_000, 1_800.0)]);
+        let low = |start, duration| clock.low_clock(Nanos(start), Nanos(duration)).map(|low| low.mhz);
+        assert_eq!([low(600, 100), low(400, 2_000), low(600, 8_000)], [None, None, Some(1_200.0)]);
     }
 
     #[test]
