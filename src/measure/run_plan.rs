@@ -234,9 +234,9 @@ fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {
     if let Some(outcome) = record.outcome.as_ref().filter(is_final) {
         return Some(outcome.clone());
     }
-    let outcomes = record.attempts.iter().map(|attempt| &attempt.outcome);
+    let mut outcomes = record.attempts.iter().map(|attempt| &attempt.outcome);
     let tried = outcomes.clone().filter(is_final).count();
-    outcomes.last().filter(|outcome| outcome.ends_a_resumed_case(tried)).cloned()
+    outcomes.next_back().filter(|outcome| outcome.ends_a_resumed_case(tried)).cloned()
 }
 
 #[cfg(test)]

@@ -25,6 +25,3 @@ pub(crate) const DEVICES: u32 = 16;
 
 /// Environment variable with the file of the host's settings; set for whole collections.
 pub const HOST_VARIABLE: &str = "NPUBENCH_REHEARSAL";
-
-/// Environment variable with the folder of the vendor's exporter, which then exports in rehearsals.
-pub(crate) const EXPORTER_VARIABLE: &str = "NPUBENCH_EXPORTER";

@@ -193,7 +193,7 @@ fn the_vendors_exporter_gives_the_same_verdicts() {
         assert!(collections > 0 && rows > 0, "the exporter wrote no table");
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         own.values().for_each(|verdict| {
-            *counts.entry(verdict.split(' ').nth(1).expect("a verdict")).or_default() += 1
+            *counts.entry(verdict.split(' ').nth(1).expect("a verdict")).or_default() += 1;
         });
         report += &format!("{name}: {} cases, {counts:?}, {collections} exports of {rows} rows\n", own.len());
     }

@@ -11,8 +11,10 @@ use crate::{
         CaseResult, CollectionExit, CollectionFinished, PriorCosts, SchedAction, SchedCase, SchedLimits,
         SchedulerState, Seconds, SimulatedHost, StartCollection, simulate,
     },
-    rehearsal::EXPORTER_VARIABLE,
 };
+
+/// Environment variable with the folder of the vendor's exporter, which then exports in rehearsals.
+const EXPORTER_VARIABLE: &str = "NPUBENCH_EXPORTER";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScheduledSlot {

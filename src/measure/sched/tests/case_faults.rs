@@ -134,11 +134,11 @@ fn search_goes_on_with_the_cases_that_were_not_reached() {
     let mut state = SchedulerState::new(vec![job(0, 0.05); 8], &[0], SchedLimits::default(), 0);
     state.on_event(0.0, SchedEvent::Started);
     let started = |actions: &[SchedAction]| {
-        let starts = actions.iter().filter_map(|action| match action {
+        let mut starts = actions.iter().filter_map(|action| match action {
             SchedAction::Start(start) => Some((start.collection, start.cases.clone())),
             _ => None,
         });
-        starts.last().expect("a collection")
+        starts.next_back().expect("a collection")
     };
     let mut end = |(collection, cases): &(u32, Vec<usize>), exit, refused: Option<usize>| {
         let outcome = |case: usize| match refused == Some(case) {
