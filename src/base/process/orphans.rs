@@ -107,7 +107,7 @@ fn is_running(started: &StartedProcess) -> bool {
 }
 
 /// Longest wait for killed processes to release their files and ports.
-const MAX_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Ends all processes with the path of a record in their environment, and waits until they have released their files and
 /// ports; returns their number.
