@@ -100,6 +100,8 @@ pub enum Cause {
     // Records of the profiler.
     #[error("msprof left no records")]
     NoRecords,
+    #[error("the script ended in another case or after the last one, before its records were written")]
+    EndedBeforeRecords,
     #[error("{launched} launches, but their sentinels are not in the profile")]
     NoSentinels { launched: u32 },
     #[error("the profile cannot be read: {}", plain(.message))]

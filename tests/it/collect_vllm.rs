@@ -273,7 +273,7 @@ fn a_failed_start_stops_those_that_were_started() {
     let server = StandIn::start(without);
     let ran = collect(&context, &[&server], "-- touch worked");
     assert_eq!((ran.code, server.switches()), (4, (1, 0)), "{}", ran.stderr);
-    ran.err_has("start the server with `VLLM_TORCH_PROFILER_DIR=prof VLLM_TORCH_PROFILER_WITH_STACK=0 vllm serve MODEL --profiler-config '{");
+    ran.err_has("start the server with `VLLM_TORCH_PROFILER_DIR=ROOT/prof VLLM_TORCH_PROFILER_WITH_STACK=0 vllm serve MODEL --profiler-config '{");
     // A server that shows the path to GET only.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let first = StandIn::start(Behaviour::new(&prof, &[(0, "healthy")]));

@@ -7,7 +7,7 @@ use std::{
     fs,
     io::Read as _,
     num::NonZeroUsize,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -87,7 +87,10 @@ impl VllmCollection<'_> {
     /// Collects the profiles. Errors come before the first profiler runs; whatever fails later is in the result.
     pub(crate) fn collect(&self, signals: &StopSignals) -> Result<CollectedRanks, CommandError> {
         let settings = self.settings;
-        let folder = settings.folders.first().map(|folder| folder.display().to_string()).unwrap_or_default();
+        // A server may run in another folder.
+        let folder =
+            settings.folders.first().and_then(|folder| path::absolute(folder).ok()).unwrap_or_default();
+        let folder = folder.display().to_string();
         self.check_input()?;
         for server in &settings.servers {
             let version = server.probe(&folder, settings.force)?;

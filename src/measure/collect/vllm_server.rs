@@ -67,7 +67,7 @@ impl ProfilerStart {
             None => {
                 let texts =
                     PROFILER_STARTS.iter().map(|start| format!("{}: {}", start.versions, command(start)));
-                format!("by the version of vLLM, {}", texts.collect::<Vec<_>>().join("; "))
+                format!("the command of its version: {}", texts.collect::<Vec<_>>().join("; "))
             }
         }
     }
@@ -178,9 +178,7 @@ impl VllmServer {
         let version = version.map(|version| format!(" (vLLM {version})")).unwrap_or_default();
         CommandError::cannot_measure(
             format!("{}{version} has no {START}: it was started without a profiler", self.url),
-            format!(
-                "start the server with a profiler, {start}; of servers behind a proxy give the address of each node"
-            ),
+            format!("start the server with {start}; of servers behind a proxy give the address of each node"),
         )
     }
 

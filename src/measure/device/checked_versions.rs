@@ -29,7 +29,9 @@ pub(crate) fn check_versions(host: &[(&str, Option<&str>)]) -> Vec<DoctorCheck> 
 fn compare(own: Option<&str>, versions: &str, found: String) -> DoctorCheck {
     const NAME: &str = "checked versions";
     let release = |text: &str| version_numbers(text).map(|[major, minor, _]| (major, minor));
-    let Some(own) = own else { return DoctorCheck::passed(NAME, found) };
+    let Some(own) = own else {
+        return DoctorCheck::passed(NAME, format!("{found}; the version of this host is not known"));
+    };
     if release(own).is_some() && versions.split(", ").any(|checked| release(checked) == release(own)) {
         return DoctorCheck::passed(NAME, format!("{found}; this host has {own}"));
     }

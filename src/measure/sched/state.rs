@@ -130,6 +130,11 @@ impl SchedulerState {
         }
     }
 
+    /// Returns true if no further collection starts, such as for lack of time.
+    pub(crate) const fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
     pub fn running_collections(&self) -> usize {
         self.running.len()
     }

@@ -24,8 +24,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     assumption: "durations do not depend on npu-smi and on exports that run at the same time",
     expected: "medians of a product, a copy and a normalisation move by less than 1 %, or by less than collections alone \
                explain, while npu-smi is queried without a pause and while the profile of another device is exported",
-    fix: "run on fewer devices at once with `--devices`, so that fewer exports run beside a measurement; a run asks npu-smi \
-          only every 30 s",
+    fix: "of exports: run on fewer devices at once with `--devices`. Of npu-smi: a run asks it every 30 s only, so that few launches \
+          are affected",
     run,
 };
 
@@ -123,7 +123,7 @@ fn compare(kernels: &[Vec<Vec<f64>>]) -> Finding {
             seen.push(format!("{kernel} {percent:+.2} ± {uncertainty:.2} % with {beside}"));
             if percent.abs() >= LEAST && difference.abs() > half_width {
                 problems.push(format!(
-                    "{kernel} takes {percent:+.2} ± {uncertainty:.2} % longer with {beside} beside it than alone"
+                    "{kernel} takes {percent:.2} ± {uncertainty:.2} % longer with {beside} beside it than alone"
                 ));
             }
         }
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(problems(rounds([0.0, 0.03, 0.0], 0.03)), [""; 0], "collections differ as much");
         let found = problems(rounds([0.0, 0.03, 0.0], 0.001));
         let [problem] = &found[..] else { panic!("{found:?}") };
-        assert!(problem.starts_with("mm takes +3.0") && problem.contains("with npu-smi beside"), "{problem}");
+        assert!(problem.starts_with("mm takes 3.0") && problem.contains("with npu-smi beside"), "{problem}");
         let seen = compare(&[rounds([0.0, 0.0, 0.0], 0.0)]).seen;
         assert_eq!(seen, "mm +0.00 ± 0.00 % with npu-smi, mm +0.00 ± 0.00 % with export");
     }

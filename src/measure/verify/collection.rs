@@ -233,7 +233,7 @@ pub fn assess_collection(
                 return Err(error.outcome(line.usable));
             }
             let between = sentinels.between(manifest, ordinal);
-            let between = between.ok_or_else(|| without_sentinels(line, &rank.records, end))?;
+            let between = between.ok_or_else(|| without_sentinels(line, &rank.records, end, all.is_done))?;
             let records = &rank.records[between];
             let (own, ran_as) = kernel_records(expected, records)?;
             let launches = RankLaunches { launched: line.launched, records, own, ran_as };
@@ -273,8 +273,16 @@ fn not_launched(number: u32, running: Option<u32>, started: bool, end: Collectio
     CaseOutcome::new(verdict, cause)
 }
 
-fn without_sentinels(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
+fn without_sentinels(
+    line: &JournalLine,
+    records: &[RawRecord],
+    end: CollectionTermination,
+    is_done: bool,
+) -> CaseOutcome {
     let (verdict, cause) = match (end, records.is_empty()) {
+        (CollectionTermination::Exited, true) if !is_done => {
+            (Verdict::LostRecords, Cause::EndedBeforeRecords)
+        }
         (CollectionTermination::Exited, true) => (Verdict::LostRecords, Cause::NoRecords),
         (CollectionTermination::Exited, false) => {
             (Verdict::LostRecords, Cause::NoSentinels { launched: line.launched })

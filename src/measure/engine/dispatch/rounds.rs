@@ -53,7 +53,7 @@ impl Dispatcher<'_> {
 
     async fn cases_to_repeat(&mut self) -> Result<Vec<usize>> {
         let context = Arc::clone(&self.context);
-        if self.inbox.stops.has_any() {
+        if self.inbox.stops.has_any() || self.state.is_stopping() {
             return Ok(Vec::new());
         }
         let throttled = self.throttled_cases();
