@@ -20,13 +20,13 @@ pub(crate) fn check_versions(host: &[(&str, Option<&str>)]) -> Vec<DoctorCheck> 
         let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
         let [software, versions, ways, basis] = cells[..] else { unreachable!("a row has four cells") };
         let own = host.iter().find(|(name, _)| *name == software).and_then(|(_, version)| *version);
-        compare(own, versions, format!("{software} {versions} ({ways}; {basis})"))
+        compare(own, versions, &format!("{software} {versions} ({ways}; {basis})"))
     });
     rows.collect()
 }
 
 /// Versions with the same first two numbers count as checked.
-fn compare(own: Option<&str>, versions: &str, found: String) -> DoctorCheck {
+fn compare(own: Option<&str>, versions: &str, found: &str) -> DoctorCheck {
     const NAME: &str = "checked versions";
     let release = |text: &str| version_numbers(text).map(|[major, minor, _]| (major, minor));
     let Some(own) = own else {
