@@ -39,11 +39,11 @@ fn default_number_of_samples_follows_the_duration() {
         let counts = counts.iter().filter(|((name, _), _)| name == kernel).map(|(_, counts)| counts[0]);
         (counts.clone().min().expect("a case"), counts.max().expect("a case"))
     };
-    assert_eq!(of_kernel("Mul"), (58, 58));
+    assert_eq!(of_kernel("Mul"), (40, 40));
     let (fewest, most) = of_kernel("MatMulV3");
     assert!((8..25).contains(&fewest) && most <= 45, "{fewest} {most}");
     let row = context.rows("db", "Mul").remove(0);
-    assert_eq!((row["MicroBench Samples"].as_str(), row["MicroBench Verdict"].as_str()), ("116", "ok"));
+    assert_eq!((row["MicroBench Samples"].as_str(), row["MicroBench Verdict"].as_str()), ("80", "ok"));
 }
 
 #[test]

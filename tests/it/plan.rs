@@ -28,7 +28,7 @@ fn plan_lists_the_cases_to_measure_and_writes_no_file() {
     ");
     let further = context.run("plan --db db --devices 0-3 --max-collections 100");
     let last = further.stdout.lines().last().expect("lines");
-    insta::assert_snapshot!(last, @"further collections for 1 % take from 1 second to 78 seconds, or the rest of the given time");
+    insta::assert_snapshot!(last, @"further collections for 1 % take from 1 second to 77 seconds, or the rest of the given time");
     assert_eq!(context.snapshot("db"), before);
     context.exits(3, "plan --db db --weight-column Weight");
 }

@@ -6,7 +6,7 @@ mod equal_calls;
 mod row_filter;
 mod select;
 
-pub(crate) use cost_model::{DEFAULT_LAUNCHES, InitialCosts, LaunchCount};
+pub(crate) use cost_model::{DEFAULT_LAUNCHES, EXPORTED_RECORD, InitialCosts, LaunchCount};
 pub(crate) use equal_calls::EqualCallEvidence;
 pub(crate) use row_filter::{FilterEvidence, FilteredTable, RowFilter};
 pub(crate) use select::{

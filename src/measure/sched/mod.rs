@@ -14,7 +14,10 @@ mod simulate;
 mod start;
 mod state;
 
-use crate::kernel::{CaseOutcome, CollectionPurpose};
+use crate::{
+    cases::plan::EXPORTED_RECORD,
+    kernel::{CaseOutcome, CollectionPurpose},
+};
 use bisect::Bisection;
 use costs::LearnedCosts;
 use device::DeviceRecord;
@@ -84,9 +87,10 @@ pub struct PriorCosts {
 }
 
 impl Default for PriorCosts {
-    /// Values for an Atlas host with its libraries on a local disk.
+    /// Values for an Atlas host with its libraries on a local disk; those of exports are of the same measurement as
+    /// [`EXPORTED_RECORD`].
     fn default() -> Self {
-        Self { startup: 10.0, export: 5.0, export_record: 1e-3, hang_timeout: 300.0 }
+        Self { startup: 10.0, export: 2.3, export_record: EXPORTED_RECORD, hang_timeout: 300.0 }
     }
 }
 
