@@ -81,7 +81,7 @@ fn event_line(event: &RunEvent) -> Option<String> {
                 .then(|| format!("; {hopeless} would need more than {max_collections} collections"));
             let open = (*open > 0).then(|| {
                 format!(
-                    "; {open} need further collections: `npubench run --precision {percent} --max-collections \
+                    "; {open} need further collections: the same command with `--precision {percent} --max-collections \
                      {max_collections}` goes on with them"
                 )
             });

@@ -33,9 +33,9 @@ pub(crate) const PINNED_VARIABLES: [PinnedSetting; 11] = [
     ),
     ("AUTO_USE_UC_MEMORY", Some("1"), "the default; with 0, all moves of data pass the L2 cache"),
     ("CLOSE_MATMUL_K_SHIFT", None, "with 1, products have another tiling"),
-    ("COMBINED_ENABLE", None, "copies of views run as other kernels"),
-    ("TORCH_NPU_USE_COMPATIBLE_IMPL", None, "GELU and other calls run as the operators of torch"),
-    ("TORCH_NPU_LEGACY_IMPL_LIST", None, "the listed calls run as earlier operators"),
+    ("COMBINED_ENABLE", None, "pairs of copies of views run as other kernels"),
+    ("TORCH_NPU_USE_COMPATIBLE_IMPL", None, "GELU, matmul and max-pooling run as other operators"),
+    ("TORCH_NPU_LEGACY_IMPL_LIST", None, "random numbers come from earlier operators"),
     ("PER_STREAM_QUEUE", None, "a task queue for each stream changes the gaps between launches"),
     ("TORCH_NPU_LAZY_FUSION", None, "fuses adjacent small operators, also the sentinels, into other kernels"),
     (
