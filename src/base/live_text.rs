@@ -9,7 +9,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::base::print::is_quiet;
+use crate::base::{print::is_quiet, printable::printable};
 
 const TICK: Duration = Duration::from_millis(500);
 /// Width of a terminal that does not state it.
@@ -40,6 +40,7 @@ impl LiveText {
         let draw = move |_: &ProgressState, out: &mut dyn fmt::Write| {
             let width = terminal_width();
             let text = text(width);
+            let text = printable(&text);
             let lines = text.lines().map(|line| line.chars().take(width).collect::<String>());
             let _ = out.write_str(&lines.collect::<Vec<_>>().join("\n"));
         };

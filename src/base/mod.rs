@@ -11,6 +11,7 @@ pub(crate) mod ini_file;
 pub(crate) mod json_error;
 pub(crate) mod live_text;
 pub(crate) mod print;
+pub(crate) mod printable;
 pub mod process;
 pub(crate) mod result_file;
 pub(crate) mod shared_work;

@@ -1,8 +1,11 @@
 //! Output of the program: data on standard output, notes on standard error.
 
 use std::{
+    backtrace::Backtrace,
+    borrow::Cow,
     io::{self, Write as _},
     mem,
+    panic::PanicHookInfo,
     path::Path,
     sync::atomic::{AtomicBool, AtomicU8, Ordering},
 };
@@ -10,8 +13,12 @@ use std::{
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
-use super::live_text::print_above;
+use super::{
+    live_text::print_above,
+    printable::{MAX_QUOTED, is_harmful, printable, short_message},
+};
 
+static PANICKED: AtomicBool = AtomicBool::new(false);
 static OUTPUT_INCOMPLETE: AtomicBool = AtomicBool::new(false);
 static VERBOSITY: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
 
@@ -35,10 +42,31 @@ pub(crate) fn is_verbose() -> bool {
     VERBOSITY.load(Ordering::Relaxed) == Verbosity::Verbose as u8
 }
 
+/// Returns data as a terminal may show it. Of control sequences, those of [`painted`] stay, if the output has colours.
+pub(crate) fn shown_data(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_harmful) {
+        return text.into();
+    }
+    let own = if output_has_colors() { TextStyle::sequences() } else { Vec::new() };
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(is_harmful) {
+        shown.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let sequence = own.iter().find(|sequence| rest.starts_with(sequence.as_str()));
+        let length = sequence.map(String::len).or(rest.chars().next().map(char::len_utf8)).unwrap_or_default();
+        match sequence {
+            Some(sequence) => shown.push_str(sequence),
+            None => shown.push_str(&printable(&rest[..length])),
+        }
+        rest = &rest[length..];
+    }
+    (shown + rest).into()
+}
+
 /// Prints data to standard output. A closed pipe is not an error; any other failure is reported once and remembered.
 pub(crate) fn print_data(text: &str) {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(shown_data(text).as_bytes()).and_then(|()| out.flush()) {
         Err(error)
             if error.kind() != io::ErrorKind::BrokenPipe
                 && !OUTPUT_INCOMPLETE.swap(true, Ordering::Relaxed) =>
@@ -57,44 +85,70 @@ pub(crate) fn is_output_incomplete() -> bool {
 }
 
 /// Prints a text behind a mark in its colour, if it has one.
-fn print_marked(mark: Option<(&str, TextStyle)>, text: &str) {
+fn print_marked(mark: Option<(&str, TextStyle)>, text: &str, max_quoted: usize) {
+    let text = short_message(text, max_quoted);
+    let text = printable(&text);
     let text = match mark {
         Some((mark, style)) if notes_have_colors() => format!("{} {text}", painted(mark, style)),
         Some((mark, _)) => format!("{mark} {text}"),
-        None => text.to_owned(),
+        None => text.into_owned(),
     };
     print_above(|| {
         let _ = writeln!(io::stderr().lock(), "{text}");
     });
 }
 
+/// Characters of a quotation in hints and notes, which have commands to repeat.
+const MAX_COMMAND: usize = 2_000;
+
+const ERROR: Option<(&str, TextStyle)> = Some(("error:", TextStyle::Bad));
 const HINT: Option<(&str, TextStyle)> = Some(("hint:", TextStyle::Faint));
 
 pub(crate) fn print_note(text: &str) {
     if !is_quiet() {
-        print_marked(None, text);
+        print_marked(None, text, MAX_COMMAND);
     }
 }
 
 pub(crate) fn print_hint(text: &str) {
     if !is_quiet() {
-        print_marked(HINT, text);
+        print_marked(HINT, text, MAX_COMMAND);
     }
 }
 
 pub(crate) fn print_warning(text: &str) {
-    print_marked(Some(("warning:", TextStyle::Doubtful)), text);
+    print_marked(Some(("warning:", TextStyle::Doubtful)), text, MAX_QUOTED);
 }
 
 /// Prints an error and what the user can do, also in a quiet command.
 pub(crate) fn print_error(message: &str, hint: &str) {
-    print_marked(Some(("error:", TextStyle::Bad)), message);
-    print_marked(HINT, hint);
+    print_marked(ERROR, message, MAX_QUOTED);
+    print_marked(HINT, hint, MAX_COMMAND);
 }
 
+/// Prints the usage error of clap, whose text begins with `error: `.
+pub(crate) fn print_usage_error(text: &str) {
+    print_marked(ERROR, text.strip_prefix("error: ").unwrap_or(text).trim_end(), MAX_QUOTED);
+}
+
+/// Prints the message of a panic, also of one that another thread turns into an error.
+pub(crate) fn print_panic(panic: &PanicHookInfo<'_>) {
+    PANICKED.store(true, Ordering::Relaxed);
+    let text = format!("npubench has a defect: {panic}\n{}", Backtrace::capture());
+    // Lines that are drawn are not removed: their text may be what panicked.
+    let _ = writeln!(io::stderr().lock(), "{}", printable(&short_message(&text, MAX_COMMAND)));
+}
+
+pub(crate) fn has_panicked() -> bool {
+    PANICKED.load(Ordering::Relaxed)
+}
+
+/// Prints whole lines that another program wrote, without its colours.
 pub(crate) fn print_output(output: &[u8]) {
+    let text = String::from_utf8_lossy(output).replace("\r\n", "\n").replace('\r', "\n");
+    let text = anstream::adapter::strip_str(&text).to_string();
     print_above(|| {
-        let _ = io::stderr().lock().write_all(output);
+        let _ = io::stderr().lock().write_all(printable(&text).as_bytes());
     });
 }
 
@@ -128,6 +182,11 @@ impl TextStyle {
             Self::Bad => AnsiColor::Red.on_default(),
             Self::Faint => Style::new().dimmed(),
         }
+    }
+
+    fn sequences() -> Vec<String> {
+        let styles = [Self::Good, Self::Doubtful, Self::Bad, Self::Faint].map(Self::style);
+        styles.into_iter().flat_map(|style| [style.to_string(), format!("{style:#}")]).collect()
     }
 }
 

@@ -232,7 +232,7 @@ fn read_requests(file: &Path) -> Result<Vec<Value>, CommandError> {
 
 /// Returns a folder in the current one that is named after the time and does not exist.
 fn unused_log_folder() -> PathBuf {
-    let name = jiff::Zoned::now().strftime("collect-%Y%m%d-%H%M%S").to_string();
+    let name = Timestamp::now().to_zoned().strftime("collect-%Y%m%d-%H%M%S").to_string();
     let numbered = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
     let mut names = std::iter::once(PathBuf::from(&name)).chain(numbered);
     names.find(|folder| !folder.exists()).unwrap_or_default()

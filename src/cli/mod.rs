@@ -69,9 +69,9 @@ mod timeline;
 mod volcano;
 mod why;
 
-use std::{ffi::OsString, sync::Arc};
+use std::{ffi::OsString, panic, sync::Arc};
 
-use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{ColorChoice, builder::Styles, CommandFactory as _, FromArgMatches as _, Parser};
 use nix::sys::signal::Signal;
 
 use self::config_file::ConfigFiles;
@@ -305,7 +305,28 @@ fn read_config(commands: &Command, arguments: &[OsString]) -> Result<ConfigFiles
     })
 }
 
+/// Returns true for a command that writes times or makes names of them.
+const fn needs_clock(command: &TopCommand) -> bool {
+    use TopCommand::{
+        Compare, Completions, Config, Coverage, Guard, Kernels, M6, Man, Models, Modules, NewKernel, Query, Render,
+        Report, Rules, Runs, Show, StandIn, Status, Timeline, Why,
+    };
+    !matches!(
+        command,
+        Compare(_) | Completions(_) | Config(_) | Coverage(_) | Guard { .. } | Kernels(_) | M6(_) | Man(_) | Models(_)
+            | Modules(_) | NewKernel(_) | Query(_) | Render(_) | Report(_) | Rules(_) | Runs(_) | Show(_)
+            | StandIn { .. } | Status(_) | Timeline(_) | Why(_)
+    )
+}
+
+/// Runs the program; a panic in it is [`ExitStatus::Bug`], and its message is printed as every other.
 pub fn main() -> u8 {
+    panic::set_hook(Box::new(|panic| print::print_panic(panic)));
+    let exit = panic::catch_unwind(run).unwrap_or(ExitStatus::Bug.code());
+    if print::has_panicked() { ExitStatus::Bug.code() } else { exit }
+}
+
+fn run() -> u8 {
     let arguments: Vec<OsString> = env::args_os().collect();
     let commands = CommandLine::command();
     let config = match read_config(&commands, &arguments) {
@@ -316,7 +337,7 @@ pub fn main() -> u8 {
         }
     };
     let mut commands = config.apply(commands, &arguments);
-    let parsed = commands.try_get_matches_from_mut(arguments);
+    let parsed = commands.try_get_matches_from_mut(arguments.clone());
     let parsed = parsed.and_then(|matches| {
         CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut commands))
     });
@@ -324,10 +345,14 @@ pub fn main() -> u8 {
         Ok(cli) => cli,
         Err(error) => {
             // Help and the version are printed to standard output, errors to standard error.
-            let _ = error.print();
             if !error.use_stderr() {
+                let _ = error.print();
                 return ExitStatus::Done.code();
             }
+            // Words of the user stand between clap's styles, so that it is made again without them.
+            let plain = commands.styles(Styles::plain()).try_get_matches_from_mut(arguments).err();
+            let text = plain.map_or_else(|| error.to_string(), |plain| plain.render().ansi().to_string());
+            print::print_usage_error(&text);
             config.places_of(&error).iter().for_each(|place| print_note(place));
             return ExitStatus::Usage.code();
         }
@@ -342,7 +367,8 @@ pub fn main() -> u8 {
     if let TopCommand::StandIn { arguments } = &cli.command {
         return rehearsal::stand_in(arguments);
     }
-    match cli.command.run(&config) {
+    let clock = if needs_clock(&cli.command) { Timestamp::now().check_clock() } else { Ok(()) };
+    match clock.and_then(|()| cli.command.run(&config)) {
         Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if print::is_output_incomplete() => {
             ExitStatus::BadInput.code()
         }

@@ -87,7 +87,7 @@ pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
 
 /// Parses a time of day; one that has passed is tomorrow's.
 pub(super) fn parse_until(text: &str) -> Result<Deadline, String> {
-    let seconds = seconds_until(&jiff::Zoned::now(), parse_clock(text)?);
+    let seconds = seconds_until(&Timestamp::now().to_zoned(), parse_clock(text)?);
     seconds.map(Deadline::after).ok_or_else(|| format!("`{text}` is not a time of the calendar"))
 }
 

@@ -37,6 +37,7 @@ pub(super) use crate::{
         exit::ExitStatus,
         files::ScratchFolder,
         print::{print_data, print_hint, print_note, print_warning},
+        printable::printable_json,
         result_file::ResultFile,
         shell_argument::quoted_path,
         suggest::{did_you_mean_one_of, did_you_mean_or},

@@ -119,6 +119,6 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     let text = serde_json::to_string_pretty(&manifest).map_err(|error| {
         CommandError::bad_input(format!("the manifest cannot be written: {error}"), "report this as a bug")
     })?;
-    print_data(&(text + "\n"));
+    print_data(&(printable_json(&text).into_owned() + "\n"));
     Ok(ExitStatus::Done)
 }

@@ -9,7 +9,7 @@ use std::{
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use crate::kernel::Nanos;
+use crate::{base::command_error::CommandError, kernel::Nanos};
 
 /// An instant, in nanoseconds since 1970; in files UTC with microseconds, such as `2026-03-01T22:15:03.250000Z`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, schemars::JsonSchema)]
@@ -20,6 +20,18 @@ impl Timestamp {
     pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
+    /// Checks that an instant can be the time of this host: years 2000 to 2200. Later times are not far from the greatest instant.
+    pub(crate) fn check_clock(self) -> Result<(), CommandError> {
+        const YEAR: i64 = 31_556_952_000_000_000;
+        match (30 * YEAR..230 * YEAR).contains(&self.0.0) {
+            true => Ok(()),
+            false => Err(CommandError::cannot_measure(
+                format!("the clock of this host is wrong: {self}, expected a year from 2000 to 2199"),
+                "set the clock, for example with `timedatectl set-time`, and start the command again",
+            )),
+        }
     }
 
     pub(crate) fn plus_seconds(self, seconds: f64) -> Self {
@@ -44,10 +56,15 @@ impl Timestamp {
     }
 
     fn local(self, format: &str) -> String {
-        self.to_jiff().to_zoned(TimeZone::system()).strftime(format).to_string()
+        self.to_zoned().strftime(format).to_string()
     }
 
-    fn to_jiff(self) -> jiff::Timestamp {
+    /// Returns the instant in the time zone of the user.
+    pub(crate) fn to_zoned(self) -> jiff::Zoned {
+        self.to_jiff().to_zoned(TimeZone::system())
+    }
+
+    pub(crate) fn to_jiff(self) -> jiff::Timestamp {
         jiff::Timestamp::from_nanosecond(i128::from(self.0.0)).unwrap_or_default()
     }
 }
@@ -119,6 +136,14 @@ mod tests {
         assert_eq!("2026-03-01T22:15:03.250000Z".parse(), Ok(instant));
         assert!((instant.plus_seconds(1.5).seconds_since(instant) - 1.5).abs() < 1e-9);
         assert!("yesterday".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn a_wrong_clock_is_refused() {
+        let is_right = |time: &str| time.parse::<Timestamp>().expect("a time").check_clock().is_ok();
+        assert!(["2000-01-02T00:00:00Z", "2026-03-01T00:00:00Z", "2199-12-30T00:00:00Z"].into_iter().all(is_right));
+        let wrong = ["1970-01-01T00:00:00Z", "1999-12-30T00:00:00Z", "2200-01-02T00:00:00Z", "9999-12-30T00:00:00Z"];
+        assert!(!wrong.into_iter().any(is_right));
     }
 
     #[test]

@@ -596,7 +596,7 @@ fn restore_ledger(
     let nothing_lost = BTreeSet::new();
     let evidence = (&archived[..], &nothing_lost);
     let compared = compare_with_evidence(database, &mut ledger, catalogue, assets, evidence, true)?;
-    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let time = Timestamp::now().to_jiff().strftime("%Y%m%dT%H%M%SZ");
     Ok(RestoredLedger {
         problem,
         kept: path.exists().then(|| path.with_added_extension(format!("damaged-{time}"))),

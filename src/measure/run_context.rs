@@ -28,7 +28,7 @@ use crate::{
     kernel::{
         CacheState, CaseId, Cause, DataKind, IdentifiedCase, KernelName, LogicalDeviceId,
         SoftwareFingerprint, catalogue::Catalogue, device::DeviceProfile, is_in_hccl_environment,
-        render::overridden_variables,
+        render::overridden_variables, timestamp::Timestamp,
     },
     measure::{
         case_numbers::write_earlier_rows,
@@ -418,7 +418,7 @@ pub(crate) fn new_run_id(database: &Database, cache: CacheState) -> String {
     let shard = database.shard().ok().flatten().map(|ShardIdentity { shard, .. }| shard);
     let shard =
         shard.map_or_else(String::new, |ShardNumber { number, count }| format!("-shard-{number}-of-{count}"));
-    let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let time = Timestamp::now().to_jiff().strftime("%Y%m%d-%H%M%S").to_string();
     let numbered = |number: u32| {
         let number = if number == 0 { String::new() } else { format!("-{number}") };
         format!("{mark}{time}-{:05}{number}{shard}{state}", process::id() % 100_000)

@@ -3,7 +3,10 @@
 use serde_json::value::to_raw_value;
 
 use super::prelude::*;
-use crate::show::terminal::print_paged;
+use crate::{
+    base::printable::spreadsheet_cell,
+    show::terminal::print_paged,
+};
 
 /// Form of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -61,7 +64,7 @@ pub(crate) fn emit_paged<R: Serialize>(
 }
 
 pub(crate) fn json_lines<R: Serialize>(records: impl IntoIterator<Item = R>) -> String {
-    records.into_iter().map(|record| json_record(&record).get().to_owned() + "\n").collect()
+    records.into_iter().map(|record| printable_json(json_record(&record).get()).into_owned() + "\n").collect()
 }
 
 pub(crate) fn note_simulated(kind: DataKind) {
@@ -70,11 +73,12 @@ pub(crate) fn note_simulated(kind: DataKind) {
     }
 }
 
-/// Returns records as CSV. Panics if they have different numbers of cells.
+/// Returns records as CSV for people: a spreadsheet shows each text as it is. Panics if they have different numbers of cells.
 pub(crate) fn csv_text<R: AsRef<[String]>>(records: impl IntoIterator<Item = R>) -> String {
     let mut csv = csv::Writer::from_writer(Vec::new());
     for record in records {
-        csv.write_record(record.as_ref()).expect("records have the same number of cells");
+        let cells = record.as_ref().iter().map(|cell| spreadsheet_cell(cell).into_owned());
+        csv.write_record(cells).expect("records have the same number of cells");
     }
     let bytes = csv.into_inner().expect("memory can be written");
     String::from_utf8(bytes).expect("cells are texts")

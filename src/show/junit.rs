@@ -66,11 +66,11 @@ fn property(name: &str, value: &str) -> String {
     format!("                <property name=\"{name}\" value=\"{value}\"/>\n")
 }
 
-/// Returns a text for content and attributes: markup is escaped, line breaks stay, and characters that XML 1.0 does not allow
-/// (section 2.2) are left out.
+/// Returns a text for content and attributes: markup is escaped, line breaks stay, control characters are shown as on a terminal,
+/// and further characters that XML 1.0 does not allow (section 2.2) are left out.
 pub(super) fn escaped(text: &str) -> String {
     let mut xml = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in printable(text).chars() {
         match c {
             '<' => xml.push_str("&lt;"),
             '>' => xml.push_str("&gt;"),
@@ -90,6 +90,6 @@ mod tests {
 
     #[test]
     fn text_is_valid_in_xml() {
-        assert_eq!(escaped("a<b> & \"c\"\n\u{1b}[0m\u{fffe}µ"), "a&lt;b&gt; &amp; &quot;c&quot;&#10;[0mµ");
+        assert_eq!(escaped("a<b> & \"c\"\n\u{1b}[0m\u{fffe}µ"), "a&lt;b&gt; &amp; &quot;c&quot;&#10;\\x1b[0mµ");
     }
 }

@@ -28,6 +28,7 @@ pub(super) use crate::{
         assets::AssetFiles,
         count_text::format_count,
         print::{print_data, print_note, print_warning},
+        printable::{printable, printable_json},
     },
     database::{
         Database,

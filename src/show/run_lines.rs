@@ -265,7 +265,7 @@ struct JsonLines;
 impl EventSink for JsonLines {
     fn on_event(&mut self, event: &RunEvent) {
         match serde_json::to_string(event) {
-            Ok(line) => print_data(&(line + "\n")),
+            Ok(line) => print_data(&(printable_json(&line).into_owned() + "\n")),
             Err(error) => print_warning(&format!("an event cannot be written as JSON: {error}")),
         }
     }

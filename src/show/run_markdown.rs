@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::prelude::*;
+use crate::base::printable::markdown_cell as cell;
 
 const MAX_LISTED: usize = 10;
 
@@ -65,8 +66,4 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         }
     }
     text
-}
-
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
 }

@@ -36,10 +36,11 @@ pub(crate) fn timeline_json(
     let metadata = json!({
         "tool": TOOL, "run": past.record.run, "kind": past.record.kind, "started": Timestamp(start),
     });
-    format!(
+    let trace = format!(
         "{{\"otherData\":{metadata},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n",
         lines.join(",\n")
-    )
+    );
+    printable_json(&trace).into_owned()
 }
 
 /// Writes a trace. An older trace is replaced, any other file is not. Fails for another file, and if it cannot be

@@ -149,5 +149,5 @@ pub(crate) fn step_lanes(report: &StepTimesReport<'_>, domain: Option<&str>) -> 
         "traceEvents": writer.events,
         "otherData": {"tool": "npubench", "origin_ns": origin.to_string()},
     });
-    format!("{document}\n")
+    printable_json(&format!("{document}\n")).into_owned()
 }

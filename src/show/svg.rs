@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use handlebars::html_escape;
+use crate::kernel::render::html_text;
 
 pub(super) struct Plot {
     svg: String,
@@ -54,11 +54,12 @@ impl Plot {
 
     /// Draws a text at a place in pixels; `attributes` are attributes of SVG, such as `text-anchor="end"`.
     pub(super) fn text(&mut self, (x, y): (f64, f64), attributes: &str, text: &str) {
-        let text = html_escape(text);
+        let text = html_text(text);
         let _ = writeln!(self.svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{text}</text>");
     }
 
     pub(super) fn upward_text(&mut self, (x, y): (f64, f64), text: &str) {
+        let text = html_text(text);
         let place = format!("transform=\"translate({x},{y}) rotate(-90)\"");
         let _ = writeln!(self.svg, "<text {place} text-anchor=\"middle\">{text}</text>");
     }

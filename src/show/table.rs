@@ -2,7 +2,10 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::base::print::{TextStyle, painted};
+use crate::base::{
+    print::{TextStyle, painted},
+    printable::printable_cell,
+};
 
 const GAP: &str = "...";
 /// Smallest rank of columns of details, which are left out before the wanted widths of others become smaller.
@@ -119,9 +122,10 @@ impl<T: Copy> Table<T> {
         room: Room,
         mut cell: impl FnMut(T) -> S,
     ) -> Self {
+        let header = printable_cell(&header).into_owned();
         let mut text = String::new();
         let ends = self.rows.iter().map(|row| {
-            let _ = write!(text, "{}", cell(*row));
+            text.push_str(&printable_cell(&cell(*row).to_string()));
             text.len()
         });
         let ends = ends.collect();

@@ -11,7 +11,7 @@ use std::{
 use nix::sys::signal::Signal;
 
 use super::prelude::*;
-use crate::base::print::print_hint;
+use crate::base::print::{print_hint, shown_data};
 
 const MIN_WIDTH: usize = 40;
 
@@ -50,7 +50,7 @@ fn show_in_pager(text: &str) -> bool {
     let Ok(mut pager) = command.stdin(Stdio::piped()).spawn() else { return false };
     if let Some(mut input) = pager.stdin.take() {
         // The user may leave the pager before its input ends.
-        let _ = input.write_all(text.as_bytes());
+        let _ = input.write_all(shown_data(text).as_bytes());
     }
     let problem = match pager.wait().map(|status| status.code()) {
         Ok(Some(0)) => return true,

@@ -10,7 +10,7 @@ use crate::{
         lookup_database::LookupDatabase,
         workload::{DurationKind, Workload, WorkloadQuestion},
     },
-    base::command_error::CommandError,
+    base::{command_error::CommandError, printable::spreadsheet_cell},
     database::{Database, KernelCsv, columns},
     kernel::{Case, KernelName, Nanos, catalogue::Catalogue},
     profile::{
@@ -150,7 +150,8 @@ pub(crate) fn missing_kernels_csv(joined: &InModelKernels) -> Result<String, csv
         let duration = format!("{:.3}", kernel.mean() / 1e3);
         let head = [kernel.name.as_str(), kernel.case.kernel.as_str(), &duration];
         for _ in 0..kernel.calls {
-            csv.write_record(head.into_iter().chain(kernel.cells.iter().map(String::as_str)))?;
+            let cells = head.into_iter().chain(kernel.cells.iter().map(String::as_str));
+            csv.write_record(cells.map(|cell| spreadsheet_cell(cell).into_owned()))?;
         }
     }
     let bytes = csv.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;

@@ -26,7 +26,7 @@ use std::fmt::Display;
 use handlebars::{Handlebars, html_escape, no_escape};
 use serde::Serialize;
 
-use crate::base::{assets::AssetFiles, command_error::Failure};
+use crate::base::{assets::AssetFiles, command_error::Failure, printable::printable};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -48,7 +48,7 @@ pub(crate) fn render_template(
     let is_page = template.ends_with(".html.hbs");
     let mut handlebars = Handlebars::new();
     handlebars.set_strict_mode(true);
-    handlebars.register_escape_fn(if is_page { html_escape } else { no_escape });
+    handlebars.register_escape_fn(if is_page { html_text } else { no_escape });
     let failed = |problem: &dyn Display| RenderError(format!("template `{template}`: {problem}"));
     for (name, file) in [(template, template)].into_iter().chain(is_page.then_some(("page", "page.html.hbs")))
     {
@@ -56,6 +56,11 @@ pub(crate) fn render_template(
         handlebars.register_template_string(name, text).map_err(|error| failed(&error))?;
     }
     handlebars.render(template, context).map_err(|error| failed(&error))
+}
+
+/// Returns a text for pages and images.
+pub(crate) fn html_text(text: &str) -> String {
+    html_escape(&printable(text))
 }
 
 pub(crate) mod files {

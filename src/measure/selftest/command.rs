@@ -24,7 +24,7 @@ use crate::{
         shell_argument::quoted_path,
     },
     database::Database,
-    kernel::{DataKind, ImportedVersions, KernelName, SoftwareFingerprint},
+    kernel::{DataKind, ImportedVersions, KernelName, SoftwareFingerprint, timestamp::Timestamp},
     measure::{
         device::{DeviceError, DeviceLeases, HostFingerprint},
         device_choice::{RehearsedDurations, lease_folder, program_environment},
@@ -57,7 +57,7 @@ pub(crate) fn run_selftest(
     host.database.initialise(&mut lock)?;
     let (leases, devices) = lease_devices(&host, options)?;
     let fingerprint = host.selftest_fingerprint(&options.python);
-    let now = jiff::Timestamp::now();
+    let now = Timestamp::now().to_jiff();
     let description = SelftestDescription {
         host: fingerprint.host.clone(),
         kind,

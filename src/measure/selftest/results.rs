@@ -15,6 +15,7 @@ use crate::{
     base::{
         command_error::CommandError,
         files::{read_json, read_regular_text, write_atomic},
+        printable::markdown_cell,
     },
     database::{Database, DatabaseError},
     kernel::{DataKind, KernelName},
@@ -193,7 +194,7 @@ pub(crate) fn markdown_report(database: &Database) -> Result<String, CommandErro
         };
         let cells =
             [experiment.assumption, &format!("{} {}", experiment.number, experiment.name), &result, &place]
-                .map(|cell| cell.replace('|', "\\|").replace('\n', " "));
+                .map(markdown_cell);
         text.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     Ok(text)
