@@ -53,7 +53,8 @@ pub(crate) fn shown_data(text: &str) -> Cow<'_, str> {
         shown.push_str(&rest[..at]);
         rest = &rest[at..];
         let sequence = own.iter().find(|sequence| rest.starts_with(sequence.as_str()));
-        let length = sequence.map(String::len).or(rest.chars().next().map(char::len_utf8)).unwrap_or_default();
+        let length =
+            sequence.map(String::len).or(rest.chars().next().map(char::len_utf8)).unwrap_or_default();
         match sequence {
             Some(sequence) => shown.push_str(sequence),
             None => shown.push_str(&printable(&rest[..length])),

@@ -38,11 +38,7 @@ pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     })
 }
 
-fn escaped(
-    text: &str,
-    is_escaped: impl Fn(char) -> bool,
-    push: impl Fn(&mut String, char),
-) -> Cow<'_, str> {
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool, push: impl Fn(&mut String, char)) -> Cow<'_, str> {
     let Some(first) = text.find(&is_escaped) else { return text.into() };
     let mut shown = text[..first].to_owned();
     for c in text[first..].chars() {
@@ -69,7 +65,8 @@ pub(crate) fn short_message(message: &str, max_quoted: usize) -> Cow<'_, str> {
     }
     let start = message.char_indices().nth(MAX_MESSAGE);
     let parts = message.split('`').enumerate();
-    let parts = parts.map(|(index, part)| if index % 2 == 1 { without_middle(part, max_quoted) } else { part.into() });
+    let parts = parts
+        .map(|(index, part)| if index % 2 == 1 { without_middle(part, max_quoted) } else { part.into() });
     let text = parts.collect::<Vec<_>>().join("`");
     let lines: Vec<_> = text.split('\n').map(|line| without_middle(line, MAX_LINE)).collect();
     let text = lines.join("\n");

@@ -71,7 +71,7 @@ mod why;
 
 use std::{ffi::OsString, panic, sync::Arc};
 
-use clap::{ColorChoice, builder::Styles, CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, builder::Styles};
 use nix::sys::signal::Signal;
 
 use self::config_file::ConfigFiles;
@@ -308,14 +308,32 @@ fn read_config(commands: &Command, arguments: &[OsString]) -> Result<ConfigFiles
 /// Returns true for a command that writes times or makes names of them.
 const fn needs_clock(command: &TopCommand) -> bool {
     use TopCommand::{
-        Compare, Completions, Config, Coverage, Guard, Kernels, M6, Man, Models, Modules, NewKernel, Query, Render,
-        Report, Rules, Runs, Show, StandIn, Status, Timeline, Why,
+        Compare, Completions, Config, Coverage, Guard, Kernels, M6, Man, Models, Modules, NewKernel, Query,
+        Render, Report, Rules, Runs, Show, StandIn, Status, Timeline, Why,
     };
     !matches!(
         command,
-        Compare(_) | Completions(_) | Config(_) | Coverage(_) | Guard { .. } | Kernels(_) | M6(_) | Man(_) | Models(_)
-            | Modules(_) | NewKernel(_) | Query(_) | Render(_) | Report(_) | Rules(_) | Runs(_) | Show(_)
-            | StandIn { .. } | Status(_) | Timeline(_) | Why(_)
+        Compare(_)
+            | Completions(_)
+            | Config(_)
+            | Coverage(_)
+            | Guard { .. }
+            | Kernels(_)
+            | M6(_)
+            | Man(_)
+            | Models(_)
+            | Modules(_)
+            | NewKernel(_)
+            | Query(_)
+            | Render(_)
+            | Report(_)
+            | Rules(_)
+            | Runs(_)
+            | Show(_)
+            | StandIn { .. }
+            | Status(_)
+            | Timeline(_)
+            | Why(_)
     )
 }
 

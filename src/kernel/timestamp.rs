@@ -141,8 +141,13 @@ mod tests {
     #[test]
     fn a_wrong_clock_is_refused() {
         let is_right = |time: &str| time.parse::<Timestamp>().expect("a time").check_clock().is_ok();
-        assert!(["2000-01-02T00:00:00Z", "2026-03-01T00:00:00Z", "2199-12-30T00:00:00Z"].into_iter().all(is_right));
-        let wrong = ["1970-01-01T00:00:00Z", "1999-12-30T00:00:00Z", "2200-01-02T00:00:00Z", "9999-12-30T00:00:00Z"];
+        assert!(
+            ["2000-01-02T00:00:00Z", "2026-03-01T00:00:00Z", "2199-12-30T00:00:00Z"]
+                .into_iter()
+                .all(is_right)
+        );
+        let wrong =
+            ["1970-01-01T00:00:00Z", "1999-12-30T00:00:00Z", "2200-01-02T00:00:00Z", "9999-12-30T00:00:00Z"];
         assert!(!wrong.into_iter().any(is_right));
     }
 

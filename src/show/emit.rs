@@ -3,10 +3,7 @@
 use serde_json::value::to_raw_value;
 
 use super::prelude::*;
-use crate::{
-    base::printable::spreadsheet_cell,
-    show::terminal::print_paged,
-};
+use crate::{base::printable::spreadsheet_cell, show::terminal::print_paged};
 
 /// Form of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

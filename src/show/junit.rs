@@ -90,6 +90,9 @@ mod tests {
 
     #[test]
     fn text_is_valid_in_xml() {
-        assert_eq!(escaped("a<b> & \"c\"\n\u{1b}[0m\u{fffe}µ"), "a&lt;b&gt; &amp; &quot;c&quot;&#10;\\x1b[0mµ");
+        assert_eq!(
+            escaped("a<b> & \"c\"\n\u{1b}[0m\u{fffe}µ"),
+            "a&lt;b&gt; &amp; &quot;c&quot;&#10;\\x1b[0mµ"
+        );
     }
 }

@@ -254,7 +254,9 @@ pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, Xl
     for (row, cells) in (1..).zip(report.cells()) {
         for (column, cell) in (0..).zip(cells) {
             match cell {
-                TableCell::Text(text) => sheet.write_string(row, column, cut_in_middle(&printable(&text), MAX_CELL))?,
+                TableCell::Text(text) => {
+                    sheet.write_string(row, column, cut_in_middle(&printable(&text), MAX_CELL))?
+                }
                 TableCell::Number(number) => sheet.write_number(row, column, number)?,
                 TableCell::Empty => continue,
             };
