@@ -58,10 +58,10 @@ pub(crate) fn unmerged_plan(
         if let Some(aim) = options.precision_aim() {
             imprecise = imprecise_cases(&rows.estimates, aim);
         }
-        let as_other = ledger.attempts_as_other(options.cache, None)?.into_iter();
+        let as_other = rows.ran_as_other.into_iter();
         equal_calls.ran_as_other_reasons = as_other.map(|(case, attempt)| (case, attempt.reason)).collect();
         equal_calls.cases_with_samples = ledger.cases_with_samples(options.cache)?;
-        withdrawn = ledger.withdrawn_attempts(options.cache, None)?;
+        withdrawn = rows.withdrawn;
         withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));
         if !options.ignore_check {
             let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
@@ -118,16 +118,14 @@ fn missing_tables(
     rows_to_insert: &[IdentifiedCase],
 ) -> Result<Vec<MissingTable>, CommandError> {
     let present = database.kernels_and_collectives()?;
-    let is_missing = |kernel: &str| {
-        let is_selected = selected.is_empty() || selected.iter().any(|name| name.as_str() == kernel);
-        is_selected && !present.iter().any(|name| name.as_str() == kernel)
-    };
+    let is_missing =
+        |kernel: &str| selected.is_empty() || selected.iter().any(|name| name.as_str() == kernel);
     let lost = |(kernel, count): (String, u32)| {
         let written = rows_to_insert.iter().filter(|case| case.kernel.as_str() == kernel).count();
         let count = count.saturating_sub(u32::try_from(written).unwrap_or(u32::MAX));
         (count > 0 && is_missing(&kernel)).then_some(MissingTable { kernel, cases: count })
     };
-    Ok(ledger.measured_kernels()?.into_iter().filter_map(lost).collect())
+    Ok(ledger.measured_kernels_without(&present)?.into_iter().filter_map(lost).collect())
 }
 
 /// Outcome and digest of each call that the installed torch_npu refused in `npubench check`, or whose operator has another schema

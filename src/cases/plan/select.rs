@@ -5,6 +5,7 @@ use std::{
     fmt, iter,
 };
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -207,8 +208,9 @@ pub(crate) fn select_cases(
     let mut found = vec![false; selection.cases.len()];
     let CaseSelection { cache, equal_calls: evidence, .. } = *selection;
     let mut equal_rows = EqualRows { database, catalogue, cache, evidence, tables: BTreeMap::new() };
-    let mut judge = RowJudge { catalogue, device, selection, refused: BTreeSet::new() };
+    let judge = RowJudge { catalogue, device, selection };
     let mut has_match = false;
+    let mut selected = Vec::new();
     let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
@@ -252,31 +254,30 @@ pub(crate) fn select_cases(
             if in_ledger && !is_accepted {
                 plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }
+            let is_on_ai_cpu = row.is_on_ai_cpu;
             // Rows of one case differ in what they record: a complete row counts wherever it stands.
             if !seen.insert(case.id().clone()) {
-                if judge.refused.contains(case.id()) {
-                    judge.add_row(&mut plan, case, value, row.is_on_ai_cpu);
-                }
+                let (earlier, counts_as_measured) = (None, false);
+                let row =
+                    SelectedRow { case, value, is_on_ai_cpu, earlier, counts_as_measured, is_further: true };
+                selected.push(row);
                 continue;
             }
             let ran_as_other =
                 !is_accepted && plan.add_ran_as_other(&case, shown_cells.ran_as_other, &mut equal_rows)?;
-            if selection.update == UpdateMode::Missing
+            let counts_as_measured = selection.update == UpdateMode::Missing
                 && !selection.imprecise.contains(case.id())
                 && !is_unconfirmed
-                && (is_accepted || in_ledger || ran_as_other)
-                && !judge.contradicts_itself(&case)
-            {
-                plan.already_measured += 1;
-                continue;
-            }
-            if shown_cells.shown.is_some() && !is_withdrawn {
-                let RowCells { median: median_us, average: average_us, .. } = shown_cells;
-                plan.earlier_results.insert(case.id().clone(), EarlierResult { median_us, average_us });
-            }
-            judge.add_row(&mut plan, case, value, row.is_on_ai_cpu);
+                && (is_accepted || in_ledger || ran_as_other);
+            let RowCells { median: median_us, average: average_us, .. } = shown_cells;
+            let earlier = (shown_cells.shown.is_some() && !is_withdrawn)
+                .then_some(EarlierResult { median_us, average_us });
+            let row =
+                SelectedRow { case, value, is_on_ai_cpu, earlier, counts_as_measured, is_further: false };
+            selected.push(row);
         }
     }
+    judge.add_rows(&mut plan, selected);
     if let Some((case, _)) = selection.cases.iter().zip(found).find(|(_, is_found)| !is_found) {
         return Err(CommandError::bad_input(
             format!("no row of the database is a case whose id begins with `{case}`"),
@@ -314,7 +315,16 @@ struct RowJudge<'a> {
     catalogue: &'a Catalogue,
     device: &'a DeviceProfile,
     selection: &'a CaseSelection<'a>,
-    refused: BTreeSet<CaseId>,
+}
+
+struct SelectedRow {
+    case: IdentifiedCase,
+    value: f64,
+    is_on_ai_cpu: bool,
+    earlier: Option<EarlierResult>,
+    counts_as_measured: bool,
+    /// True if it follows another row of its case.
+    is_further: bool,
 }
 
 impl RowJudge<'_> {
@@ -324,21 +334,43 @@ impl RowJudge<'_> {
         entry.is_some_and(|entry| entry.resolve_call(case).is_err_and(|refusal| refusal.is_contradiction))
     }
 
-    /// Adds a row to the cases to measure, or to the refused ones. A further row of a case counts if only it is a call.
-    fn add_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
-        match planned_case(self.catalogue, self.device, case) {
-            Ok(planned) => {
-                if self.refused.remove(planned.case.id()) {
-                    plan.not_launched.retain(|(case, _)| case.id() != planned.case.id());
-                }
-                let planned = PlannedCase { value, is_on_ai_cpu, ..planned };
-                match not_launched_outcome(self.catalogue, &planned, self.selection) {
-                    Some(outcome) => plan.not_launched.push((planned.case, outcome)),
-                    None => plan.cases.push(planned),
-                }
+    /// Adds rows to the cases to measure, or to the refused ones. A further row of a case counts if only it is a call.
+    fn add_rows(&self, plan: &mut RunPlan, rows: Vec<SelectedRow>) {
+        let resolve = |row: SelectedRow| {
+            let SelectedRow { case, value, is_on_ai_cpu, earlier, counts_as_measured, is_further } = row;
+            if counts_as_measured && !self.contradicts_itself(&case) {
+                return None;
             }
-            Err((case, outcome)) => {
-                if self.refused.insert(case.id().clone()) {
+            let planned = planned_case(self.catalogue, self.device, case);
+            let planned = planned.map(|planned| PlannedCase { value, is_on_ai_cpu, ..planned });
+            let outcome =
+                planned.as_ref().ok().and_then(|it| not_launched_outcome(self.catalogue, it, self.selection));
+            Some((planned, outcome, earlier, is_further))
+        };
+        let mut refused = BTreeSet::new();
+        for row in rows.into_par_iter().map(resolve).collect::<Vec<_>>() {
+            let Some((planned, outcome, earlier, is_further)) = row else {
+                plan.already_measured += 1;
+                continue;
+            };
+            if let Some(earlier) = earlier {
+                let case = planned.as_ref().map_or_else(|(case, _)| case.id(), |planned| planned.case.id());
+                plan.earlier_results.insert(case.clone(), earlier);
+            }
+            match (planned, outcome) {
+                (Ok(planned), _) if is_further && !refused.remove(planned.case.id()) => {}
+                (Ok(planned), outcome) => {
+                    if is_further {
+                        plan.not_launched.retain(|(case, _)| case.id() != planned.case.id());
+                    }
+                    match outcome {
+                        Some(outcome) => plan.not_launched.push((planned.case, outcome)),
+                        None => plan.cases.push(planned),
+                    }
+                }
+                (Err(_), _) if is_further => {}
+                (Err((case, outcome)), _) => {
+                    refused.insert(case.id().clone());
                     plan.not_launched.push((*case, outcome));
                 }
             }

@@ -132,7 +132,7 @@ impl Ledger {
     }
 
     pub(crate) fn cases_with_prefix(&self, prefix: &str) -> Result<Vec<KnownCase>, LedgerError> {
-        let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1
+        let sql = "SELECT case_id, kernel, signature FROM cases NOT INDEXED WHERE substr(case_id, 1, length(?1)) = ?1
                    ORDER BY case_id";
         self.read_rows(sql, [prefix], |row| {
             let (case, kernel, signature) = fields(row)?;

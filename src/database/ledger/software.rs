@@ -1,6 +1,6 @@
 //! Software of collections, and the generations of evidence that follow from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rusqlite::{Transaction, params};
 
@@ -8,7 +8,7 @@ use super::{
     Ledger, LedgerError, WITH_SAMPLES,
     values::{Json, fields, read_reason},
 };
-use crate::kernel::{CacheState, CaseId, Reason, SoftwareFingerprint, Verdict};
+use crate::kernel::{CacheState, CaseId, CaseMap, KernelName, Reason, SoftwareFingerprint, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SoftwareGeneration {
@@ -66,8 +66,8 @@ impl Ledger {
             "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') ORDER BY a.attempt"
         );
-        let mut newest: BTreeMap<CaseId, Option<String>> = BTreeMap::new();
-        let mut accepted: BTreeSet<(Option<String>, CaseId)> = BTreeSet::new();
+        let mut newest: CaseMap<Option<String>> = CaseMap::default();
+        let mut accepted: HashSet<(Option<String>, CaseId)> = HashSet::new();
         self.visit_rows(&sql, [cache], |row| {
             let (case, verdict, software): (CaseId, Verdict, Option<String>) = fields(row)?;
             if matches!(verdict, Verdict::Ok | Verdict::Suspicious) {
@@ -97,11 +97,17 @@ impl Ledger {
         Ok(self.read_first(sql, [run])?.map(|Json(software)| software))
     }
 
-    /// Returns the kernels with cases that are done, accepted or run as another kernel, and the number of these cases.
-    pub(crate) fn measured_kernels(&self) -> Result<BTreeMap<String, u32>, LedgerError> {
-        let sql = "SELECT c.kernel, count(DISTINCT c.case_id) FROM attempts a JOIN cases c USING (case_id)
-                   WHERE a.verdict IN ('ok', 'suspicious', 'ran_as_other') GROUP BY c.kernel";
-        self.read_rows(sql, [], fields)
+    /// Returns the kernels, without those of a list, that have cases which are done, accepted or run as another kernel, and the
+    /// number of these cases.
+    pub(crate) fn measured_kernels_without(
+        &self,
+        known: &[KernelName],
+    ) -> Result<BTreeMap<String, u32>, LedgerError> {
+        let sql =
+            "SELECT c.kernel, count(DISTINCT c.case_id) FROM cases c CROSS JOIN attempts a USING (case_id)
+                   WHERE c.kernel NOT IN (SELECT value FROM json_each(?1))
+                   AND a.verdict IN ('ok', 'suspicious', 'ran_as_other') GROUP BY c.kernel";
+        self.read_rows(sql, [Json(known)], fields)
     }
 
     /// Returns the newest attempts in one state of the cache of all cases, or of one, that ran as another kernel, as a case of

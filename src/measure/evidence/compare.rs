@@ -31,7 +31,7 @@ use crate::{
 pub(crate) struct LedgerRows {
     pub(crate) estimates: JointEstimates,
     attempts: CaseMap<Vec<AttemptSamples>>,
-    ran_as_other: BTreeMap<CaseId, OtherKernelAttempt>,
+    pub(crate) ran_as_other: BTreeMap<CaseId, OtherKernelAttempt>,
     pub(crate) withdrawn: BTreeMap<CaseId, WithdrawnAttempts>,
 }
 
@@ -463,7 +463,7 @@ fn rows_of_runs(database: &Database) -> usize {
 
 /// Returns an issue for each archive of evidence that was changed after its collection or cannot be read.
 fn changed_archives(database: &Database, stored: &BTreeMap<(String, u32), Option<String>>) -> Vec<LintIssue> {
-    let changed = stored.iter().filter_map(|((run, collection), digest)| {
+    let changed = stored.par_iter().filter_map(|((run, collection), digest)| {
         let digest = digest.as_ref()?;
         let folder = database.collection_folder(run, *collection);
         let (kind, text) = match archive_state(&folder, digest) {

@@ -253,7 +253,7 @@ impl JointEstimates {
         if repeated < goal {
             let mut single: Vec<usize> = measured.into_iter().filter(|index| count(index) == 1).collect();
             // A random part that does not depend on the order of the plan or on an interruption.
-            single.sort_by_key(|index| hash_numbers(&[cases[*index].seed()]));
+            single.sort_by_cached_key(|index| hash_numbers(&[cases[*index].seed()]));
             let chosen = single.iter().enumerate();
             let is_chosen = |(place, index): &(usize, &usize)| {
                 *place < goal - repeated || self.has_open_pattern(cases[**index], aim)
