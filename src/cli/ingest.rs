@@ -255,7 +255,7 @@ fn device_of_target(
         return choose_device(assets, target.file.kind, options.device.as_deref(), evidence, chip_of_host);
     };
     let device = DeviceProfile::load(assets, database.device())?;
-    check_profile_device(database, &device, evidence)?;
+    check_profile_device(assets, database, &device, evidence)?;
     Ok(DeviceChoice { name: device.device, source: "of the database".to_owned() })
 }
 
@@ -323,7 +323,13 @@ fn records_left_out(groups: &RecordGroups, collectives: &PlacedCollectives) -> V
         1 => format!("one row is left out: {error}"),
         rows => format!("{rows} rows are left out; the first one: {error}"),
     });
-    lines.chain(cut_short).chain(unnamed).chain(commas).chain(collectives.notes()).collect()
+    let damaged = groups.damaged_counters.iter().map(|(counter, cells)| {
+        format!(
+            "`{counter}` of {} is no number from 0 and no `N/A`: means are without them",
+            format_count(*cells, "record")
+        )
+    });
+    lines.chain(damaged).chain(cut_short).chain(unnamed).chain(commas).chain(collectives.notes()).collect()
 }
 
 const LOST_NAMES: &str = "the profile lost its table of names (`unaging.additional.hash_dic*` of its raw data); collect it again, and \

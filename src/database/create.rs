@@ -1,6 +1,7 @@
 //! Creation of database folders: atomic, and exclusive among processes.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, Permissions},
     io,
     os::unix::fs::PermissionsExt as _,
@@ -9,17 +10,58 @@ use std::{
 
 use super::{
     Database, DatabaseError,
-    folder::{DATABASE_FILE, has_database_files, is_profile},
+    folder::{DATABASE_FILE, STATE_FOLDER, has_database_files, is_profile},
 };
 use crate::{
-    base::files::{
-        atomic::sync_folder,
-        scratch::{DRAFT, ScratchFolder, remove_abandoned},
-        stale::is_empty_or_drafts,
-        write_atomic,
+    base::{
+        files::{
+            atomic::sync_folder,
+            scratch::{DRAFT, ScratchFolder, remove_abandoned},
+            stale::is_empty_or_drafts,
+            write_atomic,
+        },
+        printable::is_harmful,
     },
     database::database_file::DatabaseFile,
+    kernel::DataKind,
 };
+
+/// Refuses a folder whose path msprof does not accept, by the list of its argument check; `:` separates the entries of `PATH` on the
+/// rehearsal host.
+pub(crate) fn check_path(folder: &Path, kind: DataKind) -> Result<(), DatabaseError> {
+    const REFUSED: &str = "'\"\\%><|&$;`";
+    let is_refused = |c: &char| {
+        // What is not UTF-8 is shown by this character.
+        let is_odd = c.is_control() || is_harmful(*c) || *c == char::REPLACEMENT_CHARACTER;
+        is_odd || REFUSED.contains(*c) || (kind == DataKind::Rehearsal && *c == ':')
+    };
+    let found: BTreeSet<char> = folder.to_string_lossy().chars().filter(is_refused).collect();
+    let names = found.iter().map(|c| match c {
+        &char::REPLACEMENT_CHARACTER => "bytes that are not UTF-8".to_owned(),
+        c => format!("{c:?}"),
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(DatabaseError::RefusedPath { path: folder.to_owned(), found: names }),
+    }
+}
+
+/// Refuses a place for a new database: by its path, and inside of another database. Shards are in the state folder of theirs.
+pub(crate) fn check_new_folder(folder: &Path, kind: DataKind) -> Result<(), DatabaseError> {
+    let path = std::path::absolute(folder).map_err(DatabaseError::io("find", folder))?;
+    let resolved = path.ancestors().find_map(|place| Some((place, place.canonicalize().ok()?)));
+    let Some((place, resolved)) = resolved else { return check_path(&path, kind) };
+    let path = resolved.join(path.strip_prefix(place).unwrap_or(&path));
+    check_path(&path, kind)?;
+    let is_database =
+        |place: &&Path| [DATABASE_FILE, STATE_FOLDER].iter().any(|name| place.join(name).exists());
+    let outer = path.ancestors().skip(1).find(is_database);
+    match outer.filter(|outer| !path.starts_with(outer.join(STATE_FOLDER))) {
+        Some(outer) => Err(DatabaseError::Nested { path: folder.to_owned(), outer: outer.to_owned() }),
+        None => Ok(()),
+    }
+}
 
 impl Database {
     /// Returns true if a database can be created: the folder does not exist, or has no files of a database.
@@ -40,6 +82,7 @@ impl Database {
         fill: impl FnOnce(&Path) -> Result<T, E>,
     ) -> Result<T, E> {
         let just_made = || DatabaseError::CreatedConcurrently { path: folder.to_owned() };
+        check_new_folder(folder, file.kind)?;
         if !Self::is_new(folder)? {
             return Err(just_made().into());
         }
@@ -112,7 +155,25 @@ fn current_umask() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::DataKind;
+
+    #[test]
+    fn paths_that_msprof_refuses_and_places_in_databases_are_refused_first() {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+        for kind in [DataKind::Npu, DataKind::Rehearsal] {
+            assert!(check_new_folder(Path::new("/data/night run (2)/db-1"), kind).is_ok());
+            for wrong in ["/data/a|b", "/data/$HOME", "/data/a;b", "/data/a\nb", "/data/it's", "/data/\u{202e}"] {
+                assert!(check_new_folder(Path::new(wrong), kind).is_err(), "{wrong}");
+            }
+            let error = check_path(Path::new(OsStr::from_bytes(b"/data/$a\xff")), kind).expect_err("both");
+            assert!(error.to_string().contains("'$', bytes that are not UTF-8"), "{error}");
+        }
+        assert!(check_path(Path::new("/data/a:b"), DataKind::Npu).is_ok());
+        assert!(check_path(Path::new("/data/a:b"), DataKind::Rehearsal).is_err());
+        let root = tempfile::tempdir().expect("a folder");
+        make(&root.path().join("db"), || ()).expect("new");
+        let error = make(&root.path().join("db/x/y"), || ()).expect_err("inside");
+        assert!(matches!(error, DatabaseError::Nested { .. }), "{error}");
+    }
 
     fn make(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), DatabaseError> {
         Database::create(folder, &DatabaseFile::new(DataKind::Npu), |draft| {

@@ -66,6 +66,10 @@ pub enum DatabaseError {
     },
     #[error("`{}` exists already", .path.display())]
     Exists { path: PathBuf },
+    #[error("the path `{}` contains {found}, which msprof does not accept", .path.display())]
+    RefusedPath { path: PathBuf, found: String },
+    #[error("`{}` is in the database `{}`", .path.display(), .outer.display())]
+    Nested { path: PathBuf, outer: PathBuf },
 }
 
 impl DatabaseError {
@@ -129,6 +133,8 @@ impl Failure for DatabaseError {
                 "this command wrote nothing into it; run it again to add its rows"
             }
             Self::NotAFolder { .. } => "give the name of a database folder, or of one to create",
+            Self::RefusedPath { .. } => "give another name, or rename the folder",
+            Self::Nested { .. } => "give a folder outside of databases",
             Self::Exists { .. } => {
                 "give the name of a folder that does not exist; `ingest` and `grid` add to an existing one"
             }

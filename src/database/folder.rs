@@ -1,10 +1,11 @@
 //! Database folder: kind, kernel files and state folder.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
 };
 
 use super::{
@@ -81,14 +82,48 @@ pub(super) fn is_profile(folder: &Path) -> bool {
     entries.iter().any(|path| is_of_profiler(path) && path.is_dir()) && !entries.iter().any(is_table)
 }
 
+/// File stems of tables, by the stem in lower case: a folder of 10,000 tables is not listed for each of them.
+#[derive(Debug, Default)]
+struct TableStems {
+    /// Those of the folder, with the time of its last change.
+    there: Option<(SystemTime, StemsByLowerCase)>,
+    /// Those of new tables that may not be written yet: two new kernels whose names differ only by case must not get one file.
+    new: StemsByLowerCase,
+}
+
+type StemsByLowerCase = HashMap<String, Vec<String>>;
+
+impl TableStems {
+    fn add(stems: &mut StemsByLowerCase, stem: String) {
+        let alike = stems.entry(stem.to_ascii_lowercase()).or_default();
+        if !alike.contains(&stem) {
+            alike.push(stem);
+        }
+    }
+
+    fn stem_of(&mut self, folder: &Path, kernel: &KernelName) -> String {
+        // A folder that cannot be listed cannot be written either, which is reported at the write.
+        let changed = fs::metadata(folder).and_then(|folder| folder.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        if self.there.as_ref().is_none_or(|(listed, _)| *listed != changed) {
+            let mut there = StemsByLowerCase::new();
+            for name in file_names(folder).unwrap_or_default() {
+                table_stem(&name).into_iter().for_each(|stem| Self::add(&mut there, stem.to_owned()));
+            }
+            self.there = Some((changed, there));
+        }
+        let there = self.there.iter().map(|(_, there)| there).chain([&self.new]);
+        let alike = kernel.own_file_stems().map(|stem| stem.to_ascii_lowercase());
+        let stems = there.flat_map(|stems| alike.iter().filter_map(|stem| stems.get(stem)).flatten());
+        kernel.file_stem_among(stems.map(String::as_str))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Database {
     folder: PathBuf,
     pub(super) file: DatabaseFile,
     has_file: bool,
-    /// File stems of new tables that may not be written yet: two new kernels whose names differ only by case must not
-    /// get one file.
-    new_stems: Arc<Mutex<BTreeSet<String>>>,
+    stems: Arc<Mutex<TableStems>>,
 }
 
 impl Database {
@@ -110,7 +145,7 @@ impl Database {
             Err(error) => return Err(DatabaseError::io("read", &path)(error)),
         };
         if has_file || has_database_files(&folder)? {
-            Ok(Self { folder, file, has_file, new_stems: Arc::default() })
+            Ok(Self { folder, file, has_file, stems: Arc::default() })
         } else {
             Err(not_a_database())
         }
@@ -237,11 +272,7 @@ impl Database {
     }
 
     fn stem_of(&self, kernel: &KernelName) -> String {
-        // A folder that cannot be listed cannot be written either, which is reported at the write.
-        let there = file_names(&self.folder).unwrap_or_default();
-        let new = self.new_stems.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = there.iter().filter_map(|name| table_stem(name));
-        kernel.file_stem_among(there.chain(new.iter().map(String::as_str)))
+        self.stems.lock().unwrap_or_else(PoisonError::into_inner).stem_of(&self.folder, kernel)
     }
 
     pub fn kernels(&self) -> Result<Vec<KernelName>, DatabaseError> {
@@ -269,7 +300,7 @@ impl Database {
         let path = self.kernel_path(kernel);
         if !path.exists() {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            self.new_stems.lock().unwrap_or_else(PoisonError::into_inner).insert(stem);
+            TableStems::add(&mut self.stems.lock().unwrap_or_else(PoisonError::into_inner).new, stem);
             let collective = kernel.is_collective().then(|| collective_columns(kernel));
             return Ok(KernelCsv::new(&path, collective.as_ref().unwrap_or(&COMPUTE_COLUMNS)));
         }

@@ -27,6 +27,7 @@ pub(crate) use backfill::{BackfillReport, FilledRow, backfill_database};
 pub(crate) use collective_overheads::CollectiveOverhead;
 pub(crate) use collective_rows::{ImportedDuration, import_durations};
 pub use columns::COMPUTE_COLUMNS;
+pub(crate) use create::{check_new_folder, check_path};
 pub(crate) use error::DatabaseError;
 pub use folder::Database;
 pub(crate) use folder::{REHEARSAL_RUN, collection_path, copy_rows, copy_shapes, tables_left_out};

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::kernel::{
     CacheState, Case, CaseAttributes, CaseSet, CollectiveCase, Dims, IntervalMethod, KernelName, Nanos,
-    RecordedTask, ShownResult, SignatureCells, Slot, Verdict,
+    RecordedTask, ShownResult, SignatureCells, Slot, Verdict, parse_kernel_micros,
 };
 
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl ResultColumns {
         let [average, median, verdict, run, samples, software, method, collections] =
             self.0.map(|index| cell_text(cells, index));
         let count = |cell: Option<&str>| cell.and_then(|cell| cell.parse().ok());
-        let average = positive_number(average);
+        let average = duration(average);
         let run = run.filter(|run| !run.is_empty()).map(str::to_owned);
         // The digest is at the end, as in `CANN 8.3.RC1 (0123456789abcdef)`.
         let digest = |cell: &str| Some(cell.strip_suffix(')')?.rsplit_once('(')?.1.to_owned());
@@ -108,7 +108,7 @@ impl ResultColumns {
         RowCells {
             shown: average.map(|_| shown()),
             average,
-            median: positive_number(median),
+            median: duration(median),
             method: method.and_then(|cell| cell.parse().ok()),
             collections: count(collections),
             ran_as_other: verdict == Some(Verdict::RanAsOther.as_str()),
@@ -170,8 +170,9 @@ impl RowColumns {
     }
 }
 
-fn positive_number(cell: Option<&str>) -> Option<f64> {
-    cell?.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0)
+/// Returns the duration of a cell; a cell that is none is as one without a measurement, and `db check` names it.
+fn duration(cell: Option<&str>) -> Option<f64> {
+    parse_kernel_micros(cell?.as_bytes()).ok().flatten()
 }
 
 fn cell_text(cells: &ByteRecord, column: Option<usize>) -> Option<&str> {
@@ -219,7 +220,7 @@ pub(crate) fn for_each_row_case(
             case: parse_case(cells),
             hot: hot.read(cells),
             cold: cold.read(cells),
-            production: production.filter(|median| median.0 > 0),
+            production: production.filter(|median| median.is_kernel_duration()),
             production_records: records.unwrap_or(1),
             is_on_ai_cpu: cell_text(cells, core) == Some(RecordedTask::AI_CPU),
         });
@@ -239,7 +240,7 @@ pub(crate) fn for_each_measured_case(
     let latencies: Vec<usize> = latencies.iter().filter_map(|name| table.column_index(name)).collect();
     let mut unread = 0;
     table.for_each_row(|_, cells| {
-        let is_latency = |column: &usize| positive_number(cell_text(cells, Some(*column))).is_some();
+        let is_latency = |column: &usize| duration(cell_text(cells, Some(*column))).is_some();
         match columns.parse_case(kernel, cells) {
             Ok(case) => visit(&case, latencies.iter().any(is_latency)),
             Err(_) => unread += 1,

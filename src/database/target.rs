@@ -2,7 +2,9 @@
 
 use std::{env, path::Path};
 
-use super::{Database, DatabaseError, KernelCsv, database_file::DatabaseFile, save_tables};
+use super::{
+    Database, DatabaseError, KernelCsv, create::check_new_folder, database_file::DatabaseFile, save_tables,
+};
 use crate::{base::files::ScratchFolder, kernel::DataKind};
 
 #[derive(Debug)]
@@ -21,6 +23,9 @@ impl<'a> TargetDatabase<'a> {
             (false, None) => Some(Database::open(folder)?),
         };
         let new = || DatabaseFile::new(kind.unwrap_or(DataKind::Npu));
+        if existing.is_none() {
+            check_new_folder(folder, kind.unwrap_or(DataKind::Npu))?;
+        }
         let file = existing.as_ref().map_or_else(new, |database| database.file.clone());
         Ok(Self { folder, existing, file })
     }

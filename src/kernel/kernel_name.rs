@@ -1,6 +1,6 @@
 //! Names of kernels and of their files.
 
-use crate::base::command_error::Failure;
+use crate::base::{command_error::Failure, printable::is_harmful};
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -31,15 +31,18 @@ impl Failure for KernelNameError {
 }
 
 impl KernelName {
-    /// Parses a name, which must not be empty or have control characters. A name too long for a file name is replaced
+    /// Parses a name, which must not be empty, begin as a formula of a spreadsheet or have control characters. A name too long for a file name is replaced
     /// everywhere by its start, a `+`, and a hash of the complete name.
     pub fn new(text: &str) -> Result<Self, KernelNameError> {
         let text = text.trim();
         if matches!(text, "" | "N/A" | "NA") {
             return Err(KernelNameError("the kernel has no name".to_owned()));
         }
-        if text.chars().any(char::is_control) {
+        if text.chars().any(|c| c.is_control() || is_harmful(c)) {
             return Err(KernelNameError(format!("the kernel name {text:?} has control characters")));
+        }
+        if text.starts_with(['=', '+', '-', '@']) {
+            return Err(KernelNameError(format!("the kernel name {text:?} begins as a formula of a spreadsheet")));
         }
         if encode_stem(text.bytes()).len() < MAX_STEM {
             return Ok(Self(text.to_owned()));
@@ -110,7 +113,7 @@ impl KernelName {
     /// Returns the stem in a folder: the stem of an existing file, or [`Self::file_stem`], or, if another kernel's stem
     /// differs from it only by case, the same followed by a `%` and a hash of the name.
     pub(crate) fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
-        let (plain, apart) = (self.file_stem(), self.disambiguated_stem());
+        let [plain, apart] = self.own_file_stems();
         let (mut is_taken, mut is_apart) = (false, false);
         for stem in stems {
             if stem == plain {
@@ -120,6 +123,11 @@ impl KernelName {
             is_taken |= stem.eq_ignore_ascii_case(&plain);
         }
         if is_apart || is_taken { apart } else { plain }
+    }
+
+    /// Returns the stem of the table, and that beside a table of another kernel whose stem differs only by case.
+    pub(crate) fn own_file_stems(&self) -> [String; 2] {
+        [self.file_stem(), self.disambiguated_stem()]
     }
 
     pub(crate) fn may_have_file_stem(&self, stem: &str) -> bool {

@@ -50,11 +50,14 @@ pub(crate) use results::{
     PRODUCTION_FACTOR, ShownResult, WithdrawnAttempts, production_contradiction,
 };
 pub use signature::SignatureCells;
-pub(crate) use signature::{case_of_signature, signature_mismatch, signature_parts, split_signature_dims};
+pub(crate) use signature::{
+    case_of_signature, is_vendor_name, signature_mismatch, signature_parts, split_signature_dims,
+};
 pub(crate) use software::version_numbers;
 pub use software::{IdentifiedSoftware, ImportedVersions, SoftwareFingerprint, SoftwareVersions};
 pub(crate) use tensor::Dims;
 pub use tensor::{Dtype, Slot, Tensor, TensorFormat};
 pub use time::{DurationList, Nanos, NanosError};
+pub(crate) use time::{NoKernelDuration, is_kernel_micros, parse_kernel_micros};
 pub use verdict::{CaseOutcome, CheckMethod, CheckOutcome, Verdict};
 pub(crate) use verdict::{CheckVerdict, FailingVerdicts};

@@ -21,6 +21,7 @@ use super::{
     AttentionCase, Case, CaseAttributes, Cause, Dtype, KernelName, Slot, Tensor, TensorFormat,
     attention::without_derived_values, cause::TensorSide,
 };
+use crate::base::printable::printable_cell;
 
 pub(super) fn canonical_signature(case: &Case) -> String {
     let by_rule = signature_rule(&case.kernel).and_then(|rule| rule(case));
@@ -269,6 +270,13 @@ pub struct SignatureCells<'a> {
     pub formats: &'a str,
 }
 
+/// Returns true for a word that can be the vendor's name of a type, a format or a unit, such as `FRACTAL_NZ`. A spreadsheet takes
+/// others for formulas.
+pub(crate) fn is_vendor_name(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte))
+}
+
 impl SignatureCells<'_> {
     pub fn parse(self) -> Result<Vec<Slot>, String> {
         let list =
@@ -283,6 +291,11 @@ impl SignatureCells<'_> {
         }
         let dtype_slots: Vec<&str> = list(dtypes);
         let format_slots: Vec<&str> = list(absent_to_empty(self.formats.trim()));
+        for (noun, names) in [("type", &dtype_slots), ("format", &format_slots)] {
+            if let Some(wrong) = names.iter().find(|name| !matches!(**name, "" | "N/A") && !is_vendor_name(name)) {
+                return Err(format!("`{}` is no name of a {noun}", printable_cell(wrong)));
+            }
+        }
         let shape_slots: Vec<&str> = shapes.split(';').collect();
         // Some tools leave out the empty shapes at the end.
         let count = shape_slots.len().max(dtype_slots.len());
@@ -583,6 +596,14 @@ mod tests {
 
     fn parse(shapes: &str, dtypes: &str, formats: &str) -> Result<Vec<Slot>, String> {
         SignatureCells { shapes, dtypes, formats }.parse()
+    }
+
+    #[test]
+    fn types_and_formats_are_names() {
+        for [dtype, format] in [["=1+1", "ND"], ["FLOAT", "=cmd|' /C calc'!A0"], ["-2", "ND"], ["A\u{202e}", "ND"]] {
+            assert!(parse("2", dtype, format).is_err(), "{dtype} {format}");
+        }
+        assert!(parse("2;3", "torch.bfloat16;DT_BF16", "FRACTAL_NZ;FORMAT_ND").is_ok());
     }
 
     #[test]

@@ -25,6 +25,11 @@ impl Nanos {
     /// Greatest duration of a kernel, one hour: far above the time after which the runtime ends it.
     pub(crate) const MAX_KERNEL: Self = Self(3_600_000_000_000);
 
+    /// The one rule of what the duration of a kernel or a collective is, in profiles, traces, tables, ledgers and questions.
+    pub(crate) fn is_kernel_duration(self) -> bool {
+        (1..=Self::MAX_KERNEL.0).contains(&self.0)
+    }
+
     /// Parses microseconds as the profiler writes them: blanks and one trailing tab are allowed, digits beyond the
     /// nanosecond are rounded half up. An error if the cell is absent, no number, or too large.
     pub(crate) fn parse_micros(cell: &[u8]) -> Result<Self, NanosError> {
@@ -71,6 +76,26 @@ impl Nanos {
 
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
+    }
+}
+
+/// Returns true for microseconds that are the [duration](Nanos::is_kernel_duration) of a kernel. Means have fractions of nanoseconds.
+pub(crate) fn is_kernel_micros(micros: f64) -> bool {
+    (1e-3..=Nanos::MAX_KERNEL.micros()).contains(&micros)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is no duration of a kernel, expected 0.001 to 3600000000 us (an hour); a cell that was not measured is empty")]
+pub(crate) struct NoKernelDuration;
+
+/// Parses the duration of a kernel in microseconds from the cell of a table; `None` without a measurement.
+pub(crate) fn parse_kernel_micros(cell: &[u8]) -> Result<Option<f64>, NoKernelDuration> {
+    match cell.trim_ascii() {
+        b"" | b"N/A" | b"NA" | b"-" => Ok(None),
+        cell => {
+            let micros = std::str::from_utf8(cell).ok().and_then(|text| text.parse().ok());
+            micros.filter(|micros| is_kernel_micros(*micros)).map(Some).ok_or(NoKernelDuration)
+        }
     }
 }
 
@@ -191,6 +216,16 @@ mod tests {
         assert_eq!("0.0005999".parse(), Ok(Nanos(1)));
         assert_eq!("7".parse(), Ok(Nanos(7000)));
         assert_eq!("7.5".parse(), Ok(Nanos(7500)));
+    }
+
+    #[test]
+    fn durations_of_kernels_have_limits() {
+        let read = |cell: &str| parse_kernel_micros(cell.as_bytes());
+        assert_eq!([read("N/A"), read(" "), read("0.001"), read(" 2.5e3 ")], [Ok(None), Ok(None), Ok(Some(0.001)), Ok(Some(2500.0))]);
+        assert_eq!(read("3600000000"), Ok(Some(3.6e9)));
+        for wrong in ["1e308", "3600000000.1", "inf", "NaN", "-1", "0.0009", "5us", "1e-300", "\u{663}"] {
+            assert_eq!(read(wrong), Err(NoKernelDuration), "{wrong}");
+        }
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use crate::{
         Database, KernelCsv, columns,
         ledger::{CaseRecord, Ledger, LedgerError},
     },
-    kernel::{CacheState, CaseId, KernelName, Verdict},
+    kernel::{CacheState, CaseId, KernelName, Verdict, parse_kernel_micros},
 };
 
 /// Numbers of a case, in microseconds.
@@ -126,7 +126,7 @@ impl RunNumbers {
         table.for_each_cells(&names.map(index).collect::<Vec<_>>(), |_, cells| {
             let text = |column: usize| std::str::from_utf8(cells[column]).unwrap_or_default().trim();
             let number = |column: usize| {
-                text(column).parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0)
+                parse_kernel_micros(text(column).as_bytes()).ok().flatten()
             };
             let case = CaseId::from_stored(text(0));
             if !cases.contains(&case) {

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder, print::print_note},
     database::Database,
-    kernel::{DataKind, SoftwareFingerprint, device::DeviceProfile, soc_of_chip},
+    kernel::{DataKind, DeviceFacts, SoftwareFingerprint, device::DeviceProfile, soc_of_chip},
     measure::{
         device::{
             self, DeviceError, DeviceLeases, HostSoftware, LeaseFolder, PlatformConfig, SoftwareLocations,
@@ -51,16 +51,12 @@ pub(crate) fn choose_device(
     chip: impl FnOnce() -> Option<String>,
 ) -> Result<DeviceChoice, CommandError> {
     let profiles = DeviceProfile::load_all(assets)?;
-    let fitting: Vec<&str> = profiles
-        .iter()
-        .filter(|profile| profile.fits(&evidence.exact_facts()) && !profile.is_exceeded_by(&evidence.facts))
-        .map(|profile| profile.device.as_str())
-        .collect();
+    let fitting = fitting_devices(&profiles, evidence);
     let variable = std::env::var(DEVICE_VARIABLE).ok().filter(|name| !name.is_empty());
     let given = given.map(|name| (name.to_owned(), "given with --device"));
     if let Some((name, source)) = given.or_else(|| variable.map(|name| (name, "given by NPUBENCH_DEVICE"))) {
         let profile = DeviceProfile::load(assets, &name)?;
-        check_evidence(&profile, evidence, &fitting)?;
+        check_evidence(&profile, kind, evidence, &fitting)?;
         return Ok(DeviceChoice { name, source: source.to_owned() });
     }
     let choice = |name: &str, source: String| Ok(DeviceChoice { name: name.to_owned(), source });
@@ -98,10 +94,20 @@ pub(crate) fn choose_device(
     ))
 }
 
+fn fitting_devices<'p>(profiles: &'p [DeviceProfile], evidence: &DeviceEvidence) -> Vec<&'p str> {
+    let is_fitting = |profile: &&DeviceProfile| {
+        profile.fits(&evidence.exact_facts()) && !profile.is_exceeded_by(&evidence.facts)
+    };
+    profiles.iter().filter(is_fitting).map(|profile| profile.device.as_str()).collect()
+}
+
 /// Refuses a device that contradicts what the profiler states, or that has fewer cores or a lower clock than the records
 /// show: kernels may use a part of the cores, and a device may be set to any clock below its rating.
+///
+/// Cores that are inferred are those of another device if a known one has them. A rehearsal may assume any device that is large enough.
 fn check_evidence(
     device: &DeviceProfile,
+    kind: DataKind,
     evidence: &DeviceEvidence,
     fitting: &[&str],
 ) -> Result<(), CommandError> {
@@ -111,15 +117,26 @@ fn check_evidence(
     if evidence.are_cores_inferred {
         (stated.cube_cores, stated.vector_cores) = (None, None);
     }
-    if device.fits(&stated) && !device.is_exceeded_by(&evidence.facts) {
+    let cores = DeviceFacts { clock_mhz: None, ..evidence.facts.clone() };
+    let is_another = kind == DataKind::Npu && !fitting.is_empty() && !device.fits(&cores);
+    if device.fits(&stated) && !device.is_exceeded_by(&evidence.facts) && !is_another {
         return Ok(());
     }
     let hint = match fitting {
         [] => "see docs/device-profiles.md for a device profile of your own".to_owned(),
-        names => format!("these profiles fit: {}", names.join(", ")),
+        names => format!(
+            "these profiles fit: {}; if the kernels of the profile use a part of the cores, take one of a larger step",
+            names.join(", ")
+        ),
+    };
+    let own = DeviceFacts {
+        soc: None,
+        cube_cores: Some(device.cube_cores),
+        vector_cores: Some(device.vector_cores),
+        clock_mhz: Some(device.clock_mhz),
     };
     let problem = format!(
-        "the profile is of {evidence} by {}, not of `{}`",
+        "the profile is of {evidence} by {}, not of `{}` with {own}",
         evidence.sources.join(", "),
         device.device
     );
@@ -127,11 +144,14 @@ fn check_evidence(
 }
 
 pub(crate) fn check_profile_device(
+    assets: &AssetFiles,
     database: &Database,
     device: &DeviceProfile,
     evidence: &DeviceEvidence,
 ) -> Result<(), CommandError> {
-    check_evidence(device, evidence, &[]).map_err(|error| {
+    let profiles = DeviceProfile::load_all(assets)?;
+    let fitting = fitting_devices(&profiles, evidence);
+    check_evidence(device, database.kind(), evidence, &fitting).map_err(|error| {
         let message = format!("{}, the device of `{}`", error.message, database.folder().display());
         CommandError::bad_input(message, CORRECT_DEVICE)
     })
@@ -208,22 +228,6 @@ pub(crate) fn chip_of_host() -> Option<String> {
     let chips = listed_devices(DataKind::Npu)?.chips;
     let first = chips.first()?.name.clone();
     chips.iter().all(|chip| chip.name == first).then_some(first)
-}
-
-/// Refuses a folder whose path contains a character that msprof does not accept.
-///
-/// The list is the one of msprof's argument check; `:` separates the entries of `PATH` on the rehearsal host.
-pub(crate) fn check_path(folder: &Path, kind: DataKind) -> Result<(), CommandError> {
-    const REFUSED: &str = "'\"\\%><|&$;`";
-    let is_refused =
-        |c: char| c.is_control() || REFUSED.contains(c) || (kind == DataKind::Rehearsal && c == ':');
-    match folder.to_string_lossy().chars().find(|c| is_refused(*c)) {
-        None => Ok(()),
-        Some(found) => Err(CommandError::bad_input(
-            format!("the path `{}` contains {found:?}, which msprof does not accept", folder.display()),
-            "rename the folder, or move it and keep a link at the old place",
-        )),
-    }
 }
 
 /// Folder of the locked files that stand for devices: the one given by the user, which containers may share; else that
@@ -391,6 +395,14 @@ mod tests {
         shown.facts.cube_cores = Some(16);
         shown.facts.vector_cores = Some(32);
         assert_eq!(given("ATLAS_800_A2_313T_64G", &shown), Ok(()), "kernels that use a part of the cores");
+        shown.facts.cube_cores = Some(20);
+        shown.facts.vector_cores = Some(40);
+        let error = given("ATLAS_800_A3_752T_128G_DIE", &shown).expect_err("others have 20 cores");
+        assert!(error.contains("20 cube cores, 40 vector cores") && error.contains("24 cube cores, 48 vector cores, 1850"));
+        let rehearsed = choose(DataKind::Rehearsal, Some("ATLAS_800_A3_752T_128G_DIE"), &shown, None);
+        assert!(rehearsed.is_ok(), "it may assume a device");
+        shown.facts.cube_cores = Some(16);
+        shown.facts.vector_cores = Some(32);
         let error = given("ATLAS_800_A2_280T_32G_PCIE", &shown).expect_err("1500 MHz");
         assert!(error.contains("1650 MHz"), "{error}");
     }
@@ -436,23 +448,5 @@ mod tests {
         let inferred = DeviceEvidence { are_cores_inferred: true, ..evidence(None, Some(18), Some(1800)) };
         assert!(choose(DataKind::Npu, given, &inferred, None).is_ok(), "kernels may use a part of the cores");
         assert!(choose(DataKind::Npu, Some("A2"), &DeviceEvidence::default(), None).is_err());
-    }
-}
-
-#[cfg(test)]
-mod path_tests {
-    use super::*;
-
-    #[test]
-    fn paths_that_msprof_refuses_are_refused_first() {
-        for kind in [DataKind::Npu, DataKind::Rehearsal] {
-            assert!(check_path(Path::new("/data/night run (2)/db-1"), kind).is_ok());
-            for wrong in ["/data/a|b", "/data/$HOME", "/data/a;b", "/data/a\nb", "/data/it's"] {
-                let error = check_path(Path::new(wrong), kind).expect_err(wrong).to_string();
-                assert!(error.contains("msprof"), "{error}");
-            }
-        }
-        assert!(check_path(Path::new("/data/a:b"), DataKind::Npu).is_ok());
-        assert!(check_path(Path::new("/data/a:b"), DataKind::Rehearsal).is_err());
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     },
     cases::plan::{InitialCosts, PlannedCase, RunPlan, UpdateMode},
     database::{
-        Database, REHEARSAL_RUN, ShardIdentity, ShardNumber,
+        Database, REHEARSAL_RUN, ShardIdentity, ShardNumber, check_path,
         ledger::{Ledger, SoftwareGeneration},
     },
     kernel::{
@@ -40,7 +40,7 @@ use crate::{
             npu_smi::{NpuChip, NpuSmiInfo},
         },
         device_choice::{
-            ProgramEnvironment, RehearsedDurations, adapt_to_host, check_path, lease_folder,
+            ProgramEnvironment, RehearsedDurations, adapt_to_host, lease_folder,
             lease_free_devices, program_environment,
         },
         engine::{self, CollectionSettings, ResumedRun, SweepNodes},

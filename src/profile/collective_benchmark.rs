@@ -13,7 +13,7 @@ use std::{fmt::Display, str::FromStr};
 use super::prelude::*;
 use crate::{
     base::{command_error::CommandError, suggest::truncate_for_message},
-    kernel::CollectiveKind,
+    kernel::{CollectiveKind, is_kernel_micros},
 };
 
 /// Limit of the size of a file in bytes; a sweep has a few kilobytes.
@@ -219,13 +219,13 @@ impl CollectiveBenchmark {
             if is_right == Some(false) {
                 failed.insert(bytes);
             }
-            let is_valid = micros > 0.0 && micros.is_finite() && gigabytes_per_second >= 0.0;
+            let is_valid = is_kernel_micros(micros) && gigabytes_per_second >= 0.0;
             match bytes {
                 // nccl-tests begins with sizes that are below one element per rank.
                 0 => {}
                 _ if is_valid => lines.push(line),
                 _ => {
-                    let problem = format!("the time of {bytes} bytes is {micros} us, expected above 0");
+                    let problem = format!("the time of {bytes} bytes is {micros:e} us, expected 0.001 us to an hour");
                     return Err(place.error(problem));
                 }
             }

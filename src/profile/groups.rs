@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     base::stats::SampleSummary,
-    kernel::{ALLOW_HF32, Case, CaseAttributes, SignatureCells},
+    kernel::{ALLOW_HF32, Case, CaseAttributes, SignatureCells, is_vendor_name},
 };
 
 #[derive(Clone, Debug)]
@@ -99,6 +99,8 @@ pub struct RecordGroups {
     groups: IndexMap<Vec<u8>, RecordGroup, foldhash::fast::RandomState>,
     pub without_shapes: BTreeMap<String, ShapelessRecords>,
     pub without_duration: BTreeMap<String, u64>,
+    /// Numbers of cells by counter that are neither a number nor `N/A`; means are without them.
+    pub damaged_counters: BTreeMap<&'static str, u64>,
     pub records: u64,
     pub rehearsed: u64,
     /// First row with a comma in a name that hides the type of its kernel, and the number of such rows, which are left out.
@@ -117,7 +119,7 @@ impl RecordGroups {
         duration: Result<Option<Nanos>, ProfileError>,
         position: RecordOrder,
         accept_rehearsed: bool,
-        add_counters: impl FnOnce(&mut CounterSums),
+        add_counters: impl FnOnce(&mut CounterSums, &mut BTreeMap<&'static str, u64>),
     ) -> Result<(), ProfileError> {
         let KernelRecord { file, place, name, kernel, cells, state, core, .. } = *record;
         self.rehearsed += u64::from(check_rehearsed(name, accept_rehearsed, file, place)?);
@@ -135,7 +137,7 @@ impl RecordGroups {
             *self.without_duration.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
             return Ok(());
         };
-        if duration.0 < 0 || duration > Nanos::MAX_KERNEL {
+        if !duration.is_kernel_duration() {
             let problem =
                 if duration.0 < 0 { "is negative" } else { "is more than an hour, which no kernel takes" };
             return Err(record.bad_cell(7, duration.to_string().as_bytes(), problem.to_owned()));
@@ -153,6 +155,7 @@ impl RecordGroups {
         let group = &mut self.groups[index];
         // Tables are read from the start; databases are not read in the order of time.
         if position < group.first {
+            check_units(record)?;
             group.first = position;
             group.state = printable_cell(state);
             group.core = printable_cell(core);
@@ -161,7 +164,7 @@ impl RecordGroups {
             group.files.push(position.0);
         }
         group.durations.push(duration.0);
-        add_counters(&mut group.counters);
+        add_counters(&mut group.counters, &mut self.damaged_counters);
         Ok(())
     }
 
@@ -208,6 +211,9 @@ impl RecordGroups {
         self.rehearsed += other.rehearsed;
         if let Some((error, count)) = other.comma_rows {
             self.comma_rows.get_or_insert((error, 0)).1 += count;
+        }
+        for (counter, count) in other.damaged_counters {
+            *self.damaged_counters.entry(counter).or_default() += count;
         }
         for (kernel, count) in other.without_duration {
             *self.without_duration.entry(kernel).or_default() += count;
@@ -280,6 +286,17 @@ fn printable_cell(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.trim_ascii()).replace(char::is_control, "\u{fffd}")
 }
 
+/// Refuses a state or a unit that is no name: both become cells of tables.
+fn check_units(record: &KernelRecord<'_>) -> Result<(), ProfileError> {
+    for (column, cell) in [("OP State", record.state), ("Accelerator Core", record.core)] {
+        let text = std::str::from_utf8(cell).unwrap_or("\0").trim();
+        if !matches!(text, "" | "N/A") && !is_vendor_name(text) {
+            return Err(ProfileError::bad_cell(record.file, record.place, column, cell, "is no name".to_owned()));
+        }
+    }
+    Ok(())
+}
+
 fn new_group(record: &KernelRecord<'_>, first: RecordOrder) -> Result<RecordGroup, ProfileError> {
     let kernel = std::str::from_utf8(record.kernel)
         .map_err(|_| record.bad_cell(0, record.kernel, "is not UTF-8".to_owned()))?;
@@ -300,6 +317,7 @@ fn new_group(record: &KernelRecord<'_>, first: RecordOrder) -> Result<RecordGrou
         })
     };
     let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: CaseAttributes::default() };
+    check_units(record)?;
     let mut group = RecordGroup {
         case,
         cells: record.cells.map(printable_cell),

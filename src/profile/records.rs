@@ -309,7 +309,7 @@ impl<'a> KernelRow<'a> {
     /// Parses start and duration, which is between 0 and an hour; `None` if one of both is not recorded.
     pub(crate) fn start_and_duration(&self) -> Result<Option<(Nanos, Nanos)>, ProfileError> {
         let times = self.start()?.zip(self.duration()?);
-        if times.is_some_and(|(_, duration)| !(0..=Nanos::MAX_KERNEL.0).contains(&duration.0)) {
+        if times.is_some_and(|(_, duration)| duration.0 != 0 && !duration.is_kernel_duration()) {
             let (cell, problem) = (self.cell(Column::Duration), "is not between 0 and an hour".to_owned());
             return Err(self.bad_cell("Duration(us)", cell, problem));
         }
@@ -356,6 +356,13 @@ impl<'a> KernelRow<'a> {
     #[inline]
     pub(super) fn counter(&self, counter: usize) -> Option<i64> {
         parse_micro(self.cell_at(self.table.columns.counters[counter]))
+    }
+
+    /// Returns true for the cell of a counter that is neither a number nor `N/A`.
+    #[inline]
+    pub(super) fn has_damaged_counter(&self, counter: usize) -> bool {
+        let cell = self.cell_at(self.table.columns.counters[counter]).trim_ascii();
+        !matches!(cell, b"" | b"N/A" | b"NA" | b"-") && parse_micro(cell).is_none()
     }
 
     /// Returns the counters in the order of [`COUNTERS`]; `None` if absent or `N/A`.

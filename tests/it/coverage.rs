@@ -244,7 +244,7 @@ fn real_profiles_are_answered_by_their_own_rows() {
         let Some(profile) = shared(path) else { return };
         let profile = profile.to_str().expect("text");
         let context = Context::new();
-        context.done(&["ingest", profile, "--db", "db"]);
+        context.done(&["ingest", profile, "--db", "db", "--kind", "rehearsal"]);
         let ran = run_coverage(&context, &["--workload", profile, "--json"]);
         let lines = ran.json();
         let reasons: Vec<&str> = lines[1]["gaps"]

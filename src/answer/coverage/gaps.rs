@@ -310,13 +310,13 @@ impl CoverageAnalyzer<'_> {
         if self.has_inputs_of_operator(op, part) {
             let (closing, case) = self.closing_by_case(answer, &own);
             return match reason {
-                Some(MissReason::NotMeasured) if case.is_some() => (GapClosing::ExistingRow { kernel }, case),
+                Some(reason) if reason.lacks_duration() && case.is_some() => (GapClosing::ExistingRow { kernel }, case),
                 _ => (closing, case),
             };
         }
         let known = own.iter().find(|kernel| self.catalogue.entry(kernel).is_some());
         let closing = match known {
-            Some(_) if reason == Some(&MissReason::NotMeasured) => GapClosing::ExistingRow { kernel },
+            Some(_) if reason.is_some_and(MissReason::lacks_duration) => GapClosing::ExistingRow { kernel },
             Some(known) => {
                 let reason = format!("it is a part of {op} whose inputs are not those of the operator");
                 GapClosing::UnknownCase { kernel: known.to_string(), reason }

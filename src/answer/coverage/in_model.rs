@@ -12,7 +12,7 @@ use crate::{
     },
     base::{command_error::CommandError, printable::spreadsheet_cell},
     database::{Database, KernelCsv, columns},
-    kernel::{Case, KernelName, Nanos, catalogue::Catalogue},
+    kernel::{Case, KernelName, Nanos, catalogue::Catalogue, parse_kernel_micros},
     profile::{
         CELLS,
         timeline::{DeviceTask, NameId, RunTimeline, SignatureId, sum_lengths},
@@ -217,7 +217,7 @@ fn intervals_of_table(table: &KernelCsv) -> HashMap<u64, (f64, f64)> {
         return intervals;
     };
     table.for_each_cells(&columns, |row, cells| {
-        let number = |cell: &[u8]| std::str::from_utf8(cell).ok()?.trim().parse::<f64>().ok();
+        let number = |cell: &[u8]| parse_kernel_micros(cell).ok().flatten();
         if let (Some(low), Some(high)) = (number(cells[0]), number(cells[1])) {
             intervals.insert(table.row_line(row), (low * 1e3, high * 1e3));
         }

@@ -132,6 +132,9 @@ pub enum MissReason {
     #[strum(serialize = "hf32_mismatch")]
     Hf32Mismatch,
     NotMeasured,
+    /// A cell of the row in this line is no duration of a kernel.
+    #[strum(to_string = "wrong_duration: a cell of line {0} is no duration; `npubench db check` names it")]
+    WrongDuration(u32),
     /// Rows with these shapes have attributes that a query by shapes leaves open.
     #[strum(to_string = "open_attributes: {0}")]
     OpenAttributes(Listed<String>),
@@ -220,7 +223,8 @@ impl MissReason {
             Self::RankCountMismatch(_) => 5,
             Self::Hf32Mismatch => 6,
             Self::NotMeasured => 7,
-            Self::OpenAttributes(_) => 8,
+            Self::WrongDuration(_) => 8,
+            Self::OpenAttributes(_) => 9,
             _ => 0,
         };
         match (&mut *self, other) {
@@ -229,6 +233,11 @@ impl MissReason {
             (known, other) if rank(known) < rank(&other) => *known = other,
             _ => {}
         }
+    }
+
+    /// Returns true if there is a row, and it lacks a duration alone.
+    pub(crate) const fn lacks_duration(&self) -> bool {
+        matches!(self, Self::NotMeasured | Self::WrongDuration(_))
     }
 
     pub(crate) fn without_places(&self) -> Self {
@@ -341,7 +350,11 @@ pub(crate) fn choose_median(rows: &KernelRows, numbers: &[u32], rule: (MatchRule
         (column, numbers.iter().filter_map(value).collect::<Vec<_>>())
     });
     let Some((column, mut values)) = column_rows.find(|(_, values)| !values.is_empty()) else {
-        return LookupAnswer::missed(MissReason::NotMeasured);
+        let reason = numbers.iter().map(|number| rows.rows[*number as usize].reason_without_latency());
+        return LookupAnswer::missed(reason.fold(MissReason::NotMeasured, |mut all, one| {
+            all.add(one);
+            all
+        }));
     };
     values.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let spread = values[values.len() - 1].0 - values[0].0;

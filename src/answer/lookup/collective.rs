@@ -224,6 +224,8 @@ pub(crate) struct CollectiveTable {
     rows: Vec<CollectiveRow>,
     pub(in crate::answer) missing: Vec<&'static str>,
     overheads: Vec<CollectiveOverhead>,
+    /// Line of the first row that is left out because a cell is no duration.
+    wrong_line: Option<u32>,
 }
 
 impl CollectiveTable {
@@ -245,7 +247,7 @@ impl CollectiveTable {
         let overheads = CollectiveOverhead::load(kernel, folder)?;
         let mut missing = vec![MESSAGE_BYTES, NUM_DEVICES];
         missing.retain(|name| table.column_index(name).is_none());
-        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing, overheads };
+        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing, overheads, wrong_line: None };
         if !found.missing.is_empty() {
             return Ok(Some(found));
         }
@@ -257,6 +259,10 @@ impl CollectiveTable {
             };
             let picked = latencies.columns.iter().map(|index| cells.get(*index).unwrap_or_default());
             let (values, verdict) = latencies.read(&picked.collect::<Vec<_>>());
+            let Ok(values) = values else {
+                found.wrong_line = found.wrong_line.or(u32::try_from(table.row_line(row)).ok());
+                return;
+            };
             // A duration in a model contains the wait for the other ranks.
             let is_usable = |column: LatencyColumn| match column {
                 LatencyColumn::Production => !reads_verdicts,
@@ -312,7 +318,7 @@ impl CollectiveTable {
         }
         let (lower, upper) = match neighbouring_sizes(&rows, message) {
             Ok(sizes) => sizes,
-            Err(reason) => return LookupAnswer::missed(reason),
+            Err(reason) => return LookupAnswer::missed(self.wrong_line.map_or(reason, MissReason::WrongDuration)),
         };
         let [low, high] = [lower, upper].map(|bytes| median_row(&rows, bytes));
         let is_exact = lower == upper;

@@ -217,7 +217,7 @@ impl LookupEngine {
             return answer;
         }
         LookupAnswer::missed(match reason {
-            MissReason::NotMeasured => reason,
+            MissReason::NotMeasured | MissReason::WrongDuration(_) => reason,
             _ => MissReason::ElementwiseOutputShapeMismatch,
         })
     }

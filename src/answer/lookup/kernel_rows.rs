@@ -13,14 +13,14 @@ use std::{
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
-use super::{AttentionTable, AxisTables, InputSlot, KernelTraits, LatencyColumn};
+use super::{AttentionTable, AxisTables, InputSlot, KernelTraits, LatencyColumn, MissReason};
 use crate::{
     answer::op_mapping::KernelPolicy,
     base::command_error::CommandError,
     database::{DatabaseError, KernelCsv, columns, row_cases::RowColumns},
     kernel::{
-        CaseAttributes, Dtype, EP_SIZE, KernelName, Tensor, TensorFormat, Verdict, WORLD_SIZE,
-        attention_attribute,
+        CaseAttributes, Dtype, EP_SIZE, KernelName, NoKernelDuration, Tensor, TensorFormat, Verdict,
+        WORLD_SIZE, attention_attribute, parse_kernel_micros,
     },
 };
 
@@ -70,6 +70,8 @@ pub(crate) struct IndexedRow {
     latencies: [f64; LatencyColumn::COUNT],
     pub(crate) verdict: Option<Verdict>,
     is_hidden: bool,
+    /// True if a cell of a latency is no [duration](parse_kernel_micros); the row has no latency then.
+    has_wrong_duration: bool,
 }
 
 impl IndexedRow {
@@ -81,6 +83,11 @@ impl IndexedRow {
     /// Returns the latency in microseconds, from the first column that has one; `None` for a hidden row.
     pub(crate) fn latency(&self) -> Option<(LatencyColumn, f64)> {
         LatencyColumn::ALL.into_iter().find_map(|column| Some((column, self.latency_in(column)?)))
+    }
+
+    /// Returns the reason why a row without a latency has none.
+    pub(crate) const fn reason_without_latency(&self) -> MissReason {
+        if self.has_wrong_duration { MissReason::WrongDuration(self.line) } else { MissReason::NotMeasured }
     }
 
     pub(crate) fn latency_in(&self, column: LatencyColumn) -> Option<f64> {
@@ -126,11 +133,15 @@ impl KernelRows {
         table.for_each_cells(&picked, |row, cells| {
             let (case, measured) = cells.split_at(case_columns.len());
             let (latencies, verdict) = latencies.read(measured);
+            let has_wrong_duration = latencies.is_err();
+            let latencies = latencies.unwrap_or_default();
             let start = reader.rows.dims.len();
             let form = reader.read_form(row, case);
             let places = u32::try_from(start).ok().zip(u32::try_from(table.row_line(row)).ok());
             if let (Some(form), Some((first_dim, line))) = (form, places) {
-                let row = IndexedRow { form, first_dim, line, latencies, verdict, is_hidden: false };
+                let is_hidden = false;
+                let row =
+                    IndexedRow { form, first_dim, line, latencies, verdict, is_hidden, has_wrong_duration };
                 reader.rows.rows.push(row);
             } else {
                 reader.rows.dims.truncate(start);
@@ -221,12 +232,24 @@ impl LatencyReader {
         Self { columns: columns_read, latencies, verdict, envelope }
     }
 
-    pub(super) fn read(&self, cells: &[&[u8]]) -> ([f64; LatencyColumn::COUNT], Option<Verdict>) {
+    /// Reads the latencies, 0 without one, and the verdict. A cell that is no duration makes the latencies of the row an error.
+    pub(super) fn read(
+        &self,
+        cells: &[&[u8]],
+    ) -> (Result<[f64; LatencyColumn::COUNT], NoKernelDuration>, Option<Verdict>) {
         let verdict = self.verdict.map(|at| cells[at].trim_ascii()).filter(|cell| !cell.is_empty());
         let verdict = verdict.and_then(|cell| std::str::from_utf8(cell).ok()?.parse::<Verdict>().ok());
         let mut latencies = [0.0; LatencyColumn::COUNT];
         for (latency, positions) in latencies.iter_mut().zip(&self.latencies) {
-            *latency = positions.iter().find_map(|at| parse_duration(cells[*at])).unwrap_or_default();
+            for at in positions {
+                match parse_kernel_micros(cells[*at]) {
+                    Ok(Some(micros)) if *latency == 0.0 => *latency = micros,
+                    Ok(_) => {}
+                    // Older tools wrote 0 in place of missing measurements.
+                    Err(_) if is_zero(cells[*at]) => {}
+                    Err(error) => return (Err(error), verdict),
+                }
+            }
         }
         // The replay did not measure this kernel at these shapes; production profiles did.
         if verdict.is_some_and(Verdict::refutes_replay) {
@@ -235,18 +258,21 @@ impl LatencyReader {
         let production = &mut latencies[LatencyColumn::Production as usize];
         if let Some((ratio, [core, cube, vector])) = self.envelope
             && cells[core].trim_ascii() == b"MIX_AIC"
-            && let (Some(cube), Some(vector)) = (parse_duration(cells[cube]), parse_duration(cells[vector]))
+            && let (Some(cube), Some(vector)) = (core_time(cells[cube]), core_time(cells[vector]))
             && *production > ratio * cube.max(vector)
         {
             *production = cube.max(vector);
         }
-        (latencies, verdict)
+        (Ok(latencies), verdict)
     }
 }
 
-fn parse_duration(cell: &[u8]) -> Option<f64> {
-    let number: f64 = std::str::from_utf8(cell).ok()?.trim().parse().ok()?;
-    (number.is_finite() && number > 0.0).then_some(number)
+fn core_time(cell: &[u8]) -> Option<f64> {
+    parse_kernel_micros(cell).ok().flatten()
+}
+
+fn is_zero(cell: &[u8]) -> bool {
+    std::str::from_utf8(cell).is_ok_and(|cell| cell.trim().parse() == Ok(0.0))
 }
 
 struct RowReader<'a> {

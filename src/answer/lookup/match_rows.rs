@@ -166,7 +166,7 @@ pub(crate) fn find_exact(
                 continue;
             }
             if row.latency().is_none() {
-                seen.add(MissReason::NotMeasured);
+                seen.add(row.reason_without_latency());
                 continue;
             }
             let rule = MatchRule { has_relaxed_dtype: is_relaxed, ..MatchRule::of_kind(kind) };

@@ -22,7 +22,7 @@ use crate::{
         suggest::did_you_mean_or,
         yaml::{self, Spanned},
     },
-    kernel::Nanos,
+    kernel::{Nanos, NoKernelDuration, is_kernel_micros},
 };
 
 const START: u64 = 1 << 16;
@@ -152,6 +152,18 @@ pub(super) fn line_of(text: &str, part: &str) -> u64 {
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() as u64 + 1
 }
 
+/// Returns the duration of one invocation; 0 stands for none.
+fn parse_duration(path: &Path, line: u64, micros: f64) -> Result<Nanos, CommandError> {
+    match micros == 0.0 || is_kernel_micros(micros) {
+        true => parse_time(path, line, micros),
+        false => {
+            let problem = format!("the duration {micros:?} us {NoKernelDuration}");
+            Err(CommandError::in_file(path, Some(line), problem, "give the microseconds of one invocation"))
+        }
+    }
+}
+
+/// Returns the time of all invocations together.
 pub(super) fn parse_time(path: &Path, line: u64, micros: f64) -> Result<Nanos, CommandError> {
     // Ten years; sums of such times do not overflow.
     const MAX: f64 = 3.2e14;
@@ -164,6 +176,8 @@ pub(super) fn parse_time(path: &Path, line: u64, micros: f64) -> Result<Nanos, C
     }
 }
 
+const MAX_WEIGHT: f64 = 1e12;
+
 /// Parses `FILE` or `FILE=WEIGHT`. A path that exists as it is has weight 1.
 pub fn parse_weighted_path(argument: &str) -> Result<(PathBuf, f64), String> {
     let whole = Path::new(argument);
@@ -171,9 +185,9 @@ pub fn parse_weighted_path(argument: &str) -> Result<(PathBuf, f64), String> {
         // A folder may have an `=` in its name.
         Some((path, weight)) if !whole.exists() && !weight.contains('/') => {
             let number = weight.trim().parse::<f64>().ok();
-            match number.filter(|weight| weight.is_finite() && *weight > 0.0 && *weight <= 1e12) {
+            match number.filter(|weight| weight.is_finite() && *weight > 0.0 && *weight <= MAX_WEIGHT) {
                 Some(weight) => Ok((PathBuf::from(path), weight)),
-                None => Err(format!("the weight `{weight}` is no number above 0")),
+                None => Err(format!("the weight `{weight}` is no number above 0 and at most {MAX_WEIGHT:e}")),
             }
         }
         _ => Ok((whole.to_owned(), 1.0)),
@@ -271,7 +285,7 @@ fn question_of_fields(
     let query = fields
         .into_query()
         .map_err(|error| CommandError::in_file(path, Some(line), error.message, error.hint))?;
-    let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
+    let one = duration.map(|micros| parse_duration(path, line, micros)).transpose()?;
     let product = |one: Nanos| {
         let time = i64::try_from(count).ok().and_then(|count| one.0.checked_mul(count));
         time.map(Nanos).ok_or_else(|| {

@@ -25,7 +25,9 @@ use crate::{
         row_cases::{RowColumns, RowProblem},
         zero_placeholders::ZeroFilled,
     },
-    kernel::{CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Tensor, TensorFormat, Verdict},
+    kernel::{
+        CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Tensor, TensorFormat, Verdict, parse_kernel_micros,
+    },
 };
 
 pub(crate) struct KernelRows<'a> {
@@ -196,6 +198,9 @@ fn truncate_problem(problem: &str) -> String {
     text.char_indices().nth(MAX_LENGTH).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
 }
 
+/// Greatest number of a counter that profiles have.
+const MAX_NUMBER: f64 = 1e12;
+
 fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
     let cell = cell.trim();
     if is_unmeasured(cell) {
@@ -212,8 +217,13 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
         MeasureKind::Count if cell.parse::<u64>().is_err() => {
             Err(format!("is `{}`, which is not a whole number", quote_cell(cell)))
         }
-        MeasureKind::Duration if value == 0.0 && !may_be_zero => {
-            Err("is 0, which is not a duration; a cell that was not measured is empty".to_owned())
+        MeasureKind::Duration if value == 0.0 && may_be_zero => Ok(()),
+        MeasureKind::Duration => match parse_kernel_micros(cell.as_bytes()) {
+            Ok(_) => Ok(()),
+            Err(problem) => Err(format!("is `{}`, which {problem}", quote_cell(cell))),
+        },
+        MeasureKind::Deviation | MeasureKind::Counter if value > MAX_NUMBER => {
+            Err(format!("is `{}`, which is more than {MAX_NUMBER:e}", quote_cell(cell)))
         }
         _ => Ok(()),
     }

@@ -12,7 +12,7 @@ use crate::{
         collective_rows::{ALGORITHM_TYPE, CollectiveKey, CollectiveKeyColumns, DURATION},
         columns,
     },
-    kernel::{CollectiveKind, Dtype, KernelName, PartWeights, Verdict},
+    kernel::{CollectiveKind, Dtype, KernelName, PartWeights, Verdict, parse_kernel_micros},
 };
 
 /// Everything but the size in the key of a row.
@@ -118,7 +118,7 @@ impl SweepTable {
                 std::str::from_utf8(cell).unwrap_or_default().trim()
             };
             let micros = |index: Option<usize>| {
-                text(index).parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0)
+                parse_kernel_micros(text(index).as_bytes()).ok().flatten()
             };
             let verdict = text(verdict).parse::<Verdict>().ok();
             let Some(duration) = micros(duration).filter(|_| !verdict.is_some_and(Verdict::refutes_replay))

@@ -20,10 +20,10 @@ use crate::{
         files::{FolderLock, ScratchFolder},
         print::print_note,
     },
-    database::{Database, DatabaseError, database_file::DatabaseFile},
+    database::{Database, DatabaseError, check_new_folder, database_file::DatabaseFile},
     kernel::{CaseId, CollectiveKind, DataKind},
     measure::{
-        device_choice::{check_path, chip_of_host, choose_device},
+        device_choice::{chip_of_host, choose_device},
         engine::SweepNodes,
         events::RunScreen,
         run_context::{EndedRun, RunContext, new_run_id},
@@ -162,7 +162,7 @@ impl SweepDatabase {
     ) -> Result<Self, CommandError> {
         let mut found = Self { folder: folder.to_owned(), draft: None };
         if Database::is_new(folder)? {
-            check_path(folder, kind)?;
+            check_new_folder(folder, kind)?;
             let device = choose_device(assets, kind, device, &DeviceEvidence::default(), chip_of_host)?;
             let file = DatabaseFile { device: device.name, ..DatabaseFile::new(kind) };
             let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;

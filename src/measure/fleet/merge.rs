@@ -22,12 +22,13 @@ use crate::{
         shell_argument::quoted_path,
     },
     database::{
-        Database, DatabaseError, ShardIdentity,
+        Database, DatabaseError, ShardIdentity, check_new_folder,
         database_file::DatabaseFile,
         ledger::{Ledger, LedgerCopy, LedgerError, LedgerSize, check_not_lost, copy_path, merge_ledgers},
     },
     kernel::{
-        CacheState, CaseId, KernelName, Nanos, SoftwareFingerprint, case_of_signature, catalogue::Catalogue,
+        CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature,
+        catalogue::Catalogue,
     },
     measure::{
         engine::{WrittenRows, rewrite_rows},
@@ -112,7 +113,10 @@ struct MergeSource {
 pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport, CommandError> {
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let target = match Database::is_new(request.into)? {
-        true => None,
+        true => {
+            check_new_folder(request.into, DataKind::Npu)?;
+            None
+        }
         false => Some(Database::open(request.into)?),
     };
     let mut lock = target.as_ref().map(Database::lock).transpose()?;

@@ -18,12 +18,12 @@ use crate::{
         process::{CommandSpec, ExitKind, find_program, read_query},
         shell_argument::quoted_path,
     },
-    database::{Database, DatabaseError},
+    database::{Database, DatabaseError, check_path},
     kernel::{
         render::{SlurmJob, SlurmShardScripts, slurm_sweep_script},
         timestamp::Timestamp,
     },
-    measure::{device::search_path, device_choice::check_path},
+    measure::device::search_path,
 };
 
 const SUBMISSION_FILE: &str = "slurm.json";

@@ -10,6 +10,7 @@ mod trace;
 
 use self::{parallel_groups::group_digits, run_metadata::RunMetadata};
 use super::{newest_export::newest_exports, prelude::*};
+use crate::base::printable::is_harmful;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::profile) struct CollectiveRecord {
@@ -115,11 +116,14 @@ impl RecordedCollectives {
     }
 
     fn add_record(&mut self, record: CollectiveRecord, file: u64, run: &RunMetadata) {
-        let CollectiveRecord { kernel, name, group, count, dtype, algorithm, duration } = record;
+        let CollectiveRecord { kernel, name, group, count, dtype, mut algorithm, duration } = record;
+        if algorithm.starts_with(['=', '+', '-', '@']) || algorithm.contains(is_harmful) {
+            algorithm.clear();
+        }
         let (Some(count), Some(dtype), Some(duration)) = (
             count.filter(|count| *count > 0),
             dtype,
-            duration.filter(|duration| (1..=Nanos::MAX_KERNEL.0).contains(&duration.0)),
+            duration.filter(|duration| duration.is_kernel_duration()),
         ) else {
             *self.without_size.entry(kernel).or_default() += 1;
             return;

@@ -37,7 +37,7 @@ fn record_of_event(event: &TraceEvent<'_>) -> Option<CollectiveRecord> {
         count: count.as_u64().or_else(|| count.as_str()?.trim().parse().ok()),
         dtype: dtype.as_str().and_then(parse_element_type),
         algorithm: arguments.alg_type.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
-        duration: event.duration().filter(|time| (0..=Nanos::MAX_KERNEL.0).contains(&time.0)),
+        duration: event.duration().filter(|time| time.is_kernel_duration()),
         name: event.name.clone().into_owned(),
     })
 }

@@ -142,8 +142,10 @@ pub(super) fn add_database(
         // The counters are added to the first run with a duration; the choice does not change the group's means.
         let sums = if duration.is_some_and(|time| time.0 > 0) { sums.take() } else { None };
         let position = start.and_then(|start| u64::try_from(start).ok()).unwrap_or_default();
-        groups.add_record(&record, Ok(duration), (file_number, position), accept_rehearsed, |all| {
+        groups.add_record(&record, Ok(duration), (file_number, position), accept_rehearsed, |all, damaged| {
             sums.iter().for_each(|sums| all.merge_sums(sums));
+            let lost = counters.iter_mut().flat_map(|counters| std::mem::take(&mut counters.damaged));
+            lost.for_each(|(counter, count)| *damaged.entry(counter).or_default() += count);
         })
     })
 }

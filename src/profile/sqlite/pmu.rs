@@ -58,12 +58,14 @@ impl PmuQuery {
 pub(super) struct CounterRows<'s> {
     rows: Rows<'s>,
     units: &'s HashMap<i64, CounterUnit>,
-    pending: Option<(i64, i64, f64)>,
+    pending: Option<(i64, i64, Option<f64>)>,
+    /// Numbers of values by counter that are no number.
+    pub(super) damaged: BTreeMap<&'static str, u64>,
 }
 
 impl<'s> CounterRows<'s> {
     pub(super) const fn new(rows: Rows<'s>, units: &'s HashMap<i64, CounterUnit>) -> Self {
-        Self { rows, units, pending: None }
+        Self { rows, units, pending: None, damaged: BTreeMap::new() }
     }
 
     /// Returns the sums of all values of a task. Tasks must be given in ascending order. If a task ran several times under one
@@ -73,11 +75,12 @@ impl<'s> CounterRows<'s> {
         loop {
             match self.pending {
                 Some((found, ..)) if found > task => return Ok(sums),
-                Some((found, name, value)) if found == task => {
-                    if let Some(unit) = self.units.get(&name)
-                        && let Some(millionths) = scale_to_millionths(value, unit.scale)
-                    {
-                        sums.add_value(unit.counter, millionths);
+                Some((found, name, Some(value))) if found == task => {
+                    if let Some(unit) = self.units.get(&name) {
+                        match scale_to_millionths(value, unit.scale) {
+                            Some(millionths) => sums.add_value(unit.counter, millionths),
+                            None => *self.damaged.entry(COUNTERS[unit.counter]).or_default() += 1,
+                        }
                     }
                 }
                 _ => {}
@@ -86,15 +89,16 @@ impl<'s> CounterRows<'s> {
                 self.pending = None;
                 return Ok(sums);
             };
-            // A value that is not a number becomes NaN, as `N/A` in a CSV.
+            // Text that is no number becomes NaN, which is damaged.
             let value = match row.get_ref(2)? {
-                ValueRef::Integer(value) => value as f64,
-                ValueRef::Real(value) => value,
-                ValueRef::Text(text) => std::str::from_utf8(text)
-                    .ok()
-                    .and_then(|text| text.trim().parse().ok())
-                    .unwrap_or(f64::NAN),
-                _ => f64::NAN,
+                ValueRef::Null | ValueRef::Text(b"" | b"N/A" | b"NA") => None,
+                ValueRef::Integer(value) => Some(value as f64),
+                ValueRef::Real(value) => Some(value),
+                ValueRef::Text(text) => {
+                    let number = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
+                    Some(number.unwrap_or(f64::NAN))
+                }
+                ValueRef::Blob(_) => Some(f64::NAN),
             };
             let number = |column| Ok::<_, rusqlite::Error>(row.get_ref(column)?.as_i64().unwrap_or(i64::MIN));
             self.pending = Some((number(0)?, number(1)?, value));

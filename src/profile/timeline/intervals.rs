@@ -37,6 +37,12 @@ impl TimeSpan {
         Self::recorded(start.0, start.0.saturating_add(duration.0))
     }
 
+    /// Returns true for the span of a task of a device, with no [longer duration](Nanos::is_kernel_duration) unless it waits
+    /// for others, by its vendor's kind such as `EVENT_WAIT`.
+    pub(crate) fn is_of_task(self, kind: &str) -> bool {
+        Nanos(self.length()) <= Nanos::MAX_KERNEL || kind.contains("WAIT")
+    }
+
     /// Returns a key that sorts spans by start, the outer ones before the inner ones.
     pub(crate) const fn outer_first(self) -> (i64, i64) {
         (self.start, -self.end)

@@ -124,7 +124,11 @@ fn only_rows_with_a_usable_latency_answer() {
         row(6000, "1.5 | 2 | noisy"),
         row(7000, "inf | nan |"),
         row(8000, "-1 | 3 |"),
+        row(9000, "1e308 | 3 |"),
     ];
+    let wrong = |line: u32| {
+        format!("wrong_duration: a cell of line {line} is no duration; `npubench db check` names it")
+    };
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
     let database = TestDatabase::new(&[("Neg", &rows)]);
     let engine = database.engine("");
@@ -137,8 +141,9 @@ fn only_rows_with_a_usable_latency_answer() {
             ("Neg", "4000,4000", "BF16", "2 identity Neg:5"),
             ("Neg", "5000,5000", "BF16", "not_measured"),
             ("Neg", "6000,6000", "BF16", "1.5 identity Neg:7"),
-            ("Neg", "7000,7000", "BF16", "not_measured"),
-            ("Neg", "8000,8000", "BF16", "3 identity Neg:9"),
+            ("Neg", "7000,7000", "BF16", &wrong(8)),
+            ("Neg", "8000,8000", "BF16", &wrong(9)),
+            ("Neg", "9000,9000", "BF16", &wrong(10)),
         ],
     );
     let noisy = engine.lookup(&query("Neg", "6000,6000", "BF16")).expect("an answer");

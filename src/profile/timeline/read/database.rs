@@ -278,6 +278,10 @@ impl DatabaseReader<'_> {
             let is_kernel = row.integer(7).is_some();
             let (mut name, mut core, mut cells) = (NameId::EMPTY, NameId::EMPTY, [NameId::EMPTY; 6]);
             let kind = self.name(row, if is_kernel { 9 } else { 5 })?;
+            if !span.is_of_task(self.run.names.text(kind)) {
+                self.run.untimed += 1;
+                return Ok(());
+            }
             if is_kernel {
                 (name, core) = (self.name(row, 8)?, self.name(row, 16)?);
                 for (cell, column) in cells.iter_mut().zip(10..) {
@@ -421,6 +425,10 @@ impl DatabaseReader<'_> {
             let number = row.integer(7);
             let place = RecordPosition::Operation(number.unwrap_or(0));
             let Some(span) = self.span(row, place)? else { return Ok(()) };
+            if !span.is_of_task("") {
+                self.run.untimed += 1;
+                return Ok(());
+            }
             let (name, mut kind, group) = (self.name(row, 4)?, self.name(row, 5)?, self.name(row, 6)?);
             if !kind.is_recorded() {
                 let text = collective_kind(self.run.names.text(name).as_bytes()).to_owned();

@@ -415,16 +415,14 @@ fn hostile_times_are_left_out_and_counted() {
     // Three tasks, a collective, a launch, a step, an operator and a mark.
     assert_eq!((run.untimed, run.unfinished_ranges, run.kernels().count(), run.steps.len()), (8, 2, 2, 1));
     assert_totals(&run);
-    // The longest times that are accepted.
-    let limit = (1_i64 << 62) - 1;
+    // Tasks of more than an hour.
+    let limit = Nanos::MAX_KERNEL.0 + 1;
     let run = read_database_after(&format!(
         "UPDATE TASK SET startNs = 0, endNs = {limit}; UPDATE COMMUNICATION_OP SET startNs = 0, endNs = {limit};
          DROP TABLE STEP_TIME;"
     ));
-    let steps = step_times(0, &run);
-    assert_eq!((steps.len(), steps[0].computing, steps[0].free, steps[0].bubble), (1, limit, 0, limit));
-    assert_eq!(steps[0].stage(), 0);
-    assert_eq!(module_table(&run, MODULE_DOMAIN).device_time(), i64::MAX, "sums do not overflow");
+    assert_eq!((run.kernels().count(), run.collectives.len()), (0, 0));
+    assert!(run.untimed >= 4, "{}", run.untimed);
 }
 
 #[test]

@@ -224,6 +224,10 @@ impl TraceReader {
             }
             TraceLane::Hardware => {
                 let arguments: TaskArguments<'_> = event.arguments();
+                if !span.is_of_task(arguments.task_type.as_deref().unwrap_or_default()) {
+                    self.run.untimed += 1;
+                    return;
+                }
                 let name = self.run.names.insert(&event.name);
                 let kind = self.run.names.insert(arguments.task_type.as_deref().unwrap_or_default());
                 let task = DeviceTask {
@@ -236,7 +240,8 @@ impl TraceReader {
                 };
                 self.tasks.push((task, arguments.connection()));
             }
-            TraceLane::Collectives => self.add_collective(event, span),
+            TraceLane::Collectives if span.is_of_task("") => self.add_collective(event, span),
+            TraceLane::Collectives => self.run.untimed += 1,
             TraceLane::Other => {}
         }
     }
