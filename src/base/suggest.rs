@@ -2,12 +2,19 @@
 
 use std::cmp::Reverse;
 
+/// Longest word for which similar ones are searched: the time grows with the square of the length.
+const MAX_SEARCHED: usize = 100;
+
 /// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ. Among equally similar
 /// words, the one with the longest common start is returned.
 pub(crate) fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if wrong.len() > MAX_SEARCHED {
+        return None;
+    }
     let wrong = wrong.to_lowercase();
     words
         .into_iter()
+        .filter(|word| word.len().abs_diff(wrong.len()) <= MAX_SEARCHED)
         .map(|word| (strsim::damerau_levenshtein(&wrong, &word.to_lowercase()), word))
         .filter(|(distance, word)| *distance <= (word.len() / 3).max(1))
         .min_by_key(|(distance, word)| {
@@ -55,6 +62,7 @@ mod tests {
         assert_eq!(nearest_name("MatMul", words), Some("MatMulV2"));
         assert_eq!(nearest_name("swiglu", words), Some("SwiGlu"));
         assert_eq!(nearest_name("Ad", words), Some("Add"));
+        assert_eq!(nearest_name(&"a".repeat(50_000_000), words), None);
         assert_eq!(nearest_name("RmsNorm", words), None);
         assert_eq!(nearest_name("sped", ["seed", "speed"]), Some("speed"));
         assert_eq!(did_you_mean_or("Dda", words, || "there are three".to_owned()), "there are three");

@@ -368,7 +368,8 @@ fn run() -> u8 {
                 return ExitStatus::Done.code();
             }
             // Words of the user stand between clap's styles, so that it is made again without them.
-            let plain = commands.styles(Styles::plain()).try_get_matches_from_mut(arguments).err();
+            let plain = config.apply(CommandLine::command().styles(Styles::plain()), &arguments);
+            let plain = plain.try_get_matches_from(arguments).err();
             let text = plain.map_or_else(|| error.to_string(), |plain| plain.render().ansi().to_string());
             print::print_usage_error(&text);
             config.places_of(&error).iter().for_each(|place| print_note(place));

@@ -85,7 +85,7 @@ pub(crate) fn is_kernel_micros(micros: f64) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no duration of a kernel, expected 0.001 to 3600000000 us (an hour); a cell that was not measured is empty")]
+#[error("is no duration of a kernel, expected 0.001 to 3600000000 us (an hour)")]
 pub(crate) struct NoKernelDuration;
 
 /// Parses the duration of a kernel in microseconds from the cell of a table; `None` without a measurement.

@@ -80,3 +80,42 @@ pub(crate) fn csv_text<R: AsRef<[String]>>(records: impl IntoIterator<Item = R>)
     let bytes = csv.into_inner().expect("memory can be written");
     String::from_utf8(bytes).expect("cells are texts")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        base::printable::is_harmful,
+        kernel::render::html_text,
+        show::{junit::escaped, table::rank},
+    };
+
+    proptest! {
+        /// Names of others in each form of output: nothing of them controls a terminal, a page or a spreadsheet.
+        #[test]
+        fn hostile_names_are_shown_in_all_forms(
+            name in "[=+@-]?(\\PC|[\\x00-\\x1f\\x7f-\\x9f<>&\"'|`]|\u{1b}\\[31m|\u{202e}|\u{200b}|\u{2028}){0,20}",
+        ) {
+            let table = Table::new([&name]).text(name.clone(), rank(0), |name| format!("{name} ")).print(None);
+            prop_assert_eq!(table.lines().count(), 2);
+            let mut plot = Plot::of_file(10.0, 10.0);
+            plot.text((0.0, 0.0), "", &name);
+            plot.upward_text((0.0, 0.0), &name);
+            let json = json_lines([BTreeMap::from([(&name, &name)])]);
+            let csv = csv_text([[name.clone(), "end".to_owned()]]);
+            let svg = plot.finish();
+            for shown in [&table, &json, &csv, &svg, &html_text(&name), &escaped(&name)] {
+                prop_assert!(!shown.contains(is_harmful), "{shown:?}");
+            }
+            prop_assert!(!html_text(&name).contains(['<', '"']) && !escaped(&name).contains(['<', '"']));
+            let back: BTreeMap<String, String> = serde_json::from_str(&json).expect("JSON");
+            prop_assert_eq!(back.get(&name), Some(&name));
+            let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(csv.as_bytes());
+            let cell = reader.records().next().expect("a record").expect("readable")[0].to_owned();
+            let is_number = cell.parse::<f64>().is_ok();
+            prop_assert!(is_number || cell.len() < 2 || !cell.starts_with(['=', '+', '-', '@', '\t']), "{cell:?}");
+        }
+    }
+}

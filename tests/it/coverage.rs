@@ -390,10 +390,11 @@ fn wrong_numbers_of_workloads_are_named() {
     let untimed = "  - {op: aten.mm.default, inputs: \"8,64;64,32\", count: 4503599627370496}\n";
     for (file, text, expected) in [
         ("a.yaml", product(u64::MAX, 0.001), "a.yaml:2: 18446744073709551615 invocations of this duration"),
+        ("a.yaml", product(1, 1e13), "a.yaml:2: the duration 1e13 us is no duration of a kernel"),
         ("a.yaml", untimed.repeat(2), "a.yaml:3: the counts up to here add up to more than 4503599627370496"),
         (
             "a.yaml",
-            product(1, 2e14).repeat(2),
+            product(100_000, 2e9).repeat(2),
             "a.yaml:3: the times up to here add up to more than ten years",
         ),
         (

@@ -215,7 +215,7 @@ fn db_check_reports_invalid_numbers() {
     db/K.csv:5: error: `Average Duration(us)` is `fast`, which is not a number [number]
     db/K.csv:5: error: `MicroBench aiv_time(us)` is `\u{1b}[31m`, which is not a number [number]
     db/K.csv:5: error: `MicroBench Samples` is `-3`, which is negative [number]
-    db/K.csv:6: error: `Average Duration(us)` is 0, which is not a duration; a cell that was not measured is empty [number]
+    db/K.csv:6: error: `Average Duration(us)` is `0`, which is no duration of a kernel, expected 0.001 to 3600000000 us (an hour); a cell that was not measured is empty [number]
     ");
 }
 

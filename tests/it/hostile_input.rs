@@ -109,3 +109,34 @@ fn interpreter() -> String {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
     String::from_utf8(output.expect("python3 runs").stdout).expect("a path").trim().to_owned()
 }
+
+/// What a terminal would execute is escaped in messages and tables: of profiles, lists, options, files and the configuration.
+#[test]
+fn control_characters_of_others_do_not_reach_the_terminal() {
+    const EVIL: &str = "\u{1b}]0;t\u{7}\u{202e}\u{9b}";
+    let context = Context::new();
+    context.small_database("db");
+    for (at, record) in [SWIGLU.replacen("SwiGlu", EVIL, 1), ADD.replace("FLOAT", EVIL)].iter().enumerate() {
+        context.write(&format!("{at}.csv"), &profile(&[record]));
+    }
+    context.write(&format!("{EVIL}.csv"), "no table");
+    context.write("list.yaml", &format!("name: \"{}\"\nquestions:\n- {{op: \"\\e[31m\"}}\n", r"\e[31m\u202e"));
+    context.write("key.yaml", "\"\\e]0;t\\a\": 1\n");
+    let file = format!("{EVIL}.csv");
+    for arguments in [
+        &["ingest", "0.csv", "--db", "new"][..],
+        &["ingest", "1.csv", "--db", "new"],
+        &["ingest", &file, "--db", "new"],
+        &["coverage", "--db", "db", "--workload", "list.yaml"],
+        &["coverage", "--db", "db", "--workload", "key.yaml"],
+        &["run", "--db", EVIL],
+        &["run", &file],
+        &["grid", "Add", "--db", EVIL],
+    ] {
+        let ran = context.run(arguments);
+        assert!(ran.code != 0, "{arguments:?}");
+        let shown = ran.stdout + &ran.stderr;
+        let is_harmful = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!shown.contains(is_harmful) && shown.contains("\\x1b"), "{arguments:?}: {shown:?}");
+    }
+}

@@ -157,7 +157,7 @@ fn parse_duration(path: &Path, line: u64, micros: f64) -> Result<Nanos, CommandE
     match micros == 0.0 || is_kernel_micros(micros) {
         true => parse_time(path, line, micros),
         false => {
-            let problem = format!("the duration {micros:?} us {NoKernelDuration}");
+            let problem = format!("the duration {micros:e} us {NoKernelDuration}");
             Err(CommandError::in_file(path, Some(line), problem, "give the microseconds of one invocation"))
         }
     }

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
 
 use super::values::{Json, unreadable_rows};
-use crate::kernel::{Launch, Nanos};
+use crate::kernel::{Launch, Nanos, NoKernelDuration, Verdict};
 
 const WARM_UP: u8 = b'w';
 const ACCEPTED: u8 = b'a';
@@ -98,7 +98,20 @@ fn unreadable(column: usize, problem: String) -> Error {
 }
 
 pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let sql = "SELECT states, start_ns, offsets_ns, durations_ns, attempt FROM launch_lists";
+    let sql = "SELECT l.states, l.start_ns, l.offsets_ns, l.durations_ns, l.attempt, a.verdict
+               FROM launch_lists l LEFT JOIN attempts a USING (attempt)";
     let describe = |row: &Row<'_>| Ok(format!("launches of attempt {}", row.get::<_, i64>(4)?));
-    unreadable_rows(connection, sql, |row| read_launches(row, 0), describe)
+    let read = |row: &Row<'_>| {
+        let launches = read_launches(row, 0)?;
+        let verdict: Option<String> = row.get(5)?;
+        let counts = verdict.is_some_and(|verdict| verdict.parse().is_ok_and(Verdict::has_samples));
+        let wrong = launches.iter().find(|launch| launch.is_accepted && !launch.duration.is_kernel_duration());
+        match wrong.filter(|_| counts) {
+            Some(Launch { duration, .. }) => {
+                Err(unreadable(3, format!("{:e} us, which {NoKernelDuration}", duration.micros())))
+            }
+            None => Ok(launches),
+        }
+    };
+    unreadable_rows(connection, sql, read, describe)
 }

@@ -335,6 +335,7 @@ fn damaged_launch_lists_are_found() {
         ("durations_ns = '[1,2]'", "a list of 2 values for 3 launches"),
         ("offsets_ns = '{}'", "attempt 2"),
         ("states = 'wax'", "unknown state 'x'"),
+        ("durations_ns = '[7,8,9000000000000000]'", "9e12 us, which is no duration of a kernel"),
     ];
     for (change, named) in lists {
         let folder = tempfile::tempdir().expect("a folder");

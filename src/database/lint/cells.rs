@@ -220,7 +220,10 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
         MeasureKind::Duration if value == 0.0 && may_be_zero => Ok(()),
         MeasureKind::Duration => match parse_kernel_micros(cell.as_bytes()) {
             Ok(_) => Ok(()),
-            Err(problem) => Err(format!("is `{}`, which {problem}", quote_cell(cell))),
+            Err(problem) => Err(format!(
+                "is `{}`, which {problem}; a cell that was not measured is empty",
+                quote_cell(cell)
+            )),
         },
         MeasureKind::Deviation | MeasureKind::Counter if value > MAX_NUMBER => {
             Err(format!("is `{}`, which is more than {MAX_NUMBER:e}", quote_cell(cell)))

@@ -1,5 +1,7 @@
 //! Checks of one table: format, header and row lengths.
 
+use std::collections::HashMap;
+
 use csv::ByteRecord;
 
 use super::{
@@ -170,8 +172,10 @@ fn check_header(
         let text = format!("the name of column {} is not UTF-8", column + 1);
         remarks.add_issue(line, LintIssueKind::NotUtf8, text);
     }
+    let mut columns: HashMap<&str, usize> = HashMap::new();
     for (column, name) in header.iter().enumerate() {
-        if let Some(first) = header[..column].iter().position(|other| other == name) {
+        let first = *columns.entry(name).or_insert(column);
+        if first < column {
             let text =
                 format!("`{}` is the name of columns {} and {}", quote_cell(name), first + 1, column + 1);
             remarks.add_issue(line, LintIssueKind::DoubleColumn, text);

@@ -222,18 +222,23 @@ fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(
     }
 }
 
+/// Bytes of a line that is shown before its end.
+const MAX_LINE: usize = 64 << 10;
+
 fn show_output(log: &Path, has_ended: &AtomicBool) {
     let Ok(mut log) = fs::File::open(log) else { return };
-    let mut is_in_line = false;
+    let mut output = Vec::new();
     loop {
         let is_last = has_ended.load(Ordering::Relaxed);
-        let mut output = Vec::new();
         let is_read = log.read_to_end(&mut output).is_ok();
-        is_in_line = output.last().map_or(is_in_line, |last| *last != b'\n');
-        if is_last && is_in_line {
+        if is_last && output.last().is_some_and(|last| *last != b'\n') {
             output.push(b'\n');
         }
-        print_output(&output);
+        // A character and a control sequence may be written in two parts.
+        let lines = output.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+        let shown = if output.len() - lines > MAX_LINE { output.len() } else { lines };
+        print_output(&output[..shown]);
+        output.drain(..shown);
         if is_last || !is_read {
             return;
         }
